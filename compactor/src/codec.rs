@@ -24,7 +24,7 @@ pub fn seal(message: &mut Vec<u8>) {
 }
 
 /// The message without its checksum, if that fits.
-fn unsealed(message: &[u8]) -> Result<&[u8], Status> {
+pub(crate) fn unsealed(message: &[u8]) -> Result<&[u8], Status> {
     let (fields, rest) =
         message.split_last_chunk::<SEAL_BYTES>().filter(|(_, rest)| rest.starts_with(&KEY)).ok_or_else(
             || Status::invalid_argument("a message without a checksum: is it of an older version?"),

@@ -85,28 +85,32 @@ async fn fetch(
     let mut pieces = answer.map_err(told)?.into_inner();
     let wanted = usize::try_from(wanted).map_err(|e| e.to_string())?;
     let mut all = Vec::with_capacity(wanted);
-    while let Some(ReadPiece { bytes, raw }) = pieces.message().await.map_err(told)? {
-        let left = wanted - all.len();
-        let len = if raw > 0 { raw as usize } else { bytes.len() };
-        if len > left {
-            return Err(format!("it sent more than the {wanted} bytes it was asked for"));
-        }
-        match raw {
-            0 => all.extend_from_slice(&bytes),
-            _ => {
-                let at = all.len();
-                all.resize(at + len, 0);
-                let found = lz4_flex::block::decompress_into(&bytes, &mut all[at..]);
-                if found.ok() != Some(len) {
-                    return Err("what it sent does not decompress to what it says".into());
-                }
-            }
-        }
+    while let Some(piece) = pieces.message().await.map_err(told)? {
+        add(&mut all, &piece, wanted)?;
     }
     if all.len() < wanted {
         return Err(format!("it sent {} of the {wanted} bytes it was asked for", all.len()));
     }
     Ok(all)
+}
+
+/// Adds a piece to what came of so many bytes.
+pub(crate) fn add(all: &mut Vec<u8>, piece: &ReadPiece, wanted: usize) -> Result<(), String> {
+    let ReadPiece { bytes, raw } = piece;
+    let len = if *raw > 0 { *raw as usize } else { bytes.len() };
+    if len > wanted.saturating_sub(all.len()) {
+        return Err(format!("it sent more than the {wanted} bytes it was asked for"));
+    }
+    if *raw == 0 {
+        all.extend_from_slice(bytes);
+        return Ok(());
+    }
+    let at = all.len();
+    all.resize(at + len, 0);
+    match lz4_flex::block::decompress_into(bytes, &mut all[at..]).ok() == Some(len) {
+        true => Ok(()),
+        false => Err("what it sent does not decompress to what it says".into()),
+    }
 }
 
 /// Parts on their way. Dropped, nobody wants them any more.

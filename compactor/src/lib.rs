@@ -56,6 +56,9 @@ mod reach;
 mod ring;
 mod secret;
 mod server;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 mod tls;
 mod watch;
 

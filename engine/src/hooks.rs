@@ -6,6 +6,9 @@
 //! process at that visit of that place, `SILTSTONE_KILL=random:seed:cases` at a visit drawn once in so many cases;
 //! [`with_kill_hook`] lets a simulation in one thread do something else there, such as cutting the power.
 //!
+//! `work!(bytes)` counts what a decoder looks at, so that a test may say how much that is for so many bytes, and not how
+//! long it takes: [`work_of`].
+//!
 //! `planted!(Bug::SkipLogSync)` is false unless a test or `SILTSTONE_BUG=skip-log-sync` planted that bug. Planted
 //! bugs are switches of the whole process: plant them only where no other test runs beside.
 
@@ -21,6 +24,20 @@ macro_rules! kill_point {
 #[cfg(not(any(test, feature = "testing")))]
 macro_rules! kill_point {
     ($name:literal) => {{}};
+}
+
+/// Counts bytes that are looked at, again and again where they are.
+#[cfg(any(test, feature = "testing"))]
+macro_rules! work {
+    ($bytes:expr) => {
+        $crate::hooks::work($bytes)
+    };
+}
+
+/// Counts bytes that are looked at.
+#[cfg(not(any(test, feature = "testing")))]
+macro_rules! work {
+    ($bytes:expr) => {{}};
 }
 
 /// Whether a test planted that bug: `planted!(Bug::SkipLogSync)`.
@@ -39,8 +56,28 @@ macro_rules! planted {
     };
 }
 
+/// Whether a test planted that bug, for the packages around the engine: `siltstone::planted_bug!(RightsAfterBody)`.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! planted_bug {
+    ($bug:ident) => {
+        $crate::testing::Bug::$bug.is_planted()
+    };
+}
+
+/// Whether a test planted that bug: never, in this build.
+#[cfg(not(feature = "testing"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! planted_bug {
+    ($bug:ident) => {
+        false
+    };
+}
+
 #[cfg(any(test, feature = "testing"))]
-pub use switches::{Bug, KILL_POINTS, Planted, index_of, visit, visits, with_kill_hook};
+pub use switches::{Bug, KILL_POINTS, Planted, index_of, visit, visits, with_kill_hook, work, work_of};
 
 #[cfg(any(test, feature = "testing"))]
 /// One decoder.
@@ -59,7 +96,7 @@ pub struct Target {
 #[cfg(any(test, feature = "testing"))]
 mod switches {
     use crate::types::Rng;
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -153,6 +190,19 @@ mod switches {
 
     thread_local! {
         static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
+        static WORK: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// What `work!` does: counts for this thread.
+    pub fn work(bytes: usize) {
+        WORK.set(WORK.get().saturating_add(bytes as u64));
+    }
+
+    /// What `body` answers, and how many bytes were looked at for that on this thread.
+    pub fn work_of<T>(body: impl FnOnce() -> T) -> (T, u64) {
+        WORK.set(0);
+        let answer = body();
+        (answer, WORK.get())
     }
 
     /// A kill point's place in [`KILL_POINTS`]; does not compile for a name that is not listed.
@@ -341,6 +391,16 @@ mod switches {
         BelieveCounts = "believe-counts",
         /// What was written between a condition's reads and its write is not looked at.
         JudgeOutsideAlone = "judge-outside-alone",
+        /// A file of somebody else is removed where a database lies, as it has an ending of ours.
+        RemoveForeign = "remove-foreign",
+        /// A merge run elsewhere may say that it kept fewer cells than the merge explains.
+        BelieveLies = "believe-lies",
+        /// A call's right is looked at when its body has been decoded.
+        RightsAfterBody = "rights-after-body",
+        /// Requests are counted as they came, not as what they become.
+        UncountedDecode = "uncounted-decode",
+        /// Reads of any length run where connections are served.
+        WorkInPlace = "work-in-place",
     }
 
     static PLANTED: AtomicU64 = AtomicU64::new(0);
@@ -450,6 +510,13 @@ mod switches {
             assert!((50..200).contains(&hits("random:1:100").len()));
             assert_eq!(hits("random:1:100"), hits("random:1:100"));
             assert_ne!(hits("random:1:100"), hits("random:2:100"));
+        }
+
+        #[test]
+        fn work_is_counted_for_this_thread_from_the_beginning_of_its_body() {
+            work!(3);
+            let ((), counted) = work_of(|| [4, 5].into_iter().for_each(|bytes| work!(bytes)));
+            assert_eq!(counted, 9);
         }
 
         #[test]

@@ -1,7 +1,8 @@
 //! Running a decoder over many inputs on several threads.
 
+use crate::all;
 use crate::mutate::Maker;
-use siltstone::testing::{Target, all};
+use siltstone::testing::Target;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,8 +44,9 @@ pub fn one(target: &Target, bytes: &[u8], memory: &dyn Memory) -> Result<(), Str
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_string()));
         return Err(format!("panicked: {}", text.unwrap_or_default()));
     }
-    if most > crate::MEMORY_MAX {
-        return Err(format!("took {most} bytes of memory for {} of input", bytes.len()));
+    let may = crate::memory_max(target, bytes.len());
+    if most > may {
+        return Err(format!("took {most} bytes of memory for {} of input, where {may} may be", bytes.len()));
     }
     Ok(())
 }

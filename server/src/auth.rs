@@ -42,7 +42,7 @@ impl Right {
 /// An entry of the file of tokens.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Grant {
+pub(crate) struct Grant {
     /// Whose token it is; for people.
     name: String,
     /// SHA-256 of the token, in hexadecimal.
@@ -94,9 +94,9 @@ struct File {
     token: Vec<Grant>,
 }
 
-type Digests = HashMap<[u8; 32], Arc<[Grant]>>;
+pub(crate) type Digests = HashMap<[u8; 32], Arc<[Grant]>>;
 
-fn parse(text: &str) -> Result<Digests, String> {
+pub(crate) fn parse(text: &str) -> Result<Digests, String> {
     let file: File = toml::from_str(text).map_err(|e| e.to_string().trim_end().to_string())?;
     let mut all: HashMap<[u8; 32], Vec<Grant>> = HashMap::new();
     for grant in file.token {

@@ -26,7 +26,7 @@ use crate::status::status;
 use crate::tables::{Table, Tables, owner_of};
 use bytes::Bytes;
 use prost::Message;
-use siltstone::{Change, ChangeBatch, ChangeKind, Changes, ErrorKind, SeqNo, Timestamp};
+use siltstone::{ChangeBatch, ChangeKind, Changes, ErrorKind, SeqNo, Timestamp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tonic::Status;
@@ -271,7 +271,7 @@ impl ChangeRead {
             let named = layout.families.iter().find(|own| own.id == family);
             // A family that was deleted meanwhile has no name any more.
             let Some(named) = named else { continue };
-            let Some((key, mutation)) = mutation_of(&named.name, change) else { continue };
+            let Some((key, mutation)) = mutation_of(&named.name, &change.kind) else { continue };
             if !self.span.has(&key) {
                 continue;
             }
@@ -306,7 +306,7 @@ pub(crate) fn check_enabled(table: &Table, name: &str) -> Result<u64, Status> {
 }
 
 /// The row's part of a key, and the mutation that a client would send; `None` for what is of more than one row.
-fn mutation_of(family: &str, change: &Change) -> Option<(Vec<u8>, Kind)> {
+pub(crate) fn mutation_of(family: &str, change: &ChangeKind) -> Option<(Vec<u8>, Kind)> {
     let parts = |key: &[u8]| {
         let len = rows::row_len(key)?;
         Some((key[..len].to_vec(), Bytes::copy_from_slice(&key[len..])))
@@ -317,7 +317,7 @@ fn mutation_of(family: &str, change: &Change) -> Option<(Vec<u8>, Kind)> {
         let family_name = family_name.clone();
         Kind::DeleteFromColumn(mutation::DeleteFromColumn { family_name, column_qualifier, time_range })
     };
-    match &change.kind {
+    match change {
         ChangeKind::Put { key, timestamp, value } => {
             let (row, column_qualifier) = parts(key)?;
             let (timestamp_micros, value) = (micros(*timestamp), Bytes::copy_from_slice(value));
@@ -345,7 +345,7 @@ fn mutation_of(family: &str, change: &Change) -> Option<(Vec<u8>, Kind)> {
             }
             // One column between two times.
             let is_column = end.strip_suffix(b"\0") == Some(&range.start[..]);
-            let end_timestamp_micros = if *to == Timestamp::MAX { 0 } else { micros(*to) + 1 };
+            let end_timestamp_micros = if *to == Timestamp::MAX { 0 } else { micros(*to).saturating_add(1) };
             let times = TimestampRange { start_timestamp_micros: micros(*from), end_timestamp_micros };
             is_column.then(|| (row, of_column(qualifier, Some(times))))
         }

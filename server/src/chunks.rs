@@ -386,6 +386,21 @@ pub(crate) fn too_large(most: usize) -> Status {
     ))
 }
 
+#[cfg(any(test, feature = "testing"))]
+impl Chunker {
+    /// Adds a row that is there, if it has cells.
+    pub(crate) fn row(&mut self, row: &[u8], cells: &[Cell]) {
+        self.begin(row);
+        for cell in cells {
+            self.add_cell(cell);
+            while self.has_rest() {
+                self.go_on();
+            }
+        }
+        self.end();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -410,20 +425,6 @@ mod tests {
             timestamp,
             value: Bytes::from(vec![7; bytes]),
             labels: Vec::new(),
-        }
-    }
-
-    impl Chunker {
-        /// Adds a row, if it has cells.
-        fn row(&mut self, row: &[u8], cells: &[Cell]) {
-            self.begin(row);
-            for cell in cells {
-                self.add_cell(cell);
-                while self.has_rest() {
-                    self.go_on();
-                }
-            }
-            self.end();
         }
     }
 

@@ -13,7 +13,7 @@
 //! length.
 
 mod need;
-mod pattern;
+pub(crate) mod pattern;
 
 pub(crate) use need::Need;
 

@@ -73,6 +73,9 @@ mod server;
 mod settings;
 mod status;
 mod tables;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 mod traffic;
 mod watched;
 mod wire;

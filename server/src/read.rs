@@ -306,7 +306,7 @@ fn filtered(
 }
 
 /// What a set of rows names, in order, nothing twice; all rows where it names none.
-fn spans(rows: Option<&RowSet>) -> Result<VecDeque<Span>, Status> {
+pub(crate) fn spans(rows: Option<&RowSet>) -> Result<VecDeque<Span>, Status> {
     let all = Span { start: Vec::new(), end: None };
     let Some(rows) = rows.filter(|rows| !rows.row_keys.is_empty() || !rows.row_ranges.is_empty()) else {
         return Ok(VecDeque::from([all]));

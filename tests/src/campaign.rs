@@ -29,20 +29,40 @@ pub struct Row {
     pub name: &'static str,
     /// What one unit of its count is.
     pub unit: &'static str,
-    /// The count before every change.
-    pub gate: u64,
+    /// How many are run where nobody says, and in search of a planted bug. (How many every change must reach stands in
+    /// the list of campaigns.)
+    pub usual: u64,
     /// Runs the case of a seed.
     pub case: fn(seed: u64) -> CaseResult,
     /// What not every machine has: why it is missing here, if it is.
     pub needs: Option<fn() -> Result<(), String>>,
-    /// What all cases of this process together have met: told, and an error where the gate's count should have met more.
-    pub together: Option<fn() -> Result<String, String>>,
+    /// What all cases of this process together must have met.
+    pub together: Option<Together>,
+}
+
+/// Whether a run has met enough of what is rare for its success to say something.
+#[derive(Clone, Copy)]
+pub struct Together {
+    /// The fewest units of which anything is asked.
+    pub least: u64,
+    /// Tells what was met; an error where so many units should have met more.
+    pub check: fn(count: u64) -> Result<String, String>,
 }
 
 impl Row {
     /// A row that needs nothing and of which only the cases count.
-    pub const fn new(name: &'static str, unit: &'static str, gate: u64, case: fn(u64) -> CaseResult) -> Self {
-        Self { name, unit, gate, case, needs: None, together: None }
+    pub const fn new(
+        name: &'static str,
+        unit: &'static str,
+        usual: u64,
+        case: fn(u64) -> CaseResult,
+    ) -> Self {
+        Self { name, unit, usual, case, needs: None, together: None }
+    }
+
+    /// The fewest units whose success says something.
+    pub fn least(&self) -> u64 {
+        self.together.map_or(1, |together| together.least)
     }
 }
 

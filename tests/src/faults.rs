@@ -4,7 +4,7 @@
 //! finds every promised batch. After a failed write the batch's fate is open; as soon as a later one goes through, it is
 //! known that it was refused.
 
-use crate::campaign::{CaseResult, Row};
+use crate::campaign::{CaseResult, Row, Together};
 use crate::history::{BatchId, End, History};
 use crate::model::{self, Op};
 use crate::power::recovered_batches;
@@ -20,17 +20,20 @@ pub const FAULTS: Row = Row::new("faults", "failed calls", 8_000, faults_case);
 /// A sync of the log fails, and later ones succeed.
 pub const SYNC: Row = Row::new("sync", "failed syncs", 1_000, sync_case);
 /// The disk fills up, and is given space again.
-pub const FULL: Row = Row { together: Some(together), ..Row::new("full", "full disks", 500, full_case) };
+pub const FULL: Row = Row {
+    together: Some(Together { least: 10 * EMPTIED_AMONG, check: together }),
+    ..Row::new("full", "full disks", 500, full_case)
+};
 
 /// How many full disks were emptied by deletes in this process.
 static EMPTIED: AtomicU64 = AtomicU64::new(0);
-/// How many the gate's count has at least.
-const EMPTIED_MIN: u64 = 20;
+/// Of so many full disks one at least is emptied so.
+const EMPTIED_AMONG: u64 = 25;
 
-fn together() -> Result<String, String> {
-    let emptied = EMPTIED.load(Ordering::Relaxed);
+fn together(count: u64) -> Result<String, String> {
+    let (emptied, fewest) = (EMPTIED.load(Ordering::Relaxed), count / EMPTIED_AMONG);
     let told = format!("{emptied} full disks were emptied by deletes and written to again");
-    if emptied >= EMPTIED_MIN { Ok(told) } else { Err(format!("{told}, fewer than {EMPTIED_MIN}")) }
+    if emptied >= fewest { Ok(told) } else { Err(format!("{told}, fewer than {fewest}")) }
 }
 
 /// The same seed twice does the same.

@@ -5,8 +5,8 @@
 //! system that fills up), `torn` (the last thing written, cut at every offset), `copies` (checkpoints, backups and moves that crash),
 //! `random` (against the model), `between` (reads and steps in each other's middle), `metamorphic` (one list, many
 //! configurations: `settings`, `pairs`), `corners` (what the others do not enter), `objects` (an object store that fails), `offload`
-//! (merges elsewhere, where everything goes wrong), `regions` (splits and joins), `rot` (damaged files, repairs). `planted` proves
-//! that they notice mistakes.
+//! (merges elsewhere, where everything goes wrong), `regions` (splits and joins), `rot` (damaged files, repairs), `strangers` (other
+//! people's files). `planted` proves that they notice mistakes.
 
 /// Runs the README's example with the documentation tests.
 #[cfg(doctest)]
@@ -34,6 +34,7 @@ pub mod rot;
 pub mod rows;
 pub mod settings;
 pub mod small_disk;
+pub mod strangers;
 pub mod strategies;
 pub mod stream;
 pub mod subject;

@@ -3,7 +3,7 @@
 //! applied twice, and once the database has been opened again there is no table that it does not name. Everything runs on one
 //! thread, by a seed.
 
-use crate::campaign::{CaseResult, Checked, Row, failed};
+use crate::campaign::{CaseResult, Checked, Row, Together, failed};
 use crate::subject::Concat;
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Rng, SimObjects, SimWorld};
@@ -17,26 +17,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Databases whose merges run elsewhere, under one kind of fault each.
 pub const OFFLOAD: Row = Row {
-    together: Some(together),
+    together: Some(Together { least: 20 * MergeFault::ALL.len() as u64, check: together }),
     ..Row::new("offload", "databases whose merges run where something goes wrong", 550, case)
 };
 
 const CALLS: u64 = 250;
 const DIR: &str = "db";
-/// So often each kind is met by the gate's count, at least: that has fifty cases of each kind.
-const MET_MIN: u64 = 50;
-
 /// Faults met by all cases of this process, by kind.
 static MET: [AtomicU64; MergeFault::ALL.len()] = [const { AtomicU64::new(0) }; MergeFault::ALL.len()];
 /// Steps that came from elsewhere.
 static STEPS: AtomicU64 = AtomicU64::new(0);
 
-fn together() -> Result<String, String> {
+/// Each kind is met once in each of its cases, taken together.
+fn together(count: u64) -> Result<String, String> {
     let met: Vec<u64> = MET.iter().map(|met| met.load(Ordering::Relaxed)).collect();
     let told: Vec<String> =
         MergeFault::ALL.iter().zip(&met).map(|(kind, met)| format!("{kind:?} {met}")).collect();
     let told = format!("{} steps came from elsewhere; {}", STEPS.load(Ordering::Relaxed), told.join(", "));
-    if met.iter().all(|met| *met >= MET_MIN) { Ok(told) } else { Err(format!("too few of a kind: {told}")) }
+    let fewest = count / MergeFault::ALL.len() as u64;
+    if met.iter().all(|met| *met >= fewest) { Ok(told) } else { Err(format!("too few of a kind: {told}")) }
 }
 
 struct Case {

@@ -1,5 +1,5 @@
 //! Whether the campaigns notice mistakes: each bug that the engine can be asked to make is planted in a child process,
-//! and some campaign must fail there within the count of the gate.
+//! and some campaign must fail there within its usual count.
 
 use crate::rows::ROWS;
 use siltstone::storage::sim::Rng;
@@ -34,8 +34,15 @@ const FIRST: &[(Bug, &str)] = &[
     (Bug::KeepLogTails, "corners"),
     (Bug::ReadOnlyOnce, "corners"),
     (Bug::PlanForAllFamilies, "corners"),
+    (Bug::RemoveForeign, "strangers"),
+    (Bug::BelieveLies, "siege attack --count 1 --only lies"),
+    (Bug::RightsAfterBody, "siege attack --count 1 --only empty-entries"),
+    (Bug::UncountedDecode, "siege attack --count 1 --only written-entries"),
+    (Bug::WorkInPlace, "siege attack --count 1 --only patterns"),
 ];
-/// By what the count of the gate is multiplied where a bug is looked for first: a case that shows it may be one in a hundred.
+/// The program whose attacks find what callers of the server may do; it lies beside this one.
+const SIEGE: &str = "siltstone-siege";
+/// By what the usual count is multiplied where a bug is looked for first: a case that shows it may be one in a hundred.
 const LOOK_LONGER: u64 = 8;
 /// A campaign that takes longer says nothing: it is ended, and the bug is looked for elsewhere.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -53,16 +60,31 @@ pub fn bugs(draw: Option<usize>, seed: u64) -> Vec<Bug> {
 /// Runs the campaigns with the bug planted until one fails, and says which.
 pub fn caught_by(executable: &Path, bug: Bug, seed: u64) -> Option<&'static str> {
     let noticed = |(tried, times): &(&'static str, u64)| {
-        let mut words = tried.split(' ');
-        let name = words.next().unwrap_or_default();
-        let gate = ROWS.iter().find(|row| row.name == name).map_or(1, |row| row.gate) * times;
-        let mut command = Command::new(executable);
-        command.arg(name).args(["--count", &gate.to_string(), "--seed", &seed.to_string()]).args(words);
-        command.env("SILTSTONE_BUG", bug.name()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut command = match tried.strip_prefix("siege ") {
+            // The server is a process of its own, and gets the bug from there.
+            Some(attack) => {
+                let mut siege = Command::new(executable.with_file_name(SIEGE));
+                siege.args(attack.split(' '));
+                siege
+            }
+            None => of_ours(executable, tried, *times),
+        };
+        command.args(["--seed", &seed.to_string()]).env("SILTSTONE_BUG", bug.name());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().is_ok_and(fails)
     };
     let first = FIRST.iter().filter(|(of, _)| *of == bug).map(|(_, tried)| (*tried, LOOK_LONGER));
     first.chain(TRIED.iter().map(|tried| (*tried, 1))).find(noticed).map(|(tried, _)| tried)
+}
+
+/// A campaign of this program, with so many times its usual count.
+fn of_ours(executable: &Path, tried: &str, times: u64) -> Command {
+    let mut words = tried.split(' ');
+    let name = words.next().unwrap_or_default();
+    let count = ROWS.iter().find(|row| row.name == name).map_or(1, |row| row.usual) * times;
+    let mut command = Command::new(executable);
+    command.arg(name).args(["--count", &count.to_string()]).args(words);
+    command
 }
 
 /// Whether the campaign ended, with an error.
@@ -78,4 +100,17 @@ fn fails(mut child: Child) -> bool {
     let _ = child.kill();
     let _ = child.wait();
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_bug_is_looked_for_there_is_a_campaign() {
+        for tried in TRIED.iter().chain(FIRST.iter().map(|(_, tried)| tried)) {
+            let name = tried.split(' ').next().unwrap_or_default();
+            assert!(name == "siege" || ROWS.iter().any(|row| row.name == name), "{tried}");
+        }
+    }
 }

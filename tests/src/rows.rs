@@ -23,4 +23,5 @@ pub const ROWS: &[Row] = &[
     crate::rot::ROT,
     crate::rot::EVERY_BIT,
     crate::rot::RESCUE,
+    crate::strangers::STRANGERS,
 ];

@@ -1,243 +1,15 @@
-//! The long tests: one table. Rows are those of the goal table of faults (`docs/open.md` names the rows that have no
-//! program yet). Every campaign prints its seed and how to run a failing case again, and ends with 0 only if all
-//! cases held. They run the binaries that the tests were built with, so nothing is compiled twice.
+//! Runs the campaigns, the long tests (`list` is their table). Rows are those of the goal table of faults (`docs/open.md`
+//! names the rows that have no program yet). Every campaign prints its seed and how to run a failing case again, and ends
+//! with 0 only if all cases held. They run the binaries that the tests were built with, so nothing is compiled twice.
 
 use crate::guards::{self, Guard};
+use crate::list::{CAMPAIGNS, Campaign};
 use crate::run::{Tally, command, root};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-struct Campaign {
-    /// Row of the goal table.
-    row: &'static str,
-    what: &'static str,
-    /// Binary and arguments; `--count` and `--seed` follow.
-    run: &'static str,
-    /// Cases for every change.
-    gate: u64,
-    /// Cases before a release, summed over runs.
-    release: u64,
-}
-
 /// The row of the planted bugs.
 const PLANTED: &str = "25";
-
-const CAMPAIGNS: &[Campaign] = &[
-    Campaign {
-        row: "8",
-        what: "one list of calls under configurations with every pair of option values",
-        run: "siltstone-torture metamorphic --threads 1",
-        // First, as one case may take as long as ten others, on one thread.
-        gate: 8,
-        release: 40_000,
-    },
-    Campaign {
-        row: "1",
-        what: "kills of the process, at random and at every kill point",
-        run: "siltstone-kill",
-        gate: 500,
-        release: 50_000,
-    },
-    Campaign {
-        row: "1",
-        what: "kills on ext4, tmpfs, xfs, btrfs and overlay (those that can be mounted)",
-        run: "siltstone-kill --disk all",
-        gate: 50,
-        release: 10_000,
-    },
-    Campaign {
-        row: "2",
-        what: "power cuts: unsynced blocks and names survive or not",
-        run: "siltstone-torture power",
-        gate: 50_000,
-        release: 5_000_000,
-    },
-    Campaign {
-        row: "3",
-        what: "failing calls of every kind, once and for good",
-        run: "siltstone-torture faults",
-        gate: 6_000,
-        release: 160_000,
-    },
-    Campaign {
-        row: "4",
-        what: "a sync that fails, and later ones that succeed",
-        run: "siltstone-torture sync",
-        gate: 1_000,
-        release: 50_000,
-    },
-    Campaign {
-        row: "5",
-        what: "full disks that are given room again",
-        run: "siltstone-torture full",
-        gate: 500,
-        release: 10_000,
-    },
-    Campaign {
-        row: "5",
-        what: "real small file systems that fill up (0 where none can be mounted)",
-        run: "siltstone-torture small-disk",
-        gate: 3,
-        release: 200,
-    },
-    Campaign {
-        row: "6",
-        what: "damaged files: flipped, cut, swapped, stale, missing",
-        run: "siltstone-torture rot --threads 1",
-        // A tenth of what is done to one fixture.
-        gate: 25_000,
-        release: 20_000_000,
-    },
-    Campaign {
-        row: "6",
-        what: "every length and every bit of all files of a small store",
-        run: "siltstone-torture every-bit --threads 1",
-        gate: 25_000,
-        release: 8_000_000,
-    },
-    Campaign {
-        row: "7",
-        what: "torn ends of logs, manifests and tables, at every offset",
-        run: "siltstone-torture torn",
-        gate: 20_000,
-        release: 400_000,
-    },
-    Campaign {
-        row: "19",
-        what: "crashes at any two of the places where memory, log and log tables change hands",
-        run: "siltstone-torture twice",
-        // Whether the rarest pair was met often enough is asked of 160,000 and more.
-        gate: 30_000,
-        release: 2_000_000,
-    },
-    Campaign {
-        row: "21",
-        what: "repairs of damaged databases",
-        run: "siltstone-torture rescue",
-        gate: 200,
-        release: 10_000,
-    },
-    Campaign {
-        row: "21",
-        what: "checkpoints, backups, restores and moves of a family under load that crash in their middle",
-        run: "siltstone-torture copies",
-        gate: 6_000,
-        release: 200_000,
-    },
-    Campaign {
-        row: "14",
-        what: "the same seed twice",
-        run: "siltstone-torture replay",
-        gate: 50,
-        release: 1_000,
-    },
-    Campaign {
-        row: "25",
-        what: "planted bugs, each of which some campaign must notice",
-        run: "siltstone-torture planted",
-        // Drawn.
-        gate: 12,
-        release: 35,
-    },
-    Campaign {
-        row: "9",
-        what: "random calls against the reference model",
-        run: "siltstone-torture model",
-        gate: 1_500,
-        release: 1_000_000,
-    },
-    Campaign {
-        row: "9",
-        what: "reads between steps, and steps in the middle of reads",
-        run: "siltstone-torture between",
-        gate: 3_000,
-        release: 300_000,
-    },
-    Campaign {
-        row: "9",
-        what: "corners: short lives, a thousand families, merges that fail, readers beside writers, nested deletes",
-        run: "siltstone-torture corners",
-        gate: 2_000,
-        release: 50_000,
-    },
-    Campaign {
-        row: "17",
-        what: "tables in an object store that is slow, fails, loses answers and lists what was there before",
-        run: "siltstone-torture objects",
-        gate: 100_000,
-        release: 1_000_000,
-    },
-    Campaign {
-        row: "18",
-        what: "merges run elsewhere by one that lies, hangs, forgets, works on unheard, answers twice or late: eleven faults",
-        run: "siltstone-torture offload",
-        gate: 550,
-        release: 110_000,
-    },
-    Campaign {
-        row: "17",
-        what: "regions: splits and joins under writes, compactions, snapshots and ends at each of their kill points",
-        run: "siltstone-torture regions",
-        gate: 6_000,
-        release: 1_000_000,
-    },
-    Campaign {
-        row: "21",
-        what: "the server killed under clients, at random and at kill points: rows, streams, backups against histories",
-        run: "siltstone-siege kills",
-        gate: 20,
-        release: 10_000,
-    },
-    Campaign {
-        row: "16",
-        what: "compaction servers and their manager killed and paused, and the server with them: every acknowledged row is there",
-        run: "siltstone-siege offload",
-        gate: 24,
-        release: 20_000,
-    },
-    Campaign {
-        row: "24",
-        what: "a ring of rows in the server, with kills and splits: none points to nothing",
-        run: "siltstone-siege ring",
-        gate: 250_000,
-        release: 25_000_000,
-    },
-    Campaign {
-        row: "11",
-        what: "twelve attacks on the server beside a client that behaves",
-        run: "siltstone-siege hostile",
-        gate: 30_000,
-        release: 50_000_000,
-    },
-    Campaign {
-        row: "12",
-        what: "seconds of more writes than the server's merges can take",
-        run: "siltstone-siege overload",
-        gate: 15,
-        release: 28_800,
-    },
-    Campaign {
-        row: "10",
-        what: "damaged messages to every method of the server, and damaged configurations",
-        run: "siltstone-siege messages",
-        gate: 75_000,
-        release: 100_000_000,
-    },
-    Campaign {
-        row: "10",
-        what: "damaged messages to a compaction server and a compaction manager",
-        run: "siltstone-siege peers",
-        gate: 4_000,
-        release: 10_000_000,
-    },
-    Campaign {
-        row: "10",
-        what: "hostile bytes for every decoder",
-        run: "siltstone-fuzz all",
-        gate: 10_000_000,
-        release: 2_000_000_000,
-    },
-];
 
 /// A seed that no run had before, so that runs add up. It is printed with each campaign. Cases take the seeds from theirs
 /// upwards, so those of two runs lie far apart.
@@ -278,11 +50,31 @@ pub(crate) fn soak(tally: &mut Tally, hours: Option<f64>, seed: u64) {
 
 /// The table for people.
 pub(crate) fn list() -> String {
-    let mut text = format!("{:<8}{:>12}{:>14}  {}\n", "row", "gate", "release", "what");
+    let mut text =
+        format!("{:<6}{:>12}{:>9}{:>14}  {:<46}what\n", "row", "gate", "least", "release", "command");
     for c in CAMPAIGNS {
-        text.push_str(&format!("{:<8}{:>12}{:>14}  {}\n", c.row, c.gate, c.release, c.what));
+        text.push_str(&format!(
+            "{:<6}{:>12}{:>9}{:>14}  {:<46}{}\n",
+            c.row, c.gate, c.least, c.release, c.run, c.what
+        ));
     }
     text
+}
+
+/// The lines of the README's table.
+#[cfg(test)]
+fn readme_lines() -> Vec<String> {
+    let line = |c: &Campaign| format!("| {} | {} | {} |", c.what, grouped(c.gate), grouped(c.release));
+    CAMPAIGNS.iter().map(line).collect()
+}
+
+/// A number with a comma before each three digits.
+#[cfg(test)]
+fn grouped(number: u64) -> String {
+    match number {
+        0..1_000 => number.to_string(),
+        _ => format!("{},{:03}", grouped(number / 1_000), number % 1_000),
+    }
 }
 
 impl Campaign {
@@ -320,5 +112,23 @@ impl Campaign {
         let args = format!("{args} --count {count} --seed {seed}");
         let name = format!("row {}: {} ({count}, seed {seed})", self.row, self.what);
         (name, command(&program.to_string_lossy(), &args))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_readme_has_every_campaign_with_its_counts_and_no_other() {
+        let text = std::fs::read_to_string(root().join("README.md")).unwrap();
+        let (_, table) = text.split_once("\n| what | every change | a release |\n|---|---|---|\n").unwrap();
+        let table: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
+        assert_eq!(table, readme_lines());
+    }
+
+    #[test]
+    fn numbers_have_commas() {
+        assert_eq!([7, 1_000, 25_000_000].map(grouped), ["7", "1,000", "25,000,000"]);
     }
 }

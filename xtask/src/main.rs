@@ -1,6 +1,6 @@
 //! What people and CI run: `cargo xtask help` lists it.
 //!
-//! `ci` and `test` are lists of steps (`steps`), `campaigns` is the one table of the long tests with their counts,
+//! `ci` and `test` are lists of steps (`steps`), `list` is the one table of the long tests with their counts, `campaigns` runs them,
 //! `guards` says which checks need not run again, `rules` are checks of the sources that no compiler makes, `run` runs
 //! commands, times them and counts what came of them.
 
@@ -9,6 +9,7 @@ mod campaigns;
 mod clients;
 mod guards;
 mod instructions;
+mod list;
 mod objects;
 mod python;
 mod release;

@@ -35,6 +35,9 @@ mod operator;
 mod options;
 mod range;
 mod snapshot;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 mod transaction;
 mod upkeep;
 mod write;

@@ -22,7 +22,7 @@ pub struct Options {
 
 impl Options {
     /// Reads all of the text before it changes anything.
-    fn parse(&mut self, text: &str) -> Result<()> {
+    pub(crate) fn parse(&mut self, text: &str) -> Result<()> {
         let mut table = table(text)?;
         let mut families = self.families.clone();
         match table.remove("families") {

@@ -184,6 +184,53 @@ impl Descriptor {
     }
 }
 
+/// The decoder on forged bytes.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod forge {
+    use super::*;
+    use crate::hooks::Target;
+
+    pub(crate) const TARGETS: &[Target] =
+        &[Target { name: "backup-descriptor", seeds, sign, decode: descriptor }];
+
+    const ID: u64 = 3;
+
+    fn stored(name: &str, table: Option<StoredTable>) -> StoredFile {
+        StoredFile { name: name.into(), file: stored_name(ID, name), bytes: 9, crc32c: 7, table }
+    }
+
+    fn seeds() -> Vec<Vec<u8>> {
+        let table = StoredTable { identity: "00ff".into(), clip: Some("6b".into()) };
+        let descriptor = Descriptor {
+            id: ID,
+            database: "0000000000000007".into(),
+            seq: SeqNo(900),
+            created_us: 1,
+            manifest_number: 4,
+            manifest: stored(MANIFEST, None),
+            logs: vec![stored("0000000012.log", None)],
+            tables: vec![stored("000001-000001-000004-0000.table", Some(table))],
+        };
+        descriptor.encode().into_iter().collect()
+    }
+
+    #[allow(clippy::ptr_arg, reason = "signers share one function type")]
+    fn sign(bytes: &mut Vec<u8>) {
+        let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return };
+        let (head, json) = bytes.split_at_mut(end);
+        if let Some(sum) = head.last_chunk_mut::<8>() {
+            sum.copy_from_slice(format!("{:08x}", crc32c::crc32c(&json[1..])).as_bytes());
+        }
+    }
+
+    /// What is taken leads to no file that is not a backup's.
+    fn descriptor(bytes: &[u8]) {
+        let Ok(found) = Descriptor::decode(bytes, ID, Path::new("forged")) else { return };
+        assert!(found.all_files().all(|file| !file.file.contains('/')), "{found:?}");
+        let _ = (found.info(), found.encode());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

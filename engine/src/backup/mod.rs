@@ -16,6 +16,9 @@ mod descriptor;
 mod making;
 mod restore;
 
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use descriptor::forge;
+
 pub(crate) use descriptor::Descriptor;
 pub(crate) use making::Making;
 

@@ -2,10 +2,12 @@
 #![allow(clippy::ptr_arg, reason = "signers share one function type, and some of them grow the input")]
 
 use super::encoder::FrameEncoder;
-use super::file::Header;
-use super::frame::{FileIdentity, HEAD_BYTES, Note, decode_frame, sign_frame};
+use super::file::{HEADER_BYTES, Header, file_path};
+use super::frame::{ALIGN, FileIdentity, HEAD_BYTES, Note, decode_frame, sign_frame};
+use super::salvage::salvage;
 use super::short::{self, Base};
-use crate::hooks::Target;
+use crate::hooks::{Target, work_of};
+use crate::storage::sim::SimWorld;
 use crate::types::{CellRef, Generation, KeyRange, Kind, LogFileId, LogPosition, RangeTombstone};
 use crate::types::{SeqNo, StoreId, Timestamp};
 use std::path::Path;
@@ -18,6 +20,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "log-frame", seeds: frame_seeds, sign, decode: frame },
     Target { name: "log-short-frame", seeds: short_seeds, sign: sign_short, decode: short_frame },
     Target { name: "log-header", seeds: header_seeds, sign: sign_header, decode: header },
+    Target { name: "log-salvage", seeds: salvage_seeds, sign: sign_heads, decode: salvaged },
 ];
 
 fn identity() -> FileIdentity {
@@ -140,4 +143,55 @@ fn sign_header(bytes: &mut Vec<u8>) {
 
 fn header(bytes: &[u8]) {
     let _ = Header::decode(bytes, DATABASE, FILE, Path::new("forged"));
+}
+
+/// A file of some frames, and one of nothing but heads, each of which says that much of the rest is its frame.
+fn salvage_seeds() -> Vec<Vec<u8>> {
+    let header = header_seeds().concat();
+    let frames = frame_seeds();
+    let long = [[0; 4], 500_u32.to_le_bytes()].concat();
+    let mut head = [long, vec![0; HEAD_BYTES - 8]].concat();
+    head[23] = 1;
+    let mut seeds = vec![
+        [header.clone(), frames[0].clone(), frames[1].clone()].concat(),
+        [header, head.repeat(300)].concat(),
+    ];
+    seeds.iter_mut().for_each(sign_heads);
+    seeds
+}
+
+/// Makes the checksums of the file's header and of every frame's head fit.
+fn sign_heads(bytes: &mut Vec<u8>) {
+    sign_header(bytes);
+    let mut at = HEADER_BYTES as usize;
+    while let Some(head) = bytes.get_mut(at..at + HEAD_BYTES) {
+        let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize * ALIGN as usize;
+        let is_head = matches!(head[23], 1 | 2) && length >= HEAD_BYTES;
+        if is_head {
+            let sum = crc32c::crc32c_append(identity().seed(at as u64), &head[4..]);
+            head[..4].copy_from_slice(&sum.to_le_bytes());
+        }
+        let is_whole = is_head && at + length <= bytes.len();
+        at += if is_whole { length } else { ALIGN as usize };
+    }
+}
+
+/// Reads what can be read of a damaged log; looks at no byte more than some times.
+fn salvaged(bytes: &[u8]) {
+    let (world, dir) = (SimWorld::new(1), Path::new("log"));
+    let env = world.env();
+    let written = env
+        .storage
+        .create_dir(dir)
+        .and_then(|()| env.storage.create(&file_path(dir, FILE)))
+        .and_then(|mut file| file.write(bytes));
+    if written.is_err() {
+        return;
+    }
+    let synced = LogPosition { file: FILE, offset: OFFSET };
+    let (found, work) = work_of(|| salvage(&env, dir, DATABASE, FILE, synced, &[], &mut |_| Ok(())));
+    assert!(work <= 64 * (bytes.len() as u64 + 1_024), "{work} bytes looked at of {}", bytes.len());
+    if let Ok(found) = found {
+        assert!(found.frames <= bytes.len() as u64, "more frames than bytes");
+    }
 }

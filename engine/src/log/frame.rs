@@ -291,6 +291,7 @@ fn decode_full(bytes: &[u8], identity: FileIdentity, offset: u64) -> Result<Fram
     let whole = usize::try_from(head.length).ok().and_then(|n| bytes.get(..n));
     let Some(whole) = whole else { return Err(Fault::Short { need: head.length, have }) };
     let body = &whole[HEAD_BYTES..];
+    work!(body.len());
     let items = Items::new(body, offset, offset + HEAD_BYTES as u64, head.first_seq);
     let (frame, computed) = match head.kind {
         FrameKind::Batch => Frame::verified(head, identity, items, None, identity.seed(offset))?,

@@ -153,7 +153,8 @@ impl Walk {
                         let gap = Lost { file, bytes: at..at, first: self.expected, last: None };
                         let orphan = reader.orphan(at);
                         orphaned |= orphan.is_some();
-                        let mut next = at + orphan.unwrap_or(ALIGN);
+                        // Inside a frame that was written there is none: what looks like one is a value's bytes.
+                        let mut next = at + orphan.or_else(|| reader.length_told(at)).unwrap_or(ALIGN);
                         if next.is_multiple_of(HOLE_LOOK_BYTES) {
                             next = reader.data_from(next)?;
                         }

@@ -71,6 +71,13 @@ impl LogReader {
         short::orphan(self.read(offset, SHORT_BYTES_MAX).ok()?, identity, offset)
     }
 
+    /// How long the frame is whose head is intact there: as long as it was written, whatever became of its body.
+    pub(super) fn length_told(&mut self, offset: u64) -> Option<u64> {
+        let identity = self.identity;
+        let head = self.read(offset, HEAD_BYTES as u64).ok()?;
+        Head::decode(head.get(..HEAD_BYTES)?, identity, offset).ok().map(|head| head.length)
+    }
+
     /// The highest synced position told by any intact head of a full frame at or behind `from`: short frames tell none of their
     /// own. Looks at every place where a frame can begin, except inside full ones, so the work is bounded by the file's length.
     pub(super) fn highest_synced(&mut self, from: u64) -> Result<Option<LogPosition>> {

@@ -23,6 +23,7 @@ pub fn all() -> Vec<Target> {
         crate::log::forge::TARGETS,
         crate::version::manifest::forge::TARGETS,
         crate::table::forge::TARGETS,
+        crate::backup::forge::TARGETS,
         TEXTS,
     ]
     .concat()

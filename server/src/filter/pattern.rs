@@ -60,7 +60,8 @@ impl Patterns {
             let pattern = pattern.escape_ascii();
             Status::invalid_argument(format!("filter: the pattern of {what}, \"{pattern}\": {why}"))
         };
-        let (translated, mut limit) = (translated(pattern), COMPILED_LEAST);
+        let translated = translated(pattern).ok_or_else(|| refused("a `)` closes nothing"))?;
+        let mut limit = COMPILED_LEAST;
         // How much it takes is known only by trying.
         loop {
             if limit * FORMS > self.left {
@@ -169,11 +170,13 @@ impl Pattern {
 
 /// In the words of the crate, which differs from RE2 in what some escapes mean and in what is special within a class: bytes
 /// that are only themselves become escapes by number, `\C` any byte, `\Q..\E` and octal numbers bytes; the whole is anchored.
-fn translated(pattern: &[u8]) -> String {
+fn translated(pattern: &[u8]) -> Option<String> {
     let mut out = String::from(r"\A(?:");
     let mut at = 0;
     // Where in a class, at which byte it could still begin with a `]` that does not end it.
     let mut class: Option<usize> = None;
+    // Groups that are open. One that would end the group around the whole would let the rest match anywhere.
+    let mut groups = 0_usize;
     let byte_alone = |out: &mut String, byte: u8| out.push_str(&format!(r"\x{byte:02x}"));
     while let Some(&byte) = pattern.get(at) {
         at += 1;
@@ -225,6 +228,14 @@ fn translated(pattern: &[u8]) -> String {
                 out.push_str(&String::from_utf8_lossy(&pattern[at..at + len]));
                 at += len;
             }
+            b'(' if class.is_none() => {
+                out.push('(');
+                groups += 1;
+            }
+            b')' if class.is_none() => {
+                out.push(')');
+                groups = groups.checked_sub(1)?;
+            }
             b'[' | b']' | b'&' | b'~' if class.is_some() => byte_alone(&mut out, byte),
             b'-' if class.is_some() && pattern[at - 2] == b'-' => byte_alone(&mut out, byte),
             byte if byte.is_ascii() => out.push(char::from(byte)),
@@ -232,7 +243,7 @@ fn translated(pattern: &[u8]) -> String {
         }
     }
     out.push_str(r")\z");
-    out
+    Some(out)
 }
 
 #[cfg(test)]
@@ -277,7 +288,7 @@ mod tests {
 
     #[test]
     fn patterns_that_are_wrong_or_too_large_are_refused() {
-        for wrong in [&b""[..], b"(", b"[z-a]", br"\", b"(?:a{1000}){1000}"] {
+        for wrong in [&b""[..], b"(", b"a)|(?:b", b"a)|b(", b"[z-a]", br"\", b"(?:a{1000}){1000}"] {
             let refused = compiled(wrong).unwrap_err();
             assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{wrong:?}");
         }

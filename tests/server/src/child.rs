@@ -22,6 +22,9 @@ pub(crate) struct Server {
     child: Option<Child>,
     pub(crate) dir: tempfile::TempDir,
     port: u16,
+    http: u16,
+    /// Files and connections that it may have open; as many as we, where nothing is said.
+    descriptors: Option<u32>,
 }
 
 /// The binary beside ours.
@@ -39,8 +42,17 @@ impl Server {
     /// A server with this configuration, which answers.
     pub(crate) async fn start(config: &str) -> Result<Self, String> {
         let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+        Self::start_in(dir, config, None).await
+    }
+
+    /// The same of one in that directory, which has files that the configuration names, and so many descriptors.
+    pub(crate) async fn start_in(
+        dir: tempfile::TempDir,
+        config: &str,
+        descriptors: Option<u32>,
+    ) -> Result<Self, String> {
         std::fs::write(dir.path().join("siltstone.toml"), config).map_err(|e| e.to_string())?;
-        let mut server = Self { child: None, dir, port: free_port() };
+        let mut server = Self { child: None, dir, port: free_port(), http: free_port(), descriptors };
         server.start_again().await?;
         Ok(server)
     }
@@ -55,11 +67,13 @@ impl Server {
         let place = self.dir.path();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(place.join("log"));
         let log = log.map_err(|e| e.to_string())?;
-        let child = Command::new(binary())
+        let (listen, http) = (format!("127.0.0.1:{}", self.port), format!("127.0.0.1:{}", self.http));
+        let child = self
+            .program()
             .arg("serve")
             .arg(place.join("data"))
             .args(["--config", &place.join("siltstone.toml").to_string_lossy()])
-            .args(["--listen", &format!("127.0.0.1:{}", self.port), "--http", "127.0.0.1:0"])
+            .args(["--listen", &listen, "--http", &http])
             .envs(kill.map(|point| ("SILTSTONE_KILL", point)))
             .stdout(Stdio::null())
             .stderr(log)
@@ -76,6 +90,14 @@ impl Server {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
+    }
+
+    /// What runs it.
+    fn program(&self) -> Command {
+        let Some(descriptors) = self.descriptors else { return Command::new(binary()) };
+        let mut limited = Command::new("sh");
+        limited.args(["-c", &format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"")]).arg(binary());
+        limited
     }
 
     /// What it said.
@@ -104,6 +126,16 @@ impl Server {
 
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The port of its page.
+    pub(crate) fn http(&self) -> u16 {
+        self.http
+    }
+
+    /// The number of its process; 0 where there is none.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.as_ref().map_or(0, Child::id)
     }
 
     /// A channel that connects when it is used, again and again.
@@ -138,20 +170,22 @@ impl Server {
 
     /// Bytes of memory that it has, now and at most.
     pub(crate) fn memory(&self) -> (u64, u64) {
-        memory_of(self.child.as_ref().map_or(0, Child::id))
+        memory_of(self.process())
     }
 }
 
 /// Bytes of memory that a process has, now and at most.
 pub(crate) fn memory_of(process: u32) -> (u64, u64) {
+    (status_of(process, "VmRSS:"), status_of(process, "VmHWM:"))
+}
+
+/// Bytes that the line of that name in a process's status has.
+pub(crate) fn status_of(process: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(Path::new("/proc").join(process.to_string()).join("status"));
     let status = status.unwrap_or_default();
-    let of = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-        kib.unwrap_or(0) << 10
-    };
-    (of("VmRSS:"), of("VmHWM:"))
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
 }
 
 impl Drop for Server {

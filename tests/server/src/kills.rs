@@ -23,8 +23,10 @@ const ROWS: u64 = 150;
 const FILLING: usize = 3_000;
 const CONFIG: &str = "memory = \"64MiB\"\nwrite-memory = \"8MiB\"\nregion-bytes = \"1MiB\"\nchange-log = \"4GiB\"\n\
     [tables]\nstrategy = \"leveled{table_bytes=128KiB, base_bytes=1MiB}\"\n";
-/// Among so many kills one must be at a kill point.
+/// Among so many kills one must be at a kill point; one among eight comes after a backup.
 const POINTS_AMONG: u64 = 20;
+/// The fewest kills whose success says something.
+pub(crate) const LEAST: u64 = POINTS_AMONG;
 /// How long a server that is to end at a kill point may take to come there.
 const POINT_WAIT: Duration = Duration::from_millis(400);
 const BACKUP: &str = "projects/p/instances/i/clusters/c/backups/b";
@@ -323,10 +325,19 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
     while samples.message().await.map_err(|e| e.to_string())?.is_some() {
         regions += 1;
     }
-    if extent.done() >= POINTS_AMONG && at_points == 0 {
-        return Err("no kill was at a kill point: was the server built with the feature testing?".into());
+    if at_points < extent.done() / POINTS_AMONG {
+        return Err(format!(
+            "{at_points} of {} kills were at a kill point: was the server built with the feature testing?",
+            extent.done()
+        ));
     }
     let acknowledged = oracle.acknowledged();
+    let is_busy = acknowledged >= extent.done() && changes >= extent.done() && backups >= extent.done() / 10;
+    if extent.done() >= LEAST && !is_busy {
+        return Err(format!(
+            "{acknowledged} acknowledged writes, {changes} changes, {backups} backups: nothing was met"
+        ));
+    }
     Ok(format!(
         "{} kills, {at_points} of them at kill points, {acknowledged} acknowledged writes, {changes} changes streamed, {backups} backups restored, \
          {regions} samples of regions",

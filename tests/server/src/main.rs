@@ -2,9 +2,14 @@
 //!
 //! Each row prints its seed and counts, and ends with 0 only if all held.
 
+mod attack;
 mod child;
 mod hostile;
 mod kills;
+#[cfg(test)]
+#[allow(dead_code, reason = "what it says of other programs is not read here")]
+#[path = "../../../xtask/src/list.rs"]
+mod list;
 mod messages;
 mod offload;
 mod overload;
@@ -26,6 +31,8 @@ enum Row {
     Ring,
     /// Twelve attacks beside a client that behaves
     Hostile,
+    /// Each attack on a server of its own, beside a client that behaves: memory, deadlines, rights
+    Attack,
     /// More writes than merges can take
     Overload,
     /// Damaged and random messages to every method
@@ -40,7 +47,7 @@ enum Row {
 #[derive(Parser)]
 struct Arguments {
     row: Row,
-    /// How many: kills, nodes, bad requests, seconds, messages
+    /// How many: kills, nodes, bad requests, attacks, seconds, messages
     #[arg(long)]
     count: u64,
     /// End after this many seconds, however far it came
@@ -49,6 +56,12 @@ struct Arguments {
     /// Where it begins, to run a failing case again
     #[arg(long)]
     seed: Option<u64>,
+    /// Of the attacks, the one of this name alone
+    #[arg(long)]
+    only: Option<String>,
+    /// How many seconds each attack lasts; from some 70 on, limits of time are looked at, too
+    #[arg(long)]
+    each: Option<u64>,
 }
 
 /// How far a row goes, and how far it has come.
@@ -78,8 +91,24 @@ impl Extent {
     }
 }
 
+impl Row {
+    /// The fewest of what it counts whose success says something: from so many on it asks what it has met.
+    #[cfg(test)]
+    fn least(self) -> u64 {
+        match self {
+            Row::Kills => kills::LEAST,
+            Row::Ring => ring::LEAST,
+            Row::Messages => messages::LEAST,
+            Row::Peers => peers::LEAST,
+            Row::Offload => offload::LEAST,
+            Row::Attack => attack::LEAST,
+            Row::Hostile | Row::Overload => 1,
+        }
+    }
+}
+
 fn main() -> ExitCode {
-    let Arguments { row, count, seconds, seed } = Arguments::parse();
+    let Arguments { row, count, seconds, seed, only, each } = Arguments::parse();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let seed = seed.unwrap_or(now);
     let extent = Arc::new(Extent::new(count, seconds));
@@ -91,12 +120,15 @@ fn main() -> ExitCode {
             Row::Kills => kills::run(&extent, seed).await,
             Row::Ring => ring::run(&extent, seed).await,
             Row::Hostile => hostile::run(&extent, seed).await,
+            Row::Attack => attack::run(&extent, seed, only.as_deref(), each).await,
             Row::Overload => overload::run(&extent, seed).await,
             Row::Messages => messages::run(&extent, seed).await,
             Row::Peers => peers::run(&extent, seed).await,
             Row::Offload => offload::run(&extent, seed).await,
         }
     });
+    // An attack that hangs has a thread that does not end.
+    runtime.shutdown_background();
     println!("count {}", extent.done());
     match result {
         Ok(said) => {
@@ -106,6 +138,21 @@ fn main() -> ExitCode {
         Err(said) => {
             println!("FAILED with seed {seed}: {said}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_campaigns_has_every_row_with_the_count_from_which_it_asks_what_was_met() {
+        for row in Row::value_variants() {
+            let name = row.to_possible_value().expect("no row is hidden").get_name().to_string();
+            let run = format!("siltstone-siege {name}");
+            let listed = list::CAMPAIGNS.iter().find(|campaign| campaign.run == run);
+            assert_eq!(listed.map(|campaign| campaign.least), Some(row.least()), "{run}");
         }
     }
 }

@@ -12,6 +12,8 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Code, Request, Status};
 
 const SENDERS: u64 = 8;
+/// The fewest messages whose success says something: of so many some were answered, and some refused.
+pub(crate) const LEAST: u64 = 1_000;
 /// How much the server may take over what it has with a budget of 64 MiB.
 const MEMORY_MAX: u64 = 320 << 20;
 const CONFIG: &str =
@@ -281,12 +283,13 @@ pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, Strin
         return Err(format!("the server panicked: {}", server.log()));
     }
     let most = server.memory().1;
+    let (answered, refused) = (answered.load(Ordering::Relaxed), refused.load(Ordering::Relaxed));
     let said = format!(
-        "{} answered, {} refused, over {} methods, memory at most {} MiB; {configurations} damaged configurations taken",
-        answered.load(Ordering::Relaxed),
-        refused.load(Ordering::Relaxed),
+        "{answered} answered, {refused} refused, over {} methods, memory at most {} MiB; {configurations} damaged configurations taken",
         METHODS.len(),
         most >> 20
     );
-    if most > MEMORY_MAX { Err(said) } else { Ok(said) }
+    let both = [answered, refused, configurations].into_iter().all(|count| count > 0);
+    let is_enough = extent.done() < LEAST || both;
+    if most > MEMORY_MAX || !is_enough { Err(said) } else { Ok(said) }
 }

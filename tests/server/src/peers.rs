@@ -22,11 +22,11 @@ const SENDERS: u64 = 8;
 const KEYS: u64 = 20_000;
 /// How much a compaction server may take: its bound, and the largest description of a merge from each sender.
 const MEMORY_MAX: u64 = crate::offload::MEMORY_MAX + SENDERS * (16 << 20);
-const PROTOCOL_VERSION: u32 = 4;
+pub(crate) const PROTOCOL_VERSION: u32 = 4;
 /// How long a client stays that has said everything.
 const STAYS: Duration = Duration::from_millis(50);
 /// Of so many messages each method has answered some, and one of a hundred was a merge that ran to its end.
-const ENOUGH: u64 = 1_000;
+pub(crate) const LEAST: u64 = 1_000;
 const METHODS: [&str; 4] = ["Compactor/Merge", "Compactor/Read", "Manager/Announce", "Manager/Ring"];
 const SERVICE: &str = "/siltstone.compactor.v1";
 
@@ -259,8 +259,8 @@ pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, Strin
         refused.load(Ordering::Relaxed),
         most >> 20
     );
-    let is_enough = extent.done() < ENOUGH
-        || answered.iter().all(|count| *count > 0) && done as u64 > extent.done() / 100;
+    let is_enough =
+        extent.done() < LEAST || answered.iter().all(|count| *count > 0) && done as u64 > extent.done() / 100;
     if most > MEMORY_MAX || !is_enough { Err(said) } else { Ok(said) }
 }
 

@@ -11,6 +11,10 @@ use std::time::{Duration, Instant};
 const BATCH: u64 = 1_000;
 /// Batches between two kills, about.
 const KILL_EVERY: u64 = 12;
+/// Rows among which one kill at least must have come: a fourth of what is drawn.
+const KILLED_AMONG: u64 = 4 * KILL_EVERY * BATCH;
+/// The fewest rows whose success says something.
+pub(crate) const LEAST: u64 = 2 * KILLED_AMONG;
 const CONFIG: &str = "memory = \"64MiB\"\nwrite-memory = \"8MiB\"\nregion-bytes = \"4MiB\"\n\
     [tables]\nstrategy = \"leveled{table_bytes=256KiB, base_bytes=1MiB}\"\n";
 /// How long a batch may take with all its tries.
@@ -107,5 +111,8 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
         before = rows.into_iter().map(|(row, _)| row).collect();
     }
     verify(&server, written).await?;
+    if extent.done() >= LEAST && kills < extent.done() / KILLED_AMONG {
+        return Err(format!("{kills} kills while {written} rows were written are too few"));
+    }
     Ok(format!("{written} rows, {kills} kills, none points to nothing"))
 }

@@ -25,3 +25,8 @@ fn ring() {
 fn messages() {
     siege("messages", "4000");
 }
+
+#[test]
+fn attack() {
+    siege("attack", "2");
+}

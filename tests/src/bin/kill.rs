@@ -6,15 +6,12 @@
 //! kills there were.
 
 use siltstone_tests::disks::{Disk, KINDS, Kind};
-use siltstone_tests::kill::campaign::{Campaign, KILLS_MIN, all_points_need};
+use siltstone_tests::kill::campaign::Campaign;
 use siltstone_tests::kill::child::{self, Orders};
 use siltstone_tests::twice::PLACES;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-
-/// A campaign with this many kills a pair of places must have met each pair.
-const ENOUGH_FOR_PAIRS: u64 = 100;
 
 /// Room for the databases of a few jobs.
 const DISK_BYTES: u64 = 2 << 30;
@@ -118,14 +115,6 @@ fn run_one(campaign: &Campaign) -> Result<u64, String> {
     for (point, kills) in &counts.points {
         println!("{kills:6} {point}");
     }
-    let rare = counts.rare();
-    if !counts.is_cut_short && campaign.count >= all_points_need() && !rare.is_empty() {
-        return Err(format!("killed fewer than {KILLS_MIN} times at: {}", rare.join(", ")));
-    }
-    if kills >= ENOUGH_FOR_PAIRS * all_pairs as u64 && counts.pairs.len() < all_pairs {
-        let pairs = PLACES.iter().flat_map(|a| PLACES.iter().map(move |b| (*a, *b)));
-        let missed: Vec<_> = pairs.filter(|pair| !counts.pairs.contains_key(pair)).collect();
-        return Err(format!("never killed at one after the other: {missed:?}"));
-    }
+    counts.lacks(campaign.count.min(kills))?;
     Ok(kills)
 }

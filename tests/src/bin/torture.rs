@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 const USAGE: &str =
-    "usage: siltstone-torture ROW|gate|planted|merges [--count N] [--seed S] [--threads N] [--seconds S]
-  Runs a row's cases until N units are reached (default: the gate's count), or every row (`gate`). With --seconds it begins
+    "usage: siltstone-torture ROW|all|planted|merges [--count N] [--seed S] [--threads N] [--seconds S]
+  Runs a row's cases until N units are reached (default: the row's usual count), or every row (`all`). With --seconds it begins
   no further case of a row after that time. The last line says how many units there were.
   `planted` plants bugs (all, or --count N of them drawn by the seed; it takes no --seconds) and demands that some row
   fails with each.
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         return plant(&arguments);
     }
     let rows: Vec<&Row> =
-        ROWS.iter().filter(|row| arguments.row == "gate" || row.name == arguments.row).collect();
+        ROWS.iter().filter(|row| arguments.row == "all" || row.name == arguments.row).collect();
     if rows.is_empty() {
         return usage(&format!("no row is named {}", arguments.row));
     }
@@ -119,14 +119,14 @@ fn run_row(row: &Row, arguments: &Arguments) -> (u64, bool) {
         println!("{}: 0 {}, this machine does not allow it: {why}", row.name, row.unit);
         return (0, true);
     }
-    let count = arguments.count.unwrap_or(row.gate);
+    let count = arguments.count.unwrap_or(row.usual);
     let outcome = run(row, arguments.seed, count, arguments.threads, arguments.time);
     let (name, unit, seed) = (row.name, row.unit, arguments.seed);
     let (count, cases, seconds) = (outcome.count, outcome.cases, outcome.seconds);
-    // What is rare is met by the gate's count, not by fewer cases. Where a bug is planted, a wrong answer is looked for.
-    let together = row.together.map_or(Ok(String::new()), |together| together());
+    let together = row.together.map_or(Ok(String::new()), |together| (together.check)(count));
+    // Where a bug is planted, a wrong answer is looked for.
     let planted = Bug::ALL.iter().any(|bug| bug.is_planted());
-    let enough = count >= row.gate && !planted;
+    let enough = count >= row.least() && !planted;
     let rare = together.as_ref().err().filter(|_| outcome.failure.is_none() && enough);
     let state = if outcome.failure.is_some() || rare.is_some() { "FAILED" } else { "ok" };
     println!("{name}: {state}, {count} {unit} in {cases} cases, seed {seed}, {seconds:.1} s");

@@ -21,15 +21,24 @@ const ROUNDS: u64 = 40;
 /// A child that takes longer than this to end by itself hangs.
 const HANGS: Duration = Duration::from_secs(30);
 /// Children to die at each kill point, where so many are killed that each has its part.
-pub const KILLS_MIN: u64 = 3;
-/// Kills for each kill point from which that is demanded.
+const KILLS_MIN: u64 = 3;
+/// Kills for each kill point from which that is demanded; of fewer kills each has the same part of them.
 const ENOUGH: u64 = 14;
+/// Kills of which one at least comes with a comparison of the whole database.
+const CHECKED_AMONG: u64 = 4;
+/// Kills for each two places that have to have followed each other.
+const PAIRED_AMONG: u64 = 100;
 const SIGKILL: i32 = 9;
 const SIGABRT: i32 = 6;
 
+/// Children that have to die at each kill point where so many are killed.
+fn kills_min(count: u64) -> u64 {
+    (count * KILLS_MIN / (ENOUGH * KILL_POINTS.len() as u64)).min(KILLS_MIN)
+}
+
 /// From so many kills on each kill point has to have its part.
-pub fn all_points_need() -> u64 {
-    ENOUGH * KILL_POINTS.len() as u64
+pub fn least() -> u64 {
+    (ENOUGH * KILL_POINTS.len() as u64).div_ceil(KILLS_MIN)
 }
 
 /// What to do.
@@ -82,17 +91,38 @@ impl Counts {
         self.random + self.points.values().sum::<u64>()
     }
 
-    /// Whether there were so many kills. Where these were enough for each kill point to have its part, it goes on at those
-    /// that hardly come in a child's life, for as many kills again at most.
+    /// Whether there were so many kills. It goes on at kill points that have not had their part, as they hardly come in a
+    /// child's life, for as many kills again at most.
     fn are_enough(&self, count: u64) -> bool {
         let kills = self.kills();
-        kills >= count && (count < all_points_need() || kills >= 2 * count || self.rare().is_empty())
+        kills >= count && (kills >= 2 * count || self.rare(count).is_empty())
     }
 
-    /// The kill points at which too few children died.
-    pub fn rare(&self) -> Vec<&'static str> {
+    /// The kill points at which too few children died for so many kills.
+    fn rare(&self, count: u64) -> Vec<&'static str> {
         let died = |point: &&'static str| self.points.get(point).copied().unwrap_or(0);
-        KILL_POINTS.iter().copied().filter(|point| died(point) < KILLS_MIN).collect()
+        KILL_POINTS.iter().copied().filter(|point| died(point) < kills_min(count)).collect()
+    }
+
+    /// An error if so many kills should have met more. Where the time was over, it could not go on at rare kill points.
+    pub fn lacks(&self, count: u64) -> Result<(), String> {
+        let (rare, least) = (self.rare(count), kills_min(count));
+        if !rare.is_empty() && !self.is_cut_short {
+            return Err(format!("killed fewer than {least} times at: {}", rare.join(", ")));
+        }
+        if self.checks < count / CHECKED_AMONG {
+            return Err(format!("only {} databases were compared after {count} kills", self.checks));
+        }
+        let all = PLACES.len() * PLACES.len();
+        let pairs = all.min((count / PAIRED_AMONG) as usize);
+        if self.pairs.len() < pairs {
+            let every = PLACES.iter().flat_map(|a| PLACES.iter().map(move |b| (*a, *b)));
+            let missed: Vec<_> = every.filter(|pair| !self.pairs.contains_key(pair)).collect();
+            return Err(format!(
+                "fewer than {pairs} of {all} pairs of places followed each other: not {missed:?}"
+            ));
+        }
+        Ok(())
     }
 
     /// The place that was tried least behind a death at that one.
@@ -309,7 +339,7 @@ struct Lane<'a> {
 
 impl Lane<'_> {
     fn draw_end(&mut self, counts: &mut Counts, count: u64) -> End {
-        let rare = if counts.kills() >= count { counts.rare() } else { Vec::new() };
+        let rare = if counts.kills() >= count { counts.rare(count) } else { Vec::new() };
         if !rare.is_empty() {
             return End::At(rare[self.rng.index(rare.len())], 1);
         }
@@ -327,5 +357,28 @@ impl Lane<'_> {
         // The first visit at first, and again when later ones do not come.
         let nth = if *tries % 2 == 1 { 1 } else { 1 << self.rng.range(0..6) };
         End::At(point, nth)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kills_that_left_a_kill_point_out_or_compared_nothing_are_too_few_at_every_count_from_the_least_on() {
+        for count in [least(), 600, 50_000] {
+            let pairs = PLACES.iter().flat_map(|a| PLACES.iter().map(move |b| (*a, *b)));
+            let counts = Counts {
+                checks: count / CHECKED_AMONG,
+                points: KILL_POINTS.iter().map(|point| (*point, kills_min(count))).collect(),
+                pairs: pairs.map(|pair| (pair, 1)).collect(),
+                ..Counts::default()
+            };
+            assert!(kills_min(count) > 0 && counts.lacks(count).is_ok(), "{count}");
+            let left_out = Counts { points: BTreeMap::new(), ..counts.clone() };
+            assert!(left_out.lacks(count).is_err(), "{count}");
+            assert!(Counts { checks: 0, ..counts.clone() }.lacks(count).is_err(), "{count}");
+            assert!(Counts { pairs: BTreeMap::new(), ..counts }.lacks(count).is_err(), "{count}");
+        }
     }
 }

@@ -1,0 +1,194 @@
+//! Reads and writes of few bytes that cost much: filters, wide rows, answers that nobody takes.
+
+use super::wire::{
+    ADMIN, Connection, DATA, chain, condition, get, interleave, mutate_row, number, part, pass_all,
+    read_rows, set_cell, table, value_pattern,
+};
+use super::{DEADLINE, Outcome, Scene};
+use std::time::{Duration, Instant};
+use tonic::Code;
+
+/// Callers of a read that is long, at the same time.
+const AT_ONCE: usize = 4;
+
+/// How a call that is too much may end: with what there is, or refused. It may not fail otherwise.
+fn may_end(code: Code) -> bool {
+    let refused = [Code::InvalidArgument, Code::ResourceExhausted, Code::OutOfRange, Code::Unavailable];
+    code == Code::Ok || code == Code::DeadlineExceeded || refused.contains(&code)
+}
+
+/// Several callers make that call again and again; meanwhile the server says that it is well.
+fn beside_health(scene: &Scene, name: &str, method: &str, message: &[u8]) -> Outcome {
+    let until = scene.until();
+    std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..AT_ONCE)
+            .map(|_| {
+                let caller = scene.caller(name);
+                scope.spawn(move || {
+                    let mut codes = Vec::new();
+                    while codes.is_empty() || Instant::now() < until {
+                        let ended = caller.call_within(method, message.to_vec(), Duration::from_secs(10));
+                        codes.push(ended.err().map_or(Code::Ok, |status| status.code()));
+                    }
+                    codes
+                })
+            })
+            .collect();
+        let mut healthy = 0_u64;
+        while callers.iter().any(|caller| !caller.is_finished()) {
+            let status = get(scene.http, "/healthz", "127.0.0.1", None, DEADLINE)?.0;
+            if status != 200 {
+                return Err(format!("/healthz answers {status}"));
+            }
+            healthy += 1;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let mut codes = Vec::new();
+        for caller in callers {
+            codes.extend(caller.join().map_err(|_| "a caller panics")?);
+        }
+        match codes.iter().find(|code| !may_end(**code)) {
+            Some(code) => Err(format!("{method} ends with {code:?}")),
+            None => Ok(format!("{} calls, {healthy} times healthy beside them", codes.len())),
+        }
+    })
+}
+
+fn read_row(scene: &Scene, filter: &[u8]) -> Outcome {
+    beside_health(scene, "reader", "ReadRows", &read_rows("t", &[b"row"], Some(filter)))
+}
+
+fn many_patterns() -> Vec<u8> {
+    interleave((0..300).map(|n| value_pattern(format!(".{{9000}}x{n}"))))
+}
+
+/// Patterns that are each allowed, and together take long to be compiled.
+pub(super) fn patterns(scene: &Scene) -> Outcome {
+    read_row(scene, &many_patterns())
+}
+
+/// The same as a condition of a write.
+pub(super) fn predicates(scene: &Scene) -> Outcome {
+    let message =
+        [part(1, table("t")), part(2, "row"), part(6, many_patterns()), part(4, set_cell("q", "v"))];
+    beside_health(scene, "root", "CheckAndMutateRow", &message.concat())
+}
+
+/// A row of a hundred thousand cells, through a pattern.
+pub(super) fn wide_row(scene: &Scene) -> Outcome {
+    scene.write_wide("row", 100_000)?;
+    read_row(scene, &value_pattern("x.*y.*"))
+}
+
+/// Each cell a thousand times.
+pub(super) fn interleaves(scene: &Scene) -> Outcome {
+    scene.write_wide("row", 2_000)?;
+    read_row(scene, &interleave((0..1_000).map(|_| pass_all())))
+}
+
+/// Thousands of labels on each cell.
+pub(super) fn labels(scene: &Scene) -> Outcome {
+    scene.write_wide("row", 1_000)?;
+    read_row(scene, &chain((0..3_300).map(|_| part(19, "a"))))
+}
+
+/// Conditions inside each other, each of which has all cells once more.
+pub(super) fn conditions(scene: &Scene) -> Outcome {
+    scene.write_wide("row", 2_000)?;
+    let mut filter = pass_all();
+    // Each is twice as long as the one inside it.
+    for _ in 0..9 {
+        filter = condition(&interleave([filter, pass_all()]));
+    }
+    read_row(scene, &filter)
+}
+
+/// Filters inside each other, deeper than anything that is decoded.
+pub(super) fn deep_filters(scene: &Scene) -> Outcome {
+    let mut filter = pass_all();
+    for _ in 0..2_000 {
+        filter = chain([filter]);
+    }
+    let code = scene.caller("reader").code("ReadRows", read_rows("t", &[b"row"], Some(&filter)));
+    match code {
+        Code::Ok => Err("a filter 2,000 deep is taken".into()),
+        _ => read_row(scene, &filter),
+    }
+}
+
+/// Calls on a connection without room for answers, until the time is over, and then for as long as it takes to be noticed.
+fn not_taken(scene: &Scene, connections: usize, streams: usize, method: &str, message: &[u8]) -> Outcome {
+    let block = scene.headers(&format!("{DATA}{method}"), "reader");
+    let (mut held, mut opened, until) = (Vec::new(), 0, scene.until());
+    for _ in 0..connections {
+        let mut connection = Connection::without_room(scene.port)?;
+        for _ in 0..streams {
+            if connection.is_closed() || connection.call(&block, message).is_err() {
+                break;
+            }
+            opened += 1;
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        held.push(connection);
+    }
+    std::thread::sleep(until.saturating_duration_since(Instant::now()));
+    // Others scan beside them, and once they are given up what they held is free.
+    let scan = [read_rows("t", &[], None), number(4, 3)].concat();
+    scene
+        .caller("reader")
+        .must("ReadRows", scan)
+        .map_err(|e| format!("beside {opened} answers not taken: {e}"))?;
+    let resets: usize = held.iter().map(Connection::resets).sum();
+    if scene.is_longer_than(65) && resets == 0 {
+        return Err(format!("none of {opened} calls whose answers are not taken was given up"));
+    }
+    Ok(format!("{opened} answers not taken, {resets} given up, others scan beside them"))
+}
+
+/// Reads of a row of half a megabyte each.
+pub(super) fn short_reads_not_taken(scene: &Scene) -> Outcome {
+    not_taken(scene, 1, 500, "ReadRows", &read_rows("t", &[b"large1"], None))
+}
+
+pub(super) fn scans_not_taken(scene: &Scene) -> Outcome {
+    not_taken(scene, 3, 40, "ReadRows", &read_rows("t", &[], None))
+}
+
+/// Answers of other methods.
+pub(super) fn answers_not_taken(scene: &Scene) -> Outcome {
+    not_taken(scene, 1, 200, "SampleRowKeys", &part(1, table("t")))
+}
+
+/// As many streams of changes as there may be calls, on one connection.
+pub(super) fn change_streams(scene: &Scene) -> Outcome {
+    let config = [part(1, table("t")), part(8, part(1, number(1, 86_400)))].concat();
+    let update = [part(1, config), part(2, part(1, "change_stream_config"))].concat();
+    scene.caller("root").must(&format!("{ADMIN}UpdateTable"), update)?;
+    let mut connection = Connection::new(scene.port)?;
+    let block = scene.headers(&format!("{DATA}ReadChangeStream"), "reader");
+    for _ in 0..80 {
+        connection.call(&block, &part(1, table("t")))?;
+    }
+    std::thread::sleep(scene.lasts);
+    let code = scene.caller("writer").code("MutateRow", mutate_row("t", "beside", &[set_cell("q", "v")]));
+    match code {
+        Code::Ok => {
+            Ok(format!("a write gets in beside 80 streams of changes, {} refused", connection.resets()))
+        }
+        code => Err(format!("beside 80 streams of changes a write ends with {code:?}")),
+    }
+}
+
+/// Operations on a table whose description is as large as it may be: what is kept of them is bounded.
+pub(super) fn operations(scene: &Scene) -> Outcome {
+    let (root, until, mut calls) = (scene.caller("root"), scene.until(), 0_u64);
+    let update = [part(1, part(1, table("t"))), part(2, part(1, "deletion_protection"))].concat();
+    let before = scene.memory();
+    while Instant::now() < until {
+        root.must(&format!("{ADMIN}UpdateTable"), update.clone())?;
+        calls += 1;
+    }
+    let grown = scene.memory().saturating_sub(before) >> 20;
+    let said = format!("{calls} operations, {grown} MiB more");
+    if grown <= 32 { Ok(said) } else { Err(said) }
+}
