@@ -393,8 +393,6 @@ mod switches {
         JudgeOutsideAlone = "judge-outside-alone",
         /// A file of somebody else is removed where a database lies, as it has an ending of ours.
         RemoveForeign = "remove-foreign",
-        /// A merge run elsewhere may say that it kept fewer cells than the merge explains.
-        BelieveLies = "believe-lies",
         /// A call's right is looked at when its body has been decoded.
         RightsAfterBody = "rights-after-body",
         /// Requests are counted as they came, not as what they become.

@@ -336,7 +336,7 @@ impl RequestLease {
         } else if is_small && self.caller.small.take_below(bytes, 2) {
             self.small += bytes;
         } else {
-            return Err(no_memory());
+            return Err(self.refused(bytes));
         }
         Ok(())
     }
@@ -351,9 +351,20 @@ impl RequestLease {
         } else if self.caller.large.take(bytes) {
             self.large += bytes;
         } else {
-            return Err(no_memory());
+            return Err(self.refused(bytes));
         }
         Ok(())
+    }
+
+    /// Why there is no room for so many bytes more: for now, or for one request ever.
+    fn refused(&self, bytes: usize) -> Status {
+        let (needs, most) = (self.large + bytes, self.caller.large.most);
+        if needs <= most {
+            return no_memory();
+        }
+        Status::resource_exhausted(format!(
+            "the request takes {needs} bytes of memory, and a caller may have {most} (a part of call-memory)"
+        ))
     }
 
     #[cfg(test)]

@@ -382,6 +382,9 @@ impl Receiving {
     /// Whether what has come so far says that it may go on; where it does not tell yet, false.
     fn is_allowed(&self, method: &Method, who: &Who) -> Result<bool, Status> {
         let Some(claimed) = self.claimed else { return Ok(false) };
+        if siltstone::planted_bug!(RightsAfterBody) {
+            return Ok(true);
+        }
         match method.allows(who, &self.blocks, HEAD, claimed - HEAD)? {
             Allowed::Yes => Ok(true),
             Allowed::NotYet if self.came < NAMED_WITHIN => Ok(false),
@@ -425,6 +428,9 @@ fn look_at<B: AsRef<[u8]>>(
 ) -> Result<(), Status> {
     if who.name().is_some() {
         method.allows(who, pieces, HEAD, bytes - HEAD)?;
+    }
+    if siltstone::planted_bug!(UncountedDecode) {
+        return Ok(());
     }
     let becomes = wire::weigh(pieces, HEAD, method.shape)?;
     lease.grow_whole(becomes, bytes <= SMALL)

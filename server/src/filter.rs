@@ -197,6 +197,9 @@ impl Filter {
                 _ => true,
             }
         }
+        if siltstone::planted_bug!(WorkInPlace) {
+            return true;
+        }
         let mut left = LIGHT_PARTS;
         filter.is_none_or(|filter| are_light(filter, &mut left))
     }

@@ -35,8 +35,7 @@ const FIRST: &[(Bug, &str)] = &[
     (Bug::ReadOnlyOnce, "corners"),
     (Bug::PlanForAllFamilies, "corners"),
     (Bug::RemoveForeign, "strangers"),
-    (Bug::BelieveLies, "siege attack --count 1 --only lies"),
-    (Bug::RightsAfterBody, "siege attack --count 1 --only empty-entries"),
+    (Bug::RightsAfterBody, "siege attack --count 1 --only forbidden-bodies"),
     (Bug::UncountedDecode, "siege attack --count 1 --only written-entries"),
     (Bug::WorkInPlace, "siege attack --count 1 --only patterns"),
 ];

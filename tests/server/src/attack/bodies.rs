@@ -11,6 +11,8 @@ use tonic::Code;
 
 /// Bytes of a request that becomes much more when it is decoded.
 const LARGE: usize = 6 << 20;
+/// The same of calls of which requests are smaller.
+const LARGE_READ: usize = (4 << 20) - 1_000;
 
 /// Bodies that say that more follows than ever comes: they fill what memory there is for requests.
 pub(super) fn unfinished(scene: &Scene) -> Outcome {
@@ -60,6 +62,29 @@ pub(super) fn dripping(scene: &Scene) -> Outcome {
     Ok(format!("{bytes} bytes on {} streams, {} reset", streams.len(), connection.resets()))
 }
 
+/// Large bodies of calls that their token does not allow: each is refused by what its first bytes name, not when it is there.
+pub(super) fn forbidden(scene: &Scene) -> Outcome {
+    const STREAMS: u64 = 20;
+    let mut connection = Connection::new(scene.port)?;
+    let block = scene.headers(&format!("{DATA}MutateRows"), "reader");
+    let claims = (LARGE as u32).to_be_bytes();
+    let begins = [&b"\0"[..], &claims, &part(1, table("t")), &vec![b'x'; 4_000]].concat();
+    for _ in 0..STREAMS {
+        let stream = connection.open(&block)?;
+        connection.body(stream, &begins, Duration::from_secs(1));
+    }
+    let waited = Instant::now();
+    while connection.answered() < STREAMS && waited.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    match connection.answered() {
+        STREAMS => Ok(format!("{STREAMS} bodies refused by their first bytes")),
+        answered => {
+            Err(format!("of {STREAMS} bodies without a right {answered} are refused before they are there"))
+        }
+    }
+}
+
 /// Makes the call again and again; it must be refused with one of these codes.
 fn refused(scene: &Scene, name: &str, method: &str, message: &[u8], codes: &[Code]) -> Outcome {
     let (caller, until, mut calls) = (scene.caller(name), scene.until(), 0);
@@ -81,7 +106,7 @@ const DENIED: &[Code] = &[Code::PermissionDenied, Code::ResourceExhausted, Code:
 const TOO_MUCH: &[Code] = &[Code::InvalidArgument, Code::ResourceExhausted, Code::OutOfRange];
 
 fn entries() -> Vec<u8> {
-    [part(1, table("t")), [0x12_u8, 0].repeat(LARGE / 2)].concat()
+    [part(1, table("t")), [0x12_u8, 0].repeat(LARGE_READ / 2)].concat()
 }
 
 /// Entries of two bytes each, by one who may not write.
@@ -95,7 +120,7 @@ pub(super) fn written_entries(scene: &Scene) -> Outcome {
 }
 
 pub(super) fn empty_ranges(scene: &Scene) -> Outcome {
-    let ranges = [part(1, table("t")), part(2, [0x12_u8, 0].repeat(LARGE / 2))].concat();
+    let ranges = [part(1, table("t")), part(2, [0x12_u8, 0].repeat(LARGE_READ / 2))].concat();
     refused(scene, "monitor", "ReadRows", &ranges, DENIED)?;
     refused(scene, "reader", "ReadRows", &ranges, TOO_MUCH)
 }
@@ -107,7 +132,7 @@ pub(super) fn many_keys(scene: &Scene) -> Outcome {
 }
 
 pub(super) fn large_filter(scene: &Scene) -> Outcome {
-    let filter = part(2, [0x0a_u8, 0].repeat(LARGE / 2));
+    let filter = part(2, [0x0a_u8, 0].repeat(LARGE_READ / 2));
     let message = read_rows("t", &[b"row"], Some(&filter));
     refused(scene, "monitor", "ReadRows", &message, DENIED)?;
     refused(scene, "reader", "ReadRows", &message, TOO_MUCH)
@@ -120,7 +145,7 @@ fn rule(parts: usize) -> Vec<u8> {
 }
 
 pub(super) fn gc_rule(scene: &Scene) -> Outcome {
-    let message = create_table("g", &part(4, [0x0a_u8, 0].repeat(LARGE / 2)));
+    let message = create_table("g", &part(4, [0x0a_u8, 0].repeat(LARGE_READ / 2)));
     refused(scene, "monitor", &format!("{ADMIN}CreateTable"), &message, DENIED)
 }
 

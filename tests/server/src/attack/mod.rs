@@ -117,6 +117,7 @@ const ATTACKS: &[Attack] = &[
     Attack::new("connections", streams::connections),
     Attack::new("unfinished-bodies", bodies::unfinished),
     Attack::new("dripping-bodies", bodies::dripping),
+    Attack::new("forbidden-bodies", bodies::forbidden),
     Attack::new("empty-entries", bodies::empty_entries),
     Attack::new("written-entries", bodies::written_entries),
     Attack::new("empty-ranges", bodies::empty_ranges),
@@ -250,8 +251,8 @@ impl Scene {
     /// A row of so many cells, written by root.
     fn write_wide(&self, row: &str, cells: usize) -> Result<(), String> {
         let root = self.caller("root");
-        for from in (0..cells).step_by(20_000) {
-            let some = from..cells.min(from + 20_000);
+        for from in (0..cells).step_by(5_000) {
+            let some = from..cells.min(from + 5_000);
             let mutations: Vec<_> = some.map(|n| wire::set_cell(format!("c{n:07}"), "v")).collect();
             root.must("MutateRow", wire::mutate_row("t", row, &mutations))?;
         }

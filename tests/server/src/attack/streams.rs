@@ -186,7 +186,8 @@ pub(super) fn connections(scene: &Scene) -> Outcome {
 }
 
 /// Opens streams with that header block and what follows it, and leaves them; few may stay, and they may not take much memory.
-fn leave_open(scene: &Scene, block: &[u8], rest: impl Fn(u32) -> Vec<u8>) -> Outcome {
+/// Of those whose request stays open (`halves`) only a reset ends them.
+fn leave_open(scene: &Scene, block: &[u8], halves: bool, rest: impl Fn(u32) -> Vec<u8>) -> Outcome {
     let mut connection = Connection::new(scene.port)?;
     let (before, mut opened) = (scene.memory(), 0);
     while opened < LEFT_OPEN && !connection.is_closed() {
@@ -203,8 +204,9 @@ fn leave_open(scene: &Scene, block: &[u8], rest: impl Fn(u32) -> Vec<u8>) -> Out
         std::thread::sleep(Duration::from_millis(10));
     }
     std::thread::sleep(scene.lasts.min(Duration::from_secs(2)));
-    let (resets, grown) = (connection.resets(), scene.memory().saturating_sub(before));
-    let stay = if connection.is_closed() { 0 } else { (opened as usize).saturating_sub(resets) };
+    let grown = scene.memory().saturating_sub(before);
+    let ends = if halves { connection.resets() } else { connection.ends() };
+    let stay = if connection.is_closed() { 0 } else { (opened as usize).saturating_sub(ends) };
     let said = format!(
         "{opened} streams on a connection, {stay} stay, {} MiB more; the limit that it tells is {:?}",
         grown >> 20,
@@ -215,17 +217,17 @@ fn leave_open(scene: &Scene, block: &[u8], rest: impl Fn(u32) -> Vec<u8>) -> Out
 
 /// Questions for the server's health, without a token and without an end.
 pub(super) fn health_checks(scene: &Scene) -> Outcome {
-    leave_open(scene, &headers(&format!("{HEALTH}Check"), None), |_| Vec::new())
+    leave_open(scene, &headers(&format!("{HEALTH}Check"), None), true, |_| Vec::new())
 }
 
 /// The same, to be told of changes.
 pub(super) fn health_watches(scene: &Scene) -> Outcome {
     let rest = |stream| frame(DATA_FRAME, END_STREAM, stream, &framed(&[]));
-    leave_open(scene, &headers(&format!("{HEALTH}Watch"), None), rest)
+    leave_open(scene, &headers(&format!("{HEALTH}Watch"), None), false, rest)
 }
 
 pub(super) fn half_open_reads(scene: &Scene) -> Outcome {
-    leave_open(scene, &headers(&format!("{DATA}ReadRows"), None), |_| Vec::new())
+    leave_open(scene, &headers(&format!("{DATA}ReadRows"), None), true, |_| Vec::new())
 }
 
 /// Streams that each say that 257 MiB follow: nothing may be reserved for what has not come.

@@ -1,7 +1,7 @@
 //! Messages and frames written by hand, as those of attackers are: sound clients could not send most of them.
 
 use bytes::{Buf, BufMut};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -254,6 +254,8 @@ struct Said {
     first_window: i64,
     /// Streams that it has reset.
     resets: HashMap<u32, u32>,
+    /// Streams that it has ended.
+    ended: HashSet<u32>,
     is_closed: bool,
     streams_max: Option<u32>,
     answered: u64,
@@ -392,6 +394,12 @@ impl Connection {
         self.heard.said().resets.len()
     }
 
+    /// How many streams the other end has ended, or reset.
+    pub(super) fn ends(&self) -> usize {
+        let said = self.heard.said();
+        said.resets.len() + said.ended.iter().filter(|stream| !said.resets.contains_key(stream)).count()
+    }
+
     /// How many answers have begun.
     pub(super) fn answered(&self) -> u64 {
         self.heard.said().answered
@@ -424,6 +432,9 @@ fn listen(mut socket: TcpStream, heard: &Heard) -> std::io::Result<()> {
         };
         {
             let mut said = heard.said();
+            if [HEADERS, DATA_FRAME].contains(&kind) && flags & END_STREAM != 0 {
+                said.ended.insert(stream);
+            }
             match kind {
                 HEADERS => said.answered += 1,
                 SETTINGS if flags & 1 == 0 => {
