@@ -52,9 +52,9 @@ impl Making {
             }
         }
         backups.clean()?;
-        let names = backups.names()?;
-        // Numbers in names that somebody else made are passed over, too.
-        let taken = names.iter().filter_map(|n| descriptor::number_in(n));
+        // Numbers in names that somebody else made, also of directories, are passed over, too.
+        let names = env.storage.list_all(dir).map_err(|e| Error::io("list", dir, e))?;
+        let taken = names.iter().filter_map(|n| descriptor::number_in(n.trim_end_matches('/')));
         let id = taken.max().unwrap_or(0) + 1;
         Ok(Self { backups, id, known, written: Vec::new(), _lock: lock })
     }

@@ -139,18 +139,40 @@ impl Backups {
 
     /// A directory in which other things lie and no backup is surely not the one that was meant.
     fn refuse_other_things(&self) -> Result<()> {
-        let names = self.env.storage.list_all(&self.dir).map_err(|e| Error::io("list", &self.dir, e))?;
+        let storage = &*self.env.storage;
+        let names = storage.list_all(&self.dir).map_err(|e| Error::io("list", &self.dir, e))?;
+        let is_descriptor = |name: &str| {
+            let path = self.dir.join(name);
+            let is_named = descriptor::parse_file_name(name).is_some();
+            is_named && is_own(storage, &path, descriptor::begins).is_ok_and(|own| own)
+        };
+        if names.iter().any(|name| is_descriptor(name)) {
+            return Ok(());
+        }
         let is_ours = |name: &str| {
-            let is_lock = is_own_lock(&*self.env.storage, &self.dir, name).is_ok_and(|own| own);
-            is_lock || name == LOST_AND_FOUND || descriptor::number_in(name).is_some()
+            let is_lock = is_own_lock(storage, &self.dir, name).is_ok_and(|own| own);
+            is_lock || name == LOST_AND_FOUND || self.is_left(name)
         };
         match names.iter().find(|name| !is_ours(name)) {
-            Some(name) if !names.iter().any(|name| descriptor::parse_file_name(name).is_some()) => {
+            Some(name) => {
                 let dir = self.dir.display();
                 Err(Error::invalid(format!("{dir} holds no backups but other things (`{name}`)")))
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
+    }
+
+    /// Whether a file is what a backup may have left that did not come to its end, or that was deleted: by its name and its bytes.
+    fn is_left(&self, name: &str) -> bool {
+        let (storage, path) = (&*self.env.storage, self.dir.join(name));
+        let own = match descriptor::stored_of(name) {
+            Some(stored) => is_own_stored(storage, &path, stored),
+            None if descriptor::number_in(name).is_some_and(|id| name == descriptor::unfinished_name(id)) => {
+                is_own(storage, &path, descriptor::begins)
+            }
+            None => Ok(false),
+        };
+        own.is_ok_and(|own| own)
     }
 
     /// The numbers of all descriptors, ascending. A directory that is not there holds none.
@@ -182,19 +204,8 @@ impl Backups {
             descriptors.iter().flat_map(|d| d.all_files()).map(|file| file.file.as_str()).collect();
         let mut removed = false;
         for name in self.names()? {
-            let path = self.dir.join(&name);
-            let storage = &*self.env.storage;
-            let is_unnamed = match descriptor::stored_of(&name) {
-                Some(stored) => {
-                    !named.contains(name.as_str())
-                        && is_own_stored(storage, &path, stored).is_ok_and(|own| own)
-                }
-                None => {
-                    descriptor::number_in(&name).is_some_and(|id| name == descriptor::unfinished_name(id))
-                        && is_own(storage, &path, descriptor::begins).is_ok_and(|own| own)
-                }
-            };
-            if is_unnamed {
+            if !named.contains(name.as_str()) && self.is_left(&name) {
+                let path = self.dir.join(&name);
                 self.env.storage.remove(&path).map_err(|e| Error::io("remove", &path, e))?;
                 removed = true;
             }

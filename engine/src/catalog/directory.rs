@@ -7,7 +7,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::log;
 use crate::storage::{
-    Env, LOCK_FILE, LOST_AND_FOUND, NOTE, Storage, begins_with_number, is_own, is_own_lock,
+    Env, LOCK_FILE, LOST_AND_FOUND, NOTE, Storage, begins_with_number, is_blank, is_own, is_own_lock,
 };
 use crate::table;
 use crate::types::TableId;
@@ -33,14 +33,36 @@ pub(crate) fn refuse_leftovers(env: &Env, dir: &Path) -> Result<()> {
     if names.iter().any(|name| name == CURRENT) {
         return Ok(());
     }
-    for name in &names {
-        let path = dir.join(name);
-        if is_part(&*env.storage, &path, name).map_err(|e| Error::io("look at", &path, e))? {
+    match part_among(env, dir, &names)? {
+        None => Ok(()),
+        Some(name) => {
             let message = format!("CURRENT is missing, expected it beside {name}");
-            return Err(Error::corruption(dir.join(CURRENT), 0, message));
+            Err(Error::corruption(dir.join(CURRENT), 0, message))
         }
     }
-    Ok(())
+}
+
+/// `NotFound` where nothing is a database's by its bytes: neither `CURRENT`, which may be another program's, nor any part.
+pub(crate) fn refuse_no_database(env: &Env, dir: &Path) -> Result<()> {
+    let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+    let current = dir.join(CURRENT);
+    let has_current = names.iter().any(|name| name == CURRENT)
+        && manifest::is_unfinished(&*env.storage, &current).is_ok_and(|own| own)
+        && is_blank(&*env.storage, &current).is_ok_and(|blank| !blank);
+    match has_current || part_among(env, dir, &names)?.is_some() {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::NotFound, format!("{} holds no database", dir.display()))),
+    }
+}
+
+fn part_among<'n>(env: &Env, dir: &Path, names: &'n [String]) -> Result<Option<&'n str>> {
+    for name in names {
+        let path = dir.join(name);
+        if is_part(&*env.storage, &path, name).map_err(|e| Error::io("look at", &path, e))? {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
 }
 
 /// Refuses to make a database beside anything that no unfinished creation has left: `Corruption` where there was one, else
@@ -66,6 +88,10 @@ pub(crate) fn refuse_occupied(env: &Env, dir: &Path) -> Result<()> {
 
 /// Whether the file is a part of a database that was opened once, by its name and its bytes.
 fn is_part(storage: &dyn Storage, path: &Path, name: &str) -> io::Result<bool> {
+    Ok(is_own_part(storage, path, name)? && !is_blank(storage, path)?)
+}
+
+fn is_own_part(storage: &dyn Storage, path: &Path, name: &str) -> io::Result<bool> {
     if TableId::parse_file_name(name).is_some() {
         return table::is_own_file(storage, path);
     }

@@ -17,7 +17,7 @@ mod stores;
 mod strays;
 mod tables;
 
-pub(crate) use directory::{NOTE_NEW, no_database, refuse_leftovers, refuse_occupied};
+pub(crate) use directory::{NOTE_NEW, no_database, refuse_leftovers, refuse_no_database, refuse_occupied};
 pub(crate) use install::{Flushed, Install};
 pub(crate) use moment::{Held, Moment};
 pub(crate) use recover::{highest_manifest, needed_logs, read_log, remove_orphans, remove_unnamed_tables};

@@ -5,7 +5,7 @@
 //! have come and gone since, and which is newer at a key is not known any more, though each cell still knows.
 
 use super::logged;
-use crate::catalog::{read_log, refuse_leftovers};
+use crate::catalog::{read_log, refuse_leftovers, refuse_no_database};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log;
 use crate::storage::Env;
@@ -34,6 +34,7 @@ pub(super) struct Damaged {
 }
 
 pub(super) fn plan(env: &Env, dir: &Path) -> Result<Plan> {
+    refuse_no_database(env, dir)?;
     let in_force = match manifest::load(env, dir) {
         Ok(Some(loaded)) => Ok((loaded.state, loaded.mark)),
         Ok(None) => match refuse_leftovers(env, dir) {

@@ -30,12 +30,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::{self, SalvagedLog};
 use crate::options::{FamilyOptions, Timestamps};
 use crate::shape::{Level, Run, Shape, ShapeChange, TableInfo, TablePlace};
-use crate::storage::{Env, NOTE, TableStore, absolute, copy_file, lock_dir};
-use crate::table::{ScanReport, Table};
+use crate::storage::{Env, NOTE, TableStore, absolute, copy_file, is_blank, lock_dir};
+use crate::table::{ScanReport, Table, is_own_file};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
 use crate::version::edit::StoreState;
 use crate::version::manifest::Manifest;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -52,21 +52,25 @@ const CURRENT: &str = "CURRENT";
 pub fn repair(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) -> Result<RepairReport> {
     let dir = &absolute(env, dir)?;
     let env = &env.bound_if_there(dir)?;
-    // Before anything is made: there may be no database.
-    plan(env, dir)?;
+    // Before anything is made: there may be no database, or one that cannot be repaired.
+    refuse_elsewhere(env, dir, &plan(env, dir)?)?;
     let _lock = lock_dir(env, dir, true)?;
     let plan = plan(env, dir)?;
-    // A manifest that cannot be read says nothing of it.
-    let noted = env.storage.exists(&dir.join(NOTE)).map_err(|e| Error::io("look for", dir.join(NOTE), e))?;
-    if !plan.state.tables.is_empty() || noted {
-        let message = format!(
-            "tables of {} lie in {}: such a database cannot be repaired",
-            dir.display(),
-            if noted { "another place, see the file DATABASE" } else { &plan.state.tables }
-        );
-        return Err(Error::new(ErrorKind::Unsupported, message));
-    }
-    let files = list(env, dir)?;
+    refuse_elsewhere(env, dir, &plan)?;
+    let named: BTreeSet<String> = plan
+        .state
+        .stores
+        .values()
+        .flat_map(|s| s.shape.tables().map(|(_, _, info)| info.id.file_name()))
+        .collect();
+    let mut files = list(env, dir)?;
+    // What has the name of a table, but is none by its first bytes nor by the manifest, is somebody else's.
+    files.retain(|(name, _)| {
+        let is_table = TableId::parse_file_name(name).is_some() && !named.contains(name);
+        let (storage, path) = (&*env.storage, dir.join(name));
+        let is_own = || is_own_file(storage, &path).is_ok_and(|own| own);
+        !is_table || is_own() && is_blank(storage, &path).is_ok_and(|blank| !blank)
+    });
     let total = files.iter().map(|(_, bytes)| bytes).sum();
     let on_disk = files.iter().filter_map(|(name, _)| TableId::parse_file_name(name));
     let named = plan.state.stores.values().flat_map(|s| s.shape.tables().map(|(_, _, info)| info.id));
@@ -546,6 +550,18 @@ impl Rescue<'_> {
         }
         Ok(())
     }
+}
+
+/// Refuses a database whose tables lie elsewhere. A manifest that cannot be read says nothing of it, but the note does.
+fn refuse_elsewhere(env: &Env, dir: &Path, plan: &Plan) -> Result<()> {
+    let note = dir.join(NOTE);
+    let noted = env.storage.exists(&note).map_err(|e| Error::io("look for", &note, e))?;
+    if plan.state.tables.is_empty() && !noted {
+        return Ok(());
+    }
+    let place = if noted { "another place, see the file DATABASE" } else { &plan.state.tables };
+    let message = format!("tables of {} lie in {place}: such a database cannot be repaired", dir.display());
+    Err(Error::new(ErrorKind::Unsupported, message))
 }
 
 /// The number that the first family of every database gets, and that is `default` with hardly an exception.

@@ -25,6 +25,11 @@ pub(crate) fn is_own(storage: &dyn Storage, path: &Path, begins: impl Fn(&[u8]) 
     }
 }
 
+/// Whether nothing was written to the file's beginning, so that nothing tells whose it is.
+pub(crate) fn is_blank(storage: &dyn Storage, path: &Path) -> io::Result<bool> {
+    head(storage, path).map(|head| head.iter().all(|byte| *byte == 0))
+}
+
 fn head(storage: &dyn Storage, path: &Path) -> io::Result<Vec<u8>> {
     let file = storage.open(path)?;
     let mut head = vec![0; file.len()?.min(HEAD_BYTES) as usize];

@@ -132,8 +132,7 @@ impl TableStore {
         let text = format!("{database:016x}\n");
         let path = self.dir.join(OWNER);
         let failed = |e| Error::io("claim", &path, e);
-        let another =
-            || Error::invalid(format!("{} holds the tables of another database", self.dir.display()));
+        let another = || self.is_of_another();
         let lock = match &self.kind {
             Kind::Directory => Some(self.lock()?),
             Kind::Beside | Kind::Objects(_) => None,
@@ -170,6 +169,10 @@ impl TableStore {
         Err(another())
     }
 
+    fn is_of_another(&self) -> Error {
+        Error::invalid(format!("{} holds the tables of another database", self.dir.display()))
+    }
+
     fn lock(&self) -> Result<Box<dyn Send + Sync>> {
         let path = self.dir.join(LOCK_FILE);
         self.storage.lock(&path, true).map_err(|e| match e.kind() {
@@ -191,14 +194,15 @@ impl TableStore {
         let names = self.storage.list_all(&self.dir).map_err(|e| Error::io("list", &self.dir, e))?;
         let ours = [OWNER, OWNER_NEW, LOCK_FILE, LOST_AND_FOUND];
         match names.iter().find(|name| !ours.contains(&name.as_str())) {
-            Some(name) if !self.is_used()? => {
+            None => Ok(()),
+            Some(_) if self.is_used()? => Err(self.is_of_another()),
+            Some(name) => {
                 let message = "tables need a directory of their own, or an absent or empty one";
                 Err(Error::invalid(format!(
                     "{} holds other things (`{name}`): {message}",
                     self.dir.display()
                 )))
             }
-            _ => Ok(()),
         }
     }
 

@@ -74,7 +74,7 @@ pub(super) fn forbidden(scene: &Scene) -> Outcome {
         connection.body(stream, &begins, Duration::from_secs(1));
     }
     let waited = Instant::now();
-    while connection.answered() < STREAMS && waited.elapsed() < Duration::from_secs(5) {
+    while connection.answered() < STREAMS && waited.elapsed() < Duration::from_secs(2) {
         std::thread::sleep(Duration::from_millis(20));
     }
     match connection.answered() {
