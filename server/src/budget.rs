@@ -8,7 +8,7 @@
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tonic::Status;
@@ -29,6 +29,10 @@ pub(crate) struct Budget {
     most: usize,
     /// Scans that wait for room.
     waiting: AtomicUsize,
+    /// Those of them on connections of which no answer was given up.
+    waiting_first: AtomicUsize,
+    /// Whether an answer of this connection was given up, and nothing was taken since.
+    is_behind: AtomicBool,
     /// When an answer was last given up for them, in milliseconds since `began`.
     yielded_ms: AtomicU64,
     began: Instant,
@@ -37,11 +41,17 @@ pub(crate) struct Budget {
 }
 
 /// A scan that waits for room, until it is dropped.
-pub(crate) struct Waits(Arc<Budget>);
+pub(crate) struct Waits {
+    budget: Arc<Budget>,
+    is_first: bool,
+}
 
 impl Drop for Waits {
     fn drop(&mut self) {
-        self.0.levels().for_each(|budget| _ = budget.waiting.fetch_sub(1, Ordering::Relaxed));
+        for budget in self.budget.levels() {
+            budget.waiting.fetch_sub(1, Ordering::Relaxed);
+            budget.waiting_first.fetch_sub(usize::from(self.is_first), Ordering::Relaxed);
+        }
     }
 }
 
@@ -55,6 +65,8 @@ impl Budget {
             used: AtomicUsize::new(0),
             most,
             waiting: AtomicUsize::new(0),
+            waiting_first: AtomicUsize::new(0),
+            is_behind: AtomicBool::new(false),
             yielded_ms: AtomicU64::new(0),
             began: Instant::now(),
             of,
@@ -139,8 +151,12 @@ impl Budget {
 
     /// Says that a scan waits for room, for as long as what is returned lives.
     pub(crate) fn wait(self: &Arc<Self>) -> Waits {
-        self.levels().for_each(|budget| _ = budget.waiting.fetch_add(1, Ordering::Relaxed));
-        Waits(self.clone())
+        let is_first = !self.is_behind.load(Ordering::Relaxed);
+        for budget in self.levels() {
+            budget.waiting.fetch_add(1, Ordering::Relaxed);
+            budget.waiting_first.fetch_add(usize::from(is_first), Ordering::Relaxed);
+        }
+        Waits { budget: self.clone(), is_first }
     }
 
     /// Whether scans of the same caller's other connections wait.
@@ -163,7 +179,26 @@ impl Budget {
         let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let apart = u64::try_from(YIELDS_APART.as_millis()).unwrap_or(u64::MAX);
         let next = |last: u64| (now_ms.saturating_sub(last) >= apart).then_some(now_ms);
-        whole.yielded_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+        let is_wanted = whole.yielded_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok();
+        if is_wanted {
+            self.is_behind.store(true, Ordering::Relaxed);
+        }
+        is_wanted
+    }
+
+    /// Something of an answer of this connection was taken.
+    pub(crate) fn is_taken_from(&self) {
+        if self.is_behind.load(Ordering::Relaxed) {
+            self.is_behind.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether those come first that wait on the same caller's other connections: where this one has something or had it and took
+    /// nothing of it.
+    fn is_after_others(&self) -> bool {
+        let first = |budget: &Self| budget.waiting_first.load(Ordering::Relaxed);
+        (self.used() > 0 || self.is_behind.load(Ordering::Relaxed))
+            && self.of.as_ref().is_some_and(|of| first(of) > first(self))
     }
 
     /// The same as [`Budget::lend`] for who comes new: not where others wait already.
@@ -175,7 +210,7 @@ impl Budget {
     /// Bytes that are in use until the lease is dropped; `None` where there is no room now, or what there is belongs to those of the
     /// caller's connections that have none.
     pub(crate) fn lend(self: &Arc<Self>, bytes: usize) -> Option<Arc<Lease>> {
-        if self.used() > 0 && self.others_wait() {
+        if self.is_after_others() {
             return None;
         }
         let lease = self.lease();
@@ -298,7 +333,8 @@ impl Budgets {
         }
         let caller = Arc::new(Caller {
             name: name.clone(),
-            large: self.large.part(),
+            // One that writes large batches may use more than a half: others have the rest, and the part for small ones.
+            large: Budget::made(self.large.most / 4 * 3, Some(self.large.clone())),
             small: self.small.part(),
             answers: self.answers.part(),
             calls: Default::default(),
@@ -471,6 +507,8 @@ mod tests {
         whole.yielded_ms.store(u64::MAX, Ordering::Relaxed);
         assert!(!first.is_wanted());
         drop((held, own));
+        assert!(first.lend(10).is_none(), "one that took nothing comes after others");
+        first.is_taken_from();
         let some = first.lend(10).unwrap();
         assert!(first.lend(10).is_none(), "what is left is for the connection that has none");
         assert!(second.lend(10).is_some());

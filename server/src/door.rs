@@ -295,6 +295,7 @@ impl Door {
             let part = left.split_to(stream.capacity().min(left.len()));
             taken += part.len();
             if taken >= TAKEN_MIN {
+                answers.is_taken_from();
                 (waits, taken) = (None, 0);
             }
             if stream.send_data(part, false).is_err() {
