@@ -3,7 +3,7 @@
 //! - `commands/`: one file a command, with its options and its `run`.
 //! - `format/`: rows as tsv, csv and jsonl; `escape`: bytes as text.
 //! - `open`: how commands open a database. `progress`: bars. `failure`: exit codes and the one line on stderr. `interrupt`: what
-//!   a command that a signal ends leaves behind. `memory`: what a server's calls have freed goes back to the system.
+//!   a command that a signal ends leaves behind.
 //!
 //! Nothing here knows how the engine works inside; only its public API is used.
 
@@ -13,7 +13,6 @@ mod failure;
 mod format;
 mod interrupt;
 mod logs;
-mod memory;
 mod open;
 mod progress;
 mod remote;
@@ -21,6 +20,12 @@ mod text;
 
 use clap::Parser;
 use std::process::ExitCode;
+
+/// The allocator of the program. It gives what a burst of calls freed back to the system within seconds, which the C library's
+/// does not (docs/experiments/server.md has both). The libraries choose none.
+#[cfg(not(target_env = "msvc"))]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Siltstone: a log-structured merge key-value store whose compactions are not felt.
 ///

@@ -123,7 +123,7 @@ impl Error {
     /// assert!(!siltstone::Error::new(siltstone::ErrorKind::Io, "no such thing").is_for_descriptors());
     /// ```
     pub fn is_for_descriptors(&self) -> bool {
-        self.0.source.as_ref().is_some_and(crate::storage::is_for_descriptors)
+        self.0.source.as_ref().is_some_and(is_for_descriptors)
     }
 
     /// Byte offset in that file, if known.
@@ -131,6 +131,24 @@ impl Error {
         self.0.offset
     }
 }
+
+/// Whether that is for want of a descriptor, of which there may be one later.
+fn is_for_descriptors(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+        || e.get_ref().is_some_and(|inner| inner.is::<NoDescriptor>())
+}
+
+/// Why a file was not opened: the process, or the system, has no descriptor left.
+#[derive(Debug)]
+pub(crate) struct NoDescriptor(pub(crate) String);
+
+impl fmt::Display for NoDescriptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NoDescriptor {}
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -56,26 +56,6 @@ macro_rules! planted {
     };
 }
 
-/// Whether a test planted that bug, for the packages around the engine: `siltstone::planted_bug!(RightsAfterBody)`.
-#[cfg(feature = "testing")]
-#[doc(hidden)]
-#[macro_export]
-macro_rules! planted_bug {
-    ($bug:ident) => {
-        $crate::testing::Bug::$bug.is_planted()
-    };
-}
-
-/// Whether a test planted that bug: never, in this build.
-#[cfg(not(feature = "testing"))]
-#[doc(hidden)]
-#[macro_export]
-macro_rules! planted_bug {
-    ($bug:ident) => {
-        false
-    };
-}
-
 #[cfg(any(test, feature = "testing"))]
 pub use switches::{Bug, KILL_POINTS, Planted, index_of, visit, visits, with_kill_hook, work, work_of};
 

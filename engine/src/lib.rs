@@ -71,3 +71,23 @@ pub use types::*;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Whether a test planted that bug, for the packages around the engine: `siltstone::planted_bug!(RightsAfterBody)`.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! planted_bug {
+    ($bug:ident) => {
+        $crate::testing::Bug::$bug.is_planted()
+    };
+}
+
+/// Whether a test planted that bug: never, in this build.
+#[cfg(not(feature = "testing"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! planted_bug {
+    ($bug:ident) => {
+        false
+    };
+}

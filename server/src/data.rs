@@ -254,8 +254,11 @@ async fn send_changes_of(
         if read.is_ended() {
             return Ok(());
         }
+        if !found.waits {
+            continue;
+        }
         let due = tokio::time::Instant::now() + read.rests();
-        while found.waits {
+        loop {
             let look = due.min(tokio::time::Instant::now() + CHANGES_LOOK);
             tokio::select! {
                 _ = news.changed() => break,

@@ -435,7 +435,10 @@ impl Filter {
     fn asked(&mut self, to: &mut dyn FnMut(&mut Holds)) -> bool {
         match self {
             Self::Chain(all) => all.iter_mut().all(|one| one.asked(to)),
-            Self::Interleave(all) => all.iter_mut().fold(true, |decided, one| one.asked(to) && decided),
+            // Each is asked, whatever the others say.
+            Self::Interleave(all) => {
+                all.iter_mut().filter_map(|one| (!one.asked(to)).then_some(())).count() == 0
+            }
             Self::Condition(of) => match of.holds {
                 Holds::Known(true) => of.then.asked(to),
                 Holds::Known(false) => of.otherwise.asked(to),

@@ -446,11 +446,6 @@ impl Server {
         self.http
     }
 
-    /// Bytes that calls hold now: requests that are under way, and answers that wait for their clients.
-    pub fn call_memory(&self) -> u64 {
-        self.shared.budgets.used() as u64
-    }
-
     /// The rows at which the regions of a table begin; the first begins with the empty one.
     ///
     /// # Errors

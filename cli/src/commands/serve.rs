@@ -6,7 +6,6 @@ use super::serving::{Logging, Protection};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt;
 use crate::logs;
-use crate::memory;
 use clap::{Args, ValueEnum};
 use siltstone_server::{Config, Server, Size, TlsConfig, WriteDurability};
 use std::io::{self, Write};
@@ -124,10 +123,7 @@ impl Serve {
         }
         runtime
             .block_on(async {
-                tokio::select! {
-                    _ = stopped.recv() => {}
-                    () = memory::give_back_freed(&server) => {}
-                }
+                stopped.recv().await;
                 say("stopping: answering the calls under way");
                 server.stop().await
             })

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::event;
 use crate::log::{self, Frame, RecoverOptions, Recovered, recover};
 use crate::storage::{Env, TableStore, begins_with_number, remove_own};
+use crate::table;
 use crate::types::{LogFileId, TableId};
 use crate::version::edit::State;
 use crate::version::manifest::{self, Mark};
@@ -73,7 +74,9 @@ pub(crate) fn remove_unnamed_tables(env: &Env, dir: &Path, tables: &TableStore, 
     // Only lower epochs: a higher one would be another owner's (invariant I5).
     let orphans = tables.list().unwrap_or_default();
     for id in orphans.into_iter().filter(|id| id.epoch < state.epoch && !live.contains(id)) {
-        if tables.is_own(id) {
+        // Objects belong to the database whose number is in their place.
+        let is_own = || table::is_own_file(&**tables.storage(), &tables.path(id)).is_ok_and(|own| own);
+        if tables.is_far() || is_own() {
             let _ = tables.remove(id);
         }
     }

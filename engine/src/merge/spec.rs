@@ -207,7 +207,8 @@ mod tests {
     #[test]
     fn outputs_that_no_database_wants_are_refused() {
         spec("a", "z", 30).check().unwrap();
-        let changes: [(&str, fn(&mut MergeSpec)); 7] = [
+        type Change = fn(&mut MergeSpec);
+        let changes: [(&str, Change); 7] = [
             ("table_bytes", |spec| spec.output.table_bytes = 1),
             ("step_bytes", |spec| spec.step_bytes = 0),
             ("read_ahead", |spec| spec.read_ahead = 1 << 40),

@@ -18,7 +18,6 @@ mod place;
 pub mod sim;
 mod tables;
 
-pub(crate) use local::is_for_descriptors;
 pub use local::{LocalStorage, OsRandom, SystemClock};
 pub use objects::{ObjectStore, OpenObjectStore, Upload};
 

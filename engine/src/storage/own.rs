@@ -79,6 +79,7 @@ pub(crate) fn remove_own(storage: &dyn Storage, path: &Path, begins: impl Fn(&[u
 }
 
 #[cfg(all(test, not(models)))]
+#[allow(clippy::disallowed_methods, reason = "makes real files")]
 mod tests {
     use super::super::LocalStorage;
     use super::*;

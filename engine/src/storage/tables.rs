@@ -245,11 +245,6 @@ impl TableStore {
         self.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))
     }
 
-    /// Whether a file with that table's name is a table. Objects belong to the database whose number is in their place.
-    pub(crate) fn is_own(&self, table: TableId) -> bool {
-        self.is_far() || crate::table::is_own_file(&*self.storage, &self.path(table)).is_ok_and(|own| own)
-    }
-
     /// The tables that lie there, perhaps as of some time ago.
     pub(crate) fn list(&self) -> Result<Vec<TableId>> {
         let names = self.storage.list(&self.dir).map_err(|e| Error::io("list", &self.dir, e))?;

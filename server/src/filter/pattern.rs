@@ -144,7 +144,7 @@ impl Pattern {
     pub(crate) fn is_exact(pattern: &[u8]) -> bool {
         let is_special =
             |b: &u8| b.is_ascii() && !b.is_ascii_alphanumeric() && !b"_-:/ ,;@#%&=~'\"<>!".contains(b);
-        !pattern.iter().any(|b| is_special(b))
+        !pattern.iter().any(is_special)
     }
 
     pub(crate) fn matches(&self, bytes: &[u8]) -> bool {

@@ -5,6 +5,7 @@ mod backups;
 mod changes;
 mod filters;
 mod model;
+mod page;
 mod regions;
 mod security;
 mod support;

@@ -35,6 +35,9 @@ const MOVING: &str = "moving";
 /// An operation with the directory of other people's files for its place.
 type Operation = fn(&Work, &Path) -> siltstone::Result<()>;
 
+/// What is done to a database among them, and to places beside it.
+type Step = fn(&Path, &Path) -> siltstone::Result<()>;
+
 /// What can be done there, by name.
 const OPERATIONS: &[(&str, Operation)] = &[
     ("open", |_, dir| write_to(builder().open(dir)?)),
@@ -285,7 +288,7 @@ fn among(rng: &mut Rng) -> CaseResult {
     // What is the database's changes as it works.
     before.retain(|path, _| is_foreign(path, &theirs));
     before.append(&mut inventory(&victims)?);
-    let steps: [(&str, fn(&Path, &Path) -> siltstone::Result<()>); 6] = [
+    let steps: [(&str, Step); 6] = [
         ("open", |dir, _| write_to(builder().open(dir)?)),
         ("check", |dir, _| check(&Env::local(), dir, &mut |_| {}).map(drop)),
         ("repair", |dir, _| repair(&Env::local(), dir, &mut |_| {}).map(drop)),

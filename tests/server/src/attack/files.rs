@@ -86,7 +86,7 @@ pub(super) fn page_paths(scene: &Scene) -> Outcome {
             for token in [None, Some(secret("reader")), Some("wrong".to_string())] {
                 let (status, text) = get(scene.http, path, "127.0.0.1", token.as_deref(), DEADLINE)?;
                 let begins = &path[..path.len().min(40)];
-                if status < 400 || status >= 500 {
+                if !(400..500).contains(&status) {
                     return Err(format!("{begins} with the token {token:?} is answered {status}"));
                 }
                 if text.contains("siltstone_") || text.contains("root:") {

@@ -155,7 +155,7 @@ pub(super) fn nonsense(scene: &Scene) -> Outcome {
     while Instant::now() < until {
         let mut socket = connect(scene.port)?;
         let bytes = random.bytes(4_096);
-        let begun = random.one_in(2).then_some(PREFACE).unwrap_or_default();
+        let begun = if random.one_in(2) { PREFACE } else { Default::default() };
         sent += u64::from(socket.write_all(&[begun, &bytes].concat()).is_ok());
     }
     Ok(format!("{sent} connections"))
