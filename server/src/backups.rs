@@ -293,7 +293,8 @@ impl Tables {
     /// that no record names, those that were to be deleted, and a database that was being restored. What is not noted is not
     /// ours to remove: the directory may have backups of another time.
     pub(crate) fn clean_backups(&self) -> Result<(), Status> {
-        remove_dir(&self.places.restoring)?;
+        // One that is not ours stays; a restore says so.
+        let _ = remove_restoring(&self.places.restoring);
         if let Some(last) = self.records.get(MAKING).map_err(status)? {
             let last = last[..].try_into().map_or(u64::MAX, u64::from_be_bytes);
             let named: BTreeSet<u64> = self.backups()?.iter().map(|(_, backup)| backup.id).collect();
@@ -329,12 +330,12 @@ impl Tables {
         let backup = self.allowed(name, may)?;
         self.refuse_table(table)?;
         let restoring = &self.places.restoring;
-        remove_dir(restoring)?;
-        std::fs::create_dir(restoring)
+        remove_restoring(restoring)?;
+        create_restoring(restoring)
             .map_err(|e| file_failed("create the directory to restore in", restoring, &e))?;
         let restored = self.restore_by(&backup, table, restoring);
         // What cannot be removed now is at the next start.
-        let _ = remove_dir(restoring);
+        let _ = remove_restoring(restoring);
         restored.map(|table| (table, backup))
     }
 
@@ -362,19 +363,59 @@ impl Tables {
     }
 }
 
-fn remove_dir(dir: &Path) -> Result<(), Status> {
-    match std::fs::remove_dir_all(dir) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(file_failed("remove the directory to restore in", dir, &e))
-        }
-        _ => Ok(()),
+/// Says that a directory is one in which tables are restored: all of it is ours.
+const RESTORING: &str = "SILTSTONE-RESTORING";
+
+/// Makes the directory in which a table is restored, for the server's user alone.
+fn create_restoring(dir: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().mode(0o700).create(dir)?;
+    std::fs::File::create_new(dir.join(RESTORING)).map(drop)
+}
+
+/// Removes that directory, if it has our mark or nothing: the mark goes last, so that a removal that is cut short is gone on with.
+fn remove_restoring(dir: &Path) -> Result<(), Status> {
+    let failed = |e: &std::io::Error| file_failed("remove the directory to restore in", dir, e);
+    let entries = match std::fs::read_dir(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(|e| failed(&e))?,
+    };
+    if !entries.is_empty() && !entries.iter().any(|entry| entry.file_name() == RESTORING) {
+        let message = "the directory to restore in holds other things; the server's log names it";
+        tracing::error!(directory = %dir.display(), "nothing can be restored: the directory holds other things");
+        return Err(Status::failed_precondition(message));
     }
+    for entry in entries.iter().filter(|entry| entry.file_name() != RESTORING) {
+        let path = entry.path();
+        let is_dir = entry.file_type().map_err(|e| failed(&e))?.is_dir();
+        let removed = if is_dir { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        removed.map_err(|e| failed(&e))?;
+    }
+    let mark = dir.join(RESTORING);
+    let removed = if entries.is_empty() { Ok(()) } else { std::fs::remove_file(mark) };
+    removed.and_then(|()| std::fs::remove_dir(dir)).map_err(|e| failed(&e))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::Config;
+
+    #[test]
+    fn a_directory_to_restore_in_that_is_not_ours_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data-restoring");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("thesis"), "precious").unwrap();
+        assert_eq!(remove_restoring(&path).unwrap_err().code(), tonic::Code::FailedPrecondition);
+        assert_eq!(std::fs::read(path.join("thesis")).unwrap(), b"precious");
+        std::fs::remove_file(path.join("thesis")).unwrap();
+        remove_restoring(&path).unwrap();
+        create_restoring(&path).unwrap();
+        std::fs::create_dir_all(path.join("whole/lost")).unwrap();
+        remove_restoring(&path).unwrap();
+        assert!(!path.exists() && remove_restoring(&path).is_ok());
+    }
 
     #[test]
     fn who_has_no_right_to_a_backup_does_not_wait_for_its_turn() {

@@ -187,12 +187,13 @@ impl CallMetrics {
             if !counts.enter(kind, *most) {
                 levels[..at].iter().for_each(|(counts, ..)| counts.leave(kind));
                 self.0.turned_away.increment(1);
-                let (code, what) = match kind {
-                    Kind::Call => (Code::Unavailable, "calls"),
-                    Kind::Changes => (Code::ResourceExhausted, "streams of changes"),
-                    Kind::Health | Kind::Watch => (Code::ResourceExhausted, "calls for the health"),
+                let what = match kind {
+                    Kind::Call => "calls",
+                    Kind::Changes => "streams of changes",
+                    Kind::Health | Kind::Watch => "calls for the health",
                 };
-                return Err(overloaded(code, &format!("{most} {what} {whose} are under way")));
+                let message = format!("{most} {what} {whose} are under way");
+                return Err(overloaded(Code::ResourceExhausted, &message));
             }
         }
         let (all, caller, connection) = (self.0.clone(), caller.clone(), connection.clone());
@@ -362,7 +363,7 @@ mod tests {
         let second = fill("b", Kind::Call, 1);
         assert_eq!((second.len(), fill("c", Kind::Call, 2).len()), (4, 0));
         let refused = metrics.enter(Kind::Call, &caller("c"), &connections[2]).err().unwrap();
-        assert!(refused.code() == Code::Unavailable && !refused.details().is_empty(), "{refused}");
+        assert!(refused.code() == Code::ResourceExhausted && !refused.details().is_empty(), "{refused}");
         let changes = fill("a", Kind::Changes, 0);
         assert_eq!((changes.len(), fill("b", Kind::Changes, 1).len()), (2, 2));
         let refused = metrics.enter(Kind::Changes, &caller("a"), &connections[0]).err().unwrap();

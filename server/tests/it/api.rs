@@ -521,7 +521,7 @@ async fn too_many_calls_are_turned_away_with_a_time_to_try_again() {
     let request = ReadRowsRequest { table_name: TABLE.into(), ..Default::default() };
     let slow = t.data.read_rows(request).await.unwrap().into_inner();
     let status = t.mutate("r", vec![set("f", "q", 1_000, "v")]).await.unwrap_err();
-    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     let details = String::from_utf8_lossy(status.details()).into_owned();
     assert!(details.contains("google.rpc.RetryInfo"), "{details}");
     drop(slow);

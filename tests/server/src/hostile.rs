@@ -52,7 +52,7 @@ impl Good {
                             }
                         }
                         // Too many calls at a time: it comes again, as it is told.
-                        Err(e) if e.code() == Code::Unavailable && !e.details().is_empty() => {
+                        Err(e) if e.code() == Code::ResourceExhausted && !e.details().is_empty() => {
                             tokio::time::sleep(Duration::from_millis(50)).await;
                             continue;
                         }
@@ -187,7 +187,7 @@ async fn attack(name: &str, port: u16, count: u64, seed: u64) -> Result<u64, Str
                     tasks.push(tokio::spawn(async move {
                         for _ in 0..count / 400 {
                             if let Err(e) = client.read_rows(get("none")).await
-                                && (e.code() != Code::Unavailable || e.details().is_empty())
+                                && (e.code() != Code::ResourceExhausted || e.details().is_empty())
                             {
                                 return Err(format!("a call of a flood ends with {e}"));
                             }
@@ -208,7 +208,7 @@ async fn attack(name: &str, port: u16, count: u64, seed: u64) -> Result<u64, Str
                 let table_name = format!("projects/p/instances/i/tables/none{}", n % 7);
                 let request = data::ReadRowsRequest { table_name, ..get("x") };
                 match client.read_rows(request).await.err().map(|e| e.code()) {
-                    Some(Code::NotFound | Code::Unavailable) => {}
+                    Some(Code::NotFound | Code::ResourceExhausted | Code::Unavailable) => {}
                     other => return Err(format!("a table that is not there ends with {other:?}")),
                 }
             }
