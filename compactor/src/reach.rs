@@ -53,6 +53,10 @@ impl Allowed {
         let Some((host, port)) = parts(address) else { return false };
         let fits = |pattern: &str| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
             (Some(end), _) => host.ends_with(end),
+            // `10.0.0.*` are addresses, and no name that begins so.
+            (_, Some(start)) if start.chars().all(|c| c.is_ascii_digit() || c == '.') => {
+                host.starts_with(start) && host.parse::<IpAddr>().is_ok()
+            }
             (_, Some(start)) => host.starts_with(start),
             _ => host == pattern,
         };

@@ -193,12 +193,22 @@ impl Budget {
         }
     }
 
-    /// Whether those come first that wait on the same caller's other connections: where this one has something or had it and took
-    /// nothing of it.
+    /// Whether those come first that wait on the same caller's other connections. One that took nothing of an answer that was given
+    /// up comes after all others. One that has something leaves the last quarter of the share to those that have none.
     fn is_after_others(&self) -> bool {
-        let first = |budget: &Self| budget.waiting_first.load(Ordering::Relaxed);
-        (self.used() > 0 || self.is_behind.load(Ordering::Relaxed))
-            && self.of.as_ref().is_some_and(|of| first(of) > first(self))
+        let Some(of) = &self.of else { return false };
+        if self.is_behind.load(Ordering::Relaxed) {
+            let first = |budget: &Self| budget.waiting_first.load(Ordering::Relaxed);
+            return first(of) > first(self);
+        }
+        self.used() > 0 && self.others_wait() && of.used() >= of.most / 4 * 3
+    }
+
+    /// Bytes of the caller's share for what a call works with. They are nothing that waits for a client, so whose turn it is does not
+    /// matter.
+    pub(crate) fn lend_to_work(self: &Arc<Self>, bytes: usize) -> Option<Arc<Lease>> {
+        let lease = self.of.as_ref().unwrap_or(self).lease();
+        lease.grow(bytes).then_some(lease)
     }
 
     /// The same as [`Budget::lend`] for who comes new: not where others wait already.
@@ -291,7 +301,8 @@ pub(crate) fn network_of(address: IpAddr) -> IpAddr {
 #[derive(Clone)]
 pub(crate) struct Peer {
     pub(crate) answers: Arc<Budget>,
-    pub(crate) slot: Arc<crate::calls::Slot>,
+    /// Its place among the calls under way, and the memory of its request: held as long as somebody works on it.
+    pub(crate) _held: (Arc<crate::calls::Slot>, Arc<RequestLease>),
 }
 
 /// What is known of the caller of a request, which the door has let in.
@@ -509,7 +520,7 @@ mod tests {
         drop((held, own));
         assert!(first.lend(10).is_none(), "one that took nothing comes after others");
         first.is_taken_from();
-        let some = first.lend(10).unwrap();
+        let some = first.lend(40).unwrap();
         assert!(first.lend(10).is_none(), "what is left is for the connection that has none");
         assert!(second.lend(10).is_some());
         drop((waits, some));

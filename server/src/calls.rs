@@ -1,6 +1,7 @@
 //! Calls under way: how many, how long they take, how they end.
 
 use crate::budget::Caller;
+use crate::budget::Peer;
 use crate::config::Config;
 use crate::server::Shared;
 use metrics::{Counter, Histogram, Key, Label, Level, Metadata, Recorder};
@@ -201,10 +202,10 @@ impl CallMetrics {
     }
 
     /// Begins the work of a call that was let in.
-    pub(crate) fn begin(&self, call: Call, wait: Option<Duration>, slot: Arc<Slot>) -> Guard {
+    pub(crate) fn begin(&self, call: Call, wait: Option<Duration>, peer: Peer) -> Guard {
         let began = Instant::now();
         let until = wait.and_then(|wait| began.checked_add(wait));
-        Guard(Arc::new(Entered { metrics: self.0.clone(), call, began, until, _slot: slot }))
+        Guard(Arc::new(Entered { metrics: self.0.clone(), call, began, until, _peer: peer }))
     }
 
     /// Of each kind of call, how many took how long; and the bounds in seconds.
@@ -251,8 +252,8 @@ struct Entered {
     began: Instant,
     /// When its client stops waiting.
     until: Option<Instant>,
-    /// Its place among the calls under way.
-    _slot: Arc<Slot>,
+    /// Its place among the calls under way, and the memory of its request.
+    _peer: Peer,
 }
 
 impl Guard {

@@ -111,6 +111,10 @@ impl Side {
         }
         let caller = budgets.caller(token, self.address);
         let answers = caller.answers.of_connection();
+        if token.is_none() && last.is_some() {
+            // A question for the health between calls with a token: what those have is not forgotten.
+            return (caller, answers);
+        }
         last.insert((caller, answers)).clone()
     }
 }
@@ -173,7 +177,10 @@ impl Door {
         let mut lease = RequestLease::new(caller);
         let whole = self.receive(method, &who, &mut body, &mut lease, side).await?;
         let mut request = Request::from_parts(parts, Body::new(whole));
-        request.extensions_mut().insert(Peer { answers: answers.clone(), slot: slot.clone() });
+        // Counted as long as somebody works on it, also where the client is gone.
+        let lease = Arc::new(lease);
+        let peer = Peer { answers: answers.clone(), _held: (slot.clone(), lease.clone()) };
+        request.extensions_mut().insert(peer);
         let call = self.routes.clone().call(request);
         let response = match until {
             None => call.await,
@@ -182,7 +189,6 @@ impl Door {
                 Err(_) => return Err(Status::deadline_exceeded("the call's time is over")),
             },
         };
-        // What the request takes is counted until here.
         drop(lease);
         match response {
             Ok(response) => Ok(Answer { response, slot, answers }),

@@ -157,7 +157,7 @@ impl Shared {
             return Err(Status::unavailable("the server is stopping"));
         }
         let wait = crate::calls::wait_of(request.metadata().as_ref());
-        Ok(self.calls.begin(call, wait, peer.slot))
+        Ok(self.calls.begin(call, wait, peer))
     }
 }
 

@@ -102,7 +102,7 @@ impl Work {
     /// There is no room for them now.
     pub(crate) fn lend(&self, bytes: usize) -> Result<Option<Arc<Lease>>, Status> {
         let Some(memory) = &self.caller.memory else { return Ok(None) };
-        memory.lend(bytes).map(Some).ok_or_else(budget::no_memory)
+        memory.lend_to_work(bytes).map(Some).ok_or_else(budget::no_memory)
     }
 
     /// Looks whether the client is there: between rows, as each may wait for the disk.
@@ -149,7 +149,8 @@ mod tests {
     #[test]
     fn what_is_kept_for_a_call_is_counted_as_long_as_it_is_kept() {
         let memory = budget::Budgets::new(1 << 20).caller(None, [127, 0, 0, 1].into()).answers.clone();
-        let work = Work::unbounded(Caller { memory: Some(memory.clone()), ..Caller::default() });
+        let memory_of_connection = Some(memory.of_connection());
+        let work = Work::unbounded(Caller { memory: memory_of_connection, ..Caller::default() });
         let lease = work.lend(100_000).unwrap();
         assert_eq!(memory.used(), 100_000);
         assert_eq!(work.lend(1 << 20).unwrap_err().code(), tonic::Code::ResourceExhausted);

@@ -43,9 +43,13 @@ impl Backups {
         }
         create_dir_durably(&**storage, to).map_err(|e| Error::io("create the directory", to, e))?;
         let env = self.env.bound_to(to)?;
-        let mut copied = if existed { Copied::in_existing(&env, to) } else { Copied::new(&env, to) };
-        copied.file(LOCK_FILE);
+        let had_lock = env.storage.exists(&to.join(LOCK_FILE)).map_err(|e| Error::io("look for", to, e))?;
         let _writing = lock_dir(&env, to, true)?;
+        // Behind the lock, so that it goes before that is given back.
+        let mut copied = if existed { Copied::in_existing(&env, to) } else { Copied::new(&env, to) };
+        if !had_lock {
+            copied.made(LOCK_FILE);
+        }
         // Again under the lock.
         refuse_things_in(&env, to)?;
         self.restore_into(&backup, &env, to, &mut copied, progress)?;

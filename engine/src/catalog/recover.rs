@@ -4,7 +4,7 @@ use super::directory::NOTE_NEW;
 use crate::error::{Error, Result};
 use crate::event;
 use crate::log::{self, Frame, RecoverOptions, Recovered, recover};
-use crate::storage::{Env, TableStore, begins_with_number, remove_own};
+use crate::storage::{Env, TableStore, begins_with_number, is_blank, remove_own};
 use crate::table;
 use crate::types::{LogFileId, TableId};
 use crate::version::edit::State;
@@ -75,7 +75,13 @@ pub(crate) fn remove_unnamed_tables(env: &Env, dir: &Path, tables: &TableStore, 
     let orphans = tables.list().unwrap_or_default();
     for id in orphans.into_iter().filter(|id| id.epoch < state.epoch && !live.contains(id)) {
         // Objects belong to the database whose number is in their place.
-        let is_own = || table::is_own_file(&**tables.storage(), &tables.path(id)).is_ok_and(|own| own);
+        let (storage, path) = (&**tables.storage(), tables.path(id));
+        // One that lost its beginning may be all there is of its rows: a repair reads it.
+        let is_lost = || {
+            let is_blank = is_blank(storage, &path).unwrap_or(true);
+            is_blank && table::ends_as_table(storage, &path).unwrap_or(true)
+        };
+        let is_own = || table::is_own_file(storage, &path).is_ok_and(|own| own) && !is_lost();
         if tables.is_far() || is_own() {
             let _ = tables.remove(id);
         }

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::options::{FamilyOptions, Timestamps};
 use crate::shape::{ShapeChange, TableInfo};
-use crate::storage::Env;
+use crate::storage::{Env, is_blank};
 use crate::sync::Mutex;
 use crate::table::{Table, TableBuilder, TableOptions, is_own_file};
 use crate::types::{
@@ -82,7 +82,13 @@ impl TableWriter {
         // Not written over: what was ingested from here shares the old file with a database.
         let path = path.as_ref();
         if env.storage.exists(path).map_err(|e| Error::io("look for", path, e))? {
-            if !is_own_file(&*env.storage, path).map_err(|e| Error::io("look at", path, e))? {
+            let looked = |e| Error::io("look at", path, e);
+            let storage = &*env.storage;
+            // The name is the caller's, so that zeros do not say that it is ours.
+            let is_table = is_own_file(storage, path).map_err(looked)?
+                && (!is_blank(storage, path).map_err(looked)?
+                    || storage.open(path).and_then(|file| file.is_empty()).map_err(looked)?);
+            if !is_table {
                 return Err(Error::invalid(format!("{} is there and no table", path.display())));
             }
             env.storage.remove(path).map_err(|e| Error::io("replace", path, e))?;

@@ -126,7 +126,14 @@ impl Pool {
     pub(super) fn take_small(&self, need: u64) -> Result<(LogFileId, Reserved)> {
         let mut state = self.state.lock();
         let length = (HEADER_BYTES + need).max(SMALL_BYTES).next_multiple_of(4096);
-        let file = self.reserve(&mut state, length.min(self.file_bytes.max(HEADER_BYTES + need)), false)?;
+        let length = length.min(self.file_bytes.max(HEADER_BYTES + need));
+        self.ready.store(false, Ordering::Relaxed);
+        // Since there was none, one may have been made: it has the next number.
+        let file = match state.ready.take() {
+            Some(ready) if ready.map.len() >= HEADER_BYTES + need => ready,
+            Some(ready) => self.map(&mut state, length, ready.written_to, false)?,
+            None => self.reserve(&mut state, length, false)?,
+        };
         let id = state.next;
         state.next = id.next();
         Ok((id, file))
@@ -232,6 +239,21 @@ impl Pool {
 mod tests {
     use super::*;
     use crate::storage::sim::SimWorld;
+
+    #[test]
+    fn a_file_that_was_made_ready_meanwhile_is_handed_out_under_its_own_number() {
+        let env = SimWorld::new(1).env();
+        env.storage.create_dir(Path::new("db")).unwrap();
+        let pool = Pool::new(env.storage.clone(), Path::new("db"), 4096, 2, LogFileId(1));
+        let ready = pool.prepare(false).unwrap().unwrap();
+        assert_eq!(pool.take_small(100).unwrap().0, ready);
+        let (next, file) = pool.take(100, false).unwrap();
+        assert_eq!((next, file.map.len()), (LogFileId(2), 4096));
+        file.map.write(0, b"two").unwrap();
+        let mut found = [0; 3];
+        env.storage.open(&file_path(Path::new("db"), next)).unwrap().read_exact_at(&mut found, 0).unwrap();
+        assert_eq!(&found, b"two");
+    }
 
     #[test]
     fn a_file_used_again_is_known_to_be_written_as_far_as_it_was() {

@@ -31,7 +31,7 @@ use crate::log::{self, SalvagedLog};
 use crate::options::{FamilyOptions, Timestamps};
 use crate::shape::{Level, Run, Shape, ShapeChange, TableInfo, TablePlace};
 use crate::storage::{Env, NOTE, TableStore, absolute, copy_file, is_blank, lock_dir};
-use crate::table::{ScanReport, Table, is_own_file};
+use crate::table::{ScanReport, Table, ends_as_table, is_own_file};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
 use crate::version::edit::StoreState;
 use crate::version::manifest::Manifest;
@@ -64,17 +64,20 @@ pub fn repair(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) ->
         .flat_map(|s| s.shape.tables().map(|(_, _, info)| info.id.file_name()))
         .collect();
     let mut files = list(env, dir)?;
-    // What has the name of a table, but is none by its first bytes nor by the manifest, is somebody else's.
+    let on_disk: Vec<TableId> = files.iter().filter_map(|(name, _)| TableId::parse_file_name(name)).collect();
+    // What has the name of a table, but is none by its first bytes, its last ones, nor the manifest, is somebody else's.
     files.retain(|(name, _)| {
         let is_table = TableId::parse_file_name(name).is_some() && !named.contains(name);
         let (storage, path) = (&*env.storage, dir.join(name));
-        let is_own = || is_own_file(storage, &path).is_ok_and(|own| own);
-        !is_table || is_own() && is_blank(storage, &path).is_ok_and(|blank| !blank)
+        let begins = || {
+            is_own_file(storage, &path).is_ok_and(|own| own)
+                && is_blank(storage, &path).is_ok_and(|blank| !blank)
+        };
+        !is_table || begins() || ends_as_table(storage, &path).is_ok_and(|ends| ends)
     });
     let total = files.iter().map(|(_, bytes)| bytes).sum();
-    let on_disk = files.iter().filter_map(|(name, _)| TableId::parse_file_name(name));
     let named = plan.state.stores.values().flat_map(|s| s.shape.tables().map(|(_, _, info)| info.id));
-    let epoch = on_disk.chain(named).map(|id| id.epoch).fold(plan.state.epoch, u32::max) + 1;
+    let epoch = on_disk.into_iter().chain(named).map(|id| id.epoch).fold(plan.state.epoch, u32::max) + 1;
     let writer = Writer { env, dir, database: plan.state.database, epoch, job: 0, tables: 0, cells: 0 };
     let meter = Meter::new(progress, total);
     let report = RepairReport { rebuilt: !plan.sure, ..RepairReport::default() };

@@ -38,6 +38,11 @@ impl Copied {
         path
     }
 
+    /// A file was made, and goes again with the others.
+    pub(crate) fn made(&mut self, name: &str) {
+        self.files.push(name.to_string());
+    }
+
     /// All was made: it stays.
     pub(crate) fn keep(mut self) {
         (self.files, self.is_new) = (Vec::new(), false);

@@ -185,7 +185,8 @@ impl<'a> Place<'a> {
             match rustix::fs::mkdirat(self.at(), &path, Mode::from_raw_mode(access.dir_mode() as _)) {
                 Ok(()) => {}
                 Err(Errno::EXIST) => {
-                    let stat = rustix::fs::statat(self.at(), &path, AtFlags::SYMLINK_NOFOLLOW)?;
+                    // Of directories a link may be followed: it is for copies that users ask for.
+                    let stat = rustix::fs::statat(self.at(), &path, AtFlags::empty())?;
                     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
                         return Err(io::ErrorKind::AlreadyExists.into());
                     }

@@ -21,6 +21,12 @@ pub(crate) fn is_own(storage: &dyn Storage, path: &Path) -> std::io::Result<bool
     crate::storage::is_own(storage, path, |head| crate::storage::begins_with(head, HEADER_MAGIC))
 }
 
+/// Whether a file ends as a whole table does, whatever became of its beginning.
+pub(crate) fn ends_as_table(storage: &dyn Storage, path: &Path) -> std::io::Result<bool> {
+    let (_, tail) = storage.open(path)?.tail(FOOTER_MAGIC.len() as u64)?;
+    Ok(tail == FOOTER_MAGIC)
+}
+
 /// The first bytes of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header {

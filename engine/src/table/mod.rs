@@ -41,7 +41,7 @@ mod zstd;
 pub(crate) use builder::TableBuilder;
 pub use compression::Compression;
 pub(crate) use cursor::{CursorOptions, TableCursor};
-pub(crate) use ends::is_own as is_own_file;
+pub(crate) use ends::{ends_as_table, is_own as is_own_file};
 pub(crate) use fill::{Filled, Replaced};
 pub(crate) use inspect::{BlockListing, CountedTo};
 pub(crate) use reader::{Access, Table, Through, WrapFile};

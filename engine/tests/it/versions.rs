@@ -97,7 +97,10 @@ fn which_versions_a_filter_leaves_depends_on_no_flush_and_no_merge() {
                 2 => DeleteRange(t, t + 2),
                 3 if rng.one_in(2) => DeleteRange(0, t),
                 3 => TimePasses,
-                _ => Put(key, t, rng.pick(&["v", "h", "t"])),
+                _ => {
+                    let value: &&str = rng.pick(&["v", "h", "t"]);
+                    Put(key, t, value)
+                }
             });
         }
         calls.push(TimePasses);

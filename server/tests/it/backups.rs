@@ -121,6 +121,7 @@ async fn the_files_of_a_backup_go_with_its_last_copy_and_what_was_left_half_made
     let half = db.backup(&dir).unwrap().id;
     db.close().unwrap();
     std::fs::create_dir_all(restoring.join("whole")).unwrap();
+    std::fs::write(restoring.join("SILTSTONE-RESTORING"), "").unwrap();
     let ids = || -> Vec<u64> {
         let all = siltstone::Backups::new(&siltstone::storage::Env::local(), &dir).list().unwrap();
         all.iter().map(|made| made.id).collect()
