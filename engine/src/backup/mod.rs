@@ -24,7 +24,7 @@ pub(crate) use making::Making;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::log;
-use crate::storage::{Env, LOST_AND_FOUND, Storage, is_own, is_own_lock, lock_dir};
+use crate::storage::{Env, LOST_AND_FOUND, Storage, is_blank, is_own, is_own_lock, lock_dir};
 use crate::table;
 use crate::types::SeqNo;
 use crate::version::manifest;
@@ -146,7 +146,17 @@ impl Backups {
             let is_named = descriptor::parse_file_name(name).is_some();
             is_named && is_own(storage, &path, descriptor::begins).is_ok_and(|own| own)
         };
-        if names.iter().any(|name| is_descriptor(name)) {
+        // A descriptor may be damaged, beside files that are whole.
+        let is_kept = |name: &str| {
+            let path = self.dir.join(name);
+            let is_own = |stored| is_own_stored(storage, &path, stored).is_ok_and(|own| own);
+            descriptor::stored_of(name).is_some_and(is_own)
+                && is_blank(storage, &path).is_ok_and(|blank| !blank)
+        };
+        let is_named = |name: &String| descriptor::parse_file_name(name).is_some();
+        if names.iter().any(|name| is_descriptor(name))
+            || names.iter().any(is_named) && names.iter().any(|name| is_kept(name))
+        {
             return Ok(());
         }
         let is_ours = |name: &str| {

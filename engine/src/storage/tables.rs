@@ -134,7 +134,7 @@ impl TableStore {
         let failed = |e| Error::io("claim", &path, e);
         let another = || self.is_of_another();
         let lock = match &self.kind {
-            Kind::Directory => Some(self.lock()?),
+            Kind::Directory => self.lock(true)?,
             Kind::Beside | Kind::Objects(_) => None,
         };
         let owned = self.storage.exists(&path).map_err(failed)?;
@@ -173,9 +173,12 @@ impl TableStore {
         Error::invalid(format!("{} holds the tables of another database", self.dir.display()))
     }
 
-    fn lock(&self) -> Result<Box<dyn Send + Sync>> {
+    fn lock(&self, create: bool) -> Result<Option<Box<dyn Send + Sync>>> {
         let path = self.dir.join(LOCK_FILE);
-        self.storage.lock(&path, true).map_err(|e| match e.kind() {
+        if !create && !self.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
+            return Ok(None);
+        }
+        self.storage.lock(&path, create).map(Some).map_err(|e| match e.kind() {
             std::io::ErrorKind::WouldBlock => Error::new(
                 ErrorKind::Busy,
                 format!("{} is in use: {} is locked", self.dir.display(), path.display()),
@@ -195,7 +198,11 @@ impl TableStore {
         let ours = [OWNER, OWNER_NEW, LOCK_FILE, LOST_AND_FOUND];
         match names.iter().find(|name| !ours.contains(&name.as_str())) {
             None => Ok(()),
-            Some(_) if self.is_used()? => Err(self.is_of_another()),
+            Some(_) if self.is_used()? => {
+                // Whoever uses it now is told of first.
+                self.lock(false)?;
+                Err(self.is_of_another())
+            }
             Some(name) => {
                 let message = "tables need a directory of their own, or an absent or empty one";
                 Err(Error::invalid(format!(
