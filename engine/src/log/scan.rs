@@ -35,6 +35,8 @@ impl LogReader {
                 if let Some(reserved) = reserved_by(reader.read(0, HEADER_BYTES)?) {
                     reader.length = length.min(reserved);
                 }
+                // Who follows the log reads on in a file that is being written: what was there now is not kept.
+                reader.window.clear();
                 Ok(Some(reader))
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
