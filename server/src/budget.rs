@@ -103,9 +103,7 @@ impl Budget {
 
     /// Counts bytes that are there already.
     pub(crate) fn count(self: &Arc<Self>, bytes: usize) -> Arc<Lease> {
-        let lease = self.lease();
-        lease.add(bytes);
-        lease
+        Arc::new(self.counted(bytes))
     }
 
     /// Takes bytes of it and of what it is a part of, or nothing.
