@@ -44,6 +44,5 @@ pub fn all() -> Vec<Target> {
 
 /// Bytes that a decoder may hold at a time for an input of so many.
 pub fn memory_max(target: &Target, bytes: usize) -> usize {
-    let is_request = target.name.starts_with("request-") || target.name == "filter";
-    if is_request { BESIDES + FOR_EACH_BYTE * bytes } else { MEMORY_MAX }
+    if target.name.starts_with("request-") { BESIDES + FOR_EACH_BYTE * bytes } else { MEMORY_MAX }
 }

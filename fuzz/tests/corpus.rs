@@ -31,6 +31,12 @@ fn every_saved_input_and_every_valid_one_is_decoded_or_refused() {
 }
 
 #[test]
+fn no_two_decoders_have_one_name() {
+    let mut names = HashSet::new();
+    assert!(targets("all").iter().all(|target| names.insert(target.name)), "saved inputs lie by it");
+}
+
+#[test]
 fn signing_leaves_a_valid_input_as_it_is() {
     for target in targets("all") {
         for seed in (target.seeds)() {
@@ -52,7 +58,7 @@ fn inputs_differ_from_each_other_and_come_again_with_the_same_seed() {
         };
         let inputs: HashSet<Vec<u8>> = (0..300).map(|n| make(&one, n)).collect();
         assert!(inputs.len() > 100, "{}: {} different inputs of 300", target.name, inputs.len());
-        assert!((0..300).all(|n| make(&one, n) == make(&again, n)));
-        assert!((0..300).any(|n| make(&one, n) != make(&other, n)));
+        assert!((0..300).all(|n| make(&one, n) == make(&again, n)), "{}", target.name);
+        assert!((0..300).any(|n| make(&one, n) != make(&other, n)), "{}", target.name);
     }
 }

@@ -364,7 +364,10 @@ pub struct Size(pub u64);
 
 impl Serialize for Size {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&siltstone::size_text(self.0))
+        let short = siltstone::size_text(self.0);
+        // What is short is often rounded: `1.5 KiB` of 1,500 bytes.
+        let exact = siltstone::parse_size(&short) == Ok(self.0);
+        to.serialize_str(&if exact { short } else { format!("{} B", self.0) })
     }
 }
 

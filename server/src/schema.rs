@@ -123,7 +123,9 @@ impl Schema {
     pub(crate) fn new(id: u64, table: &admin::Table) -> Result<Self, Status> {
         let mut schema = Self { id, deletion_protection: table.deletion_protection, ..Self::default() };
         schema.stream_changes(table.change_stream_config.as_ref())?;
-        for (name, family) in &table.column_families {
+        // By name, so that the same request makes the same schema.
+        let families: BTreeMap<_, _> = table.column_families.iter().collect();
+        for (name, family) in families {
             schema.add(name, family)?;
         }
         Ok(schema)

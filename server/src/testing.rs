@@ -29,11 +29,11 @@ pub fn all() -> Vec<Target> {
         target("request-read-modify-write", modify_seeds, modify_request),
         target("request-create-table", create_seeds, create_request),
         target("request-update-table", update_seeds, update_request),
-        target("filter", filter_seeds, filter),
+        target("request-filter", filter_seeds, filter),
         target("pattern", pattern_seeds, pattern),
         target("row-key", row_key_seeds, row_key),
         target("change", change_seeds, change),
-        target("sketch", sketch_seeds, sketch),
+        target("aggregate", sketch_seeds, sketch),
         target("table-schema", schema_seeds, schema),
         target("tokens", token_seeds, tokens),
         target("settings", settings_seeds, settings),
@@ -373,7 +373,7 @@ fn sketch(bytes: &[u8]) {
 fn schema_seeds() -> Vec<Vec<u8>> {
     let families = families().into_iter().enumerate().map(|(n, family)| (format!("f{n}"), family)).collect();
     let table = admin::Table { column_families: families, ..Default::default() };
-    let schema = Schema::new(1, &table).unwrap_or_default();
+    let schema = Schema { changes_from_us: 1, ..Schema::new(1, &table).unwrap_or_default() };
     vec![serde_json::to_vec(&schema).unwrap_or_default()]
 }
 

@@ -180,6 +180,8 @@ pub const ELSEWHERE: &[&str] = &[
     "strategy",
     "create_if_missing",
     "error_if_exists",
+    // Which users of the machine may read the files.
+    "file_access",
     // Drawn with what else can be said of where tables lie.
     "tables",
 ];

@@ -173,7 +173,12 @@ impl Descriptor {
         if descriptor.id != id {
             return Err(wrong(0, format!("descriptor is of backup {}, expected {id}", descriptor.id)));
         }
+        let mut all_bytes: u64 = 0;
         for file in descriptor.all_files() {
+            all_bytes = all_bytes.checked_add(file.bytes).ok_or_else(|| {
+                let (name, bytes) = (file.file.escape_debug(), file.bytes);
+                wrong(0, format!("descriptor says \"{name}\" has {bytes} bytes, too many with the others'"))
+            })?;
             // Names that are not ours could lead anywhere.
             if owner(&file.file).map(|owner| stored_name(owner, &file.name)).as_ref() != Some(&file.file) {
                 let (file, name) = (file.file.escape_debug(), file.name.escape_debug());

@@ -109,7 +109,10 @@ impl Case {
             Ok(copy) if begun => self.run.is_exact(&copy, before)?,
             // Nothing had come there yet.
             Ok(_) => {}
-            Err(e) if matches!(e.kind(), ErrorKind::Corruption | ErrorKind::NotFound) => {
+            // What is left without its first bytes does not tell that it is ours: `Invalid`.
+            Err(e)
+                if matches!(e.kind(), ErrorKind::Corruption | ErrorKind::NotFound | ErrorKind::Invalid) =>
+            {
                 if names.iter().any(|name| name == "CURRENT") {
                     return Err(format!("a checkpoint with its CURRENT is refused: {e:?}"));
                 }
