@@ -1,7 +1,7 @@
 //! One list of calls, many configurations: what readers see must not depend on how large memory, tables, blocks or
 //! steps are, on compression, filters, workers, or when merges happen. Together the configurations of a list have every
 //! pair of values that two options can have (`settings` has the values, `pairs` makes the rows and counts). A list that
-//! gives two histories is cut down by halves as long as it still does.
+//! gives two histories is cut down by halves as long as it still does, and then tried with each option as the base has it.
 
 use crate::campaign::{CaseResult, Row};
 use crate::model::Op;
@@ -22,6 +22,9 @@ const CALLS: usize = 5_000;
 const CONFIGURATIONS: usize = 40;
 /// A list is cut down by at most this many tries.
 const TRIES_MAX: u32 = 300;
+/// A report shows so many calls, the last ones, and of each so many characters.
+const CALLS_SHOWN: usize = 20;
+const CHARS_SHOWN: usize = 400;
 
 #[derive(Clone, Debug)]
 enum Call {
@@ -57,11 +60,11 @@ fn draw_calls(setup: &Setup, rng: &mut Rng) -> Vec<Call> {
     (0..CALLS).map(|_| draw()).collect()
 }
 
-/// The same families with the settings of that row.
-fn configuration(base: &Setup, row: &[usize]) -> Setup {
+/// The same families with the settings of that row, but for a column that stays as the base has it.
+fn configuration(base: &Setup, row: &[usize], left: Option<usize>) -> Setup {
     let mut setup = base.clone();
     let mut families: Vec<_> = setup.families.iter_mut().map(|family| &mut family.options).collect();
-    settings::set(row, &mut setup.options, &mut families);
+    settings::set(row, left, &mut setup.options, &mut families);
     setup.merges = match digest(row) {
         drawn if drawn % 6 == 0 => Merges::Elsewhere,
         drawn if drawn % 6 == 1 => Merges::Faulty(drawn),
@@ -82,62 +85,77 @@ fn digest(what: impl std::hash::Hash) -> u64 {
     hasher.finish()
 }
 
-/// What each call showed.
+/// What a call showed.
+#[derive(Debug, Hash)]
+enum Answer {
+    Done,
+    Versions(Vec<(u64, Vec<u8>)>),
+    Cells(Vec<(Vec<u8>, u64, Vec<u8>)>),
+}
+
+/// A digest of what each call showed.
 fn history(setup: &Setup, seed: u64, calls: &[Call]) -> Result<Vec<u64>, String> {
+    let mut digests = Vec::with_capacity(calls.len());
+    run(setup, seed, calls, |answer| digests.push(digest(answer)))?;
+    Ok(digests)
+}
+
+/// Makes the calls, and tells what each showed.
+fn run(setup: &Setup, seed: u64, calls: &[Call], mut tell: impl FnMut(Answer)) -> Result<(), String> {
     let world = SimWorld::new(seed);
     let mut subject = Subject::open(setup, &world).map_err(|e| format!("open: {e:?}"))?;
     let mut snapshots: Vec<Snapshot> = Vec::new();
-    let mut shown = Vec::with_capacity(calls.len());
     for (i, call) in calls.iter().enumerate() {
         let at = |e: siltstone::Error| format!("call {i}: {e:?}");
-        shown.push(match call {
+        let done = |()| Answer::Done;
+        tell(match call {
             Call::Write(ops) => {
                 subject.write(setup, ops, Durability::Buffered).map_err(at)?;
                 subject.scheduler.run(i as u32 % 3);
-                0
+                Answer::Done
             }
             Call::Get(family, key) => {
                 let versions = subject.families[*family].get_versions(key, 3).map_err(at)?;
-                digest(versions.iter().map(|(t, v)| (t.0, v.to_vec())).collect::<Vec<_>>())
+                Answer::Versions(versions.iter().map(|(t, v)| (t.0, v.to_vec())).collect())
             }
             Call::Scan(family, range, back) => {
                 let scan = subject.families[*family].scan::<&[u8]>(bounds(range));
-                digest(if *back { rows(scan.rev()) } else { rows(scan) }.map_err(at)?)
+                Answer::Cells(if *back { rows(scan.rev()) } else { rows(scan) }.map_err(at)?)
             }
             Call::TakeSnapshot => {
                 snapshots.push(subject.db.snapshot());
                 if snapshots.len() > 4 {
                     snapshots.remove(0);
                 }
-                0
+                Answer::Done
             }
             Call::ReadSnapshot(family, range) => match snapshots.first() {
-                None => 0,
+                None => Answer::Done,
                 Some(snapshot) => {
                     let of = subject.families[*family].at(snapshot);
-                    digest(rows(of.scan::<&[u8]>(bounds(range))).map_err(at)?)
+                    Answer::Cells(rows(of.scan::<&[u8]>(bounds(range))).map_err(at)?)
                 }
             },
-            Call::Flush => subject.db.flush().map(|()| 0).map_err(at)?,
+            Call::Flush => subject.db.flush().map(done).map_err(at)?,
             Call::Compact(family, range) => {
-                subject.families[*family].compact::<&[u8]>(bounds(range)).map(|()| 0).map_err(at)?
+                subject.families[*family].compact::<&[u8]>(bounds(range)).map(done).map_err(at)?
             }
             Call::Strategy(family, strategy) => {
-                change_strategy(&subject.families[*family], strategy.clone()).map(|()| 0).map_err(at)?
+                change_strategy(&subject.families[*family], strategy.clone()).map(done).map_err(at)?
             }
             Call::Memory(draw) => {
                 let (write_memory, budget) = draw_memory(&setup.options, &mut Rng::new(*draw));
-                subject.db.set_memory(write_memory, budget).map(|()| 0).map_err(at)?
+                subject.db.set_memory(write_memory, budget).map(done).map_err(at)?
             }
             Call::Reopen => {
                 snapshots.clear();
                 drop(subject);
                 subject = Subject::open(setup, &world).map_err(at)?;
-                0
+                Answer::Done
             }
         });
     }
-    Ok(shown)
+    Ok(())
 }
 
 fn draw_base(rng: &mut Rng) -> Setup {
@@ -158,12 +176,12 @@ fn metamorphic_case(seed: u64) -> CaseResult {
     let (rows, mut pairs) = (covering(&columns, CONFIGURATIONS, &mut rng), Pairs::new(&columns));
     let expected = history(&base, seed, &calls)?;
     for (i, row) in rows.iter().enumerate() {
-        let (other, config) = (configuration(&base, row), rng.next_u64());
-        let found = history(&other, config, &calls).map_err(|e| format!("configuration {i}: {e}"))?;
+        let make = |left| configuration(&base, row, left);
+        let other = Other { base: &base, base_seed: seed, make: &make, row, seed: rng.next_u64() };
+        let found = history(&make(None), other.seed, &calls);
+        let found = found.map_err(|e| format!("configuration {i}: {e}"))?;
         if found != expected {
-            let differs = |calls: &[Call]| history(&base, seed, calls) != history(&other, config, calls);
-            let short = shrink(calls, differs);
-            return Err(format!("configuration {i} ({other:?}) answers otherwise: {short:?}"));
+            return Err(format!("configuration {i} answers otherwise\n{}", other.report(calls)));
         }
         pairs.meet(row);
     }
@@ -174,6 +192,91 @@ fn metamorphic_case(seed: u64) -> CaseResult {
             let (a, b) = (settings::name(a.0, a.1), settings::name(b.0, b.1));
             Err(format!("no configuration had {a} with {b}"))
         }
+    }
+}
+
+/// A configuration that may answer otherwise than the base.
+struct Other<'a> {
+    base: &'a Setup,
+    base_seed: u64,
+    row: &'a [usize],
+    /// The configuration, where a column may be left as the base has it.
+    make: &'a dyn Fn(Option<usize>) -> Setup,
+    seed: u64,
+}
+
+impl Other<'_> {
+    fn differs(&self, setup: &Setup, calls: &[Call]) -> bool {
+        history(self.base, self.base_seed, calls) != history(setup, self.seed, calls)
+    }
+
+    /// The first call that differs in a list as short as may be, both answers, and which single options make it go.
+    fn report(&self, calls: Vec<Call>) -> String {
+        let setup = (self.make)(None);
+        let (all, mut calls) = (calls.len(), shrink(calls, |calls| self.differs(&setup, calls)));
+        let of_base = history(self.base, self.base_seed, &calls);
+        let of_other = history(&setup, self.seed, &calls);
+        if let (Ok(base), Ok(other)) = (&of_base, &of_other) {
+            calls.truncate(1 + base.iter().zip(other).take_while(|(a, b)| a == b).count());
+        }
+        let number = calls.len().saturating_sub(1);
+        let mut lines = vec![format!("call {number} of the {} that matter, of {all}, differs:", calls.len())];
+        let first = calls.len().saturating_sub(CALLS_SHOWN);
+        lines.extend(calls.iter().enumerate().skip(first).map(|(n, call)| format!("  {n}: {}", shown(call))));
+        lines.push(format!("the base answers: {}", last_answer(self.base, self.base_seed, &calls)));
+        lines.push(format!("this one answers: {}", last_answer(&setup, self.seed, &calls)));
+        let goes = |left: usize| !self.differs(&(self.make)(Some(left)), &calls);
+        let names = (0..self.row.len()).filter(|left| goes(*left));
+        let mut names: Vec<String> = names.map(|left| settings::name(left, self.row[left])).collect();
+        let here = Setup { merges: Merges::Here, ..setup.clone() };
+        if !self.differs(&here, &calls) {
+            names.push(format!("merges {:?}", setup.merges));
+        }
+        let beside = Setup { tables: Tables::Beside, ..setup.clone() };
+        if !self.differs(&beside, &calls) {
+            names.push(format!("tables {:?}", setup.tables));
+        }
+        let none = "no single option".to_string();
+        let names = if names.is_empty() { none } else { names.join(", ") };
+        lines.push(format!("with the base's value of one of these it answers alike: {names}"));
+        lines.join("\n")
+    }
+}
+
+fn last_answer(setup: &Setup, seed: u64, calls: &[Call]) -> String {
+    let mut last = None;
+    match run(setup, seed, calls, |answer| last = Some(answer)) {
+        Ok(()) => last.map_or("nothing".to_string(), |answer| shown(&answer)),
+        Err(error) => error,
+    }
+}
+
+/// Short, and with lists of bytes as text.
+fn shown(what: &impl std::fmt::Debug) -> String {
+    let debug = format!("{what:?}");
+    let mut text = String::new();
+    let mut rest = debug.as_str();
+    while let Some(at) = rest.find('[') {
+        let (before, list) = rest.split_at(at);
+        text.push_str(before);
+        let end = list.find(']').map_or(list.len(), |end| end + 1);
+        let inner = list[..end].trim_start_matches('[').trim_end_matches(']');
+        let bytes: Option<Vec<u8>> = inner.split(", ").map(|byte| byte.parse().ok()).collect();
+        match bytes {
+            Some(bytes) => {
+                text.push_str(&format!("b\"{}\"", bytes.escape_ascii()));
+                rest = &list[end..];
+            }
+            None => {
+                text.push('[');
+                rest = &list[1..];
+            }
+        }
+    }
+    text.push_str(rest);
+    match text.char_indices().nth(CHARS_SHOWN) {
+        Some((end, _)) => format!("{} ... ({} characters)", &text[..end], text.chars().count()),
+        None => text,
     }
 }
 
@@ -207,12 +310,34 @@ mod tests {
     }
 
     #[test]
+    fn a_report_names_the_call_both_answers_and_the_options() {
+        let mut base = draw_base(&mut Rng::new(5));
+        let row = vec![0; settings::columns(base.families.len()).len()];
+        base.families[0].options.versions = u32::MAX;
+        let mut fewer = base.clone();
+        fewer.families[0].options.versions = 1;
+        let put = |timestamp| Op::Put { family: 0, key: b"k".to_vec(), timestamp, value: vec![7] };
+        let mut calls: Vec<Call> = (0..40).map(|n| Call::Get(0, vec![n])).collect();
+        calls.insert(10, Call::Write(vec![put(1), put(2)]));
+        calls.push(Call::Get(0, b"k".to_vec()));
+        let report = |make: &dyn Fn(Option<usize>) -> Setup| {
+            Other { base: &base, base_seed: 1, row: &row, make, seed: 2 }.report(calls.clone())
+        };
+        let always = report(&|_| fewer.clone());
+        for part in ["call 1 of the 2", "Get(0, b\"k\")", "(1, b\"\\x07\")", "no single option"] {
+            assert!(always.contains(part), "{part} in\n{always}");
+        }
+        let by_third = report(&|left| if left == Some(2) { base.clone() } else { fewer.clone() });
+        assert!(by_third.ends_with(&settings::name(2, 0)), "{by_third}");
+    }
+
+    #[test]
     fn two_configurations_answer_alike() {
         let mut rng = Rng::new(5);
         let base = draw_base(&mut rng);
         let calls = &draw_calls(&base, &mut rng)[..600];
         let row: Vec<usize> = settings::columns(2).iter().map(|values| rng.index(*values)).collect();
-        let other = configuration(&base, &row);
+        let other = configuration(&base, &row, None);
         assert_eq!(history(&base, 1, calls), history(&other, 2, calls));
     }
 }

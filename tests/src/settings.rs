@@ -198,9 +198,11 @@ pub fn columns(families: usize) -> Vec<usize> {
     sizes(DATABASE).chain((0..families).flat_map(|_| family())).collect()
 }
 
-/// Gives each option the value that the row has for it.
-pub fn set(row: &[usize], options: &mut Options, families: &mut [&mut FamilyOptions]) {
-    let (database, mut rest) = row.split_at(DATABASE.len());
+/// Gives each option the value that the row has for it, but for a column that is left as it is.
+pub fn set(row: &[usize], left: Option<usize>, options: &mut Options, families: &mut [&mut FamilyOptions]) {
+    let values: Vec<Option<usize>> =
+        row.iter().enumerate().map(|(column, value)| (left != Some(column)).then_some(*value)).collect();
+    let (database, mut rest) = values.split_at(DATABASE.len());
     apply(DATABASE, database, options);
     for family in families {
         let (plain, strategy, of_leveled);
@@ -210,16 +212,22 @@ pub fn set(row: &[usize], options: &mut Options, families: &mut [&mut FamilyOpti
         apply(FAMILY, plain, family);
         let mut leveled = LeveledOptions::default();
         apply(LEVELED, of_leveled, &mut leveled);
-        family.strategy = match strategy[0].checked_sub(1) {
-            None => StrategyOptions::Leveled(leveled),
-            Some(other) => strategies::other(other, leveled.table_bytes),
-        };
+        if let Some(strategy) = strategy[0] {
+            family.strategy = match strategy.checked_sub(1) {
+                None => StrategyOptions::Leveled(leveled),
+                Some(other) => strategies::other(other, leveled.table_bytes),
+            };
+        }
     }
     assert!(rest.is_empty());
 }
 
-fn apply<T>(values: Values<T>, row: &[usize], options: &mut T) {
-    values.iter().zip(row).for_each(|((_, values), value)| values[*value](options));
+fn apply<T>(values: Values<T>, row: &[Option<usize>], options: &mut T) {
+    for ((_, values), value) in values.iter().zip(row) {
+        if let Some(value) = value {
+            values[*value](options);
+        }
+    }
 }
 
 /// Option and number of value, for people; columns as in [`columns`].
