@@ -81,7 +81,9 @@ pub struct Counts {
     pub is_cut_short: bool,
     /// Children started at each kill point.
     tried: BTreeMap<&'static str, u64>,
-    /// The same behind one that died at a place, for such pairs.
+    /// Children started at rare kill points when there were enough kills.
+    tried_rare: u64,
+    /// Children started behind one that died at a place, for such pairs.
     tried_after: BTreeMap<(&'static str, &'static str), u64>,
 }
 
@@ -92,10 +94,9 @@ impl Counts {
     }
 
     /// Whether there were so many kills. It goes on at kill points that have not had their part, as they hardly come in a
-    /// child's life, for as many kills again at most.
+    /// child's life, for as many children again at most.
     fn are_enough(&self, count: u64) -> bool {
-        let kills = self.kills();
-        kills >= count && (kills >= 2 * count || self.rare(count).is_empty())
+        self.kills() >= count && (self.tried_rare >= count || self.rare(count).is_empty())
     }
 
     /// The kill points at which too few children died for so many kills.
@@ -341,6 +342,7 @@ impl Lane<'_> {
     fn draw_end(&mut self, counts: &mut Counts, count: u64) -> End {
         let rare = if counts.kills() >= count { counts.rare(count) } else { Vec::new() };
         if !rare.is_empty() {
+            counts.tried_rare += 1;
             return End::At(rare[self.rng.index(rare.len())], 1);
         }
         if let Some(first) = self.died.filter(|_| self.rng.chance(60)) {
