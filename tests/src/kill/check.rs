@@ -3,8 +3,8 @@
 use crate::kill::copies;
 use crate::kill::oracle::{Oracle, Slot};
 use crate::kill::work::{
-    self, Contents, FAMILIES, INGESTED, INGESTED_CELLS, PASSING, Paths, STREAMS, apply, ingested_cell,
-    marked, ops,
+    self, Contents, FAMILIES, INGESTED, INGESTED_CELLS, OVERWRITTEN, PASSING, Paths, STREAMS, apply,
+    ingested_cell, marked, ops,
 };
 use siltstone::{Db, Family};
 use std::path::Path;
@@ -111,6 +111,7 @@ impl Known {
         self.check_ingested(&db, oracle)?;
         copies::finish_move(&db, oracle, paths)?;
         check_passing(&db, oracle)?;
+        check_overwritten(&db)?;
         db.close().map_err(|e| format!("close after a check: {e}"))?;
         Ok(batches)
     }
@@ -237,6 +238,17 @@ fn check_passing(db: &Db, oracle: &Oracle) -> Result<(), String> {
     }
     if there {
         contents(&db.family(PASSING).map_err(|e| e.to_string())?)?;
+    }
+    copies::check_cut(db, oracle)
+}
+
+fn check_overwritten(db: &Db) -> Result<(), String> {
+    let Ok(family) = db.family(OVERWRITTEN) else { return Ok(()) };
+    for entry in family.scan::<&str>(..) {
+        let entry = entry.map_err(|e| format!("scan of {OVERWRITTEN}: {e}"))?;
+        if entry.value[..] != entry.key.repeat(8) {
+            return Err(format!("family {OVERWRITTEN} has another value at {}", entry.key.escape_ascii()));
+        }
     }
     Ok(())
 }

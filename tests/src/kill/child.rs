@@ -3,7 +3,7 @@
 use crate::kill::copies;
 use crate::kill::oracle::{Oracle, Slot};
 use crate::kill::work::{
-    self, FAMILIES, INGESTED, INGESTED_CELLS, PASSING, Paths, STREAMS, batch, ingested_cell, ops,
+    self, FAMILIES, INGESTED, INGESTED_CELLS, OVERWRITTEN, PASSING, Paths, STREAMS, batch, ingested_cell, ops,
 };
 use siltstone::storage::sim::Rng;
 use siltstone::{Db, Durability, Family, FamilyOptions, Result, TableWriter};
@@ -100,6 +100,9 @@ const FIRST: &[(&[&str], usize)] = &[
     (&["merge"], 4),
     (&["backup", "restore"], 7),
     (&["detach", "attach"], 8),
+    // Of families.
+    (&["split", "join-renamed", "join-before-commit", "join-committed"], 11),
+    (&["scatter", "compact-range"], 12),
 ];
 
 /// Everything beside writing, in an order that is drawn; first what passes the kill point that was asked for.
@@ -109,8 +112,9 @@ fn chores(db: &Db, oracle: &Oracle, paths: &Paths, orders: Orders, stop: &Atomic
     let mut first = FIRST.iter().find(|(names, _)| names.iter().any(|name| point.starts_with(name)));
     let mut checkpointed = false;
     copies::finish_move(db, oracle, paths)?;
+    copies::finish_cut(db, oracle)?;
     while !stop.load(Ordering::Relaxed) {
-        let chore = first.take().map_or_else(|| rng.index(17), |(_, chore)| *chore);
+        let chore = first.take().map_or_else(|| rng.index(19), |(_, chore)| *chore);
         match chore {
             0 => db.flush().map_err(|e| format!("flush: {e}"))?,
             1 if !checkpointed => {
@@ -132,6 +136,13 @@ fn chores(db: &Db, oracle: &Oracle, paths: &Paths, orders: Orders, stop: &Atomic
                 }
                 copies::move_passing(db, oracle, paths)?;
             }
+            11 => {
+                if !db.families().iter().any(|name| name == PASSING) {
+                    passing_family(db, oracle, &mut rng)?;
+                }
+                copies::cut_passing(db, oracle)?;
+            }
+            12 => overwrite(db, &mut rng, stop)?,
             9 => {
                 let write_memory = (32 << 10) << rng.range(0..3);
                 db.set_memory(write_memory, 2 << 20).map_err(|e| format!("move memory: {e}"))?;
@@ -176,6 +187,28 @@ fn passing_family(db: &Db, oracle: &Oracle, rng: &mut Rng) -> Result<(), String>
         for n in 0..rng.range(0..100) {
             family.put(format!("p{n}").as_bytes(), rng.bytes(100)).map_err(text)?;
         }
+    }
+    Ok(())
+}
+
+/// Writes few keys of many again and again, so that ranges of memory are worth compacting.
+fn overwrite(db: &Db, rng: &mut Rng, stop: &AtomicBool) -> Result<(), String> {
+    let options = FamilyOptions {
+        strategy: "rangemerge{f=16384, deltas=3}".parse()?,
+        memory: "eager".parse()?,
+        ..FamilyOptions::default()
+    };
+    let family = match db.family(OVERWRITTEN) {
+        Ok(family) => family,
+        Err(_) => db.create_family(OVERWRITTEN, options).map_err(|e| format!("create family: {e}"))?,
+    };
+    for _ in 0..3_000 {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let n = if rng.one_in(50) { rng.range(0..3_000) } else { rng.range(0..150) * 20 };
+        let key = format!("o{n:05}");
+        family.put(&key, key.repeat(8)).map_err(|e| format!("put: {e}"))?;
     }
     Ok(())
 }

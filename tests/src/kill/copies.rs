@@ -1,7 +1,7 @@
-//! Backups and moves of the passing family, for child and parent: what they do, and what a kill may leave of it.
+//! Backups, and moves and cuts of the passing family, for child and parent: what they do, and what a kill may leave of it.
 
 use crate::kill::oracle::{Oracle, Slot};
-use crate::kill::work::{PASSING, Paths, STREAMS};
+use crate::kill::work::{CUT_OFF, PASSING, Paths, STREAMS};
 use siltstone::storage::Env;
 use siltstone::{Backups, Db, Family};
 use std::path::Path;
@@ -77,8 +77,52 @@ pub fn finish_move(db: &Db, oracle: &Oracle, paths: &Paths) -> Result<(), String
     Ok(())
 }
 
+/// Cuts the passing family in two and puts it together again.
+pub fn cut_passing(db: &Db, oracle: &Oracle) -> Result<(), String> {
+    let family = db.family(PASSING).map_err(|e| e.to_string())?;
+    oracle.set(Slot::CutCells, cells(&family)? + 1);
+    family.split(b"p5", CUT_OFF).map_err(|e| format!("split: {e}"))?;
+    check_cut(db, oracle)?;
+    finish_cut(db, oracle)
+}
+
+/// Puts together what was cut: afterwards the family has all it had.
+pub fn finish_cut(db: &Db, oracle: &Oracle) -> Result<(), String> {
+    if oracle.get(Slot::CutCells) == 0 {
+        return Ok(());
+    }
+    if has(db, CUT_OFF) {
+        let cut_off = db.family(CUT_OFF).map_err(|e| e.to_string())?;
+        let family = db.family(PASSING).map_err(|e| e.to_string())?;
+        family.join(&cut_off).map_err(|e| format!("join: {e}"))?;
+    }
+    check_cut(db, oracle)?;
+    oracle.set(Slot::CutCells, 0);
+    Ok(())
+}
+
+/// A family that is being cut has all its cells, in one part or in two.
+pub fn check_cut(db: &Db, oracle: &Oracle) -> Result<(), String> {
+    let cut = oracle.get(Slot::CutCells);
+    if cut == 0 {
+        return Ok(());
+    }
+    let mut found = 0;
+    for name in [PASSING, CUT_OFF].into_iter().filter(|name| has(db, name)) {
+        found += cells(&db.family(name).map_err(|e| e.to_string())?)?;
+    }
+    match found + 1 == cut {
+        true => Ok(()),
+        false => Err(format!("family {PASSING} was cut with {} cells, found {found}", cut - 1)),
+    }
+}
+
 fn is_there(db: &Db) -> bool {
-    db.families().iter().any(|name| name == PASSING)
+    has(db, PASSING)
+}
+
+fn has(db: &Db, family: &str) -> bool {
+    db.families().iter().any(|name| name == family)
 }
 
 fn cells(family: &Family) -> Result<u64, String> {

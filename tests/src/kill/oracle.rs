@@ -33,6 +33,8 @@ pub enum Slot {
     BackupDone,
     /// The passing family is being moved, with so many cells and one; 0 if it is not.
     MovingCells,
+    /// The passing family is cut in two and put together again, with so many cells and one; 0 if it is not.
+    CutCells,
 }
 
 impl Slot {
@@ -49,7 +51,8 @@ impl Slot {
             Slot::CheckpointDone => 4 * STREAMS + 4,
             Slot::BackupDone => 4 * STREAMS + 5,
             Slot::MovingCells => 4 * STREAMS + 6,
-            Slot::BackupFrom(stream) => 4 * STREAMS + 7 + stream,
+            Slot::CutCells => 4 * STREAMS + 7,
+            Slot::BackupFrom(stream) => 4 * STREAMS + 8 + stream,
         };
         8 * slot as u64
     }

@@ -17,6 +17,10 @@ pub const FAMILIES: [&str; 2] = ["default", "second"];
 pub const INGESTED: &str = "ingested";
 /// The family that comes and goes.
 pub const PASSING: &str = "passing";
+/// A family whose values are their keys eight times.
+pub const OVERWRITTEN: &str = "overwritten";
+/// What is cut off the passing one, for a while.
+pub const CUT_OFF: &str = "passing-cut-off";
 /// Cells of one ingested table.
 pub const INGESTED_CELLS: u64 = 20;
 const KEYS: u64 = 400;
