@@ -99,7 +99,7 @@ const FIRST: &[(&[&str], usize)] = &[
     (&["ingest"], 3),
     (&["merge"], 4),
     (&["backup", "restore"], 7),
-    (&["detach", "attach"], 8),
+    (&["detach", "attach", "copy"], 8),
 ];
 
 /// Everything beside writing, in an order that is drawn; first what passes the kill point that was asked for.
