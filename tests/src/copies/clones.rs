@@ -1,7 +1,8 @@
-//! Copies that share tables: backups are restored by reference, and the families of what was restored are copied, by reference
-//! too, into a database that goes on. Wherever that crashes, that database has all families of a copy or none, and each copy
-//! made earlier as it was. Then some copies are overwritten and merged, so that tables go and are freed in part, and
-//! backups are removed: the other copies stay exact, and so does every byte of the backups that are left.
+//! Copies that share tables: backups are restored by reference, and the families of what was restored are copied, by
+//! reference too, into a database that goes on. Wherever that crashes, that database has all families of a copy or
+//! none, and each copy made earlier as it was. Then some copies are overwritten and merged, so that tables go and are
+//! freed in part, and backups are removed: the other copies stay exact, and so does every byte of the backups that are
+//! left.
 
 use super::Run;
 use crate::campaign::{CaseResult, failed};
