@@ -5,7 +5,7 @@
 //! - `child`: the process that measures. `compare`: the processes started one after another, and their ratios.
 //!   `paper`: the same for what papers measured, with their figures beside ours. `felt`: what a merge may let readers feel.
 //!   `tpcc`: TPC-C, apart from the workloads, as it is transactions. `capacity`: whether compaction servers suffice.
-//!   `objects`: what tables in an object store cost.
+//!   `objects`: what tables in an object store cost. `restores`: what a restore costs that copies tables, or shares them.
 //!   `cliffs`: what ten times as many of something cost. `strategies`: no measurement, but what a simulation says of every method.
 //! - `record`: what a measurement is once it is over. `report/`: records as text and as a page.
 
@@ -23,6 +23,7 @@ mod offload;
 mod paper;
 mod record;
 mod report;
+mod restores;
 mod scratch;
 mod server;
 mod store;
@@ -126,6 +127,11 @@ enum Task {
   siltstone-bench objects --place s3://bucket/bench
   AWS_ENDPOINT_URL=http://127.0.0.1:9000 siltstone-bench objects --place s3://bucket/bench --keys 1000000")]
     Objects(objects::Objects),
+    /// Measures what restoring a backup into a database costs, with its tables copied and shared.
+    #[command(after_help = "Examples:
+  siltstone-bench restores
+  siltstone-bench restores --keys 2000000 --table-bytes 1MiB")]
+    Restores(restores::Restores),
     /// Measures whether compaction servers suffice: stores that are merged once an interval, on servers of a given rate.
     #[command(after_help = "Examples:
   siltstone-bench capacity
@@ -161,6 +167,7 @@ fn main() -> ExitCode {
         Task::Server(server) => server.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Task::Offload(costs) => costs.run().map(|()| ExitCode::SUCCESS),
         Task::Objects(objects) => objects.run().map(|()| ExitCode::SUCCESS),
+        Task::Restores(restores) => restores.run().map(|()| ExitCode::SUCCESS),
         Task::Capacity(capacity) => capacity.run().map(|()| ExitCode::SUCCESS),
         Task::Tpcc(tpcc) => tpcc.run().map(|()| ExitCode::SUCCESS),
         Task::Compactor(server) => server.run().map(|()| ExitCode::SUCCESS),

@@ -103,6 +103,7 @@ mod switches {
         "close-log-synced",
         "close-manifest-committed",
         "compact-range-copied",
+        "copy-families-held",
         "detach-described",
         "detach-linked",
         "detach-refusing",

@@ -5,8 +5,11 @@
 //! written last, and deleted first; a note that is written before both lets the next start remove what is left. A copy of a backup is
 //! one more record of the same engine backup, which goes when no record names it.
 //!
-//! To restore, the engine backup becomes a database beside ours, whose families are detached and attached here under a new table's
-//! id, by links. The table is there from the moment its record is written; before that, its stores are orphans as any others.
+//! To restore, the engine backup becomes a database beside ours, whose families are copied here under a new table's id. Both steps
+//! share the backup's tables by hard links, so no byte of a table is copied where all three directories lie on one file system;
+//! what is merged later is the restored table's own. A table's file goes when neither a backup nor a table of ours has it any
+//! more, which the file system counts, and no part of it is freed before. The restored table is there from the moment its
+//! record is written; before that, its stores are orphans as any others.
 
 use crate::names;
 use crate::proto::admin;
@@ -341,10 +344,10 @@ impl Tables {
 
     fn restore_by(&self, backup: &Backup, table: &str, restoring: &Path) -> Result<Arc<Table>, Status> {
         let from = restoring.join("whole");
-        self.engine_backups().restore(Some(backup.id), &from, &mut |_| {}).map_err(status)?;
+        self.engine_backups().restore_shared(Some(backup.id), &from, &mut |_| {}).map_err(status)?;
         let options = Options { memory_budget: 64 << 20, write_memory: 16 << 20, ..Options::default() };
         let db = schema::builder(options).open(&from).map_err(status)?;
-        let mut moved = Vec::new();
+        let mut stores = Vec::new();
         for store in db.families() {
             let Some((table, family)) = tables::owner_of(&store) else { continue };
             if table != backup.schema.id {
@@ -354,12 +357,14 @@ impl Tables {
             if backup.schema.families.values().all(|own| own.id != family) {
                 continue;
             }
-            let at = restoring.join(&store);
-            db.detach(&store, &at).map_err(status)?;
-            moved.push((store, at));
+            stores.push(store);
         }
-        db.close().map_err(status)?;
-        self.create_from(table, backup.schema.clone(), &moved)
+        // Nobody waits for this; what follows keeps other changes of tables waiting.
+        db.flush().map_err(status)?;
+        let table = self.create_from(table, backup.schema.clone(), &db, &stores)?;
+        // Its directory goes: of what an error here is about nothing is needed any more.
+        let _ = db.close();
+        Ok(table)
     }
 }
 

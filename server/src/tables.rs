@@ -496,27 +496,19 @@ impl Tables {
         }
     }
 
-    /// Creates a table out of stores that another database has left in directories ([`siltstone::Db::detach`]): the name each had
-    /// there, and its directory.
+    /// Creates a table out of copies of stores of another database, which have names of a table's stores there.
     pub(crate) fn create_from(
         &self,
         name: &str,
         schema: Schema,
-        moved: &[(String, PathBuf)],
+        from: &Db,
+        theirs: &[String],
     ) -> Result<Arc<Table>, Status> {
         let _changing = self.changing.lock();
         self.refuse_table(name)?;
         let schema = Schema { id: self.next_id()?, ..schema };
         let mut stores: BTreeMap<(u64, u32), Vec<Family>> = BTreeMap::new();
-        let made = moved.iter().try_for_each(|(store, at)| {
-            let (_, family) = owner_of(store).ok_or_else(|| Status::internal(format!("store {store}")))?;
-            let number = store.split('.').nth(2).and_then(|number| number.parse().ok());
-            let new = store_name(schema.id, family, number);
-            self.forget_store(&new)?;
-            let attached = self.db.attach(&new, at).map_err(status)?;
-            stores.entry((schema.id, family)).or_default().push(attached.clone());
-            self.note_attached(&attached)
-        });
+        let made = self.copy_stores(&schema, from, theirs, &mut stores);
         let made = made
             .and_then(|()| self.create_stores(name, &schema, &[], &mut stores))
             .and_then(|()| self.write_record(name, &schema));
@@ -525,6 +517,32 @@ impl Tables {
             return Err(e);
         }
         self.publish(name, schema, &mut stores)
+    }
+
+    /// Copies stores of another database for a table of ours, all or none.
+    fn copy_stores(
+        &self,
+        schema: &Schema,
+        from: &Db,
+        theirs: &[String],
+        stores: &mut BTreeMap<(u64, u32), Vec<Family>>,
+    ) -> Result<(), Status> {
+        let mut names = Vec::with_capacity(theirs.len());
+        for store in theirs {
+            let (_, family) = owner_of(store).ok_or_else(|| Status::internal(format!("store {store}")))?;
+            let number = store.split('.').nth(2).and_then(|number| number.parse().ok());
+            let new = store_name(schema.id, family, number);
+            self.forget_store(&new)?;
+            names.push((store, new, family));
+        }
+        let pairs: Vec<(&str, &str)> =
+            names.iter().map(|(theirs, new, _)| (theirs.as_str(), new.as_str())).collect();
+        let copied = self.db.copy_families(from, &pairs).map_err(status)?;
+        for ((_, _, family), store) in names.iter().zip(copied) {
+            stores.entry((schema.id, *family)).or_default().push(store);
+        }
+        // All came at one moment.
+        stores.values().flatten().next().map_or(Ok(()), |store| self.note_attached(store))
     }
 
     /// Makes the stores of families that have none, cut at these keys; all or none.

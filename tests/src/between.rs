@@ -4,6 +4,8 @@
 //! one turn at a time, and while a flush or merge stands between two of its steps, every key is read: by get, and by
 //! scans both ways. Then reads are held up half-way, between their version and their read point: meanwhile all keys are
 //! overwritten, flushed and merged. Such a read must answer with what held at one moment between its begin and its end.
+//! Now and then the family is copied, mostly with tables that merges have passed in part: the copy, which shares them, stays as it
+//! is.
 //! Now and then the process is killed between steps, and the next one must find everything.
 
 use crate::campaign::{CaseResult, Checked, Row, failed};
@@ -25,6 +27,8 @@ use std::sync::Arc;
 /// What readers see while steps are taken.
 pub const BETWEEN: Row = Row::new("between", "moments in mid-way", 3_000, between_case);
 
+/// A copy of the family.
+const COPY: &str = "copy";
 const KEYS: u64 = 40;
 const VALUE_BYTES: usize = 1 << 10;
 /// Where a read has its version and not yet its read point.
@@ -46,7 +50,8 @@ fn between_case(seed: u64) -> CaseResult {
     let options = draw_mechanisms(&mut rng, &options);
     let cache_fill = *rng.pick(&FILLS);
     let store = Store::open(&world, &options, cache_fill)?;
-    let mut run = Run { rng, world, options, cache_fill, store, model: Contents::new(), moments: 0 };
+    let mut run =
+        Run { rng, world, options, cache_fill, store, model: Contents::new(), copy: None, moments: 0 };
     run.overwrite(KEYS)?;
     for round in 0..12 {
         run.round().map_err(|e| format!("round {round}: {e}"))?;
@@ -112,6 +117,8 @@ struct Run {
     cache_fill: CacheFill,
     store: Store,
     model: Contents,
+    /// What the copy holds, if there is one.
+    copy: Option<Contents>,
     /// Counted.
     moments: u64,
 }
@@ -127,6 +134,10 @@ impl Run {
     fn round(&mut self) -> Checked {
         let writes = self.rng.range(10..30);
         self.overwrite(writes)?;
+        if self.rng.one_in(4) {
+            self.store.scheduler.run(self.rng.range(0..10) as u32);
+            self.copy_anew()?;
+        }
         for _ in 0..self.rng.range(5..40) {
             self.store.scheduler.run(1);
             if self.store.is_in_steps() {
@@ -137,7 +148,29 @@ impl Run {
                 }
             }
         }
+        self.read_copy()?;
         self.read_in_pieces()
+    }
+
+    /// Drops the copy and makes another.
+    fn copy_anew(&mut self) -> Checked {
+        let db = &self.store.db;
+        if self.copy.take().is_some() {
+            db.drop_family(COPY).map_err(failed("drop the copy"))?;
+        }
+        db.copy_families(db, &[("f", COPY)]).map_err(failed("copy"))?;
+        self.copy = Some(self.model.clone());
+        self.read_copy()
+    }
+
+    fn read_copy(&self) -> Checked {
+        let Some(expected) = &self.copy else { return Ok(()) };
+        let copy = self.store.db.family(COPY).map_err(failed("the copy"))?;
+        let found = contents(copy.scan::<&[u8]>(..), false).map_err(failed("scan of the copy"))?;
+        if found != *expected {
+            return Err(format!("the copy {}", differs(expected, &found)));
+        }
+        Ok(())
     }
 
     fn overwrite(&mut self, writes: u64) -> Checked {
@@ -169,7 +202,7 @@ impl Run {
     fn kill(&mut self) -> Checked {
         self.world = self.world.kill();
         self.store = Store::open(&self.world, &self.options, self.cache_fill)?;
-        self.read_everything().map_err(|e| format!("after a kill: {e}"))
+        self.read_everything().and_then(|()| self.read_copy()).map_err(|e| format!("after a kill: {e}"))
     }
 
     /// A get, and a scan, that are held up half-way.

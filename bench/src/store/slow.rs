@@ -93,6 +93,9 @@ impl Storage for Slow {
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.storage.link(from, to)
     }
+    fn second_name(&self, from: &Path, to: &Path) -> io::Result<bool> {
+        self.storage.second_name(from, to)
+    }
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         self.storage.list(dir)
     }

@@ -1,6 +1,12 @@
 //! A database out of a backup. Every file is compared with the length and checksum its descriptor gives while it is
 //! copied, and the manifest with the files; `CURRENT` comes last. So what was restored was whole, and before that there
 //! is nothing that opens.
+//!
+//! Tables may be shared instead of copied: they never change, so a hard link is a reference that the file system counts.
+//! Backup and database each have a name of the file and remove their own; the bytes go with the last. A database frees parts of
+//! tables in place, but none that has a second name (`Storage::punch_hole`). A reference in a manifest would
+//! not do here: the two directories know nothing of each other, and either may be removed as a whole. Logs are written over in
+//! place, so they are copied.
 
 use super::descriptor::{Descriptor, StoredFile};
 use super::{BackupInfo, Backups};
@@ -25,7 +31,42 @@ impl Backups {
         to: impl AsRef<Path>,
         progress: &mut dyn FnMut(CheckProgress),
     ) -> Result<BackupInfo> {
-        let to = &absolute(&self.env, to.as_ref())?;
+        self.restore_by(id, to.as_ref(), false, progress)
+    }
+
+    /// The same, but that the tables are shared with the backup where both directories lie on one file system that has hard
+    /// links. Their bytes are neither copied nor read: a damaged block is found when it is read, as in any database. What is
+    /// damaged in one place is so in both: for safety from a failing disk there is [`Backups::restore`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use siltstone::{Backups, Db, storage::Env};
+    /// let db = Db::open(dir.path().join("db"))?;
+    /// db.put(b"river", b"elbe")?;
+    /// db.backup(dir.path().join("backups"))?;
+    /// let backups = Backups::new(&Env::local(), dir.path().join("backups"));
+    /// let backup = backups.restore_shared(None, dir.path().join("clone"), &mut |_| {})?;
+    /// backups.delete(backup.id)?;
+    /// assert_eq!(Db::open(dir.path().join("clone"))?.get(b"river")?.unwrap(), b"elbe");
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn restore_shared(
+        &self,
+        id: Option<u64>,
+        to: impl AsRef<Path>,
+        progress: &mut dyn FnMut(CheckProgress),
+    ) -> Result<BackupInfo> {
+        self.restore_by(id, to.as_ref(), true, progress)
+    }
+
+    fn restore_by(
+        &self,
+        id: Option<u64>,
+        to: &Path,
+        shares: bool,
+        progress: &mut dyn FnMut(CheckProgress),
+    ) -> Result<BackupInfo> {
+        let to = &absolute(&self.env, to)?;
         let _reading = self.lock_to_read()?;
         let ids = self.ids()?;
         let id = match id {
@@ -52,7 +93,7 @@ impl Backups {
         }
         // Again under the lock.
         refuse_things_in(&env, to)?;
-        self.restore_into(&backup, &env, to, &mut copied, progress)?;
+        self.restore_into(&backup, &env, shares, &mut copied, progress)?;
         copied.keep();
         Ok(backup.info())
     }
@@ -70,10 +111,11 @@ impl Backups {
         &self,
         backup: &Descriptor,
         env: &Env,
-        to: &Path,
+        shares: bool,
         copied: &mut Copied,
         progress: &mut dyn FnMut(CheckProgress),
     ) -> Result<()> {
+        let to = copied.dir().to_path_buf();
         let state = self.manifest_of(backup)?;
         let total = backup.all_files().map(|file| file.bytes).sum();
         let mut done = backup.manifest.bytes;
@@ -84,20 +126,23 @@ impl Backups {
                 done += bytes;
                 progress(CheckProgress { file: file.file.clone(), done, total });
             };
-            let found = copy_file(
-                &*self.env.storage,
-                &from,
-                &*env.storage,
-                &copied.file(&file.name),
-                file.bytes,
-                &mut advanced,
-            )?;
+            let target = copied.file(&file.name);
+            if shares
+                && file.table.is_some()
+                && env.storage.second_name(&from, &target).map_err(|e| Error::io("link to", &target, e))?
+            {
+                // Durable but for the name: so it was when the backup was made.
+                advanced(file.bytes);
+                continue;
+            }
+            let (source, storage) = (&*self.env.storage, &*env.storage);
+            let found = copy_file(source, &from, storage, &target, file.bytes, &mut advanced)?;
             self.check_sum(file, found)?;
         }
-        env.storage.sync_dir(to).map_err(|e| Error::io("sync the directory", to, e))?;
+        env.storage.sync_dir(&to).map_err(|e| Error::io("sync the directory", &to, e))?;
         kill_point!("restore-files-copied");
         manifest::files_of_start(backup.manifest_number).iter().for_each(|name| drop(copied.file(name)));
-        Manifest::start(env, to, backup.manifest_number, state)?;
+        Manifest::start(env, &to, backup.manifest_number, state)?;
         kill_point!("restore-manifest-written");
         Ok(())
     }

@@ -323,7 +323,7 @@ impl Store {
         self.held.load(Ordering::Acquire)
     }
 
-    /// Whether it is to take writes, which it is not while it is being detached.
+    /// Whether it is to take writes, which it is not while it is being detached or copied.
     pub(crate) fn set_leaving(&self, leaving: bool) {
         self.leaving.store(leaving, Ordering::Release);
     }
@@ -334,7 +334,7 @@ impl Store {
 
     pub(crate) fn check_takes_writes(&self) -> Result<()> {
         if self.is_leaving() {
-            let message = format!("family {} is being detached and takes no writes", self.name);
+            let message = format!("family {} is being detached or copied and takes no writes", self.name);
             return Err(Error::new(ErrorKind::Busy, message));
         }
         self.check_not_dropped()

@@ -3,7 +3,7 @@
 //! - `open`, `close`: recovery, and ending in good order.
 //! - `batch`, `transaction`: what is written together; how it is written is `commit`.
 //! - `get`, `scan`: the read paths, with `visible` and `covers` deciding what a reader sees.
-//! - `family`, `checkpoint`, `backup`, `moving`, `ingest`, `inspect`: the rest of what a caller can do.
+//! - `family`, `checkpoint`, `backup`, `moving`, `copying`, `ingest`, `inspect`: the rest of what a caller can do.
 //!
 //! This folder owns no format and no background work: it joins `commit` (the write path and what stores hold), `catalog`
 //! (stores, manifest and tables) and `work` (flushes, merges and other jobs).
@@ -15,6 +15,7 @@ mod checkpoint;
 mod close;
 mod condition;
 mod conflicts;
+mod copying;
 mod covers;
 mod cursor;
 mod destroy;

@@ -30,13 +30,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::log;
 use crate::memory::Active;
-use crate::shape::{ShapeChange, TableInfo};
+use crate::shape::{Shape, ShapeChange, TableInfo};
 use crate::storage::{Copied, Env, absolute, create_dir_durably, lock_dir};
 use crate::types::{Generation, KeyRange, SeqNo, StoreId, TableId};
 use crate::version::edit::{Change, Edit, State, StoreState};
 use crate::version::manifest::{self, Manifest};
 use crate::version::{TableHandle, TablesHeld, Version};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter::successors;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -45,6 +46,42 @@ const FLUSHES_MAX: u32 = 10;
 
 /// A table of an attached family: level, run and what it is called here.
 type Linked = (usize, u64, Arc<TableInfo>);
+
+/// Gives a table of another database, named first, a name here, and says how many bytes it has. Durable but for the name.
+pub(super) type BringIn<'a> = &'a dyn Fn(TableId, TableId, u64) -> Result<()>;
+
+/// A family that is about to be added.
+pub(super) struct Arriving {
+    name: String,
+    /// What the database knows of it that it comes from.
+    state: StoreState,
+    settings: FamilySettings,
+    /// Its tables, the one at which that failed included.
+    linked: Vec<Linked>,
+}
+
+impl Arriving {
+    /// Run ids of level 0 are generations too.
+    fn last_generation(&self) -> Generation {
+        let runs = self.linked.iter().filter(|(level, _, _)| *level == 0).map(|(_, run, _)| *run).max();
+        Generation(self.state.last_generation.0.max(runs.unwrap_or(0)))
+    }
+
+    /// What the manifest is told of it, as a store of that number that comes at that moment.
+    fn changes(&self, store: StoreId, seq: SeqNo) -> [Change; 6] {
+        let added = self.linked.clone();
+        let change = ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() };
+        let options = self.state.options.clone();
+        [
+            Change::NewStore { id: store, name: self.name.clone(), options },
+            Change::LastGeneration { store, generation: self.last_generation() },
+            Change::Shape { store, change },
+            Change::Region { store, range: self.state.range.clone(), origins: Vec::new() },
+            Change::Attached { store, seq },
+            Change::Forgotten { store, seq },
+        ]
+    }
+}
 
 impl Db {
     /// Takes a family out of this database and leaves it in a new directory, to be attached elsewhere. From the beginning
@@ -71,6 +108,13 @@ impl Db {
         let store = self.inner.attach(family, dir.as_ref())?;
         Ok(Family::new(self.inner.clone(), store))
     }
+}
+
+/// What the manifest knows of a store of which nothing is in a log.
+pub(super) fn known_of(state: &State, store: &Store) -> Result<StoreState> {
+    let known = state.stores.get(&store.id).cloned();
+    let known = known.ok_or_else(|| Error::invalid("a family that the manifest does not know"))?;
+    Ok(StoreState { origins: Default::default(), ..known })
 }
 
 fn has_log_tables(store: &Store) -> bool {
@@ -110,12 +154,7 @@ impl Inner {
     fn leave(self: &Arc<Self>, store: &Arc<Store>, dir: &Path) -> Result<u64> {
         self.commit.with_writes_held(|_| store.set_leaving(true))?;
         kill_point!("detach-refusing");
-        self.flush_out(store)?;
-        self.merge_log_tables(store)?;
-        if has_log_tables(store) {
-            let message = format!("family {} has values in the log that no merge took out of it", store.name);
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
+        self.empty_memory(store)?;
         let storage = &self.commit.env.storage;
         create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
         let env = self.commit.env.bound_to(dir)?;
@@ -129,8 +168,22 @@ impl Inner {
         Ok(tables)
     }
 
+    /// Brings all of a store that takes no writes into tables, and no value of these stands in the log.
+    pub(super) fn empty_memory(self: &Arc<Self>, store: &Arc<Store>) -> Result<()> {
+        self.flush_out(store)?;
+        self.merge_log_tables(store)?;
+        match has_log_tables(store) {
+            true => {
+                let message =
+                    format!("family {} has values in the log that no merge took out of it", store.name);
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Compacts a store that has values in the log, which stays behind.
-    fn merge_log_tables(self: &Arc<Self>, store: &Arc<Store>) -> Result<()> {
+    pub(super) fn merge_log_tables(self: &Arc<Self>, store: &Arc<Store>) -> Result<()> {
         match has_log_tables(store) {
             true => self.work.compact(store, KeyRange::all(), &CompactionControl::default()),
             false => Ok(()),
@@ -153,10 +206,7 @@ impl Inner {
     fn state_alone(&self, store: &Arc<Store>) -> Result<(State, TablesHeld)> {
         let manifest = self.catalog.manifest.lock();
         let now = manifest.state();
-        let of_store = now.stores.get(&store.id).cloned();
-        // Nothing of it is in a log.
-        let of_store = of_store.map(|store| StoreState { origins: Default::default(), ..store });
-        let of_store = of_store.ok_or_else(|| Error::invalid("a family that the manifest does not know"))?;
+        let of_store = known_of(now, store)?;
         let default =
             StoreState { name: DEFAULT_FAMILY.into(), options: "{}".into(), ..StoreState::default() };
         let default_id = StoreId(now.last_store.0 + 1);
@@ -190,28 +240,15 @@ impl Inner {
 
     fn attach(&self, name: &str, dir: &Path) -> Result<Arc<Store>> {
         self.commit.check_writable()?;
-        check_name(name)?;
         // Nobody may write to it meanwhile.
         let _reading = lock_dir(&self.commit.env, dir, false)?;
-        let (arriving, floor) = self.read_detached(dir)?;
-        let options = Catalog::parse_options(name, &arriving.options)?;
-        let settings = FamilySettings::resolve(name, options, &self.catalog.registry)?;
-        let _one = self.catalog.families.lock();
-        self.commit.check_writable()?;
-        self.catalog.check_name_is_free(name)?;
-        let mut linked = Vec::new();
-        let done = self.link_attached(dir, &arriving, &mut linked);
-        let infos: Vec<_> = linked.iter().map(|(_, _, info)| info.clone()).collect();
-        let opened = done.and_then(|()| self.catalog.open_tables(&infos, &mut []));
-        // No edit names them yet.
-        let opened = opened.inspect_err(|_| self.catalog.remove_outputs(&infos))?;
-        kill_point!("attach-linked");
-        let store = self.add_attached(name, arriving, settings, linked, opened, floor)?;
-        kill_point!("attach-committed");
-        self.commit.recount(&store);
-        self.catalog.fit_cache();
-        self.commit.touch(store.id);
-        self.commit.scheduler.notify();
+        let (state, floor) = self.read_detached(dir)?;
+        let arriving = self.arriving(name, state)?;
+        let (tables, storage) = (self.catalog.tables.store(), &self.commit.env.storage);
+        let mut stores = self.take_in(vec![arriving], floor, &|theirs, ours, bytes| {
+            tables.bring_in(&dir.join(theirs.file_name()), storage, ours, bytes)
+        })?;
+        let store = stores.remove(0);
         let numbers = [("tables", store.version().tables().count() as u64)];
         self.commit.events.record(
             EventKind::Family,
@@ -220,6 +257,48 @@ impl Inner {
             &numbers,
         );
         Ok(store)
+    }
+
+    /// A family of that state, to be added under that name.
+    pub(super) fn arriving(&self, name: &str, state: StoreState) -> Result<Arriving> {
+        check_name(name)?;
+        let options = Catalog::parse_options(name, &state.options)?;
+        let settings = FamilySettings::resolve(name, options, &self.catalog.registry)?;
+        Ok(Arriving { name: name.to_string(), state, settings, linked: Vec::new() })
+    }
+
+    /// Adds families by one edit, all of them or none.
+    pub(super) fn take_in(
+        &self,
+        mut arriving: Vec<Arriving>,
+        floor: SeqNo,
+        bring_in: BringIn<'_>,
+    ) -> Result<Vec<Arc<Store>>> {
+        let _one = self.catalog.families.lock();
+        self.commit.check_writable()?;
+        let mut names = BTreeSet::new();
+        for Arriving { name, .. } in &arriving {
+            self.catalog.check_name_is_free(name)?;
+            if !names.insert(name) {
+                return Err(Error::invalid(format!("two families are to be called {name}")));
+            }
+        }
+        let done = self.link_attached(&mut arriving, bring_in);
+        let linked = arriving.iter().flat_map(|family| &family.linked);
+        let infos: Vec<_> = linked.map(|(_, _, info)| info.clone()).collect();
+        let opened = done.and_then(|()| self.catalog.open_tables(&infos, &mut []));
+        // No edit names them yet.
+        let opened = opened.inspect_err(|_| self.catalog.remove_outputs(&infos))?;
+        kill_point!("attach-linked");
+        let stores = self.add_attached(arriving, &opened, floor)?;
+        kill_point!("attach-committed");
+        for store in &stores {
+            self.commit.recount(store);
+            self.commit.touch(store.id);
+        }
+        self.catalog.fit_cache();
+        self.commit.scheduler.notify();
+        Ok(stores)
     }
 
     /// The family in the directory, and the last sequence number of the database it comes from.
@@ -242,70 +321,65 @@ impl Inner {
         Ok((others.remove(0), last_seq))
     }
 
-    /// Gives the tables names in this database, durably: each with its level, run and new info. `linked` has those that
-    /// got one also after a failure.
-    fn link_attached(&self, dir: &Path, arriving: &StoreState, linked: &mut Vec<Linked>) -> Result<()> {
-        let storage = &self.commit.env.storage;
-        // With the set of families locked, the next store is this one.
-        let store = self.catalog.manifest.lock().state().last_store.next();
-        let first = self.catalog.next_name(store);
-        for (part, (level, run, info)) in arriving.shape.tables().enumerate() {
-            let id = TableId { part: part as u32, ..first };
-            let from = dir.join(info.id.file_name());
-            linked.push((level, run.id, Arc::new(TableInfo { id, ..(**info).clone() })));
-            self.catalog.tables.store().bring_in(&from, storage, id, info.bytes)?;
+    /// Gives the tables names in this database, durably: each with its level, run and new info.
+    fn link_attached(&self, arriving: &mut [Arriving], bring_in: BringIn<'_>) -> Result<()> {
+        // With the set of families locked, the next stores are these.
+        let mut store = self.catalog.manifest.lock().state().last_store;
+        for family in arriving {
+            store = store.next();
+            let first = self.catalog.next_name(store);
+            for (part, (level, run, info)) in family.state.shape.tables().enumerate() {
+                let id = TableId { part: part as u32, ..first };
+                family.linked.push((level, run.id, Arc::new(TableInfo { id, ..(**info).clone() })));
+                bring_in(info.id, id, info.bytes)?;
+            }
         }
         self.catalog.tables.store().sync_names()
     }
 
-    /// The one edit, with writes held; after it the store is in the list.
+    /// The one edit, with writes held; after it the stores are in the list.
     fn add_attached(
         &self,
-        name: &str,
-        arriving: StoreState,
-        settings: FamilySettings,
-        linked: Vec<Linked>,
-        opened: BTreeMap<TableId, Arc<TableHandle>>,
+        arriving: Vec<Arriving>,
+        opened: &BTreeMap<TableId, Arc<TableHandle>>,
         floor: SeqNo,
-    ) -> Result<Arc<Store>> {
-        // Run ids of level 0 are generations too.
-        let runs = linked.iter().filter(|(level, _, _)| *level == 0).map(|(_, run, _)| *run).max();
-        let last_generation = Generation(arriving.last_generation.0.max(runs.unwrap_or(0)));
+    ) -> Result<Vec<Arc<Store>>> {
         let mut manifest = self.catalog.manifest.lock();
-        let id = manifest.state().last_store.next();
+        let before = manifest.state().last_store;
+        let next = |id: &StoreId| Some(id.next());
+        let ids: Vec<StoreId> = successors(next(&before), next).take(arriving.len()).collect();
         let mut attached = None;
         self.commit.with_one_seq(floor, |seq| {
-            // What was written before must not be lost by a power cut that keeps the family (I2).
+            // What was written before must not be lost by a power cut that keeps the families (I2).
             let log_synced = self.commit.log()?.sync().inspect_err(|e| self.commit.poison(e))?;
-            let change = ShapeChange { range: KeyRange::all(), added: linked, ..ShapeChange::default() };
-            let edit: Edit = vec![
-                Change::NewStore { id, name: name.to_string(), options: arriving.options },
-                Change::LastGeneration { store: id, generation: last_generation },
-                Change::Shape { store: id, change },
-                Change::Region { store: id, range: arriving.range.clone(), origins: Vec::new() },
-                Change::Attached { store: id, seq },
-                Change::Forgotten { store: id, seq },
-                Change::LastSeq(seq),
-                Change::LogSynced(log_synced),
-            ];
-            let mark = self.catalog.commit_to(&mut manifest, &edit)?;
-            let shape = Arc::new(manifest.state().stores[&id].shape.clone());
-            attached = Some((seq, mark, shape));
+            let mut edit: Edit = Vec::new();
+            for (family, id) in arriving.iter().zip(&ids) {
+                edit.extend(family.changes(*id, seq));
+            }
+            edit.extend([Change::LastSeq(seq), Change::LogSynced(log_synced)]);
+            attached = Some((seq, self.catalog.commit_to(&mut manifest, &edit)?));
             Ok(true)
         })?;
+        let shape = |id: &StoreId| Arc::new(manifest.state().stores[id].shape.clone());
+        let shapes: Vec<Arc<Shape>> = ids.iter().map(shape).collect();
         drop(manifest);
-        let (seq, mark, shape) = attached.expect("set in the turn that succeeded");
+        let (seq, mark) = attached.expect("set in the turn that succeeded");
         self.commit.log_note(mark);
-        self.commit.generations.above(last_generation);
-        let first = self.commit.generations.take();
         let write_memory = self.commit.settings.write_memory();
-        let active = Arc::new(Active::new(first, memory_options(&settings.options, write_memory)));
-        let version = Version::new(active.into()).with_shape(shape, &opened).within(arriving.range);
-        let (name, generations) = (name.to_string(), &self.commit.generations);
-        let graveyard = self.catalog.graveyard.clone();
-        let store = Store::attached(id, name, settings, version, generations, graveyard, seq);
-        store.fit_memory(write_memory);
-        self.catalog.add_store(store.clone());
-        Ok(store)
+        let mut stores = Vec::with_capacity(ids.len());
+        for ((family, id), shape) in arriving.into_iter().zip(ids).zip(shapes) {
+            self.commit.generations.above(family.last_generation());
+            let first = self.commit.generations.take();
+            let Arriving { name, state, settings, .. } = family;
+            let active = Arc::new(Active::new(first, memory_options(&settings.options, write_memory)));
+            let version = Version::new(active.into()).with_shape(shape, opened).within(state.range);
+            let graveyard = self.catalog.graveyard.clone();
+            let generations = &self.commit.generations;
+            let store = Store::attached(id, name, settings, version, generations, graveyard, seq);
+            store.fit_memory(write_memory);
+            self.catalog.add_store(store.clone());
+            stores.push(store);
+        }
+        Ok(stores)
     }
 }

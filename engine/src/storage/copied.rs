@@ -28,6 +28,11 @@ impl Copied {
         Self { env: env.clone(), dir: dir.to_path_buf(), files: Vec::new(), is_new }
     }
 
+    /// Which it is.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// The path of a file that is about to be made. One that is there already, which somebody else put there meanwhile, is not
     /// taken away.
     pub(crate) fn file(&mut self, name: &str) -> PathBuf {

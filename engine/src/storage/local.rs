@@ -154,6 +154,13 @@ impl Storage for LocalStorage {
     }
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match self.second_name(from, to)? {
+            true => Ok(()),
+            false => self.copy(from, to),
+        }
+    }
+
+    fn second_name(&self, from: &Path, to: &Path) -> io::Result<bool> {
         match self.place(from).link(&self.place(to)) {
             // Not permitted: some file systems and containers allow no links.
             Err(e)
@@ -165,9 +172,9 @@ impl Storage for LocalStorage {
                         | io::ErrorKind::TooManyLinks
                 ) =>
             {
-                self.copy(from, to)
+                Ok(false)
             }
-            other => other,
+            linked => linked.map(|()| true),
         }
     }
 

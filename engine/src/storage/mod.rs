@@ -154,6 +154,11 @@ pub trait Storage: Send + Sync + Debug {
     /// link in a directory that is not bound, what it leads to is linked.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
 
+    /// The same, but nothing is copied: `false`, with nothing made, where there can be no second name.
+    fn second_name(&self, _from: &Path, _to: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// File names (not directories) in a directory, sorted.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 

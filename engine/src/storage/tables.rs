@@ -289,6 +289,25 @@ impl TableStore {
         })
     }
 
+    /// Takes in a table of another database, which is durable there: as a second name of its file, else as a copy. Durable but
+    /// for the name. Whether it is a second name.
+    pub(crate) fn share_from(
+        &self,
+        other: &Self,
+        theirs: TableId,
+        ours: TableId,
+        bytes: u64,
+    ) -> Result<bool> {
+        let (from, to) = (other.path(theirs), self.path(ours));
+        let is_second = !self.is_far()
+            && !other.is_far()
+            && self.storage.second_name(&from, &to).map_err(|e| Error::io("link to", &to, e))?;
+        if !is_second {
+            copy_file(&*other.storage, &from, &*self.storage, &to, bytes, &mut |_| {})?;
+        }
+        Ok(is_second)
+    }
+
     /// These tables will be opened soon.
     pub(crate) fn expect(&self, tables: impl Iterator<Item = (TableId, u64)>) {
         if let Kind::Objects(store) = &self.kind {

@@ -2,8 +2,8 @@
 #![allow(clippy::disallowed_methods, reason = "damages and lists real files")]
 
 use siltstone::schedule::SimScheduler;
-use siltstone::storage::Env;
-use siltstone::storage::sim::{Mode, OpKind, SimWorld};
+use siltstone::storage::sim::{Event, Mode, OpKind, SimWorld};
+use siltstone::storage::{Env, Storage};
 use siltstone::testing::with_kill_hook;
 use siltstone::{Backups, Builder, Compression, Db, ErrorKind, Experimental, FamilyOptions, Options};
 use std::collections::BTreeMap;
@@ -421,4 +421,96 @@ fn a_backup_of_some_families_has_these_whole_and_nothing_of_the_others() {
         assert_eq!(attached.range(), db.family(&format!("t.{name}")).unwrap().range());
     }
     assert_eq!(all(&db, ["u.left", "u.right"]), expected);
+}
+
+fn count(trace: &[Event], op: OpKind, end: &str) -> usize {
+    trace.iter().filter(|event| event.op == op && event.path.to_string_lossy().ends_with(end)).count()
+}
+
+/// By reference it takes a link for each table, and a handful of syncs and edits for all of them.
+#[test]
+fn two_thousand_tables_are_restored_without_reading_writing_or_syncing_one() {
+    let world = SimWorld::new(1);
+    let family = FamilyOptions {
+        compression: Compression::None,
+        strategy: "leveled{table_bytes=4KiB}".parse().unwrap(),
+        ..FamilyOptions::default()
+    };
+    let options = Options { write_memory: 16 << 20, memory_budget: 32 << 20, ..Options::default() };
+    let open = |dir: &str| {
+        let scheduler = Arc::new(SimScheduler::for_world(&world));
+        let builder = Builder::new().options(options.clone()).env(world.env()).scheduler(scheduler);
+        builder.family("default", family.clone()).open(dir).unwrap()
+    };
+    let db = open("/db");
+    for n in 0..2_100u32 {
+        db.put(n.to_be_bytes(), vec![n as u8; 5_000]).unwrap();
+    }
+    db.flush().unwrap();
+    db.default_family().compact::<&[u8]>(..).unwrap();
+    let made = db.backup("/backups").unwrap();
+    let tables = made.tables as usize;
+    assert!(tables >= 2_000, "{tables}");
+    let backups = Backups::new(&world.env(), "/backups");
+
+    world.storage.record_trace();
+    backups.restore_shared(Some(made.id), "/whole", &mut |_| {}).unwrap();
+    let restore = world.storage.take_trace();
+    let whole = open("/whole");
+    let second = open("/second");
+    let written = world.storage.bytes_written();
+    world.storage.take_trace();
+    let clone = second.copy_families(&whole, &[("default", "clone")]).unwrap().remove(0);
+    let copy = world.storage.take_trace();
+    for (what, trace) in [("restore", &restore), ("copy", &copy)] {
+        assert_eq!(count(trace, OpKind::Link, ".table"), tables, "{what}");
+        for op in [OpKind::Create, OpKind::Write, OpKind::Sync] {
+            assert_eq!(count(trace, op, ".table"), 0, "{what}: {op:?}");
+        }
+        let syncs = count(trace, OpKind::Sync, "") + count(trace, OpKind::SyncDir, "");
+        assert!(syncs <= 16, "{what}: {syncs} syncs");
+    }
+    assert_eq!(count(&restore, OpKind::Read, ".table"), 0);
+    assert_eq!(count(&copy, OpKind::SyncDir, "second"), 1);
+    let edit = world.storage.bytes_written() - written;
+    assert!(edit < 2 << 20, "{edit} bytes for the edit");
+
+    // With backup and copy both gone the tables are the clone's alone.
+    whole.close().unwrap();
+    backups.delete(made.id).unwrap();
+    for name in world.storage.list(Path::new("/whole")).unwrap() {
+        world.storage.remove(&Path::new("/whole").join(name)).unwrap();
+    }
+    clone.put(7u32.to_be_bytes(), b"its own").unwrap();
+    second.flush().unwrap();
+    clone.compact::<&[u8]>(..).unwrap();
+    let found: Vec<_> = clone.scan::<&[u8]>(..).map(|entry| entry.unwrap().value.to_vec()).collect();
+    let expected = |n: u32| if n == 7 { b"its own".to_vec() } else { vec![n as u8; 5_000] };
+    assert!(found.into_iter().eq((0..2_100).map(expected)));
+}
+
+/// Merges of a clone free no part of a file that its backup still has.
+#[test]
+fn a_backup_is_whole_after_clones_of_it_were_overwritten_and_merged() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, to) = (open(&dir.path().join("db")), dir.path().join("backups"));
+    fill(&db, "first", 3_000);
+    db.flush().unwrap();
+    fill(&db, "second", 1_000);
+    let expected = contents(&db);
+    db.backup(&to).unwrap();
+    for round in 0..2 {
+        let at = dir.path().join(format!("clone-{round}"));
+        backups(&to).restore_shared(None, &at, &mut |_| {}).unwrap();
+        let clone = open(&at);
+        assert_eq!(contents(&clone), expected, "round {round}");
+        fill(&clone, "over", 2_000);
+        clone.flush().unwrap();
+        clone.default_family().compact::<&[u8]>(..).unwrap();
+        clone.close().unwrap();
+        let report = siltstone::check(&Env::local(), &at, &mut |_| {}).unwrap();
+        assert!(report.is_clean(), "{:?}", report.damages);
+    }
+    // Compares every byte with what it was.
+    assert_eq!(contents(&restore(&to, None, &dir.path().join("restored"))), expected);
 }

@@ -4,7 +4,8 @@
 use siltstone::storage::Env;
 use siltstone::{Db, ErrorKind, Family, FamilyOptions, Timestamp, Timestamps};
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 fn history() -> FamilyOptions {
     FamilyOptions { timestamps: Timestamps::Explicit, versions: 2, ..FamilyOptions::default() }
@@ -189,10 +190,6 @@ fn an_attach_that_fails_half_way_leaves_no_tables() {
         a.flush().unwrap();
     }
     a.detach("events", &moving).unwrap();
-    let tables = |dir: &Path| -> Vec<_> {
-        let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-        paths.filter(|path| path.extension().is_some_and(|extension| extension == "table")).collect()
-    };
     let last = tables(&moving).into_iter().max().unwrap();
     assert!(tables(&moving).len() > 1);
     // One that cannot be linked, then one that cannot be opened.
@@ -236,5 +233,76 @@ fn values_in_the_log_go_into_tables_before_a_family_leaves() {
         for n in 0..2_000u32 {
             assert_eq!(moved.get(n.to_be_bytes()).unwrap().unwrap(), value(n), "{n}, merged before {merged}");
         }
+    }
+}
+
+fn tables(dir: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "table")).collect()
+}
+
+#[test]
+fn copies_of_a_family_share_its_tables_and_go_their_own_ways() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = Db::open(&path).unwrap();
+    let family = filled(&db, "events");
+    let before = db.snapshot();
+    let copies = db.copy_families(&db, &[("events", "one"), ("events", "two")]).unwrap();
+    copies.iter().for_each(check_filled);
+    let links = tables(&path).iter().map(|path| path.metadata().unwrap().nlink()).max();
+    assert_eq!(links, Some(3), "each has a name of the same file");
+    assert_eq!(copies[0].at(&before).get([1]).unwrap_err().kind(), ErrorKind::Invalid);
+    // The source takes writes again, and what becomes of it is nothing to the copies.
+    family.put_at([1], Timestamp(9), b"later").unwrap();
+    family.delete_range::<&[u8]>(..).unwrap();
+    db.flush().unwrap();
+    family.compact::<&[u8]>(..).unwrap();
+    copies.iter().for_each(check_filled);
+    copies[0].put_at([1], Timestamp(9), b"later").unwrap();
+    check_filled(&copies[1]);
+    drop((family, copies));
+    db.drop_family("events").unwrap();
+    db.drop_family("one").unwrap();
+    db.close().unwrap();
+    is_clean(&path);
+    let db = Db::open(&path).unwrap();
+    check_filled(&db.family("two").unwrap());
+    db.drop_family("two").unwrap();
+    db.close().unwrap();
+    drop(db);
+    drop(Db::open(&path).unwrap());
+    assert_eq!(tables(&path).len(), 0, "nobody has them any more");
+}
+
+#[test]
+fn copies_come_all_together_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("a"), dir.path().join("b"));
+    let (a, b) = (Db::open(&from).unwrap(), Db::open(&to).unwrap());
+    let (events, other) = (filled(&a, "events"), filled(&a, "other"));
+    b.create_family("taken", FamilyOptions::default()).unwrap();
+    let kind = |families: &[(&str, &str)]| b.copy_families(&a, families).map(drop).unwrap_err().kind();
+    assert_eq!(kind(&[("events", "x"), ("none", "y")]), ErrorKind::NotFound);
+    assert_eq!(kind(&[("events", "x"), ("other", "taken")]), ErrorKind::Invalid);
+    assert_eq!(kind(&[("events", "x"), ("other", "x")]), ErrorKind::Invalid);
+    assert_eq!(kind(&[("events", "")]), ErrorKind::Invalid);
+    // One table that cannot be linked.
+    let last = tables(&from).into_iter().max().unwrap();
+    let aside = dir.path().join("aside");
+    fs::rename(&last, &aside).unwrap();
+    assert_eq!(kind(&[("events", "x"), ("other", "y")]), ErrorKind::Io);
+    fs::rename(&aside, &last).unwrap();
+    assert_eq!((tables(&to).len(), b.families()), (0, vec!["default".into(), "taken".into()]));
+    // After a failure the source takes writes as before.
+    events.put_at([100], Timestamp(1), b"v").unwrap();
+    other.put_at([100], Timestamp(1), b"v").unwrap();
+    let copied = b.copy_families(&a, &[("events", "x"), ("other", "y")]).unwrap();
+    assert!(copied.iter().all(|family| family.get([100]).unwrap().unwrap() == b"v"));
+    assert_eq!(copied[0].attached_at(), copied[1].attached_at(), "one edit, at one moment");
+    assert!(b.copy_families(&a, &[]).unwrap().is_empty());
+    for (db, path) in [(a, &from), (b, &to)] {
+        db.close().unwrap();
+        is_clean(path);
     }
 }

@@ -1,8 +1,10 @@
 //! Backups of tables: exact, shared, restored beside what goes on, and gone with their last copy.
 
-use crate::support::{Fixture, INSTANCE, TABLE, admin_v2, refused, set};
+use crate::support::{Fixture, INSTANCE, TABLE, admin_v2, data_v2, refused, set};
 use admin_v2::restore_table_request::Source;
 use prost_types::Timestamp;
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tonic::Code;
@@ -138,24 +140,91 @@ async fn the_files_of_a_backup_go_with_its_last_copy_and_what_was_left_half_made
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_that_is_damaged_is_refused_and_leaves_nothing() {
+async fn a_backup_that_is_damaged_is_refused_or_its_damage_told_by_who_reads_it() {
     let mut t = Fixture::new().await;
     t.table(&["f"]).await;
-    t.mutate("r", vec![set("f", "q", 1_000, "v")]).await.unwrap();
+    let mut random = 1u64;
+    for n in 0..40 {
+        let value: Vec<u8> = std::iter::repeat_with(|| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            random.to_be_bytes()[0]
+        })
+        .take(20_000)
+        .collect();
+        t.mutate(&format!("r{n:02}"), vec![set("f", "q", 1_000, value)]).await.unwrap();
+    }
     t.server.compact(TABLE).await.unwrap();
     t.admin.create_backup(create("one")).await.unwrap();
     let dir = t.dir.path().join("data-backups");
-    let table = std::fs::read_dir(&dir).unwrap().map(|file| file.unwrap().path());
-    let table = table.max_by_key(|path| path.metadata().unwrap().len()).unwrap();
-    let mut bytes = std::fs::read(&table).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(&table, bytes).unwrap();
+    let table = tables(&dir).max_by_key(|path| path.metadata().unwrap().len()).unwrap();
+    let bytes = std::fs::read(&table).unwrap();
+    // Blocks are not read before somebody asks for their rows.
+    let mut flipped = bytes.clone();
+    flipped[bytes.len() / 2] ^= 1;
+    std::fs::write(&table, flipped).unwrap();
+    t.admin.restore_table(restore("one", "u")).await.unwrap();
+    let of = |table: &str| data_v2::ReadRowsRequest {
+        table_name: format!("{INSTANCE}/tables/{table}"),
+        ..Default::default()
+    };
+    refused(t.read(of("u")).await, Code::DataLoss, "");
+    assert!(t.read(of("t")).await.is_ok());
+    // A name of its own: what is written here is the restored table's, too.
+    std::fs::remove_file(&table).unwrap();
+    std::fs::write(&table, &bytes[..bytes.len() - 1]).unwrap();
     let word = table.file_name().unwrap().to_string_lossy().into_owned();
-    refused(t.admin.restore_table(restore("one", "u")).await, Code::DataLoss, &word);
+    refused(t.admin.restore_table(restore("one", "v")).await, Code::DataLoss, &word);
     let list = admin_v2::ListTablesRequest { parent: INSTANCE.into(), ..Default::default() };
-    assert_eq!(t.admin.list_tables(list).await.unwrap().into_inner().tables.len(), 1);
+    assert_eq!(t.admin.list_tables(list).await.unwrap().into_inner().tables.len(), 2);
     assert!(!t.dir.path().join("data-restoring").exists());
+    t.server.stop().await.unwrap();
+}
+
+fn tables(dir: &Path) -> impl Iterator<Item = std::path::PathBuf> {
+    let files = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "table"))
+}
+
+/// What the file system calls the files of the tables in a directory. One may go meanwhile.
+fn inodes(dir: &Path) -> BTreeSet<u64> {
+    tables(dir).filter_map(|path| Some(path.metadata().ok()?.ino())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_table_shares_the_files_of_its_backup_until_it_is_dropped() {
+    let mut t = Fixture::new().await;
+    t.table(&["f", "g"]).await;
+    for n in 0..50 {
+        let cells = vec![set("f", "q", 1_000, format!("{n}")), set("g", "q", 1_000, "x")];
+        t.mutate(&format!("r{n:02}"), cells).await.unwrap();
+    }
+    t.server.compact(TABLE).await.unwrap();
+    let expected = t.read_all().await;
+    t.admin.create_backup(create("one")).await.unwrap();
+    let (backups, data) = (t.dir.path().join("data-backups"), t.dir.path().join("data"));
+    let shared = inodes(&backups);
+    assert!(shared.len() >= 2 && shared.is_disjoint(&inodes(&data)));
+    t.admin.restore_table(restore("one", "u")).await.unwrap();
+    t.admin.restore_table(restore("one", "v")).await.unwrap();
+    assert!(shared.is_subset(&inodes(&data)), "no table was copied");
+    let drop_table = |table: &str| {
+        let name = format!("{INSTANCE}/tables/{table}");
+        admin_v2::DeleteTableRequest { name }
+    };
+    t.admin.delete_table(drop_table("u")).await.unwrap();
+    assert_eq!((inodes(&backups), read_table(&mut t, "v").await), (shared.clone(), expected.clone()));
+    t.admin.delete_backup(delete("one")).await.unwrap();
+    assert_eq!((inodes(&backups).len(), read_table(&mut t, "v").await), (0, expected.clone()));
+    let mut t = t.again().await;
+    assert_eq!(read_table(&mut t, "v").await, expected);
+    assert!(shared.is_subset(&inodes(&data)));
+    t.admin.delete_table(drop_table("v")).await.unwrap();
+    let began = std::time::Instant::now();
+    while !shared.is_disjoint(&inodes(&data)) {
+        assert!(began.elapsed().as_secs() < 30, "nobody has these tables any more");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_eq!(t.read_all().await, expected);
     t.server.stop().await.unwrap();
 }
 

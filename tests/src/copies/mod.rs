@@ -1,5 +1,5 @@
 //! Copies taken while writers go on, and crashes in their middle: checkpoints, backups with their restores, families that move
-//! between databases.
+//! between databases, and copies that share tables.
 //!
 //! While a copy is made, more is written and merged between its stages, and the disk is copied as a kill or a power
 //! cut would leave it before random storage calls. In each such image the source must hold every promised batch and a
@@ -7,6 +7,7 @@
 
 mod backups;
 mod checkpoints;
+mod clones;
 mod moves;
 
 use crate::campaign::{CaseResult, Row};
@@ -22,10 +23,11 @@ use std::rc::Rc;
 pub const COPIES: Row = Row::new("copies", "crashes in mid-copy", 6_000, copies_case);
 
 fn copies_case(seed: u64) -> CaseResult {
-    match seed % 3 {
+    match seed % 4 {
         0 => checkpoints::case(seed),
         1 => backups::case(seed),
-        _ => moves::case(seed),
+        2 => moves::case(seed),
+        _ => clones::case(seed),
     }
 }
 
@@ -88,10 +90,15 @@ impl Run {
 
     /// It holds just these batches.
     fn is_exact(&self, copy: &Db, batches: usize) -> Result<(), String> {
+        self.is_exact_as(copy, batches, str::to_string)
+    }
+
+    /// The same with other names of the families.
+    fn is_exact_as(&self, copy: &Db, batches: usize, named: impl Fn(&str) -> String) -> Result<(), String> {
         let now_us = self.world.clock.wall_us();
         let expected = self.history.model(batches).contents(now_us);
         for (setup, expected) in self.setup.families.iter().zip(&expected) {
-            let family = copy.family(setup.name).map_err(|e| format!("family: {e:?}"))?;
+            let family = copy.family(&named(setup.name)).map_err(|e| format!("family: {e:?}"))?;
             let found = rows(family.scan::<&[u8]>(..)).map_err(|e| format!("scan: {e:?}"))?;
             if *expected != found {
                 let what = difference(expected, &found);
@@ -127,6 +134,11 @@ mod tests {
     #[test]
     fn backups_restore_exactly_wherever_making_removing_or_restoring_one_crashes() {
         must_hold(&Row { case: backups::case, ..COPIES }, 1, 400);
+    }
+
+    #[test]
+    fn what_shares_tables_stays_as_it_is_whatever_becomes_of_the_others_and_wherever_that_crashes() {
+        must_hold(&Row { case: clones::case, ..COPIES }, 1, 400);
     }
 
     #[test]

@@ -99,7 +99,7 @@ const FIRST: &[(&[&str], usize)] = &[
     (&["ingest"], 3),
     (&["merge"], 4),
     (&["backup", "restore"], 7),
-    (&["detach", "attach"], 8),
+    (&["detach", "attach", "copy"], 8),
     // Of families.
     (&["split", "join-renamed", "join-before-commit", "join-committed"], 11),
     (&["scatter", "compact-range"], 12),

@@ -6,6 +6,9 @@ use siltstone::storage::Env;
 use siltstone::{Backups, Db, Family};
 use std::path::Path;
 
+/// A copy of the passing family, for a moment.
+const COPY: &str = "copy of passing";
+
 fn backups(paths: &Paths) -> Backups {
     Backups::new(&Env::local(), &paths.backups)
 }
@@ -19,7 +22,10 @@ pub fn backup(db: &Db, oracle: &Oracle, paths: &Paths) -> Result<(), String> {
     }
     oracle.set(Slot::BackupDone, made.id);
     clear(&paths.restored)?;
-    let restored = backups(paths).restore(Some(made.id), &paths.restored, &mut |_| {});
+    let restored = match made.id.is_multiple_of(2) {
+        true => backups(paths).restore(Some(made.id), &paths.restored, &mut |_| {}),
+        false => backups(paths).restore_shared(Some(made.id), &paths.restored, &mut |_| {}),
+    };
     restored.map_err(|e| format!("restore: {e}"))?;
     let removed = backups(paths).keep_last(1).map_err(|e| format!("remove backups: {e}"))?;
     match removed.iter().any(|id| *id >= made.id) {
@@ -48,11 +54,25 @@ pub fn restore_newest(oracle: &Oracle, paths: &Paths) -> Result<Option<()>, Stri
     }
 }
 
-/// Takes the passing family, if it is there, out of the database and puts it back.
+/// Copies the passing family, which is there, and drops the copy; what a kill has left of an earlier one goes first.
+fn copy_passing(db: &Db) -> Result<(), String> {
+    if db.families().iter().any(|name| name == COPY) {
+        db.drop_family(COPY).map_err(|e| format!("drop a copy: {e}"))?;
+    }
+    let copied = db.copy_families(db, &[(PASSING, COPY)]).map_err(|e| format!("copy: {e}"))?;
+    let (expected, found) = (cells(&db.family(PASSING).map_err(|e| e.to_string())?)?, cells(&copied[0])?);
+    if found != expected {
+        return Err(format!("a copy of {PASSING} has {found} of {expected} cells"));
+    }
+    db.drop_family(COPY).map_err(|e| format!("drop a copy: {e}"))
+}
+
+/// Copies the passing family, if it is there, takes it out of the database and puts it back.
 pub fn move_passing(db: &Db, oracle: &Oracle, paths: &Paths) -> Result<(), String> {
     if !is_there(db) {
         return Ok(());
     }
+    copy_passing(db)?;
     let cells = cells(&db.family(PASSING).map_err(|e| e.to_string())?)?;
     oracle.set(Slot::MovingCells, cells + 1);
     db.detach(PASSING, &paths.moving).map_err(|e| format!("detach: {e}"))?;
