@@ -233,8 +233,8 @@ impl Chunker {
         self.is_full()
     }
 
-    /// Ends the message where the chunk does not fit into it, and cuts the row and the value where it must be. Returns the bytes of
-    /// the chunk.
+    /// Ends the message where the chunk does not fit into it, and cuts the row and the value where it must be. Returns the chunk's
+    /// bytes.
     fn fit<'a>(&mut self, chunk: &mut Chunk<'a>, row: &'a [u8]) -> usize {
         let bytes = chunk.encoded_len();
         if self.begin > 0 && self.message.len() + size_of(bytes) > self.message_bytes() {
@@ -253,8 +253,8 @@ impl Chunker {
         if self.message.is_empty() {
             chunk.row_key = row;
         }
-        let value = chunk.value;
-        if value.len() > if self.lacks_memory { PIECE_BYTES } else { VALUE_BYTES } {
+        let (value, most) = (chunk.value, if self.lacks_memory { PIECE_BYTES } else { VALUE_BYTES });
+        if value.len() > most {
             chunk.value_size = value.len();
             chunk.value = &value[..PIECE_BYTES];
         }
@@ -504,23 +504,27 @@ mod tests {
         assert!(chunker.take().is_empty());
     }
 
-    /// What the readers of clients ask of messages; each row that they have, with the number of its messages.
-    fn accepted(messages: &[Bytes]) -> Vec<(Bytes, Vec<(String, Vec<u8>, usize)>, usize)> {
-        let mut rows: Vec<(Bytes, Vec<(String, Vec<u8>, usize)>, usize)> = Vec::new();
+    /// A row's key and its cells: family, qualifier and bytes of the value.
+    type Told = (Bytes, Vec<(String, Vec<u8>, usize)>);
+
+    /// Rows as the readers of clients find them, which must accept all, and how many messages each takes.
+    fn accepted(messages: &[Bytes]) -> (Vec<Told>, Vec<usize>) {
+        let (mut rows, mut parts): (Vec<Told>, Vec<usize>) = Default::default();
         let (mut in_row, mut family, mut qualifier, mut left) = (false, String::new(), Vec::new(), None);
         for message in read(messages) {
             assert!(message.encoded_len() <= MESSAGE_MAX && !message.chunks[0].row_key.is_empty());
             if in_row {
-                rows.last_mut().unwrap().2 += 1;
+                *parts.last_mut().unwrap() += 1;
             }
             for chunk in message.chunks {
                 if !in_row {
                     assert!(chunk.family_name.is_some() && chunk.qualifier.is_some());
-                    assert!(rows.last().is_none_or(|(row, ..)| *row < chunk.row_key));
-                    rows.push((chunk.row_key.clone(), Vec::new(), 1));
+                    assert!(rows.last().is_none_or(|(row, _)| *row < chunk.row_key));
+                    rows.push((chunk.row_key.clone(), Vec::new()));
+                    parts.push(1);
                     in_row = true;
                 }
-                let (row, cells, _) = rows.last_mut().unwrap();
+                let (row, cells) = rows.last_mut().unwrap();
                 assert!(chunk.row_key.is_empty() || chunk.row_key == *row);
                 assert!(chunk.family_name.is_none() || chunk.qualifier.is_some());
                 let value_size = usize::try_from(chunk.value_size).unwrap();
@@ -547,7 +551,7 @@ mod tests {
             }
         }
         assert!(!in_row);
-        rows
+        (rows, parts)
     }
 
     /// Rows of so many cells of so many bytes, between small ones.
@@ -561,7 +565,7 @@ mod tests {
     }
 
     /// What was put in.
-    fn told(rows: &[(Bytes, Vec<Cell>)]) -> Vec<(Bytes, Vec<(String, Vec<u8>, usize)>)> {
+    fn told(rows: &[(Bytes, Vec<Cell>)]) -> Vec<Told> {
         let cell = |cell: &Cell| (cell.family.to_string(), cell.qualifier.to_vec(), cell.value.len());
         rows.iter().map(|(row, cells)| (row.clone(), cells.iter().map(cell).collect())).collect()
     }
@@ -585,17 +589,15 @@ mod tests {
         let mut chunker = Chunker::default();
         rows.iter().for_each(|(row, cells)| chunker.row(row, cells));
         let messages = chunker.take();
-        let read = accepted(&messages);
-        let parts: Vec<_> = read.iter().skip(1).step_by(2).map(|(_, _, messages)| *messages).collect();
+        let (found, parts) = accepted(&messages);
+        assert!(found == told(&rows));
+        let parts: Vec<_> = parts.into_iter().skip(1).step_by(2).collect();
         assert_eq!(parts[..5], [1; 5]);
         assert!(parts[5..].iter().all(|messages| *messages > 1), "{parts:?}");
-        let read: Vec<_> = read.into_iter().map(|(row, cells, _)| (row, cells)).collect();
-        assert!(read == told(&rows));
-        // Only the values that are larger are cut.
-        let pieces = super::tests::read(&messages).into_iter().flat_map(|message| message.chunks);
-        assert!(
-            pieces.filter(|chunk| chunk.value_size > 0).all(|chunk| chunk.value_size as usize > VALUE_BYTES)
-        );
+        // Only values that are larger are cut.
+        let chunks = read(&messages).into_iter().flat_map(|message| message.chunks);
+        let cut: Vec<_> = chunks.map(|chunk| chunk.value_size).filter(|bytes| *bytes > 0).collect();
+        assert!(!cut.is_empty() && cut.iter().all(|bytes| *bytes >= 5 << 20), "{cut:?}");
     }
 
     #[test]
@@ -605,7 +607,7 @@ mod tests {
             let first = cell("f", "a", 1, 1 << 20);
             chunker.row(b"row", &[first.clone(), cell("f", "b", 1, 1 << 20)]);
             let around = chunker.take()[0].len() - (2 << 20);
-            // The length of the larger value has as many bytes.
+            // The length of a larger value takes a byte more, and that of its chunk.
             let second = cell("f", "b", 1, MESSAGE_MAX - (1 << 20) - around + more - 2);
             chunker.row(b"row", &[first, second]);
             let messages = chunker.take();
@@ -639,8 +641,7 @@ mod tests {
             make_room(&mut chunker);
         }
         messages.extend(chunker.take());
-        let read: Vec<_> = accepted(&messages).into_iter().map(|(row, cells, _)| (row, cells)).collect();
-        assert!(read == told(&rows));
+        assert!(accepted(&messages).0 == told(&rows));
     }
 
     #[test]
@@ -651,7 +652,9 @@ mod tests {
         }
         let sizes: Vec<_> = chunker.take().iter().map(Bytes::len).collect();
         let early = sizes.iter().take_while(|bytes| **bytes <= FIRST_MESSAGE_BYTES).count();
-        assert!((FIRST_BYTES..FIRST_BYTES + FIRST_MESSAGE_BYTES).contains(&sizes[..early].iter().sum()));
+        assert!(
+            (FIRST_BYTES..FIRST_BYTES + FIRST_MESSAGE_BYTES).contains(&sizes[..early].iter().sum::<usize>())
+        );
         let (_, late) = sizes[early..].split_last().unwrap();
         let is_large = |bytes: &usize| (MESSAGE_BYTES - (2 << 10)..=MESSAGE_BYTES).contains(bytes);
         assert!(late.len() > 5 && late.iter().all(is_large), "{sizes:?}");

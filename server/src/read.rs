@@ -25,7 +25,7 @@ use tonic::Status;
 
 /// Rows looked at in a row of which the filter lets nothing through before a client that wants to know is told how far it is.
 const SILENT_ROWS: u64 = 10_000;
-/// How long more messages are read before those that there are are sent.
+/// After how long a turn sends the messages that it has, though it might read more.
 const SEND_AFTER: Duration = Duration::from_millis(2);
 
 /// What a client understands.
