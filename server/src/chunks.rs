@@ -4,12 +4,25 @@
 //! spend half its time on that. Of a row's last chunk it is known only behind it that it is the last, so the mark that commits
 //! the row is put in then ([`Chunker::end`]).
 //!
-//! A row is kept in one message where it fits. One that does not is cut between cells, and within a value only where that alone
-//! is too large. The first chunk of each message names its row, if it is no piece of a value: one client (Python's) takes it for
-//! a row out of order otherwise. Another one (Go's) takes no row that is cut, so for it a row is put together whole, as far as
-//! there is memory for it ([`Chunker::whole_rows`]).
+//! A row that fits into a message of 4 MiB, which is what gRPC's clients take, is in one message. A larger one is cut between
+//! cells, and within a value only where that alone does not fit. What the clients' readers ask for:
 //!
-//! Of a row that is cut no more is encoded than there is room for: what is left of a large value waits ([`Chunker::go_on`]).
+//! - All: the first chunk of a row names row, family and qualifier. A family comes with a qualifier. A key within a row is the
+//!   row's. No piece of a value commits a row, but the last one.
+//! - Go: each message ends with the end of a row, and a piece of a value names nothing. So no row is cut for it
+//!   ([`Chunker::whole_rows`]).
+//! - Python, both APIs: the first chunk of each message names its row, a piece of a value, too. Without a key it is taken for a
+//!   row out of order, and a scan that is resumed behind such a row begins anew.
+//! - Java, and HBase over it: further pieces of a value have neither family, qualifier, timestamp nor labels. All but the last
+//!   one have the size of the value, and the first one has bytes.
+//! - C++: adds up the labels of all pieces. Node, Ruby and PHP ask for nothing more.
+//!
+//! A chunk that names a family names its row, too. (The emulator's name both in each chunk, which would cost a scan more.)
+//!
+//! The first messages of a scan are small, so that its first rows come soon.
+//!
+//! No more is encoded than there is room for: cells for which there is none wait ([`Chunker::wants`]), as does what is left of a
+//! value that is cut ([`Chunker::go_on`]). Where there is no memory for a row in one message it is cut ([`Chunker::cut`]).
 
 use crate::filter::Cell;
 use crate::reader::Cells;
@@ -20,16 +33,23 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tonic::Status;
 
-/// Bytes of a message, about, unless a single row takes more.
+/// Bytes of a message, unless a single row takes more.
 const MESSAGE_BYTES: usize = 512 << 10;
-/// Bytes of a row that is kept in one message; clients take up to 4 MiB.
-const ROW_BYTES: usize = 3 << 20;
-/// Bytes of a chunk with a small value.
-const CHUNK_BYTES: usize = 128;
-/// Bytes of a piece of a value.
-pub(crate) const PIECE_BYTES: usize = 1 << 20;
+/// Bytes of a message at the beginning of a scan, and how long that is.
+const FIRST_MESSAGE_BYTES: usize = 64 << 10;
+const FIRST_BYTES: usize = 512 << 10;
+/// Bytes of a message that all clients take.
+const MESSAGE_MAX: usize = 4 << 20;
+/// Bytes of a value that is in one chunk, whatever the row.
+const VALUE_BYTES: usize = 7 << 19;
+/// Bytes that are put together before more memory is asked for.
+pub(crate) const ROOM_BYTES: usize = 1 << 20;
+/// Bytes of a piece of a value; with what names it there is room for it.
+pub(crate) const PIECE_BYTES: usize = ROOM_BYTES - (64 << 10);
 /// Bytes of a row that a client needs whole.
 const WHOLE_ROW_BYTES: usize = 256 << 20;
+/// Bytes of a chunk with a small value.
+const CHUNK_BYTES: usize = 128;
 
 /// Field `chunks` of `google.bigtable.v2.ReadRowsResponse`; it has a length.
 const CHUNKS: u8 = key(1, true);
@@ -114,12 +134,9 @@ impl Chunk<'_> {
 /// `commit_row`, true.
 const COMMIT_ROW: [u8; 2] = [key(9, false), 1];
 
-/// Rows that are put together whole, whatever their size.
-struct Whole {
-    /// Bytes of a row for which there is memory.
-    room: usize,
-    /// The next cells, for which there is none yet, and the bytes of the row with each.
-    next: VecDeque<(Cell, usize)>,
+/// Bytes of a chunk in its message, if it commits the row.
+fn size_of(bytes: usize) -> usize {
+    field_len(bytes + COMMIT_ROW.len())
 }
 
 /// Puts rows into messages.
@@ -130,6 +147,9 @@ pub(crate) struct Chunker {
     /// Bytes of the message before, as the next may be as long.
     usual: usize,
     full: Vec<Bytes>,
+    full_bytes: usize,
+    /// Bytes of all full messages of the scan.
+    scanned_bytes: usize,
     row: Vec<u8>,
     /// Where the row begins in the message.
     begin: usize,
@@ -138,18 +158,23 @@ pub(crate) struct Chunker {
     /// The family and the qualifier named last in the row.
     family: Option<Arc<str>>,
     qualifier: Vec<u8>,
-    /// The row is too large for a message.
+    /// The row is too large for a message, or for the memory that there is.
     is_cut: bool,
+    lacks_memory: bool,
     /// A value that is in messages up to there.
     rest: Option<(Bytes, usize)>,
+    /// The next cells, for which there is no room yet, and the bytes of each.
+    next: VecDeque<(Cell, usize)>,
+    /// Bytes for which there is memory beyond [`ROOM_BYTES`].
+    more_room: usize,
     /// No row is cut.
-    whole: Option<Whole>,
+    whole_rows: bool,
 }
 
 impl Chunker {
     /// One that cuts no row.
     pub(crate) fn whole_rows() -> Self {
-        Self { whole: Some(Whole { room: ROW_BYTES, next: VecDeque::new() }), ..Self::default() }
+        Self { whole_rows: true, ..Self::default() }
     }
 
     /// Adds a cell of the row. Returns whether there is no room for another now.
@@ -163,36 +188,32 @@ impl Chunker {
         &mut self,
         family: &Arc<str>,
         qualifier: &[u8],
-        timestamp_micros: i64,
+        timestamp: i64,
         labels: &[String],
         value: &[u8],
         keep: impl FnOnce() -> Bytes,
     ) -> bool {
-        let is_first = self.family.is_none();
         let new_family = self.family.as_ref() != Some(family);
         let new_qualifier = new_family || self.qualifier != qualifier;
-        let mut chunk = Chunk { timestamp_micros, labels, value, ..Chunk::default() };
+        let mut chunk = Chunk { timestamp_micros: timestamp, labels, value, ..Chunk::default() };
+        let row = std::mem::take(&mut self.row);
         if new_family {
+            chunk.row_key = &row;
             chunk.family_name = Some(family.as_bytes());
         }
         if new_qualifier {
             chunk.qualifier = Some(qualifier);
         }
-        let row = std::mem::take(&mut self.row);
-        if is_first {
-            chunk.row_key = &row;
-        }
-        let bytes = chunk.encoded_len();
-        let with_row = self.message.len() - self.begin + bytes;
-        if with_row > ROW_BYTES && !self.is_cut && self.begin > 0 {
-            self.cut_off_row();
-        }
-        if let Some(whole) = &mut self.whole
-            && (with_row > whole.room || !whole.next.is_empty())
-        {
+        let others_wait = self.has_rest();
+        let bytes = match others_wait {
+            true => chunk.encoded_len(),
+            false => self.fit(&mut chunk, &row),
+        };
+        let with = self.full_bytes + self.message.len() + size_of(bytes);
+        if others_wait || with > ROOM_BYTES + self.more_room {
             let (family, qualifier) = (family.clone(), Bytes::copy_from_slice(qualifier));
-            let (timestamp, labels) = (timestamp_micros, labels.to_vec());
-            whole.next.push_back((Cell { family, qualifier, timestamp, value: keep(), labels }, with_row));
+            let cell = Cell { family, qualifier, timestamp, value: keep(), labels: labels.to_vec() };
+            self.next.push_back((cell, size_of(bytes)));
             self.row = row;
             return true;
         }
@@ -203,65 +224,66 @@ impl Chunker {
             self.qualifier.clear();
             self.qualifier.extend_from_slice(qualifier);
         }
-        if self.whole.is_none() && !self.is_cut && with_row > ROW_BYTES {
+        self.put(&chunk, bytes);
+        if chunk.value_size > 0 {
             self.finish_message();
-            self.is_cut = true;
-        }
-        match self.is_cut {
-            true => self.piece_by_piece(&row, chunk, bytes, keep),
-            false => self.put(&chunk, bytes),
+            self.rest = Some((keep(), PIECE_BYTES));
         }
         self.row = row;
         self.is_full()
     }
 
-    /// Adds a cell of a row that takes several messages, or the first piece of its value.
-    fn piece_by_piece<'a>(
-        &mut self,
-        row: &'a [u8],
-        mut chunk: Chunk<'a>,
-        bytes: usize,
-        keep: impl FnOnce() -> Bytes,
-    ) {
-        if self.message.len() + bytes > PIECE_BYTES {
+    /// Ends the message where the chunk does not fit into it, and cuts the row and the value where it must be. Returns the chunk's
+    /// bytes.
+    fn fit<'a>(&mut self, chunk: &mut Chunk<'a>, row: &'a [u8]) -> usize {
+        let bytes = chunk.encoded_len();
+        if self.begin > 0 && self.message.len() + size_of(bytes) > self.message_bytes() {
+            self.cut_off_row();
+        }
+        if !self.is_cut {
+            if self.whole_rows || self.message.len() + size_of(bytes) <= MESSAGE_MAX {
+                return bytes;
+            }
+            self.finish_message();
+            self.is_cut = true;
+        }
+        if self.message.len() + size_of(bytes) > PIECE_BYTES {
             self.finish_message();
         }
         if self.message.is_empty() {
             chunk.row_key = row;
         }
-        if chunk.value.len() > PIECE_BYTES {
-            chunk.value_size = chunk.value.len();
-            chunk.value = &chunk.value[..PIECE_BYTES];
-            self.put(&chunk, chunk.encoded_len());
-            self.finish_message();
-            self.rest = Some((keep(), PIECE_BYTES));
-        } else {
-            self.put(&chunk, chunk.encoded_len());
+        let (value, most) = (chunk.value, if self.lacks_memory { PIECE_BYTES } else { VALUE_BYTES });
+        if value.len() > most {
+            chunk.value_size = value.len();
+            chunk.value = &value[..PIECE_BYTES];
         }
+        chunk.encoded_len()
     }
 
     /// Adds what waits: the next piece of a value, or cells for which there is room now.
     pub(crate) fn go_on(&mut self) {
         if let Some((value, at)) = self.rest.take() {
             let end = value.len().min(at + PIECE_BYTES);
-            let is_last = end == value.len();
-            let value_size = if is_last { 0 } else { value.len() };
-            let piece = Chunk { value: &value[at..end], value_size, ..Chunk::default() };
+            let value_size = if end == value.len() { 0 } else { value.len() };
+            let row = std::mem::take(&mut self.row);
+            let piece = Chunk { row_key: &row, value: &value[at..end], value_size, ..Chunk::default() };
             self.put(&piece, piece.encoded_len());
-            if !is_last {
+            self.row = row;
+            if value_size > 0 {
                 self.finish_message();
                 self.rest = Some((value, end));
+                return;
             }
         }
-        let next = self.whole.as_mut().map(|whole| std::mem::take(&mut whole.next));
-        for (cell, _) in next.into_iter().flatten() {
+        for (cell, _) in std::mem::take(&mut self.next) {
             self.add_cell(&cell);
         }
     }
 
     /// Whether something waits.
     pub(crate) fn has_rest(&self) -> bool {
-        self.rest.is_some() || self.whole.as_ref().is_some_and(|whole| !whole.next.is_empty())
+        self.rest.is_some() || !self.next.is_empty()
     }
 
     /// How many bytes of memory more are needed before it can go on with the row; none as a rule.
@@ -269,19 +291,33 @@ impl Chunker {
     /// # Errors
     /// The row is larger than one that is put together may be.
     pub(crate) fn wants(&self) -> Result<usize, Status> {
-        let Some(Whole { room, next }) = &self.whole else { return Ok(0) };
-        match next.front() {
-            None => Ok(0),
-            Some((_, bytes)) if *bytes > WHOLE_ROW_BYTES => Err(too_large(WHOLE_ROW_BYTES)),
-            Some((_, bytes)) => Ok(bytes.saturating_sub(*room)),
+        let Some((_, size)) = self.next.front() else { return Ok(0) };
+        // These go first.
+        if self.rest.is_some() || !self.full.is_empty() {
+            return Ok(0);
+        }
+        let bytes = self.message.len() + size;
+        match self.whole_rows && bytes > WHOLE_ROW_BYTES {
+            true => Err(too_large(WHOLE_ROW_BYTES)),
+            false => Ok(bytes.saturating_sub(ROOM_BYTES + self.more_room)),
         }
     }
 
     /// There is memory for so many bytes more of the row.
     pub(crate) fn allow(&mut self, bytes: usize) {
-        if let Some(whole) = &mut self.whole {
-            whole.room += bytes;
-        }
+        self.more_room += bytes;
+    }
+
+    /// Whether a row is needed whole.
+    pub(crate) fn needs_whole_rows(&self) -> bool {
+        self.whole_rows
+    }
+
+    /// Cuts the row, which is not needed whole, as there is no memory for more of it at once.
+    pub(crate) fn cut(&mut self) {
+        self.finish_message();
+        (self.is_cut, self.lacks_memory) = (true, true);
+        self.go_on();
     }
 
     /// Bytes that wait, and are not in full messages.
@@ -293,7 +329,7 @@ impl Chunker {
         let len = self.message.len();
         if self.message.capacity() == 0 {
             self.message.reserve(self.usual + CHUNK_BYTES);
-        } else if len > ROW_BYTES && self.message.capacity() - len < bytes + CHUNK_BYTES {
+        } else if len > MESSAGE_MAX / 4 * 3 && self.message.capacity() - len < bytes + CHUNK_BYTES {
             // Twice as much at a time would be a lot.
             self.message.reserve_exact((bytes + CHUNK_BYTES).max(len / 8));
         }
@@ -319,21 +355,26 @@ impl Chunker {
             false => drop(self.message.splice(last..at, head[..used].iter().copied())),
         }
         self.message.extend(COMMIT_ROW);
-        if let Some(whole) = &mut self.whole {
-            whole.room = ROW_BYTES;
-        }
-        if !self.is_cut && self.begin > 0 && self.message.len() > MESSAGE_BYTES {
-            self.cut_off_row();
+        if self.message.len() >= self.message_bytes() {
+            self.finish_message();
         }
         true
     }
 
+    /// Bytes of the message, unless its row takes more.
+    fn message_bytes(&self) -> usize {
+        if self.scanned_bytes < FIRST_BYTES { FIRST_MESSAGE_BYTES } else { MESSAGE_BYTES }
+    }
+
     /// What lies before the row becomes a message of its own.
     fn cut_off_row(&mut self) {
-        let row = self.message[self.begin..].to_vec();
+        let row = &self.message[self.begin..];
+        // The next message may be as long.
+        let mut next = Vec::with_capacity(self.begin.max(row.len()) + CHUNK_BYTES);
+        next.extend_from_slice(row);
         self.message.truncate(self.begin);
         self.finish_message();
-        self.message = row;
+        self.message = next;
     }
 
     fn finish_message(&mut self) {
@@ -341,7 +382,9 @@ impl Chunker {
         self.last = None;
         let mut message = std::mem::take(&mut self.message);
         if !message.is_empty() {
-            self.usual = message.len().min(ROW_BYTES);
+            self.usual = message.len().min(MESSAGE_BYTES);
+            self.full_bytes += message.len();
+            self.scanned_bytes += message.len();
             // It may wait for a client for long.
             if message.capacity() - message.len() > message.len() / 8 {
                 message.shrink_to_fit();
@@ -350,20 +393,28 @@ impl Chunker {
         }
     }
 
-    /// Whether there is enough for a message.
+    /// Whether there is enough to send, or no room for more until it was sent.
     pub(crate) fn is_full(&self) -> bool {
-        !self.full.is_empty()
+        self.full_bytes >= MESSAGE_BYTES || !(self.full.is_empty() || self.next.is_empty())
     }
 
-    /// The messages that are full; what there is of a row that may still fit into one stays.
+    /// Messages that are full.
+    pub(crate) fn full_messages(&self) -> usize {
+        self.full.len()
+    }
+
+    /// The messages that are full; what there is of the next one stays.
     pub(crate) fn take_full(&mut self) -> Vec<Bytes> {
+        if !self.full.is_empty() {
+            (self.full_bytes, self.more_room) = (0, 0);
+        }
         std::mem::take(&mut self.full)
     }
 
     /// All that there is, in messages, each a `google.bigtable.v2.ReadRowsResponse` as it is encoded.
     pub(crate) fn take(&mut self) -> Vec<Bytes> {
         self.finish_message();
-        std::mem::take(&mut self.full)
+        self.take_full()
     }
 }
 
@@ -371,7 +422,8 @@ impl Cells for Chunker {
     fn begin(&mut self, row: &[u8]) {
         self.row.clear();
         self.row.extend_from_slice(row);
-        (self.begin, self.last, self.family, self.is_cut) = (self.message.len(), None, None, false);
+        (self.begin, self.last, self.family) = (self.message.len(), None, None);
+        (self.is_cut, self.lacks_memory) = (false, false);
     }
 
     fn add(&mut self, family: &Arc<str>, qualifier: &[u8], timestamp: i64, value: &Pinned) -> bool {
@@ -394,6 +446,7 @@ impl Chunker {
         for cell in cells {
             self.add_cell(cell);
             while self.has_rest() {
+                self.more_room = 1 << 40;
                 self.go_on();
             }
         }
@@ -445,23 +498,166 @@ mod tests {
                 (3, true, true, false),
                 (0, false, false, false),
                 (0, false, true, false),
-                (0, true, true, true)
+                (3, true, true, true)
             ]
         );
         assert!(chunker.take().is_empty());
     }
 
+    /// A row's key and its cells: family, qualifier and bytes of the value.
+    type Told = (Bytes, Vec<(String, Vec<u8>, usize)>);
+
+    /// Rows as the readers of clients find them, which must accept all, and how many messages each takes.
+    fn accepted(messages: &[Bytes]) -> (Vec<Told>, Vec<usize>) {
+        let (mut rows, mut parts): (Vec<Told>, Vec<usize>) = Default::default();
+        let (mut in_row, mut family, mut qualifier, mut left) = (false, String::new(), Vec::new(), None);
+        for message in read(messages) {
+            assert!(message.encoded_len() <= MESSAGE_MAX && !message.chunks[0].row_key.is_empty());
+            if in_row {
+                *parts.last_mut().unwrap() += 1;
+            }
+            for chunk in message.chunks {
+                if !in_row {
+                    assert!(chunk.family_name.is_some() && chunk.qualifier.is_some());
+                    assert!(rows.last().is_none_or(|(row, _)| *row < chunk.row_key));
+                    rows.push((chunk.row_key.clone(), Vec::new()));
+                    parts.push(1);
+                    in_row = true;
+                }
+                let (row, cells) = rows.last_mut().unwrap();
+                assert!(chunk.row_key.is_empty() || chunk.row_key == *row);
+                assert!(chunk.family_name.is_none() || chunk.qualifier.is_some());
+                let value_size = usize::try_from(chunk.value_size).unwrap();
+                if let Some((size, bytes)) = left.take() {
+                    assert!(
+                        chunk.qualifier.is_none() && chunk.timestamp_micros == 0 && chunk.labels.is_empty()
+                    );
+                    assert!(value_size == 0 || value_size == size);
+                    let bytes: usize = bytes + chunk.value.len();
+                    assert!(value_size > 0 || bytes == size);
+                    cells.last_mut().unwrap().2 = bytes;
+                    left = (value_size > 0).then_some((size, bytes));
+                } else {
+                    family = chunk.family_name.unwrap_or(family);
+                    qualifier = chunk.qualifier.unwrap_or(qualifier);
+                    cells.push((family.clone(), qualifier.clone(), chunk.value.len()));
+                    assert!(value_size == 0 || !chunk.value.is_empty());
+                    left = (value_size > 0).then_some((value_size, chunk.value.len()));
+                }
+                if chunk.row_status.is_some() {
+                    assert!(left.is_none());
+                    in_row = false;
+                }
+            }
+        }
+        assert!(!in_row);
+        (rows, parts)
+    }
+
+    /// Rows of so many cells of so many bytes, between small ones.
+    fn rows_of(sizes: &[(usize, usize)]) -> Vec<(Bytes, Vec<Cell>)> {
+        let row = |n: u8, cells: usize, bytes: usize| {
+            let cell = |at: usize| cell(["f", "g"][at * 2 / cells], &format!("q{at:06}"), 1, bytes);
+            (Bytes::from(vec![n]), (0..cells).map(cell).collect())
+        };
+        let rows = (1u8..).step_by(2).zip(sizes);
+        rows.flat_map(|(n, (cells, bytes))| [row(n, 1, 10), row(n + 1, *cells, *bytes)]).collect()
+    }
+
+    /// What was put in.
+    fn told(rows: &[(Bytes, Vec<Cell>)]) -> Vec<Told> {
+        let cell = |cell: &Cell| (cell.family.to_string(), cell.qualifier.to_vec(), cell.value.len());
+        rows.iter().map(|(row, cells)| (row.clone(), cells.iter().map(cell).collect())).collect()
+    }
+
     #[test]
-    fn large_values_come_in_pieces_and_no_message_is_over_four_mebibytes() {
+    fn rows_of_one_to_64_mebibytes_are_cut_only_where_they_do_not_fit_a_message() {
+        let sizes = [
+            (1, 1 << 20),
+            (4, 900 << 10),
+            (30_000, 100),
+            (1, (4 << 20) - 100),
+            (2, 1990 << 10),
+            (3, 1500 << 10),
+            (2, VALUE_BYTES),
+            (1, 5 << 20),
+            (100_000, 40),
+            (1_000, 64 << 10),
+            (1, 64 << 20),
+        ];
+        let rows = rows_of(&sizes);
         let mut chunker = Chunker::default();
-        chunker.row(b"row", &[cell("f", "a", 1, 5 << 20), cell("f", "b", 1, 0)]);
-        let messages = read(&chunker.take());
-        assert!(messages.len() > 4 && messages.iter().all(|message| message.encoded_len() < 2 << 20));
-        let chunks: Vec<_> = messages.iter().flat_map(|message| &message.chunks).collect();
-        let (last, pieces) = chunks[..chunks.len() - 1].split_last().unwrap();
-        assert!(pieces.iter().all(|chunk| chunk.value_size == 5 << 20) && last.value_size == 0);
-        assert_eq!(chunks.iter().map(|chunk| chunk.value.len()).sum::<usize>(), 5 << 20);
-        assert!(pieces[1..].iter().all(|chunk| chunk.qualifier.is_none() && chunk.row_key.is_empty()));
+        rows.iter().for_each(|(row, cells)| chunker.row(row, cells));
+        let messages = chunker.take();
+        let (found, parts) = accepted(&messages);
+        assert!(found == told(&rows));
+        let parts: Vec<_> = parts.into_iter().skip(1).step_by(2).collect();
+        assert_eq!(parts[..5], [1; 5]);
+        assert!(parts[5..].iter().all(|messages| *messages > 1), "{parts:?}");
+        // Only values that are larger are cut.
+        let chunks = read(&messages).into_iter().flat_map(|message| message.chunks);
+        let cut: Vec<_> = chunks.map(|chunk| chunk.value_size).filter(|bytes| *bytes > 0).collect();
+        assert!(!cut.is_empty() && cut.iter().all(|bytes| *bytes >= 5 << 20), "{cut:?}");
+    }
+
+    #[test]
+    fn a_row_of_a_byte_more_than_a_message_has_is_cut() {
+        for (more, expected) in [(0, 1), (1, 2)] {
+            let mut chunker = Chunker::default();
+            let first = cell("f", "a", 1, 1 << 20);
+            chunker.row(b"row", &[first.clone(), cell("f", "b", 1, 1 << 20)]);
+            let around = chunker.take()[0].len() - (2 << 20);
+            // The length of a larger value takes a byte more, and that of its chunk.
+            let second = cell("f", "b", 1, MESSAGE_MAX - (1 << 20) - around + more - 2);
+            chunker.row(b"row", &[first, second]);
+            let messages = chunker.take();
+            assert_eq!(messages.len(), expected, "{more}: {:?}", messages[0].len());
+        }
+    }
+
+    #[test]
+    fn a_row_for_which_there_is_no_memory_is_cut_and_no_more_is_put_together() {
+        let rows = rows_of(&[(1, 3 << 20), (40, 200 << 10), (1, ROOM_BYTES), (1, 20 << 20)]);
+        let (mut chunker, mut messages) = (Chunker::default(), Vec::new());
+        let mut make_room = |chunker: &mut Chunker| {
+            while chunker.has_rest() || chunker.is_full() {
+                let full = chunker.take_full();
+                let bytes: usize = full.iter().map(Bytes::len).sum();
+                assert!(bytes + chunker.message.len() <= ROOM_BYTES, "{bytes}");
+                messages.extend(full);
+                match chunker.wants().unwrap() {
+                    0 => chunker.go_on(),
+                    _ => chunker.cut(),
+                }
+            }
+        };
+        for (row, cells) in &rows {
+            chunker.begin(row);
+            for cell in cells {
+                chunker.add_cell(cell);
+                make_room(&mut chunker);
+            }
+            chunker.end();
+            make_room(&mut chunker);
+        }
+        messages.extend(chunker.take());
+        assert!(accepted(&messages).0 == told(&rows));
+    }
+
+    #[test]
+    fn the_first_messages_of_a_scan_are_small() {
+        let mut chunker = Chunker::default();
+        for n in 0..5_000u32 {
+            chunker.row(&n.to_be_bytes(), &[cell("f", "q", 1, 1 << 10)]);
+        }
+        let sizes: Vec<_> = chunker.take().iter().map(Bytes::len).collect();
+        let early = sizes.iter().take_while(|bytes| **bytes <= FIRST_MESSAGE_BYTES).count();
+        assert!(
+            (FIRST_BYTES..FIRST_BYTES + FIRST_MESSAGE_BYTES).contains(&sizes[..early].iter().sum::<usize>())
+        );
+        let (_, late) = sizes[early..].split_last().unwrap();
+        let is_large = |bytes: &usize| (MESSAGE_BYTES - (2 << 10)..=MESSAGE_BYTES).contains(bytes);
+        assert!(late.len() > 5 && late.iter().all(is_large), "{sizes:?}");
     }
 
     #[test]
@@ -480,7 +676,7 @@ mod tests {
         add(&mut chunker, row(4, 1_000, 10 << 10));
         add(&mut chunker, row(5, 1, 1));
         let messages = read(&chunker.take());
-        assert!(messages.len() > 5 && messages.iter().all(|message| message.encoded_len() < 4 << 20));
+        assert!(messages.len() > 5 && messages.iter().all(|message| message.encoded_len() <= MESSAGE_MAX));
         assert!(messages.iter().all(|message| !message.chunks[0].row_key.is_empty()));
         assert_eq!(messages.iter().map(|m| m.chunks.len()).sum::<usize>(), 1_001);
     }
@@ -499,7 +695,7 @@ mod tests {
             let row = vec![n + 1; usize::from(n) * 20 + 1];
             chunker.row(&row, &cells);
             let chunk = |(at, cell): (usize, Cell)| CellChunk {
-                row_key: if at == 0 { row.clone().into() } else { Bytes::new() },
+                row_key: if at == 1 { Bytes::new() } else { row.clone().into() },
                 family_name: [Some("fam\u{fc}"), None, Some("g")][at].map(Into::into),
                 qualifier: Some(cell.qualifier.to_vec()),
                 timestamp_micros: cell.timestamp,
@@ -511,7 +707,7 @@ mod tests {
             all.extend(cells.into_iter().enumerate().map(chunk));
         }
         let messages = read(&chunker.take());
-        assert!(messages.len() > 1, "both values of the last row are large");
+        assert!(messages.len() > 1);
         assert_eq!(messages.into_iter().flat_map(|message| message.chunks).collect::<Vec<_>>(), all);
     }
 
@@ -536,21 +732,21 @@ mod tests {
         let mut chunker = Chunker::whole_rows();
         chunker.row(b"a", &[cell("f", "a", 1, 1)]);
         chunker.begin(b"row");
-        let mut wanted = 0;
+        let (mut wanted, mut messages) = (0, Vec::new());
         for n in 0..20 {
-            if chunker.add_cell(&cell("f", &format!("q{n:02}"), 1, 1 << 20)) && chunker.has_rest() {
+            chunker.add_cell(&cell("f", &format!("q{n:02}"), 1, 1 << 20));
+            while chunker.has_rest() {
+                messages.extend(chunker.take_full());
                 let more = chunker.wants().unwrap();
-                assert!(more > 0, "{n}");
-                // With the row before, and what stands around each cell.
-                assert!(chunker.held() <= ROW_BYTES + wanted + 1_000, "{n}: {}", chunker.held());
+                assert!(chunker.held() <= ROOM_BYTES + wanted, "{n}: {}", chunker.held());
                 wanted += more;
                 chunker.allow(more);
                 chunker.go_on();
-                assert!(!chunker.has_rest());
             }
         }
-        assert!(chunker.end() && (16 << 20..18 << 20).contains(&wanted), "{wanted}");
-        let messages = read(&chunker.take());
+        assert!(chunker.end() && (19 << 20..20 << 20).contains(&wanted), "{wanted}");
+        messages.extend(chunker.take());
+        let messages = read(&messages);
         assert_eq!(messages.iter().map(|message| message.chunks.len()).collect::<Vec<_>>(), [1, 20]);
         chunker.begin(b"more");
         let huge = Cell { value: vec![0; WHOLE_ROW_BYTES].into(), ..cell("f", "q", 1, 0) };

@@ -17,15 +17,17 @@ use crate::proto::data::{
     SampleRowKeysRequest, SampleRowKeysResponse, mutate_rows_response,
 };
 use crate::read::{Client, Read};
-use crate::rows;
+use crate::reader::{Cells, Rows, Step, View};
+use crate::rows::{self, Span};
 use crate::server::{Call, Shared, blocking};
 use crate::status::{entry_status, status};
-use crate::tables::{Region, Table};
+use crate::tables::{Region, Table, Tables};
 use crate::work::{Caller, Work};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use prost::Message;
-use siltstone::Batch;
+use siltstone::{Batch, Pinned};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -33,7 +35,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 /// Bytes that a turn of a scan takes, about.
-const TURN_BYTES: usize = 1 << 20;
+const TURN_BYTES: usize = chunks::ROOM_BYTES;
 /// After how long a scan that found no memory looks again.
 const ROOM_AGAIN: Duration = Duration::from_millis(5);
 /// How often it is looked whether a stream of changes may still be read, while there are none.
@@ -132,15 +134,23 @@ impl Scan {
             if next.is_empty() {
                 (read, next) = self.turn(read).await?;
             }
-            // A row that is needed whole is read as far as there is memory for it.
+            // A large row is read as far as there is memory for it.
             while next.is_empty() && !read.is_ended() {
                 let wanted = read.wants()?.max(TURN_BYTES);
-                if bytes + wanted > self.memory.most() {
-                    return Err(chunks::too_large(self.memory.most()));
+                let may_fit = bytes + wanted <= self.memory.most();
+                let fits = match read.needs_whole_rows() {
+                    false => may_fit && lease.grow(wanted),
+                    true if !may_fit => return Err(chunks::too_large(self.memory.most())),
+                    true => self.wait(|| lease.grow(wanted).then_some(true)).await?,
+                };
+                match fits {
+                    true => {
+                        bytes += wanted;
+                        read.allow(wanted);
+                    }
+                    // Those who waited for it would each hold a part of a row.
+                    false => read.cut(),
                 }
-                self.wait(|| lease.grow(wanted).then_some(())).await?;
-                bytes += wanted;
-                read.allow(wanted);
                 (read, next) = self.turn(read).await?;
             }
             lease.add((bytes_of(&next) + read.held()).saturating_sub(bytes));
@@ -376,7 +386,9 @@ impl Bigtable for Data {
         unchecked_view(&request.authorized_view_name)?;
         unchecked_view(&request.materialized_view_name)?;
         let table = self.0.tables.get(crate::names::table(&request.table_name)?)?;
-        let samples = call.run(false, move || samples(&table)).await?;
+        let (tables, interest) = (self.0.tables.clone(), Interest::default());
+        let caller = Caller::new(call.clone(), interest.0.clone(), memory.clone());
+        let samples = call.run(false, move || samples(&tables, &table, caller)).await?;
         let bytes = samples.iter().map(Message::encoded_len).sum();
         let lease = answer::counted(&memory, bytes).ok_or_else(budget::no_memory)?;
         Ok(Response::new(answer::of(samples, bytes, lease)))
@@ -535,41 +547,106 @@ fn mutate_rows(shared: &Shared, request: &MutateRowsRequest) -> Result<Vec<Mutat
     Ok(entries.chunks(ENTRIES_TOLD).map(message).collect())
 }
 
-/// Rows that cut a table into parts of about the same size: where its regions begin, and the end.
-fn samples(table: &Arc<Table>) -> Result<Vec<SampleRowKeysResponse>, Status> {
+/// Rows that cut a table into parts of about the same size: where its regions begin, and the end. Of a table that is small the
+/// last row is told, too, and how many bytes the values before each have; of others, how many their files have.
+fn samples(
+    tables: &Tables,
+    table: &Arc<Table>,
+    caller: Caller,
+) -> Result<Vec<SampleRowKeysResponse>, Status> {
+    let (cuts, all) = cuts(table);
+    let sizes = match all < SAMPLE_BYTES {
+        true => sizes(tables, table, &mut Work::at_once(caller))?,
+        false => None,
+    };
+    let mut samples = Vec::new();
+    let mut sample = |row_key: Bytes, before: u64| {
+        let offset_bytes = i64::try_from(before).unwrap_or(i64::MAX);
+        samples.push(SampleRowKeysResponse { row_key, offset_bytes });
+    };
+    match sizes {
+        Some(sizes) => {
+            let before = |row: &Bytes| sizes.range(..row.clone()).map(|(_, bytes)| bytes).sum::<u64>();
+            let last = sizes.last_key_value().map(|(row, _)| row);
+            let keys: BTreeSet<&Bytes> = cuts.keys().filter(|row| !row.is_empty()).chain(last).collect();
+            for row in keys {
+                sample(row.clone(), before(row));
+            }
+            sample(Bytes::new(), sizes.values().sum());
+        }
+        None => {
+            let mut before = 0;
+            for (row, bytes) in cuts {
+                before += bytes;
+                if !row.is_empty() {
+                    sample(row, before);
+                }
+            }
+            sample(Bytes::new(), all);
+        }
+    }
+    Ok(samples)
+}
+
+/// Where regions and large files begin (no row for the first), with the bytes of the files there, and the bytes of all files.
+fn cuts(table: &Table) -> (BTreeMap<Bytes, u64>, u64) {
     let _hold = table.hold();
     let layout = table.now();
-    let mut cuts = std::collections::BTreeMap::<Vec<u8>, u64>::new();
-    let mut all = 0;
+    let (mut cuts, mut all) = (BTreeMap::<Bytes, u64>::new(), 0);
+    // A cut within a row is one before it.
+    let row = |key: &[u8]| {
+        rows::row_len(key).map_or(Bytes::new(), |len| Bytes::copy_from_slice(&rows::row_of(&key[..len])))
+    };
     for family in &layout.families {
         for Region { start, store, .. } in &family.regions {
-            if !start.is_empty() {
-                cuts.entry(start.to_vec()).or_default();
-            }
+            cuts.entry(row(start)).or_default();
             let shape = store.shape();
             for (_, _, of) in shape.tables() {
                 all += of.bytes;
                 if of.bytes >= SAMPLE_BYTES {
-                    *cuts.entry(of.range.start.clone()).or_default() += of.bytes;
+                    *cuts.entry(row(&of.range.start)).or_default() += of.bytes;
                 }
             }
         }
     }
-    let mut samples = Vec::new();
-    let mut before = 0;
-    for (key, bytes) in cuts {
-        before += bytes;
-        // A cut within a row is one before it.
-        let row = rows::row_len(&key)
-            .map_or(Bytes::new(), |len| Bytes::copy_from_slice(&rows::row_of(&key[..len])));
-        if !row.is_empty() && samples.last().is_none_or(|last: &SampleRowKeysResponse| last.row_key < row) {
-            let offset_bytes = i64::try_from(before).unwrap_or(i64::MAX);
-            samples.push(SampleRowKeysResponse { row_key: row, offset_bytes });
+    (cuts, all)
+}
+
+/// The bytes of the values of a row.
+#[derive(Default)]
+struct RowSize {
+    row: Vec<u8>,
+    bytes: u64,
+}
+
+impl Cells for RowSize {
+    fn begin(&mut self, row: &[u8]) {
+        self.row.clear();
+        self.row.extend_from_slice(row);
+        self.bytes = 0;
+    }
+
+    fn add(&mut self, _: &Arc<str>, _: &[u8], _: i64, value: &Pinned) -> bool {
+        self.bytes += value.len() as u64;
+        false
+    }
+}
+
+/// The rows of a table and the bytes of their values; `None` where the work is over before all were read.
+fn sizes(
+    tables: &Tables,
+    table: &Arc<Table>,
+    work: &mut Work,
+) -> Result<Option<BTreeMap<Bytes, u64>>, Status> {
+    let needs = table.now().needs(&Filter::PassAll);
+    let all = Span { start: Vec::new(), end: None };
+    let mut rows = Rows::new(View::now(tables, table, false), &needs, &all);
+    let (mut row, mut sizes) = (RowSize::default(), BTreeMap::new());
+    loop {
+        match rows.next(&mut row, work)? {
+            Step::Row => _ = sizes.insert(Bytes::copy_from_slice(&row.row), row.bytes),
+            Step::Paused => return Ok(None),
+            Step::End => return Ok(Some(sizes)),
         }
     }
-    samples.push(SampleRowKeysResponse {
-        row_key: Bytes::new(),
-        offset_bytes: i64::try_from(all).unwrap_or(i64::MAX),
-    });
-    Ok(samples)
 }

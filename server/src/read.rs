@@ -12,7 +12,7 @@ use crate::proto::data::{
     FullReadStatsView, ReadIterationStats, ReadRowsRequest, ReadRowsResponse, RequestLatencyStats,
     RequestStats, RowRange, RowSet, read_rows_request::RequestStatsView, request_stats::StatsView,
 };
-use crate::reader::{Cells, Rows, Step, View, behind_row};
+use crate::reader::{Cells, Collected, Rows, Step, View, behind_row};
 use crate::rows::{self, Span};
 use crate::tables::{Table, Tables};
 use crate::work::Work;
@@ -20,11 +20,13 @@ use bytes::Bytes;
 use prost::Message;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tonic::Status;
 
 /// Rows looked at in a row of which the filter lets nothing through before a client that wants to know is told how far it is.
 const SILENT_ROWS: u64 = 10_000;
+/// After how long a turn sends the messages that it has, though it might read more.
+const SEND_AFTER: Duration = Duration::from_millis(2);
 
 /// What a client understands.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,6 +54,10 @@ pub(crate) struct Read {
     chunker: Chunker,
     /// Cells of the row that is being filtered that are in messages.
     given: usize,
+    /// Keys of which nothing is read, as the filter lets nothing through, and its client wants to know the last row.
+    unread: VecDeque<Span>,
+    /// The row's part of the keys of the row that was looked at last, where no walk is open.
+    last: Vec<u8>,
     /// Cells of a row that has been read, while what is left of it waits for messages.
     is_read: Option<usize>,
     tells_scanned: bool,
@@ -85,8 +91,12 @@ impl Read {
             Err(_) => return Err(Status::invalid_argument(format!("rows_limit is {}", request.rows_limit))),
         };
         let needs = table.now().needs(&filter);
+        let mut unread = VecDeque::new();
         if needs.is_empty() {
-            spans.clear();
+            unread = std::mem::take(&mut spans);
+        }
+        if !client.tells_scanned {
+            unread.clear();
         }
         let is_all = needs.iter().all(|(_, need)| need.is_all);
         Ok(Self {
@@ -100,6 +110,8 @@ impl Read {
             open: None,
             chunker: if client.whole_rows { Chunker::whole_rows() } else { Chunker::default() },
             given: 0,
+            unread,
+            last: Vec::new(),
             is_read: None,
             tells_scanned: client.tells_scanned,
             wants_stats: request.request_stats_view() == RequestStatsView::RequestStatsFull,
@@ -112,23 +124,31 @@ impl Read {
 
     /// The next messages. There are none at the end, where the work is over before, and where memory is wanted first.
     pub(crate) fn turn(&mut self, work: &mut Work) -> Result<Vec<Bytes>, Status> {
+        let (began, mut full) = (Instant::now(), 0);
         while !self.ended && !self.chunker.is_full() && self.chunker.wants()? == 0 {
             if self.tells_scanned && self.silent >= SILENT_ROWS {
-                self.silent = 0;
                 let mut messages = self.chunker.take();
-                let message =
-                    ReadRowsResponse { last_scanned_row_key: self.scanned_to(), ..Default::default() };
-                messages.push(message.encode_to_vec().into());
+                messages.push(self.scanned_to());
                 return Ok(messages);
+            }
+            // The clock is looked at once a message.
+            if self.chunker.full_messages() > full {
+                full = self.chunker.full_messages();
+                if began.elapsed() >= SEND_AFTER {
+                    break;
+                }
             }
             if !self.step(work)? {
                 break;
             }
         }
-        let mut messages = match self.ended || (self.chunker.is_full() && !self.is_in_row()) {
+        let mut messages = match self.ended {
             true => self.chunker.take(),
             false => self.chunker.take_full(),
         };
+        if self.ended && self.tells_scanned && self.silent > 0 {
+            messages.push(self.scanned_to());
+        }
         if self.ended && std::mem::take(&mut self.wants_stats) {
             let message = ReadRowsResponse { request_stats: Some(self.stats()), ..Default::default() };
             messages.push(message.encode_to_vec().into());
@@ -154,6 +174,16 @@ impl Read {
         self.chunker.allow(bytes);
     }
 
+    /// Whether its client takes no row in several messages.
+    pub(crate) fn needs_whole_rows(&self) -> bool {
+        self.chunker.needs_whole_rows()
+    }
+
+    /// Cuts the row, as there is no memory for more of it at once.
+    pub(crate) fn cut(&mut self) {
+        self.chunker.cut();
+    }
+
     /// Bytes that it holds of a row, beside the messages that it gave out.
     pub(crate) fn held(&self) -> usize {
         self.chunker.held()
@@ -165,12 +195,15 @@ impl Read {
             return;
         }
         let (Some(rows), Some(span)) = (self.open.take(), self.spans.front_mut()) else { return };
+        if rows.part.is_empty() {
+            return;
+        }
         // What is left lies behind the row that was read last.
         match self.reversed {
-            _ if rows.part.is_empty() => {}
             false => span.start = behind_row(&rows.part),
-            true => span.end = Some(rows.part),
+            true => span.end = Some(rows.part.clone()),
         }
+        self.last = rows.part;
     }
 
     fn is_in_row(&self) -> bool {
@@ -196,22 +229,15 @@ impl Read {
             return Ok(true);
         }
         let Some(span) = self.spans.front().filter(|_| self.limit > 0) else {
-            self.ended = true;
-            self.open = None;
-            return Ok(true);
+            self.ended = self.look_for_last(work)?;
+            return Ok(self.ended);
         };
         if self.open.is_none() {
             if work.is_over() {
                 return Ok(false);
             }
-            let view = View {
-                table: self.table.clone(),
-                snapshot: self.tables.db.snapshot(),
-                now_us: crate::now_us(),
-                reversed: self.reversed,
-                held: false,
-            };
-            self.open = Some(Rows::new(Arc::new(view), &self.needs, span));
+            let view = View::now(&self.tables, &self.table, self.reversed);
+            self.open = Some(Rows::new(view, &self.needs, span));
         }
         let Some(rows) = &mut self.open else { return Ok(true) };
         let before = rows.cells_seen;
@@ -227,7 +253,7 @@ impl Read {
             Step::Paused => return Ok(!work.is_over()),
             Step::End => {
                 self.spans.pop_front();
-                self.open = None;
+                self.close();
             }
             Step::Row => {
                 let given = match self.filtered {
@@ -259,10 +285,45 @@ impl Read {
         self.stats.cells_returned_count += i64::try_from(given).unwrap_or(0);
     }
 
-    /// The last row that was looked at.
-    fn scanned_to(&self) -> Bytes {
-        let part = self.open.as_ref().map_or(&[][..], |rows| &rows.part);
-        Bytes::copy_from_slice(&rows::row_of(part))
+    /// Ends the walk that is open.
+    fn close(&mut self) {
+        if let Some(rows) = self.open.take()
+            && !rows.part.is_empty()
+        {
+            self.last = rows.part;
+        }
+    }
+
+    /// Finds the last row of what is not read, from its end on. False where the work is over before.
+    fn look_for_last(&mut self, work: &mut Work) -> Result<bool, Status> {
+        self.close();
+        while let Some(span) = self.unread.back() {
+            if work.is_over() {
+                return Ok(false);
+            }
+            let one_cell = Need { first: Some(1), ..Need::default() };
+            let layout = self.table.now();
+            let needs = layout.families.iter().map(|family| (family.name.clone(), one_cell.clone()));
+            let needs: Vec<_> = needs.collect();
+            let mut rows = Rows::new(View::now(&self.tables, &self.table, !self.reversed), &needs, span);
+            let step = rows.next(&mut Collected::default(), work)?;
+            if rows.cells() > 0 {
+                (self.last, self.silent) = (rows.part, 1);
+                self.unread.clear();
+            } else if step == Step::End {
+                self.unread.pop_back();
+            }
+        }
+        Ok(true)
+    }
+
+    /// The message that names the last row that was looked at.
+    fn scanned_to(&mut self) -> Bytes {
+        self.silent = 0;
+        let open = self.open.as_ref().map(|rows| &rows.part).filter(|part| !part.is_empty());
+        let row = rows::row_of(open.unwrap_or(&self.last));
+        let last_scanned_row_key = Bytes::copy_from_slice(&row);
+        ReadRowsResponse { last_scanned_row_key, ..Default::default() }.encode_to_vec().into()
     }
 
     fn stats(&self) -> RequestStats {

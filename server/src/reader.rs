@@ -10,7 +10,7 @@ use crate::filter::{Cell, Need};
 use crate::gc::Gc;
 use crate::rows::{self, Span};
 use crate::status::status;
-use crate::tables::{Region, Stores, Table};
+use crate::tables::{Region, Stores, Table, Tables};
 use crate::work::Work;
 use bytes::{Bytes, BytesMut};
 use siltstone::{Cursor, Entry, Pinned, Snapshot, Timestamp};
@@ -65,6 +65,14 @@ pub(crate) struct View {
     pub(crate) reversed: bool,
     /// The caller holds the table.
     pub(crate) held: bool,
+}
+
+impl View {
+    /// A table as it is now.
+    pub(crate) fn now(tables: &Tables, table: &Arc<Table>, reversed: bool) -> Arc<Self> {
+        let (table, snapshot, now_us) = (table.clone(), tables.db.snapshot(), crate::now_us());
+        Arc::new(Self { table, snapshot, now_us, reversed, held: false })
+    }
 }
 
 /// Where a walk puts the cells of a row, in the order of families, qualifiers, newest first.

@@ -105,3 +105,58 @@ async fn a_limit_of_versions_seeks_past_the_rest() {
     // Of 180 cells in each of three rows: one, and the few that are stepped over.
     assert!((3..=30).contains(&seen), "{seen}");
 }
+
+/// The keys of a read's rows, and with `..` before it each last row that its client is told of.
+async fn told(t: &mut Fixture, request: ReadRowsRequest, features: &str) -> Vec<String> {
+    let mut request = tonic::Request::new(ReadRowsRequest { table_name: TABLE.into(), ..request });
+    request.metadata_mut().insert("bigtable-features", features.parse().unwrap());
+    let mut stream = t.data.read_rows(request).await.unwrap().into_inner();
+    let mut told = Vec::new();
+    while let Some(message) = stream.message().await.unwrap() {
+        let ends = message.chunks.iter().filter(|chunk| chunk.row_status.is_some());
+        told.extend(ends.map(|chunk| chunk.row_key.escape_ascii().to_string()));
+        if !message.last_scanned_row_key.is_empty() {
+            assert!(message.chunks.is_empty(), "clients read one or the other first");
+            told.push(format!("..{}", message.last_scanned_row_key.escape_ascii()));
+        }
+    }
+    told
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_for_it_is_told_the_last_row_of_a_scan_that_ends_without_one() {
+    let mut t = Fixture::new().await;
+    t.table(&["f", "g"]).await;
+    for (row, family, value) in [("a", "f", "1"), ("b", "f", "2"), ("c", "g", "3"), ("d", "g", "4")] {
+        t.mutate(row, vec![set(family, "q", 1_000, value)]).await.unwrap();
+    }
+    // `last_scanned_row_responses` alone.
+    let asks = "IAE=";
+    let all = |f: Filter| ReadRowsRequest { filter: Some(filter(f)), ..Default::default() };
+    let keys = |keys: &[&str], f: Filter| {
+        let row_keys = keys.iter().map(|key| key.to_string().into()).collect();
+        ReadRowsRequest { rows: Some(RowSet { row_keys, ..Default::default() }), ..all(f) }
+    };
+    let block = || Filter::BlockAllFilter(true);
+    let value = |pattern: &'static str| Filter::ValueRegexFilter(pattern.into());
+    let reversed = |request: ReadRowsRequest| ReadRowsRequest { reversed: true, ..request };
+    let cases: [(ReadRowsRequest, &[&str]); 11] = [
+        (all(block()), &["..d"]),
+        (reversed(all(block())), &["..a"]),
+        (keys(&["b"], block()), &["..b"]),
+        (keys(&["a", "c", "x"], block()), &["..c"]),
+        (reversed(keys(&["0", "b", "c"], block())), &["..b"]),
+        (keys(&["x"], block()), &[]),
+        (all(value("none")), &["..d"]),
+        (reversed(all(value("none"))), &["..a"]),
+        (all(value("[12]")), &["a", "b", "..d"]),
+        (all(value("4")), &["d"]),
+        (ReadRowsRequest { rows_limit: 1, ..all(value("[12]")) }, &["a"]),
+    ];
+    for (request, expected) in cases {
+        assert_eq!(told(&mut t, request.clone(), asks).await, expected, "{request:?}");
+        let rows: Vec<_> = expected.iter().filter(|row| !row.starts_with("..")).collect();
+        assert_eq!(told(&mut t, request.clone(), "").await.iter().collect::<Vec<_>>(), rows, "{request:?}");
+    }
+    t.server.stop().await.unwrap();
+}

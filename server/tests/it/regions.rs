@@ -102,14 +102,9 @@ async fn regions_are_split_by_size_and_joined_when_small_and_samples_tell() {
         panic!("{} regions", t.server.regions(TABLE).unwrap().len());
     };
     regions(&t, |n| n >= 3).await;
-    let request = data_v2::SampleRowKeysRequest { table_name: TABLE.into(), ..Default::default() };
-    let mut samples = t.data.sample_row_keys(request).await.unwrap().into_inner();
-    let mut last = None;
-    while let Some(sample) = samples.message().await.unwrap() {
-        assert!(sample.row_key.is_empty() || last.as_ref().is_none_or(|last| *last < sample.row_key));
-        last = Some(sample.row_key);
-    }
-    assert_eq!(last.unwrap(), "");
+    let samples = samples(&mut t).await;
+    let (last, others) = samples.split_last().unwrap();
+    assert!(last.0.is_empty() && !others.is_empty() && others.is_sorted(), "{samples:?}");
     assert_eq!(t.rows(ReadRowsRequest::default()).await.unwrap().len(), 8_000);
     let target = admin_v2::drop_row_range_request::Target::DeleteAllDataFromTable(true);
     let request = admin_v2::DropRowRangeRequest { name: TABLE.into(), target: Some(target) };
@@ -146,4 +141,47 @@ async fn a_table_keeps_the_regions_it_was_made_with() {
     let mut t = t.again().await;
     assert_eq!(t.server.regions(TABLE).unwrap().len(), 3);
     assert_eq!(t.read_all().await, "a f:q@1000=a\nm f:q@1000=m\nz f:q@1000=z");
+}
+
+/// Sampled keys, and the bytes before each.
+async fn samples(t: &mut Fixture) -> Vec<(String, i64)> {
+    let request = data_v2::SampleRowKeysRequest { table_name: TABLE.into(), ..Default::default() };
+    let mut samples = t.data.sample_row_keys(request).await.unwrap().into_inner();
+    let mut found = Vec::new();
+    while let Some(sample) = samples.message().await.unwrap() {
+        found.push((sample.row_key.escape_ascii().to_string(), sample.offset_bytes));
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_table_is_sampled_to_the_byte_of_its_values() {
+    let mut t = Fixture::new().await;
+    let split = |key: &str| admin_v2::create_table_request::Split { key: key.to_string().into() };
+    let families = ["f", "g"].map(|name| (name.to_string(), admin_v2::ColumnFamily::default()));
+    let request = admin_v2::CreateTableRequest {
+        parent: INSTANCE.into(),
+        table_id: "t".into(),
+        table: Some(admin_v2::Table { column_families: families.into(), ..Default::default() }),
+        initial_splits: vec![split("r0500"), split("z")],
+    };
+    t.admin.create_table(request).await.unwrap();
+    let sample = |row: &str, bytes: i64| (row.to_string(), bytes);
+    assert_eq!(samples(&mut t).await, [sample("r0500", 0), sample("z", 0), sample("", 0)]);
+    for n in 0..1_000 {
+        let changes =
+            vec![set("f", "q", 1_000, "value"), set("g", "q", 2_000, "2"), set("g", "q", 1_000, "1")];
+        t.mutate(&format!("r{n:04}"), changes).await.unwrap();
+    }
+    let exact = [sample("r0500", 3_500), sample("r0999", 6_993), sample("z", 7_000), sample("", 7_000)];
+    assert_eq!(samples(&mut t).await, exact);
+    let mut t = t.again().await;
+    assert_eq!(samples(&mut t).await, exact);
+    // Of one that takes longer it is told what the files have.
+    for n in 0..4_000 {
+        t.mutate(&format!("s{n:04}"), vec![set("f", "q", 1_000, "value")]).await.unwrap();
+    }
+    let keys: Vec<_> = samples(&mut t).await.into_iter().map(|(row, _)| row).collect();
+    assert_eq!(keys, ["r0500", "z", ""]);
+    t.server.stop().await.unwrap();
 }

@@ -115,6 +115,8 @@ impl Fixture {
         let (mut key, mut family, mut qualifier) = (Vec::new(), String::new(), Vec::new());
         let (mut value, mut cells, mut in_row, mut at) = (Vec::new(), Vec::new(), false, 0);
         while let Some(message) = stream.message().await? {
+            let names_its_row = message.chunks.first().is_none_or(|chunk| !chunk.row_key.is_empty());
+            assert!(names_its_row, "the first chunk of a message names its row");
             for chunk in message.chunks {
                 assert!(in_row || !chunk.row_key.is_empty(), "the first chunk of a row names it");
                 if !chunk.row_key.is_empty() {
