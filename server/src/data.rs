@@ -392,6 +392,7 @@ impl Bigtable for Data {
         if request.mutations.is_empty() {
             return Err(mutate::no_mutations());
         }
+        rows::check_row(&request.row_key)?;
         let shared = self.0.clone();
         let at_once = self.writes_at_once(&call, &request.mutations);
         let work = move || {

@@ -51,84 +51,84 @@ macro_rules! types {
 #[rustfmt::skip]
 fn types() -> Vec<Known> {
     types! {
-    "google.bigtable.v2" data [
-        ArrayValue, CheckAndMutateRowRequest, ColumnRange, ExecuteQueryRequest,
-        GenerateInitialChangeStreamPartitionsRequest, Idempotency, MutateRowRequest, MutateRowsRequest,
-        mutate_rows_request::Entry, Mutation, mutation::AddToCell, mutation::DeleteFromColumn,
-        mutation::DeleteFromFamily, mutation::DeleteFromRow, mutation::MergeToCell, mutation::SetCell,
-        PingAndWarmRequest, PrepareQueryRequest, ProtoFormat, ReadChangeStreamRequest,
-        ReadModifyWriteRowRequest, ReadModifyWriteRule, ReadRowsRequest, RowFilter, row_filter::Chain,
-        row_filter::Condition, row_filter::Interleave, RowRange, RowSet, SampleRowKeysRequest,
-        StreamContinuationToken, StreamContinuationTokens, StreamPartition, TimestampRange, Type,
-        r#type::Aggregate, r#type::aggregate::HyperLogLogPlusPlusUniqueCount, r#type::aggregate::Max,
-        r#type::aggregate::Min, r#type::aggregate::Sum, r#type::Array, r#type::Bool, r#type::Bytes,
-        r#type::bytes::Encoding, r#type::bytes::encoding::Raw, r#type::Date, r#type::Enum,
-        r#type::Float32, r#type::Float64, r#type::Int64, r#type::int64::Encoding,
-        r#type::int64::encoding::BigEndianBytes, r#type::int64::encoding::OrderedCodeBytes, r#type::Map,
-        r#type::Proto, r#type::String, r#type::string::Encoding, r#type::string::encoding::Utf8Bytes,
-        r#type::string::encoding::Utf8Raw, r#type::Struct, r#type::r#struct::Encoding,
-        r#type::r#struct::encoding::DelimitedBytes, r#type::r#struct::encoding::OrderedCodeBytes,
-        r#type::r#struct::encoding::Singleton, r#type::r#struct::Field, r#type::Timestamp,
-        r#type::timestamp::Encoding, Value, ValueRange
-    ]
-    "google.bigtable.admin.v2" admin [
-        AppProfile, app_profile::DataBoostIsolationReadOnly, app_profile::MultiClusterRoutingUseAny,
-        app_profile::multi_cluster_routing_use_any::RowAffinity, app_profile::SingleClusterRouting,
-        app_profile::StandardIsolation, AuthorizedView, authorized_view::FamilySubsets,
-        authorized_view::SubsetView, AutoscalingLimits, AutoscalingTargets, Backup, BackupInfo,
-        ChangeStreamConfig, CheckConsistencyRequest, Cluster, cluster::ClusterAutoscalingConfig,
-        cluster::ClusterConfig, cluster::EncryptionConfig, ColumnFamily, CopyBackupRequest,
-        CreateAppProfileRequest, CreateAuthorizedViewRequest, CreateBackupRequest, CreateClusterRequest,
-        CreateInstanceRequest, CreateLogicalViewRequest, CreateMaterializedViewRequest,
-        CreateSchemaBundleRequest, CreateTableFromSnapshotRequest, CreateTableRequest,
-        create_table_request::Split, DataBoostReadLocalWrites, DeleteAppProfileRequest,
-        DeleteAuthorizedViewRequest, DeleteBackupRequest, DeleteClusterRequest, DeleteInstanceRequest,
-        DeleteLogicalViewRequest, DeleteMaterializedViewRequest, DeleteSchemaBundleRequest,
-        DeleteSnapshotRequest, DeleteTableRequest, DropRowRangeRequest, EncryptionInfo, GcRule,
-        gc_rule::Intersection, gc_rule::Union, GenerateConsistencyTokenRequest, GetAppProfileRequest,
-        GetAuthorizedViewRequest, GetBackupRequest, GetClusterRequest, GetInstanceRequest,
-        GetLogicalViewRequest, GetMaterializedViewRequest, GetSchemaBundleRequest, GetSnapshotRequest,
-        GetTableRequest, Instance, ListAppProfilesRequest, ListAuthorizedViewsRequest,
-        ListBackupsRequest, ListClustersRequest, ListHotTabletsRequest, ListInstancesRequest,
-        ListLogicalViewsRequest, ListMaterializedViewsRequest, ListSchemaBundlesRequest,
-        ListSnapshotsRequest, ListTablesRequest, LogicalView, MaterializedView,
-        ModifyColumnFamiliesRequest, modify_column_families_request::Modification,
-        PartialUpdateClusterRequest, PartialUpdateInstanceRequest, ProtoSchema, RestoreInfo,
-        RestoreTableRequest, SchemaBundle, SnapshotTableRequest, StandardReadRemoteWrites, Table,
-        table::AutomatedBackupPolicy, table::ClusterState, TieredStorageConfig, TieredStorageRule, Type,
-        r#type::Aggregate, r#type::aggregate::HyperLogLogPlusPlusUniqueCount, r#type::aggregate::Max,
-        r#type::aggregate::Min, r#type::aggregate::Sum, r#type::Array, r#type::Bool, r#type::Bytes,
-        r#type::bytes::Encoding, r#type::bytes::encoding::Raw, r#type::Date, r#type::Enum,
-        r#type::Float32, r#type::Float64, r#type::Int64, r#type::int64::Encoding,
-        r#type::int64::encoding::BigEndianBytes, r#type::int64::encoding::OrderedCodeBytes, r#type::Map,
-        r#type::Proto, r#type::String, r#type::string::Encoding, r#type::string::encoding::Utf8Bytes,
-        r#type::string::encoding::Utf8Raw, r#type::Struct, r#type::r#struct::Encoding,
-        r#type::r#struct::encoding::DelimitedBytes, r#type::r#struct::encoding::OrderedCodeBytes,
-        r#type::r#struct::encoding::Singleton, r#type::r#struct::Field, r#type::Timestamp,
-        r#type::timestamp::Encoding, UndeleteTableRequest, UpdateAppProfileRequest,
-        UpdateAuthorizedViewRequest, UpdateBackupRequest, UpdateLogicalViewRequest,
-        UpdateMaterializedViewRequest, UpdateSchemaBundleRequest, UpdateTableRequest
-    ]
-    "google.iam.v1" iam [
-        AuditConfig, AuditLogConfig, Binding, GetIamPolicyRequest, GetPolicyOptions, Policy,
-        SetIamPolicyRequest, TestIamPermissionsRequest
-    ]
-    "google.longrunning" longrunning [
-        CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest,
-        WaitOperationRequest
-    ]
-    "google.protobuf" prost_types [
-        Any, Duration, FieldMask, Timestamp
-    ]
-    "google.rpc" rpc [
-        Status
-    ]
-    "google.type" common [
-        Date, Expr
-    ]
-    "siltstone.v1" operator_messages [
-        AlterSettings, TableName
-    ]
+        "google.bigtable.v2" data [
+            ArrayValue, CheckAndMutateRowRequest, ColumnRange, ExecuteQueryRequest,
+            GenerateInitialChangeStreamPartitionsRequest, Idempotency, MutateRowRequest, MutateRowsRequest,
+            mutate_rows_request::Entry, Mutation, mutation::AddToCell, mutation::DeleteFromColumn,
+            mutation::DeleteFromFamily, mutation::DeleteFromRow, mutation::MergeToCell, mutation::SetCell,
+            PingAndWarmRequest, PrepareQueryRequest, ProtoFormat, ReadChangeStreamRequest,
+            ReadModifyWriteRowRequest, ReadModifyWriteRule, ReadRowsRequest, RowFilter, row_filter::Chain,
+            row_filter::Condition, row_filter::Interleave, RowRange, RowSet, SampleRowKeysRequest,
+            StreamContinuationToken, StreamContinuationTokens, StreamPartition, TimestampRange, Type,
+            r#type::Aggregate, r#type::aggregate::HyperLogLogPlusPlusUniqueCount, r#type::aggregate::Max,
+            r#type::aggregate::Min, r#type::aggregate::Sum, r#type::Array, r#type::Bool, r#type::Bytes,
+            r#type::bytes::Encoding, r#type::bytes::encoding::Raw, r#type::Date, r#type::Enum,
+            r#type::Float32, r#type::Float64, r#type::Int64, r#type::int64::Encoding,
+            r#type::int64::encoding::BigEndianBytes, r#type::int64::encoding::OrderedCodeBytes, r#type::Map,
+            r#type::Proto, r#type::String, r#type::string::Encoding, r#type::string::encoding::Utf8Bytes,
+            r#type::string::encoding::Utf8Raw, r#type::Struct, r#type::r#struct::Encoding,
+            r#type::r#struct::encoding::DelimitedBytes, r#type::r#struct::encoding::OrderedCodeBytes,
+            r#type::r#struct::encoding::Singleton, r#type::r#struct::Field, r#type::Timestamp,
+            r#type::timestamp::Encoding, Value, ValueRange
+        ]
+        "google.bigtable.admin.v2" admin [
+            AppProfile, app_profile::DataBoostIsolationReadOnly, app_profile::MultiClusterRoutingUseAny,
+            app_profile::multi_cluster_routing_use_any::RowAffinity, app_profile::SingleClusterRouting,
+            app_profile::StandardIsolation, AuthorizedView, authorized_view::FamilySubsets,
+            authorized_view::SubsetView, AutoscalingLimits, AutoscalingTargets, Backup, BackupInfo,
+            ChangeStreamConfig, CheckConsistencyRequest, Cluster, cluster::ClusterAutoscalingConfig,
+            cluster::ClusterConfig, cluster::EncryptionConfig, ColumnFamily, CopyBackupRequest,
+            CreateAppProfileRequest, CreateAuthorizedViewRequest, CreateBackupRequest, CreateClusterRequest,
+            CreateInstanceRequest, CreateLogicalViewRequest, CreateMaterializedViewRequest,
+            CreateSchemaBundleRequest, CreateTableFromSnapshotRequest, CreateTableRequest,
+            create_table_request::Split, DataBoostReadLocalWrites, DeleteAppProfileRequest,
+            DeleteAuthorizedViewRequest, DeleteBackupRequest, DeleteClusterRequest, DeleteInstanceRequest,
+            DeleteLogicalViewRequest, DeleteMaterializedViewRequest, DeleteSchemaBundleRequest,
+            DeleteSnapshotRequest, DeleteTableRequest, DropRowRangeRequest, EncryptionInfo, GcRule,
+            gc_rule::Intersection, gc_rule::Union, GenerateConsistencyTokenRequest, GetAppProfileRequest,
+            GetAuthorizedViewRequest, GetBackupRequest, GetClusterRequest, GetInstanceRequest,
+            GetLogicalViewRequest, GetMaterializedViewRequest, GetSchemaBundleRequest, GetSnapshotRequest,
+            GetTableRequest, Instance, ListAppProfilesRequest, ListAuthorizedViewsRequest,
+            ListBackupsRequest, ListClustersRequest, ListHotTabletsRequest, ListInstancesRequest,
+            ListLogicalViewsRequest, ListMaterializedViewsRequest, ListSchemaBundlesRequest,
+            ListSnapshotsRequest, ListTablesRequest, LogicalView, MaterializedView,
+            ModifyColumnFamiliesRequest, modify_column_families_request::Modification,
+            PartialUpdateClusterRequest, PartialUpdateInstanceRequest, ProtoSchema, RestoreInfo,
+            RestoreTableRequest, SchemaBundle, SnapshotTableRequest, StandardReadRemoteWrites, Table,
+            table::AutomatedBackupPolicy, table::ClusterState, TieredStorageConfig, TieredStorageRule, Type,
+            r#type::Aggregate, r#type::aggregate::HyperLogLogPlusPlusUniqueCount, r#type::aggregate::Max,
+            r#type::aggregate::Min, r#type::aggregate::Sum, r#type::Array, r#type::Bool, r#type::Bytes,
+            r#type::bytes::Encoding, r#type::bytes::encoding::Raw, r#type::Date, r#type::Enum,
+            r#type::Float32, r#type::Float64, r#type::Int64, r#type::int64::Encoding,
+            r#type::int64::encoding::BigEndianBytes, r#type::int64::encoding::OrderedCodeBytes, r#type::Map,
+            r#type::Proto, r#type::String, r#type::string::Encoding, r#type::string::encoding::Utf8Bytes,
+            r#type::string::encoding::Utf8Raw, r#type::Struct, r#type::r#struct::Encoding,
+            r#type::r#struct::encoding::DelimitedBytes, r#type::r#struct::encoding::OrderedCodeBytes,
+            r#type::r#struct::encoding::Singleton, r#type::r#struct::Field, r#type::Timestamp,
+            r#type::timestamp::Encoding, UndeleteTableRequest, UpdateAppProfileRequest,
+            UpdateAuthorizedViewRequest, UpdateBackupRequest, UpdateLogicalViewRequest,
+            UpdateMaterializedViewRequest, UpdateSchemaBundleRequest, UpdateTableRequest
+        ]
+        "google.iam.v1" iam [
+            AuditConfig, AuditLogConfig, Binding, GetIamPolicyRequest, GetPolicyOptions, Policy,
+            SetIamPolicyRequest, TestIamPermissionsRequest
+        ]
+        "google.longrunning" longrunning [
+            CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest,
+            WaitOperationRequest
+        ]
+        "google.protobuf" prost_types [
+            Any, Duration, FieldMask, Timestamp
+        ]
+        "google.rpc" rpc [
+            Status
+        ]
+        "google.type" common [
+            Date, Expr
+        ]
+        "siltstone.v1" operator_messages [
+            AlterSettings, TableName
+        ]
     }
 }
 

@@ -427,6 +427,9 @@ async fn calls_that_would_write_nothing_say_so_before_the_table_is_looked_for() 
     let invalid = Code::InvalidArgument;
     let row = data_v2::MutateRowRequest { row_key: "r".into(), ..Default::default() };
     refused(t.data.mutate_row(row).await, invalid, "No mutations provided");
+    let mutations = vec![Mutation { mutation: Some(set("f", "q", 1_000, "v")) }];
+    let row = data_v2::MutateRowRequest { mutations, ..Default::default() };
+    refused(t.data.mutate_row(row).await, invalid, "Row keys must be non-empty");
     let entries = vec![data_v2::mutate_rows_request::Entry::default(); 2];
     let rows = data_v2::MutateRowsRequest { entries, ..Default::default() };
     refused(t.data.mutate_rows(rows).await.map(|_| ()), invalid, "No mutations provided");
