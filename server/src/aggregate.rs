@@ -227,6 +227,20 @@ mod tests {
     }
 
     #[test]
+    fn an_encoding_that_states_do_not_have_is_refused() {
+        use r#type::int64::encoding::{Encoding, OrderedCodeBytes};
+        let ordered =
+            r#type::int64::Encoding { encoding: Some(Encoding::OrderedCodeBytes(OrderedCodeBytes {})) };
+        let mut sum = Aggregate::Sum.to_message();
+        let Some(Kind::AggregateType(of)) = &mut sum.kind else { panic!("no aggregate") };
+        let int64 = r#type::Int64 { encoding: Some(ordered) };
+        of.input_type = Some(Box::new(admin::Type { kind: Some(Kind::Int64Type(int64)) }));
+        let refused = Aggregate::from_message(Some(&sum)).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::Unimplemented);
+        assert!(refused.message().contains("ordered_code_bytes"), "{refused}");
+    }
+
+    #[test]
     fn distinct_values_are_counted_once_in_whatever_order_their_sketches_are_merged() {
         let state = |n: i64| Aggregate::DistinctInt64.state_of(Some(&value::Kind::IntValue(n))).unwrap();
         let merge = |states: &[Vec<u8>]| {
