@@ -1,5 +1,5 @@
 //! Server stubs of the public services, from lists of their methods and the crates' message types. A method that is not
-//! listed answers UNIMPLEMENTED.
+//! listed answers UNIMPLEMENTED. And the table of the fields of their requests, out of `src/fields.txt`.
 
 use tonic_build::manual::{Builder, Method, Service, ServiceBuilder};
 
@@ -131,6 +131,103 @@ fn list_methods() {
     std::fs::write(file, format!("&{paths:?}")).expect("a file in OUT_DIR");
 }
 
+/// The full name of a request's message.
+fn full_name(messages: &str, message: &str) -> String {
+    let (messages, message) = message.split_once("::").unwrap_or((messages, message));
+    let package = match messages {
+        _ if message == "Empty" => "google.protobuf",
+        "data" => "google.bigtable.v2",
+        "admin" => "google.bigtable.admin.v2",
+        "iam" => "google.iam.v1",
+        "longrunning" => "google.longrunning",
+        "operator_messages" => "siltstone.v1",
+        other => panic!("the package of {other} is not known"),
+    };
+    format!("{package}.{message}")
+}
+
+/// A line of `src/fields.txt`: a field.
+struct Field<'a> {
+    number: u32,
+    name: &'a str,
+    fate: &'a str,
+    kind: &'a str,
+}
+
+fn field_of(line: &str) -> Field<'_> {
+    let (facts, why) = line.split_once("  # ").unwrap_or((line, ""));
+    let [number, name, fate, kind] = facts.splitn(4, ' ').collect::<Vec<_>>()[..] else {
+        panic!("no field: {line}");
+    };
+    let fate = match fate {
+        "used" => "Used",
+        "kept" => "Kept",
+        "ignored" => "Ignored",
+        "refused" => "Refused",
+        other => panic!("{other} is no fate: {line}"),
+    };
+    assert_eq!(
+        fate == "Ignored",
+        !why.is_empty(),
+        "it is said why a field is ignored, and only then: {line}"
+    );
+    Field { number: number.parse().expect("a field's number"), name, fate, kind }
+}
+
+/// Writes the table of the fields of all requests (`fields::MESSAGES`), and which message each method takes.
+fn list_fields() {
+    let text = std::fs::read_to_string("src/fields.txt").expect("src/fields.txt");
+    let mut messages: Vec<(String, Vec<Field<'_>>)> = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        match line.strip_prefix("    ") {
+            None => messages.push((line.to_string(), Vec::new())),
+            Some(field) => messages.last_mut().expect("a message before its fields").1.push(field_of(field)),
+        }
+    }
+    // An entry of a map is a message, too.
+    let mut entries = Vec::new();
+    for (message, fields) in &messages {
+        for field in fields {
+            if let Some(types) = field.kind.strip_prefix("map<").and_then(|types| types.strip_suffix('>')) {
+                let (key, value) = types.split_once(", ").expect("a map has two types");
+                let key = Field { number: 1, name: "key", fate: field.fate, kind: key };
+                let value = Field { number: 2, name: "value", fate: field.fate, kind: value };
+                entries.push((format!("{message}.{}", field.name), vec![key, value]));
+            }
+        }
+    }
+    messages.extend(entries);
+    let place = |name: &str| {
+        let found = messages.iter().position(|(message, _)| message == name);
+        found.unwrap_or_else(|| panic!("src/fields.txt does not have {name}"))
+    };
+    let mut out = String::from("pub(crate) static MESSAGES: &[Message] = &[\n");
+    for (message, fields) in &messages {
+        out += &format!("    Message {{ name: {message:?}, fields: &[\n");
+        for Field { number, name, fate, kind } in fields {
+            let within = match kind.trim_start_matches("repeated ") {
+                map if map.starts_with("map<") => Some(place(&format!("{message}.{name}"))),
+                kind if kind.contains('.') => Some(place(kind)),
+                _ => None,
+            };
+            out += &format!(
+                "        Field {{ number: {number}, name: {name:?}, fate: Fate::{fate}, message: {within:?} }},\n"
+            );
+        }
+        out += "    ] },\n";
+    }
+    out += "];\n\nconst REQUESTS: &[(&str, usize)] = &[\n";
+    for (package, service, of, methods) in SERVICES {
+        for (_, wire, input, ..) in methods {
+            let at = place(&full_name(of, input));
+            out += &format!("    (\"/{package}.{service}/{wire}\", {at}),\n");
+        }
+    }
+    out += "];\n";
+    let dir = std::env::var_os("OUT_DIR").expect("cargo sets it");
+    std::fs::write(std::path::Path::new(&dir).join("fields.rs"), out).expect("a file in OUT_DIR");
+}
+
 /// Stubs of the first service for one that encodes nothing itself, which the bench measures ours against.
 fn plain_service() {
     let out = std::env::var_os("OUT_DIR").expect("cargo sets it");
@@ -145,6 +242,7 @@ fn main() {
     let services =
         SERVICES.map(|(package, name, messages, methods)| service(package, name, messages, methods, true));
     list_methods();
+    list_fields();
     if std::env::var_os("CARGO_FEATURE_EMPTY").is_some() {
         plain_service();
     }
@@ -153,4 +251,5 @@ fn main() {
     Builder::new().build_client(false).compile(public);
     Builder::new().compile(std::slice::from_ref(own));
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=src/fields.txt");
 }

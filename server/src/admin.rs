@@ -129,22 +129,11 @@ impl BigtableTableAdmin for TableAdmin {
         if paths.is_empty() {
             return Err(Status::invalid_argument("update_mask is empty"));
         }
-        let known = ["deletion_protection", "change_stream_config", "change_stream_config.retention_period"];
-        if let Some(other) = paths.iter().find(|path| !known.contains(&path.as_str())) {
-            return Err(Status::unimplemented(format!("update of \"{other}\" of a table")));
-        }
-        let shared = self.0.clone();
+        let (shared, ignore_warnings) = (self.0.clone(), request.ignore_warnings);
         let work = move || {
             let name = names::table(&table.name)?;
-            let changed = shared.tables.alter(name, |schema| {
-                if paths.iter().any(|path| path == known[0]) {
-                    schema.deletion_protection = table.deletion_protection;
-                }
-                match paths.iter().any(|path| path != known[0]) {
-                    true => schema.stream_changes(table.change_stream_config.as_ref()),
-                    false => Ok(()),
-                }
-            })?;
+            let changed =
+                shared.tables.alter(name, |schema| schema.update(&table, &paths, ignore_warnings))?;
             let message = changed.now().schema.to_message(name, admin::table::View::SchemaView);
             let none = None::<(&str, admin::UpdateTableMetadata)>;
             Ok(Response::new(shared.finished.add(name, name, none, ("Table", &message))))
@@ -183,7 +172,7 @@ impl BigtableTableAdmin for TableAdmin {
                         _ => return Err(Status::invalid_argument("a modification that says nothing")),
                     }
                 }
-                Ok(())
+                schema.check()
             })?;
             Ok(Response::new(changed.now().schema.to_message(name, admin::table::View::SchemaView)))
         };
@@ -201,9 +190,6 @@ impl BigtableTableAdmin for TableAdmin {
                     rows::prefix_span(&prefix)
                 }
                 Some(drop_row_range_request::Target::DeleteAllDataFromTable(true)) => rows::prefix_span(b""),
-                Some(drop_row_range_request::Target::DeleteAllDataFromTable(false)) => {
-                    return Ok(Response::new(()));
-                }
                 _ => {
                     return Err(Status::invalid_argument(
                         "neither a row_key_prefix nor delete_all_data_from_table",

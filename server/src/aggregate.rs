@@ -81,16 +81,20 @@ impl Aggregate {
         admin::Type { kind: Some(Kind::AggregateType(Box::new(message))) }
     }
 
-    /// `None` for a family of plain bytes.
+    /// `None` for a family that is no aggregate.
     pub(crate) fn from_message(value_type: Option<&admin::Type>) -> Result<Option<Self>, Status> {
-        let aggregate = match value_type.and_then(|of| of.kind.as_ref()) {
-            None | Some(Kind::BytesType(_)) => return Ok(None),
-            Some(Kind::AggregateType(aggregate)) => aggregate,
-            Some(_) => {
-                return Err(Status::invalid_argument("value_type of a family must be bytes or an aggregate"));
-            }
+        let Some(Kind::AggregateType(aggregate)) = value_type.and_then(|of| of.kind.as_ref()) else {
+            return Ok(None);
         };
         let input = aggregate.input_type.as_ref().and_then(|of| of.kind.as_ref());
+        if let Some(Kind::Int64Type(int64)) = input
+            && let Some(r#type::int64::Encoding { encoding: Some(encoding) }) = &int64.encoding
+            && let r#type::int64::encoding::Encoding::OrderedCodeBytes(_) = encoding
+        {
+            return Err(Status::unimplemented(
+                "ordered_code_bytes as the encoding of an aggregate's input_type",
+            ));
+        }
         match (&aggregate.aggregator, input) {
             (None, _) => Err(Status::invalid_argument("an aggregate without an aggregator")),
             (Some(Aggregator::Sum(_)), Some(Kind::Int64Type(_))) => Ok(Some(Self::Sum)),
@@ -220,6 +224,20 @@ mod tests {
         for aggregate in Aggregate::ALL {
             assert_eq!(Aggregate::from_message(Some(&aggregate.to_message())).unwrap(), Some(aggregate));
         }
+    }
+
+    #[test]
+    fn an_encoding_that_states_do_not_have_is_refused() {
+        use r#type::int64::encoding::{Encoding, OrderedCodeBytes};
+        let ordered =
+            r#type::int64::Encoding { encoding: Some(Encoding::OrderedCodeBytes(OrderedCodeBytes {})) };
+        let mut sum = Aggregate::Sum.to_message();
+        let Some(Kind::AggregateType(of)) = &mut sum.kind else { panic!("no aggregate") };
+        let int64 = r#type::Int64 { encoding: Some(ordered) };
+        of.input_type = Some(Box::new(admin::Type { kind: Some(Kind::Int64Type(int64)) }));
+        let refused = Aggregate::from_message(Some(&sum)).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::Unimplemented);
+        assert!(refused.message().contains("ordered_code_bytes"), "{refused}");
     }
 
     #[test]

@@ -16,8 +16,8 @@ use crate::proto::data::read_change_stream_response::{
     CloseStream, DataChange, Heartbeat, MutationChunk, StreamRecord, data_change, mutation_chunk::ChunkInfo,
 };
 use crate::proto::data::{
-    Mutation, ReadChangeStreamRequest, ReadChangeStreamResponse, RowRange, StreamContinuationToken,
-    StreamPartition, TimestampRange, Value, value,
+    ReadChangeStreamRequest, ReadChangeStreamResponse, RowRange, StreamContinuationToken, StreamPartition,
+    TimestampRange, ToldMutation, Value, value,
 };
 use crate::proto::rpc;
 use crate::read::span_of;
@@ -397,7 +397,7 @@ impl RowChange {
         mutation: Kind,
         messages: &mut Vec<ReadChangeStreamResponse>,
     ) {
-        let chunk = MutationChunk { chunk_info, mutation: Some(Mutation { mutation: Some(mutation) }) };
+        let chunk = MutationChunk { chunk_info, mutation: Some(ToldMutation { mutation: Some(mutation) }) };
         let bytes = chunk.encoded_len();
         if self.bytes + bytes > MESSAGE_BYTES && !self.chunks.is_empty() {
             self.send(false, messages);

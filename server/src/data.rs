@@ -45,7 +45,7 @@ const ROWS_AT_ONCE: usize = 16;
 /// Entries of which one message tells, as it is encoded where all answers are.
 const ENTRIES_TOLD: usize = 1_000;
 /// What an entry takes beside its mutations.
-static NO_MUTATION: Mutation = Mutation { mutation: None };
+static NO_MUTATION: Mutation = Mutation { mutation: None, timestamp_origin: 0 };
 /// Bytes of a region for each sampled key, at least.
 const SAMPLE_BYTES: u64 = 16 << 20;
 
@@ -401,6 +401,10 @@ impl Bigtable for Data {
         let call = self.0.begin(Call::MutateRow, &request)?;
         let request = request.into_inner();
         unchecked_view(&request.authorized_view_name)?;
+        if request.mutations.is_empty() {
+            return Err(mutate::no_mutations());
+        }
+        rows::check_row(&request.row_key)?;
         let shared = self.0.clone();
         let at_once = self.writes_at_once(&call, &request.mutations);
         let work = move || {
@@ -509,9 +513,12 @@ impl Bigtable for Data {
 
 /// Writes all entries that are right as one batch; each is told what became of it.
 fn mutate_rows(shared: &Shared, request: &MutateRowsRequest) -> Result<Vec<MutateRowsResponse>, Status> {
-    let table = shared.tables.get(crate::names::table(&request.table_name)?)?;
     let mutations: usize = request.entries.iter().map(|entry| entry.mutations.len()).sum();
-    if request.entries.is_empty() || mutations > mutate::MUTATIONS_MAX {
+    if mutations == 0 {
+        return Err(mutate::no_mutations());
+    }
+    let table = shared.tables.get(crate::names::table(&request.table_name)?)?;
+    if mutations > mutate::MUTATIONS_MAX {
         let (entries, most) = (request.entries.len(), mutate::MUTATIONS_MAX);
         let message =
             format!("{entries} entries with {mutations} mutations; a call takes 1 to {most} mutations");
@@ -597,6 +604,9 @@ fn cuts(table: &Table) -> (BTreeMap<Bytes, u64>, u64) {
     let row = |key: &[u8]| {
         rows::row_len(key).map_or(Bytes::new(), |len| Bytes::copy_from_slice(&rows::row_of(&key[..len])))
     };
+    if layout.families.is_empty() {
+        cuts.extend(layout.schema.cuts.iter().map(|cut| (row(cut), 0)));
+    }
     for family in &layout.families {
         for Region { start, store, .. } in &family.regions {
             cuts.entry(row(start)).or_default();

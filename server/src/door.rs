@@ -439,7 +439,7 @@ fn look_at<B: AsRef<[u8]>>(
     if siltstone::planted_bug!(UncountedDecode) {
         return Ok(());
     }
-    let becomes = wire::weigh(pieces, HEAD, method.shape)?;
+    let becomes = wire::weigh(pieces, HEAD, method.shape, method.request)?;
     lease.grow_whole(becomes, bytes <= SMALL)
 }
 

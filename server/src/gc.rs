@@ -71,10 +71,7 @@ impl Gc {
         let rule = match self {
             Self::Never => return None,
             Self::Versions(n) => Rule::MaxNumVersions(i32::try_from(*n).unwrap_or(i32::MAX)),
-            Self::AgeUs(us) => Rule::MaxAge(prost_types::Duration {
-                seconds: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
-                nanos: i32::try_from(us % 1_000_000 * 1_000).unwrap_or_default(),
-            }),
+            Self::AgeUs(us) => Rule::MaxAge(crate::duration(*us)),
             Self::Union(rules) => Rule::Union(admin::gc_rule::Union { rules: all(rules) }),
             Self::Intersection(rules) => {
                 Rule::Intersection(admin::gc_rule::Intersection { rules: all(rules) })

@@ -16,10 +16,12 @@
 //! collect                  deletes cells that are gone by rules of which the engine is not told
 //! reader                   rows put together from the stores of their families
 //! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
+//! row_keys, kept           schemas of row keys; messages that are kept
 //! settings                 options of stores as text
 //! work                     work of a call, counted
 //! listen, serve            connections and TLS; HTTP/2 and HTTP/1 on them
 //! door, methods, wire      how a call is let in: by whom, what of, how much
+//! fields, requests         what becomes of each field; requests that are restated
 //! auth, budget             tokens and rights; memory of calls
 //! client_certificates       those of clients
 //! watched                  files that are read again when they change
@@ -50,10 +52,12 @@ mod door;
 #[doc(hidden)]
 pub mod empty;
 mod features;
+mod fields;
 mod filter;
 mod gc;
 mod http;
 mod instances;
+mod kept;
 mod listen;
 mod load;
 mod methods;
@@ -66,6 +70,8 @@ mod proto;
 mod read;
 mod reader;
 mod regions;
+mod requests;
+mod row_keys;
 mod rows;
 mod schema;
 mod serve;
@@ -103,4 +109,12 @@ fn now_us() -> u64 {
 fn micros(seconds: i64, nanos: i32) -> Option<u64> {
     let us = seconds.saturating_mul(1_000_000).saturating_add(i64::from(nanos / 1_000));
     u64::try_from(us).ok()
+}
+
+/// Microseconds as a message.
+fn duration(us: u64) -> prost_types::Duration {
+    prost_types::Duration {
+        seconds: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
+        nanos: i32::try_from(us % 1_000_000 * 1_000).unwrap_or_default(),
+    }
 }

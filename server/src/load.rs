@@ -65,7 +65,8 @@ impl Server {
                     timestamp_micros: -1,
                     value: cell.value.into(),
                 };
-                let mutation = Mutation { mutation: Some(mutation::Mutation::SetCell(set)) };
+                let set = mutation::Mutation::SetCell(set);
+                let mutation = Mutation { mutation: Some(set), ..Default::default() };
                 mutate::add(&mut batch, &layout, cell.row.as_bytes(), &[mutation]).map_err(text)?;
             }
             if batch.is_empty() {

@@ -5,6 +5,7 @@
 
 use crate::auth::{Right, Who};
 use crate::calls::Kind;
+use crate::fields::{self, Message};
 use crate::wire::{self, Found, Shape};
 use tonic::Status;
 
@@ -45,10 +46,12 @@ pub(crate) struct Method {
     /// Bytes of its request, at most.
     pub(crate) bytes_max: usize,
     pub(crate) shape: &'static Shape,
+    /// What becomes of its request's fields.
+    pub(crate) request: Option<&'static Message>,
 }
 
 const fn method(path: &'static str, rule: Rule, bytes_max: usize, shape: &'static Shape) -> Method {
-    Method { path, rule, kind: Kind::Call, bytes_max, shape }
+    Method { path, rule, kind: Kind::Call, bytes_max, shape, request: fields::request_of(path) }
 }
 
 /// One whose request holds names.

@@ -12,6 +12,7 @@ use crate::proto::data::read_modify_write_rule::Rule;
 use crate::proto::data::{self, Mutation, ReadModifyWriteRule, TimestampRange, value};
 use crate::reader::{Rows, View};
 use crate::rows;
+use crate::schema::Granularity;
 use crate::status::status;
 use crate::tables::{Layout, Stores, Table, Tables};
 use crate::work::{Caller, Work};
@@ -33,24 +34,65 @@ pub(crate) const FEW_MUTATIONS: usize = 256;
 const FEW_BYTES: usize = 64 << 10;
 /// Tries of a conditional write that others come in between of.
 const TRIES: usize = 100;
-/// Microseconds of the granularity of timestamps.
-const GRANULARITY_US: i64 = 1_000;
+/// Who made a timestamp, in `Mutation.timestamp_origin`: nobody says, the user, or the client by itself.
+const CLIENT_AUTO_GENERATED: i32 = 2;
+const ORIGINS: std::ops::RangeInclusive<i32> = 0..=CLIENT_AUTO_GENERATED;
 
 /// Now, as the server gives timestamps.
-fn server_time() -> Timestamp {
+fn server_time(granularity: Granularity) -> Timestamp {
     let now = crate::now_us();
-    Timestamp(now - now % GRANULARITY_US.unsigned_abs())
+    Timestamp(now - now % granularity.us())
 }
 
-fn timestamp_of(us: i64) -> Result<Timestamp, Status> {
-    match u64::try_from(us) {
-        _ if us == -1 => Ok(server_time()),
-        Ok(at) if us % GRANULARITY_US == 0 => Ok(Timestamp(at)),
-        Ok(_) => Err(Status::invalid_argument(format!(
-            "timestamp {us} is no multiple of {GRANULARITY_US} (the table's granularity is one millisecond)"
-        ))),
-        Err(_) => Err(Status::invalid_argument(format!("timestamp {us} is negative"))),
+/// How the timestamps of a mutation are read: how fine they are in the table, and who made them.
+#[derive(Clone, Copy)]
+struct Times {
+    granularity: Granularity,
+    by_client: bool,
+}
+
+impl Times {
+    fn new(layout: &Layout, mutation: &Mutation) -> Result<Self, Status> {
+        let origin = mutation.timestamp_origin;
+        if !ORIGINS.contains(&origin) {
+            return Err(Status::invalid_argument(format!("timestamp_origin {origin} is not known here")));
+        }
+        let granularity = layout.schema.granularity;
+        Ok(Self { granularity, by_client: origin == CLIENT_AUTO_GENERATED })
     }
+
+    fn of(self, us: i64) -> Result<Timestamp, Status> {
+        let step = self.granularity.us();
+        match u64::try_from(us) {
+            _ if us == -1 => Ok(server_time(self.granularity)),
+            // A client does not know how fine the table's are.
+            Ok(at) if self.by_client => Ok(Timestamp(at - at % step)),
+            Ok(at) => self.check(at).map(|()| Timestamp(at)),
+            Err(_) => Err(Status::invalid_argument(format!("timestamp {us} is negative"))),
+        }
+    }
+
+    fn raw(self, value: Option<&data::Value>) -> Result<Timestamp, Status> {
+        match value.and_then(|value| value.kind.as_ref()) {
+            Some(value::Kind::RawTimestampMicros(us)) => self.of(*us),
+            _ => Err(Status::invalid_argument("a raw_timestamp_micros is expected")),
+        }
+    }
+
+    fn check(self, at: u64) -> Result<(), Status> {
+        let step = self.granularity.us();
+        match at % step {
+            0 => Ok(()),
+            _ => Err(Status::invalid_argument(format!(
+                "Timestamp granularity mismatch: {at} is no multiple of {step} (microseconds)"
+            ))),
+        }
+    }
+}
+
+/// Of a call that would write nothing.
+pub(crate) fn no_mutations() -> Status {
+    Status::invalid_argument("No mutations provided")
 }
 
 fn check_qualifier(qualifier: &[u8]) -> Result<(), Status> {
@@ -81,7 +123,7 @@ pub(crate) fn add(
 ) -> Result<(), Status> {
     rows::check_row(row)?;
     match mutations.len() {
-        0 => return Err(Status::invalid_argument("a row without mutations")),
+        0 => return Err(no_mutations()),
         len if len > MUTATIONS_MAX => {
             let message = format!("{len} mutations of a row, the limit is {MUTATIONS_MAX}");
             return Err(Status::invalid_argument(message));
@@ -100,6 +142,7 @@ fn add_one(batch: &mut Batch, layout: &Layout, row: &[u8], mutation: &Mutation) 
     let Some(change) = &mutation.mutation else {
         return Err(Status::invalid_argument("a mutation that says nothing"));
     };
+    let times = Times::new(layout, mutation)?;
     match change {
         Change::SetCell(set) => {
             check_qualifier(&set.column_qualifier)?;
@@ -110,12 +153,11 @@ fn add_one(batch: &mut Batch, layout: &Layout, row: &[u8], mutation: &Mutation) 
                     format!("family \"{}\" is an aggregate: cells are added to, not set", family.name);
                 return Err(Status::invalid_argument(message));
             }
-            let (key, at) = (rows::cell_key(row, &set.column_qualifier), timestamp_of(set.timestamp_micros)?);
+            let (key, at) = (rows::cell_key(row, &set.column_qualifier), times.of(set.timestamp_micros)?);
             batch.put_at(family.written(&key), &key, at, &set.value);
         }
         Change::AddToCell(add) => {
-            let (qualifier, at) =
-                (raw(add.column_qualifier.as_ref())?, raw_timestamp(add.timestamp.as_ref())?);
+            let (qualifier, at) = (raw(add.column_qualifier.as_ref())?, times.raw(add.timestamp.as_ref())?);
             let family = layout.family(&add.family_name)?;
             let input =
                 aggregate_of(family)?.state_of(add.input.as_ref().and_then(|input| input.kind.as_ref()))?;
@@ -123,7 +165,7 @@ fn add_one(batch: &mut Batch, layout: &Layout, row: &[u8], mutation: &Mutation) 
         }
         Change::MergeToCell(merge) => {
             let (qualifier, at) =
-                (raw(merge.column_qualifier.as_ref())?, raw_timestamp(merge.timestamp.as_ref())?);
+                (raw(merge.column_qualifier.as_ref())?, times.raw(merge.timestamp.as_ref())?);
             let (state, family) = (raw(merge.input.as_ref())?, layout.family(&merge.family_name)?);
             aggregate_of(family)?.check_state(state)?;
             add_operand(batch, family, row, qualifier, at, state)?;
@@ -134,13 +176,19 @@ fn add_one(batch: &mut Batch, layout: &Layout, row: &[u8], mutation: &Mutation) 
             let key = rows::cell_key(row, &delete.column_qualifier);
             let range = delete.time_range.unwrap_or(TimestampRange::default());
             let (from, to) = filter::times(&range)?;
+            let (from, to) = (from.unsigned_abs(), to.map(i64::unsigned_abs));
+            times.check(from).and_then(|()| times.check(to.unwrap_or(0)))?;
             match (from, to) {
                 (0, None) => drop(batch.delete(family.written(&key), &key)),
+                (from, Some(to)) if to <= from => {
+                    let message = format!("the time_range of a delete is empty: from {from} to {to}");
+                    return Err(Status::invalid_argument(message));
+                }
                 (from, to) => {
-                    let last = to.map_or(Timestamp::MAX, |to| Timestamp(to.unsigned_abs().saturating_sub(1)));
+                    let last = to.map_or(Timestamp::MAX, |to| Timestamp(to - 1));
                     let behind = [&key[..], b"\0"].concat();
                     let store = family.written(&key);
-                    batch.delete_range_at(store, key..behind, Timestamp(from.unsigned_abs()), last);
+                    batch.delete_range_at(store, key..behind, Timestamp(from), last);
                 }
             }
         }
@@ -159,13 +207,6 @@ fn raw(value: Option<&data::Value>) -> Result<&[u8], Status> {
     match value.and_then(|value| value.kind.as_ref()) {
         Some(value::Kind::RawValue(bytes) | value::Kind::BytesValue(bytes)) => Ok(bytes),
         _ => Err(Status::invalid_argument("a raw_value is expected")),
-    }
-}
-
-fn raw_timestamp(value: Option<&data::Value>) -> Result<Timestamp, Status> {
-    match value.and_then(|value| value.kind.as_ref()) {
-        Some(value::Kind::RawTimestampMicros(us)) => timestamp_of(*us),
-        _ => Err(Status::invalid_argument("a raw_timestamp_micros is expected")),
     }
 }
 
@@ -290,11 +331,6 @@ pub(crate) fn check_and_mutate(
     if then.is_empty() && otherwise.is_empty() {
         return Err(Status::invalid_argument("neither true_mutations nor false_mutations"));
     }
-    // Both must be right, whichever is taken.
-    let mut probe = Batch::new();
-    for mutations in [then, otherwise].into_iter().filter(|mutations| !mutations.is_empty()) {
-        add(&mut probe, &table.now(), row, mutations)?;
-    }
     // Whether there is a cell is all that counts.
     let compiled = Filter::compile(request.predicate_filter.as_ref(), &mut Work::unbounded(caller.clone()))?;
     let predicate = match compiled {
@@ -317,6 +353,7 @@ pub(crate) fn check_and_mutate(
         }
     };
     write_after_reading((tables, &table, &row[..]), durability, matches, |layout, matched| {
+        // The others are not judged.
         let mutations = if matched { then } else { otherwise };
         let mut batch = Batch::new();
         if !mutations.is_empty() {
@@ -384,7 +421,7 @@ pub(crate) fn read_modify_write(
     };
     let cells = write_after_reading((tables, &table, &row[..]), durability, find, |layout, found| {
         let mut cells: Vec<(Cell, bool)> = found.cells.into_iter().map(|cell| (cell, false)).collect();
-        let now = i64::try_from(server_time().0).unwrap_or(i64::MAX);
+        let now = i64::try_from(server_time(layout.schema.granularity).0).unwrap_or(i64::MAX);
         for rule in &request.rules {
             modify(&mut cells, layout, rule, now)?;
         }
@@ -485,14 +522,15 @@ mod tests {
 
     fn set(bytes: usize) -> Mutation {
         let set = data::mutation::SetCell { value: vec![0; bytes].into(), ..Default::default() };
-        Mutation { mutation: Some(Change::SetCell(set)) }
+        Mutation { mutation: Some(Change::SetCell(set)), ..Default::default() }
     }
 
     #[test]
     fn few_mutations_are_so_by_their_number_their_bytes_and_what_they_take() {
         assert!(are_few(&[]) && are_few(&[set(60_000)]) && !are_few(&[set(70_000)]));
         assert!(are_few(&vec![set(10); FEW_MUTATIONS]) && !are_few(&vec![set(10); FEW_MUTATIONS + 1]));
-        let add = Mutation { mutation: Some(Change::AddToCell(data::mutation::AddToCell::default())) };
+        let add = Change::AddToCell(data::mutation::AddToCell::default());
+        let add = Mutation { mutation: Some(add), ..Default::default() };
         assert!(
             are_few(&vec![add.clone(); FEW_MUTATIONS / 8]) && !are_few(&vec![add; FEW_MUTATIONS / 8 + 1])
         );

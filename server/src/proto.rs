@@ -11,8 +11,17 @@ use tonic_prost::ProstCodec;
 
 pub(crate) use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin;
 pub(crate) use googleapis_tonic_google_bigtable_admin_v2::google::longrunning;
-pub(crate) use googleapis_tonic_google_bigtable_v2::google::bigtable::v2 as data;
 pub(crate) use googleapis_tonic_google_bigtable_v2::google::rpc;
+
+/// The messages of `google.bigtable.v2`: the crate's, but for those that are restated.
+pub(crate) mod data {
+    pub(crate) use crate::requests::{
+        CheckAndMutateRowRequest, MutateRowRequest, MutateRowsRequest, Mutation, mutate_rows_request,
+    };
+    /// A mutation as streams of changes tell it.
+    pub(crate) use googleapis_tonic_google_bigtable_v2::google::bigtable::v2::Mutation as ToldMutation;
+    pub(crate) use googleapis_tonic_google_bigtable_v2::google::bigtable::v2::*;
+}
 
 /// The answers of ReadRows, encoded where their cells are read (`crate::chunks`), and their requests.
 #[derive(Default)]

@@ -125,7 +125,7 @@ pub(crate) fn row_of(row_part: &[u8]) -> Cow<'_, [u8]> {
 /// A row key that may be written.
 pub(crate) fn check_row(row: &[u8]) -> Result<(), Status> {
     match row.len() {
-        0 => Err(Status::invalid_argument("row key is empty")),
+        0 => Err(Status::invalid_argument("Row keys must be non-empty")),
         len if len > ROW_KEY_MAX => {
             Err(Status::invalid_argument(format!("row key has {len} bytes, the limit is {ROW_KEY_MAX}")))
         }

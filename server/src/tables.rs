@@ -456,7 +456,9 @@ impl Tables {
         splits.iter().try_for_each(|row| rows::check_row(row))?;
         let mut schema = Schema::new(self.next_id()?, table)?;
         schema.cuts = splits.iter().map(|row| rows::row_start(row)).collect();
-        if schema.families.len() > FAMILIES_MAX || schema.families.len() * (splits.len() + 1) > STORES_MAX {
+        // Where there is no family yet, one will be cut there.
+        let stores = schema.families.len().max(1) * (splits.len() + 1);
+        if schema.families.len() > FAMILIES_MAX || stores > STORES_MAX {
             let (families, regions) = (schema.families.len(), splits.len() + 1);
             let message = format!(
                 "{families} families in {regions} regions; the limits are {FAMILIES_MAX} and {STORES_MAX} together"
@@ -648,11 +650,21 @@ impl Tables {
             let all = family.regions.iter().map(|region| region.store.clone()).collect();
             stores.insert((schema.id, family.id), all);
         }
-        let cuts: Vec<Vec<u8>> = before.families.first().map_or(Vec::new(), |family| {
-            family.regions.iter().skip(1).map(|region| region.start.to_vec()).collect()
-        });
+        // As the others are cut, or, where there are none, as its maker wanted.
+        let cuts: Vec<Vec<u8>> = match before.families.first() {
+            Some(family) => family.regions.iter().skip(1).map(|region| region.start.to_vec()).collect(),
+            None => schema.cuts.clone(),
+        };
         if schema.families.len() > FAMILIES_MAX {
             let message = format!("{} families, the limit is {FAMILIES_MAX}", schema.families.len());
+            return Err(Status::invalid_argument(message));
+        }
+        let new =
+            schema.families.values().filter(|family| !stores.contains_key(&(schema.id, family.id))).count();
+        if new * (cuts.len() + 1) > STORES_MAX {
+            let regions = cuts.len() + 1;
+            let message =
+                format!("{new} new families in {regions} regions, the limit is {STORES_MAX} together");
             return Err(Status::invalid_argument(message));
         }
         self.create_stores(name, &schema, &cuts, &mut stores)?;

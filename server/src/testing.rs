@@ -11,7 +11,7 @@ use crate::filter::{Cell, Filter};
 use crate::proto::{admin, data};
 use crate::schema::Schema;
 use crate::work::{Caller, Work};
-use crate::{auth, names, read, rows};
+use crate::{auth, methods, names, read, rows, wire};
 use bytes::Bytes;
 use prost::Message;
 use siltstone::testing::Target;
@@ -23,6 +23,7 @@ use tonic::Status;
 pub fn all() -> Vec<Target> {
     let target = |name, seeds, decode| Target { name, seeds, sign: |_| {}, decode };
     vec![
+        target("request-fields", field_seeds, fields),
         target("request-read-rows", read_seeds, read_request),
         target("request-mutate-rows", mutate_seeds, mutate_request),
         target("request-check-and-mutate", check_seeds, check_request),
@@ -41,6 +42,32 @@ pub fn all() -> Vec<Target> {
 }
 
 const TABLE: &str = "projects/p/instances/i/tables/t";
+
+// ---- requests as they came
+
+/// A method of those that are served, by a byte, and a request of it.
+fn field_seeds() -> Vec<Vec<u8>> {
+    let of = |method: &str, requests: Vec<Vec<u8>>| {
+        let at = crate::proto::METHODS.iter().position(|path| path.ends_with(method));
+        let at = at.and_then(|at| u8::try_from(at).ok());
+        requests.into_iter().filter_map(move |request| Some([&[at?][..], &request].concat()))
+    };
+    let all = of("/MutateRows", mutate_seeds()).chain(of("/CheckAndMutateRow", check_seeds()));
+    all.chain(of("/CreateTable", create_seeds())).chain(of("/UpdateTable", update_seeds())).collect()
+}
+
+/// What is found of a request does not depend on the pieces in which it comes.
+fn fields(bytes: &[u8]) {
+    let Some((&at, request)) = bytes.split_first() else { return };
+    let path = crate::proto::METHODS[usize::from(at) % crate::proto::METHODS.len()];
+    let Some(method) = methods::of(path) else { return };
+    let weighed = |pieces: &[&[u8]]| {
+        let weighed = wire::weigh(pieces, 0, method.shape, method.request);
+        weighed.map_err(|refused| (refused.code(), refused.message().to_string()))
+    };
+    let pieces: Vec<&[u8]> = request.chunks(7).collect();
+    assert_eq!(weighed(&[request]), weighed(&pieces), "in pieces");
+}
 
 fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
@@ -204,7 +231,7 @@ fn mutations() -> Vec<data::Mutation> {
         Mutation::DeleteFromColumn(column),
         Mutation::DeleteFromRow(DeleteFromRow {}),
     ];
-    all.map(|mutation| data::Mutation { mutation: Some(mutation) }).to_vec()
+    all.map(|mutation| data::Mutation { mutation: Some(mutation), timestamp_origin: 2 }).to_vec()
 }
 
 fn mutate_seeds() -> Vec<Vec<u8>> {
@@ -275,9 +302,20 @@ fn families() -> Vec<admin::ColumnFamily> {
 }
 
 fn create_seeds() -> Vec<Vec<u8>> {
+    use admin::r#type::{Kind, Struct, r#struct};
+    let singleton = r#struct::encoding::Encoding::Singleton(r#struct::encoding::Singleton {});
+    let encoding = Some(r#struct::Encoding { encoding: Some(singleton) });
+    let raw = admin::r#type::bytes::encoding::Encoding::Raw(Default::default());
+    let raw = Some(admin::r#type::bytes::Encoding { encoding: Some(raw) });
+    let r#type = Some(admin::Type { kind: Some(Kind::BytesType(admin::r#type::Bytes { encoding: raw })) });
+    let key = Struct { fields: vec![r#struct::Field { field_name: "user".into(), r#type }], encoding };
     let request = |family| {
-        let table =
-            admin::Table { column_families: [("f".to_string(), family)].into(), ..Default::default() };
+        let table = admin::Table {
+            column_families: [("f".to_string(), family)].into(),
+            granularity: 2,
+            row_key_schema: Some(key.clone()),
+            ..Default::default()
+        };
         let (parent, table_id) = ("projects/p/instances/i".into(), "t".into());
         admin::CreateTableRequest { parent, table_id, table: Some(table), ..Default::default() }
     };
@@ -301,10 +339,12 @@ fn update_seeds() -> Vec<Vec<u8>> {
 
 fn update_request(bytes: &[u8]) {
     let Ok(request) = admin::UpdateTableRequest::decode(bytes) else { return };
+    let Some(table) = &request.table else { return };
+    let paths = request.update_mask.as_ref().map_or(&[][..], |mask| &mask.paths);
     let mut schema = Schema::default();
-    if let Some(table) = &request.table {
-        let _ = (names::table(&table.name), schema.stream_changes(table.change_stream_config.as_ref()));
-    }
+    let _ = (names::table(&table.name), schema.update(table, paths, request.ignore_warnings));
+    let stored = serde_json::to_vec(&schema).unwrap_or_default();
+    assert_eq!(serde_json::from_slice::<Schema>(&stored).ok(), Some(schema), "a table is stored as it is");
 }
 
 // ---- what is stored
@@ -351,7 +391,7 @@ fn change(bytes: &[u8]) {
         }
     };
     if let Some((row, mutation)) = mutation_of("f", &change) {
-        let _ = (rows::row_of(&row).len(), data::Mutation { mutation: Some(mutation) }.encoded_len());
+        let _ = (rows::row_of(&row).len(), data::ToldMutation { mutation: Some(mutation) }.encoded_len());
     }
 }
 

@@ -1,9 +1,12 @@
-//! Requests as they came, looked at before they are decoded: which table they name, and what they would become in memory.
+//! Requests as they came, looked at before they are decoded: which table they name, what they would become in memory, and whether
+//! they have fields that are not served.
 //!
 //! A message of a few megabytes may hold a million empty ones, each of two bytes and a hundred times that once it is decoded. So a
 //! [`Shape`] says for each kind of request which fields are messages and how large their structs are; [`weigh`] walks the bytes by
 //! it, allocates nothing, and refuses what has more of something than a call may have. What is left is counted before it is made.
+//! In the same walk each field is looked up in the table of all fields (`crate::fields`), of a mutation as of a table.
 
+use crate::fields::Message;
 use crate::mutate::MUTATIONS_MAX;
 use crate::proto::admin::{self, create_table_request, modify_column_families_request, table};
 use crate::proto::data::{self, mutate_rows_request};
@@ -36,6 +39,15 @@ struct Input<'a, B> {
 /// It ends before what it says that it holds, or holds what no message has.
 #[derive(Debug, PartialEq, Eq)]
 struct Ends;
+
+/// What stands before a field, or, of one without a length, all of it.
+struct Head {
+    number: u64,
+    /// The place behind it, of one with a length.
+    end: Option<usize>,
+    /// It is not 0, or not empty.
+    has_value: bool,
+}
 
 impl<'a, B: AsRef<[u8]>> Input<'a, B> {
     fn new(pieces: &'a [B]) -> Self {
@@ -103,27 +115,31 @@ impl<'a, B: AsRef<[u8]>> Input<'a, B> {
         Err(Ends)
     }
 
-    /// The next field: its number, and of one with a length the place behind it. Others are skipped.
-    fn field(&mut self) -> Result<(u64, Option<usize>), Ends> {
+    /// The next field. One without a length is skipped.
+    fn field(&mut self) -> Result<Head, Ends> {
         let key = self.varint()?;
-        match key & 7 {
-            0 => _ = self.varint()?,
-            1 => self.skip(8)?,
+        let number = key >> 3;
+        if number == 0 || key > u64::from(u32::MAX) {
+            return Err(Ends);
+        }
+        let has_value = match key & 7 {
+            0 => self.varint()? != 0,
+            1 => self.skip(8).map(|()| true)?,
             2 => {
                 let len = usize::try_from(self.varint()?).map_err(|_| Ends)?;
-                return Ok((key >> 3, Some(self.position.checked_add(len).ok_or(Ends)?)));
+                let end = self.position.checked_add(len).ok_or(Ends)?;
+                return Ok(Head { number, end: Some(end), has_value: len > 0 });
             }
-            5 => self.skip(4)?,
+            5 => self.skip(4).map(|()| true)?,
             _ => return Err(Ends),
-        }
-        Ok((key >> 3, None))
+        };
+        Ok(Head { number, end: None, has_value })
     }
 
     /// Adds the texts that stand at that path of field numbers, of the message that ends at `end`, as far as it goes.
     fn texts(&mut self, end: usize, path: &[u64], found: &mut Vec<String>) -> Result<(), Ends> {
         while self.position < end {
-            let (number, field_end) = self.field()?;
-            let Some(field_end) = field_end else { continue };
+            let Head { number, end: Some(field_end), .. } = self.field()? else { continue };
             if field_end > end {
                 return Err(Ends);
             }
@@ -382,12 +398,17 @@ static SETTING: Shape = shape!((String, String), [field(1, &TEXT), field(2, &TEX
 /// What a request takes in memory once it is decoded, beside the bytes it came in: those from `begin` on.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for one that is over a limit, or no message.
-pub(crate) fn weigh<B: AsRef<[u8]>>(pieces: &[B], begin: usize, shape: &Shape) -> Result<usize, Status> {
+/// `INVALID_ARGUMENT` for one that is over a limit, or no message; `UNIMPLEMENTED` for one with a field that is not served.
+pub(crate) fn weigh<B: AsRef<[u8]>>(
+    pieces: &[B],
+    begin: usize,
+    shape: &Shape,
+    message: Option<&'static Message>,
+) -> Result<usize, Status> {
     let mut input = Input::new(pieces);
     input.skip(begin).map_err(|Ends| malformed())?;
     let (end, mut weight) = (input.len, Weight { bytes: shape.bytes, counts: [0; 2] });
-    weight.walk(&mut input, end, shape, DEPTH_MAX)?;
+    weight.walk(&mut input, end, (shape, message), DEPTH_MAX)?;
     Ok(weight.bytes)
 }
 
@@ -402,7 +423,7 @@ impl Weight {
         &mut self,
         input: &mut Input<'_, B>,
         end: usize,
-        shape: &Shape,
+        (shape, message): (&Shape, Option<&'static Message>),
         depth: usize,
     ) -> Result<(), Status> {
         let Some(depth) = depth.checked_sub(1) else {
@@ -411,23 +432,26 @@ impl Weight {
         // How often each field came.
         let mut times = [0; FIELDS_MAX];
         while input.position < end {
-            let (number, field_end) = input.field().map_err(|Ends| malformed())?;
+            let Head { number, end: field_end, has_value } = input.field().map_err(|Ends| malformed())?;
             let field_end = field_end.unwrap_or(input.position);
             if field_end > end {
                 return Err(malformed());
             }
             let len = field_end - input.position;
-            let Some(at) = shape.fields.iter().position(|field| field.number == number) else {
-                input.skip(len).map_err(|Ends| malformed())?;
-                continue;
+            let within = message.map_or(Ok(None), |message| message.take(number, has_value))?;
+            let within_shape = match shape.fields.iter().position(|field| field.number == number) {
+                None => &PLAIN,
+                Some(at) => {
+                    let field = &shape.fields[at];
+                    self.add(field, len, times[at])?;
+                    times[at] += 1;
+                    field.shape
+                }
             };
-            let field = &shape.fields[at];
-            self.add(field, len, times[at])?;
-            times[at] += 1;
-            if field.shape.fields.is_empty() {
+            if within_shape.fields.is_empty() && within.is_none() {
                 input.skip(len).map_err(|Ends| malformed())?;
             } else {
-                self.walk(input, field_end, field.shape, depth)?;
+                self.walk(input, field_end, (within_shape, within), depth)?;
             }
         }
         Ok(())
@@ -476,9 +500,13 @@ mod tests {
     }
 
     fn weighed(bytes: &[u8], shape: &Shape) -> Result<usize, String> {
-        let whole = weigh(&[bytes], 0, shape).map_err(|e| e.message().to_string());
+        weighed_as(bytes, shape, None)
+    }
+
+    fn weighed_as(bytes: &[u8], shape: &Shape, message: Option<&'static Message>) -> Result<usize, String> {
+        let whole = weigh(&[bytes], 0, shape, message).map_err(|e| e.message().to_string());
         for size in [1, 3, 100] {
-            let in_pieces = weigh(&cut(bytes, size), 0, shape).map_err(|e| e.message().to_string());
+            let in_pieces = weigh(&cut(bytes, size), 0, shape, message).map_err(|e| e.message().to_string());
             assert_eq!(in_pieces, whole, "in pieces of {size}");
         }
         whole
@@ -491,7 +519,7 @@ mod tests {
             timestamp_micros: -1,
             value: value.to_vec().into(),
         };
-        data::Mutation { mutation: Some(data::mutation::Mutation::SetCell(cell)) }
+        data::Mutation { mutation: Some(data::mutation::Mutation::SetCell(cell)), ..Default::default() }
     }
 
     #[test]
@@ -514,7 +542,8 @@ mod tests {
             }
         }
         let add = data::mutation::AddToCell { input: Some(value.clone()), ..Default::default() };
-        let mutation = data::Mutation { mutation: Some(data::mutation::Mutation::AddToCell(add)) };
+        let add = data::mutation::Mutation::AddToCell(add);
+        let mutation = data::Mutation { mutation: Some(add), ..Default::default() };
         let request = data::MutateRowRequest { mutations: vec![mutation], ..Default::default() };
         let bytes = weighed(&request.encode_to_vec(), &MUTATE_ROW).unwrap();
         assert!(bytes > 10 * value.encoded_len(), "{bytes}");
@@ -552,6 +581,93 @@ mod tests {
         }
         let refused = weighed(&within(3, deep), &READ_ROWS).unwrap_err();
         assert!(refused.contains("deep"), "{refused}");
+    }
+
+    /// A field of bytes, a text or a message; where there are none, the number 1.
+    fn part(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let is_number = bytes.is_empty();
+        prost::encoding::encode_varint(u64::from(number) << 3 | u64::from(!is_number) << 1, &mut out);
+        prost::encoding::encode_varint(if is_number { 1 } else { bytes.len() as u64 }, &mut out);
+        out.extend(bytes);
+        out
+    }
+
+    #[test]
+    fn a_field_that_is_not_served_is_refused_by_its_name_however_deep_it_lies() {
+        let data = "/google.bigtable.v2.Bigtable/";
+        let tables = "/google.bigtable.admin.v2.BigtableTableAdmin/";
+        let path = |numbers: &[u8], last: &[u8]| {
+            numbers.iter().rev().fold(last.to_vec(), |within, number| part(*number, &within))
+        };
+        let cases: &[(&str, &str, &[u8], &Shape, &str)] = &[
+            (data, "MutateRow", &[8, 1], &MUTATE_ROW, "idempotency of google.bigtable.v2.MutateRowRequest"),
+            (data, "MutateRow", &[3, 8], &MUTATE_ROW, "field 8 of google.bigtable.v2.Mutation is"),
+            (data, "MutateRow", &[3, 1, 9], &MUTATE_ROW, "field 9 of google.bigtable.v2.Mutation.SetCell"),
+            (data, "MutateRow", &[3, 2, 3, 7], &MUTATE_ROW, "field 7 of google.bigtable.v2.TimestampRange"),
+            (
+                data,
+                "MutateRow",
+                &[3, 4, 7],
+                &MUTATE_ROW,
+                "field 7 of google.bigtable.v2.Mutation.DeleteFromRow",
+            ),
+            (
+                data,
+                "MutateRows",
+                &[2, 3, 1],
+                &MUTATE_ROWS,
+                "idempotency of google.bigtable.v2.MutateRowsRequest",
+            ),
+            (data, "MutateRows", &[2, 2, 5, 4, 5], &MUTATE_ROWS, "field 5 of google.bigtable.v2.Value"),
+            (
+                data,
+                "CheckAndMutateRow",
+                &[5, 8],
+                &CHECK_AND_MUTATE_ROW,
+                "field 8 of google.bigtable.v2.Mutation",
+            ),
+            (data, "CheckAndMutateRow", &[6, 3, 1, 20], &CHECK_AND_MUTATE_ROW, "field 20"),
+            (data, "ReadRows", &[2, 2, 5], &READ_ROWS, "field 5 of google.bigtable.v2.RowRange"),
+            (data, "ReadModifyWriteRow", &[3, 5], &READ_MODIFY_WRITE_ROW, "field 5"),
+            (data, "SampleRowKeys", &[5], &PLAIN, "materialized_view_name of"),
+            (
+                tables,
+                "CreateTable",
+                &[3, 3, 2, 9],
+                &CREATE_TABLE,
+                "field 9 of google.bigtable.admin.v2.ColumnFamily",
+            ),
+            (
+                tables,
+                "CreateTable",
+                &[3, 8, 2],
+                &CREATE_TABLE,
+                "field 2 of google.bigtable.admin.v2.ChangeStream",
+            ),
+            (tables, "GetTable", &[3], &PLAIN, "field 3 of google.bigtable.admin.v2.GetTableRequest"),
+            // Told by the server, so without effect, whatever is in it.
+            (tables, "CreateTable", &[3, 6, 9], &CREATE_TABLE, ""),
+            (data, "MutateRow", &[3, 7], &MUTATE_ROW, ""),
+        ];
+        for (service, method, numbers, shape, word) in cases {
+            let message = crate::fields::request_of(&format!("{service}{method}"));
+            assert!(message.is_some(), "{method}");
+            let result = weighed_as(&path(numbers, &[]), shape, message);
+            match *word {
+                "" => assert!(result.is_ok(), "{method} {numbers:?}: {result:?}"),
+                word => {
+                    let refused = result.unwrap_err();
+                    assert!(refused.starts_with(word), "{method} {numbers:?}: {refused}, expected {word}");
+                }
+            }
+        }
+        // Without a value it is none.
+        let message = crate::fields::request_of("/google.bigtable.v2.Bigtable/ReadRows");
+        assert!(weighed_as(&[11 << 3 | 2, 0], &READ_ROWS, message).is_ok());
+        assert!(
+            weighed_as(&part(11, b"view"), &READ_ROWS, message).unwrap_err().contains("materialized_view")
+        );
     }
 
     #[test]

@@ -194,6 +194,13 @@ async fn a_row_is_checked_and_written_as_one() {
     let wrong =
         CheckAndMutateRowRequest { true_mutations: Vec::new(), false_mutations: Vec::new(), ..check("", "") };
     refused(t.data.check_and_mutate_row(wrong).await, Code::InvalidArgument, "mutations");
+    // The branch that is not taken is not judged, the other is.
+    let elsewhere = || vec![Mutation { mutation: Some(set("none", "q", 1_000, "v")) }];
+    let not_taken = CheckAndMutateRowRequest { true_mutations: elsewhere(), ..check("", "yes") };
+    assert!(!t.data.check_and_mutate_row(not_taken.clone()).await.unwrap().into_inner().predicate_matched);
+    assert_eq!(t.read_all().await, "r f:q@1000=yes");
+    refused(t.data.check_and_mutate_row(not_taken).await, Code::NotFound, "none");
+    assert_eq!(t.read_all().await, "r f:q@1000=yes");
 }
 
 fn modify(row: &str, rules: Vec<(&str, &str, ModifyRule)>) -> ReadModifyWriteRowRequest {
@@ -506,6 +513,11 @@ async fn ranges_of_rows_are_dropped() {
         Code::InvalidArgument,
         "neither",
     );
+    refused(
+        t.admin.drop_row_range(drop(Target::DeleteAllDataFromTable(false))).await,
+        Code::InvalidArgument,
+        "neither",
+    );
     t.admin.drop_row_range(drop(Target::DeleteAllDataFromTable(true))).await.unwrap();
     assert_eq!(t.read_all().await, "");
 }
@@ -539,13 +551,16 @@ async fn what_is_too_large_or_makes_no_sense_is_refused() {
     let mut t = Fixture::new().await;
     t.table(&["f"]).await;
     let invalid = Code::InvalidArgument;
-    refused(t.mutate("", vec![set("f", "q", 1_000, "v")]).await, invalid, "empty");
+    refused(t.mutate("", vec![set("f", "q", 1_000, "v")]).await, invalid, "Row keys must be non-empty");
     refused(t.mutate(&"k".repeat(4_097), vec![set("f", "q", 1_000, "v")]).await, invalid, "4096");
     refused(t.mutate("r", vec![set("f", &"q".repeat(16_385), 1_000, "v")]).await, invalid, "16384");
     refused(t.mutate("r", vec![set("f", "q", 1_001, "v")]).await, invalid, "1001");
     refused(t.mutate("r", vec![set("f", "q", -2, "v")]).await, invalid, "-2");
-    refused(t.mutate("r", Vec::new()).await, invalid, "without mutations");
+    refused(t.mutate("r", Vec::new()).await, invalid, "No mutations provided");
     refused(t.mutate("r", vec![delete_column("f", "q", Some((5_000, 1_000)))]).await, invalid, "inverted");
+    refused(t.mutate("r", vec![delete_column("f", "q", Some((2_000, 2_000)))]).await, invalid, "is empty");
+    refused(t.mutate("r", vec![delete_column("f", "q", Some((1_001, 3_000)))]).await, invalid, "1001");
+    refused(t.mutate("r", vec![delete_column("f", "q", Some((1_000, 3_001)))]).await, invalid, "3001");
     refused(t.mutate("r", vec![set("none", "q", 1_000, "v")]).await, Code::NotFound, "none");
     let request = ReadRowsRequest { table_name: "t".into(), ..Default::default() };
     refused(t.data.read_rows(request).await, invalid, "projects/PROJECT");

@@ -7,6 +7,7 @@ mod filters;
 mod model;
 mod page;
 mod regions;
+mod schema;
 mod security;
 mod support;
 mod wide;

@@ -261,7 +261,7 @@ async fn a_request_that_does_not_decode_is_its_clients_fault_at_every_method() {
     let fixture = Fixture::new().await;
     let channel = Channel::from_shared(format!("http://{}", fixture.server.listens_at())).unwrap();
     let channel = channel.connect().await.unwrap();
-    // The request of State has no fields, so that it takes any.
+    // The request of State has no fields, so that the number is one that is not served.
     for path in siltstone_server::METHODS.iter().filter(|path| !path.ends_with("/State")) {
         let mut client = tonic::client::Grpc::new(channel.clone());
         client.ready().await.unwrap();
