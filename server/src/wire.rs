@@ -492,7 +492,7 @@ impl Weight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prost::Message;
+    use prost::Message as _;
 
     /// In pieces of that many bytes.
     fn cut(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
