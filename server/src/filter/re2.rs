@@ -588,7 +588,7 @@ mod tests {
     fn patterns_take_time_in_proportion_to_their_length() {
         let began = std::time::Instant::now();
         for piece in ["[[:", "{", "{1", "(?P<", r"\p{", "[a", r"\Q", "[:]", r"\D", "(a", "|"] {
-            let pattern = piece.repeat(400_000 / piece.len());
+            let pattern = piece.repeat(200_000 / piece.len());
             let _ = whole(pattern.as_bytes());
             let _ = whole(["[", &pattern].concat().as_bytes());
         }

@@ -29,8 +29,8 @@ const WRONG: &str = r"
 
 /// Items of classes in brackets.
 const ITEMS: &str = r"
-    a K s a-f A-Z 0-9 +-- - [ ^ && ~ { . µ É à-ÿ À-ß \] \\ \- \n \x{e0}-\x{ef} \xb5 \101 \d \D \s \S \w
-    \W \pL \P{Lu} \p{^Nd} \p{Greek} [:alpha:] [:^digit:] [:word:] [:^word:] [:ascii:] [:punct:] [:space:]
+    a K s a-f A-Z 0-9 +-- - [ ^ && ~ { . µ É à-ÿ À-ß \] \\ \- \n \x{e0}-\x{ef} \xb5 \101 \d \D \s \S \w \W
+    \pL \P{Lu} \p{^Nd} \p{Greek} [:alpha:] [:^digit:] [:word:] [:^word:] [:ascii:] [:punct:] [:space:]
     [:upper:] [:^lower:] [:xdigit:] [:graph:] [:print:] [:cntrl:] [:blank:] [:alnum:] [: :]";
 
 /// What begins a group, and what a class.
