@@ -43,7 +43,8 @@ const REPEATED: &str =
 
 /// Pieces of any order, most of which together are no pattern.
 const PIECES: &str = r"
-    a z é 1 2 ( ) [ ] [^ { } , * + ? | ^ $ . - : [: :] \ (? (?P< < > i s = ! \Q \E \x 7f \d \b \pL \p{Lu} alpha";
+    a z é 1 2 ( ) [ ] [^ { } , * + ? | ^ $ . - : [: :] \ (? (?P< < > i s = ! \Q \E \x 7f \d \b \pL
+    \p{Lu} alpha";
 
 /// Bytes of values that no pattern made.
 const BYTES: &[u8] = b"aAkKsSzZxX019_- \n\0\t{}.,:\x07\x80\xaa\xb5\xc9\xd7\xdf\xe9\xf7\xff";
