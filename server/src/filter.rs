@@ -12,8 +12,10 @@
 //! Regular expressions have RE2's syntax, match the whole of what they look at, byte by byte (Latin-1), in time linear in its
 //! length.
 
+mod classes;
 mod need;
 pub(crate) mod pattern;
+mod re2;
 
 pub(crate) use need::Need;
 
@@ -325,7 +327,7 @@ impl Filter {
             }
             Message::Sink(_) if with.in_condition => return wrong("a sink within a condition".into()),
             Message::Sink(on) => set("sink", *on, Self::Sink)?,
-            Message::RowKeyRegexFilter(pattern) => Self::RowKey(with.pattern("row key", pattern)?),
+            Message::RowKeyRegexFilter(pattern) => Self::RowKey(with.pattern_of_name("row key", pattern)?),
             Message::RowSampleFilter(share) if *share > 0.0 && *share < 1.0 => {
                 with.samples += 1;
                 Self::RowSample { share: *share, number: with.samples }
@@ -334,7 +336,7 @@ impl Filter {
                 return wrong(format!("row_sample is {share}, and must be between 0 and 1, exclusive"));
             }
             Message::FamilyNameRegexFilter(pattern) => {
-                Self::Family(with.pattern("family name", pattern.as_bytes())?)
+                Self::Family(with.pattern_of_name("family name", pattern.as_bytes())?)
             }
             Message::ColumnQualifierRegexFilter(pattern) => {
                 Self::Qualifier(with.pattern("column qualifier", pattern)?)
@@ -563,6 +565,14 @@ impl Filter {
 impl Compiler<'_> {
     fn pattern(&mut self, what: &str, pattern: &[u8]) -> Result<Pattern, Status> {
         self.patterns.compile(what, pattern, self.work)
+    }
+
+    /// The same of what is never empty.
+    fn pattern_of_name(&mut self, what: &str, pattern: &[u8]) -> Result<Pattern, Status> {
+        match pattern.is_empty() {
+            true => Err(Status::invalid_argument(format!("filter: the pattern of {what} is empty"))),
+            false => self.pattern(what, pattern),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::aggregate::Aggregate;
 use crate::changes::mutation_of;
 use crate::chunks::Chunker;
 use crate::config::Config;
-use crate::filter::pattern::{Pattern, Patterns};
+use crate::filter::pattern::{LONG_BYTES, Pattern, Patterns, TOO_LARGE};
 use crate::filter::{Cell, Filter};
 use crate::proto::{admin, data};
 use crate::schema::Schema;
@@ -154,6 +154,8 @@ fn pattern_seeds() -> Vec<Vec<u8>> {
         "(?i:ab)+c?",
         r"\101[[:alpha:]]{1,3}",
         "(a(b)|c)",
+        r"(?i)[^\x{e0}-\xef\P{Lu}[:^word:]-]?",
+        r"(?P<n>^\Aa\b|(?m-s)$\B\z)x{2,}?",
     ])
 }
 
@@ -161,7 +163,20 @@ fn compiled(pattern: &[u8]) -> Result<Pattern, Status> {
     Patterns::of(1)?.compile("test", pattern, &mut Work::unbounded(Caller::default()))
 }
 
+/// Whether a pattern matches each of these values, to compare it with other programs.
+///
+/// # Errors
+/// It is refused: why. `None` where only its size is.
+pub fn matches_of_pattern(pattern: &[u8], values: &[Vec<u8>]) -> Result<Vec<bool>, Option<String>> {
+    let pattern = compiled(pattern).map_err(|refused| {
+        let why = refused.message();
+        (!why.ends_with(TOO_LARGE)).then(|| why.to_string())
+    })?;
+    Ok(values.iter().map(|value| pattern.matches(value)).collect())
+}
+
 /// A pattern matches the whole of what it is shown, so it does the same inside a group, and what is quoted matches itself alone.
+/// Of a long value the engine that goes step by step says the same as the other.
 fn pattern(bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(200)];
     let shown = [&b"abc"[..], b"bc", b"ab", b"a.b", b"xabc", b"abcx", b"", b"\xff", bytes];
@@ -172,6 +187,12 @@ fn pattern(bytes: &[u8]) {
             for shown in shown {
                 assert_eq!(alone.matches(shown), group.matches(shown), "{}", shown.escape_ascii());
             }
+        }
+        // As many bytes for each of them would leave no time for other patterns.
+        if bytes.len() % 16 == 1 {
+            let long: Vec<u8> = bytes.iter().copied().cycle().take(LONG_BYTES + 100).collect();
+            let counted = alone.matches_counted(&long, &mut Work::unbounded(Caller::default()));
+            assert_eq!(counted.ok(), Some(alone.matches(&long)), "a long value is matched in another way");
         }
     }
     if !bytes.is_empty() && !bytes.windows(2).any(|two| two == br"\E") && !bytes.ends_with(b"\\") {

@@ -11,6 +11,7 @@ mod guards;
 mod instructions;
 mod list;
 mod objects;
+mod patterns;
 mod python;
 mod release;
 mod rules;
@@ -36,6 +37,7 @@ cargo xtask instructions       how many instructions an operation takes, beside 
 cargo xtask peers              builds the bench with the stores it compares with; installs libclang when missing
 cargo xtask semver REV         what of the library's interface a user of that revision would have to change
 cargo xtask clients            official clients and a browser against the real server
+cargo xtask patterns [N]       patterns of filters beside Go's regexp: N of them (20000), with 8 values each
 cargo xtask python             the Python package's tests, examples and types
 cargo xtask c                  the C library's tests and examples in C, C++ and Go, and LevelDB's own test of its interface;
                                --install PREFIX builds it for users; --header makes its headers anew
@@ -45,7 +47,7 @@ cargo xtask objects [N]        tables in SeaweedFS and HDFS, which it installs: 
 cargo xtask ycsb [N]           YCSB A to F on the server, N records and as many operations each (100000)
 cargo xtask list               the campaigns and their counts
 
-test, soak, ci, c and shuttle draw a fresh seed and print it; --seed S runs with that seed again.
+test, soak, ci, c, patterns and shuttle draw a fresh seed and print it; --seed S runs with that seed again.
 Example: cargo xtask test --seed 29527900160000";
 
 fn main() -> ExitCode {
@@ -80,6 +82,11 @@ fn main() -> ExitCode {
         ["peers"] => steps::peers(&mut tally),
         ["semver", revision] => steps::semver(&mut tally, revision),
         ["clients"] => clients::step(&mut tally),
+        ["patterns"] => patterns::step(&mut tally, patterns::COUNT, seed),
+        ["patterns", count] => match count.parse() {
+            Ok(count) => patterns::step(&mut tally, count, seed),
+            Err(_) => return usage(&format!("{count} is no number of patterns")),
+        },
         ["python"] => python::step(&mut tally),
         ["speed"] => speed::step(&mut tally, 3),
         ["speed", rounds] => match rounds.parse() {

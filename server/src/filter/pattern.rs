@@ -1,11 +1,11 @@
 //! RE2 patterns over bytes.
 
+use super::re2;
 use crate::budget::Lease;
 use crate::work::Work;
-use regex::bytes::{Regex, RegexBuilder};
 use regex_automata::hybrid::dfa::DFA;
+use regex_automata::meta::Regex;
 use regex_automata::nfa::thompson;
-use regex_automata::util::syntax;
 use regex_automata::{Anchored, Input};
 use std::sync::{Arc, OnceLock};
 use tonic::Status;
@@ -15,6 +15,8 @@ const PATTERNS_MAX: usize = 1_000;
 /// Memory that one compiled pattern may take in one form, and all of a filter in all forms: more is refused.
 const COMPILED_MAX: usize = 1 << 20;
 const ALL_COMPILED_MAX: usize = 6 << 20;
+/// What RE2 says then.
+pub(crate) const TOO_LARGE: &str = "pattern too large - compile failed";
 /// Forms of a pattern: for both directions, and for long values.
 const FORMS: usize = 3;
 /// The least that a compiled pattern is given, and from which on twice as much is tried.
@@ -23,7 +25,7 @@ const COMPILED_LEAST: usize = 2 << 10;
 const STATES_MAX: usize = 128 << 10;
 const ALL_STATES_MAX: usize = 2 << 20;
 /// Values longer than this are matched step by step, as somebody may stop waiting for it.
-const LONG_BYTES: usize = 64 << 10;
+pub(crate) const LONG_BYTES: usize = 64 << 10;
 /// Bytes of such a step.
 const STEP_BYTES: usize = 64;
 /// How much more it takes to match a byte than to copy it.
@@ -50,17 +52,14 @@ impl Patterns {
 
     /// Compiles one, as long as somebody waits for it, with the memory that it may take.
     pub(crate) fn compile(&mut self, what: &str, pattern: &[u8], work: &mut Work) -> Result<Pattern, Status> {
-        if pattern.is_empty() {
-            return Err(Status::invalid_argument(format!("filter: the pattern of {what} is empty")));
-        }
         if Pattern::is_exact(pattern) {
             return Ok(Pattern::Exact(pattern.to_vec()));
         }
         let refused = |why: &str| {
-            let pattern = pattern.escape_ascii();
+            let pattern = re2::shown(pattern);
             Status::invalid_argument(format!("filter: the pattern of {what}, \"{pattern}\": {why}"))
         };
-        let translated = translated(pattern).ok_or_else(|| refused("a `)` closes nothing"))?;
+        let hir = re2::whole(pattern).map_err(|why| refused(&why))?;
         let mut limit = COMPILED_LEAST;
         // How much it takes is known only by trying.
         loop {
@@ -69,20 +68,21 @@ impl Patterns {
                 let why = format!("all patterns of the filter take over {ALL_COMPILED_MAX} bytes");
                 return Err(refused(&why));
             }
-            let mut builder = RegexBuilder::new(&translated);
-            let built = builder.unicode(false).size_limit(limit).dfa_size_limit(self.states).build();
-            match built {
+            let config = Regex::config().utf8_empty(false).nfa_size_limit(Some(limit));
+            let config = config.hybrid_cache_capacity(self.states);
+            match Regex::builder().configure(config).build_from_hir(&hir) {
                 Ok(regex) => {
                     self.left = self.left.saturating_sub(limit * FORMS);
                     work.count_cell(limit * FORMS)?;
                     let bytes = if is_unbounded { 0 } else { limit * FORMS + self.states * 2 };
                     let _lease = work.lend(bytes)?;
-                    let (states, long) = (self.states, OnceLock::new());
-                    let expression = Expression { regex, text: translated, limit, states, long, _lease };
+                    let (states, long, pattern) = (self.states, OnceLock::new(), pattern.to_vec());
+                    let expression = Expression { regex, pattern, limit, states, long, _lease };
                     return Ok(Pattern::Regex(Arc::new(expression)));
                 }
-                Err(regex::Error::CompiledTooBig(_)) if limit < COMPILED_MAX => limit *= 2,
-                Err(e) => return Err(refused(e.to_string().lines().last().unwrap_or_default())),
+                Err(e) if e.size_limit().is_none() => return Err(refused(&e.to_string())),
+                Err(_) if limit < COMPILED_MAX => limit *= 2,
+                Err(_) => return Err(refused(TOO_LARGE)),
             }
         }
     }
@@ -100,10 +100,10 @@ pub(crate) enum Pattern {
 #[derive(Debug)]
 pub(crate) struct Expression {
     regex: Regex,
-    text: String,
+    pattern: Vec<u8>,
     limit: usize,
     states: usize,
-    /// The same for long values, once there was one; `None` for what cannot be matched so (words by Unicode).
+    /// The same for long values, once there was one; `None` if it cannot be made.
     long: OnceLock<Option<DFA>>,
     _lease: Option<Arc<Lease>>,
 }
@@ -111,10 +111,11 @@ pub(crate) struct Expression {
 impl Expression {
     fn long(&self) -> Option<&DFA> {
         let build = || {
-            let syntax = syntax::Config::new().unicode(false).utf8(false);
-            let thompson = thompson::Config::new().nfa_size_limit(Some(self.limit));
+            let hir = re2::whole(&self.pattern).ok()?;
+            let limits = thompson::Config::new().utf8(false).nfa_size_limit(Some(self.limit));
+            let nfa = thompson::Compiler::new().configure(limits).build_from_hir(&hir).ok()?;
             let states = DFA::config().cache_capacity(self.states).skip_cache_capacity_check(true);
-            DFA::builder().syntax(syntax).thompson(thompson).configure(states).build(&self.text).ok()
+            DFA::builder().configure(states).build_from_nfa(nfa).ok()
         };
         self.long.get_or_init(build).as_ref()
     }
@@ -142,9 +143,7 @@ impl Expression {
 impl Pattern {
     /// Whether it matches itself alone, as it has no special characters.
     pub(crate) fn is_exact(pattern: &[u8]) -> bool {
-        let is_special =
-            |b: &u8| b.is_ascii() && !b.is_ascii_alphanumeric() && !b"_-:/ ,;@#%&=~'\"<>!".contains(b);
-        !pattern.iter().any(is_special)
+        !pattern.iter().any(|byte| br"\.+*?()|[{^$".contains(byte))
     }
 
     pub(crate) fn matches(&self, bytes: &[u8]) -> bool {
@@ -168,84 +167,6 @@ impl Pattern {
         work.count_cell(bytes.len() * BYTE_STEPS)?;
         Ok(self.matches(bytes))
     }
-}
-
-/// In the words of the crate, which differs from RE2 in what some escapes mean and in what is special within a class: bytes
-/// that are only themselves become escapes by number, `\C` any byte, `\Q..\E` and octal numbers bytes; the whole is anchored.
-fn translated(pattern: &[u8]) -> Option<String> {
-    let mut out = String::from(r"\A(?:");
-    let mut at = 0;
-    // Where in a class, at which byte it could still begin with a `]` that does not end it.
-    let mut class: Option<usize> = None;
-    // Groups that are open. One that would end the group around the whole would let the rest match anywhere.
-    let mut groups = 0_usize;
-    let byte_alone = |out: &mut String, byte: u8| out.push_str(&format!(r"\x{byte:02x}"));
-    while let Some(&byte) = pattern.get(at) {
-        at += 1;
-        match byte {
-            b'\\' => {
-                let Some(&next) = pattern.get(at) else {
-                    out.push('\\');
-                    break;
-                };
-                at += 1;
-                match next {
-                    b'C' if class.is_none() => out.push_str("(?s:.)"),
-                    b'Q' if class.is_none() => {
-                        let rest = &pattern[at..];
-                        let len = rest.windows(2).position(|two| two == br"\E");
-                        rest[..len.unwrap_or(rest.len())].iter().for_each(|byte| byte_alone(&mut out, *byte));
-                        at += len.map_or(rest.len(), |len| len + 2);
-                    }
-                    b'0'..=b'7' => {
-                        let digits =
-                            pattern[at - 1..].iter().take(3).take_while(|b| (b'0'..=b'7').contains(*b));
-                        let (count, value) =
-                            digits.fold((0, 0u32), |(n, v), b| (n + 1, v * 8 + u32::from(b - b'0')));
-                        at += count - 1;
-                        byte_alone(&mut out, u8::try_from(value & 0xff).unwrap_or_default());
-                    }
-                    next if next.is_ascii_alphanumeric() => {
-                        out.push('\\');
-                        out.push(char::from(next));
-                    }
-                    next => byte_alone(&mut out, next),
-                }
-            }
-            b'[' if class.is_none() => {
-                out.push('[');
-                if pattern.get(at) == Some(&b'^') {
-                    out.push('^');
-                    at += 1;
-                }
-                class = Some(at);
-            }
-            b']' if class.is_some_and(|begin| at - 1 > begin) => {
-                out.push(']');
-                class = None;
-            }
-            b'[' if pattern.get(at) == Some(&b':') => {
-                let len = pattern[at..].windows(2).position(|two| two == b":]").map_or(0, |len| len + 2);
-                out.push('[');
-                out.push_str(&String::from_utf8_lossy(&pattern[at..at + len]));
-                at += len;
-            }
-            b'(' if class.is_none() => {
-                out.push('(');
-                groups += 1;
-            }
-            b')' if class.is_none() => {
-                out.push(')');
-                groups = groups.checked_sub(1)?;
-            }
-            b'[' | b']' | b'&' | b'~' if class.is_some() => byte_alone(&mut out, byte),
-            b'-' if class.is_some() && pattern[at - 2] == b'-' => byte_alone(&mut out, byte),
-            byte if byte.is_ascii() => out.push(char::from(byte)),
-            byte => byte_alone(&mut out, byte),
-        }
-    }
-    out.push_str(r")\z");
-    Some(out)
 }
 
 #[cfg(test)]
@@ -275,7 +196,6 @@ mod tests {
         check(b"a.c", &[b"abc", b"a\xffc", b"a\0c"], &[b"a\nc"]);
         check(br"a\C*", &[b"a", b"a\n\xff\0"], &[b"b"]);
         check(b"\xe9+", &[b"\xe9\xe9"], &[b"\xc3\xa9"]);
-        check(b"\\\xe9", &[b"\xe9"], &[b"\\\xe9"]);
         check(br"\x00\d{2}", &[b"\x0042"], &[b"42"]);
         check(br"[^\x00-\x7f]", &[b"\xff"], &[b"a"]);
         check(br"\.", &[b"."], &[b"a"]);
@@ -289,20 +209,116 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_are_wrong_or_too_large_are_refused() {
-        for wrong in [&b""[..], b"(", b"a)|(?:b", b"a)|b(", b"[z-a]", br"\", b"(?:a{1000}){1000}"] {
+    fn escapes_and_classes_are_of_bytes() {
+        check(br"\x{80}", &[b"\x80"], &[b"\xc2\x80", b"\x81"]);
+        check(br"[\x{e0}-\x{ef}]+", &[b"\xe0\xe9\xef"], &[b"\xdf", b"\xf0", b"\xc3\xa0"]);
+        check(br"\x{00e9}\351\xe9", &[b"\xe9\xe9\xe9"], &[b"\xe9\xe9"]);
+        check(br"\a\f\n\r\t\v", &[b"\x07\x0c\n\r\t\x0b"], &[b"afnrtv"]);
+        check(b"\\\0\\_\\-", &[b"\0_-"], &[b"\\\0_-"]);
+        check(br"[\d-z]+", &[b"1-z"], &[b"a", b"\\"]);
+        check(b"[a-c-e]+", &[b"b-e"], &[b"d"]);
+        check(b"[^a-]", &[b"b", b"\n", b"\xff"], &[b"-", b"a", b""]);
+        check(b"[--/]", &[b"-", b".", b"/"], &[b"0"]);
+        check(br"[^\D5]", &[b"4"], &[b"5", b"x"]);
+        check(b"[[:word:][:^ascii:]]+", &[b"a_\x80\xff"], &[b"-"]);
+        check(b"[[:]+", &[b":[["], &[b"]", b"a"]);
+    }
+
+    #[test]
+    fn braces_that_begin_no_repetition_are_themselves() {
+        check(b"foo{bar}", &[b"foo{bar}"], &[b"foobar"]);
+        check(b"x{,2}", &[b"x{,2}"], &[b"xx", b"x"]);
+        check(b"x{2,", &[b"x{2,"], &[b"xx"]);
+        check(b"x{02}{-1}", &[b"x{02}{-1}"], &[b"xx"]);
+        check(b"{", &[b"{"], &[b""]);
+        check(b"x{1234567890}", &[b"x{1234567890}"], &[b"x"]);
+        check(b"x{2}y{1,}z{0,1}", &[b"xxyyz", b"xxy"], &[b"xyz", b"x{2}yz"]);
+        check(b"a*{+", &[b"aa{{", b"{"], &[b"a"]);
+        check(b"}]", &[b"}]"], &[b"}"]);
+    }
+
+    #[test]
+    fn case_is_folded_within_latin_1() {
+        check(br"(?i)[\xc9]", &[b"\xc9", b"\xe9"], &[b"e", b"\xc3\x89"]);
+        check(b"(?i)\xe9K[^s]", &[b"\xc9kx", b"\xe9Kk"], &[b"\xc9ks", b"\xc9kS"]);
+        // Their other case is beyond Latin-1, or they have none.
+        check(b"(?i)\xb5\xdf\xff\xd7\xf7", &[b"\xb5\xdf\xff\xd7\xf7"], &[b"\xb5\xff\xdf\xf7\xd7"]);
+        check(b"(?i)[\xd0-\xdf]", &[b"\xd7", b"\xdf", b"\xf0", b"\xfe"], &[b"\xf7", b"\xff"]);
+        check(br"(?i)[[:^lower:]]", &[b"1", b"\xe9"], &[b"a", b"A"]);
+        check(br"(?i)\W", &[b"-", b"\xe9"], &[b"k", b"S"]);
+        check(br"(?i)\p{Lu}+", &[b"aA\xe9\xb5\xdf\xff"], &[b"1", b"\xaa"]);
+        check(br"(?i)\P{Lu}+", &[b"1\xaa"], &[b"a", b"\xb5"]);
+        check(br"(?i)\p{Greek}", &[b"\xb5"], &[b"m"]);
+        check(br"a(?i)b(?-i)c", &[b"abc", b"aBc"], &[b"Abc", b"abC"]);
+        check(br"(a(?i)b|c)d", &[b"aBd", b"Cd"], &[b"ABd", b"aBD"]);
+        check(br"(?i:a\Qb.\E)c", &[b"AB.c"], &[b"ABxc", b"ab.C"]);
+    }
+
+    #[test]
+    fn classes_of_unicode_have_what_latin_1_has_of_them() {
+        check(br"\pL+", &[b"aZ\xaa\xb5\xff"], &[b"1", b"\xd7", b"\xb9"]);
+        check(br"\p{Nd}\pN\PN", &[b"1\xbda", b"22-"], &[b"\xbd1a"]);
+        check(br"[^\p{Lu}\d]+", &[b"a\xe9-"], &[b"\xc9", b"1"]);
+        check(br"\p{^Lu}\P{^Lu}", &[b"aA"], &[b"Aa"]);
+        check(br"\p{Latin}\p{Common}", &[b"\xe91", b"a\xb5"], &[b"\xb5a"]);
+        check(br"\p{Greek}|\p{Han}|\p{Zl}|[^\p{Any}]", &[], &[b"a", b"\xb5", b""]);
+        check(br"[\p{Po}\p{Sm}]+", &[b"!?@\\\xbf+|\xd7"], &[b"-", b"$"]);
+    }
+
+    #[test]
+    fn flags_lines_and_words() {
+        check(b"(?s).|(?-s).x", &[b"\n", b"ax"], &[b"\nx"]);
+        check(b"(?s:.)(.)", &[b"\na"], &[b"a\n"]);
+        check(b"a$\n^b", &[], &[b"a\nb"]);
+        check(b"(?m)a$\n^b", &[b"a\nb"], &[b"ab"]);
+        check(br"(?m)a\z\n|\Ab", &[b"b"], &[b"a\n"]);
+        check(br"a\b-\bb\B\w*", &[b"a-bc"], &[b"a-b"]);
+        check(b"\xe9\\bx", &[b"\xe9x"], &[]);
+        check(b"(?U)a+?(?P<name>b)(?<other>c)", &[b"aabc"], &[b"bc"]);
+        check(b"^*a(?)$?", &[b"a"], &[b""]);
+        check(b"()|(?:)|x", &[b"", b"x"], &[b"y"]);
+    }
+
+    #[test]
+    fn no_pattern_matches_the_empty_value_alone() {
+        check(b"", &[b""], &[b"a", b"\0"]);
+        check(br"\Q\E", &[b""], &[b"Q"]);
+    }
+
+    #[test]
+    fn groups_nest_as_deep_as_is_taken() {
+        let nested = ["(?:a|b".repeat(200), "c".into(), "d)+".repeat(200)].concat();
+        let inside = ["b".repeat(200), "c".into(), "d".repeat(200)].concat();
+        check(nested.as_bytes(), &[b"a", b"aa", inside.as_bytes()], &[b"", b"c", &inside.as_bytes()[1..]]);
+    }
+
+    #[test]
+    fn patterns_that_are_wrong_or_too_large_are_refused_by_name() {
+        let large = ["(?:", &"[ab].".repeat(40), "){1000}"].concat();
+        let cases: [(&[u8], &str); 4] = [
+            (b"(", "\"(\": missing ): ("),
+            (br"(a)\1", r#""(a)\1": invalid escape sequence: \1"#),
+            (b"(?:a{1000}){1000}", "invalid repetition size: {1000}"),
+            (large.as_bytes(), TOO_LARGE),
+        ];
+        for (wrong, why) in cases {
             let refused = compiled(wrong).unwrap_err();
             assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{wrong:?}");
+            assert!(refused.message().ends_with(why), "{refused}");
+            assert!(refused.message().starts_with("filter: the pattern of test, "), "{refused}");
         }
+        // What is told of a long one fits into a trailer.
+        let long = [&vec![0xff; 20_000][..], b"("].concat();
+        assert!(compiled(&long).unwrap_err().message().len() < 2_000);
     }
 
     #[test]
     fn all_patterns_of_a_filter_share_one_limit_and_the_one_that_is_over_it_is_named() {
         let mut patterns = Patterns::of(300).unwrap();
-        let large = |n: usize| format!(".{{9000}}x{n}").into_bytes();
+        let large = |n: usize| format!(".{{1000}}.{{1000}}x{n}").into_bytes();
         let refused = (0..300).find_map(|n| patterns.compile("value", &large(n), &mut work()).err()).unwrap();
         assert_eq!(refused.code(), tonic::Code::InvalidArgument);
-        assert!(refused.message().contains("pattern of value, \".{9000}x"), "{refused}");
+        assert!(refused.message().contains("pattern of value, \".{1000}.{1000}x"), "{refused}");
         let mut patterns = Patterns::of(PATTERNS_MAX).unwrap();
         for n in 0..PATTERNS_MAX {
             patterns.compile("value", format!("v{n}.*").as_bytes(), &mut work()).unwrap();

@@ -192,7 +192,12 @@ fn what_is_wrong_with_a_filter_is_said() {
         Message::RowSampleFilter(1.0),
         Message::PassAllFilter(false),
         Message::RowKeyRegexFilter(Bytes::new()),
+        family(""),
+        chain([Message::PassAllFilter(true), family("")]),
         Message::ValueRegexFilter("(".into()),
+        Message::RowKeyRegexFilter(r"(a)\1".into()),
+        Message::ColumnQualifierRegexFilter(r"\x{100}".into()),
+        family("a**"),
         times_of(5_000, 1_000),
         columns("a", "z", "a"),
         Message::CellsPerRowLimitFilter(0),
@@ -204,7 +209,7 @@ fn what_is_wrong_with_a_filter_is_said() {
         chain([label("a"), interleave([label("b"), Message::PassAllFilter(true)])]),
         chain([label("a"), chain([Message::PassAllFilter(true), label("a")])]),
         chain([condition(family("a"), Some(label("a")), None), label("b")]),
-        interleave((0..300).map(|n| Message::ValueRegexFilter(format!(".{{9000}}x{n}").into()))),
+        interleave((0..300).map(|n| Message::ValueRegexFilter(format!(".{{1000}}.{{1000}}x{n}").into()))),
     ];
     for filter in wrong {
         let refused = compiled(filter.clone()).unwrap_err();
@@ -213,6 +218,36 @@ fn what_is_wrong_with_a_filter_is_said() {
     let twice = || interleave([Message::PassAllFilter(true), Message::PassAllFilter(true)]);
     let refused = compiled(chain((0..40).map(|_| twice()))).unwrap_err();
     assert!(refused.message().contains("limit is 1000"), "{refused:?}");
+}
+
+#[test]
+fn empty_patterns_are_of_empty_qualifiers_and_values_wherever_they_stand() {
+    let row = || {
+        let cell = |qualifier: &'static str, value: &'static str| Cell {
+            family: "a".into(),
+            qualifier: Bytes::from_static(qualifier.as_bytes()),
+            timestamp: 1_000,
+            value: Bytes::from_static(value.as_bytes()),
+            labels: Vec::new(),
+        };
+        vec![cell("", "v"), cell("x", ""), cell("y", "\0")]
+    };
+    let through = |filter: Message| {
+        let mut filter = compiled(filter).unwrap();
+        let need = filter.need("a").unwrap();
+        let needed = row().into_iter().filter(|cell| need.columns.contains(&cell.qualifier)).collect();
+        let left = of_row(&mut filter, b"row", needed);
+        left.iter().map(|cell| format!("{:?}", cell.qualifier)).collect::<String>()
+    };
+    let qualifier = || Message::ColumnQualifierRegexFilter(Bytes::new());
+    let value = || Message::ValueRegexFilter(Bytes::new());
+    assert_eq!(through(qualifier()), r#"b"""#);
+    assert_eq!(through(value()), r#"b"x""#);
+    assert_eq!(through(chain([family("a"), qualifier(), Message::CellsPerColumnLimitFilter(1)])), r#"b"""#);
+    assert_eq!(through(chain([qualifier(), value()])), "");
+    assert_eq!(through(interleave([qualifier(), value()])), r#"b""b"x""#);
+    assert_eq!(through(condition(value(), Some(qualifier()), None)), r#"b"""#);
+    assert_eq!(through(condition(chain([qualifier(), value()]), None, Some(value()))), r#"b"x""#);
 }
 
 #[test]

@@ -160,3 +160,70 @@ async fn who_asks_for_it_is_told_the_last_row_of_a_scan_that_ends_without_one() 
     }
     t.server.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_qualifier_and_an_empty_value_can_be_asked_for() {
+    let mut t = Fixture::new().await;
+    t.table(&["f", "g"]).await;
+    let cells = vec![set("f", "", 1_000, "v"), set("f", "a", 1_000, ""), set("g", "", 2_000, "")];
+    t.mutate("r", cells).await.unwrap();
+    t.mutate("s", vec![set("f", "b", 1_000, "v")]).await.unwrap();
+    let qualifier = || Filter::ColumnQualifierRegexFilter("".into());
+    let value = || Filter::ValueRegexFilter("".into());
+    assert_eq!(t.read_with(qualifier()).await, "r f:@1000=v g:@2000=");
+    assert_eq!(t.read_with(value()).await, "r f:a@1000= g:@2000=");
+    assert_eq!(t.read_with(chain([qualifier(), value()])).await, "r g:@2000=");
+    let both = Filter::Interleave(Interleave { filters: vec![filter(qualifier()), filter(value())] });
+    assert_eq!(t.read_with(both).await, "r f:@1000=v f:a@1000= g:@2000= g:@2000=");
+    let request = ReadRowsRequest { filter: Some(filter(qualifier())), reversed: true, ..Default::default() };
+    assert_eq!(t.read(request).await.unwrap(), "r f:@1000=v g:@2000=");
+
+    let mut check = async |predicate: Filter| {
+        let request = data_v2::CheckAndMutateRowRequest {
+            table_name: TABLE.into(),
+            row_key: "r".into(),
+            predicate_filter: Some(filter(predicate)),
+            true_mutations: vec![Mutation { mutation: Some(set("g", "seen", 1_000, "")) }],
+            ..Default::default()
+        };
+        t.data.check_and_mutate_row(request).await.map(|answer| answer.into_inner().predicate_matched)
+    };
+    let in_f = || Filter::FamilyNameRegexFilter("f".into());
+    assert!(!check(chain([in_f(), qualifier(), value()])).await.unwrap());
+    assert!(check(chain([in_f(), columns("f", "a", "a"), value()])).await.unwrap());
+    for (wrong, why) in [
+        (Filter::RowKeyRegexFilter("".into()), "the pattern of row key is empty"),
+        (Filter::FamilyNameRegexFilter(String::new()), "the pattern of family name is empty"),
+        (Filter::ValueRegexFilter(r"(a)\1".into()), r"invalid escape sequence: \1"),
+        (Filter::ColumnQualifierRegexFilter("a**".into()), "bad repetition operator: **"),
+    ] {
+        let refused = check(wrong).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        assert!(refused.message().ends_with(why), "{refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn patterns_match_any_bytes() {
+    let mut t = Fixture::new().await;
+    t.table(&["f"]).await;
+    let values: [(&str, &[u8]); 5] =
+        [("a", b"\xc9"), ("b", b"\xe9"), ("c", b"\x80"), ("d", b"foo{bar}"), ("e", b"1-z")];
+    for (row, value) in values {
+        t.mutate(row, vec![set("f", "q", 1_000, value)]).await.unwrap();
+    }
+    let cases: [(&[u8], &str); 7] = [
+        (br"(?i)[\xc9]", "ab"),
+        (br"\x{80}", "c"),
+        (br"[\x{e0}-\x{ef}]", "b"),
+        (b"\xc9|\x80", "ac"),
+        (b"foo{bar}", "d"),
+        (br"[\d-z]+", "e"),
+        (br"\PL*", "c"),
+    ];
+    for (pattern, rows) in cases {
+        let read = t.read_with(Filter::ValueRegexFilter(pattern.to_vec().into())).await;
+        let keys: String = read.lines().filter_map(|line| line.chars().next()).collect();
+        assert_eq!(keys, rows, "{}", pattern.escape_ascii());
+    }
+}

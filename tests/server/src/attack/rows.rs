@@ -59,7 +59,7 @@ fn read_row(scene: &Scene, filter: &[u8]) -> Outcome {
 }
 
 fn many_patterns() -> Vec<u8> {
-    interleave((0..300).map(|n| value_pattern(format!(".{{9000}}x{n}"))))
+    interleave((0..300).map(|n| value_pattern(format!(".{{1000}}.{{1000}}x{n}"))))
 }
 
 /// Patterns that are each allowed, and together take long to be compiled.

@@ -1,0 +1,3 @@
+module siltstone/patterns
+
+go 1.24
