@@ -26,6 +26,7 @@ pub(crate) fn test(tally: &mut Tally, seed: u64, whole: bool) {
         crate::python::step(tally);
         crate::c::step(tally, seed);
         crate::clients::step(tally);
+        crate::suites::gate(tally);
     }
 }
 
