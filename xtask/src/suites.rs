@@ -398,7 +398,8 @@ fn python(place: &Path, server: &str) -> Option<Tests> {
         run.env("NO_GCE_CHECK", "true").current_dir(&sources);
         run
     };
-    let listed = lines_of(&mut run(&["--collect-only", "tests/system/data", "tests/system/v2_client"])).unwrap_or_default();
+    let listed = lines_of(&mut run(&["--collect-only", "tests/system/data", "tests/system/v2_client"]))
+        .unwrap_or_default();
     let is_test = |line: &String| line.starts_with("tests/") && line.contains("::");
     Some(Tests {
         names: listed.into_iter().filter(is_test).collect(),
