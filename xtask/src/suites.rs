@@ -51,13 +51,13 @@ const GATE: [&str; 2] = ["integration", "unit"];
 
 /// Tests that do not count, by suite and name (which `*` ends), and why. They run with `--all`.
 const EXCLUDED: &[(&str, &str, &str)] = &[
-    ("integration", "TestIntegration_NewClientWithEmulatorHost", "it asks no server for anything"),
+    ("integration", "TestIntegration_NewClientWithEmulatorHost", ASKS_NOTHING),
     ("integration", "TestIntegration_SessionVRpc_*", FAKE),
     ("unit", "ExampleNewServer", IN_MEMORY),
     ("unit", "TestNewServer", IN_MEMORY),
     ("unit", "TestDeleteInstance", "it puts an instance into the memory of the server"),
     ("unit", "TestGetPartitionsByTableName", "what it looks at has no call"),
-    ("unit", "TestTimestampConversion", "it asks no server for anything"),
+    ("unit", "TestTimestampConversion", ASKS_NOTHING),
     ("unit", "TestFilterRowWithRowSampleFilter", "it replaces the server's random numbers"),
     (
         "unit",
@@ -74,7 +74,7 @@ const EXCLUDED: &[(&str, &str, &str)] = &[
     ("unit", "TestAuthorizedViewApis", "it wants authorized views refused, which are served"),
     ("unit", "TestReadRowsOrder", VERSIONS),
     ("unit", "TestModifyColumnFamilies", VERSIONS),
-    ("prod", "TestIntegration_NewClientWithEmulatorHost", "it asks no server for anything"),
+    ("prod", "TestIntegration_NewClientWithEmulatorHost", ASKS_NOTHING),
     ("prod", "TestIntegration_SessionVRpc_*", FAKE),
     (
         "prod",
@@ -93,8 +93,9 @@ const EXCLUDED: &[(&str, &str, &str)] = &[
     ("prod", "TestIntegration_Autoscaling", PLACES),
     ("prod", "TestIntegration_NodeScalingFactor", PLACES),
     ("prod", "TestIntegration_InstanceUpdate", PLACES),
-    ("prod", "TestIntegration_InstanceAdminClient_*", PLACES),
-    ("prod", "TestIntegration_AdminCopyBackup", PLACES),
+    ("prod", "TestIntegration_InstanceAdminClient_Clusters_WithFailedLocations", ASKS_NOTHING),
+    ("prod", "TestIntegration_InstanceAdminClient_CreateAppProfile", PROFILES),
+    ("prod", "TestIntegration_InstanceAdminClient_UpdateAppProfile", PROFILES),
     ("prod", "TestIntegration_DataMaterializedView", "materialized views are not served"),
     ("prod", "TestIntegration_AdminMaterializedView", "materialized views are not served"),
     ("prod", "TestIntegration_AdminLogicalView", "logical views are SQL, which is not served"),
@@ -117,7 +118,9 @@ const IN_MEMORY: &str = "it tests a server in memory itself, not what that answe
 const VERSIONS: &str =
     "it wants versions beyond a rule's number still to be seen, which are hidden at once, as old ones are";
 const IAM: &str = "it sets policies of IAM, and rights come from the file of tokens";
-const PLACES: &str = "it makes and moves clusters, and one process is one cluster";
+const PLACES: &str = "it makes clusters or sets their nodes, and one process is one cluster";
+const PROFILES: &str = "its profiles spread calls over clusters, and one process is one cluster";
+const ASKS_NOTHING: &str = "it asks no server for anything";
 
 /// The reason why a test does not count.
 fn excluded(suite: &str, test: &str) -> Option<&'static str> {
