@@ -10,13 +10,33 @@ use std::process::{Child, Command, Stdio};
 
 /// Seconds that a client may take, and that getting it may take.
 const RUN_SECONDS: &str = "120";
-const GET_SECONDS: &str = "300";
+pub(crate) const GET_SECONDS: &str = "300";
+
+/// The clients' packages; Go's is pinned in the `go.mod` of its program, Java's in the `pom.xml`, Node's in the `package.json`.
+pub(crate) const GO_MODULE: &str = "cloud.google.com/go/bigtable";
+pub(crate) const PYTHON_PACKAGE: &str = "google-cloud-bigtable==2.50.2";
+/// The program that compares what bigtable-hbase maps with HBase's documentation.
+pub(crate) const HBASE_MAPPING: &str = "HbaseMapping";
+
+/// The version of the Go client.
+pub(crate) fn go_version() -> &'static str {
+    let pinned = include_str!("../../tests/clients/go/go.mod");
+    let line = pinned.lines().find(|line| line.contains(GO_MODULE));
+    line.and_then(|line| line.split(' ').next_back()).unwrap_or_default()
+}
 
 /// A server of its own, ended with this.
 pub(crate) struct Served {
     child: Child,
     pub(crate) grpc: String,
     page: String,
+}
+
+impl Served {
+    /// Whether it is still there.
+    pub(crate) fn lives(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
 }
 
 pub(crate) fn step(tally: &mut Tally) {
@@ -151,7 +171,7 @@ fn example(file: &str, into: &Path) -> bool {
 }
 
 fn python(place: &Path) -> Option<Command> {
-    environment(place, GET_SECONDS, &["google-cloud-bigtable==2.50.2"]).map(|program| {
+    environment(place, GET_SECONDS, &[PYTHON_PACKAGE]).map(|program| {
         // What users read first, and then the rest.
         let of = |file: &str| root().join("examples/clients").join(file);
         let mut run = limited(RUN_SECONDS, "sh");
@@ -178,13 +198,19 @@ fn go(place: &Path) -> Option<Command> {
 }
 
 fn java(place: &Path) -> Option<Command> {
+    java_of(place, &format!("Hello Hbase {HBASE_MAPPING}"))
+}
+
+/// Programs in Java, one after another; they are told where the server is by `BIGTABLE_EMULATOR_HOST`.
+pub(crate) fn java_of(place: &Path, mains: &str) -> Option<Command> {
     let source = place.join("src/main/java");
+    let programs = ["pom.xml", "src/main/java/Hbase.java", "src/main/java/HbaseMapping.java"];
     let copied = fs::create_dir_all(&source).is_ok()
-        && copied("java", place, &["pom.xml", "src/main/java/Hbase.java"])
+        && copied("java", place, &programs)
         && example("Hello.java", &source);
-    let mut build = limited(GET_SECONDS, "mvn");
-    build.args(["-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile=target/classpath"]);
-    if !(copied && done(build.current_dir(place))) {
+    let mut get = limited(GET_SECONDS, "mvn");
+    get.args(["-q", "-B", "dependency:build-classpath", "-Dmdep.outputFile=target/classpath"]);
+    if !(copied && done(get.current_dir(place))) {
         return None;
     }
     let classpath = fs::read_to_string(place.join("target/classpath")).ok()?;
@@ -192,11 +218,11 @@ fn java(place: &Path) -> Option<Command> {
     // Its log is long and says what its configuration is.
     run.args([
         "-c",
-        "for main in Hello Hbase; do java -cp \"target/classes:$1\" $main \"$BIGTABLE_EMULATOR_HOST\" 2> log \
+        "mvn -q -B compile || exit 1; for main in $2; do java -cp \"target/classes:$1\" $main \"$BIGTABLE_EMULATOR_HOST\" 2> log \
          || { tail -20 log; exit 1; }; done",
         "sh",
     ]);
-    run.arg(classpath.trim()).current_dir(place);
+    run.arg(classpath.trim()).arg(mains).current_dir(place);
     Some(run)
 }
 

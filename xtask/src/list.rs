@@ -184,6 +184,14 @@ pub(crate) const CAMPAIGNS: &[Campaign] = &[
         least: 1,
     },
     Campaign {
+        row: "9",
+        what: "calls to the server and to Bigtable's emulator: both answer alike (0 where it cannot be had)",
+        run: "siltstone-siege beside",
+        gate: 25_000,
+        release: 2_500_000,
+        least: 2_000,
+    },
+    Campaign {
         row: "17",
         what: "tables in an object store that is slow, fails, loses answers and lists what was there before",
         run: "siltstone-torture objects",

@@ -18,6 +18,7 @@ mod rules;
 mod run;
 mod speed;
 mod steps;
+mod suites;
 mod ycsb;
 
 use run::Tally;
@@ -38,6 +39,8 @@ cargo xtask peers              builds the bench with the stores it compares with
 cargo xtask semver REV         what of the library's interface a user of that revision would have to change
 cargo xtask clients            official clients and a browser against the real server
 cargo xtask patterns [N]       patterns of filters beside Go's regexp: N of them (20000), with 8 values each
+cargo xtask suites [NAME...]   the clients' own test suites against the real server: go, python, java, or one of Go's
+                               (integration, unit, prod); --all runs those too that are excluded
 cargo xtask python             the Python package's tests, examples and types
 cargo xtask c                  the C library's tests and examples in C, C++ and Go, and LevelDB's own test of its interface;
                                --install PREFIX builds it for users; --header makes its headers anew
@@ -87,6 +90,11 @@ fn main() -> ExitCode {
             Ok(count) => patterns::step(&mut tally, count, seed),
             Err(_) => return usage(&format!("{count} is no number of patterns")),
         },
+        ["suites", ref which @ ..] => {
+            if !suites::step(&mut tally, which) {
+                return usage(&format!("no such suite in: {}", which.join(" ")));
+            }
+        }
         ["python"] => python::step(&mut tally),
         ["speed"] => speed::step(&mut tally, 3),
         ["speed", rounds] => match rounds.parse() {

@@ -27,6 +27,7 @@ pub(crate) fn test(tally: &mut Tally, seed: u64, whole: bool) {
         crate::c::step(tally, seed);
         crate::clients::step(tally);
         crate::patterns::step(tally, crate::patterns::COUNT, seed);
+        crate::suites::gate(tally);
     }
 }
 

@@ -3,6 +3,7 @@
 //! Each row prints its seed and counts, and ends with 0 only if all held.
 
 mod attack;
+mod beside;
 mod child;
 mod hostile;
 mod kills;
@@ -41,13 +42,15 @@ enum Row {
     Peers,
     /// Compaction servers that are killed and paused, and the server with them, under writers
     Offload,
+    /// Calls to the server and to Bigtable's emulator: both answer alike
+    Beside,
 }
 
 /// Lay siege to the server.
 #[derive(Parser)]
 struct Arguments {
     row: Row,
-    /// How many: kills, nodes, bad requests, attacks, seconds, messages
+    /// How many: kills, nodes, bad requests, attacks, seconds, messages, calls
     #[arg(long)]
     count: u64,
     /// End after this many seconds, however far it came
@@ -102,6 +105,7 @@ impl Row {
             Row::Peers => peers::LEAST,
             Row::Offload => offload::LEAST,
             Row::Attack => attack::LEAST,
+            Row::Beside => beside::LEAST,
             Row::Hostile | Row::Overload => 1,
         }
     }
@@ -125,6 +129,7 @@ fn main() -> ExitCode {
             Row::Messages => messages::run(&extent, seed).await,
             Row::Peers => peers::run(&extent, seed).await,
             Row::Offload => offload::run(&extent, seed).await,
+            Row::Beside => beside::run(&extent, seed).await,
         }
     });
     // An attack that hangs has a thread that does not end.
