@@ -302,7 +302,7 @@ mod tests {
                 let mut row = vec![0; columns.len()];
                 row[column] = value;
                 let (mut options, mut family) = (Options::default(), FamilyOptions::default());
-                set(&row, &mut options, &mut [&mut family]);
+                set(&row, None, &mut options, &mut [&mut family]);
                 options.validate().unwrap();
                 family.validate().unwrap();
                 assert!(!seen.contains(&(options.clone(), family.clone())), "{}", name(column, value));

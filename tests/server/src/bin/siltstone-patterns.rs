@@ -116,7 +116,7 @@ impl<'a> Made<'a> {
         let mut made = Self { tables, pattern: Vec::new(), value: Vec::new() };
         if random.chance(20) {
             for _ in 0..=random.index(8) {
-                made.pattern.extend_from_slice(random.pick(&tables.pieces));
+                made.pattern.extend_from_slice(random.pick::<Vec<u8>>(&tables.pieces));
             }
         } else {
             made.alternatives(random, 3);
@@ -162,19 +162,19 @@ impl<'a> Made<'a> {
     fn part(&mut self, random: &mut Rng, depth: u32) {
         match random.index(100) {
             0..15 if depth > 0 => {
-                self.pattern.extend_from_slice(random.pick(&self.tables.groups));
+                self.pattern.extend_from_slice(random.pick::<Vec<u8>>(&self.tables.groups));
                 self.alternatives(random, depth - 1);
                 self.pattern.push(b')');
             }
             15..35 => {
-                self.pattern.extend_from_slice(random.pick(&self.tables.classes));
+                self.pattern.extend_from_slice(random.pick::<Vec<u8>>(&self.tables.classes));
                 for _ in 0..=random.index(3) {
-                    self.pattern.extend_from_slice(random.pick(&self.tables.items));
+                    self.pattern.extend_from_slice(random.pick::<Vec<u8>>(&self.tables.items));
                 }
                 self.pattern.push(b']');
                 self.value.push(*random.pick(BYTES));
             }
-            35 => self.pattern.extend_from_slice(random.pick(&self.tables.wrong)),
+            35 => self.pattern.extend_from_slice(random.pick::<Vec<u8>>(&self.tables.wrong)),
             36..45 => {
                 let byte = *random.pick(BYTES);
                 self.pattern.push(byte);
