@@ -48,6 +48,7 @@ impl ReadRules {
         self.ttl_us > 0 && born_us.saturating_add(self.ttl_us) <= now_us
     }
 
+    #[inline]
     pub(crate) fn unwanted(&self, key: &[u8], timestamp: Timestamp, value: &[u8], now_us: u64) -> bool {
         self.filter.as_ref().is_some_and(|f| is_unwanted(&**f, key, timestamp, value, now_us))
     }

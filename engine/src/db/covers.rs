@@ -111,8 +111,13 @@ impl Covers {
         self.run = self.run.saturating_add(1);
     }
 
-    /// Deleted keys behind each other end before that key. The range in which nothing is left, where it is worth noting.
+    /// Whether deleted keys were met, behind which no other key was.
     #[inline]
+    pub(crate) fn has_run(&self) -> bool {
+        self.run > 0
+    }
+
+    /// Deleted keys behind each other end before that key. The range in which nothing is left, where it is worth noting.
     pub(crate) fn end_run(&mut self, key: &[u8], backward: bool) -> Option<KeyRange> {
         let run = std::mem::take(&mut self.run);
         if run < RUN_MIN {
@@ -159,10 +164,12 @@ mod tests {
                 drop(scan);
                 let start = if apart { key(n) } else { key(0) };
                 family.delete_range(&start[..]..=&first).unwrap();
+                if n % 50 == 49 {
+                    // What is laid out in the background is done, however slow that is beside this thread.
+                    db.settle().unwrap();
+                }
                 if n % 500 == 499 {
                     most = most.max(std::mem::take(&mut looks));
-                    // What is laid out in the background is done.
-                    db.settle().unwrap();
                 }
             }
             // Without freezing the last 500 messages would look at 1.8 million.

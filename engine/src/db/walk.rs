@@ -300,10 +300,10 @@ impl Walk {
             (false, false) => self.cursor.pin_value(value)?,
         }
         // What a point tombstone deletes neither makes keys behind each other nor ends them.
-        match covered && self.covers.covers_all(cell.seq) {
-            true => self.covers.met_deleted(&self.key),
-            false if covered || cell.kind != Kind::Tombstone => self.end_run(view),
-            false => {}
+        if covered && self.covers.covers_all(cell.seq) {
+            self.covers.met_deleted(&self.key);
+        } else if self.covers.has_run() && (covered || cell.kind != Kind::Tombstone) {
+            self.note_run(view);
         }
         self.stays = !gone;
         if !self.stays {
@@ -318,6 +318,13 @@ impl Walk {
     /// Deleted keys behind each other end before this key.
     #[inline]
     fn end_run(&mut self, view: &View) {
+        if self.covers.has_run() {
+            self.note_run(view);
+        }
+    }
+
+    #[cold]
+    fn note_run(&mut self, view: &View) {
         let backward = self.direction == Direction::Backward;
         if let Some(range) = self.covers.end_run(&self.key, backward) {
             view.note_emptied(range);
@@ -393,6 +400,7 @@ impl Walk {
 }
 
 /// Whether the cell is hidden by age or by the family's filter.
+#[inline]
 fn is_gone(rules: &ReadRules, cell: &CellRef<'_>, now_us: u64) -> bool {
     (rules.ttl_us > 0 && cell.born_us(false).saturating_add(rules.ttl_us) <= now_us)
         || rules.unwanted(cell.key, Timestamp::ZERO, cell.value, now_us)
