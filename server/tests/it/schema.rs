@@ -222,8 +222,8 @@ async fn a_table_of_microseconds_keeps_each_of_them() {
         .await
         .unwrap();
     assert_eq!(t.read_all().await, "r f:q@1001=v f:q@3=v f:q@1=v");
-    // The server's times are as fine, and rules count them apart.
-    let rule = admin_v2::GcRule { rule: Some(admin_v2::gc_rule::Rule::MaxNumVersions(2)) };
+    // The server's times are as fine, and rules count them apart, as they do what was deleted.
+    let rule = admin_v2::GcRule { rule: Some(admin_v2::gc_rule::Rule::MaxNumVersions(3)) };
     let ruled = admin_v2::ColumnFamily { gc_rule: Some(rule), ..Default::default() };
     modify(&mut t, "f", Mod::Update(ruled), &[]).await.unwrap();
     assert_eq!(t.read_all().await, "r f:q@1001=v f:q@3=v");
