@@ -1,6 +1,7 @@
 //! What is kept of a table besides its cells: its families with their rules, as JSON in the engine family `tables`.
 
 use crate::aggregate::Aggregate;
+use crate::automated_backups::{self, Policy};
 use crate::gc::Gc;
 use crate::names;
 use crate::proto::admin;
@@ -32,6 +33,9 @@ pub(crate) struct Schema {
     /// Where its maker wanted it cut: never joined there.
     #[serde(default)]
     pub(crate) cuts: Vec<Vec<u8>>,
+    /// Which backups the server makes of it by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) automated_backups: Option<Policy>,
 }
 
 /// A column family as it is stored.
@@ -123,6 +127,7 @@ impl Schema {
     pub(crate) fn new(id: u64, table: &admin::Table) -> Result<Self, Status> {
         let mut schema = Self { id, deletion_protection: table.deletion_protection, ..Self::default() };
         schema.stream_changes(table.change_stream_config.as_ref())?;
+        schema.automated_backups = automated_backups::of_new(table)?;
         // By name, so that the same request makes the same schema.
         let families: BTreeMap<_, _> = table.column_families.iter().collect();
         for (name, family) in families {
@@ -175,7 +180,10 @@ impl Schema {
         if matches!(view, View::ReplicationView | View::Full | View::EncryptionView) {
             let ready = admin::table::ClusterState {
                 replication_state: admin::table::cluster_state::ReplicationState::Ready as i32,
-                ..Default::default()
+                encryption_info: match view {
+                    View::ReplicationView => Vec::new(),
+                    _ => vec![crate::backups::encryption()],
+                },
             };
             table.cluster_states.insert(crate::instances::CLUSTER.to_string(), ready);
         }
@@ -185,6 +193,7 @@ impl Schema {
                 self.families.iter().map(|(name, family)| (name.clone(), family.to_message())).collect();
         }
         table.deletion_protection = self.deletion_protection;
+        table.automated_backup_config = self.automated_backups.as_ref().map(Policy::to_message);
         table.change_stream_config = self.change_retention_us.map(|us| admin::ChangeStreamConfig {
             retention_period: Some(prost_types::Duration {
                 seconds: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),

@@ -3,6 +3,8 @@
 //! that they have.
 
 use crate::aggregate::Aggregate;
+use crate::backup_filter::forge as backup_filter;
+use crate::backup_places::Published;
 use crate::changes::mutation_of;
 use crate::chunks::Chunker;
 use crate::config::Config;
@@ -11,7 +13,7 @@ use crate::filter::{Cell, Filter};
 use crate::proto::{admin, data};
 use crate::schema::Schema;
 use crate::work::{Caller, Work};
-use crate::{auth, names, read, rows};
+use crate::{auth, automated_backups, names, read, rows};
 use bytes::Bytes;
 use prost::Message;
 use siltstone::testing::Target;
@@ -29,12 +31,14 @@ pub fn all() -> Vec<Target> {
         target("request-read-modify-write", modify_seeds, modify_request),
         target("request-create-table", create_seeds, create_request),
         target("request-update-table", update_seeds, update_request),
+        target("request-list-backups", backup_filter::seeds, backup_filter::list),
         target("request-filter", filter_seeds, filter),
         target("pattern", pattern_seeds, pattern),
         target("row-key", row_key_seeds, row_key),
         target("change", change_seeds, change),
         target("aggregate", sketch_seeds, sketch),
         target("table-schema", schema_seeds, schema),
+        target("backup-object", backup_object_seeds, backup_object),
         target("tokens", token_seeds, tokens),
         target("settings", settings_seeds, settings),
     ]
@@ -304,6 +308,11 @@ fn update_request(bytes: &[u8]) {
     let mut schema = Schema::default();
     if let Some(table) = &request.table {
         let _ = (names::table(&table.name), schema.stream_changes(table.change_stream_config.as_ref()));
+        let paths = request.update_mask.as_ref().map_or(&[][..], |mask| &mask.paths);
+        if let Ok(policy) = automated_backups::updated(None, table, paths) {
+            schema.automated_backups = policy;
+        }
+        let _ = schema.to_message(TABLE, admin::table::View::Full).encoded_len();
     }
 }
 
@@ -380,6 +389,19 @@ fn schema_seeds() -> Vec<Vec<u8>> {
 fn schema(bytes: &[u8]) {
     if let Ok(schema) = serde_json::from_slice::<Schema>(bytes) {
         let _ = schema.to_message(TABLE, admin::table::View::Full).encoded_len();
+    }
+}
+
+fn backup_object_seeds() -> Vec<Vec<u8>> {
+    let backups = backup_filter::backups().into_iter().take(1);
+    let published = backups.map(|(_, backup)| Published { server: "00ff".into(), backup });
+    published.filter_map(|published| serde_json::to_vec(&published).ok()).collect()
+}
+
+/// What another server says of a backup.
+fn backup_object(bytes: &[u8]) {
+    if let Ok(Published { backup, .. }) = Published::parse(bytes) {
+        let _ = (backup.to_message("backup").encoded_len(), backup.info("backup").encoded_len());
     }
 }
 

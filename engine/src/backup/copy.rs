@@ -36,8 +36,7 @@ impl Backups {
     fn copy_file(&self, file: &StoredFile, making: &mut Making) -> Result<StoredFile> {
         self.check_length(file)?;
         let from = self.dir.join(&file.file);
-        let copied =
-            making.copy(&*self.env.storage, &from, file.name.clone(), file.bytes, &mut |_| {})?;
+        let copied = making.copy(&*self.env.storage, &from, file.name.clone(), file.bytes, &mut |_| {})?;
         self.check_sum(file, copied.crc32c)?;
         Ok(StoredFile { table: file.table.clone(), ..copied })
     }

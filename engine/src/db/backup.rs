@@ -151,7 +151,12 @@ impl Inner {
             ("bytes", made.bytes),
             ("copied_bytes", made.copied_bytes),
         ];
-        self.commit.events.record(EventKind::Backup, "", format!("into {}", backups.dir().display()), &numbers);
+        self.commit.events.record(
+            EventKind::Backup,
+            "",
+            format!("into {}", backups.dir().display()),
+            &numbers,
+        );
         Ok(made)
     }
 }
