@@ -132,7 +132,7 @@ fn backup_name(table: &str, id: u64, now_us: u64) -> String {
     let digest = Sha256::digest(format!("{table} {id}"));
     let hash: String = digest[..4].iter().map(|byte| char::from(SIGNS[usize::from(*byte) % 36])).collect();
     let at: String = time(now_us).to_string().chars().filter(char::is_ascii_digit).take(14).collect();
-    let (date, time) = at.split_at_checked(8).unwrap_or((&at, ""));
+    let (date, time) = at.split_at_checked(8).unwrap_or((at.as_str(), ""));
     format!("{instance}/clusters/{CLUSTER}/backups/auto.{begin}.{hash}.{date}-{time}")
 }
 

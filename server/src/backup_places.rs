@@ -46,7 +46,15 @@ pub(crate) struct Published {
 
 impl Published {
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Status> {
-        serde_json::from_slice(bytes).map_err(|e| Status::data_loss(format!("the object of a backup: {e}")))
+        let wrong = |what: String| Status::data_loss(format!("the object of a backup: {what}"));
+        let published: Self = serde_json::from_slice(bytes).map_err(|e| wrong(e.to_string()))?;
+        let place = &published.backup.place;
+        let is_place = place.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+        // Others could lead anywhere, or to what is ours.
+        match is_place && place.split('-').next() == Some(&*published.server) && !place.is_empty() {
+            true => Ok(published),
+            false => Err(wrong(format!("\"{}\" is no place of its server", place.escape_debug()))),
+        }
     }
 }
 
@@ -193,6 +201,237 @@ impl BackupStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backups::NewBackup;
+    use crate::config::Config;
+    use crate::proto::admin;
+    use crate::tables::Tables;
+    use crate::{rows, schema};
+    use parking_lot::Mutex;
+    use siltstone::{Batch, Durability, Timestamp};
+    use std::collections::BTreeMap;
+    use std::ops::Range;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use tonic::Code;
+
+    const TABLE: &str = "projects/p/instances/i/tables/t";
+    const HOUR_US: u64 = 3_600_000_000;
+
+    /// All objects of all locations, in memory.
+    #[derive(Clone, Debug, Default)]
+    struct Objects(Arc<(Mutex<BTreeMap<String, Vec<u8>>>, AtomicBool)>);
+
+    #[derive(Debug)]
+    struct Location(String, Objects);
+
+    impl Objects {
+        fn names(&self) -> Vec<String> {
+            self.0.0.lock().keys().cloned().collect()
+        }
+
+        fn go_down(&self, is_down: bool) {
+            self.0.1.store(is_down, Ordering::Relaxed);
+        }
+
+        /// A server on this directory, with its backups here.
+        fn server(&self, dir: &Path) -> Tables {
+            let config = Config { dir: dir.join("data"), ..Config::default() };
+            let db = schema::builder(config.options()).open(&config.dir).unwrap();
+            let objects = self.clone();
+            let open = move |location: &str| -> io::Result<Arc<dyn ObjectStore>> {
+                Ok(Arc::new(Location(location.to_string(), objects.clone())))
+            };
+            let mut places = config.places();
+            places.backups = BackupPlaces::store("memory://backups", open);
+            Tables::open(db, config.store_settings(), places).unwrap()
+        }
+    }
+
+    impl Location {
+        fn with<T>(
+            &self,
+            name: &str,
+            work: impl FnOnce(&mut BTreeMap<String, Vec<u8>>, String) -> io::Result<T>,
+        ) -> io::Result<T> {
+            let Objects(shared) = &self.1;
+            match shared.1.load(Ordering::Relaxed) {
+                true => Err(io::Error::other("down")),
+                false => work(&mut shared.0.lock(), format!("{}/{name}", self.0)),
+            }
+        }
+    }
+
+    impl ObjectStore for Location {
+        fn location(&self) -> String {
+            self.0.clone()
+        }
+
+        fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+            self.with(name, |all, name| {
+                all.insert(name, bytes.to_vec());
+                Ok(())
+            })
+        }
+
+        fn put_if_absent(&self, name: &str, bytes: &[u8]) -> io::Result<bool> {
+            self.with(name, |all, name| {
+                let is_absent = !all.contains_key(&name);
+                all.entry(name).or_insert_with(|| bytes.to_vec());
+                Ok(is_absent)
+            })
+        }
+
+        fn get(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
+            self.with(name, |all, name| {
+                let bytes = all.get(&name).ok_or(io::ErrorKind::NotFound)?;
+                let range = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
+                Ok(bytes.get(range).ok_or(io::ErrorKind::UnexpectedEof)?.to_vec())
+            })
+        }
+
+        fn len(&self, name: &str) -> io::Result<u64> {
+            self.with(name, |all, name| Ok(all.get(&name).ok_or(io::ErrorKind::NotFound)?.len() as u64))
+        }
+
+        fn list(&self) -> io::Result<Vec<String>> {
+            self.with("", |all, prefix| {
+                let names = all.keys().filter_map(|name| name.strip_prefix(&prefix));
+                Ok(names.filter(|name| !name.contains('/')).map(str::to_string).collect())
+            })
+        }
+
+        fn delete(&self, name: &str) -> io::Result<()> {
+            self.with(name, |all, name| {
+                all.remove(&name);
+                Ok(())
+            })
+        }
+    }
+
+    fn named(id: &str) -> String {
+        format!("projects/p/instances/i/clusters/c/backups/{id}")
+    }
+
+    fn for_hours(hours: u64) -> NewBackup {
+        NewBackup { expire_us: crate::now_us() + hours * HOUR_US, hot: false, hot_until_us: None }
+    }
+
+    /// Makes a table with one cell.
+    fn fill(tables: &Tables) {
+        let families = [("f".to_string(), admin::ColumnFamily::default())].into();
+        let table = admin::Table { column_families: families, ..Default::default() };
+        let table = tables.create(TABLE, &table, &[""; 0]).unwrap();
+        let mut batch = Batch::new();
+        let store = table.now().families[0].regions[0].store.clone();
+        batch.put_at(&store, rows::cell_key(b"row", b"q"), Timestamp(1_000), "v");
+        tables.db.write_with(&batch, Durability::Sync).unwrap();
+        // As a table too, which backups share.
+        tables.db.flush().unwrap();
+    }
+
+    /// Restores a backup, and looks for the cell.
+    fn restores(tables: &Tables, backup: &str, id: &str) {
+        let name = format!("projects/p/instances/i/tables/{id}");
+        let (table, _) = tables.restore(&named(backup), &name, &|_| Ok(())).unwrap();
+        let layout = table.now();
+        let found = layout.families[0].regions[0].store.get(rows::cell_key(b"row", b"q")).unwrap();
+        assert!(found.is_some_and(|value| value[..] == *b"v"), "{id}");
+    }
+
+    #[test]
+    fn servers_with_one_object_store_find_restore_and_copy_each_others_backups() {
+        let (objects, dirs) = (Objects::default(), [(); 2].map(|()| tempfile::tempdir().unwrap()));
+        let [a, b] = dirs.each_ref().map(|dir| objects.server(dir.path()));
+        let all = |_: &Backup| Ok(());
+        fill(&a);
+        a.create_backup(&named("one"), TABLE, &for_hours(8)).unwrap();
+        let tables = || objects.names().iter().filter(|name| name.ends_with(".table")).count();
+        let before = tables();
+        a.create_backup(&named("two"), TABLE, &for_hours(8)).unwrap();
+        assert!(before > 0 && tables() == before, "tables are there once: {:?}", objects.names());
+        // Found by name, and in no list; taken, and changed by its own server alone.
+        assert_eq!(b.backup(&named("one")).unwrap(), a.backup(&named("one")).unwrap());
+        assert!(b.backups().unwrap().is_empty());
+        let asked = admin::Backup { name: named("one"), ..Default::default() };
+        let refused = [
+            b.create_backup(&named("one"), TABLE, &for_hours(8)).unwrap_err().code(),
+            b.delete_backup(&named("one"), &all).unwrap_err().code(),
+            b.update_backup(&asked, &["expire_time".into()], &all).unwrap_err().code(),
+            b.backup(&named("none")).unwrap_err().code(),
+        ];
+        let expected =
+            [Code::AlreadyExists, Code::FailedPrecondition, Code::FailedPrecondition, Code::NotFound];
+        assert_eq!(refused, expected);
+        restores(&b, "one", "t2");
+        // A copy is another server's own, and stays when the first is gone.
+        let expires = crate::now_us() + 8 * HOUR_US;
+        let copy = b.copy_backup(&named("copy"), &named("one"), expires, &all).unwrap();
+        assert_eq!((copy.source_backup.as_str(), b.backups().unwrap().len()), (&*named("one"), 1));
+        a.delete_backup(&named("one"), &all).unwrap();
+        a.delete_backup(&named("two"), &all).unwrap();
+        assert_eq!(b.restore(&named("one"), TABLE, &all).unwrap_err().code(), Code::NotFound);
+        restores(&b, "copy", "t3");
+        // And back.
+        a.copy_backup(&named("back"), &named("copy"), expires, &all).unwrap();
+        // A server finds its own again.
+        a.db.close().unwrap();
+        drop(a);
+        let a = objects.server(dirs[0].path());
+        a.tend_backups(crate::now_us()).unwrap();
+        restores(&a, "back", "t4");
+        for server in [&a, &b] {
+            server.tend_backups(expires).unwrap();
+            assert!(server.backups().unwrap().is_empty());
+            server.db.close().unwrap();
+        }
+        assert_eq!(objects.names(), [""; 0], "nothing is left");
+    }
+
+    #[test]
+    fn what_a_killed_server_or_a_store_that_is_down_leaves_is_put_right() {
+        let (objects, dir) = (Objects::default(), tempfile::tempdir().unwrap());
+        let server = objects.server(dir.path());
+        fill(&server);
+        // Killed behind the engine's backup, and behind the record of another, before the store was told.
+        let place = server.places.backups.own().to_string();
+        server.create_backup(&named("one"), TABLE, &for_hours(8)).unwrap();
+        let whole = objects.names();
+        let note = [&1u64.to_be_bytes()[..], place.as_bytes()].concat();
+        server.records.put("making-backup", note).unwrap();
+        let backups = server.places.backups.at(&place, &[1]).unwrap();
+        server.db.backup_families_to(&backups, &|_| true, &mut |_| {}).unwrap();
+        server.records.put(format!("untold-backup/{}", named("one")), []).unwrap();
+        objects.0.0.lock().retain(|name, _| !name.contains("/names/"));
+        server.db.close().unwrap();
+        drop(server);
+        let server = objects.server(dir.path());
+        server.tend_backups(crate::now_us()).unwrap();
+        assert_eq!(objects.names(), whole);
+        // The store is down.
+        objects.go_down(true);
+        assert!(server.create_backup(&named("two"), TABLE, &for_hours(8)).is_err());
+        server.delete_backup(&named("one"), &|_| Ok(())).unwrap();
+        assert!(server.backups().unwrap().is_empty());
+        server.tend_backups(crate::now_us()).unwrap();
+        objects.go_down(false);
+        assert_eq!(objects.names(), whole);
+        server.tend_backups(crate::now_us()).unwrap();
+        assert_eq!(objects.names(), [""; 0]);
+        server.db.close().unwrap();
+    }
+
+    #[test]
+    fn what_is_said_of_a_backup_leads_to_a_place_of_who_says_it() {
+        let of = |server: &str, place: &str| {
+            let backup = Backup { place: place.into(), ..Backup::default() };
+            serde_json::to_vec(&Published { server: server.into(), backup }).unwrap()
+        };
+        assert!(Published::parse(&of("aa", "aa")).is_ok() && Published::parse(&of("aa", "aa-bb")).is_ok());
+        for (server, place) in [("aa", "bb"), ("aa", "bb-aa"), ("aa", "aa-../.."), ("", ""), ("aa", "")] {
+            let wrong = Published::parse(&of(server, place)).unwrap_err();
+            assert_eq!(wrong.code(), Code::DataLoss, "{server} {place}");
+        }
+    }
 
     #[test]
     fn names_of_objects_are_told_apart() {

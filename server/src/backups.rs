@@ -178,7 +178,7 @@ impl Backup {
                 }
                 other => {
                     return Err(Status::invalid_argument(format!(
-                        "update_mask names \"{other}\"; of a backup expire_time and hot_to_standard_time can be changed"
+                        "update_mask names \"{other}\"; expire_time and hot_to_standard_time can be changed"
                     )));
                 }
             }

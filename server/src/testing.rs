@@ -5,6 +5,7 @@
 use crate::aggregate::Aggregate;
 use crate::backup_filter::forge as backup_filter;
 use crate::backup_places::Published;
+use crate::backups::Backup;
 use crate::changes::mutation_of;
 use crate::chunks::Chunker;
 use crate::config::Config;
@@ -394,7 +395,10 @@ fn schema(bytes: &[u8]) {
 
 fn backup_object_seeds() -> Vec<Vec<u8>> {
     let backups = backup_filter::backups().into_iter().take(1);
-    let published = backups.map(|(_, backup)| Published { server: "00ff".into(), backup });
+    let published = backups.map(|(_, backup)| Published {
+        server: "00ff".into(),
+        backup: Backup { place: "00ff-07".into(), ..backup },
+    });
     published.filter_map(|published| serde_json::to_vec(&published).ok()).collect()
 }
 
