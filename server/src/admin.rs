@@ -1,7 +1,8 @@
 //! Service `google.bigtable.admin.v2.BigtableTableAdmin`: tables are made, changed and deleted.
 
 use crate::auth::{Right, Who};
-use crate::backups::{self, Backup};
+use crate::backup_filter::Query;
+use crate::backups::{self, Backup, NewBackup};
 use crate::names;
 use crate::proto::admin::modify_column_families_request::modification::Mod;
 use crate::proto::admin::{
@@ -252,8 +253,8 @@ impl BigtableTableAdmin for TableAdmin {
             names::backup(&name)?;
             let asked = request.backup.unwrap_or_default();
             let source_table = names::table(&asked.source_table)?;
-            let expires = backups::expiry(asked.expire_time)?;
-            let made = shared.tables.create_backup(&name, source_table, expires)?;
+            let new = NewBackup::from_message(&asked)?;
+            let made = shared.tables.create_backup(&name, source_table, &new)?;
             let metadata = admin::CreateBackupMetadata {
                 name: name.clone(),
                 source_table: made.source_table.clone(),
@@ -294,14 +295,11 @@ impl BigtableTableAdmin for TableAdmin {
         let call = self.0.begin(Call::Admin, &request)?;
         let UpdateBackupRequest { backup, update_mask } = request.into_inner();
         let backup = backup.ok_or_else(|| Status::invalid_argument("no backup"))?;
-        if update_mask.unwrap_or_default().paths.iter().any(|path| path != "expire_time") {
-            return Err(Status::invalid_argument("of a backup only expire_time can be changed"));
-        }
+        let paths = update_mask.unwrap_or_default().paths;
         let shared = self.0.clone();
         let work = move || {
-            let expires = backups::expiry(backup.expire_time)?;
             let may = |of: &Backup| administers(&who, &backup.name, of);
-            let changed = shared.tables.update_backup(&backup.name, expires, &may)?;
+            let changed = shared.tables.update_backup(&backup, &paths, &may)?;
             Ok(Response::new(changed.to_message(&backup.name)))
         };
         call.run(false, work).await
@@ -325,9 +323,7 @@ impl BigtableTableAdmin for TableAdmin {
         let who = self.0.who(request.metadata())?;
         let call = self.0.begin(Call::Admin, &request)?;
         let request = request.into_inner();
-        if !request.filter.is_empty() || !request.order_by.is_empty() {
-            return Err(Status::unimplemented("filter and order_by of a list of backups"));
-        }
+        let query = Query::new(&request)?;
         let Some((instance, cluster)) = request.parent.split_once("/clusters/") else {
             return Err(Status::invalid_argument(format!(
                 "\"{}\" is not the name of a cluster",
@@ -343,8 +339,9 @@ impl BigtableTableAdmin for TableAdmin {
         let work = move || {
             let all = shared.tables.backups()?.into_iter();
             let named = all.filter(|(name, of)| name.starts_with(&prefix) && who.sees(&of.source_table));
-            let backups = named.map(|(name, backup)| backup.to_message(&name)).collect();
-            Ok(Response::new(ListBackupsResponse { backups, next_page_token: String::new() }))
+            let (page, next_page_token) = query.page(named);
+            let backups = page.iter().map(|(name, backup)| backup.to_message(name)).collect();
+            Ok(Response::new(ListBackupsResponse { backups, next_page_token }))
         };
         call.run(false, work).await
     }

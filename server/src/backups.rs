@@ -1,9 +1,10 @@
 //! Backups of tables: made of the engine's backups, restored by moving their families into the database that goes on.
 //!
-//! A backup is an engine backup of the stores of one table, in a directory of its own beside the database's, and a record in the
-//! engine family `tables` that says what the table was like. Files that an earlier backup has are not copied again. The record is
-//! written last, and deleted first; a note that is written before both lets the next start remove what is left. A copy of a backup is
-//! one more record of the same engine backup, which goes when no record names it.
+//! A backup is an engine backup of the stores of one table, in a directory of its own beside the database's or in an object store
+//! (`backup_places`), and a record in the engine family `tables` that says what the table was like. Files that an earlier backup has
+//! are not copied again. The record is written last, and deleted first; a note that is written before both lets the next start, or
+//! the next look, remove what is left. A copy of a backup is one more record of the same engine backup, which goes when no record
+//! names it; of another server's, found by its name in the object store, it is an engine backup of its own.
 //!
 //! To restore, the engine backup becomes a database beside ours, whose families are copied here under a new table's id. Both steps
 //! share the backup's tables by hard links, so no byte of a table is copied where all three directories lie on one file system;
@@ -11,6 +12,7 @@
 //! more, which the file system counts, and no part of it is freed before. The restored table is there from the moment its
 //! record is written; before that, its stores are orphans as any others.
 
+use crate::automated_backups;
 use crate::names;
 use crate::proto::admin;
 use crate::schema::{self, Schema};
@@ -23,42 +25,96 @@ use siltstone::{Backups, Batch, Durability, ErrorKind, Options};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tonic::Status;
 
 /// What the names of backups begin with among the records.
 const BACKUP: &[u8] = b"backup/";
-/// The note that an engine backup is being made, with the highest number of those before it.
+/// The note that an engine backup is being made, with the highest number of those before it, and its place.
 const MAKING: &[u8] = b"making-backup";
-/// What notes of engine backups that are to be deleted begin with.
+/// What notes of engine backups that are to be deleted begin with; then number and place.
 const UNWANTED: &[u8] = b"unwanted-backup/";
+/// What notes of backups begin with of which the object store is to be told.
+const UNTOLD: &[u8] = b"untold-backup/";
+/// The place of this server in an object store of backups.
+const SERVER: &[u8] = b"backup-server";
 /// How long a change of the set of backups waits for another.
 const ALONE_WAIT: Duration = Duration::from_secs(5);
+/// How long a hot backup is hot, at least.
+const HOT_LEAST_US: u64 = 24 * 3_600 * 1_000_000;
 
 /// Whether somebody may do what they are about to do with a backup.
 pub(crate) type May<'a> = &'a dyn Fn(&Backup) -> Result<(), Status>;
 
-fn unwanted(id: u64) -> Vec<u8> {
-    [UNWANTED, &id.to_be_bytes()].concat()
+/// A number and a place, as notes have them.
+fn numbered(id: u64, place: &str) -> Vec<u8> {
+    [&id.to_be_bytes()[..], place.as_bytes()].concat()
+}
+
+/// Number and place of a note.
+fn number_of(note: &[u8]) -> Option<(u64, String)> {
+    let (id, place) = note.split_first_chunk::<8>()?;
+    Some((u64::from_be_bytes(*id), String::from_utf8(place.to_vec()).ok()?))
+}
+
+fn unwanted(id: u64, place: &str) -> Vec<u8> {
+    [UNWANTED, &numbered(id, place)].concat()
+}
+
+fn untold(name: &str) -> Vec<u8> {
+    [UNTOLD, name.as_bytes()].concat()
 }
 
 /// A backup as it is stored.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Backup {
     /// The engine's backup.
-    id: u64,
+    pub(crate) id: u64,
+    /// Where that lies in the object store of backups; empty in a directory.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) place: String,
     /// Full name of the table it is of.
     pub(crate) source_table: String,
     /// Full name of the backup it was copied from, or empty.
     #[serde(default)]
     pub(crate) source_backup: String,
-    schema: Schema,
+    pub(crate) schema: Schema,
     pub(crate) start_us: u64,
     pub(crate) end_us: u64,
     /// When it may be deleted.
-    expire_us: u64,
-    bytes: u64,
+    pub(crate) expire_us: u64,
+    pub(crate) bytes: u64,
+    /// It was made as a hot one.
+    #[serde(default)]
+    pub(crate) hot: bool,
+    /// When a hot one becomes a standard one; `None` for never.
+    #[serde(default)]
+    pub(crate) hot_until_us: Option<u64>,
+}
+
+/// What is asked of a backup that is to be made.
+pub(crate) struct NewBackup {
+    pub(crate) expire_us: u64,
+    pub(crate) hot: bool,
+    pub(crate) hot_until_us: Option<u64>,
+}
+
+impl NewBackup {
+    pub(crate) fn from_message(asked: &admin::Backup) -> Result<Self, Status> {
+        use admin::backup::BackupType;
+        let hot = match BackupType::try_from(asked.backup_type) {
+            Ok(BackupType::Hot) => true,
+            Ok(BackupType::Standard | BackupType::Unspecified) => false,
+            Err(_) => {
+                let message = format!("backup_type {} is none: STANDARD or HOT", asked.backup_type);
+                return Err(Status::invalid_argument(message));
+            }
+        };
+        let hot_until_us = hot_until(asked.hot_to_standard_time, hot, crate::now_us())?;
+        Ok(Self { expire_us: expiry(asked.expire_time)?, hot, hot_until_us })
+    }
 }
 
 pub(crate) fn time(us: u64) -> prost_types::Timestamp {
@@ -77,8 +133,73 @@ pub(crate) fn expiry(time: Option<prost_types::Timestamp>) -> Result<u64, Status
     }
 }
 
+/// When a backup that was made then becomes a standard one.
+fn hot_until(
+    time: Option<prost_types::Timestamp>,
+    is_hot: bool,
+    made_us: u64,
+) -> Result<Option<u64>, Status> {
+    let Some(time) = time else { return Ok(None) };
+    if !is_hot {
+        return Err(Status::invalid_argument(
+            "hot_to_standard_time is of hot backups; this is a standard one",
+        ));
+    }
+    match crate::micros(time.seconds, time.nanos) {
+        Some(us) if us >= made_us.saturating_add(HOT_LEAST_US) => Ok(Some(us)),
+        _ => {
+            let message = "hot_to_standard_time must be at least 24 hours behind the backup's creation";
+            Err(Status::invalid_argument(message))
+        }
+    }
+}
+
+/// What protects everything here: whatever the disk has.
+pub(crate) fn encryption() -> admin::EncryptionInfo {
+    admin::EncryptionInfo {
+        encryption_type: admin::encryption_info::EncryptionType::GoogleDefaultEncryption as i32,
+        ..Default::default()
+    }
+}
+
 impl Backup {
+    fn is_hot(&self, now_us: u64) -> bool {
+        self.hot && self.hot_until_us.is_none_or(|until| now_us < until)
+    }
+
+    /// Takes over the fields that an update names.
+    fn update(&mut self, asked: &admin::Backup, paths: &[String], now_us: u64) -> Result<(), Status> {
+        if !self.is_hot(now_us) {
+            // It does not become hot again.
+            (self.hot, self.hot_until_us) = (false, None);
+        }
+        for path in paths {
+            match path.as_str() {
+                "expire_time" => self.expire_us = expiry(asked.expire_time)?,
+                "hot_to_standard_time" => {
+                    self.hot_until_us = hot_until(asked.hot_to_standard_time, self.hot, self.start_us)?;
+                }
+                other => {
+                    return Err(Status::invalid_argument(format!(
+                        "update_mask names \"{other}\"; expire_time and hot_to_standard_time can be changed"
+                    )));
+                }
+            }
+        }
+        match paths.is_empty() {
+            true => Err(Status::invalid_argument("update_mask is empty")),
+            false => Ok(()),
+        }
+    }
+
     pub(crate) fn to_message(&self, name: &str) -> admin::Backup {
+        self.message_at(name, crate::now_us())
+    }
+
+    fn message_at(&self, name: &str, now_us: u64) -> admin::Backup {
+        use admin::backup::BackupType;
+        let is_hot = self.is_hot(now_us);
+        let backup_type = if is_hot { BackupType::Hot } else { BackupType::Standard };
         admin::Backup {
             name: name.to_string(),
             source_table: self.source_table.clone(),
@@ -88,8 +209,9 @@ impl Backup {
             end_time: Some(time(self.end_us)),
             size_bytes: i64::try_from(self.bytes).unwrap_or(i64::MAX),
             state: admin::backup::State::Ready as i32,
-            backup_type: admin::backup::BackupType::Standard as i32,
-            ..Default::default()
+            encryption_info: Some(encryption()),
+            backup_type: backup_type as i32,
+            hot_to_standard_time: self.hot_until_us.filter(|_| is_hot).map(time),
         }
     }
 
@@ -113,20 +235,39 @@ fn record(name: &str, value: &[u8]) -> Result<Backup, Status> {
 }
 
 impl Tables {
-    fn engine_backups(&self) -> Backups {
-        Backups::new(&Env::local(), &self.places.backups)
+    /// The numbers of engine backups in a place that records name.
+    fn known(&self, place: &str) -> Result<Vec<u64>, Status> {
+        let all = self.backups()?.into_iter().filter(|(_, backup)| backup.place == place);
+        Ok(all.map(|(_, backup)| backup.id).collect())
     }
 
-    /// The backup of that name.
+    fn engine_backups(&self, place: &str) -> Result<Backups, Status> {
+        self.places.backups.at(place, &self.known(place)?)
+    }
+
+    fn own_backup(&self, name: &str) -> Result<Option<Backup>, Status> {
+        let value = self.records.get(record_key(name)).map_err(status)?;
+        value.map(|value| record(name, &value)).transpose()
+    }
+
+    /// The backup of that name; of this server, or of one with the same object store of backups.
     pub(crate) fn backup(&self, name: &str) -> Result<Backup, Status> {
         names::backup(name)?;
-        match self.records.get(record_key(name)).map_err(status)? {
-            Some(value) => record(name, &value),
-            None => Err(Status::not_found(format!("no backup {name}"))),
-        }
+        let found = match (self.own_backup(name)?, self.places.backups.in_store()) {
+            (None, Some(store)) => store.find_foreign(name)?,
+            (own, _) => own,
+        };
+        found.ok_or_else(|| Status::not_found(format!("no backup {name}")))
     }
 
-    /// All backups, by name.
+    fn is_foreign(&self, backup: &Backup) -> bool {
+        self.places
+            .backups
+            .in_store()
+            .is_some_and(|store| !backup.place.is_empty() && store.is_foreign(&backup.place))
+    }
+
+    /// All backups of this server, by name.
     pub(crate) fn backups(&self) -> Result<Vec<(String, Backup)>, Status> {
         let named = self.records.scan_prefix(BACKUP).map(|entry| {
             let entry = entry.map_err(status)?;
@@ -137,16 +278,46 @@ impl Tables {
         named.collect()
     }
 
-    fn write_backup(&self, name: &str, backup: Option<&Backup>) -> Result<(), Status> {
-        let mut batch = Batch::new();
+    fn commit(&self, batch: &Batch) -> Result<(), Status> {
+        self.db.write_with(batch, Durability::Sync).map(|_| ()).map_err(status)
+    }
+
+    /// Writes the record of a backup in that place, or deletes it, with what else belongs to the change.
+    fn write_backup(
+        &self,
+        name: &str,
+        place: &str,
+        backup: Option<&Backup>,
+        mut with: Batch,
+    ) -> Result<(), Status> {
         match backup {
             Some(backup) => {
                 let record = serde_json::to_vec(backup).map_err(|e| Status::internal(e.to_string()))?;
-                batch.put(&self.records, record_key(name), record);
+                with.put(&self.records, record_key(name), record);
             }
-            None => drop(batch.delete(&self.records, record_key(name))),
+            None => drop(with.delete(&self.records, record_key(name))),
         }
-        self.db.write_with(&batch, Durability::Sync).map(|_| ()).map_err(status)
+        if !place.is_empty() {
+            with.put(&self.records, untold(name), []);
+        }
+        self.commit(&with)?;
+        if !place.is_empty() {
+            self.tell(name);
+        }
+        Ok(())
+    }
+
+    /// Tells the object store what the records say of a backup; where that fails a later look does.
+    fn tell(&self, name: &str) {
+        let Some(store) = self.places.backups.in_store() else { return };
+        let own = self.own_backup(name).map(|own| own.filter(|backup| !backup.place.is_empty()));
+        let told = own
+            .and_then(|own| store.publish(name, own.as_ref()))
+            .and_then(|()| self.note(&untold(name), None));
+        if let Err(error) = told {
+            self.backups_left.store(true, Ordering::Relaxed);
+            tracing::warn!(backup = name, error = error.message(), "other servers are told of it later");
+        }
     }
 
     fn refuse_taken(&self, name: &str) -> Result<(), Status> {
@@ -158,7 +329,7 @@ impl Tables {
     }
 
     /// One change of the set of backups at a time; who has waited for long is told to come again.
-    fn alone(&self) -> Result<MutexGuard<'_, ()>, Status> {
+    pub(crate) fn alone(&self) -> Result<MutexGuard<'_, ()>, Status> {
         let alone = self.backing_up.try_lock_for(ALONE_WAIT);
         alone.ok_or_else(|| Status::unavailable("another backup or restore is under way: try again"))
     }
@@ -169,48 +340,94 @@ impl Tables {
         may(&backup).map(|()| backup)
     }
 
+    /// The same of one that is to be changed.
+    fn allowed_own(&self, name: &str, may: May<'_>) -> Result<Backup, Status> {
+        let backup = self.allowed(name, may)?;
+        match self.is_foreign(&backup) {
+            true => Err(Status::failed_precondition(format!("backup {name} is another server's"))),
+            false => Ok(backup),
+        }
+    }
+
+    /// Makes an engine backup in a place, after a note by which it is found if nothing comes of it. The caller is alone.
+    fn make_engine_backup(
+        &self,
+        place: &str,
+        make: impl FnOnce(&Backups) -> Result<siltstone::BackupInfo, siltstone::Error>,
+    ) -> Result<siltstone::BackupInfo, Status> {
+        self.clean_if_left()?;
+        let backups = self.engine_backups(place)?;
+        let last = backups.list().map_err(status)?.iter().map(|made| made.id).max().unwrap_or(0);
+        self.backups_left.store(true, Ordering::Relaxed);
+        self.note(MAKING, Some(&numbered(last, place)))?;
+        make(&backups).map_err(status)
+    }
+
+    /// Writes the record of a backup whose engine backup was made.
+    fn finish_backup(&self, name: &str, backup: &Backup, mut with: Batch) -> Result<(), Status> {
+        with.delete(&self.records, MAKING);
+        // After an error here it is there or not; the next look finds out.
+        self.write_backup(name, &backup.place, Some(backup), with)
+    }
+
     /// Backs a table up as it is now.
     pub(crate) fn create_backup(
         &self,
         name: &str,
         source_table: &str,
-        expire_us: u64,
+        new: &NewBackup,
     ) -> Result<Backup, Status> {
         let _alone = self.alone()?;
+        self.create_backup_alone(name, source_table, new, Batch::new())
+    }
+
+    /// The same for a caller that is alone, with what is to be written with the record.
+    pub(crate) fn create_backup_alone(
+        &self,
+        name: &str,
+        source_table: &str,
+        new: &NewBackup,
+        with: Batch,
+    ) -> Result<Backup, Status> {
         self.refuse_taken(name)?;
         let table = self.get(source_table)?;
         let schema = Schema::clone(&table.now().schema);
         let start_us = crate::now_us();
-        let last =
-            self.engine_backups().list().map_err(status)?.iter().map(|made| made.id).max().unwrap_or(0);
-        self.note(MAKING, Some(&last.to_be_bytes()))?;
+        let place = self.places.backups.own();
         let picks = |store: &str| tables::owner_of(store).is_some_and(|(table, _)| table == schema.id);
-        let made = self.db.backup_families(&self.places.backups, &picks, &mut |_| {}).map_err(status)?;
+        let made = self
+            .make_engine_backup(place, |backups| self.db.backup_families_to(backups, &picks, &mut |_| {}))?;
         // Tables and families are taken out of sight before their stores are dropped: what is still seen was whole.
         let ids = |schema: &Schema| schema.families.values().map(|family| family.id).collect::<BTreeSet<_>>();
         let is_same =
             |now: Arc<Table>| Arc::ptr_eq(&now, &table) && ids(&now.now().schema).is_superset(&ids(&schema));
         if !self.get(source_table).is_ok_and(is_same) {
-            self.delete_engine_backup(made.id);
+            self.clean_if_left()?;
             return Err(Status::aborted("the table was changed as the backup was made: try again"));
         }
         let backup = Backup {
             id: made.id,
+            place: place.to_string(),
             source_table: source_table.to_string(),
             source_backup: String::new(),
-            schema: Schema { deletion_protection: false, change_retention_us: None, ..schema },
+            schema: Schema {
+                deletion_protection: false,
+                change_retention_us: None,
+                automated_backups: None,
+                ..schema
+            },
             start_us,
             end_us: crate::now_us(),
-            expire_us,
+            expire_us: new.expire_us,
             bytes: made.bytes,
+            hot: new.hot,
+            hot_until_us: new.hot_until_us,
         };
-        // After an error here it is there or not; the next start finds out.
-        self.write_backup(name, Some(&backup))?;
-        self.note(MAKING, None)?;
+        self.finish_backup(name, &backup, with)?;
         Ok(backup)
     }
 
-    /// One more name for a backup.
+    /// One more name for a backup; of another server's, a backup of its own.
     pub(crate) fn copy_backup(
         &self,
         name: &str,
@@ -222,52 +439,67 @@ impl Tables {
         self.allowed(source, may)?;
         let _alone = self.alone()?;
         self.refuse_taken(name)?;
-        let copy = Backup { source_backup: source.to_string(), expire_us, ..self.allowed(source, may)? };
-        self.write_backup(name, Some(&copy))?;
+        let of = self.allowed(source, may)?;
+        let mut copy = Backup { source_backup: source.to_string(), expire_us, ..of };
+        match self.places.backups.in_store() {
+            Some(store) if self.is_foreign(&copy) => {
+                let from = self.places.backups.at(&copy.place, &[copy.id])?;
+                let place = store.for_copies_of(&copy.place);
+                let made = self.make_engine_backup(&place, |backups| from.copy_to(copy.id, backups))?;
+                (copy.id, copy.place, copy.bytes) = (made.id, place, made.bytes);
+                self.finish_backup(name, &copy, Batch::new())?;
+            }
+            _ => self.write_backup(name, &copy.place, Some(&copy), Batch::new())?,
+        }
         Ok(copy)
     }
 
-    /// Gives a backup another time to expire.
-    pub(crate) fn update_backup(&self, name: &str, expire_us: u64, may: May<'_>) -> Result<Backup, Status> {
-        self.allowed(name, may)?;
+    /// Changes the fields of a backup that an update names.
+    pub(crate) fn update_backup(
+        &self,
+        asked: &admin::Backup,
+        paths: &[String],
+        may: May<'_>,
+    ) -> Result<Backup, Status> {
+        self.allowed_own(&asked.name, may)?;
         let _alone = self.alone()?;
-        let backup = Backup { expire_us, ..self.allowed(name, may)? };
-        self.write_backup(name, Some(&backup))?;
+        let mut backup = self.allowed_own(&asked.name, may)?;
+        backup.update(asked, paths, crate::now_us())?;
+        self.write_backup(&asked.name, &backup.place, Some(&backup), Batch::new())?;
         Ok(backup)
     }
 
     /// Deletes a backup; its files go with the last copy.
     pub(crate) fn delete_backup(&self, name: &str, may: May<'_>) -> Result<(), Status> {
-        self.allowed(name, may)?;
+        self.allowed_own(name, may)?;
         let _alone = self.alone()?;
-        let backup = self.allowed(name, may)?;
+        let backup = self.allowed_own(name, may)?;
         self.forget(name, &backup)
     }
 
     fn forget(&self, name: &str, backup: &Backup) -> Result<(), Status> {
-        let is_last = self.backups()?.iter().all(|(other, of)| other == name || of.id != backup.id);
+        let is_copy = |of: &Backup| of.id == backup.id && of.place == backup.place;
+        let is_last = self.backups()?.iter().all(|(other, of)| other == name || !is_copy(of));
+        let mut with = Batch::new();
         if is_last {
-            self.note(&unwanted(backup.id), Some(&[]))?;
+            with.put(&self.records, unwanted(backup.id, &backup.place), []);
         }
-        self.write_backup(name, None)?;
+        self.write_backup(name, &backup.place, None, with)?;
         if is_last {
-            self.delete_engine_backup(backup.id);
+            self.delete_engine_backup(backup.id, &backup.place);
         }
         Ok(())
     }
 
-    /// Deletes an engine backup that was noted as unwanted; what cannot be deleted now is at the next start.
-    fn delete_engine_backup(&self, id: u64) {
-        let deleted = match self.engine_backups().delete(id) {
+    /// Deletes an engine backup that was noted as unwanted; what cannot be deleted now is at a later look.
+    fn delete_engine_backup(&self, id: u64, place: &str) {
+        let deleted = self.engine_backups(place).and_then(|backups| match backups.delete(id) {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(status(e)),
-            _ => self.note(&unwanted(id), None),
-        };
+            _ => self.note(&unwanted(id, place), None),
+        });
         if let Err(error) = deleted {
-            tracing::warn!(
-                id,
-                error = error.message(),
-                "the files of a backup are left until the next start"
-            );
+            self.backups_left.store(true, Ordering::Relaxed);
+            tracing::warn!(id, error = error.message(), "the files of a backup are left for now");
         }
     }
 
@@ -278,47 +510,99 @@ impl Tables {
             Some(value) => drop(batch.put(&self.records, key, value)),
             None => drop(batch.delete(&self.records, key)),
         }
-        self.db.write_with(&batch, Durability::Sync).map(|_| ()).map_err(status)
+        self.commit(&batch)
     }
 
-    /// Deletes the backups whose time is over, unless a backup or restore is under way. Returns how many.
-    pub(crate) fn drop_expired_backups(&self, now_us: u64) -> Result<usize, Status> {
-        let Some(_alone) = self.backing_up.try_lock() else { return Ok(0) };
+    /// Does what is due at that time: removes what is left of changes that came to no end, deletes backups whose time is over, and
+    /// makes those that tables are to have by their policies.
+    pub(crate) fn tend_backups(&self, now_us: u64) -> Result<(), Status> {
+        if let Some(_alone) = self.backing_up.try_lock()
+            && let Err(error) = self.clean_if_left()
+        {
+            tracing::warn!(error = error.message(), "what is left of changes of backups stays for now");
+        }
+        self.drop_expired_backups(now_us)?;
+        automated_backups::make_due(self, now_us)
+    }
+
+    /// Deletes the backups whose time is over, unless a backup or restore is under way.
+    fn drop_expired_backups(&self, now_us: u64) -> Result<(), Status> {
+        let Some(_alone) = self.backing_up.try_lock() else { return Ok(()) };
         let expired: Vec<_> = self.backups()?.into_iter().filter(|(_, of)| of.expire_us <= now_us).collect();
         for (name, backup) in &expired {
             self.forget(name, backup)?;
             tracing::info!(backup = name, "expired");
         }
-        Ok(expired.len())
+        Ok(())
     }
 
-    /// Removes what changes that did not come to their end have left, as they are noted: an engine backup that was being made and
-    /// that no record names, those that were to be deleted, and a database that was being restored. What is not noted is not
-    /// ours to remove: the directory may have backups of another time.
-    pub(crate) fn clean_backups(&self) -> Result<(), Status> {
+    /// Finds out where backups lie, and removes what changes that did not come to their end have left. What an object store has of
+    /// those is removed by the first look, so that nothing waits for it here.
+    pub(crate) fn open_backups(&self) -> Result<(), Status> {
         // One that is not ours stays; a restore says so.
         let _ = remove_restoring(&self.places.restoring);
-        if let Some(last) = self.records.get(MAKING).map_err(status)? {
-            let last = last[..].try_into().map_or(u64::MAX, u64::from_be_bytes);
-            let named: BTreeSet<u64> = self.backups()?.iter().map(|(_, backup)| backup.id).collect();
-            match self.engine_backups().list() {
-                Ok(all) => {
-                    let ids = all.iter().map(|made| made.id);
-                    ids.filter(|id| *id > last && !named.contains(id))
-                        .for_each(|id| self.delete_engine_backup(id));
+        if let Some(store) = self.places.backups.in_store() {
+            store.check()?;
+            let own = match self.records.get(SERVER).map_err(status)? {
+                Some(own) => String::from_utf8_lossy(&own).into_owned(),
+                None => {
+                    let own = format!("{:016x}", Env::local().random.next_u64());
+                    self.note(SERVER, Some(own.as_bytes()))?;
+                    own
                 }
-                Err(error) => tracing::warn!(%error, "a backup that was being made is left"),
-            }
-            self.note(MAKING, None)?;
-        }
-        let left: Result<Vec<_>, Status> =
-            self.records.scan_prefix(UNWANTED).map(|entry| Ok(entry.map_err(status)?.key)).collect();
-        for key in left? {
-            if let Ok(id) = key[UNWANTED.len()..].try_into() {
-                self.delete_engine_backup(u64::from_be_bytes(id));
-            }
+            };
+            store.own_is(own);
+        } else if let Err(error) = self.clean_if_left() {
+            tracing::warn!(error = error.message(), "what is left of changes of backups stays for now");
         }
         Ok(())
+    }
+
+    /// Removes what is left, as it is noted: an engine backup that was being made and that no record names, and those that were to be
+    /// deleted. What is not noted is not ours to remove: the directory may have backups of another time. Tells the object store what
+    /// it does not know. The caller is alone.
+    fn clean_if_left(&self) -> Result<(), Status> {
+        if !self.backups_left.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.clean_backups().inspect_err(|_| self.backups_left.store(true, Ordering::Relaxed))
+    }
+
+    fn clean_backups(&self) -> Result<(), Status> {
+        if let Some(note) = self.records.get(MAKING).map_err(status)? {
+            let mut batch = Batch::new();
+            match number_of(&note) {
+                Some((last, place)) if self.places.backups.reaches(&place) => {
+                    let named = self.known(&place)?;
+                    let made = self.places.backups.at(&place, &named)?.list().map_err(status)?;
+                    let left = made.iter().map(|made| made.id);
+                    for id in left.filter(|id| *id > last && !named.contains(id)) {
+                        batch.put(&self.records, unwanted(id, &place), []);
+                    }
+                }
+                // The setting has changed since.
+                _ => tracing::warn!("a backup that was being made is left where backups do not lie any more"),
+            }
+            batch.delete(&self.records, MAKING);
+            self.commit(&batch)?;
+        }
+        for note in self.notes(UNWANTED)? {
+            if let Some((id, place)) =
+                number_of(&note).filter(|(_, place)| self.places.backups.reaches(place))
+            {
+                self.delete_engine_backup(id, &place);
+            }
+        }
+        for name in self.notes(UNTOLD)? {
+            self.tell(&String::from_utf8_lossy(&name));
+        }
+        Ok(())
+    }
+
+    /// What stands behind that beginning in the keys of notes.
+    pub(crate) fn notes(&self, begin: &[u8]) -> Result<Vec<Vec<u8>>, Status> {
+        let keys = self.records.scan_prefix(begin);
+        keys.map(|entry| Ok(entry.map_err(status)?.key[begin.len()..].to_vec())).collect()
     }
 
     /// Makes a table of a backup.
@@ -344,7 +628,8 @@ impl Tables {
 
     fn restore_by(&self, backup: &Backup, table: &str, restoring: &Path) -> Result<Arc<Table>, Status> {
         let from = restoring.join("whole");
-        self.engine_backups().restore_shared(Some(backup.id), &from, &mut |_| {}).map_err(status)?;
+        let backups = self.places.backups.at(&backup.place, &[backup.id])?;
+        backups.restore_shared(Some(backup.id), &from, &mut |_| {}).map_err(status)?;
         let options = Options { memory_budget: 64 << 20, write_memory: 16 << 20, ..Options::default() };
         let db = schema::builder(options).open(&from).map_err(status)?;
         let mut stores = Vec::new();
@@ -435,14 +720,17 @@ mod tests {
             .create(table, &admin::Table { column_families: families, ..Default::default() }, &[""; 0])
             .unwrap();
         let (hidden, copy) = (backup("hidden"), backup("copy"));
-        tables.create_backup(&hidden, table, in_an_hour).unwrap();
+        let new = NewBackup { expire_us: in_an_hour, hot: false, hot_until_us: None };
+        tables.create_backup(&hidden, table, &new).unwrap();
         let refuse: May<'_> = &|_| Err(Status::permission_denied("no"));
+        let named =
+            admin::Backup { name: hidden.clone(), expire_time: Some(time(in_an_hour)), ..Default::default() };
         let _alone = tables.alone().unwrap();
         // Who waits for the lock, which this test has, is told UNAVAILABLE.
         let denied = [
             tables.copy_backup(&copy, &hidden, in_an_hour, refuse).err(),
             tables.copy_backup(&hidden, &hidden, in_an_hour, refuse).err(),
-            tables.update_backup(&hidden, in_an_hour, refuse).err(),
+            tables.update_backup(&named, &["expire_time".to_string()], refuse).err(),
             tables.delete_backup(&hidden, refuse).err(),
             tables.restore(&hidden, table, refuse).err(),
         ];

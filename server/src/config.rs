@@ -1,5 +1,6 @@
 //! The settings of a server: a TOML file, and what the command line says over it.
 
+use crate::backup_places::BackupPlaces;
 use crate::regions::Limits;
 use crate::settings;
 use crate::tables::Places;
@@ -10,7 +11,7 @@ use siltstone_compactor::{
     ClientTls, CompactionManager, Compactors, CompactorsOptions, ManagerConfig, ServerTls, Spread,
     is_loopback,
 };
-use siltstone_storage_object::{DiskCache, Settings as ObjectSettings};
+use siltstone_storage_object::{DiskCache, LazyObjectStores, Settings as ObjectSettings};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -47,7 +48,8 @@ pub struct Config {
     /// Bytes of an object store that are kept on the local disk, in a directory with `-cache` behind the database's name; 0 for
     /// none, or at least 64 MiB.
     pub disk_cache: Size,
-    /// Where backups of tables lie; by default beside the database, in a directory with `-backups` behind its name.
+    /// Where backups of tables lie: a directory, by default beside the database with `-backups` behind its name; or an object store
+    /// such as `s3://bucket/prefix`, which servers may share, and where each finds the others' backups by their names.
     pub backups: Option<PathBuf>,
     /// Address of the gRPC API.
     pub listen: SocketAddr,
@@ -553,9 +555,17 @@ impl Config {
         }
     }
 
-    /// Directories beside the database's.
+    /// Places beside the database's directory.
     pub(crate) fn places(&self) -> Places {
-        let backups = self.backups.clone().unwrap_or_else(|| self.beside("-backups"));
+        let said = self.backups.clone().unwrap_or_else(|| self.beside("-backups"));
+        let backups = match said.to_str().filter(|said| said.contains("://")) {
+            Some(location) => {
+                // Without the disk cache: what a backup has is read once.
+                let stores = LazyObjectStores::new(ObjectSettings::default());
+                BackupPlaces::store(location, move |location| stores.open(location))
+            }
+            None => BackupPlaces::Directory(said),
+        };
         Places { backups, restoring: self.beside("-restoring") }
     }
 

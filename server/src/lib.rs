@@ -9,7 +9,10 @@
 //! answer                   messages that wait for their client
 //! pieces, chunks           rows through a filter, piece by piece; messages of a scan
 //! filter, gc               row filters; garbage collection rules
-//! backups, operations      backups of tables; long-running operations, all finished
+//! backup_filter            which backups a list has, and in which order
+//! automated_backups        backups that the server makes by itself
+//! backups, backup_places   backups of tables; the directory or object store in which they lie
+//! operations               long-running operations, all finished
 //! operator                 settings and state, for the command line
 //! regions                  splits and joins of regions
 //! traffic                  how busy each of them is
@@ -36,6 +39,9 @@ mod admin;
 mod aggregate;
 mod answer;
 mod auth;
+mod automated_backups;
+mod backup_filter;
+mod backup_places;
 mod backups;
 mod browsers;
 mod budget;

@@ -1,6 +1,7 @@
 //! What is kept of a table besides its cells: its families with their rules, as JSON in the engine family `tables`.
 
 use crate::aggregate::Aggregate;
+use crate::automated_backups::{self, Policy};
 use crate::gc::Gc;
 use crate::kept::Kept;
 use crate::proto::admin;
@@ -84,6 +85,9 @@ pub(crate) struct Schema {
     /// What would lie on cheaper storage, if there were any: all cells lie together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tiered_storage: Option<Kept<admin::TieredStorageConfig>>,
+    /// Which backups the server makes of it by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) automated_backups: Option<Policy>,
 }
 
 /// A column family as it is stored.
@@ -113,12 +117,6 @@ fn plain_type(of: Option<&admin::Type>) -> Result<Option<Kept<admin::Type>>, Sta
         ))),
         _ => Ok(plain.cloned().map(Kept)),
     }
-}
-
-/// How everything is encrypted: as the storage below does it.
-fn encryption() -> admin::EncryptionInfo {
-    let encryption_type = admin::encryption_info::EncryptionType::GoogleDefaultEncryption as i32;
-    admin::EncryptionInfo { encryption_type, ..Default::default() }
 }
 
 /// Opens databases whose families are stores of tables.
@@ -210,6 +208,7 @@ impl Schema {
         };
         schema.stream_changes(table.change_stream_config.as_ref())?;
         schema.tier(table.tiered_storage_config)?;
+        schema.automated_backups = automated_backups::of_new(table)?;
         // By name, so that the same request makes the same schema.
         let families: BTreeMap<_, _> = table.column_families.iter().collect();
         for (name, family) in families {
@@ -240,6 +239,8 @@ impl Schema {
                 | "tiered_storage_config.infrequent_access.include_if_older_than" => {
                     self.tier(table.tiered_storage_config)?;
                 }
+                // Looked at together, below.
+                path if automated_backups::is_path(path) => {}
                 "column_families" => {
                     return Err(Status::unimplemented("column_families are changed by ModifyColumnFamilies"));
                 }
@@ -249,6 +250,10 @@ impl Schema {
                     )));
                 }
             }
+        }
+        if paths.iter().any(|path| automated_backups::is_path(path)) {
+            let before = self.automated_backups.as_ref();
+            self.automated_backups = automated_backups::updated(before, table, paths)?;
         }
         self.check()
     }
@@ -333,7 +338,7 @@ impl Schema {
                 replication_state: admin::table::cluster_state::ReplicationState::Ready as i32,
                 encryption_info: match view {
                     View::ReplicationView => Vec::new(),
-                    _ => vec![encryption()],
+                    _ => vec![crate::backups::encryption()],
                 },
             };
             table.cluster_states.insert(crate::instances::CLUSTER.to_string(), ready);
@@ -346,6 +351,7 @@ impl Schema {
                 self.families.iter().map(|(name, family)| (name.clone(), family.to_message())).collect();
         }
         table.deletion_protection = self.deletion_protection;
+        table.automated_backup_config = self.automated_backups.as_ref().map(Policy::to_message);
         table.change_stream_config = self
             .change_retention_us
             .map(|us| admin::ChangeStreamConfig { retention_period: Some(crate::duration(us)) });

@@ -51,8 +51,8 @@ const COLLECT_EVERY: Duration = Duration::from_secs(3_600);
 const COLLECT_RESTS: u32 = 9;
 /// After how many failures a walk ends before its end.
 const COLLECT_FAILURES: u32 = 10;
-/// After how many looks backups are looked for whose time is over.
-const LOOKS_FOR_EXPIRED: u64 = 60;
+/// How often backups are made and deleted that are due.
+const TEND_BACKUPS_EVERY: Duration = Duration::from_secs(60);
 /// How long calls under way may take when the server stops.
 const STOP_WAIT: Duration = Duration::from_secs(20);
 /// How often it is looked whether there are changes, where somebody waits for some.
@@ -220,7 +220,7 @@ async fn look_at_files_and_clock(shared: Arc<Shared>) {
     }
 }
 
-/// Looks at the regions every second, and at backups whose time is over.
+/// Looks at the regions every second.
 async fn look_now_and_then(shared: Arc<Shared>) {
     let mut last = Instant::now();
     let mut whole = true;
@@ -228,14 +228,9 @@ async fn look_now_and_then(shared: Arc<Shared>) {
         tokio::time::sleep(LOOK_EVERY).await;
         let seconds = last.elapsed().as_secs_f64();
         last = Instant::now();
-        let (shared, expire) = (shared.clone(), look % LOOKS_FOR_EXPIRED == 0);
+        let shared = shared.clone();
         let look_at = Look { seconds, whole: whole || look % LOOKS_AT_ALL == 0 };
-        let work = move || {
-            if expire && let Err(e) = shared.tables.drop_expired_backups(crate::now_us()) {
-                tracing::warn!(error = e.message(), "backups whose time is over were not deleted");
-            }
-            shared.tables.look(shared.config.limits(), look_at)
-        };
+        let work = move || shared.tables.look(shared.config.limits(), look_at);
         whole = false;
         match blocking(work).await {
             Ok(Looked { splits: 0, joins: 0, .. }) => {}
@@ -245,6 +240,20 @@ async fn look_now_and_then(shared: Arc<Shared>) {
                 whole = true;
             }
             Err(e) => tracing::warn!(error = e.message(), "regions were not looked at"),
+        }
+    }
+}
+
+/// Makes and deletes the backups that are due. Apart from other looks, as a backup may take hours.
+async fn tend_backups_now_and_then(shared: Arc<Shared>) {
+    // Soon: something may have become due while no server ran.
+    let mut wait = LOOK_EVERY;
+    loop {
+        tokio::time::sleep(wait).await;
+        wait = TEND_BACKUPS_EVERY;
+        let tables = shared.tables.clone();
+        if let Err(e) = blocking(move || tables.tend_backups(crate::now_us())).await {
+            tracing::warn!(error = e.message(), "backups that are due were not made or deleted");
         }
     }
 }
@@ -303,7 +312,7 @@ pub struct Server {
     http: SocketAddr,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
-    lookers: [JoinHandle<()>; 4],
+    lookers: [JoinHandle<()>; 5],
 }
 
 /// A manager, which must not be dropped where futures run.
@@ -417,6 +426,7 @@ impl Server {
             tokio::spawn(look_at_files_and_clock(shared.clone())),
             tokio::spawn(collect_now_and_then(shared.clone())),
             tokio::spawn(look_for_changes(shared.clone())),
+            tokio::spawn(tend_backups_now_and_then(shared.clone())),
         ];
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
@@ -527,6 +537,17 @@ impl Server {
             Ok(())
         };
         self.with_table(table, until_done).await
+    }
+
+    /// Does what is due for backups at that time, in microseconds since 1970, as the server does every minute.
+    ///
+    /// # Errors
+    /// What the engine answers.
+    #[doc(hidden)]
+    pub async fn tend_backups(&self, now_us: u64) -> Result<(), String> {
+        let tables = self.shared.tables.clone();
+        let done = blocking(move || tables.tend_backups(now_us)).await;
+        done.map_err(|e| e.message().to_string())
     }
 
     async fn with_table(

@@ -12,6 +12,7 @@
 //! a key, so it waits until nobody holds the table, and nobody begins meanwhile; that takes milliseconds, whatever the size.
 
 use crate::aggregate::Aggregate;
+use crate::backup_places::BackupPlaces;
 use crate::config::StoreSettings;
 use crate::filter::{Filter, Need};
 use crate::gc::Gc;
@@ -63,13 +64,14 @@ pub(crate) struct Tables {
     changing: Mutex<()>,
     /// One change of the set of backups at a time.
     pub(crate) backing_up: Mutex<()>,
+    /// Changes of backups may have left something to be removed.
+    pub(crate) backups_left: AtomicBool,
     row_locks: Vec<Mutex<()>>,
 }
 
-/// Directories beside the database's.
+/// Places beside the database's directory.
 pub(crate) struct Places {
-    /// Of backups.
-    pub(crate) backups: PathBuf,
+    pub(crate) backups: BackupPlaces,
     /// Of databases that are being restored, on the same file system as the database.
     pub(crate) restoring: PathBuf,
 }
@@ -258,7 +260,18 @@ impl Tables {
             schemas.values().flat_map(|s| s.families.values().map(|f| (s.id, f.id))).collect();
         let row_locks = (0..ROW_LOCKS).map(|_| Mutex::default()).collect();
         let (by_name, changing, backing_up, moments) = Default::default();
-        let tables = Self { db, records, places, base, by_name, moments, changing, backing_up, row_locks };
+        let tables = Self {
+            db,
+            records,
+            places,
+            base,
+            by_name,
+            moments,
+            changing,
+            backing_up,
+            backups_left: AtomicBool::new(true),
+            row_locks,
+        };
         tables.note_moment();
         for store in tables.db.all_families() {
             if owner_of(store.name()).is_some_and(|owner| !named.contains(&owner)) {
@@ -266,7 +279,7 @@ impl Tables {
                 tables.db.drop_family(store.name()).map_err(status)?;
             }
         }
-        tables.clean_backups()?;
+        tables.open_backups()?;
         let mut stores = tables.all_stores();
         let mut by_name = BTreeMap::new();
         let mut altered = Vec::new();

@@ -3,6 +3,9 @@
 //! that they have.
 
 use crate::aggregate::Aggregate;
+use crate::backup_filter::forge as backup_filter;
+use crate::backup_places::Published;
+use crate::backups::Backup;
 use crate::changes::mutation_of;
 use crate::chunks::Chunker;
 use crate::config::Config;
@@ -11,7 +14,7 @@ use crate::filter::{Cell, Filter};
 use crate::proto::{admin, data};
 use crate::schema::Schema;
 use crate::work::{Caller, Work};
-use crate::{auth, methods, names, read, rows, wire};
+use crate::{auth, automated_backups, methods, names, read, rows, wire};
 use bytes::Bytes;
 use prost::Message;
 use siltstone::testing::Target;
@@ -30,12 +33,14 @@ pub fn all() -> Vec<Target> {
         target("request-read-modify-write", modify_seeds, modify_request),
         target("request-create-table", create_seeds, create_request),
         target("request-update-table", update_seeds, update_request),
+        target("request-list-backups", backup_filter::seeds, backup_filter::list),
         target("request-filter", filter_seeds, filter),
         target("pattern", pattern_seeds, pattern),
         target("row-key", row_key_seeds, row_key),
         target("change", change_seeds, change),
         target("aggregate", sketch_seeds, sketch),
         target("table-schema", schema_seeds, schema),
+        target("backup-object", backup_object_seeds, backup_object),
         target("tokens", token_seeds, tokens),
         target("settings", settings_seeds, settings),
     ]
@@ -441,6 +446,22 @@ fn schema_seeds() -> Vec<Vec<u8>> {
 fn schema(bytes: &[u8]) {
     if let Ok(schema) = serde_json::from_slice::<Schema>(bytes) {
         let _ = schema.to_message(TABLE, admin::table::View::Full).encoded_len();
+    }
+}
+
+fn backup_object_seeds() -> Vec<Vec<u8>> {
+    let backups = backup_filter::backups().into_iter().take(1);
+    let published = backups.map(|(_, backup)| Published {
+        server: "00ff".into(),
+        backup: Backup { place: "00ff-07".into(), ..backup },
+    });
+    published.filter_map(|published| serde_json::to_vec(&published).ok()).collect()
+}
+
+/// What another server says of a backup.
+fn backup_object(bytes: &[u8]) {
+    if let Ok(Published { backup, .. }) = Published::parse(bytes) {
+        let _ = (backup.to_message("backup").encoded_len(), backup.info("backup").encoded_len());
     }
 }
 

@@ -4,7 +4,7 @@ use super::descriptor::{self, Descriptor, MANIFEST, StoredFile, StoredTable, sto
 use super::{BackupInfo, Backups};
 use crate::error::{Error, Result};
 use crate::shape::TableInfo;
-use crate::storage::{DirLock, Env, Storage, TableStore, absolute, copy_file, create_dir_durably, lock_dir};
+use crate::storage::{DirLock, Storage, TableStore, absolute, copy_file, create_dir_durably};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -19,26 +19,27 @@ pub(crate) struct Making {
 }
 
 impl Making {
-    /// Begins a backup of that database, beside those there are; `Invalid` if they are another database's.
-    pub(crate) fn begin(env: &Env, dir: &Path, database: u64) -> Result<Self> {
-        let dir = &absolute(env, dir)?;
-        let storage = &env.storage;
+    /// Begins a backup of the database of that id, in hexadecimal, beside those there are; `Invalid` if they are another
+    /// database's.
+    pub(crate) fn begin(backups: &Backups, database: &str) -> Result<Self> {
+        let dir = &absolute(&backups.env, &backups.dir)?;
+        let backups = Backups { dir: dir.clone(), ..backups.clone() };
+        let storage = &backups.env.storage;
         let current = dir.join("CURRENT");
         if storage.exists(&current).map_err(|e| Error::io("look for", &current, e))? {
             let message =
                 format!("{} holds a database; backups need a directory of their own", dir.display());
             return Err(Error::invalid(message));
         }
-        if storage.exists(dir).map_err(|e| Error::io("look for", dir, e))? {
-            Backups::new(env, dir).refuse_other_things()?;
+        if backups.is_there()? {
+            backups.refuse_other_things()?;
         }
         create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
-        let env = &env.bound_to(dir)?;
-        let backups = Backups::new(env, dir);
-        let lock = lock_dir(env, dir, true)?;
-        let database = format!("{database:016x}");
+        let backups = Backups { env: backups.env.bound_to(dir)?, ..backups };
+        let lock = backups.lock(true)?;
         let mut known: HashMap<String, Vec<StoredFile>> = HashMap::new();
-        for id in backups.ids()? {
+        let ids = backups.ids()?;
+        for id in ids.iter().copied() {
             // One that cannot be read has nothing to offer; whoever lists or restores it is told.
             let Ok(earlier) = backups.read(id) else { continue };
             if earlier.database != database {
@@ -53,9 +54,9 @@ impl Making {
         }
         backups.clean()?;
         // Numbers in names that somebody else made, also of directories, are passed over, too.
-        let names = env.storage.list_all(dir).map_err(|e| Error::io("list", dir, e))?;
+        let names = backups.env.storage.list_all(dir).map_err(|e| Error::io("list", dir, e))?;
         let taken = names.iter().filter_map(|n| descriptor::number_in(n.trim_end_matches('/')));
-        let id = taken.max().unwrap_or(0) + 1;
+        let id = taken.chain(ids).max().unwrap_or(0) + 1;
         Ok(Self { backups, id, known, written: Vec::new(), _lock: lock })
     }
 
@@ -66,14 +67,18 @@ impl Making {
 
     /// The table as an earlier backup has it, if its file is still there in full length.
     pub(crate) fn known(&self, info: &TableInfo) -> Option<StoredFile> {
-        let table = StoredTable::of(info);
+        self.known_as(&info.id.file_name(), info.bytes, StoredTable::of(info))
+    }
+
+    /// The same of a table of that name and length.
+    pub(super) fn known_as(&self, name: &str, bytes: u64, table: StoredTable) -> Option<StoredFile> {
         let fits = |file: &&StoredFile| {
             let serves = file.table.as_ref().is_some_and(|stored| stored.serves(&table));
             let path = self.backups.dir.join(&file.file);
             let length = || self.backups.env.storage.open(&path).and_then(|file| file.len()).ok();
-            file.bytes == info.bytes && serves && length() == Some(file.bytes)
+            file.bytes == bytes && serves && length() == Some(file.bytes)
         };
-        let found = self.known.get(&info.id.file_name())?.iter().find(fits)?;
+        let found = self.known.get(name)?.iter().find(fits)?;
         Some(StoredFile { table: Some(table), ..found.clone() })
     }
 
@@ -130,6 +135,10 @@ impl Making {
         self.written.push(temporary.clone());
         self.write(&temporary, &bytes)?;
         kill_point!("backup-descriptor-written");
+        if self.backups.known.is_some() {
+            // An object may have its new name though the call failed: what it names must stay. If it has not, the next backup cleans up.
+            self.written.clear();
+        }
         let renamed = self.backups.env.storage.rename(&temporary, &path);
         renamed.map_err(|e| Error::io("rename to", &path, e))?;
         self.written.clear();

@@ -9,9 +9,13 @@
 //!
 //! - `making.rs`: writes a backup's files, whoever gives them. What is copied and when is `db/backup.rs`'s matter.
 //! - `restore.rs`: makes a database of a backup, and checks every byte on the way.
+//! - `copy.rs`: brings a backup from one directory to another.
+//!
+//! The directory may be an object store. There are no locks there: whoever uses it sees to it that nobody else does.
 //!
 //! This folder knows no open database.
 
+mod copy;
 mod descriptor;
 mod making;
 mod restore;
@@ -24,13 +28,16 @@ pub(crate) use making::Making;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::log;
-use crate::storage::{Env, LOST_AND_FOUND, Storage, is_blank, is_own, is_own_lock, lock_dir};
+use crate::storage::{
+    DirLock, Env, LOST_AND_FOUND, ObjectFiles, ObjectStore, Storage, is_blank, is_own, is_own_lock, lock_dir,
+};
 use crate::table;
 use crate::types::SeqNo;
 use crate::version::manifest;
 use serde::Serialize;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// One backup.
 ///
@@ -86,14 +93,47 @@ fn is_own_stored(storage: &dyn Storage, path: &Path, name: &str) -> io::Result<b
 /// ```
 #[derive(Clone, Debug)]
 pub struct Backups {
+    /// Where they lie.
     env: Env,
     dir: PathBuf,
+    /// Where databases are restored.
+    local: Env,
+    /// Of those in an object store, the numbers of some that are surely there, whatever a listing says.
+    known: Option<Vec<u64>>,
 }
 
 impl Backups {
     /// Those in that directory; nothing is read yet.
     pub fn new(env: &Env, dir: impl AsRef<Path>) -> Self {
-        Self { env: env.clone(), dir: dir.as_ref().to_path_buf() }
+        Self { env: env.clone(), dir: dir.as_ref().to_path_buf(), local: env.clone(), known: None }
+    }
+
+    /// Those in an object store; nothing is asked of it yet. There are no locks: nobody else may make or remove any there
+    /// meanwhile. A listing may be older than what was put, so `known` has the numbers of all that the caller knows of: none of
+    /// their files is removed. Databases are restored into local directories.
+    pub fn in_object_store(store: Arc<dyn ObjectStore>, known: &[u64]) -> Self {
+        let (dir, local) = (PathBuf::from(store.location()), Env::local());
+        let env = Env { storage: Arc::new(ObjectFiles(store)), ..local.clone() };
+        Self { env, dir, local, known: Some(known.to_vec()) }
+    }
+
+    /// Where they lie, for people.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Keeps others away, where there are locks.
+    fn lock(&self, create: bool) -> Result<Option<DirLock>> {
+        match self.known {
+            Some(_) => Ok(None),
+            None => lock_dir(&self.env, &self.dir, create),
+        }
+    }
+
+    /// Whether the directory is there.
+    fn is_there(&self) -> Result<bool> {
+        let exists = || self.env.storage.exists(&self.dir).map_err(|e| Error::io("look for", &self.dir, e));
+        if self.known.is_some() { Ok(true) } else { exists() }
     }
 
     /// The whole backups, oldest first. One whose descriptor is damaged is an error that names it.
@@ -104,7 +144,7 @@ impl Backups {
 
     /// Removes a backup, and the files that no other names.
     pub fn delete(&self, id: u64) -> Result<()> {
-        let _lock = lock_dir(&self.env, &self.dir, false)?;
+        let _lock = self.lock(false)?;
         if !self.ids()?.contains(&id) {
             return Err(self.no_backup(id));
         }
@@ -116,7 +156,7 @@ impl Backups {
         if count == 0 {
             return Err(Error::invalid("at least one backup is kept; delete the directory to have none"));
         }
-        let _lock = lock_dir(&self.env, &self.dir, false)?;
+        let _lock = self.lock(false)?;
         let mut ids = self.ids()?;
         ids.truncate(ids.len().saturating_sub(count));
         self.remove(&ids)?;
@@ -189,16 +229,17 @@ impl Backups {
     fn ids(&self) -> Result<Vec<u64>> {
         let mut ids: Vec<u64> =
             self.names()?.iter().filter_map(|name| descriptor::parse_file_name(name)).collect();
+        ids.extend(self.known.iter().flatten());
         ids.sort_unstable();
+        ids.dedup();
         Ok(ids)
     }
 
     fn names(&self) -> Result<Vec<String>> {
-        let storage = &self.env.storage;
-        if !storage.exists(&self.dir).map_err(|e| Error::io("look for", &self.dir, e))? {
+        if !self.is_there()? {
             return Ok(Vec::new());
         }
-        storage.list(&self.dir).map_err(|e| Error::io("list", &self.dir, e))
+        self.env.storage.list(&self.dir).map_err(|e| Error::io("list", &self.dir, e))
     }
 
     fn read(&self, id: u64) -> Result<Descriptor> {

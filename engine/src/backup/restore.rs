@@ -66,7 +66,7 @@ impl Backups {
         shares: bool,
         progress: &mut dyn FnMut(CheckProgress),
     ) -> Result<BackupInfo> {
-        let to = &absolute(&self.env, to)?;
+        let to = &absolute(&self.local, to)?;
         let _reading = self.lock_to_read()?;
         let ids = self.ids()?;
         let id = match id {
@@ -77,13 +77,13 @@ impl Backups {
             })?,
         };
         let backup = self.read(id)?;
-        let storage = &self.env.storage;
+        let storage = &self.local.storage;
         let existed = storage.exists(to).map_err(|e| Error::io("look for", to, e))?;
         if existed {
-            refuse_things_in(&self.env, to)?;
+            refuse_things_in(&self.local, to)?;
         }
         create_dir_durably(&**storage, to).map_err(|e| Error::io("create the directory", to, e))?;
-        let env = self.env.bound_to(to)?;
+        let env = self.local.bound_to(to)?;
         let had_lock = env.storage.exists(&to.join(LOCK_FILE)).map_err(|e| Error::io("look for", to, e))?;
         let _writing = lock_dir(&env, to, true)?;
         // Behind the lock, so that it goes before that is given back.
@@ -100,8 +100,8 @@ impl Backups {
 
     /// Keeps backups from being removed meanwhile. Where nothing may be written, as on a read-only file system, nobody
     /// can remove them either.
-    fn lock_to_read(&self) -> Result<Option<DirLock>> {
-        match lock_dir(&self.env, &self.dir, false) {
+    pub(super) fn lock_to_read(&self) -> Result<Option<DirLock>> {
+        match self.lock(false) {
             Err(e) if e.kind() == ErrorKind::Io => Ok(None),
             locked => locked,
         }
@@ -148,7 +148,7 @@ impl Backups {
     }
 
     /// The backup's manifest, which must speak of just the tables that the descriptor names.
-    fn manifest_of(&self, backup: &Descriptor) -> Result<State> {
+    pub(super) fn manifest_of(&self, backup: &Descriptor) -> Result<State> {
         self.check_length(&backup.manifest)?;
         let path = self.dir.join(&backup.manifest.file);
         let bytes = crate::storage::read_file(&self.env, &path, manifest::MANIFEST_BYTES_MAX)?;
@@ -176,7 +176,7 @@ impl Backups {
         }
     }
 
-    fn check_length(&self, file: &StoredFile) -> Result<()> {
+    pub(super) fn check_length(&self, file: &StoredFile) -> Result<()> {
         let path = self.dir.join(&file.file);
         match self.env.storage.open(&path).and_then(|file| file.len()) {
             Ok(found) if found == file.bytes => Ok(()),
@@ -191,7 +191,7 @@ impl Backups {
         }
     }
 
-    fn check_sum(&self, file: &StoredFile, found: u32) -> Result<()> {
+    pub(super) fn check_sum(&self, file: &StoredFile, found: u32) -> Result<()> {
         if found == file.crc32c {
             return Ok(());
         }

@@ -11,7 +11,7 @@
 //!   be open, else the backup is given up.
 
 use super::{Db, Inner};
-use crate::backup::{BackupInfo, Descriptor, Making};
+use crate::backup::{BackupInfo, Backups, Descriptor, Making};
 use crate::catalog::Held;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
@@ -33,7 +33,7 @@ impl Db {
         dir: impl AsRef<Path>,
         progress: &mut dyn FnMut(CheckProgress),
     ) -> Result<BackupInfo> {
-        self.inner.backup(dir.as_ref(), &|_| true, progress)
+        self.inner.backup(&self.backups_in(dir.as_ref()), &|_| true, progress)
     }
 
     /// A backup of the families that `picks` names, and of the default one: what is restored has only these. The tables of all
@@ -60,7 +60,21 @@ impl Db {
         picks: &dyn Fn(&str) -> bool,
         progress: &mut dyn FnMut(CheckProgress),
     ) -> Result<BackupInfo> {
-        self.inner.backup(dir.as_ref(), picks, progress)
+        self.inner.backup(&self.backups_in(dir.as_ref()), picks, progress)
+    }
+
+    /// [`Db::backup_families`] to where backups lie, which may be an object store ([`Backups::in_object_store`]).
+    pub fn backup_families_to(
+        &self,
+        backups: &Backups,
+        picks: &dyn Fn(&str) -> bool,
+        progress: &mut dyn FnMut(CheckProgress),
+    ) -> Result<BackupInfo> {
+        self.inner.backup(backups, picks, progress)
+    }
+
+    fn backups_in(&self, dir: &Path) -> Backups {
+        Backups::new(&self.inner.commit.env, dir)
     }
 }
 
@@ -68,13 +82,13 @@ impl Inner {
     // Over 70 lines: one row of steps whose order is what the page above is about.
     fn backup(
         &self,
-        dir: &Path,
+        backups: &Backups,
         picks: &dyn Fn(&str) -> bool,
         progress: &mut dyn FnMut(CheckProgress),
     ) -> Result<BackupInfo> {
         self.commit.check_writable()?;
-        let database = self.catalog.manifest.lock().state().database;
-        let mut making = Making::begin(&self.commit.env, dir, database)?;
+        let database = format!("{:016x}", self.catalog.manifest.lock().state().database);
+        let mut making = Making::begin(backups, &database)?;
         let Held { moment, created_us, tables, log, files } = self.catalog.hold_moment(picks)?;
         kill_point!("backup-moment");
         // A backup does not tell of writes that this database could still lose.
@@ -122,7 +136,7 @@ impl Inner {
         let bytes = manifest::encode_whole(&moment.state, moment.manifest_number);
         let descriptor = Descriptor {
             id: making.id(),
-            database: format!("{database:016x}"),
+            database,
             seq: moment.state.last_seq,
             created_us,
             manifest_number: moment.manifest_number,
@@ -137,7 +151,12 @@ impl Inner {
             ("bytes", made.bytes),
             ("copied_bytes", made.copied_bytes),
         ];
-        self.commit.events.record(EventKind::Backup, "", format!("into {}", dir.display()), &numbers);
+        self.commit.events.record(
+            EventKind::Backup,
+            "",
+            format!("into {}", backups.dir().display()),
+            &numbers,
+        );
         Ok(made)
     }
 }

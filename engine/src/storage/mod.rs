@@ -22,6 +22,7 @@ pub use local::{LocalStorage, OsRandom, SystemClock};
 pub use objects::{ObjectStore, OpenObjectStore, Upload};
 
 pub(crate) use copied::Copied;
+pub(crate) use objects::ObjectFiles;
 pub(crate) use open_files::OpenFiles;
 pub(crate) use own::{begins_with, create_over_own, is_blank, is_own, is_own_lock, remove_own};
 pub(crate) use tables::{LOST_AND_FOUND, NOTE, TableStore, begins_with_number};

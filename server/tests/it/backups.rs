@@ -1,7 +1,12 @@
-//! Backups of tables: exact, shared, restored beside what goes on, and gone with their last copy.
+//! Backups of tables: exact, shared, restored beside what goes on, and gone with their last copy; listed by filter and order, hot,
+//! and made by the server itself.
 
 use crate::support::{Fixture, INSTANCE, TABLE, admin_v2, data_v2, refused, set};
+use admin_v2::backup::BackupType;
+use admin_v2::encryption_info::EncryptionType;
 use admin_v2::restore_table_request::Source;
+use admin_v2::table::{AutomatedBackupConfig, AutomatedBackupPolicy};
+use googleapis_tonic_google_bigtable_admin_v2::google::longrunning;
 use prost_types::Timestamp;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -12,8 +17,12 @@ use tonic::Code;
 const CLUSTER: &str = "projects/p/instances/i/clusters/c";
 
 fn in_an_hour() -> Option<Timestamp> {
+    in_hours(1)
+}
+
+fn in_hours(hours: i64) -> Option<Timestamp> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    Some(Timestamp { seconds: i64::try_from(now).unwrap() + 3_600, nanos: 0 })
+    Some(Timestamp { seconds: i64::try_from(now).unwrap() + 3_600 * hours, nanos: 0 })
 }
 
 fn create(id: &str) -> admin_v2::CreateBackupRequest {
@@ -245,5 +254,228 @@ async fn a_backup_has_a_time_in_the_future_to_expire_at() {
     backup.expire_time = in_an_hour().map(|time| Timestamp { seconds: time.seconds + 60, ..time });
     let updated = t.admin.update_backup(update(&backup)).await.unwrap().into_inner();
     assert_eq!(updated.expire_time, backup.expire_time);
+    t.server.stop().await.unwrap();
+}
+
+fn named(id: &str) -> String {
+    format!("{CLUSTER}/backups/{id}")
+}
+
+async fn get_backup(t: &mut Fixture, id: &str) -> admin_v2::Backup {
+    t.admin.get_backup(admin_v2::GetBackupRequest { name: named(id) }).await.unwrap().into_inner()
+}
+
+/// What became of an operation.
+fn response(operation: &longrunning::Operation) -> admin_v2::Backup {
+    use prost::Message;
+    match &operation.result {
+        Some(longrunning::operation::Result::Response(any)) => {
+            admin_v2::Backup::decode(&any.value[..]).unwrap()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_backup_that_is_answered_says_how_it_is_encrypted() {
+    let mut t = Fixture::new().await;
+    t.table(&["f"]).await;
+    let created = response(&t.admin.create_backup(create("one")).await.unwrap().into_inner());
+    let copy = admin_v2::CopyBackupRequest {
+        parent: CLUSTER.into(),
+        backup_id: "two".into(),
+        source_backup: named("one"),
+        expire_time: in_an_hour(),
+    };
+    let copied = response(&t.admin.copy_backup(copy).await.unwrap().into_inner());
+    let update = admin_v2::UpdateBackupRequest {
+        backup: Some(admin_v2::Backup { name: named("one"), expire_time: in_hours(2), ..Default::default() }),
+        update_mask: Some(prost_types::FieldMask { paths: vec!["expire_time".into()] }),
+    };
+    let updated = t.admin.update_backup(update).await.unwrap().into_inner();
+    let request = admin_v2::ListBackupsRequest { parent: CLUSTER.into(), ..Default::default() };
+    let mut all = t.admin.list_backups(request).await.unwrap().into_inner().backups;
+    all.extend([created, copied, updated, get_backup(&mut t, "one").await]);
+    assert_eq!(all.len(), 6);
+    for backup in all {
+        let encryption = backup.encryption_info.unwrap();
+        assert_eq!(encryption.encryption_type(), EncryptionType::GoogleDefaultEncryption, "{}", backup.name);
+    }
+    // And so does the table, where it is asked for that.
+    for (view, expected) in [
+        (admin_v2::table::View::EncryptionView, 1),
+        (admin_v2::table::View::Full, 1),
+        (admin_v2::table::View::ReplicationView, 0),
+    ] {
+        let request = admin_v2::GetTableRequest { name: TABLE.into(), view: view as i32 };
+        let table = t.admin.get_table(request).await.unwrap().into_inner();
+        let state = table.cluster_states.values().next().unwrap();
+        assert_eq!(state.encryption_info.len(), expected, "{view:?}");
+    }
+    t.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_of_backups_have_filters_orders_and_pages() {
+    let mut t = Fixture::new().await;
+    t.table(&["f"]).await;
+    for id in ["b1", "b2", "b3"] {
+        t.admin.create_backup(create(id)).await.unwrap();
+    }
+    let request = |filter: &str, order_by: &str, page_token: &str| admin_v2::ListBackupsRequest {
+        parent: "projects/p/instances/i/clusters/-".into(),
+        filter: filter.into(),
+        order_by: order_by.into(),
+        page_size: 2,
+        page_token: page_token.into(),
+    };
+    for (filter, order_by, expected) in [
+        ("", "", "b3 b2, b1"),
+        ("", "name", "b1 b2, b3"),
+        // As the client for Python sends it.
+        (&*format!("source_table:{TABLE}"), "name desc", "b3 b2, b1"),
+        (&*format!("(source_table:{TABLE}) AND (name:\"b2\")"), "", "b2"),
+        ("state:CREATING", "", ""),
+        ("size_bytes > 1 AND NOT name:b3", "start_time", "b1 b2"),
+    ] {
+        let (mut pages, mut token) = (Vec::new(), String::new());
+        loop {
+            let page = t.admin.list_backups(request(filter, order_by, &token)).await.unwrap().into_inner();
+            let ids = page.backups.iter().map(|backup| backup.name.rsplit('/').next().unwrap());
+            pages.push(ids.collect::<Vec<_>>().join(" "));
+            token = page.next_page_token;
+            if token.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(pages.join(", "), expected, "{filter}, {order_by}");
+    }
+    for (wrong, word) in [
+        (request("cluster:c", "", ""), "size_bytes"),
+        (request("", "cluster", ""), "size_bytes"),
+        (request("", "", "b1"), "page_token"),
+    ] {
+        refused(t.admin.list_backups(wrong).await, Code::InvalidArgument, word);
+    }
+    t.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hot_backup_stays_hot_until_its_time_which_can_be_changed_and_removed() {
+    let mut t = Fixture::new().await;
+    t.table(&["f"]).await;
+    let hot = |id: &str, until: Option<Timestamp>| {
+        let mut request = create(id);
+        let backup = request.backup.as_mut().unwrap();
+        (backup.backup_type, backup.hot_to_standard_time) = (BackupType::Hot as i32, until);
+        request
+    };
+    let in_two_days = in_hours(48);
+    t.admin.create_backup(hot("until", in_two_days)).await.unwrap();
+    t.admin.create_backup(hot("hot", None)).await.unwrap();
+    t.admin.create_backup(create("standard")).await.unwrap();
+    refused(t.admin.create_backup(hot("soon", in_hours(23))).await, Code::InvalidArgument, "24 hours");
+    let mut wrong = create("wrong");
+    wrong.backup.as_mut().unwrap().hot_to_standard_time = in_two_days;
+    refused(t.admin.create_backup(wrong.clone()).await, Code::InvalidArgument, "hot_to_standard_time");
+    wrong.backup.as_mut().unwrap().backup_type = 9;
+    refused(t.admin.create_backup(wrong).await, Code::InvalidArgument, "backup_type 9");
+    let mut t = t.again().await;
+    for (id, kind, until) in [
+        ("until", BackupType::Hot, in_two_days),
+        ("hot", BackupType::Hot, None),
+        ("standard", BackupType::Standard, None),
+    ] {
+        let backup = get_backup(&mut t, id).await;
+        assert_eq!((backup.backup_type(), backup.hot_to_standard_time), (kind, until), "{id}");
+    }
+    let update = |id: &str, until: Option<Timestamp>, paths: &[&str]| admin_v2::UpdateBackupRequest {
+        backup: Some(admin_v2::Backup {
+            name: named(id),
+            hot_to_standard_time: until,
+            expire_time: in_hours(3),
+            ..Default::default()
+        }),
+        update_mask: Some(prost_types::FieldMask {
+            paths: paths.iter().map(|path| (*path).to_string()).collect(),
+        }),
+    };
+    let of_time = &["hot_to_standard_time"][..];
+    let removed = t.admin.update_backup(update("until", None, of_time)).await.unwrap().into_inner();
+    assert_eq!((removed.backup_type(), removed.hot_to_standard_time), (BackupType::Hot, None));
+    assert_eq!(removed.expire_time, get_backup(&mut t, "until").await.expire_time);
+    let later = in_hours(120);
+    let both = &["hot_to_standard_time", "expire_time"][..];
+    let set = t.admin.update_backup(update("until", later, both)).await.unwrap().into_inner();
+    assert_eq!((set.backup_type(), set.hot_to_standard_time), (BackupType::Hot, later));
+    assert_eq!(get_backup(&mut t, "until").await, set);
+    for (wrong, word) in [
+        (update("until", in_hours(1), of_time), "24 hours"),
+        (update("standard", later, of_time), "hot_to_standard_time"),
+        (update("until", later, &[]), "update_mask"),
+        (update("until", later, &["size_bytes"]), "size_bytes"),
+    ] {
+        refused(t.admin.update_backup(wrong).await, Code::InvalidArgument, word);
+    }
+    t.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_of_automated_backups_is_kept_changed_removed_and_acted_on() {
+    const DAY: i64 = 86_400;
+    let mut t = Fixture::new().await;
+    let days = |days: i64| Some(prost_types::Duration { seconds: days * DAY, nanos: 0 });
+    let policy = |retention_period, frequency| {
+        let policy = AutomatedBackupPolicy { retention_period, frequency, ..Default::default() };
+        Some(AutomatedBackupConfig::AutomatedBackupPolicy(policy))
+    };
+    let create_table = |automated_backup_config| admin_v2::CreateTableRequest {
+        parent: INSTANCE.into(),
+        table_id: "t".into(),
+        table: Some(admin_v2::Table { automated_backup_config, ..Default::default() }),
+        ..Default::default()
+    };
+    refused(
+        t.admin.create_table(create_table(policy(days(1), None))).await,
+        Code::InvalidArgument,
+        "automated_backup_policy.retention_period",
+    );
+    t.admin.create_table(create_table(policy(days(3), None))).await.unwrap();
+    let mut t = t.again().await;
+    let get = || admin_v2::GetTableRequest { name: TABLE.into(), ..Default::default() };
+    let found = t.admin.get_table(get()).await.unwrap().into_inner();
+    assert_eq!(found.automated_backup_config, policy(days(3), days(1)));
+    let update = |automated_backup_config, path: &str| admin_v2::UpdateTableRequest {
+        table: Some(admin_v2::Table { name: TABLE.into(), automated_backup_config, ..Default::default() }),
+        update_mask: Some(prost_types::FieldMask { paths: vec![path.into()] }),
+        ..Default::default()
+    };
+    for (asked, path, expected) in [
+        (policy(None, days(1)), "automated_backup_policy.frequency", days(3)),
+        (policy(days(7), None), "automated_backup_policy.retention_period", days(7)),
+        (policy(days(4), days(1)), "automated_backup_policy", days(4)),
+    ] {
+        t.admin.update_table(update(asked, path)).await.unwrap();
+        let found = t.admin.get_table(get()).await.unwrap().into_inner();
+        assert_eq!(found.automated_backup_config, policy(expected, days(1)), "{path}");
+    }
+    let wrong = update(policy(days(4), days(2)), "automated_backup_policy.frequency");
+    refused(t.admin.update_table(wrong).await, Code::InvalidArgument, "automated_backup_policy.frequency");
+    // The server itself may have made the first by now.
+    let now = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()).unwrap();
+    t.server.tend_backups(now).await.unwrap();
+    let request = admin_v2::ListBackupsRequest {
+        parent: format!("{INSTANCE}/clusters/siltstone"),
+        filter: "name:auto.t. AND source_table = t".into(),
+        ..Default::default()
+    };
+    let backups = t.admin.list_backups(request.clone()).await.unwrap().into_inner().backups;
+    assert_eq!(backups.len(), 1);
+    t.admin.update_table(update(None, "automated_backup_policy")).await.unwrap();
+    let found = t.admin.get_table(get()).await.unwrap().into_inner();
+    assert_eq!(found.automated_backup_config, None);
+    let later = now + 5 * u64::try_from(DAY).unwrap() * 1_000_000;
+    t.server.tend_backups(later).await.unwrap();
+    assert!(t.admin.list_backups(request).await.unwrap().into_inner().backups.is_empty(), "kept too long");
     t.server.stop().await.unwrap();
 }

@@ -103,6 +103,74 @@ fn everything_works_as_on_a_path() {
     assert!(report.tables > 1);
 }
 
+#[test]
+fn backups_lie_in_the_bucket_share_tables_and_are_copied_within_it() {
+    let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
+    let stores = s3.stores();
+    let backups = |place: &str, known: &[u64]| Backups::in_object_store(stores.open(place).unwrap(), known);
+    let (home, other) = ("s3://bucket/backups/home", "s3://bucket/backups/other");
+    let at = s3.bucket().join("backups");
+    let db = builder(&stores, None).open(dir.path().join("db")).unwrap();
+    fill(&db);
+    let first = db.backup_families_to(&backups(home, &[]), &|_| true, &mut |_| {}).unwrap();
+    let copied = tables(&at.join("home"));
+    db.put("late", "one").unwrap();
+    let second = db.backup_families_to(&backups(home, &[1]), &|_| true, &mut |_| {}).unwrap();
+    assert_eq!((first.id, second.id, tables(&at.join("home"))), (1, 2, copied), "tables are there once");
+    assert!(copied > 1 && second.copied_bytes < first.copied_bytes);
+    let restore = |of: &Backups, id: u64, late: bool| {
+        let to = tempfile::tempdir().unwrap();
+        of.restore(Some(id), to.path().join("db"), &mut |_| {}).unwrap();
+        let db = builder(&stores, None).open(to.path().join("db")).unwrap();
+        assert_eq!(
+            (rows(db.scan::<&[u8]>(..)), db.get("late").unwrap().is_some()),
+            (20_000 + usize::from(late), late)
+        );
+    };
+    restore(&backups(home, &[1, 2]), 1, false);
+    restore(&backups(home, &[1, 2]), 2, true);
+    let copy = backups(home, &[2]).copy_to(2, &backups(other, &[])).unwrap();
+    assert_eq!((copy.id, copy.bytes), (1, second.bytes));
+    // What one has is not the other's; the table of the first stays, as the second needs it.
+    backups(home, &[2]).delete(1).unwrap();
+    assert!(backups(home, &[2]).restore(Some(1), dir.path().join("gone"), &mut |_| {}).is_err());
+    restore(&backups(home, &[2]), 2, true);
+    backups(home, &[]).delete(2).unwrap();
+    assert_eq!(tables(&at.join("home")), 0);
+    restore(&backups(other, &[1]), 1, true);
+    // A damaged byte is found, whoever copies it.
+    let table = std::fs::read_dir(at.join("other")).unwrap().map(|file| file.unwrap().path());
+    let table = { table }.find(|path| path.to_string_lossy().ends_with(".table")).unwrap();
+    let mut bytes = std::fs::read(&table).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&table, bytes).unwrap();
+    let refused = backups(other, &[1]).copy_to(1, &backups(home, &[])).unwrap_err();
+    assert_eq!(refused.kind(), siltstone::ErrorKind::Corruption, "{refused}");
+    assert!(backups(home, &[]).list().unwrap().is_empty());
+}
+
+/// A backup is not lost by a listing that does not have it yet.
+#[test]
+fn a_backup_that_the_caller_knows_of_keeps_its_files_though_a_listing_lacks_it() {
+    let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
+    let stores = s3.stores();
+    let place = "s3://bucket/backups";
+    let backups = |known: &[u64]| Backups::in_object_store(stores.open(place).unwrap(), known);
+    let db = builder(&stores, None).open(dir.path().join("db")).unwrap();
+    fill(&db);
+    db.backup_families_to(&backups(&[]), &|_| true, &mut |_| {}).unwrap();
+    let before = tables(&s3.bucket().join("backups"));
+    // As if it were listed later: nothing of that number is found, and nothing is removed.
+    let (descriptor, away) = (s3.bucket().join("backups/00000001.backup"), dir.path().join("away"));
+    std::fs::rename(&descriptor, &away).unwrap();
+    let second = db.backup_families_to(&backups(&[1]), &|_| true, &mut |_| {}).unwrap();
+    assert_eq!(second.id, 2);
+    std::fs::copy(&away, &descriptor).unwrap();
+    assert!(tables(&s3.bucket().join("backups")) >= before);
+    backups(&[1, 2]).restore(Some(1), dir.path().join("restored"), &mut |_| {}).unwrap();
+}
+
 /// What a backup restored goes into a database with its tables in a bucket, and out of it again.
 #[test]
 fn a_family_of_a_restored_backup_goes_into_the_bucket_and_out_of_it() {
