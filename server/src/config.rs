@@ -49,6 +49,8 @@ pub struct Config {
     pub disk_cache: Size,
     /// Where backups of tables lie; by default beside the database, in a directory with `-backups` behind its name.
     pub backups: Option<PathBuf>,
+    /// How many hours a table that was deleted can come back (UndeleteTable), and takes its room on disk; 0 for none.
+    pub undelete_hours: u64,
     /// Address of the gRPC API.
     pub listen: SocketAddr,
     /// Address of the web page, `/healthz`, `/readyz` and `/metrics`.
@@ -393,6 +395,7 @@ impl Default for Config {
             offload: OffloadConfig::default(),
             manager: None,
             backups: None,
+            undelete_hours: crate::undelete::HOURS,
             listen: SocketAddr::from(([127, 0, 0, 1], 8086)),
             http: SocketAddr::from(([127, 0, 0, 1], 8087)),
             http_names: Vec::new(),

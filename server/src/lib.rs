@@ -5,6 +5,9 @@
 //!
 //! ```text
 //! data, admin, instances   the services: requests in, answers out
+//! iam                      what tokens may do, as IAM's calls tell it
+//! instance_set, clusters, profiles   instances that were made, and their settings
+//! hot_tablets              regions that were busy
 //! read, mutate, changes    a scan under way; mutations as batches, reads before writes; streams of changes
 //! answer                   messages that wait for their client
 //! pieces, chunks           rows through a filter, piece by piece; messages of a scan
@@ -15,6 +18,7 @@
 //! traffic                  how busy each of them is
 //! collect                  deletes cells that are gone by rules of which the engine is not told
 //! reader                   rows put together from the stores of their families
+//! undelete                 tables that were deleted, and can come back
 //! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
 //! settings                 options of stores as text
 //! work                     work of a call, counted
@@ -41,6 +45,7 @@ mod calls;
 mod changes;
 mod chunks;
 mod client_certificates;
+mod clusters;
 mod codec;
 mod collect;
 mod config;
@@ -52,7 +57,10 @@ pub mod empty;
 mod features;
 mod filter;
 mod gc;
+mod hot_tablets;
 mod http;
+mod iam;
+mod instance_set;
 mod instances;
 mod listen;
 mod load;
@@ -62,6 +70,7 @@ mod names;
 mod operations;
 mod operator;
 mod pieces;
+mod profiles;
 mod proto;
 mod read;
 mod reader;
@@ -77,6 +86,7 @@ mod tables;
 #[doc(hidden)]
 pub mod testing;
 mod traffic;
+mod undelete;
 mod watched;
 mod wire;
 mod work;
@@ -103,4 +113,19 @@ fn now_us() -> u64 {
 fn micros(seconds: i64, nanos: i32) -> Option<u64> {
     let us = seconds.saturating_mul(1_000_000).saturating_add(i64::from(nanos / 1_000));
     u64::try_from(us).ok()
+}
+
+/// Bytes in hexadecimal.
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// A short text that tells bytes from others, as etags and names of what has no other are.
+fn fingerprint(bytes: &[u8]) -> String {
+    use sha2::{Digest, Sha256};
+    hex(&Sha256::digest(bytes)[..8])
 }
