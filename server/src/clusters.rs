@@ -71,7 +71,7 @@ impl Autoscaling {
         let (min, max) = (self.min_nodes, self.max_nodes);
         if min < 1 || max < min || i64::from(max) > 10 * i64::from(min) {
             return Err(invalid(format!(
-                "autoscaling_limits: min_serve_nodes is {min} and max_serve_nodes {max}; the first is at least 1, \
+                "autoscaling_limits: min_serve_nodes is {min}, max_serve_nodes {max}; the first is at least 1, \
                  the second between that and ten times as many"
             )));
         }

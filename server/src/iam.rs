@@ -162,7 +162,7 @@ pub(crate) async fn set(
         match asked.bindings == now.bindings && asked.audit_configs.is_empty() {
             true => Ok(Response::new(now)),
             false => Err(Status::failed_precondition(
-                "rights are changed in the file of tokens, which the setting `tokens` names, and not by SetIamPolicy",
+                "rights are changed in the file that the setting `tokens` names, and not by SetIamPolicy",
             )),
         }
     };

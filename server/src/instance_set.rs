@@ -84,8 +84,8 @@ fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Status> {
     match labels.iter().find(|label| !is_right(label)) {
         None => Ok(()),
         Some((key, value)) => Err(invalid(format!(
-            "labels: \"{key}\" = \"{value}\"; keys and values have up to {LABEL_MAX} lower-case letters, digits, '_' \
-             and '-', a key begins with a letter"
+            "labels: \"{key}\" = \"{value}\"; keys and values have up to {LABEL_MAX} lower-case letters, \
+             digits, '_' and '-', a key begins with a letter"
         ))),
     }
 }
@@ -146,7 +146,8 @@ impl Instance {
                 },
                 other => {
                     return Err(invalid(format!(
-                        "update_mask names \"{other}\"; of an instance display_name, type and labels can be changed"
+                        "update_mask names \"{other}\"; of an instance display_name, type and labels can be \
+                         changed"
                     )));
                 }
             }

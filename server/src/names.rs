@@ -85,8 +85,8 @@ pub(crate) fn new_profile(id: &str) -> Result<(), Status> {
     match is_id(id) && !id.starts_with(['-', '.']) {
         true => Ok(()),
         false => Err(Status::invalid_argument(format!(
-            "app_profile_id \"{id}\" must be 1 to 50 characters of a-z, A-Z, 0-9, '_', '-' and '.', the first \
-             none of the last two"
+            "app_profile_id \"{id}\" must be 1 to 50 characters of a-z, A-Z, 0-9, '_', '-' and '.', the \
+             first none of the last two"
         ))),
     }
 }

@@ -64,7 +64,7 @@ impl Routing {
                 Ok(Self::Any { clusters: of.cluster_ids.clone(), row_affinity: of.affinity.is_some() })
             }
             None => Err(invalid(
-                "an app profile needs a routing_policy: single_cluster_routing or multi_cluster_routing_use_any",
+                "routing_policy: single_cluster_routing or multi_cluster_routing_use_any is needed",
             )),
         }
     }
@@ -193,9 +193,9 @@ impl Profile {
                 | "data_boost_isolation_read_only" => self.isolation = Some(Isolation::from_message(asked)?),
                 other => {
                     return Err(invalid(format!(
-                        "update_mask names \"{other}\"; of an app profile description, single_cluster_routing, \
-                         multi_cluster_routing_use_any, standard_isolation and data_boost_isolation_read_only can \
-                         be changed"
+                        "update_mask names \"{other}\"; of an app profile can be changed: description, \
+                         single_cluster_routing, multi_cluster_routing_use_any, standard_isolation and \
+                         data_boost_isolation_read_only"
                     )));
                 }
             }
