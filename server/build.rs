@@ -1,5 +1,6 @@
 //! Server stubs of the public services, from lists of their methods and the crates' message types. A method that is not
-//! listed answers UNIMPLEMENTED. And the table of the fields of their requests, out of `src/fields.txt`.
+//! listed answers UNIMPLEMENTED, and its name (`src/door.rs`). And the table of the fields of their requests, out of
+//! `src/fields.txt`.
 
 use tonic_build::manual::{Builder, Method, Service, ServiceBuilder};
 
@@ -42,6 +43,7 @@ const TABLE_ADMIN: Methods<'_> = &[
     ("get_table", "GetTable", "GetTableRequest", "Table", false),
     ("update_table", "UpdateTable", "UpdateTableRequest", "longrunning::Operation", false),
     ("delete_table", "DeleteTable", "DeleteTableRequest", "Empty", false),
+    ("undelete_table", "UndeleteTable", "UndeleteTableRequest", "longrunning::Operation", false),
     ("modify_column_families", "ModifyColumnFamilies", "ModifyColumnFamiliesRequest", "Table", false),
     ("drop_row_range", "DropRowRange", "DropRowRangeRequest", "Empty", false),
     (
@@ -59,15 +61,57 @@ const TABLE_ADMIN: Methods<'_> = &[
     ("restore_table", "RestoreTable", "RestoreTableRequest", "longrunning::Operation", false),
     ("copy_backup", "CopyBackup", "CopyBackupRequest", "longrunning::Operation", false),
     ("check_consistency", "CheckConsistency", "CheckConsistencyRequest", "CheckConsistencyResponse", false),
+    ("get_iam_policy", "GetIamPolicy", "iam::GetIamPolicyRequest", "iam::Policy", false),
+    ("set_iam_policy", "SetIamPolicy", "iam::SetIamPolicyRequest", "iam::Policy", false),
+    (
+        "test_iam_permissions",
+        "TestIamPermissions",
+        "iam::TestIamPermissionsRequest",
+        "iam::TestIamPermissionsResponse",
+        false,
+    ),
 ];
 
 const INSTANCE_ADMIN: Methods<'_> = &[
+    ("create_instance", "CreateInstance", "CreateInstanceRequest", "longrunning::Operation", false),
     ("get_instance", "GetInstance", "GetInstanceRequest", "Instance", false),
     ("list_instances", "ListInstances", "ListInstancesRequest", "ListInstancesResponse", false),
+    ("update_instance", "UpdateInstance", "Instance", "Instance", false),
+    (
+        "partial_update_instance",
+        "PartialUpdateInstance",
+        "PartialUpdateInstanceRequest",
+        "longrunning::Operation",
+        false,
+    ),
+    ("delete_instance", "DeleteInstance", "DeleteInstanceRequest", "Empty", false),
+    ("create_cluster", "CreateCluster", "CreateClusterRequest", "longrunning::Operation", false),
     ("get_cluster", "GetCluster", "GetClusterRequest", "Cluster", false),
     ("list_clusters", "ListClusters", "ListClustersRequest", "ListClustersResponse", false),
+    ("update_cluster", "UpdateCluster", "Cluster", "longrunning::Operation", false),
+    (
+        "partial_update_cluster",
+        "PartialUpdateCluster",
+        "PartialUpdateClusterRequest",
+        "longrunning::Operation",
+        false,
+    ),
+    ("delete_cluster", "DeleteCluster", "DeleteClusterRequest", "Empty", false),
+    ("create_app_profile", "CreateAppProfile", "CreateAppProfileRequest", "AppProfile", false),
     ("get_app_profile", "GetAppProfile", "GetAppProfileRequest", "AppProfile", false),
     ("list_app_profiles", "ListAppProfiles", "ListAppProfilesRequest", "ListAppProfilesResponse", false),
+    ("update_app_profile", "UpdateAppProfile", "UpdateAppProfileRequest", "longrunning::Operation", false),
+    ("delete_app_profile", "DeleteAppProfile", "DeleteAppProfileRequest", "Empty", false),
+    ("list_hot_tablets", "ListHotTablets", "ListHotTabletsRequest", "ListHotTabletsResponse", false),
+    ("get_iam_policy", "GetIamPolicy", "iam::GetIamPolicyRequest", "iam::Policy", false),
+    ("set_iam_policy", "SetIamPolicy", "iam::SetIamPolicyRequest", "iam::Policy", false),
+    (
+        "test_iam_permissions",
+        "TestIamPermissions",
+        "iam::TestIamPermissionsRequest",
+        "iam::TestIamPermissionsResponse",
+        false,
+    ),
 ];
 
 const OPERATIONS: Methods<'_> =
@@ -91,7 +135,8 @@ fn service(package: &str, name: &str, messages: &str, methods: Methods<'_>, enco
             }
             // Restated there.
             "ReadRowsResponse" => "crate::empty::read_rows::ReadRowsResponse".to_string(),
-            "longrunning::Operation" => "crate::proto::longrunning::Operation".to_string(),
+            // Of another package than the service's.
+            other if other.contains("::") => format!("crate::proto::{other}"),
             message => format!("crate::proto::{messages}::{message}"),
         };
         let method = Method::builder()

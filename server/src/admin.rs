@@ -3,6 +3,7 @@
 use crate::auth::{Right, Who};
 use crate::backup_filter::Query;
 use crate::backups::{self, Backup, NewBackup};
+use crate::iam;
 use crate::names;
 use crate::proto::admin::modify_column_families_request::modification::Mod;
 use crate::proto::admin::{
@@ -10,8 +11,11 @@ use crate::proto::admin::{
     CreateTableRequest, DeleteBackupRequest, DeleteTableRequest, DropRowRangeRequest,
     GenerateConsistencyTokenRequest, GenerateConsistencyTokenResponse, GetBackupRequest, GetTableRequest,
     ListBackupsRequest, ListBackupsResponse, ListTablesRequest, ListTablesResponse,
-    ModifyColumnFamiliesRequest, RestoreTableRequest, UpdateBackupRequest, UpdateTableRequest,
-    drop_row_range_request, restore_table_request,
+    ModifyColumnFamiliesRequest, RestoreTableRequest, UndeleteTableMetadata, UndeleteTableRequest,
+    UpdateBackupRequest, UpdateTableRequest, drop_row_range_request, restore_table_request,
+};
+use crate::proto::iam::{
+    GetIamPolicyRequest, Policy, SetIamPolicyRequest, TestIamPermissionsRequest, TestIamPermissionsResponse,
 };
 use crate::proto::longrunning::Operation;
 use crate::proto::table_admin::bigtable_table_admin_server::BigtableTableAdmin;
@@ -76,11 +80,7 @@ impl BigtableTableAdmin for TableAdmin {
         let call = self.0.begin(Call::Admin, &request)?;
         let request = request.into_inner();
         let prefix = format!("{}/tables/", names::instance(&request.parent)?);
-        let page = match usize::try_from(request.page_size) {
-            Ok(0) => PAGE,
-            Ok(size) => size.min(PAGE),
-            Err(_) => return Err(Status::invalid_argument("page_size is negative")),
-        };
+        let page = names::page_size(request.page_size, PAGE)?;
         let view = match request.view() {
             admin::table::View::Unspecified => admin::table::View::NameOnly,
             view => view,
@@ -146,6 +146,24 @@ impl BigtableTableAdmin for TableAdmin {
         let call = self.0.begin(Call::Admin, &request)?;
         let (shared, name) = (self.0.clone(), request.into_inner().name);
         call.run(false, move || Ok(Response::new(shared.tables.delete(names::table(&name)?)?))).await
+    }
+
+    async fn undelete_table(
+        &self,
+        request: Request<UndeleteTableRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, name) = (self.0.clone(), request.into_inner().name);
+        let work = move || {
+            let start_time = Some(backups::time(crate::now_us()));
+            let table = shared.tables.undelete(names::table(&name)?)?;
+            let message = table.now().schema.to_message(&name, admin::table::View::SchemaView);
+            let end_time = Some(backups::time(crate::now_us()));
+            let metadata = UndeleteTableMetadata { name: name.clone(), start_time, end_time };
+            let metadata = Some(("UndeleteTableMetadata", metadata));
+            Ok(Response::new(shared.finished.add(&name, &name, metadata, ("Table", &message))))
+        };
+        call.run(false, work).await
     }
 
     async fn modify_column_families(
@@ -401,5 +419,26 @@ impl BigtableTableAdmin for TableAdmin {
             )))
         };
         call.run(false, work).await
+    }
+
+    async fn get_iam_policy(
+        &self,
+        request: Request<GetIamPolicyRequest>,
+    ) -> Result<Response<Policy>, Status> {
+        iam::get(&self.0, request).await
+    }
+
+    async fn set_iam_policy(
+        &self,
+        request: Request<SetIamPolicyRequest>,
+    ) -> Result<Response<Policy>, Status> {
+        iam::set(&self.0, request).await
+    }
+
+    async fn test_iam_permissions(
+        &self,
+        request: Request<TestIamPermissionsRequest>,
+    ) -> Result<Response<TestIamPermissionsResponse>, Status> {
+        iam::test(&self.0, request).await
     }
 }

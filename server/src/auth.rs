@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, de::Error};
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use tonic::Status;
@@ -28,8 +28,17 @@ pub(crate) enum Right {
     Monitor,
 }
 
+/// What a right is to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scope<'a> {
+    /// A table.
+    Table(&'a str),
+    /// All tables of an instance, also those that it will have.
+    Instance(&'a str),
+}
+
 impl Right {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Write => "write",
@@ -75,6 +84,18 @@ impl Grant {
 
     fn is_of(&self, table: &str) -> bool {
         self.tables.iter().any(|pattern| crate::names::fits(pattern, table))
+    }
+
+    /// Whether it means all of that.
+    fn covers(&self, scope: Scope<'_>) -> bool {
+        match scope {
+            Scope::Table(table) => self.is_of(table),
+            Scope::Instance(instance) => {
+                let tables = format!("{instance}/tables/");
+                let mut begins = self.tables.iter().filter_map(|pattern| pattern.strip_suffix('*'));
+                begins.any(|begin| tables.starts_with(begin))
+            }
+        }
     }
 
     /// Whether it means a table of that instance.
@@ -127,11 +148,7 @@ fn digest_of(hex: &str) -> Option<[u8; 32]> {
 /// assert!(siltstone_server::token_digest("secret").starts_with("2bb80d537b1da3e3"));
 /// ```
 pub fn token_digest(token: &str) -> String {
-    use std::fmt::Write as _;
-    Sha256::digest(token.as_bytes()).iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    crate::hex(&Sha256::digest(token.as_bytes()))
 }
 
 /// The tokens that are known.
@@ -160,6 +177,15 @@ impl Tokens {
     /// Whether the file as it is cannot be used.
     pub(crate) fn is_stale(&self) -> bool {
         self.0.is_stale()
+    }
+
+    /// The names of tokens that have this right there, and are not over.
+    pub(crate) fn holders(&self, right: Right, scope: Scope<'_>) -> BTreeSet<String> {
+        let digests = self.0.now();
+        let grants = digests.values().flat_map(|grants| grants.iter());
+        let held =
+            grants.filter(|grant| !grant.is_over() && grant.rights.contains(&right) && grant.covers(scope));
+        held.map(|grant| grant.name.clone()).collect()
     }
 
     /// Whose token an `authorization` header has. A password of HTTP's basic way is taken for a token, as browsers ask for that.
@@ -236,6 +262,33 @@ impl Who {
             true => Ok(()),
             false => {
                 Err(Status::permission_denied(format!("the token has no right to {} {table}", right.name())))
+            }
+        }
+    }
+
+    /// Whether there is this right there.
+    pub(crate) fn has_on(&self, right: Right, scope: Scope<'_>) -> bool {
+        self.has(right, |grant| grant.covers(scope))
+    }
+
+    /// Whether there is any right there: to a table, or to one of an instance.
+    pub(crate) fn sees_of(&self, scope: Scope<'_>) -> bool {
+        match scope {
+            Scope::Table(table) => self.sees(table),
+            Scope::Instance(instance) => self.any(|grant| grant.is_within(instance)),
+        }
+    }
+
+    /// Whether all tables of an instance may be administered, and so the instance.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED`.
+    pub(crate) fn governs(&self, instance: &str) -> Result<(), Status> {
+        match self.has_on(Right::Admin, Scope::Instance(instance)) {
+            true => Ok(()),
+            false => {
+                let message = format!("the token has no right to admin all tables of {instance}");
+                Err(Status::permission_denied(message))
             }
         }
     }
@@ -339,6 +392,33 @@ mod tests {
             assert!(of(wrong).may_within(Right::Admin, instance).is_err(), "{wrong}");
         }
         assert!(Who::ANYONE.may_within(Right::Admin, instance).is_ok());
+    }
+
+    #[test]
+    fn an_instance_is_governed_by_who_administers_all_tables_that_it_may_have() {
+        let digest = token_digest("x");
+        let of = |right: &str, pattern: &str| {
+            tokens(&format!(
+                "[[token]]\nname = 'x'\nsha256 = '{digest}'\nrights = ['{right}']\ntables = ['{pattern}']"
+            ))
+        };
+        let governs = |right: &str, pattern: &str| {
+            of(right, pattern).who(Some(b"Bearer x")).unwrap().governs("projects/p/instances/i").is_ok()
+        };
+        for right in ["*", "projects/p/*", "projects/p/instances/i*", "projects/p/instances/i/tables/*"] {
+            assert!(governs("admin", right) && !governs("write", right), "{right}");
+        }
+        for wrong in
+            ["projects/p/instances/i/tables/t*", "projects/p/instances/i/tables/t", "projects/q/*", ""]
+        {
+            assert!(!governs("admin", wrong), "{wrong}");
+        }
+        assert!(Who::ANYONE.governs("projects/p/instances/i").is_ok());
+        let holders = |pattern: &str, scope| of("read", pattern).holders(Right::Read, scope).len();
+        let (instance, table) = (Scope::Instance("a/b/c/d"), Scope::Table("a/b/c/d/tables/t"));
+        assert_eq!((holders("a/*", instance), holders("a/*", table)), (1, 1));
+        assert_eq!((holders("a/b/c/d/tables/t", instance), holders("a/b/c/d/tables/t", table)), (0, 1));
+        assert!(of("read", "a/*").holders(Right::Admin, table).is_empty());
     }
 
     #[test]

@@ -236,6 +236,9 @@ impl CallMetrics {
             metrics::gauge!("siltstone_connections").set(open as f64);
             metrics::gauge!("siltstone_files_stale")
                 .set(f64::from(u8::from(!shared.stale_files().is_empty())));
+            let (deleted, bytes) = shared.tables.kept.size();
+            metrics::gauge!("siltstone_deleted_tables").set(deleted as f64);
+            metrics::gauge!("siltstone_deleted_table_bytes").set(bytes as f64);
             metrics::gauge!("siltstone_call_memory_bytes").set(shared.budgets.used() as f64);
         });
         self.0.recorder.handle().render()

@@ -51,6 +51,8 @@ pub struct Config {
     /// Where backups of tables lie: a directory, by default beside the database with `-backups` behind its name; or an object store
     /// such as `s3://bucket/prefix`, which servers may share, and where each finds the others' backups by their names.
     pub backups: Option<PathBuf>,
+    /// How many hours a table that was deleted can come back (UndeleteTable), and takes its room on disk; 0 for none.
+    pub undelete_hours: u64,
     /// Address of the gRPC API.
     pub listen: SocketAddr,
     /// Address of the web page, `/healthz`, `/readyz` and `/metrics`.
@@ -395,6 +397,7 @@ impl Default for Config {
             offload: OffloadConfig::default(),
             manager: None,
             backups: None,
+            undelete_hours: crate::undelete::HOURS,
             listen: SocketAddr::from(([127, 0, 0, 1], 8086)),
             http: SocketAddr::from(([127, 0, 0, 1], 8087)),
             http_names: Vec::new(),

@@ -1,13 +1,14 @@
 //! Service `google.bigtable.v2.Bigtable`: rows are read and written.
 
 use crate::answer::{self, SEND_WAIT, Sender, Single, Streaming};
-use crate::auth::Right;
+use crate::auth::{Right, Scope};
 use crate::budget::{self, Budget, Lease};
 use crate::calls::Guard;
 use crate::changes::{self, ChangeRead};
 use crate::chunks;
 use crate::filter::Filter;
 use crate::mutate;
+use crate::profiles::Use;
 use crate::proto::bigtable::bigtable_server::Bigtable;
 use crate::proto::data::{
     CheckAndMutateRowRequest, CheckAndMutateRowResponse, GenerateInitialChangeStreamPartitionsRequest,
@@ -323,6 +324,7 @@ impl Bigtable for Data {
             whole_rows: crate::features::whole_rows(request.metadata()),
         };
         let mut request = request.into_inner();
+        self.0.instances.check_use(&request.table_name, &request.app_profile_id, Use::Read)?;
         let tables = &self.0.tables;
         // Dropped with this future, then with the answer's stream: where the client is gone, the work ends soon.
         let interest = Interest::default();
@@ -383,6 +385,7 @@ impl Bigtable for Data {
         let call = self.0.begin(Call::SampleRowKeys, &request)?;
         let memory = memory_of(&request)?;
         let request = request.into_inner();
+        self.0.instances.check_use(&request.table_name, &request.app_profile_id, Use::Read)?;
         unchecked_view(&request.authorized_view_name)?;
         unchecked_view(&request.materialized_view_name)?;
         let table = self.0.tables.get(crate::names::table(&request.table_name)?)?;
@@ -400,6 +403,7 @@ impl Bigtable for Data {
     ) -> Result<Response<MutateRowResponse>, Status> {
         let call = self.0.begin(Call::MutateRow, &request)?;
         let request = request.into_inner();
+        self.0.instances.check_use(&request.table_name, &request.app_profile_id, Use::Write)?;
         unchecked_view(&request.authorized_view_name)?;
         if request.mutations.is_empty() {
             return Err(mutate::no_mutations());
@@ -425,6 +429,7 @@ impl Bigtable for Data {
         let call = self.0.begin(Call::MutateRows, &request)?;
         let memory = memory_of(&request)?;
         let request = request.into_inner();
+        self.0.instances.check_use(&request.table_name, &request.app_profile_id, Use::Write)?;
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
         // Of more entries none is looked at before.
@@ -448,6 +453,7 @@ impl Bigtable for Data {
         let call = self.0.begin(Call::CheckAndMutateRow, &request)?;
         let memory = memory_of(&request)?;
         let request = request.into_inner();
+        self.0.instances.check_use(&request.table_name, &request.app_profile_id, Use::Transaction)?;
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
         let interest = Interest::default();
@@ -461,8 +467,13 @@ impl Bigtable for Data {
         &self,
         request: Request<PingAndWarmRequest>,
     ) -> Result<Response<PingAndWarmResponse>, Status> {
-        self.0.who(request.metadata())?;
-        crate::names::instance(&request.get_ref().name)?;
+        let who = self.0.who(request.metadata())?;
+        let request = request.get_ref();
+        crate::names::instance(&request.name)?;
+        // Of profiles those learn who have a right there.
+        if who.sees_of(Scope::Instance(&request.name)) {
+            self.0.instances.check_use(&request.name, &request.app_profile_id, Use::Read)?;
+        }
         Ok(Response::new(PingAndWarmResponse {}))
     }
 
@@ -473,6 +484,7 @@ impl Bigtable for Data {
         let call = self.0.begin(Call::ReadModifyWriteRow, &request)?;
         let memory = memory_of(&request)?;
         let request = request.into_inner();
+        self.0.instances.check_use(&request.table_name, &request.app_profile_id, Use::Transaction)?;
         unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
         let interest = Interest::default();
@@ -491,7 +503,9 @@ impl Bigtable for Data {
         request: Request<GenerateInitialChangeStreamPartitionsRequest>,
     ) -> Result<Response<Self::GenerateInitialChangeStreamPartitionsStream>, Status> {
         let _call = self.0.begin(Call::ReadChangeStream, &request)?;
-        let name = crate::names::table(&request.get_ref().table_name)?;
+        let request = request.get_ref();
+        let name = crate::names::table(&request.table_name)?;
+        self.0.instances.check_use(name, &request.app_profile_id, Use::Read)?;
         changes::check_enabled(&*self.0.tables.get(name)?, name)?;
         let partition = Some(changes::partition());
         Ok(Response::new(one(GenerateInitialChangeStreamPartitionsResponse { partition })))
@@ -504,6 +518,7 @@ impl Bigtable for Data {
         let call = self.0.begin(Call::ReadChangeStream, &request)?;
         let (metadata, memory) = (request.metadata().clone(), memory_of(&request)?);
         let (tables, request) = (self.0.tables.clone(), request.into_inner());
+        self.0.instances.check_use(&request.table_name, &request.app_profile_id, Use::Read)?;
         let read = call.run(false, move || ChangeRead::new(tables, &request)).await?;
         let (into, messages) = answer::queue();
         tokio::spawn(send_changes(self.0.clone(), call, metadata, memory, read, into));

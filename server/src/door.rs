@@ -168,7 +168,8 @@ impl Door {
     /// Lets a call in, and has it answered.
     async fn handle(&self, request: Request<RecvStream>, side: &Side) -> Result<Answer, Status> {
         let (parts, mut body) = request.into_parts();
-        let method = methods::of(parts.uri.path()).ok_or_else(|| Status::unimplemented("no such method"))?;
+        let path = parts.uri.path();
+        let method = methods::of(path).ok_or_else(|| methods::not_served(path))?;
         let header = parts.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let who = if method.is_open() { Who::ANYONE } else { self.shared.who_of(header)? };
         let until = calls::wait_of(&parts.headers).and_then(|wait| Instant::now().checked_add(wait));

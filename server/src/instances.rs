@@ -1,83 +1,107 @@
-//! Service `google.bigtable.admin.v2.BigtableInstanceAdmin`, as far as clients ask before they work: every instance that is named
-//! is there, has one cluster and one application profile. A list has the instances that have tables.
+//! Service `google.bigtable.admin.v2.BigtableInstanceAdmin`: instances, clusters and application profiles, which are names with
+//! settings ([`crate::instance_set`]); hot tablets; and who may do what.
 
-use crate::auth::Who;
+use crate::backups::time;
+use crate::hot_tablets;
+use crate::iam;
+use crate::instance_set::Instance;
 use crate::names;
 use crate::proto::admin::{
-    self, AppProfile, Cluster, GetAppProfileRequest, GetClusterRequest, GetInstanceRequest, Instance,
+    self, AppProfile, Cluster, CreateAppProfileRequest, CreateClusterMetadata, CreateClusterRequest,
+    CreateInstanceMetadata, CreateInstanceRequest, DeleteAppProfileRequest, DeleteClusterRequest,
+    DeleteInstanceRequest, GetAppProfileRequest, GetClusterRequest, GetInstanceRequest,
     ListAppProfilesRequest, ListAppProfilesResponse, ListClustersRequest, ListClustersResponse,
-    ListInstancesRequest, ListInstancesResponse,
+    ListHotTabletsRequest, ListHotTabletsResponse, ListInstancesRequest, ListInstancesResponse,
+    PartialUpdateClusterMetadata, PartialUpdateClusterRequest, PartialUpdateInstanceRequest,
+    UpdateAppProfileMetadata, UpdateAppProfileRequest, UpdateClusterMetadata, UpdateInstanceMetadata,
+};
+use crate::proto::iam::{
+    GetIamPolicyRequest, Policy, SetIamPolicyRequest, TestIamPermissionsRequest, TestIamPermissionsResponse,
 };
 use crate::proto::instance_admin::bigtable_instance_admin_server::BigtableInstanceAdmin;
-use crate::server::Shared;
-use std::collections::BTreeSet;
+use crate::proto::longrunning::Operation;
+use crate::server::{Call, Shared};
+use prost::Message;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
-/// The one cluster of each instance.
+/// The one cluster of each instance that nobody has made.
 pub(crate) const CLUSTER: &str = "siltstone";
-const PROFILE: &str = "default";
+/// The kinds of names.
+const CLUSTERS: &str = "clusters";
+const PROFILES: &str = "appProfiles";
+/// Profiles of one page of a list, if the client does not say.
+const PAGE: usize = 1_000;
 
 /// The service.
 pub(crate) struct InstanceAdmin(pub(crate) Arc<Shared>);
 
-fn instance(name: &str) -> Instance {
-    Instance {
-        name: name.to_string(),
-        display_name: name.rsplit('/').next().unwrap_or(name).to_string(),
-        state: admin::instance::State::Ready as i32,
-        r#type: admin::instance::Type::Production as i32,
-        ..Instance::default()
+fn now() -> Option<prost_types::Timestamp> {
+    Some(time(crate::now_us()))
+}
+
+fn missing(field: &str) -> Status {
+    Status::invalid_argument(format!("the request has no {field}"))
+}
+
+/// The paths of a mask that must name something.
+fn paths(mask: Option<&prost_types::FieldMask>) -> Result<&[String], Status> {
+    match mask {
+        Some(mask) if !mask.paths.is_empty() => Ok(&mask.paths),
+        _ => Err(Status::invalid_argument("update_mask names no field")),
     }
 }
 
-fn cluster(instance: &str) -> Cluster {
-    let project = instance.split("/instances/").next().unwrap_or_default();
-    Cluster {
-        name: format!("{instance}/clusters/{CLUSTER}"),
-        location: format!("{project}/locations/local"),
-        state: admin::cluster::State::Ready as i32,
-        serve_nodes: 1,
-        default_storage_type: admin::StorageType::Ssd as i32,
-        ..Cluster::default()
-    }
+/// A change of an instance that is done, for who may know of all its tables.
+fn done<M: Message, R: Message>(
+    shared: &Shared,
+    name: &str,
+    metadata: (&str, M),
+    response: (&str, &R),
+) -> Response<Operation> {
+    let tables = format!("{}/tables/", names::instance_of(name));
+    Response::new(shared.finished.add(&tables, name, Some(metadata), response))
 }
 
-fn profile(instance: &str) -> AppProfile {
-    let routing = admin::app_profile::SingleClusterRouting {
-        cluster_id: CLUSTER.to_string(),
-        allow_transactional_writes: true,
-    };
-    AppProfile {
-        name: format!("{instance}/appProfiles/{PROFILE}"),
-        routing_policy: Some(admin::app_profile::RoutingPolicy::SingleClusterRouting(routing)),
-        ..AppProfile::default()
-    }
-}
-
-/// The instance of a name that ends with this.
-fn parent<'a>(name: &'a str, end: &str) -> Result<&'a str, Status> {
-    match name.strip_suffix(end) {
-        Some(parent) => names::instance(parent),
-        None => Err(Status::not_found(format!("no {name}"))),
-    }
-}
-
-impl InstanceAdmin {
-    /// The instances whose names begin so and that have tables which the caller may know of.
-    fn named(&self, who: &Who, prefix: &str) -> BTreeSet<String> {
-        let tables = self.0.tables.all();
-        let seen = tables.keys().filter(|name| name.starts_with(prefix) && who.sees(name));
-        seen.filter_map(|name| name.split_once("/tables/").map(|(instance, _)| instance.to_string()))
-            .collect()
+/// What a list of clusters or profiles is of: an instance, or all of a project (`projects/P/instances/-`).
+fn listed(
+    shared: &Shared,
+    who: &crate::auth::Who,
+    parent: &str,
+) -> Result<BTreeMap<String, Arc<Instance>>, Status> {
+    match parent.strip_suffix('-').filter(|begin| begin.ends_with("/instances/")) {
+        Some(begin) => Ok(shared.instances.all(who, begin)),
+        None => Ok([(parent.to_string(), shared.instances.find(who, parent)?)].into()),
     }
 }
 
 #[tonic::async_trait]
 impl BigtableInstanceAdmin for InstanceAdmin {
-    async fn get_instance(&self, request: Request<GetInstanceRequest>) -> Result<Response<Instance>, Status> {
-        self.0.who(request.metadata())?;
-        Ok(Response::new(instance(names::instance(&request.get_ref().name)?)))
+    async fn create_instance(
+        &self,
+        request: Request<CreateInstanceRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let request_time = now();
+            let (name, made) = shared.instances.create(&request)?;
+            let original_request = Some(request);
+            let metadata = CreateInstanceMetadata { original_request, request_time, finish_time: now() };
+            let response = ("Instance", &made.to_message(&name));
+            Ok(done(&shared, &name, ("CreateInstanceMetadata", metadata), response))
+        };
+        call.run(false, work).await
+    }
+
+    async fn get_instance(
+        &self,
+        request: Request<GetInstanceRequest>,
+    ) -> Result<Response<admin::Instance>, Status> {
+        let who = self.0.who(request.metadata())?;
+        let name = &request.get_ref().name;
+        Ok(Response::new(self.0.instances.find(&who, name)?.to_message(name)))
     }
 
     async fn list_instances(
@@ -85,14 +109,87 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         request: Request<ListInstancesRequest>,
     ) -> Result<Response<ListInstancesResponse>, Status> {
         let who = self.0.who(request.metadata())?;
-        let named = self.named(&who, &format!("{}/instances/", request.get_ref().parent));
-        let instances = named.iter().map(|name| instance(name)).collect();
-        Ok(Response::new(ListInstancesResponse { instances, ..Default::default() }))
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let found = shared.instances.all(&who, &format!("{}/instances/", request.parent));
+            let instances = found.iter().map(|(name, instance)| instance.to_message(name)).collect();
+            Ok(Response::new(ListInstancesResponse { instances, ..Default::default() }))
+        };
+        call.run(false, work).await
+    }
+
+    async fn update_instance(
+        &self,
+        request: Request<admin::Instance>,
+    ) -> Result<Response<admin::Instance>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, asked) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let (changed, ()) = shared.instances.alter(&asked.name, |instance| instance.replace(&asked))?;
+            Ok(Response::new(changed.to_message(&asked.name)))
+        };
+        call.run(false, work).await
+    }
+
+    async fn partial_update_instance(
+        &self,
+        request: Request<PartialUpdateInstanceRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let request_time = now();
+            let asked = request.instance.as_ref().ok_or_else(|| missing("instance"))?;
+            let mask = paths(request.update_mask.as_ref())?;
+            let name = asked.name.clone();
+            let (changed, ()) = shared.instances.alter(&name, |instance| instance.update(asked, mask))?;
+            let original_request = Some(request);
+            let metadata = UpdateInstanceMetadata { original_request, request_time, finish_time: now() };
+            let response = ("Instance", &changed.to_message(&name));
+            Ok(done(&shared, &name, ("UpdateInstanceMetadata", metadata), response))
+        };
+        call.run(false, work).await
+    }
+
+    async fn delete_instance(&self, request: Request<DeleteInstanceRequest>) -> Result<Response<()>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, name) = (self.0.clone(), request.into_inner().name);
+        call.run(false, move || Ok(Response::new(shared.instances.delete(&name)?))).await
+    }
+
+    async fn create_cluster(
+        &self,
+        request: Request<CreateClusterRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let request_time = now();
+            let asked = request.cluster.as_ref().ok_or_else(|| missing("cluster"))?;
+            let (instance, id) = (request.parent.clone(), request.cluster_id.clone());
+            let project = crate::instance_set::project_of(&instance);
+            let cluster = crate::clusters::Cluster::from_message(project, asked)?;
+            let (_, made) = shared.instances.alter(&instance, |of| {
+                of.add_cluster(&id, cluster)?;
+                of.cluster_message(&instance, &id)
+            })?;
+            let metadata = CreateClusterMetadata {
+                original_request: Some(request),
+                request_time,
+                finish_time: now(),
+                ..Default::default()
+            };
+            Ok(done(&shared, &made.name, ("CreateClusterMetadata", metadata), ("Cluster", &made)))
+        };
+        call.run(false, work).await
     }
 
     async fn get_cluster(&self, request: Request<GetClusterRequest>) -> Result<Response<Cluster>, Status> {
-        self.0.who(request.metadata())?;
-        Ok(Response::new(cluster(parent(&request.get_ref().name, &format!("/clusters/{CLUSTER}"))?)))
+        let who = self.0.who(request.metadata())?;
+        let (instance, id) = names::within_instance(&request.get_ref().name, CLUSTERS)?;
+        let found = self.0.instances.find(&who, instance)?;
+        Ok(Response::new(found.cluster_message(instance, id)?))
     }
 
     async fn list_clusters(
@@ -100,31 +197,203 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         request: Request<ListClustersRequest>,
     ) -> Result<Response<ListClustersResponse>, Status> {
         let who = self.0.who(request.metadata())?;
-        let clusters = match request.get_ref().parent.as_str() {
-            // "-" names all instances, which have clusters alike.
-            all if all.ends_with("/instances/-") => {
-                let named = self.named(&who, all.trim_end_matches('-'));
-                named.iter().map(|name| cluster(name)).collect()
-            }
-            one => vec![cluster(names::instance(one)?)],
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let found = listed(&shared, &who, &request.parent)?;
+            let of = |(name, instance): (&String, &Arc<Instance>)| {
+                instance.clusters.keys().map(|id| instance.cluster_message(name, id)).collect::<Vec<_>>()
+            };
+            let clusters = found.iter().flat_map(of).collect::<Result<_, _>>()?;
+            Ok(Response::new(ListClustersResponse { clusters, ..Default::default() }))
         };
-        Ok(Response::new(ListClustersResponse { clusters, ..Default::default() }))
+        call.run(false, work).await
+    }
+
+    async fn update_cluster(&self, request: Request<Cluster>) -> Result<Response<Operation>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, asked) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let request_time = now();
+            let (instance, id) = names::within_instance(&asked.name, CLUSTERS)?;
+            let (_, changed) = shared.instances.alter(instance, |of| {
+                of.cluster_mut(id)?.replace(crate::instance_set::project_of(instance), &asked)?;
+                of.cluster_message(instance, id)
+            })?;
+            let original_request = Some(asked);
+            let metadata = UpdateClusterMetadata { original_request, request_time, finish_time: now() };
+            Ok(done(&shared, &changed.name, ("UpdateClusterMetadata", metadata), ("Cluster", &changed)))
+        };
+        call.run(false, work).await
+    }
+
+    async fn partial_update_cluster(
+        &self,
+        request: Request<PartialUpdateClusterRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let request_time = now();
+            let asked = request.cluster.as_ref().ok_or_else(|| missing("cluster"))?;
+            let mask = paths(request.update_mask.as_ref())?;
+            let (instance, id) = names::within_instance(&asked.name, CLUSTERS)?;
+            let (_, changed) = shared.instances.alter(instance, |of| {
+                of.cluster_mut(id)?.update(asked, mask)?;
+                of.cluster_message(instance, id)
+            })?;
+            let original_request = Some(request);
+            let metadata =
+                PartialUpdateClusterMetadata { request_time, finish_time: now(), original_request };
+            let response = ("Cluster", &changed);
+            Ok(done(&shared, &changed.name, ("PartialUpdateClusterMetadata", metadata), response))
+        };
+        call.run(false, work).await
+    }
+
+    async fn delete_cluster(&self, request: Request<DeleteClusterRequest>) -> Result<Response<()>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, name) = (self.0.clone(), request.into_inner().name);
+        let work = move || {
+            let (instance, id) = names::within_instance(&name, CLUSTERS)?;
+            let backups = format!("{name}/backups/");
+            shared.instances.refuse_backups(&name, |backup| backup.starts_with(&backups))?;
+            shared.instances.alter(instance, |of| of.remove_cluster(id))?;
+            Ok(Response::new(()))
+        };
+        call.run(false, work).await
+    }
+
+    async fn create_app_profile(
+        &self,
+        request: Request<CreateAppProfileRequest>,
+    ) -> Result<Response<AppProfile>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let (instance, id) = (&request.parent, &request.app_profile_id);
+            names::new_profile(id)?;
+            let asked = request.app_profile.as_ref().ok_or_else(|| missing("app_profile"))?;
+            let profile = crate::profiles::Profile::from_message(asked)?;
+            let (made, ()) = shared.instances.alter(instance, |of| {
+                if of.profiles.contains_key(id) {
+                    return Err(Status::already_exists(format!("app profile \"{id}\" exists")));
+                }
+                of.put_profile(id, profile, request.ignore_warnings)
+            })?;
+            Ok(Response::new(made.profile_message(instance, id)?))
+        };
+        call.run(false, work).await
     }
 
     async fn get_app_profile(
         &self,
         request: Request<GetAppProfileRequest>,
     ) -> Result<Response<AppProfile>, Status> {
-        self.0.who(request.metadata())?;
-        Ok(Response::new(profile(parent(&request.get_ref().name, &format!("/appProfiles/{PROFILE}"))?)))
+        let who = self.0.who(request.metadata())?;
+        let (instance, id) = names::within_instance(&request.get_ref().name, PROFILES)?;
+        let found = self.0.instances.find(&who, instance)?;
+        Ok(Response::new(found.profile_message(instance, id)?))
     }
 
     async fn list_app_profiles(
         &self,
         request: Request<ListAppProfilesRequest>,
     ) -> Result<Response<ListAppProfilesResponse>, Status> {
-        self.0.who(request.metadata())?;
-        let app_profiles = vec![profile(names::instance(&request.get_ref().parent)?)];
-        Ok(Response::new(ListAppProfilesResponse { app_profiles, ..Default::default() }))
+        let who = self.0.who(request.metadata())?;
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let page = names::page_size(request.page_size, PAGE)?;
+            let found = listed(&shared, &who, &request.parent)?;
+            let of = |(name, instance): (&String, &Arc<Instance>)| {
+                instance.profiles.keys().map(|id| instance.profile_message(name, id)).collect::<Vec<_>>()
+            };
+            let mut profiles = found.iter().flat_map(of).collect::<Result<Vec<_>, _>>()?;
+            profiles.sort_by(|a, b| a.name.cmp(&b.name));
+            let mut app_profiles: Vec<_> =
+                profiles.into_iter().filter(|profile| profile.name > request.page_token).collect();
+            let is_last = app_profiles.len() <= page;
+            app_profiles.truncate(page);
+            let last = app_profiles.last().filter(|_| !is_last);
+            let next_page_token = last.map_or(String::new(), |profile| profile.name.clone());
+            Ok(Response::new(ListAppProfilesResponse { app_profiles, next_page_token, ..Default::default() }))
+        };
+        call.run(false, work).await
+    }
+
+    async fn update_app_profile(
+        &self,
+        request: Request<UpdateAppProfileRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let asked = request.app_profile.as_ref().ok_or_else(|| missing("app_profile"))?;
+            let (instance, id) = names::within_instance(&asked.name, PROFILES)?;
+            let (changed, ()) = shared.instances.alter(instance, |of| {
+                let mut profile = of.profile(id)?.clone();
+                if !asked.etag.is_empty() && asked.etag != profile.etag() {
+                    return Err(Status::aborted(format!("app profile \"{id}\" has changed since that etag")));
+                }
+                profile.update(asked, request.update_mask.as_ref())?;
+                of.put_profile(id, profile, request.ignore_warnings)
+            })?;
+            let metadata = ("UpdateAppProfileMetadata", UpdateAppProfileMetadata {});
+            let response = ("AppProfile", &changed.profile_message(instance, id)?);
+            Ok(done(&shared, &asked.name, metadata, response))
+        };
+        call.run(false, work).await
+    }
+
+    async fn delete_app_profile(
+        &self,
+        request: Request<DeleteAppProfileRequest>,
+    ) -> Result<Response<()>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let (instance, id) = names::within_instance(&request.name, PROFILES)?;
+            shared.instances.alter(instance, |of| of.remove_profile(id, request.ignore_warnings))?;
+            Ok(Response::new(()))
+        };
+        call.run(false, work).await
+    }
+
+    async fn list_hot_tablets(
+        &self,
+        request: Request<ListHotTabletsRequest>,
+    ) -> Result<Response<ListHotTabletsResponse>, Status> {
+        let who = self.0.who(request.metadata())?;
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let (instance, id) = names::within_instance(&request.parent, CLUSTERS)?;
+            shared.instances.find(&who, instance)?.cluster(id)?;
+            let asked = hot_tablets::Asked::new(&request, crate::now_us())?;
+            Ok(Response::new(shared.hot.list(&request.parent, &asked, |table| who.sees(table))))
+        };
+        call.run(false, work).await
+    }
+
+    async fn get_iam_policy(
+        &self,
+        request: Request<GetIamPolicyRequest>,
+    ) -> Result<Response<Policy>, Status> {
+        iam::get(&self.0, request).await
+    }
+
+    async fn set_iam_policy(
+        &self,
+        request: Request<SetIamPolicyRequest>,
+    ) -> Result<Response<Policy>, Status> {
+        iam::set(&self.0, request).await
+    }
+
+    async fn test_iam_permissions(
+        &self,
+        request: Request<TestIamPermissionsRequest>,
+    ) -> Result<Response<TestIamPermissionsResponse>, Status> {
+        iam::test(&self.0, request).await
     }
 }

@@ -5,6 +5,9 @@
 //!
 //! ```text
 //! data, admin, instances   the services: requests in, answers out
+//! iam                      what tokens may do, as IAM's calls tell it
+//! instance_set, clusters, profiles   instances that were made, and their settings
+//! hot_tablets              regions that were busy
 //! read, mutate, changes    a scan under way; mutations as batches, reads before writes; streams of changes
 //! answer                   messages that wait for their client
 //! pieces, chunks           rows through a filter, piece by piece; messages of a scan
@@ -18,6 +21,7 @@
 //! traffic                  how busy each of them is
 //! collect                  deletes cells that are gone by rules of which the engine is not told
 //! reader                   rows put together from the stores of their families
+//! undelete                 tables that were deleted, and can come back
 //! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
 //! row_keys, kept           schemas of row keys; messages that are kept
 //! settings                 options of stores as text
@@ -49,6 +53,7 @@ mod calls;
 mod changes;
 mod chunks;
 mod client_certificates;
+mod clusters;
 mod codec;
 mod collect;
 mod config;
@@ -61,7 +66,10 @@ mod features;
 mod fields;
 mod filter;
 mod gc;
+mod hot_tablets;
 mod http;
+mod iam;
+mod instance_set;
 mod instances;
 mod kept;
 mod listen;
@@ -72,6 +80,7 @@ mod names;
 mod operations;
 mod operator;
 mod pieces;
+mod profiles;
 mod proto;
 mod read;
 mod reader;
@@ -89,6 +98,7 @@ mod tables;
 #[doc(hidden)]
 pub mod testing;
 mod traffic;
+mod undelete;
 mod watched;
 mod wire;
 mod work;
@@ -123,4 +133,19 @@ fn duration(us: u64) -> prost_types::Duration {
         seconds: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
         nanos: i32::try_from(us % 1_000_000 * 1_000).unwrap_or_default(),
     }
+}
+
+/// Bytes in hexadecimal.
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// A short text that tells bytes from others, as etags and names of what has no other are.
+fn fingerprint(bytes: &[u8]) -> String {
+    use sha2::{Digest, Sha256};
+    hex(&Sha256::digest(bytes)[..8])
 }

@@ -18,6 +18,9 @@ const NAMES_MAX: usize = 64 << 10;
 /// Bytes of a question for the health, at most.
 const HEALTH_MAX: usize = 1 << 10;
 
+/// Characters of the path of a method that is not served which its caller is told.
+const NAME_SHOWN_MAX: usize = 200;
+
 /// Where a text stands in a request: the numbers of the fields that lead to it.
 type Path = &'static [u64];
 
@@ -36,6 +39,10 @@ enum Rule {
     May(&'static [Right], Path),
     /// Who may administer the table whose instance stands in field 1, and its id in field 2.
     Makes,
+    /// Who may administer all tables of the instance that is named there, or in which lies what is named there.
+    Governs(Path),
+    /// Who may administer all tables of the instance whose project stands in field 1, and its id in field 2.
+    MakesInstance,
 }
 
 /// A method.
@@ -63,6 +70,9 @@ const READS: Rule = Rule::May(&[Right::Read], &[1]);
 const WRITES: Rule = Rule::May(&[Right::Write], &[1]);
 const READS_AND_WRITES: Rule = Rule::May(&[Right::Read, Right::Write], &[1]);
 const ADMINISTERS: Rule = Rule::May(&[Right::Admin], &[1]);
+const GOVERNS: Rule = Rule::Governs(&[1]);
+/// Of a message within the request.
+const GOVERNS_WITHIN: Rule = Rule::Governs(&[1, 1]);
 
 static METHODS: &[Method] = &[
     method("/google.bigtable.v2.Bigtable/ReadRows", READS, REQUEST_MAX, &wire::READ_ROWS),
@@ -107,6 +117,7 @@ static METHODS: &[Method] = &[
         &wire::UPDATE_TABLE,
     ),
     named("/google.bigtable.admin.v2.BigtableTableAdmin/DeleteTable", ADMINISTERS),
+    named("/google.bigtable.admin.v2.BigtableTableAdmin/UndeleteTable", ADMINISTERS),
     method(
         "/google.bigtable.admin.v2.BigtableTableAdmin/ModifyColumnFamilies",
         ADMINISTERS,
@@ -134,12 +145,81 @@ static METHODS: &[Method] = &[
     named("/google.bigtable.admin.v2.BigtableTableAdmin/ListBackups", Rule::Known),
     named("/google.bigtable.admin.v2.BigtableTableAdmin/RestoreTable", Rule::Makes),
     named("/google.bigtable.admin.v2.BigtableTableAdmin/CopyBackup", Rule::Known),
+    // What these are about is an instance, a table, or a backup, of which its record names the table.
+    named("/google.bigtable.admin.v2.BigtableTableAdmin/GetIamPolicy", Rule::Known),
+    method(
+        "/google.bigtable.admin.v2.BigtableTableAdmin/SetIamPolicy",
+        Rule::Known,
+        NAMES_MAX,
+        &wire::SET_IAM_POLICY,
+    ),
+    method(
+        "/google.bigtable.admin.v2.BigtableTableAdmin/TestIamPermissions",
+        Rule::Known,
+        NAMES_MAX,
+        &wire::TEST_IAM_PERMISSIONS,
+    ),
+    method(
+        "/google.bigtable.admin.v2.BigtableInstanceAdmin/CreateInstance",
+        Rule::MakesInstance,
+        NAMES_MAX,
+        &wire::CREATE_INSTANCE,
+    ),
     named("/google.bigtable.admin.v2.BigtableInstanceAdmin/GetInstance", Rule::Known),
     named("/google.bigtable.admin.v2.BigtableInstanceAdmin/ListInstances", Rule::Known),
+    method(
+        "/google.bigtable.admin.v2.BigtableInstanceAdmin/UpdateInstance",
+        GOVERNS,
+        NAMES_MAX,
+        &wire::INSTANCE,
+    ),
+    method(
+        "/google.bigtable.admin.v2.BigtableInstanceAdmin/PartialUpdateInstance",
+        GOVERNS_WITHIN,
+        NAMES_MAX,
+        &wire::PARTIAL_UPDATE_INSTANCE,
+    ),
+    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/DeleteInstance", GOVERNS),
+    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/CreateCluster", GOVERNS),
     named("/google.bigtable.admin.v2.BigtableInstanceAdmin/GetCluster", Rule::Known),
     named("/google.bigtable.admin.v2.BigtableInstanceAdmin/ListClusters", Rule::Known),
+    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/UpdateCluster", GOVERNS),
+    method(
+        "/google.bigtable.admin.v2.BigtableInstanceAdmin/PartialUpdateCluster",
+        GOVERNS_WITHIN,
+        NAMES_MAX,
+        &wire::PARTIAL_UPDATE_CLUSTER,
+    ),
+    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/DeleteCluster", GOVERNS),
+    method(
+        "/google.bigtable.admin.v2.BigtableInstanceAdmin/CreateAppProfile",
+        GOVERNS,
+        NAMES_MAX,
+        &wire::CREATE_APP_PROFILE,
+    ),
     named("/google.bigtable.admin.v2.BigtableInstanceAdmin/GetAppProfile", Rule::Known),
     named("/google.bigtable.admin.v2.BigtableInstanceAdmin/ListAppProfiles", Rule::Known),
+    method(
+        "/google.bigtable.admin.v2.BigtableInstanceAdmin/UpdateAppProfile",
+        GOVERNS_WITHIN,
+        NAMES_MAX,
+        &wire::UPDATE_APP_PROFILE,
+    ),
+    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/DeleteAppProfile", GOVERNS),
+    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/ListHotTablets", Rule::Known),
+    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/GetIamPolicy", Rule::Known),
+    method(
+        "/google.bigtable.admin.v2.BigtableInstanceAdmin/SetIamPolicy",
+        Rule::Known,
+        NAMES_MAX,
+        &wire::SET_IAM_POLICY,
+    ),
+    method(
+        "/google.bigtable.admin.v2.BigtableInstanceAdmin/TestIamPermissions",
+        Rule::Known,
+        NAMES_MAX,
+        &wire::TEST_IAM_PERMISSIONS,
+    ),
     named("/google.longrunning.Operations/GetOperation", Rule::Known),
     named("/siltstone.v1.Operator/State", Rule::Monitor),
     named("/siltstone.v1.Operator/Table", Rule::Sees(&[1])),
@@ -157,6 +237,15 @@ static METHODS: &[Method] = &[
 /// The method of that path.
 pub(crate) fn of(path: &str) -> Option<&'static Method> {
     METHODS.iter().find(|method| method.path == path)
+}
+
+/// What is answered to a call of a method that is not served, of whatever service: its name, and where it is told what is.
+pub(crate) fn not_served(path: &str) -> Status {
+    let name: String = path.chars().take(NAME_SHOWN_MAX).collect();
+    let name = name.trim_start_matches('/');
+    Status::unimplemented(format!(
+        "\"{name}\" is not served; docs/bigtable-api.md lists the methods that are"
+    ))
 }
 
 /// Whether a call may go on, as far as its request has come.
@@ -205,6 +294,16 @@ impl Method {
                 }
                 _ => return Ok(Allowed::NotYet),
             },
+            Rule::Governs(path) => match text(path)? {
+                Found::Text(name) => who.governs(crate::names::instance_of(&name))?,
+                Found::NotYet => return Ok(Allowed::NotYet),
+            },
+            Rule::MakesInstance => match (text(&[1])?, text(&[2])?) {
+                (Found::Text(project), Found::Text(id)) => {
+                    who.governs(&format!("{project}/instances/{id}"))?;
+                }
+                _ => return Ok(Allowed::NotYet),
+            },
         }
         Ok(Allowed::Yes)
     }
@@ -226,5 +325,15 @@ mod tests {
             assert!(std::ptr::eq(of(method.path).unwrap(), method), "{} is there twice", method.path);
         }
         assert!(of("/google.bigtable.v2.Bigtable/Other").is_none());
+    }
+
+    #[test]
+    fn a_method_that_is_not_served_is_told_by_its_name() {
+        let told = not_served("/google.bigtable.v2.Bigtable/ExecuteQuery");
+        assert_eq!(told.code(), tonic::Code::Unimplemented);
+        let text = told.message();
+        assert!(text.contains("\"google.bigtable.v2.Bigtable/ExecuteQuery\""), "{text}");
+        assert!(text.contains("docs/bigtable-api.md"), "{text}");
+        assert!(not_served(&"x".repeat(10_000)).message().len() < 300);
     }
 }

@@ -52,6 +52,45 @@ pub(crate) fn backup(name: &str) -> Result<&str, Status> {
     }
 }
 
+/// The instance that a name names, or in which lies what it names; of what is no such name, anything.
+pub(crate) fn instance_of(name: &str) -> &str {
+    name.match_indices('/').nth(3).map_or(name, |(at, _)| &name[..at])
+}
+
+/// The instance and the id of a name such as `projects/P/instances/I/clusters/C`, of which `kind` is the fifth part.
+pub(crate) fn within_instance<'a>(name: &'a str, kind: &str) -> Result<(&'a str, &'a str), Status> {
+    let parent = instance_of(name);
+    let rest = name.get(parent.len() + 1..).and_then(|rest| rest.strip_prefix(kind)?.strip_prefix('/'));
+    match rest.filter(|id| instance(parent).is_ok() && is_id(id)) {
+        Some(id) => Ok((parent, id)),
+        None => Err(Status::invalid_argument(format!(
+            "\"{name}\" is no name such as projects/PROJECT/instances/INSTANCE/{kind}/ID"
+        ))),
+    }
+}
+
+/// Checks the id of an instance or a cluster that is to be made, of at most so many characters.
+pub(crate) fn new_id(what: &str, id: &str, most: usize) -> Result<(), Status> {
+    let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    match id.starts_with(|c: char| c.is_ascii_lowercase()) && id.bytes().all(is_allowed) && id.len() <= most {
+        true => Ok(()),
+        false => Err(Status::invalid_argument(format!(
+            "{what} \"{id}\" must be 1 to {most} characters of a-z, 0-9 and '-', the first of a-z"
+        ))),
+    }
+}
+
+/// Checks the id of an app profile that is to be made.
+pub(crate) fn new_profile(id: &str) -> Result<(), Status> {
+    match is_id(id) && !id.starts_with(['-', '.']) {
+        true => Ok(()),
+        false => Err(Status::invalid_argument(format!(
+            "app_profile_id \"{id}\" must be 1 to 50 characters of a-z, A-Z, 0-9, '_', '-' and '.', the \
+             first none of the last two"
+        ))),
+    }
+}
+
 /// Checks the name of a cluster.
 fn cluster(name: &str) -> Result<&str, Status> {
     match name.split_once("/clusters/") {
@@ -59,6 +98,15 @@ fn cluster(name: &str) -> Result<&str, Status> {
         _ => Err(Status::invalid_argument(format!(
             "\"{name}\" is not the name of a cluster: projects/PROJECT/instances/INSTANCE/clusters/CLUSTER"
         ))),
+    }
+}
+
+/// How many things a page of a list has, of which a client asks for so many; 0 for as many as there may be.
+pub(crate) fn page_size(asked: i32, most: usize) -> Result<usize, Status> {
+    match usize::try_from(asked) {
+        Ok(0) => Ok(most),
+        Ok(size) => Ok(size.min(most)),
+        Err(_) => Err(Status::invalid_argument("page_size is negative")),
     }
 }
 
@@ -105,6 +153,23 @@ mod tests {
         }
         let backup_name = "projects/p/instances/i/clusters/c/backups/b";
         assert!(backup(backup_name).is_ok() && backup("projects/p/instances/i/backups/b").is_err());
+        let cluster = "projects/p/instances/i/clusters/c";
+        assert_eq!(instance_of(cluster), "projects/p/instances/i");
+        assert_eq!(
+            (instance_of("projects/p/instances/i"), instance_of("x")),
+            ("projects/p/instances/i", "x")
+        );
+        assert_eq!(within_instance(cluster, "clusters").unwrap(), ("projects/p/instances/i", "c"));
+        for wrong in ["projects/p/instances/i", "projects/p/instances/i/clusters/", "x", "a/b/c/d/clusters/e"]
+        {
+            assert!(within_instance(wrong, "clusters").is_err(), "{wrong}");
+        }
+        assert!(within_instance(cluster, "appProfiles").is_err());
+        assert!(new_id("id", "a-1", 33).is_ok() && new_profile("A.b").is_ok());
+        for wrong in ["", "1a", "-a", "aB", "a_b", &"a".repeat(34)] {
+            assert!(new_id("id", wrong, 33).is_err(), "{wrong}");
+        }
+        assert!(new_profile("").is_err() && new_profile("-a").is_err() && new_profile("a/b").is_err());
         assert!(family("cf-1").is_ok() && family("").is_err() && family("a b").is_err());
     }
 }

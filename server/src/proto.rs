@@ -10,6 +10,7 @@ use tonic::codec::{Codec, EncodeBuf, Encoder};
 use tonic_prost::ProstCodec;
 
 pub(crate) use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin;
+pub(crate) use googleapis_tonic_google_bigtable_admin_v2::google::iam::v1 as iam;
 pub(crate) use googleapis_tonic_google_bigtable_admin_v2::google::longrunning;
 pub(crate) use googleapis_tonic_google_bigtable_v2::google::rpc;
 

@@ -8,6 +8,8 @@ use crate::collect::Walk;
 use crate::config::Config;
 use crate::data::Data;
 use crate::door::Door;
+use crate::hot_tablets::HotTablets;
+use crate::instance_set::Instances;
 use crate::instances::InstanceAdmin;
 use crate::listen::{Connections, Places, Protocol, Tls};
 use crate::operations::{Finished, OperationsService};
@@ -65,6 +67,10 @@ const CONNECTIONS_MIN: usize = 16;
 /// What all calls share.
 pub(crate) struct Shared {
     pub(crate) tables: Arc<Tables>,
+    /// Those that were made, with their application profiles.
+    pub(crate) instances: Instances,
+    /// Regions that were busy.
+    pub(crate) hot: HotTablets,
     /// Compaction servers that merges go to, if there are some.
     pub(crate) compactors: Option<Arc<Compactors>>,
     /// Object stores, if tables lie in one.
@@ -220,7 +226,7 @@ async fn look_at_files_and_clock(shared: Arc<Shared>) {
     }
 }
 
-/// Looks at the regions every second.
+/// Looks at the regions every second, and at deleted tables whose time is over.
 async fn look_now_and_then(shared: Arc<Shared>) {
     let mut last = Instant::now();
     let mut whole = true;
@@ -230,7 +236,16 @@ async fn look_now_and_then(shared: Arc<Shared>) {
         last = Instant::now();
         let shared = shared.clone();
         let look_at = Look { seconds, whole: whole || look % LOOKS_AT_ALL == 0 };
-        let work = move || shared.tables.look(shared.config.limits(), look_at);
+        let work = move || {
+            if let Err(e) = shared.tables.drop_deleted(crate::now_us()) {
+                tracing::warn!(error = e.message(), "deleted tables whose time is over were not dropped");
+            }
+            let looked = shared.tables.look(shared.config.limits(), look_at);
+            if look_at.whole {
+                shared.hot.look(&shared.tables, crate::now_us());
+            }
+            looked
+        };
         whole = false;
         match blocking(work).await {
             Ok(Looked { splits: 0, joins: 0, .. }) => {}
@@ -392,13 +407,18 @@ impl Server {
                 None => builder,
             };
             let db = builder.open(&dir).map_err(|e| e.to_string())?;
-            Tables::open(db, base, places).map_err(|e| format!("{}: {}", dir.display(), e.message()))
+            let tables = Tables::open(db, base, places).map(Arc::new);
+            let opened = tables.and_then(|tables| Ok((Instances::open(tables.clone())?, tables)));
+            opened.map_err(|e| format!("{}: {}", dir.display(), e.message()))
         });
-        let tables = opened.await.map_err(|e| e.to_string())??;
+        let (instances, tables) = opened.await.map_err(|e| e.to_string())??;
+        tables.kept.keep_for(config.undelete_hours);
         let tls = config.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
         let connections_max = connections_max(&config, descriptors())?;
         let shared = Arc::new(Shared {
-            tables: Arc::new(tables),
+            tables,
+            instances,
+            hot: HotTablets::new(&config),
             compactors,
             stores,
             _manager: manager,

@@ -5,8 +5,8 @@
 //! write of a row over its families is one batch. Where regions begin is not kept twice: each store knows its keys.
 //!
 //! The engine family `tables` has a record ([`Schema`]) for each table. A table is there from the moment its record is
-//! written, and gone from the moment that is deleted. Stores that no record names come from a change that did not come to
-//! its end; they are dropped at the next start.
+//! written, and gone from the moment that is deleted; what is kept of it then, other records name ([`crate::undelete`]).
+//! Stores that no record names come from a change that did not come to its end; they are dropped at the next start.
 //!
 //! Who reads or writes takes [`Table::now`], an immutable picture, under [`Table::hold`]. A split or join changes which store has
 //! a key, so it waits until nobody holds the table, and nobody begins meanwhile; that takes milliseconds, whatever the size.
@@ -20,6 +20,7 @@ use crate::rows;
 use crate::schema::{FamilySchema, Schema};
 use crate::status::status;
 use crate::traffic::Traffic;
+use crate::undelete::{self, Kept};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use siltstone::{Batch, Db, Durability, ErrorKind, Family, FamilyOptions, SeqNo};
@@ -58,6 +59,8 @@ pub(crate) struct Tables {
     /// What engine families are made with, besides what their rules say.
     base: StoreSettings,
     by_name: ArcSwap<BTreeMap<String, Arc<Table>>>,
+    /// Tables that were deleted and can come back.
+    pub(crate) kept: Kept,
     /// Moments, and the sequence numbers up to which had been written by then.
     moments: Mutex<VecDeque<(u64, SeqNo)>>,
     /// One change of the set of tables at a time.
@@ -204,6 +207,11 @@ impl Table {
         self.now.load_full()
     }
 
+    /// Its stores may not have the options that they are to have.
+    pub(crate) fn lacks_options(&self) {
+        self.is_given.store(false, Ordering::Relaxed);
+    }
+
     /// The table is like that from now on. The caller moves its keys.
     pub(crate) fn become_like(&self, layout: Layout) {
         self.now.store(Arc::new(layout));
@@ -236,7 +244,8 @@ pub(crate) fn owner_of(store: &str) -> Option<(u64, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-fn record_key(name: &str) -> Vec<u8> {
+/// The key of a table's record.
+pub(crate) fn record_key(name: &str) -> Vec<u8> {
     [TABLE, name.as_bytes()].concat()
 }
 
@@ -256,16 +265,19 @@ impl Tables {
                 .map_err(|e| Status::data_loss(format!("the record of table {name}: {e}")))?;
             schemas.insert(name, schema);
         }
+        let deleted = undelete::records(&records)?;
+        let all = schemas.values().chain(deleted.iter().map(|record| &record.schema));
         let named: BTreeSet<(u64, u32)> =
-            schemas.values().flat_map(|s| s.families.values().map(|f| (s.id, f.id))).collect();
+            all.flat_map(|s| s.families.values().map(|f| (s.id, f.id))).collect();
         let row_locks = (0..ROW_LOCKS).map(|_| Mutex::default()).collect();
-        let (by_name, changing, backing_up, moments) = Default::default();
+        let (by_name, kept, changing, backing_up, moments) = Default::default();
         let tables = Self {
             db,
             records,
             places,
             base,
             by_name,
+            kept,
             moments,
             changing,
             backing_up,
@@ -290,6 +302,10 @@ impl Tables {
             let regions = layout.families.iter().flat_map(|family| &family.regions);
             regions.for_each(|region| region.traffic.call_busy());
             by_name.insert(name, Arc::new(Table::new(layout)));
+        }
+        for record in deleted {
+            let layout = tables.layout(record.schema.clone(), &mut stores)?;
+            tables.kept.add(record, Table::new(layout));
         }
         tables.db.alter_families(altered).map_err(status)?;
         tables.by_name.store(Arc::new(by_name));
@@ -497,10 +513,22 @@ impl Tables {
         let layout = self.layout(schema, stores)?;
         self.give_options(name, &layout)?;
         let table = Arc::new(Table::new(layout));
+        self.show(name, &table);
+        Ok(table)
+    }
+
+    /// The table is there by that name from now on. The caller holds [`Tables::change`].
+    pub(crate) fn show(&self, name: &str, table: &Arc<Table>) {
         let mut by_name = BTreeMap::clone(&self.by_name.load());
         by_name.insert(name.to_string(), table.clone());
         self.by_name.store(Arc::new(by_name));
-        Ok(table)
+    }
+
+    /// There is no table of that name any more. The caller holds [`Tables::change`].
+    pub(crate) fn hide(&self, name: &str) {
+        let mut by_name = BTreeMap::clone(&self.by_name.load());
+        by_name.remove(name);
+        self.by_name.store(Arc::new(by_name));
     }
 
     /// Refuses a name that a table has.
@@ -621,23 +649,6 @@ impl Tables {
                 tracing::warn!(store = store.name(), error = %e, "a store is left until the next start");
             }
         }
-    }
-
-    /// Deletes a table.
-    pub(crate) fn delete(&self, name: &str) -> Result<(), Status> {
-        let _changing = self.changing.lock();
-        let table = self.get(name)?;
-        let layout = table.now();
-        if layout.schema.deletion_protection {
-            return Err(Status::failed_precondition(format!("table {name} is protected from deletion")));
-        }
-        let mut batch = Batch::new();
-        batch.delete(&self.records, record_key(name));
-        self.db.write_with(&batch, Durability::Sync).map_err(status)?;
-        let mut by_name = BTreeMap::clone(&self.by_name.load());
-        by_name.remove(name);
-        self.by_name.store(Arc::new(by_name));
-        layout.families.iter().try_for_each(|family| self.drop_stores(family))
     }
 
     fn drop_stores(&self, family: &Stores) -> Result<(), Status> {

@@ -11,6 +11,8 @@ use crate::chunks::Chunker;
 use crate::config::Config;
 use crate::filter::pattern::{LONG_BYTES, Pattern, Patterns, TOO_LARGE};
 use crate::filter::{Cell, Filter};
+use crate::instance_set::Instance;
+use crate::profiles::Profile;
 use crate::proto::{admin, data};
 use crate::schema::Schema;
 use crate::work::{Caller, Work};
@@ -34,6 +36,8 @@ pub fn all() -> Vec<Target> {
         target("request-create-table", create_seeds, create_request),
         target("request-update-table", update_seeds, update_request),
         target("request-list-backups", backup_filter::seeds, backup_filter::list),
+        target("request-instance", instance_seeds, instance_request),
+        target("request-app-profile", profile_seeds, profile_request),
         target("request-filter", filter_seeds, filter),
         target("pattern", pattern_seeds, pattern),
         target("row-key", row_key_seeds, row_key),
@@ -41,6 +45,7 @@ pub fn all() -> Vec<Target> {
         target("aggregate", sketch_seeds, sketch),
         target("table-schema", schema_seeds, schema),
         target("backup-object", backup_object_seeds, backup_object),
+        target("instance", stored_instance_seeds, stored_instance),
         target("tokens", token_seeds, tokens),
         target("settings", settings_seeds, settings),
     ]
@@ -373,7 +378,95 @@ fn update_request(bytes: &[u8]) {
     assert_eq!(serde_json::from_slice::<Schema>(&stored).ok(), Some(schema), "a table is stored as it is");
 }
 
+const INSTANCE: &str = "projects/p/instances/inst";
+
+fn instance_seeds() -> Vec<Vec<u8>> {
+    let autoscaling = admin::cluster::ClusterAutoscalingConfig {
+        autoscaling_limits: Some(admin::AutoscalingLimits { min_serve_nodes: 1, max_serve_nodes: 4 }),
+        autoscaling_targets: Some(admin::AutoscalingTargets {
+            cpu_utilization_percent: 60,
+            storage_utilization_gib_per_node: 2_560,
+        }),
+    };
+    let config = admin::cluster::ClusterConfig { cluster_autoscaling_config: Some(autoscaling) };
+    let location = "projects/p/locations/zone".to_string();
+    let plain = admin::Cluster { location, serve_nodes: 2, ..Default::default() };
+    let scaled =
+        admin::Cluster { config: Some(admin::cluster::Config::ClusterConfig(config)), ..plain.clone() };
+    let labels = [("key".to_string(), "value".to_string())].into();
+    let request = admin::CreateInstanceRequest {
+        parent: "projects/p".into(),
+        instance_id: "inst".into(),
+        instance: Some(admin::Instance { display_name: "name".into(), labels, ..Default::default() }),
+        clusters: [("one".to_string(), plain), ("two".to_string(), scaled)].into(),
+    };
+    vec![request.encode_to_vec()]
+}
+
+/// What is taken is stored, and told, as it is.
+fn instance_request(bytes: &[u8]) {
+    let Ok(request) = admin::CreateInstanceRequest::decode(bytes) else { return };
+    let asked = request.instance.unwrap_or_default();
+    let Ok(made) = Instance::from_message(&request.parent, &asked, &request.clusters) else { return };
+    let told = made.to_message(INSTANCE);
+    assert_eq!((told.display_name, told.labels), (asked.display_name, asked.labels));
+    let stored = serde_json::to_vec(&made).unwrap_or_default();
+    assert_eq!(
+        serde_json::from_slice::<Instance>(&stored).ok(),
+        Some(made),
+        "an instance is stored as it is"
+    );
+}
+
+fn profile_seeds() -> Vec<Vec<u8>> {
+    use admin::app_profile::{RoutingPolicy, SingleClusterRouting};
+    let routing = SingleClusterRouting { cluster_id: "siltstone".into(), allow_transactional_writes: true };
+    let profile = admin::AppProfile {
+        name: format!("{INSTANCE}/appProfiles/x"),
+        description: "text".into(),
+        routing_policy: Some(RoutingPolicy::SingleClusterRouting(routing)),
+        ..Default::default()
+    };
+    let update_mask = Some(prost_types::FieldMask { paths: vec!["single_cluster_routing".into()] });
+    let request = |mask| admin::UpdateAppProfileRequest {
+        app_profile: Some(profile.clone()),
+        update_mask: mask,
+        ignore_warnings: true,
+    };
+    [update_mask, None].map(|mask| request(mask).encode_to_vec()).to_vec()
+}
+
+/// A profile that is taken fits its instance, and what is told of it is taken again.
+fn profile_request(bytes: &[u8]) {
+    let Ok(request) = admin::UpdateAppProfileRequest::decode(bytes) else { return };
+    let asked = request.app_profile.unwrap_or_default();
+    let _ = names::within_instance(&asked.name, "appProfiles");
+    let mut instance = Instance::implied(INSTANCE);
+    let Ok(mut profile) = instance.profile("default").cloned() else { return };
+    if profile.update(&asked, request.update_mask.as_ref()).is_ok()
+        && instance.put_profile("x", profile, request.ignore_warnings).is_ok()
+    {
+        let told = instance.profile_message(INSTANCE, "x").map(|told| Profile::from_message(&told));
+        assert!(told.is_ok_and(|told| told.is_ok()), "a profile is told as it cannot be made");
+    }
+}
+
 // ---- what is stored
+
+fn stored_instance_seeds() -> Vec<Vec<u8>> {
+    vec![serde_json::to_vec(&Instance::implied(INSTANCE)).unwrap_or_default()]
+}
+
+fn stored_instance(bytes: &[u8]) {
+    let Ok(instance) = serde_json::from_slice::<Instance>(bytes) else { return };
+    let _ = instance.to_message(INSTANCE).encoded_len();
+    for id in instance.clusters.keys() {
+        let _ = instance.cluster_message(INSTANCE, id).map(|told| told.encoded_len());
+    }
+    for id in instance.profiles.keys() {
+        let _ = instance.profile_message(INSTANCE, id).map(|told| told.encoded_len());
+    }
+}
 
 fn row_key_seeds() -> Vec<Vec<u8>> {
     vec![rows::cell_key(b"row", b"q"), rows::cell_key(b"r\0w\0\0", b""), rows::row_end(b"row")]

@@ -10,7 +10,7 @@ use crate::fields::Message;
 use crate::mutate::MUTATIONS_MAX;
 use crate::proto::admin::{self, create_table_request, modify_column_families_request, table};
 use crate::proto::data::{self, mutate_rows_request};
-use crate::proto::operator_messages;
+use crate::proto::{iam, operator_messages};
 use tonic::Status;
 
 /// Bytes of the keys and ranges of a scan, at most.
@@ -391,6 +391,38 @@ static BACKUP: Shape = shape!(admin::Backup, [field(9, &ENCRYPTION)]);
 /// The request of UpdateBackup.
 pub(crate) static UPDATE_BACKUP: Shape =
     shape!(admin::UpdateBackupRequest, [field(1, &BACKUP), field(2, &MASK)]);
+
+/// The request of UpdateInstance.
+pub(crate) static INSTANCE: Shape = shape!(admin::Instance, [repeated(5, &SETTING), repeated(12, &SETTING)]);
+static NEW_CLUSTER: Shape = shape!((String, admin::Cluster), [field(1, &TEXT)]);
+/// The request of CreateInstance.
+pub(crate) static CREATE_INSTANCE: Shape =
+    shape!(admin::CreateInstanceRequest, [field(3, &INSTANCE), repeated(4, &NEW_CLUSTER)]);
+/// The request of PartialUpdateInstance.
+pub(crate) static PARTIAL_UPDATE_INSTANCE: Shape =
+    shape!(admin::PartialUpdateInstanceRequest, [field(1, &INSTANCE), field(2, &MASK)]);
+/// The request of PartialUpdateCluster.
+pub(crate) static PARTIAL_UPDATE_CLUSTER: Shape =
+    shape!(admin::PartialUpdateClusterRequest, [field(2, &MASK)]);
+static ROUTING: Shape = Shape { bytes: 0, is_copied: false, fields: &[repeated(1, &TEXT)] };
+static APP_PROFILE: Shape = shape!(admin::AppProfile, [field(5, &ROUTING)]);
+/// The request of CreateAppProfile.
+pub(crate) static CREATE_APP_PROFILE: Shape =
+    shape!(admin::CreateAppProfileRequest, [field(3, &APP_PROFILE)]);
+/// The request of UpdateAppProfile.
+pub(crate) static UPDATE_APP_PROFILE: Shape =
+    shape!(admin::UpdateAppProfileRequest, [field(1, &APP_PROFILE), field(2, &MASK)]);
+
+static AUDIT_LOG: Shape = shape!(iam::AuditLogConfig, [repeated(2, &TEXT)]);
+static AUDIT: Shape = shape!(iam::AuditConfig, [repeated(3, &AUDIT_LOG)]);
+static BINDING: Shape = shape!(iam::Binding, [field(1, &TEXT), repeated(2, &TEXT)]);
+static POLICY: Shape = shape!(iam::Policy, [repeated(4, &BINDING), repeated(6, &AUDIT)]);
+/// The request of SetIamPolicy.
+pub(crate) static SET_IAM_POLICY: Shape =
+    shape!(iam::SetIamPolicyRequest, [field(2, &POLICY), field(3, &MASK)]);
+/// The request of TestIamPermissions.
+pub(crate) static TEST_IAM_PERMISSIONS: Shape = shape!(iam::TestIamPermissionsRequest, [repeated(2, &TEXT)]);
+
 /// The request of AlterSettings.
 pub(crate) static ALTER_SETTINGS: Shape = shape!(operator_messages::AlterSettings, [repeated(3, &SETTING)]);
 static SETTING: Shape = shape!((String, String), [field(1, &TEXT), field(2, &TEXT)]);
@@ -529,6 +561,8 @@ mod tests {
         assert!(entries >= 50_000 * size_of::<mutate_rows_request::Entry>());
         let splits = weighed(&empty(50_000, 4), &CREATE_TABLE).unwrap();
         assert!(splits >= 50_000 * size_of::<create_table_request::Split>());
+        let clusters = weighed(&empty(10_000, 4), &CREATE_INSTANCE).unwrap();
+        assert!(clusters >= 10_000 * size_of::<admin::Cluster>());
         let one = data::MutateRowRequest { mutations: vec![set(&[7; 10_000])], ..Default::default() };
         let bytes = weighed(&one.encode_to_vec(), &MUTATE_ROW).unwrap();
         assert!((size_of::<data::Mutation>()..5_000).contains(&bytes), "a value is not copied: {bytes}");

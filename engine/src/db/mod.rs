@@ -56,7 +56,7 @@ pub use transaction::{Isolation, Transaction, TransactionScan};
 
 use crate::catalog::Catalog;
 use crate::commit::Commit;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::latency::Latencies;
 use crate::metrics::Statistics;
@@ -279,6 +279,12 @@ impl Db {
     /// What it has done and holds.
     pub fn statistics(&self) -> Statistics {
         self.inner.statistics()
+    }
+
+    /// Whether it waits for space on a full disk: a flush or a merge failed for want of it, and none has come to its end since.
+    pub fn is_disk_full(&self) -> bool {
+        let failure = self.inner.commit.background_failure();
+        failure.is_some_and(|error| error.kind() == ErrorKind::DiskFull)
     }
 
     /// How long gets, writes, delays, flushes and merges took since it was opened.

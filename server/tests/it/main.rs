@@ -4,6 +4,7 @@ mod api;
 mod backups;
 mod changes;
 mod filters;
+mod instances;
 mod model;
 mod page;
 mod regions;

@@ -251,10 +251,16 @@ pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, Strin
             while extent.goes_on() {
                 extent.advance(1);
                 let method = METHODS[usize::try_from(random.next_u64()).unwrap_or(0) % METHODS.len()];
-                // The table stays, and streams that never end are for others.
-                if ["DeleteTable", "ReadChangeStream", "ModifyColumnFamilies"]
-                    .iter()
-                    .any(|name| method.ends_with(name))
+                // The table stays, with what calls of it need, and streams that never end are for others.
+                if [
+                    "/DeleteTable",
+                    "ReadChangeStream",
+                    "ModifyColumnFamilies",
+                    "DeleteInstance",
+                    "AppProfile",
+                ]
+                .iter()
+                .any(|name| method.ends_with(name))
                 {
                     continue;
                 }

@@ -241,7 +241,10 @@ fn changed(random: &mut Rng, mut message: Vec<u8>) -> Vec<u8> {
 pub(super) fn mutated_calls(scene: &Scene) -> Outcome {
     let (root, until, mut random) = (scene.caller("root"), scene.until(), scene.rng());
     let mut methods = super::rights::every_call("t");
-    methods.retain(|(method, ..)| !method.ends_with("DeleteTable") && !method.contains("Stream"));
+    let ends = |method: &str| {
+        ["/DeleteTable", "/DeleteInstance", "/UndeleteTable"].iter().any(|m| method.ends_with(m))
+    };
+    methods.retain(|(method, ..)| !ends(method) && !method.contains("Stream"));
     let (mut calls, mut answered) = (0, 0);
     while Instant::now() < until {
         let (method, sound) = match random.one_in(2) {

@@ -9,8 +9,10 @@ use crate::child::INSTANCE;
 use std::time::Instant;
 use tonic::Code;
 
+const INSTANCES: &str = "/google.bigtable.admin.v2.BigtableInstanceAdmin/";
+
 /// All calls about a table and its backup `b-NAME`, with the rights that they need, those that delete last. To `see` is for whoever has any right
-/// to the table.
+/// to the table, to `govern` for who administers all tables of the instance.
 pub(super) fn every_call(name: &str) -> Vec<(String, Vec<u8>, &'static str)> {
     let (of, named) = (table(name), part(1, table(name)));
     let of_backup = backup(&format!("b-{name}"));
@@ -63,9 +65,18 @@ pub(super) fn every_call(name: &str) -> Vec<(String, Vec<u8>, &'static str)> {
         (DATA, "PingAndWarm", part(1, INSTANCE), ""),
         (DATA, "PrepareQuery", part(1, INSTANCE), ""),
         (DATA, "ExecuteQuery", part(1, INSTANCE), ""),
-        ("/google.bigtable.admin.v2.BigtableInstanceAdmin/", "GetInstance", part(1, INSTANCE), ""),
+        (INSTANCES, "GetInstance", part(1, INSTANCE), ""),
+        (ADMIN, "TestIamPermissions", with(&part(2, "bigtable.tables.get")), ""),
+        (ADMIN, "GetIamPolicy", named.clone(), "admin"),
+        (ADMIN, "SetIamPolicy", with(&part(2, b"")), "admin"),
+        (ADMIN, "UndeleteTable", named.clone(), "admin"),
+        (INSTANCES, "UpdateInstance", [part(1, INSTANCE), part(2, "name")].concat(), "govern"),
+        (INSTANCES, "DeleteCluster", part(1, cluster()), "govern"),
+        (INSTANCES, "DeleteAppProfile", part(1, format!("{INSTANCE}/appProfiles/none")), "govern"),
+        (INSTANCES, "GetIamPolicy", part(1, INSTANCE), "govern"),
         (ADMIN, "DeleteBackup", part(1, &of_backup), "admin"),
         (ADMIN, "DeleteTable", named.clone(), "admin"),
+        (INSTANCES, "DeleteInstance", part(1, INSTANCE), "govern"),
     ];
     calls
         .into_iter()

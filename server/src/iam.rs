@@ -1,0 +1,238 @@
+//! The calls of IAM on instances, tables, backups and what belongs to tables, answered from the file of tokens.
+//!
+//! A policy has a binding for each right, whose members are the tokens by their names. It is changed in the file alone: to set it to
+//! what it is already is the one that is taken.
+
+use crate::auth::{Right, Scope, Who};
+use crate::names;
+use crate::proto::iam::{
+    Binding, GetIamPolicyRequest, Policy, SetIamPolicyRequest, TestIamPermissionsRequest,
+    TestIamPermissionsResponse,
+};
+use crate::server::{Call, Shared};
+use prost::Message;
+use std::sync::Arc;
+use tonic::{Code, Request, Response, Status};
+
+/// Permissions of which one call may ask.
+const PERMISSIONS_MAX: usize = 1_000;
+
+/// What is asked about.
+enum Resource {
+    /// By its name.
+    Instance(String),
+    /// By its name, or by that of its backup or of what else belongs to it.
+    Table(String),
+}
+
+impl Resource {
+    /// # Errors
+    /// `NOT_FOUND` for a backup that is not there, and what is wrong with the name.
+    fn of(shared: &Shared, name: &str) -> Result<Self, Status> {
+        if name.contains("/backups/") {
+            return Ok(Self::Table(shared.tables.backup(name)?.source_table));
+        }
+        let of_table = ["/authorizedViews/", "/schemaBundles/"].into_iter();
+        let table = of_table.fold(name, |name, kind| name.split_once(kind).map_or(name, |(table, _)| table));
+        match (names::instance(name), names::table(table)) {
+            (Ok(instance), _) => Ok(Self::Instance(instance.to_string())),
+            (_, Ok(table)) => Ok(Self::Table(table.to_string())),
+            _ => Err(Status::invalid_argument(format!(
+                "\"{name}\" is not the name of an instance, a table, a view, a schema bundle or a backup"
+            ))),
+        }
+    }
+
+    fn scope(&self) -> Scope<'_> {
+        match self {
+            Self::Instance(name) => Scope::Instance(name),
+            Self::Table(name) => Scope::Table(name),
+        }
+    }
+
+    /// Whether it is there.
+    fn is_there(&self, shared: &Shared, who: &Who) -> bool {
+        match self {
+            Self::Instance(name) => shared.instances.find(who, name).is_ok(),
+            Self::Table(name) => shared.tables.get(name).is_ok(),
+        }
+    }
+
+    /// Who may do what with it.
+    fn policy(&self, shared: &Shared) -> Policy {
+        let members = |right| match &shared.tokens {
+            None => vec!["allUsers".to_string()],
+            Some(tokens) => {
+                let names = tokens.holders(right, self.scope()).into_iter();
+                names.map(|name| format!("token:{name}")).collect()
+            }
+        };
+        let binding = |right: Right| Binding {
+            role: format!("roles/siltstone.{}", right.name()),
+            members: members(right),
+            condition: None,
+        };
+        let bindings = [Right::Admin, Right::Read, Right::Write].map(binding).into_iter();
+        let bindings = bindings.filter(|binding| !binding.members.is_empty()).collect();
+        let mut policy = Policy { version: 1, bindings, ..Policy::default() };
+        policy.etag = crate::fingerprint(&policy.encode_to_vec()).into_bytes().into();
+        policy
+    }
+}
+
+/// What a permission needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// Any right.
+    See,
+    Has(Right),
+    /// None has it, as what it permits is not served.
+    Never,
+}
+
+/// What a permission of the service needs here, such as `bigtable.tables.readRows`.
+fn need_of(permission: &str) -> Need {
+    let Some((kind, verb)) =
+        permission.strip_prefix("bigtable.").and_then(|permission| permission.split_once('.'))
+    else {
+        return Need::Never;
+    };
+    match (kind, verb) {
+        ("tables" | "authorizedViews", "readRows" | "sampleRowKeys") => Need::Has(Right::Read),
+        ("tables" | "authorizedViews", "mutateRows") => Need::Has(Right::Write),
+        ("tables", "checkConsistency" | "generateConsistencyToken") | ("instances", "ping") => Need::See,
+        ("hotTablets", "list") => Need::See,
+        (
+            "instances" | "clusters" | "appProfiles" | "tables" | "backups" | "authorizedViews"
+            | "schemaBundles",
+            verb,
+        ) => match verb {
+            "get" | "list" => Need::See,
+            "create" | "update" | "delete" => Need::Has(Right::Admin),
+            "undelete" if kind == "tables" => Need::Has(Right::Admin),
+            "read" | "restore" if kind == "backups" => Need::Has(Right::Admin),
+            "getIamPolicy" if !matches!(kind, "clusters" | "appProfiles") => Need::Has(Right::Admin),
+            _ => Need::Never,
+        },
+        _ => Need::Never,
+    }
+}
+
+/// The resource of a call, for who may administer it.
+fn administered(shared: &Shared, who: &Who, name: &str) -> Result<Resource, Status> {
+    let denied = || Status::permission_denied(format!("the token has no right to admin {name}"));
+    let resource = match Resource::of(shared, name) {
+        Err(e) if e.code() == Code::NotFound && who.name().is_some() => return Err(denied()),
+        resource => resource?,
+    };
+    match who.has_on(Right::Admin, resource.scope()) {
+        false => Err(denied()),
+        true if resource.is_there(shared, who) => Ok(resource),
+        true => Err(Status::not_found(format!("no {name}"))),
+    }
+}
+
+/// GetIamPolicy.
+pub(crate) async fn get(
+    shared: &Arc<Shared>,
+    request: Request<GetIamPolicyRequest>,
+) -> Result<Response<Policy>, Status> {
+    let who = shared.who(request.metadata())?;
+    let call = shared.begin(Call::Admin, &request)?;
+    let (shared, request) = (shared.clone(), request.into_inner());
+    let version = request.options.map_or(0, |options| options.requested_policy_version);
+    if ![0, 1, 3].contains(&version) {
+        return Err(Status::invalid_argument(format!("requested_policy_version {version} is not 0, 1 or 3")));
+    }
+    let work = move || Ok(Response::new(administered(&shared, &who, &request.resource)?.policy(&shared)));
+    call.run(false, work).await
+}
+
+/// SetIamPolicy.
+pub(crate) async fn set(
+    shared: &Arc<Shared>,
+    request: Request<SetIamPolicyRequest>,
+) -> Result<Response<Policy>, Status> {
+    let who = shared.who(request.metadata())?;
+    let call = shared.begin(Call::Admin, &request)?;
+    let (shared, request) = (shared.clone(), request.into_inner());
+    let work = move || {
+        let now = administered(&shared, &who, &request.resource)?.policy(&shared);
+        let asked = request.policy.ok_or_else(|| Status::invalid_argument("no policy"))?;
+        match asked.bindings == now.bindings && asked.audit_configs.is_empty() {
+            true => Ok(Response::new(now)),
+            false => Err(Status::failed_precondition(
+                "rights are changed in the file that the setting `tokens` names, and not by SetIamPolicy",
+            )),
+        }
+    };
+    call.run(false, work).await
+}
+
+/// TestIamPermissions: those of the asked permissions that the caller has. Of what is not there nobody has any.
+pub(crate) async fn test(
+    shared: &Arc<Shared>,
+    request: Request<TestIamPermissionsRequest>,
+) -> Result<Response<TestIamPermissionsResponse>, Status> {
+    let who = shared.who(request.metadata())?;
+    let call = shared.begin(Call::Admin, &request)?;
+    let (shared, request) = (shared.clone(), request.into_inner());
+    let asked = &request.permissions;
+    if asked.len() > PERMISSIONS_MAX {
+        let message = format!("{} permissions, the limit is {PERMISSIONS_MAX}", asked.len());
+        return Err(Status::invalid_argument(message));
+    }
+    if let Some(wrong) = asked.iter().find(|permission| permission.contains('*')) {
+        return Err(Status::invalid_argument(format!("permission \"{wrong}\" stands for several")));
+    }
+    let work = move || {
+        let TestIamPermissionsRequest { resource, mut permissions } = request;
+        let resource = match Resource::of(&shared, &resource) {
+            Err(e) if e.code() == Code::NotFound => {
+                return Ok(Response::new(TestIamPermissionsResponse::default()));
+            }
+            resource => resource?,
+        };
+        let scope = resource.scope();
+        let is_there = resource.is_there(&shared, &who);
+        permissions.retain(|permission| {
+            is_there
+                && match need_of(permission) {
+                    Need::See => who.sees_of(scope),
+                    Need::Has(right) => who.has_on(right, scope),
+                    Need::Never => false,
+                }
+        });
+        Ok(Response::new(TestIamPermissionsResponse { permissions }))
+    };
+    call.run(false, work).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_are_rights_and_what_is_not_served_nobody_has() {
+        for (permission, need) in [
+            ("bigtable.tables.readRows", Need::Has(Right::Read)),
+            ("bigtable.authorizedViews.mutateRows", Need::Has(Right::Write)),
+            ("bigtable.tables.get", Need::See),
+            ("bigtable.tables.undelete", Need::Has(Right::Admin)),
+            ("bigtable.instances.undelete", Need::Never),
+            ("bigtable.backups.restore", Need::Has(Right::Admin)),
+            ("bigtable.tables.restore", Need::Never),
+            ("bigtable.instances.create", Need::Has(Right::Admin)),
+            ("bigtable.tables.setIamPolicy", Need::Never),
+            ("bigtable.tables.getIamPolicy", Need::Has(Right::Admin)),
+            ("bigtable.clusters.getIamPolicy", Need::Never),
+            ("bigtable.instances.executeQuery", Need::Never),
+            ("bigtable.materializedViews.get", Need::Never),
+            ("storage.buckets.get", Need::Never),
+            ("bigtable.tables", Need::Never),
+            ("", Need::Never),
+        ] {
+            assert_eq!(need_of(permission), need, "{permission}");
+        }
+    }
+}
