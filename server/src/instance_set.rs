@@ -421,7 +421,8 @@ impl Instances {
         change: impl FnOnce(&mut Instance) -> Result<T, Status>,
     ) -> Result<(Arc<Instance>, T), Status> {
         self.change(|known, batch| {
-            let mut instance = Instance::clone(&self.find(&Who::ANYONE, name)?);
+            let found = self.find(&Who::ANYONE, name)?;
+            let mut instance = Instance::clone(&found);
             instance.is_implied = false;
             let done = change(&mut instance)?;
             Ok((self.put((known, batch), name, instance)?, done))

@@ -16,7 +16,7 @@ use crate::profiles::Profile;
 use crate::proto::{admin, data};
 use crate::schema::Schema;
 use crate::work::{Caller, Work};
-use crate::{auth, automated_backups, methods, names, read, rows, wire};
+use crate::{auth, methods, names, read, rows, wire};
 use bytes::Bytes;
 use prost::Message;
 use siltstone::testing::Target;

@@ -143,7 +143,7 @@ impl Tables {
         }
         self.kept.tables.lock().insert(id, Deleted { name: name.to_string(), deleted_us, table });
         while let Some(oldest) = self.kept.oldest_beyond() {
-            if let Err(error) = self.forget(oldest) {
+            if let Err(error) = self.forget_table(oldest) {
                 tracing::warn!(error = error.message(), "a deleted table too many is not dropped");
                 break;
             }
@@ -193,12 +193,12 @@ impl Tables {
         let tables = self.kept.tables.lock();
         let those: Vec<u64> = tables.iter().filter(|(_, deleted)| are(deleted)).map(|(id, _)| *id).collect();
         drop(tables);
-        those.iter().try_for_each(|id| self.forget(*id))?;
+        those.iter().try_for_each(|id| self.forget_table(*id))?;
         Ok(those.len())
     }
 
     /// Drops a deleted table for good.
-    fn forget(&self, id: u64) -> Result<(), Status> {
+    fn forget_table(&self, id: u64) -> Result<(), Status> {
         let mut batch = Batch::new();
         batch.delete(&self.records, key(id));
         self.db.write_with(&batch, Durability::Sync).map_err(status)?;
