@@ -2,15 +2,20 @@
 
 use crate::auth::{Right, Who};
 use crate::backups::{self, Backup};
+use crate::budget;
 use crate::names;
+use crate::proto::admin::authorized_view::ResponseView;
 use crate::proto::admin::modify_column_families_request::modification::Mod;
 use crate::proto::admin::{
-    self, CheckConsistencyRequest, CheckConsistencyResponse, CopyBackupRequest, CreateBackupRequest,
-    CreateTableRequest, DeleteBackupRequest, DeleteTableRequest, DropRowRangeRequest,
-    GenerateConsistencyTokenRequest, GenerateConsistencyTokenResponse, GetBackupRequest, GetTableRequest,
-    ListBackupsRequest, ListBackupsResponse, ListTablesRequest, ListTablesResponse,
-    ModifyColumnFamiliesRequest, RestoreTableRequest, UpdateBackupRequest, UpdateTableRequest,
-    drop_row_range_request, restore_table_request,
+    self, CheckConsistencyRequest, CheckConsistencyResponse, CopyBackupRequest, CreateAuthorizedViewRequest,
+    CreateBackupRequest, CreateSchemaBundleRequest, CreateTableRequest, DeleteAuthorizedViewRequest,
+    DeleteBackupRequest, DeleteSchemaBundleRequest, DeleteTableRequest, DropRowRangeRequest,
+    GenerateConsistencyTokenRequest, GenerateConsistencyTokenResponse, GetAuthorizedViewRequest,
+    GetBackupRequest, GetSchemaBundleRequest, GetTableRequest, ListAuthorizedViewsRequest,
+    ListAuthorizedViewsResponse, ListBackupsRequest, ListBackupsResponse, ListSchemaBundlesRequest,
+    ListSchemaBundlesResponse, ListTablesRequest, ListTablesResponse, ModifyColumnFamiliesRequest,
+    RestoreTableRequest, UpdateAuthorizedViewRequest, UpdateBackupRequest, UpdateSchemaBundleRequest,
+    UpdateTableRequest, drop_row_range_request, restore_table_request,
 };
 use crate::proto::longrunning::Operation;
 use crate::proto::table_admin::bigtable_table_admin_server::BigtableTableAdmin;
@@ -18,6 +23,7 @@ use crate::rows;
 use crate::server::{Call, Shared};
 use crate::status::status;
 use crate::tables::Region;
+use crate::views;
 use siltstone::Batch;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -28,6 +34,15 @@ const PAGE: usize = 1_000;
 
 /// The service.
 pub(crate) struct TableAdmin(pub(crate) Arc<Shared>);
+
+/// How many there are to be in a page.
+fn page_of(size: i32) -> Result<usize, Status> {
+    match usize::try_from(size) {
+        Ok(0) => Ok(PAGE),
+        Ok(size) => Ok(size.min(PAGE)),
+        Err(_) => Err(Status::invalid_argument("page_size is negative")),
+    }
+}
 
 /// Whether it may be known that a backup is there: of a table on which there is any right.
 fn seen(who: &Who, name: &str, backup: &Backup) -> Result<(), Status> {
@@ -75,11 +90,7 @@ impl BigtableTableAdmin for TableAdmin {
         let call = self.0.begin(Call::Admin, &request)?;
         let request = request.into_inner();
         let prefix = format!("{}/tables/", names::instance(&request.parent)?);
-        let page = match usize::try_from(request.page_size) {
-            Ok(0) => PAGE,
-            Ok(size) => size.min(PAGE),
-            Err(_) => return Err(Status::invalid_argument("page_size is negative")),
-        };
+        let page = page_of(request.page_size)?;
         let view = match request.view() {
             admin::table::View::Unspecified => admin::table::View::NameOnly,
             view => view,
@@ -418,5 +429,157 @@ impl BigtableTableAdmin for TableAdmin {
             )))
         };
         call.run(false, work).await
+    }
+
+    async fn create_authorized_view(
+        &self,
+        request: Request<CreateAuthorizedViewRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let request_time = Some(backups::time(crate::now_us()));
+            let made = shared.tables.create_view(&request)?;
+            let table = request.parent.clone();
+            let metadata = admin::CreateAuthorizedViewMetadata {
+                original_request: Some(request),
+                request_time,
+                finish_time: Some(backups::time(crate::now_us())),
+            };
+            let metadata = Some(("CreateAuthorizedViewMetadata", metadata));
+            let response = ("AuthorizedView", &made);
+            Ok(Response::new(shared.finished.add(&table, &made.name, metadata, response)))
+        };
+        call.run(false, work).await
+    }
+
+    async fn list_authorized_views(
+        &self,
+        request: Request<ListAuthorizedViewsRequest>,
+    ) -> Result<Response<ListAuthorizedViewsResponse>, Status> {
+        let who = self.0.who(request.metadata())?;
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let page = (page_of(request.page_size)?, &request.page_token[..]);
+            let view = views::response_view(request.view, ResponseView::NameOnly)?;
+            let sees = |name: &str| who.sees(name);
+            Ok(Response::new(shared.tables.views(&request.parent, page, view, sees)?))
+        };
+        call.run(false, work).await
+    }
+
+    async fn get_authorized_view(
+        &self,
+        request: Request<GetAuthorizedViewRequest>,
+    ) -> Result<Response<admin::AuthorizedView>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            // Clients that ask for nothing in particular read all.
+            let view = views::response_view(request.view, ResponseView::Full)?;
+            Ok(Response::new(shared.tables.view(&request.name, view)?))
+        };
+        call.run(false, work).await
+    }
+
+    async fn update_authorized_view(
+        &self,
+        request: Request<UpdateAuthorizedViewRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let request_time = Some(backups::time(crate::now_us()));
+            let changed = shared.tables.update_view(&request)?;
+            let metadata = admin::UpdateAuthorizedViewMetadata {
+                original_request: Some(request),
+                request_time,
+                finish_time: Some(backups::time(crate::now_us())),
+            };
+            let metadata = Some(("UpdateAuthorizedViewMetadata", metadata));
+            let (table, response) = (names::table_of_part(&changed.name), ("AuthorizedView", &changed));
+            Ok(Response::new(shared.finished.add(table, &changed.name, metadata, response)))
+        };
+        call.run(false, work).await
+    }
+
+    async fn delete_authorized_view(
+        &self,
+        request: Request<DeleteAuthorizedViewRequest>,
+    ) -> Result<Response<()>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        call.run(false, move || Ok(Response::new(shared.tables.delete_view(&request)?))).await
+    }
+
+    async fn create_schema_bundle(
+        &self,
+        request: Request<CreateSchemaBundleRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let memory = budget::peer_of(&request)?.answers;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let start_time = Some(backups::time(crate::now_us()));
+            let made = shared.tables.create_bundle(&request, &memory)?;
+            let end_time = Some(backups::time(crate::now_us()));
+            let metadata =
+                admin::CreateSchemaBundleMetadata { name: made.name.clone(), start_time, end_time };
+            let metadata = Some(("CreateSchemaBundleMetadata", metadata));
+            let response = ("SchemaBundle", &made);
+            Ok(Response::new(shared.finished.add(&request.parent, &made.name, metadata, response)))
+        };
+        call.run(false, work).await
+    }
+
+    async fn list_schema_bundles(
+        &self,
+        request: Request<ListSchemaBundlesRequest>,
+    ) -> Result<Response<ListSchemaBundlesResponse>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let page = (page_of(request.page_size)?, &request.page_token[..]);
+            Ok(Response::new(shared.tables.bundles(&request.parent, page)?))
+        };
+        call.run(false, work).await
+    }
+
+    async fn get_schema_bundle(
+        &self,
+        request: Request<GetSchemaBundleRequest>,
+    ) -> Result<Response<admin::SchemaBundle>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, name) = (self.0.clone(), request.into_inner().name);
+        call.run(false, move || Ok(Response::new(shared.tables.bundle(&name)?))).await
+    }
+
+    async fn update_schema_bundle(
+        &self,
+        request: Request<UpdateSchemaBundleRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let memory = budget::peer_of(&request)?.answers;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let start_time = Some(backups::time(crate::now_us()));
+            let changed = shared.tables.update_bundle(&request, &memory)?;
+            let (name, end_time) = (changed.name.clone(), Some(backups::time(crate::now_us())));
+            let metadata = admin::UpdateSchemaBundleMetadata { name, start_time, end_time };
+            let metadata = Some(("UpdateSchemaBundleMetadata", metadata));
+            let (table, response) = (names::table_of_part(&changed.name), ("SchemaBundle", &changed));
+            Ok(Response::new(shared.finished.add(table, &changed.name, metadata, response)))
+        };
+        call.run(false, work).await
+    }
+
+    async fn delete_schema_bundle(
+        &self,
+        request: Request<DeleteSchemaBundleRequest>,
+    ) -> Result<Response<()>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        call.run(false, move || Ok(Response::new(shared.tables.delete_bundle(&request)?))).await
     }
 }

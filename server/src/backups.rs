@@ -17,7 +17,7 @@ use parking_lot::MutexGuard;
 use serde::{Deserialize, Serialize};
 use siltstone::storage::Env;
 use siltstone::{Backups, Batch, Durability, ErrorKind, Options};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -195,7 +195,13 @@ impl Tables {
             id: made.id,
             source_table: source_table.to_string(),
             source_backup: String::new(),
-            schema: Schema { deletion_protection: false, change_retention_us: None, ..schema },
+            // Whoever may read a view of the table has no right to one of another table.
+            schema: Schema {
+                deletion_protection: false,
+                change_retention_us: None,
+                views: BTreeMap::new(),
+                ..schema
+            },
             start_us,
             end_us: crate::now_us(),
             expire_us,

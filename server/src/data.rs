@@ -21,6 +21,7 @@ use crate::rows;
 use crate::server::{Call, Shared, blocking};
 use crate::status::{entry_status, status};
 use crate::tables::{Region, Table};
+use crate::views::{self, Subset, Target};
 use crate::work::{Caller, Work};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -67,10 +68,6 @@ impl Data {
         }
         are_few
     }
-}
-
-fn unchecked_view(name: &str) -> Result<(), Status> {
-    if name.is_empty() { Ok(()) } else { Err(Status::unimplemented("views")) }
 }
 
 /// Becomes true when nobody waits for the answer any more.
@@ -373,10 +370,13 @@ impl Bigtable for Data {
         let call = self.0.begin(Call::SampleRowKeys, &request)?;
         let memory = memory_of(&request)?;
         let request = request.into_inner();
-        unchecked_view(&request.authorized_view_name)?;
-        unchecked_view(&request.materialized_view_name)?;
-        let table = self.0.tables.get(crate::names::table(&request.table_name)?)?;
-        let samples = call.run(false, move || samples(&table)).await?;
+        views::refuse_materialized(&request.materialized_view_name)?;
+        let target = self.0.tables.target(&request.table_name, &request.authorized_view_name)?;
+        let work = move || match &target.view {
+            None => samples(&target.table),
+            Some(view) => Ok(samples_within(&target.table, view)),
+        };
+        let samples = call.run(false, work).await?;
         let bytes = samples.iter().map(Message::encoded_len).sum();
         let lease = answer::counted(&memory, bytes).ok_or_else(budget::no_memory)?;
         Ok(Response::new(answer::of(samples, bytes, lease)))
@@ -388,11 +388,12 @@ impl Bigtable for Data {
     ) -> Result<Response<MutateRowResponse>, Status> {
         let call = self.0.begin(Call::MutateRow, &request)?;
         let request = request.into_inner();
-        unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
         let at_once = self.writes_at_once(&call, &request.mutations);
         let work = move || {
-            let table = shared.tables.get(crate::names::table(&request.table_name)?)?;
+            let Target { table, view } =
+                shared.tables.target(&request.table_name, &request.authorized_view_name)?;
+            mutate::check_within(view.as_deref(), &request.row_key, &request.mutations)?;
             let _hold = table.hold();
             let mut batch = Batch::new();
             mutate::add(&mut batch, &table.now(), &request.row_key, &request.mutations)?;
@@ -409,7 +410,6 @@ impl Bigtable for Data {
         let call = self.0.begin(Call::MutateRows, &request)?;
         let memory = memory_of(&request)?;
         let request = request.into_inner();
-        unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
         // Of more entries none is looked at before.
         let some = request.entries.iter().take(mutate::FEW_MUTATIONS + 1);
@@ -432,7 +432,6 @@ impl Bigtable for Data {
         let call = self.0.begin(Call::CheckAndMutateRow, &request)?;
         let memory = memory_of(&request)?;
         let request = request.into_inner();
-        unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
         let interest = Interest::default();
         let caller = Caller::new(call.clone(), interest.0.clone(), memory);
@@ -457,7 +456,6 @@ impl Bigtable for Data {
         let call = self.0.begin(Call::ReadModifyWriteRow, &request)?;
         let memory = memory_of(&request)?;
         let request = request.into_inner();
-        unchecked_view(&request.authorized_view_name)?;
         let shared = self.0.clone();
         let interest = Interest::default();
         let caller = Caller::new(call.clone(), interest.0.clone(), memory.clone());
@@ -497,7 +495,7 @@ impl Bigtable for Data {
 
 /// Writes all entries that are right as one batch; each is told what became of it.
 fn mutate_rows(shared: &Shared, request: &MutateRowsRequest) -> Result<Vec<MutateRowsResponse>, Status> {
-    let table = shared.tables.get(crate::names::table(&request.table_name)?)?;
+    let Target { table, view } = shared.tables.target(&request.table_name, &request.authorized_view_name)?;
     let mutations: usize = request.entries.iter().map(|entry| entry.mutations.len()).sum();
     if request.entries.is_empty() || mutations > mutate::MUTATIONS_MAX {
         let (entries, most) = (request.entries.len(), mutate::MUTATIONS_MAX);
@@ -511,7 +509,10 @@ fn mutate_rows(shared: &Shared, request: &MutateRowsRequest) -> Result<Vec<Mutat
     let mut statuses: Vec<Option<Status>> = Vec::with_capacity(request.entries.len());
     let mut ends = Vec::with_capacity(request.entries.len());
     for entry in &request.entries {
-        statuses.push(mutate::add(&mut batch, &layout, &entry.row_key, &entry.mutations).err());
+        let (row, mutations) = (&entry.row_key, &entry.mutations);
+        let added = mutate::check_within(view.as_deref(), row, mutations)
+            .and_then(|()| mutate::add(&mut batch, &layout, row, mutations));
+        statuses.push(added.err());
         ends.push(batch.len());
     }
     if !batch.is_empty()
@@ -563,13 +564,59 @@ fn samples(table: &Arc<Table>) -> Result<Vec<SampleRowKeysResponse>, Status> {
         let row = rows::row_len(&key)
             .map_or(Bytes::new(), |len| Bytes::copy_from_slice(&rows::row_of(&key[..len])));
         if !row.is_empty() && samples.last().is_none_or(|last: &SampleRowKeysResponse| last.row_key < row) {
-            let offset_bytes = i64::try_from(before).unwrap_or(i64::MAX);
-            samples.push(SampleRowKeysResponse { row_key: row, offset_bytes });
+            samples.push(sample(row, before));
         }
     }
-    samples.push(SampleRowKeysResponse {
-        row_key: Bytes::new(),
-        offset_bytes: i64::try_from(all).unwrap_or(i64::MAX),
-    });
+    samples.push(sample(Bytes::new(), all));
     Ok(samples)
+}
+
+/// The same of what a view has: where the table's maker cut it, where large files begin of families of which the view has all, and
+/// the ends of the view. Where regions or files begin else may be a row that the view has not.
+fn samples_within(table: &Arc<Table>, view: &Subset) -> Vec<SampleRowKeysResponse> {
+    let _hold = table.hold();
+    let layout = table.now();
+    // The first key of each file, and behind its last.
+    let mut files: Vec<(Vec<u8>, Option<Vec<u8>>, u64)> = Vec::new();
+    for family in layout.families.iter().filter(|family| view.has_family(&family.name)) {
+        for Region { start, store, .. } in &family.regions {
+            let shape = store.shape();
+            let tables = shape.tables().filter(|(_, _, of)| of.range.start != **start);
+            files.extend(tables.map(|(_, _, of)| (of.range.start.clone(), of.range.end.clone(), of.bytes)));
+        }
+    }
+    let mut samples: Vec<SampleRowKeysResponse> = Vec::new();
+    let mut before = 0;
+    for span in view.rows() {
+        // Bytes from there on, and whether it is told.
+        let mut cuts = std::collections::BTreeMap::<&[u8], (u64, bool)>::new();
+        cuts.extend(layout.schema.cuts.iter().filter(|cut| span.has(cut)).map(|cut| (&cut[..], (0, true))));
+        let ends = |end: &Vec<u8>| span.end.as_ref().is_none_or(|own| end <= own);
+        for (start, end, bytes) in files.iter().filter(|(start, ..)| span.has(start)) {
+            // Of one that is in the view in part nothing is known of that part.
+            if end.as_ref().map_or(span.end.is_none(), ends) {
+                let (all, is_told) = cuts.entry(&start[..]).or_default();
+                *all += bytes;
+                *is_told |= *bytes >= SAMPLE_BYTES;
+            }
+        }
+        for (key, (bytes, is_told)) in cuts {
+            before += bytes;
+            let row = rows::row_len(key).filter(|_| is_told).map(|len| rows::row_of(&key[..len]));
+            if let Some(row) = row
+                && samples.last().is_none_or(|last| last.row_key[..] < row[..])
+            {
+                samples.push(sample(Bytes::copy_from_slice(&row), before));
+            }
+        }
+        let end = span.end.as_ref().map_or(Bytes::new(), |end| {
+            Bytes::copy_from_slice(&rows::row_of(&[&end[..], b"\0\x01"].concat()))
+        });
+        samples.push(sample(end, before));
+    }
+    samples
+}
+
+fn sample(row_key: Bytes, offset: u64) -> SampleRowKeysResponse {
+    SampleRowKeysResponse { row_key, offset_bytes: i64::try_from(offset).unwrap_or(i64::MAX) }
 }

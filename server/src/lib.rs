@@ -10,12 +10,14 @@
 //! pieces, chunks           rows through a filter, piece by piece; messages of a scan
 //! filter, gc               row filters; garbage collection rules
 //! backups, operations      backups of tables; long-running operations, all finished
+//! bundles                  descriptors of messages that belong to a table
 //! operator                 settings and state, for the command line
 //! regions                  splits and joins of regions
 //! traffic                  how busy each of them is
 //! collect                  deletes cells that are gone by rules of which the engine is not told
 //! reader                   rows put together from the stores of their families
 //! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
+//! views                    parts of tables with rights of their own
 //! settings                 options of stores as text
 //! work                     work of a call, counted
 //! listen, serve            connections and TLS; HTTP/2 and HTTP/1 on them
@@ -37,6 +39,7 @@ mod auth;
 mod backups;
 mod browsers;
 mod budget;
+mod bundles;
 mod calls;
 mod changes;
 mod chunks;
@@ -77,6 +80,7 @@ mod tables;
 #[doc(hidden)]
 pub mod testing;
 mod traffic;
+mod views;
 mod watched;
 mod wire;
 mod work;

@@ -15,6 +15,7 @@ use crate::proto::data::{
 use crate::reader::{Cells, Rows, Step, View, behind_row};
 use crate::rows::{self, Span};
 use crate::tables::{Table, Tables};
+use crate::views;
 use crate::work::Work;
 use bytes::Bytes;
 use prost::Message;
@@ -70,12 +71,10 @@ impl Read {
         client: Client,
         work: &mut Work,
     ) -> Result<Self, Status> {
-        if !request.authorized_view_name.is_empty() || !request.materialized_view_name.is_empty() {
-            return Err(Status::unimplemented("views"));
-        }
-        let table = tables.get(crate::names::table(&request.table_name)?)?;
+        views::refuse_materialized(&request.materialized_view_name)?;
+        let target = tables.target(&request.table_name, &request.authorized_view_name)?;
         let filter = Filter::compile(request.filter.as_ref(), work)?;
-        let mut spans = spans(request.rows.as_ref())?;
+        let mut spans = target.within(spans(request.rows.as_ref())?);
         if request.reversed {
             spans = spans.into_iter().rev().collect();
         }
@@ -84,14 +83,14 @@ impl Read {
             Ok(limit) => limit,
             Err(_) => return Err(Status::invalid_argument(format!("rows_limit is {}", request.rows_limit))),
         };
-        let needs = table.now().needs(&filter);
+        let needs = target.needs(&filter);
         if needs.is_empty() {
             spans.clear();
         }
         let is_all = needs.iter().all(|(_, need)| need.is_all);
         Ok(Self {
             tables,
-            table,
+            table: target.table,
             needs,
             filtered: (!is_all).then(|| Pieces::new(filter)),
             spans,
@@ -319,20 +318,7 @@ pub(crate) fn spans(rows: Option<&RowSet>) -> Result<VecDeque<Span>, Status> {
     for range in &rows.row_ranges {
         spans.push(span_of(range)?);
     }
-    spans.retain(|span| !span.is_empty());
-    spans.sort_by(|a, b| a.start.cmp(&b.start));
-    let mut merged: VecDeque<Span> = VecDeque::new();
-    for span in spans {
-        match merged.back_mut() {
-            Some(last) if last.end.as_ref().is_none_or(|end| *end >= span.start) => {
-                if last.end.is_some() && span.end.as_ref().is_none_or(|end| Some(end) > last.end.as_ref()) {
-                    last.end = span.end;
-                }
-            }
-            _ => merged.push_back(span),
-        }
-    }
-    Ok(merged)
+    Ok(rows::merged(spans).into())
 }
 
 /// The keys of a range of rows.

@@ -6,6 +6,7 @@ use crate::names;
 use crate::proto::admin;
 use crate::proto::admin::r#type::Kind;
 use crate::settings;
+use crate::views::ViewSchema;
 use serde::{Deserialize, Serialize};
 use siltstone::{Builder, FamilyOptions, Options, Timestamps};
 use std::collections::BTreeMap;
@@ -32,6 +33,9 @@ pub(crate) struct Schema {
     /// Where its maker wanted it cut: never joined there.
     #[serde(default)]
     pub(crate) cuts: Vec<Vec<u8>>,
+    /// Its authorized views, by their ids.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) views: BTreeMap<String, ViewSchema>,
 }
 
 /// A column family as it is stored.

@@ -19,6 +19,7 @@ use crate::rows;
 use crate::schema::{FamilySchema, Schema};
 use crate::status::status;
 use crate::traffic::Traffic;
+use crate::views::Subset;
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use siltstone::{Batch, Db, Durability, ErrorKind, Family, FamilyOptions, SeqNo};
@@ -88,6 +89,8 @@ pub(crate) struct Layout {
     pub(crate) schema: Arc<Schema>,
     /// In the order of their names.
     pub(crate) families: Vec<Stores>,
+    /// Its authorized views, compiled.
+    pub(crate) views: Arc<BTreeMap<String, Arc<Subset>>>,
 }
 
 /// A column family and the stores of its regions.
@@ -180,11 +183,20 @@ impl Stores {
 }
 
 impl Layout {
-    /// What must be read of each family for a filter; families of which nothing is needed are left out.
-    pub(crate) fn needs(&self, filter: &Filter) -> Vec<(Arc<str>, Need)> {
-        let need = |family: &Stores| Some((family.name.clone(), filter.need(&family.name)?));
+    /// What must be read of each family for a filter, of what a view has if there is one; families of which nothing is needed are
+    /// left out.
+    pub(crate) fn needs(&self, filter: &Filter, view: Option<&Subset>) -> Vec<(Arc<str>, Need)> {
+        let need = |family: &Stores| {
+            let need = filter.need(&family.name)?;
+            let need = match view {
+                None => need,
+                Some(view) => need.within(view.columns(&family.name)?),
+            };
+            Some((family.name.clone(), need))
+        };
         self.families.iter().filter_map(need).collect()
     }
+
     pub(crate) fn family(&self, name: &str) -> Result<&Stores, Status> {
         let at = self.families.binary_search_by(|family| (*family.name).cmp(name));
         at.map(|at| &self.families[at])
@@ -405,7 +417,9 @@ impl Tables {
             let (id, gc, aggregate) = (family.id, family.gc.clone(), family.aggregate);
             families.push(Stores { name: name.as_str().into(), id, gc, aggregate, regions, next });
         }
-        Ok(Layout { schema: Arc::new(schema), families })
+        let views = schema.views.iter().map(|(id, view)| (id.clone(), Arc::new(view.compiled())));
+        let views = Arc::new(views.collect());
+        Ok(Layout { schema: Arc::new(schema), families, views })
     }
 
     /// One change of the set of tables, or of their regions, at a time.
@@ -598,8 +612,13 @@ impl Tables {
         if layout.schema.deletion_protection {
             return Err(Status::failed_precondition(format!("table {name} is protected from deletion")));
         }
+        if let Some((id, _)) = layout.schema.views.iter().find(|(_, view)| view.deletion_protection) {
+            let message = format!("authorized view \"{id}\" of table {name} is protected from deletion");
+            return Err(Status::failed_precondition(message));
+        }
         let mut batch = Batch::new();
         batch.delete(&self.records, record_key(name));
+        self.forget_bundles(layout.schema.id, &mut batch)?;
         self.db.write_with(&batch, Durability::Sync).map_err(status)?;
         let mut by_name = BTreeMap::clone(&self.by_name.load());
         by_name.remove(name);
