@@ -229,8 +229,8 @@ pub(crate) fn are_few<'a>(mutations: impl IntoIterator<Item = &'a Mutation>) -> 
     })
 }
 
-/// Reads a row as it is now, of what a call names, whose table the caller holds, and gives what each of the filters lets through to `take`, until
-/// that wants no more.
+/// Reads a row as it is now, of what a call names, whose table the caller holds, and gives what each of the filters lets through
+/// to `take`, until that wants no more.
 fn read_now(
     tables: &Tables,
     target: &Target,

@@ -9,4 +9,5 @@ mod page;
 mod regions;
 mod security;
 mod support;
+mod views;
 mod wide;

@@ -27,7 +27,7 @@ pub(crate) fn entry(token: &str, rights: &str, tables: &str) -> String {
 
 /// Sends a token with each call.
 #[derive(Clone)]
-struct With(&'static str);
+pub(crate) struct With(pub(crate) &'static str);
 
 impl Interceptor for With {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
@@ -485,7 +485,20 @@ async fn call(
     path: &str,
     token: Option<&str>,
 ) -> (ResponseFuture, SendStream<Bytes>) {
+    call_with(client, path, token, None).await
+}
+
+/// The same with another header.
+async fn call_with(
+    client: &SendRequest<Bytes>,
+    path: &str,
+    token: Option<&str>,
+    header: Option<(&str, &str)>,
+) -> (ResponseFuture, SendStream<Bytes>) {
     let mut request = http::Request::post(format!("http://x{path}")).header("te", "trailers");
+    if let Some((name, value)) = header {
+        request = request.header(name, value);
+    }
     if let Some(token) = token {
         request = request.header("authorization", format!("Bearer {token}"));
     }
@@ -613,6 +626,62 @@ async fn who_has_no_right_to_a_table_is_told_so_before_the_rest_of_a_request_is_
     assert_eq!(begin(Some("w"), 200 << 20, &b"x".repeat(70_000)).await, "3");
     let twice = [named.encode_to_vec(), named.encode_to_vec()].concat();
     assert_eq!(begin(Some("w"), twice.len(), &twice).await, "3");
+    drop(client);
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_long_request_through_a_view_is_let_in_by_its_headers_and_judged_by_what_it_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.toml");
+    let view = |id: &str| format!("{TABLE}/authorizedViews/{id}");
+    let text =
+        entry("v", "'write'", &format!("'{}'", view("v*"))) + &entry("w", "'write'", &format!("'{TABLE}'"));
+    std::fs::write(&file, text).unwrap();
+    let fixture = Fixture::with(|config| {
+        config.tokens = Some(file.clone());
+        config.request_seconds = 1;
+    })
+    .await;
+    let (client, _connection) = raw(&fixture.server, 65_535).await;
+    let named = |id: &str| {
+        let entry =
+            data_v2::mutate_rows_request::Entry { row_key: vec![b'r'; 70_000].into(), ..Default::default() };
+        data_v2::MutateRowsRequest {
+            authorized_view_name: view(id),
+            entries: vec![entry],
+            ..Default::default()
+        }
+        .encode_to_vec()
+    };
+    let begin = async |token: &str, header: (&str, String), claims: Option<usize>, message: &[u8]| {
+        let header = Some((header.0, &header.1[..]));
+        let (response, mut body) = call_with(&client, MUTATE_ROWS, Some(token), header).await;
+        let _ = body.send_data(framed(claims.unwrap_or(message.len()), message), claims.is_none());
+        refused_with(response).await
+    };
+    let params = |name: &str, value: &str| ("x-goog-request-params", format!("{name}={value}"));
+    let by_view = |id: &str| params("authorized_view_name", &view(id));
+    let by_prefix = |id: &str| ("google-cloud-resource-prefix", view(id));
+    // Its name stands behind the entries, of which not all come.
+    let part = &named("v")[..70_000];
+    let much = Some(200 << 20);
+    assert_eq!(begin("v", ("x-none", String::new()), much, part).await, "3");
+    // Who may is waited for, as long as it may take.
+    for header in [by_view("v"), by_prefix("v"), params("table_name", TABLE)] {
+        assert_eq!(begin("v", header, much, part).await, "8");
+    }
+    assert_eq!(begin("w", by_view("v"), much, part).await, "8");
+    // Who may not is told so before anything has come.
+    for header in [by_view("x"), by_prefix("x")] {
+        assert_eq!(begin("v", header, much, &[]).await, "7");
+    }
+    // The whole is judged by the view that it names.
+    assert_eq!(begin("v", params("table_name", TABLE), None, &named("x")).await, "7");
+    assert_eq!(begin("v", by_view("v"), None, &named("x")).await, "7");
+    assert_eq!(begin("v", by_view("v"), None, &named("v2")).await, "3");
+    // There is no such table, which who may is told.
+    assert_eq!(begin("v", by_view("v2"), None, &named("v2")).await, "5");
     drop(client);
     fixture.server.stop().await.unwrap();
 }
