@@ -352,6 +352,44 @@ async fn views_are_made_changed_and_deleted_and_kept_with_their_table() {
     t.server.stop().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_restored_has_no_views() {
+    let mut t = Fixture::new().await;
+    t.table(&["f"]).await;
+    let protected = admin_v2::AuthorizedView {
+        deletion_protection: true,
+        ..message(subset(&["r"], &[("f", &[], &[""])]))
+    };
+    t.admin.create_authorized_view(create("v", protected)).await.unwrap();
+    let cluster = format!("{INSTANCE}/clusters/c");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let backup = admin_v2::Backup {
+        source_table: TABLE.into(),
+        expire_time: Some(prost_types::Timestamp { seconds: now as i64 + 3_600, nanos: 0 }),
+        ..Default::default()
+    };
+    let request = admin_v2::CreateBackupRequest {
+        parent: cluster.clone(),
+        backup_id: "b".into(),
+        backup: Some(backup),
+    };
+    t.admin.create_backup(request).await.unwrap();
+    let source = admin_v2::restore_table_request::Source::Backup(format!("{cluster}/backups/b"));
+    let request = admin_v2::RestoreTableRequest {
+        parent: INSTANCE.into(),
+        table_id: "restored".into(),
+        source: Some(source),
+    };
+    t.admin.restore_table(request).await.unwrap();
+    let restored = format!("{INSTANCE}/tables/restored");
+    let list = admin_v2::ListAuthorizedViewsRequest { parent: restored.clone(), ..Default::default() };
+    let views = t.admin.list_authorized_views(list).await.unwrap().into_inner().authorized_views;
+    assert!(views.is_empty(), "{views:?}");
+    t.admin.delete_table(admin_v2::DeleteTableRequest { name: restored }).await.unwrap();
+    assert_eq!(ids(&mut t).await, ["v"]);
+    t.server.stop().await.unwrap();
+}
+
 async fn samples(t: &mut Fixture, id: &str) -> Vec<String> {
     let request = data_v2::SampleRowKeysRequest { authorized_view_name: named(id), ..Default::default() };
     let mut stream = t.data.sample_row_keys(request).await.unwrap().into_inner();
