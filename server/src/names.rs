@@ -43,7 +43,8 @@ fn part<'a>(name: &'a str, between: &str, what: &str) -> Result<(&'a str, &'a st
     match name.split_once(between) {
         Some((parent, id)) if table(parent).is_ok() && is_id(id) => Ok((parent, id)),
         _ => Err(Status::invalid_argument(format!(
-            "\"{name}\" is not the name of {what}: projects/PROJECT/instances/INSTANCE/tables/TABLE{between}ID"
+            "\"{name}\" is not the name of {what}: \
+             projects/PROJECT/instances/INSTANCE/tables/TABLE{between}ID"
         ))),
     }
 }

@@ -2,6 +2,7 @@
 
 mod api;
 mod backups;
+mod bundles;
 mod changes;
 mod filters;
 mod model;

@@ -1,7 +1,7 @@
-//! Authorized views and schema bundles: what is read and written through a view is what it has, whatever lies beside that; both are
-//! kept with their table.
+//! Authorized views: what is read and written through one is what it has, whatever lies beside that; they are kept with their table
+//! and have rights of their own.
 
-use crate::security::{With, entry};
+use crate::security::{MUTATE_ROWS, With, call_with, entry, framed, raw, refused_with};
 use crate::support::data_v2::row_filter::{Chain, Condition, Filter, Interleave};
 use crate::support::*;
 use admin_v2::authorized_view::{AuthorizedView as Kind, FamilySubsets, ResponseView, SubsetView};
@@ -735,114 +735,57 @@ async fn a_token_with_rights_to_a_view_has_them_there_and_nowhere_else() {
     fixture.server.stop().await.unwrap();
 }
 
-// ---- schema bundles
-
-fn descriptors(fields: &[(&str, i32)]) -> Vec<u8> {
-    let field = |(name, number): &(&str, i32)| prost_types::FieldDescriptorProto {
-        name: Some((*name).to_string()),
-        number: Some(*number),
-        label: Some(1),
-        r#type: Some(9),
-        ..Default::default()
-    };
-    let kind = prost_types::DescriptorProto {
-        name: Some("Author".into()),
-        field: fields.iter().map(field).collect(),
-        ..Default::default()
-    };
-    let file = prost_types::FileDescriptorProto {
-        name: Some("author.proto".into()),
-        message_type: vec![kind],
-        ..Default::default()
-    };
-    prost_types::FileDescriptorSet { file: vec![file] }.encode_to_vec()
-}
-
-fn bundle(id: &str, descriptors: Vec<u8>) -> admin_v2::SchemaBundle {
-    let schema = admin_v2::ProtoSchema { proto_descriptors: descriptors.into() };
-    admin_v2::SchemaBundle {
-        name: format!("{TABLE}/schemaBundles/{id}"),
-        r#type: Some(admin_v2::schema_bundle::Type::ProtoSchema(schema)),
-        ..Default::default()
-    }
-}
-
-fn new_bundle(id: &str, descriptors: Vec<u8>) -> admin_v2::CreateSchemaBundleRequest {
-    admin_v2::CreateSchemaBundleRequest {
-        parent: TABLE.into(),
-        schema_bundle_id: id.into(),
-        schema_bundle: Some(bundle(id, descriptors)),
-    }
-}
-
-fn changed_bundle(etag: &str, descriptors: Vec<u8>) -> admin_v2::UpdateSchemaBundleRequest {
-    let mask = prost_types::FieldMask { paths: vec!["proto_schema".into()] };
-    admin_v2::UpdateSchemaBundleRequest {
-        schema_bundle: Some(admin_v2::SchemaBundle { etag: etag.into(), ..bundle("b", descriptors) }),
-        update_mask: Some(mask),
-        ignore_warnings: false,
-    }
-}
-
-async fn bundles(t: &mut Fixture) -> Vec<admin_v2::SchemaBundle> {
-    let request = admin_v2::ListSchemaBundlesRequest { parent: TABLE.into(), ..Default::default() };
-    t.admin.list_schema_bundles(request).await.unwrap().into_inner().schema_bundles
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn schema_bundles_are_given_back_as_they_came_and_updated_only_to_what_reads_the_same() {
-    let mut t = Fixture::new().await;
-    t.table(&["f"]).await;
-    let (one, two) = (descriptors(&[("first", 1)]), descriptors(&[("first", 1), ("last", 2)]));
-    refused(
-        t.admin.create_schema_bundle(new_bundle("b", vec![7; 9])).await,
-        Code::InvalidArgument,
-        "proto_descriptors",
-    );
-    let unnamed = admin_v2::CreateSchemaBundleRequest { schema_bundle: None, ..new_bundle("b", one.clone()) };
-    refused(t.admin.create_schema_bundle(unnamed).await, Code::InvalidArgument, "schema_bundle");
-    let made = t.admin.create_schema_bundle(new_bundle("b", one.clone())).await.unwrap().into_inner();
-    assert!(made.done && made.metadata.is_some());
-    refused(t.admin.create_schema_bundle(new_bundle("b", one.clone())).await, Code::AlreadyExists, "/b");
-    let name = || format!("{TABLE}/schemaBundles/b");
-    let get = || admin_v2::GetSchemaBundleRequest { name: name() };
-    let told = t.admin.get_schema_bundle(get()).await.unwrap().into_inner();
-    assert_eq!(told, admin_v2::SchemaBundle { etag: told.etag.clone(), ..bundle("b", one.clone()) });
-    assert!(!told.etag.is_empty());
-    refused(t.admin.update_schema_bundle(changed_bundle("stale", two.clone())).await, Code::Aborted, "etag");
-    t.admin.update_schema_bundle(changed_bundle(&told.etag, two.clone())).await.unwrap();
-    let mut back = changed_bundle("", one.clone());
-    refused(t.admin.update_schema_bundle(back.clone()).await, Code::FailedPrecondition, "Author.last");
-    back.ignore_warnings = true;
-    t.admin.update_schema_bundle(back).await.unwrap();
-    let mut t = t.again().await;
-    assert_eq!(bundles(&mut t).await, [told.clone()]);
-    // So many, page by page.
-    for n in 0..9 {
-        t.admin.create_schema_bundle(new_bundle(&format!("c{n}"), one.clone())).await.unwrap();
-    }
-    refused(t.admin.create_schema_bundle(new_bundle("d", one.clone())).await, Code::ResourceExhausted, "10");
-    let mut request =
-        admin_v2::ListSchemaBundlesRequest { parent: TABLE.into(), page_size: 4, ..Default::default() };
-    let mut pages = Vec::new();
-    loop {
-        let page = t.admin.list_schema_bundles(request.clone()).await.unwrap().into_inner();
-        pages.push(page.schema_bundles.len());
-        request.page_token = page.next_page_token;
-        if request.page_token.is_empty() {
-            break;
+#[tokio::test]
+async fn a_long_request_through_a_view_is_let_in_by_its_headers_and_judged_by_what_it_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens.toml");
+    let text =
+        entry("v", "'write'", &format!("'{}'", named("v*"))) + &entry("w", "'write'", &format!("'{TABLE}'"));
+    std::fs::write(&file, text).unwrap();
+    let fixture = Fixture::with(|config| {
+        config.tokens = Some(file.clone());
+        config.request_seconds = 1;
+    })
+    .await;
+    let (client, _connection) = raw(&fixture.server, 65_535).await;
+    let request = |id: &str| {
+        let entry =
+            data_v2::mutate_rows_request::Entry { row_key: vec![b'r'; 70_000].into(), ..Default::default() };
+        data_v2::MutateRowsRequest {
+            authorized_view_name: named(id),
+            entries: vec![entry],
+            ..Default::default()
         }
+        .encode_to_vec()
+    };
+    let begin = async |token: &str, header: (&str, String), claims: Option<usize>, message: &[u8]| {
+        let header = Some((header.0, &header.1[..]));
+        let (response, mut body) = call_with(&client, MUTATE_ROWS, Some(token), header).await;
+        let _ = body.send_data(framed(claims.unwrap_or(message.len()), message), claims.is_none());
+        refused_with(response).await
+    };
+    let params = |name: &str, value: &str| ("x-goog-request-params", format!("{name}={value}"));
+    let by_view = |id: &str| params("authorized_view_name", &named(id));
+    let by_prefix = |id: &str| ("google-cloud-resource-prefix", named(id));
+    // Its name stands behind the entries, of which not all come.
+    let part = &request("v")[..70_000];
+    let much = Some(200 << 20);
+    assert_eq!(begin("v", ("x-none", String::new()), much, part).await, "3");
+    // Who may is waited for, as long as it may take.
+    for header in [by_view("v"), by_prefix("v"), params("table_name", TABLE)] {
+        assert_eq!(begin("v", header, much, part).await, "8");
     }
-    assert_eq!(pages, [4, 4, 2]);
-    let stale = admin_v2::DeleteSchemaBundleRequest { name: name(), etag: "stale".into() };
-    refused(t.admin.delete_schema_bundle(stale).await, Code::Aborted, "etag");
-    let delete = || admin_v2::DeleteSchemaBundleRequest { name: name(), ..Default::default() };
-    t.admin.delete_schema_bundle(delete()).await.unwrap();
-    refused(t.admin.delete_schema_bundle(delete()).await, Code::NotFound, "/b");
-    refused(t.admin.get_schema_bundle(get()).await, Code::NotFound, "/b");
-    // Gone with the table.
-    t.admin.delete_table(admin_v2::DeleteTableRequest { name: TABLE.into() }).await.unwrap();
-    t.table(&["f"]).await;
-    assert!(bundles(&mut t).await.is_empty());
-    t.server.stop().await.unwrap();
+    assert_eq!(begin("w", by_view("v"), much, part).await, "8");
+    // Who may not is told so before anything has come.
+    for header in [by_view("x"), by_prefix("x")] {
+        assert_eq!(begin("v", header, much, &[]).await, "7");
+    }
+    // The whole is judged by the view that it names.
+    assert_eq!(begin("v", params("table_name", TABLE), None, &request("x")).await, "7");
+    assert_eq!(begin("v", by_view("v"), None, &request("x")).await, "7");
+    assert_eq!(begin("v", by_view("v"), None, &request("v2")).await, "3");
+    // There is no such table, which who may is told.
+    assert_eq!(begin("v", by_view("v2"), None, &request("v2")).await, "5");
+    drop(client);
+    fixture.server.stop().await.unwrap();
 }
