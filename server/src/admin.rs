@@ -3,16 +3,22 @@
 use crate::auth::{Right, Who};
 use crate::backup_filter::Query;
 use crate::backups::{self, Backup, NewBackup};
+use crate::budget;
 use crate::iam;
 use crate::names;
+use crate::proto::admin::authorized_view::ResponseView;
 use crate::proto::admin::modify_column_families_request::modification::Mod;
 use crate::proto::admin::{
-    self, CheckConsistencyRequest, CheckConsistencyResponse, CopyBackupRequest, CreateBackupRequest,
-    CreateTableRequest, DeleteBackupRequest, DeleteTableRequest, DropRowRangeRequest,
-    GenerateConsistencyTokenRequest, GenerateConsistencyTokenResponse, GetBackupRequest, GetTableRequest,
-    ListBackupsRequest, ListBackupsResponse, ListTablesRequest, ListTablesResponse,
-    ModifyColumnFamiliesRequest, RestoreTableRequest, UndeleteTableMetadata, UndeleteTableRequest,
-    UpdateBackupRequest, UpdateTableRequest, drop_row_range_request, restore_table_request,
+    self, CheckConsistencyRequest, CheckConsistencyResponse, CopyBackupRequest, CreateAuthorizedViewRequest,
+    CreateBackupRequest, CreateSchemaBundleRequest, CreateTableRequest, DeleteAuthorizedViewRequest,
+    DeleteBackupRequest, DeleteSchemaBundleRequest, DeleteTableRequest, DropRowRangeRequest,
+    GenerateConsistencyTokenRequest, GenerateConsistencyTokenResponse, GetAuthorizedViewRequest,
+    GetBackupRequest, GetSchemaBundleRequest, GetTableRequest, ListAuthorizedViewsRequest,
+    ListAuthorizedViewsResponse, ListBackupsRequest, ListBackupsResponse, ListSchemaBundlesRequest,
+    ListSchemaBundlesResponse, ListTablesRequest, ListTablesResponse, ModifyColumnFamiliesRequest,
+    RestoreTableRequest, UndeleteTableMetadata, UndeleteTableRequest, UpdateAuthorizedViewRequest,
+    UpdateBackupRequest, UpdateSchemaBundleRequest, UpdateTableRequest, drop_row_range_request,
+    restore_table_request,
 };
 use crate::proto::iam::{
     GetIamPolicyRequest, Policy, SetIamPolicyRequest, TestIamPermissionsRequest, TestIamPermissionsResponse,
@@ -23,12 +29,13 @@ use crate::rows;
 use crate::server::{Call, Shared};
 use crate::status::status;
 use crate::tables::Region;
+use crate::views;
 use siltstone::Batch;
 use std::ops::Bound;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
-/// Tables of one page of a list, if the client does not say.
+/// Things of one page of a list, at most.
 const PAGE: usize = 1_000;
 
 /// The service.
@@ -440,5 +447,157 @@ impl BigtableTableAdmin for TableAdmin {
         request: Request<TestIamPermissionsRequest>,
     ) -> Result<Response<TestIamPermissionsResponse>, Status> {
         iam::test(&self.0, request).await
+    }
+
+    async fn create_authorized_view(
+        &self,
+        request: Request<CreateAuthorizedViewRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let request_time = Some(backups::time(crate::now_us()));
+            let made = shared.tables.create_view(&request)?;
+            let table = request.parent.clone();
+            let metadata = admin::CreateAuthorizedViewMetadata {
+                original_request: Some(request),
+                request_time,
+                finish_time: Some(backups::time(crate::now_us())),
+            };
+            let metadata = Some(("CreateAuthorizedViewMetadata", metadata));
+            let response = ("AuthorizedView", &made);
+            Ok(Response::new(shared.finished.add(&table, &made.name, metadata, response)))
+        };
+        call.run(false, work).await
+    }
+
+    async fn list_authorized_views(
+        &self,
+        request: Request<ListAuthorizedViewsRequest>,
+    ) -> Result<Response<ListAuthorizedViewsResponse>, Status> {
+        let who = self.0.who(request.metadata())?;
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let page = (names::page_size(request.page_size, PAGE)?, &request.page_token[..]);
+            let view = views::response_view(request.view, ResponseView::NameOnly)?;
+            let sees = |name: &str| who.sees(name);
+            Ok(Response::new(shared.tables.views(&request.parent, page, view, sees)?))
+        };
+        call.run(false, work).await
+    }
+
+    async fn get_authorized_view(
+        &self,
+        request: Request<GetAuthorizedViewRequest>,
+    ) -> Result<Response<admin::AuthorizedView>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            // Clients that ask for nothing in particular read all.
+            let view = views::response_view(request.view, ResponseView::Full)?;
+            Ok(Response::new(shared.tables.view(&request.name, view)?))
+        };
+        call.run(false, work).await
+    }
+
+    async fn update_authorized_view(
+        &self,
+        request: Request<UpdateAuthorizedViewRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let request_time = Some(backups::time(crate::now_us()));
+            let changed = shared.tables.update_view(&request)?;
+            let metadata = admin::UpdateAuthorizedViewMetadata {
+                original_request: Some(request),
+                request_time,
+                finish_time: Some(backups::time(crate::now_us())),
+            };
+            let metadata = Some(("UpdateAuthorizedViewMetadata", metadata));
+            let (table, response) = (names::table_of_part(&changed.name), ("AuthorizedView", &changed));
+            Ok(Response::new(shared.finished.add(table, &changed.name, metadata, response)))
+        };
+        call.run(false, work).await
+    }
+
+    async fn delete_authorized_view(
+        &self,
+        request: Request<DeleteAuthorizedViewRequest>,
+    ) -> Result<Response<()>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        call.run(false, move || Ok(Response::new(shared.tables.delete_view(&request)?))).await
+    }
+
+    async fn create_schema_bundle(
+        &self,
+        request: Request<CreateSchemaBundleRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let memory = budget::peer_of(&request)?.answers;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let start_time = Some(backups::time(crate::now_us()));
+            let made = shared.tables.create_bundle(&request, &memory)?;
+            let end_time = Some(backups::time(crate::now_us()));
+            let metadata =
+                admin::CreateSchemaBundleMetadata { name: made.name.clone(), start_time, end_time };
+            let metadata = Some(("CreateSchemaBundleMetadata", metadata));
+            let response = ("SchemaBundle", &made);
+            Ok(Response::new(shared.finished.add(&request.parent, &made.name, metadata, response)))
+        };
+        call.run(false, work).await
+    }
+
+    async fn list_schema_bundles(
+        &self,
+        request: Request<ListSchemaBundlesRequest>,
+    ) -> Result<Response<ListSchemaBundlesResponse>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let page = (names::page_size(request.page_size, PAGE)?, &request.page_token[..]);
+            Ok(Response::new(shared.tables.bundles(&request.parent, page)?))
+        };
+        call.run(false, work).await
+    }
+
+    async fn get_schema_bundle(
+        &self,
+        request: Request<GetSchemaBundleRequest>,
+    ) -> Result<Response<admin::SchemaBundle>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, name) = (self.0.clone(), request.into_inner().name);
+        call.run(false, move || Ok(Response::new(shared.tables.bundle(&name)?))).await
+    }
+
+    async fn update_schema_bundle(
+        &self,
+        request: Request<UpdateSchemaBundleRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let memory = budget::peer_of(&request)?.answers;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        let work = move || {
+            let start_time = Some(backups::time(crate::now_us()));
+            let changed = shared.tables.update_bundle(&request, &memory)?;
+            let (name, end_time) = (changed.name.clone(), Some(backups::time(crate::now_us())));
+            let metadata = admin::UpdateSchemaBundleMetadata { name, start_time, end_time };
+            let metadata = Some(("UpdateSchemaBundleMetadata", metadata));
+            let (table, response) = (names::table_of_part(&changed.name), ("SchemaBundle", &changed));
+            Ok(Response::new(shared.finished.add(table, &changed.name, metadata, response)))
+        };
+        call.run(false, work).await
+    }
+
+    async fn delete_schema_bundle(
+        &self,
+        request: Request<DeleteSchemaBundleRequest>,
+    ) -> Result<Response<()>, Status> {
+        let call = self.0.begin(Call::Admin, &request)?;
+        let (shared, request) = (self.0.clone(), request.into_inner());
+        call.run(false, move || Ok(Response::new(shared.tables.delete_bundle(&request)?))).await
     }
 }

@@ -4,6 +4,7 @@
 //! and a right that the file gives it; what it does not give is denied. The file has digests of tokens, not the tokens, and is read
 //! again when it changes. A token may have a time at which it expires.
 
+use crate::names;
 use crate::watched::Watched;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -57,7 +58,8 @@ pub(crate) struct Grant {
     /// SHA-256 of the token, in hexadecimal.
     sha256: String,
     rights: Vec<Right>,
-    /// Names of tables; one that ends in `*` means all that begin with what stands before it.
+    /// Names of tables and of authorized views; one that ends in `*` means all that begin with what stands before it. Rights to a
+    /// table are rights to its views, not the other way round.
     #[serde(default)]
     tables: Vec<String>,
     /// When it ends, in microseconds since 1970; `None` for never.
@@ -82,8 +84,16 @@ impl Grant {
         self.expires_us.is_some_and(|at| at <= crate::now_us())
     }
 
-    fn is_of(&self, table: &str) -> bool {
-        self.tables.iter().any(|pattern| crate::names::fits(pattern, table))
+    /// Whether it means that table, or that view.
+    fn is_of(&self, name: &str) -> bool {
+        let means = |name: &str| self.tables.iter().any(|pattern| names::fits(pattern, name));
+        means(name) || names::table_of_view(name).is_some_and(means)
+    }
+
+    /// Whether it means that table, or a view of it.
+    fn is_of_part(&self, table: &str) -> bool {
+        let views = format!("{table}{}", names::VIEWS);
+        self.is_of(table) || self.tables.iter().any(|pattern| meets(pattern, &views))
     }
 
     /// Whether it means all of that.
@@ -101,10 +111,16 @@ impl Grant {
     /// Whether it means a table of that instance.
     fn is_within(&self, instance: &str) -> bool {
         let tables = format!("{instance}/tables/");
-        self.tables.iter().any(|pattern| match pattern.strip_suffix('*') {
-            Some(begin) => begin.starts_with(&tables) || tables.starts_with(begin),
-            None => pattern.starts_with(&tables),
-        })
+        let is_of_views = |pattern: &str| pattern.contains(names::VIEWS.trim_end_matches('/'));
+        self.tables.iter().any(|pattern| meets(pattern, &tables) && !is_of_views(pattern))
+    }
+}
+
+/// Whether a pattern means something whose name begins so.
+fn meets(pattern: &str, begin: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => start.starts_with(begin) || begin.starts_with(start),
+        None => pattern.starts_with(begin),
     }
 }
 
@@ -293,6 +309,11 @@ impl Who {
         }
     }
 
+    /// Whether there is this right to a table, or to a view of it.
+    pub(crate) fn may_part(&self, right: Right, table: &str) -> bool {
+        self.has(right, |grant| grant.is_of_part(table))
+    }
+
     /// Whether there is this right to a table of an instance, so that names of the instance may be taken, such as those of backups.
     ///
     /// # Errors
@@ -387,8 +408,12 @@ mod tests {
             assert!(of(right).may_within(Right::Admin, instance).is_ok(), "{right}");
             assert!(of(right).may_within(Right::Read, instance).is_err(), "{right}");
         }
-        for wrong in ["projects/q/*", "projects/p/instances/i2/tables/t", "projects/p/instances/i", "", "i*"]
-        {
+        let of_views = [
+            "projects/p/instances/i/tables/t/authorizedViews/v",
+            "projects/p/instances/i/tables/t/authorizedViews*",
+        ];
+        let others = ["projects/q/*", "projects/p/instances/i2/tables/t", "projects/p/instances/i", "", "i*"];
+        for wrong in others.into_iter().chain(of_views) {
             assert!(of(wrong).may_within(Right::Admin, instance).is_err(), "{wrong}");
         }
         assert!(Who::ANYONE.may_within(Right::Admin, instance).is_ok());
@@ -419,6 +444,37 @@ mod tests {
         assert_eq!((holders("a/*", instance), holders("a/*", table)), (1, 1));
         assert_eq!((holders("a/b/c/d/tables/t", instance), holders("a/b/c/d/tables/t", table)), (0, 1));
         assert!(of("read", "a/*").holders(Right::Admin, table).is_empty());
+    }
+
+    #[test]
+    fn rights_to_a_table_are_rights_to_its_views_and_those_to_a_view_are_to_nothing_else() {
+        let digest = token_digest("x");
+        let of = |pattern: &str| {
+            let tokens = tokens(&format!(
+                "[[token]]\nname = 'x'\nsha256 = '{digest}'\nrights = ['read']\ntables = ['{pattern}']"
+            ));
+            tokens.who(Some(b"Bearer x")).unwrap()
+        };
+        let table = "projects/p/instances/i/tables/t";
+        let view = format!("{table}/authorizedViews/v");
+        for whole in [table, "projects/p/*"] {
+            let who = of(whole);
+            assert!(
+                who.may(Right::Read, &view).is_ok() && who.may(Right::Read, table).is_ok() && who.sees(&view)
+            );
+        }
+        for part in [&view[..], &format!("{table}/authorizedViews/*"), &format!("{table}/authorizedViews/v*")]
+        {
+            let who = of(part);
+            assert!(who.may(Right::Read, &view).is_ok() && who.may(Right::Write, &view).is_err(), "{part}");
+            assert!(who.may(Right::Read, table).is_err() && !who.sees(table), "{part}");
+            assert!(who.may_part(Right::Read, table) && !who.may_part(Right::Write, table), "{part}");
+            let other = format!("{table}2/authorizedViews/v");
+            assert!(
+                who.may(Right::Read, &other).is_err() && !who.may_part(Right::Read, &format!("{table}2"))
+            );
+        }
+        assert!(of(&view).may(Right::Read, &format!("{view}2")).is_err());
     }
 
     #[test]

@@ -22,7 +22,7 @@ use parking_lot::MutexGuard;
 use serde::{Deserialize, Serialize};
 use siltstone::storage::Env;
 use siltstone::{Backups, Batch, Durability, ErrorKind, Options};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -410,10 +410,12 @@ impl Tables {
             place: place.to_string(),
             source_table: source_table.to_string(),
             source_backup: String::new(),
+            // Whoever may read a view of the table has no right to one of another table.
             schema: Schema {
                 deletion_protection: false,
                 change_retention_us: None,
                 automated_backups: None,
+                views: BTreeMap::new(),
                 ..schema
             },
             start_us,

@@ -23,6 +23,7 @@ use crate::rows::{self, Span};
 use crate::server::{Call, Shared, blocking};
 use crate::status::{entry_status, status};
 use crate::tables::{Region, Table, Tables};
+use crate::views::{Subset, Target};
 use crate::work::{Caller, Work};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -55,6 +56,11 @@ fn memory_of<T>(request: &Request<T>) -> Result<Arc<Budget>, Status> {
     budget::peer_of(request).map(|peer| peer.answers)
 }
 
+/// What a call names: a table, or where it names none a view of one.
+fn named<'a>(table: &'a str, view: &'a str) -> &'a str {
+    if table.is_empty() { view } else { table }
+}
+
 /// The service.
 pub(crate) struct Data(pub(crate) Arc<Shared>);
 
@@ -70,10 +76,6 @@ impl Data {
         }
         are_few
     }
-}
-
-fn unchecked_view(name: &str) -> Result<(), Status> {
-    if name.is_empty() { Ok(()) } else { Err(Status::unimplemented("views")) }
 }
 
 /// Becomes true when nobody waits for the answer any more.
@@ -324,7 +326,8 @@ impl Bigtable for Data {
             whole_rows: crate::features::whole_rows(request.metadata()),
         };
         let mut request = request.into_inner();
-        self.0.instances.check_use(&request.table_name, &request.app_profile_id, Use::Read)?;
+        let named = named(&request.table_name, &request.authorized_view_name);
+        self.0.instances.check_use(named, &request.app_profile_id, Use::Read)?;
         let tables = &self.0.tables;
         // Dropped with this future, then with the answer's stream: where the client is gone, the work ends soon.
         let interest = Interest::default();
@@ -385,13 +388,16 @@ impl Bigtable for Data {
         let call = self.0.begin(Call::SampleRowKeys, &request)?;
         let memory = memory_of(&request)?;
         let request = request.into_inner();
-        self.0.instances.check_use(&request.table_name, &request.app_profile_id, Use::Read)?;
-        unchecked_view(&request.authorized_view_name)?;
-        unchecked_view(&request.materialized_view_name)?;
-        let table = self.0.tables.get(crate::names::table(&request.table_name)?)?;
+        let named = named(&request.table_name, &request.authorized_view_name);
+        self.0.instances.check_use(named, &request.app_profile_id, Use::Read)?;
+        let target = self.0.tables.target(&request.table_name, &request.authorized_view_name)?;
         let (tables, interest) = (self.0.tables.clone(), Interest::default());
         let caller = Caller::new(call.clone(), interest.0.clone(), memory.clone());
-        let samples = call.run(false, move || samples(&tables, &table, caller)).await?;
+        let work = move || match &target.view {
+            None => samples(&tables, &target.table, caller),
+            Some(view) => Ok(samples_within(&target.table, view)),
+        };
+        let samples = call.run(false, work).await?;
         let bytes = samples.iter().map(Message::encoded_len).sum();
         let lease = answer::counted(&memory, bytes).ok_or_else(budget::no_memory)?;
         Ok(Response::new(answer::of(samples, bytes, lease)))
@@ -403,8 +409,8 @@ impl Bigtable for Data {
     ) -> Result<Response<MutateRowResponse>, Status> {
         let call = self.0.begin(Call::MutateRow, &request)?;
         let request = request.into_inner();
-        self.0.instances.check_use(&request.table_name, &request.app_profile_id, Use::Write)?;
-        unchecked_view(&request.authorized_view_name)?;
+        let named = named(&request.table_name, &request.authorized_view_name);
+        self.0.instances.check_use(named, &request.app_profile_id, Use::Write)?;
         if request.mutations.is_empty() {
             return Err(mutate::no_mutations());
         }
@@ -412,7 +418,9 @@ impl Bigtable for Data {
         let shared = self.0.clone();
         let at_once = self.writes_at_once(&call, &request.mutations);
         let work = move || {
-            let table = shared.tables.get(crate::names::table(&request.table_name)?)?;
+            let Target { table, view } =
+                shared.tables.target(&request.table_name, &request.authorized_view_name)?;
+            mutate::check_within(view.as_deref(), &request.row_key, &request.mutations)?;
             let _hold = table.hold();
             let mut batch = Batch::new();
             mutate::add(&mut batch, &table.now(), &request.row_key, &request.mutations)?;
@@ -429,8 +437,8 @@ impl Bigtable for Data {
         let call = self.0.begin(Call::MutateRows, &request)?;
         let memory = memory_of(&request)?;
         let request = request.into_inner();
-        self.0.instances.check_use(&request.table_name, &request.app_profile_id, Use::Write)?;
-        unchecked_view(&request.authorized_view_name)?;
+        let named = named(&request.table_name, &request.authorized_view_name);
+        self.0.instances.check_use(named, &request.app_profile_id, Use::Write)?;
         let shared = self.0.clone();
         // Of more entries none is looked at before.
         let some = request.entries.iter().take(mutate::FEW_MUTATIONS + 1);
@@ -453,8 +461,8 @@ impl Bigtable for Data {
         let call = self.0.begin(Call::CheckAndMutateRow, &request)?;
         let memory = memory_of(&request)?;
         let request = request.into_inner();
-        self.0.instances.check_use(&request.table_name, &request.app_profile_id, Use::Transaction)?;
-        unchecked_view(&request.authorized_view_name)?;
+        let named = named(&request.table_name, &request.authorized_view_name);
+        self.0.instances.check_use(named, &request.app_profile_id, Use::Transaction)?;
         let shared = self.0.clone();
         let interest = Interest::default();
         let caller = Caller::new(call.clone(), interest.0.clone(), memory);
@@ -484,8 +492,8 @@ impl Bigtable for Data {
         let call = self.0.begin(Call::ReadModifyWriteRow, &request)?;
         let memory = memory_of(&request)?;
         let request = request.into_inner();
-        self.0.instances.check_use(&request.table_name, &request.app_profile_id, Use::Transaction)?;
-        unchecked_view(&request.authorized_view_name)?;
+        let named = named(&request.table_name, &request.authorized_view_name);
+        self.0.instances.check_use(named, &request.app_profile_id, Use::Transaction)?;
         let shared = self.0.clone();
         let interest = Interest::default();
         let caller = Caller::new(call.clone(), interest.0.clone(), memory.clone());
@@ -532,7 +540,7 @@ fn mutate_rows(shared: &Shared, request: &MutateRowsRequest) -> Result<Vec<Mutat
     if mutations == 0 {
         return Err(mutate::no_mutations());
     }
-    let table = shared.tables.get(crate::names::table(&request.table_name)?)?;
+    let Target { table, view } = shared.tables.target(&request.table_name, &request.authorized_view_name)?;
     if mutations > mutate::MUTATIONS_MAX {
         let (entries, most) = (request.entries.len(), mutate::MUTATIONS_MAX);
         let message =
@@ -545,7 +553,10 @@ fn mutate_rows(shared: &Shared, request: &MutateRowsRequest) -> Result<Vec<Mutat
     let mut statuses: Vec<Option<Status>> = Vec::with_capacity(request.entries.len());
     let mut ends = Vec::with_capacity(request.entries.len());
     for entry in &request.entries {
-        statuses.push(mutate::add(&mut batch, &layout, &entry.row_key, &entry.mutations).err());
+        let (row, mutations) = (&entry.row_key, &entry.mutations);
+        let added = mutate::check_within(view.as_deref(), row, mutations)
+            .and_then(|()| mutate::add(&mut batch, &layout, row, mutations));
+        statuses.push(added.err());
         ends.push(batch.len());
     }
     if !batch.is_empty()
@@ -582,29 +593,25 @@ fn samples(
         false => None,
     };
     let mut samples = Vec::new();
-    let mut sample = |row_key: Bytes, before: u64| {
-        let offset_bytes = i64::try_from(before).unwrap_or(i64::MAX);
-        samples.push(SampleRowKeysResponse { row_key, offset_bytes });
-    };
     match sizes {
         Some(sizes) => {
             let before = |row: &Bytes| sizes.range(..row.clone()).map(|(_, bytes)| bytes).sum::<u64>();
             let last = sizes.last_key_value().map(|(row, _)| row);
             let keys: BTreeSet<&Bytes> = cuts.keys().filter(|row| !row.is_empty()).chain(last).collect();
             for row in keys {
-                sample(row.clone(), before(row));
+                samples.push(sample(row.clone(), before(row)));
             }
-            sample(Bytes::new(), sizes.values().sum());
+            samples.push(sample(Bytes::new(), sizes.values().sum()));
         }
         None => {
             let mut before = 0;
             for (row, bytes) in cuts {
                 before += bytes;
                 if !row.is_empty() {
-                    sample(row, before);
+                    samples.push(sample(row, before));
                 }
             }
-            sample(Bytes::new(), all);
+            samples.push(sample(Bytes::new(), all));
         }
     }
     Ok(samples)
@@ -663,7 +670,7 @@ fn sizes(
     table: &Arc<Table>,
     work: &mut Work,
 ) -> Result<Option<BTreeMap<Bytes, u64>>, Status> {
-    let needs = table.now().needs(&Filter::PassAll);
+    let needs = table.now().needs(&Filter::PassAll, None);
     let all = Span { start: Vec::new(), end: None };
     let mut rows = Rows::new(View::now(tables, table, false), &needs, &all);
     let (mut row, mut sizes) = (RowSize::default(), BTreeMap::new());
@@ -674,4 +681,54 @@ fn sizes(
             Step::End => return Ok(Some(sizes)),
         }
     }
+}
+
+/// The same of what a view has, small or not: where the table's maker cut it, where large files begin of families of which the view has all, and
+/// the ends of the view. Where regions or files begin else may be a row that the view has not.
+fn samples_within(table: &Arc<Table>, view: &Subset) -> Vec<SampleRowKeysResponse> {
+    let _hold = table.hold();
+    let layout = table.now();
+    // The first key of each file, and behind its last.
+    let mut files: Vec<(Vec<u8>, Option<Vec<u8>>, u64)> = Vec::new();
+    for family in layout.families.iter().filter(|family| view.has_family(&family.name)) {
+        for Region { start, store, .. } in &family.regions {
+            let shape = store.shape();
+            let tables = shape.tables().filter(|(_, _, of)| of.range.start != **start);
+            files.extend(tables.map(|(_, _, of)| (of.range.start.clone(), of.range.end.clone(), of.bytes)));
+        }
+    }
+    let mut samples: Vec<SampleRowKeysResponse> = Vec::new();
+    let mut before = 0;
+    for span in view.rows() {
+        // Bytes from there on, and whether it is told.
+        let mut cuts = BTreeMap::<&[u8], (u64, bool)>::new();
+        cuts.extend(layout.schema.cuts.iter().filter(|cut| span.has(cut)).map(|cut| (&cut[..], (0, true))));
+        let ends = |end: &Vec<u8>| span.end.as_ref().is_none_or(|own| end <= own);
+        for (start, end, bytes) in files.iter().filter(|(start, ..)| span.has(start)) {
+            // Of one that is in the view in part nothing is known of that part.
+            if end.as_ref().map_or(span.end.is_none(), ends) {
+                let (all, is_told) = cuts.entry(&start[..]).or_default();
+                *all += bytes;
+                *is_told |= *bytes >= SAMPLE_BYTES;
+            }
+        }
+        for (key, (bytes, is_told)) in cuts {
+            before += bytes;
+            let row = rows::row_len(key).filter(|_| is_told).map(|len| rows::row_of(&key[..len]));
+            if let Some(row) = row
+                && samples.last().is_none_or(|last| last.row_key[..] < row[..])
+            {
+                samples.push(sample(Bytes::copy_from_slice(&row), before));
+            }
+        }
+        let end = span.end.as_ref().map_or(Bytes::new(), |end| {
+            Bytes::copy_from_slice(&rows::row_of(&[&end[..], b"\0\x01"].concat()))
+        });
+        samples.push(sample(end, before));
+    }
+    samples
+}
+
+fn sample(row_key: Bytes, offset: u64) -> SampleRowKeysResponse {
+    SampleRowKeysResponse { row_key, offset_bytes: i64::try_from(offset).unwrap_or(i64::MAX) }
 }

@@ -10,7 +10,7 @@ use crate::auth::Who;
 use crate::budget::{Budget, Budgets, Caller, Lease, Peer, RequestLease, SMALL};
 use crate::calls::{self, Counts, Slot};
 use crate::config::Config;
-use crate::methods::{self, Allowed, Method};
+use crate::methods::{self, Allowed, Method, Said};
 use crate::server::Shared;
 use crate::wire;
 use bytes::{Bytes, BytesMut};
@@ -176,7 +176,8 @@ impl Door {
         let (caller, answers) = side.caller(&self.shared.budgets, who.name());
         let slot = self.shared.calls.enter(method.kind, &caller, &side.calls)?;
         let mut lease = RequestLease::new(caller);
-        let whole = self.receive(method, &who, &mut body, &mut lease, side).await?;
+        let said = method.said(&parts.headers);
+        let whole = self.receive(method, (&who, &said), &mut body, &mut lease, side).await?;
         let mut request = Request::from_parts(parts, Body::new(whole));
         // Counted as long as somebody works on it, also where the client is gone.
         let lease = Arc::new(lease);
@@ -201,13 +202,16 @@ impl Door {
     async fn receive(
         &self,
         method: &Method,
-        who: &Who,
+        (who, said): (&Who, &Said),
         body: &mut RecvStream,
         lease: &mut RequestLease,
         side: &Side,
     ) -> Result<Whole, Status> {
         let mut request = Receiving::default();
         let mut is_allowed = who.name().is_none();
+        if !is_allowed {
+            method.allows_said(who, said)?;
+        }
         let mut began = None;
         loop {
             // Most requests are there with their headers, and need no clock.
@@ -229,9 +233,9 @@ impl Door {
             if request.take(data, method, lease)? {
                 break;
             }
-            is_allowed = is_allowed || request.is_allowed(method, who)?;
+            is_allowed = is_allowed || request.is_allowed(method, who, said)?;
         }
-        request.end(method, who, lease)
+        request.end(method, (who, said), lease)
     }
 
     /// Sends an answer as its client takes it; whether it came to its end.
@@ -388,7 +392,7 @@ impl Receiving {
     }
 
     /// Whether what has come so far says that it may go on; where it does not tell yet, false.
-    fn is_allowed(&self, method: &Method, who: &Who) -> Result<bool, Status> {
+    fn is_allowed(&self, method: &Method, who: &Who, said: &Said) -> Result<bool, Status> {
         let Some(claimed) = self.claimed else { return Ok(false) };
         if siltstone::planted_bug!(RightsAfterBody) {
             return Ok(true);
@@ -396,27 +400,30 @@ impl Receiving {
         match method.allows(who, &self.blocks, HEAD, claimed - HEAD)? {
             Allowed::Yes => Ok(true),
             Allowed::NotYet if self.came < NAMED_WITHIN => Ok(false),
-            Allowed::NotYet => {
-                let message = format!("a request names its table within its first {NAMED_WITHIN} bytes");
-                Err(Status::invalid_argument(message))
-            }
+            Allowed::NotYet => match method.allows_said(who, said)? {
+                Allowed::Yes => Ok(true),
+                Allowed::NotYet => {
+                    let message = format!("a request names its table within its first {NAMED_WITHIN} bytes");
+                    Err(Status::invalid_argument(message))
+                }
+            },
         }
     }
 
     /// Looks at all of it, and counts it as what it becomes.
-    fn end(self, method: &Method, who: &Who, lease: &mut RequestLease) -> Result<Whole, Status> {
+    fn end(self, method: &Method, caller: (&Who, &Said), lease: &mut RequestLease) -> Result<Whole, Status> {
         match self.claimed {
             Some(claimed) if claimed == self.came => {}
             _ => return Err(Status::invalid_argument("the request ends before its message does")),
         }
         match self.one {
             Some(one) => {
-                look_at(std::slice::from_ref(&one), self.came, method, who, lease)?;
+                look_at(std::slice::from_ref(&one), self.came, method, caller, lease)?;
                 Ok(Whole { first: Some(one), rest: Vec::new().into_iter() })
             }
             None => {
                 let mut blocks = self.blocks;
-                look_at(&blocks, self.came, method, who, lease)?;
+                look_at(&blocks, self.came, method, caller, lease)?;
                 // Its length goes ahead, so that there is room for all of it where it is put together.
                 let head = blocks[0].split_to(HEAD).freeze();
                 let rest: Vec<Bytes> = blocks.into_iter().map(BytesMut::freeze).collect();
@@ -431,12 +438,13 @@ fn look_at<B: AsRef<[u8]>>(
     pieces: &[B],
     bytes: usize,
     method: &Method,
-    who: &Who,
+    (who, said): (&Who, &Said),
     lease: &mut RequestLease,
 ) -> Result<(), Status> {
     if who.name().is_some() {
         method.allows(who, pieces, HEAD, bytes - HEAD)?;
     }
+    method.check_said(said, pieces, HEAD, bytes - HEAD)?;
     if siltstone::planted_bug!(UncountedDecode) {
         return Ok(());
     }
@@ -502,7 +510,7 @@ mod tests {
             }
         }
         let reserved = budgets.used();
-        let whole = request.end(method, &Who::ANYONE, &mut lease);
+        let whole = request.end(method, (&Who::ANYONE, &Said::default()), &mut lease);
         let bytes =
             |whole: Whole| whole.first.into_iter().chain(whole.rest).map(|piece| piece.len()).sum::<usize>();
         (reserved, whole.map(bytes))

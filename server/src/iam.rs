@@ -21,8 +21,10 @@ const PERMISSIONS_MAX: usize = 1_000;
 enum Resource {
     /// By its name.
     Instance(String),
-    /// By its name, or by that of its backup or of what else belongs to it.
+    /// By its name, or by that of its backup or schema bundle.
     Table(String),
+    /// An authorized view, by its name.
+    View(String),
 }
 
 impl Resource {
@@ -32,8 +34,10 @@ impl Resource {
         if name.contains("/backups/") {
             return Ok(Self::Table(shared.tables.backup(name)?.source_table));
         }
-        let of_table = ["/authorizedViews/", "/schemaBundles/"].into_iter();
-        let table = of_table.fold(name, |name, kind| name.split_once(kind).map_or(name, |(table, _)| table));
+        if names::view(name).is_ok() {
+            return Ok(Self::View(name.to_string()));
+        }
+        let table = names::bundle(name).map_or(name, |(table, _)| table);
         match (names::instance(name), names::table(table)) {
             (Ok(instance), _) => Ok(Self::Instance(instance.to_string())),
             (_, Ok(table)) => Ok(Self::Table(table.to_string())),
@@ -43,10 +47,19 @@ impl Resource {
         }
     }
 
+    /// What any right to it is to.
     fn scope(&self) -> Scope<'_> {
         match self {
             Self::Instance(name) => Scope::Instance(name),
-            Self::Table(name) => Scope::Table(name),
+            Self::Table(name) | Self::View(name) => Scope::Table(name),
+        }
+    }
+
+    /// What that right to it is to: a view is administered by who administers its table.
+    fn scope_of(&self, right: Right) -> Scope<'_> {
+        match self {
+            Self::View(name) if right == Right::Admin => Scope::Table(names::table_of_part(name)),
+            _ => self.scope(),
         }
     }
 
@@ -55,6 +68,7 @@ impl Resource {
         match self {
             Self::Instance(name) => shared.instances.find(who, name).is_ok(),
             Self::Table(name) => shared.tables.get(name).is_ok(),
+            Self::View(name) => shared.tables.target("", name).is_ok(),
         }
     }
 
@@ -63,7 +77,7 @@ impl Resource {
         let members = |right| match &shared.tokens {
             None => vec!["allUsers".to_string()],
             Some(tokens) => {
-                let names = tokens.holders(right, self.scope()).into_iter();
+                let names = tokens.holders(right, self.scope_of(right)).into_iter();
                 names.map(|name| format!("token:{name}")).collect()
             }
         };
@@ -125,7 +139,7 @@ fn administered(shared: &Shared, who: &Who, name: &str) -> Result<Resource, Stat
         Err(e) if e.code() == Code::NotFound && who.name().is_some() => return Err(denied()),
         resource => resource?,
     };
-    match who.has_on(Right::Admin, resource.scope()) {
+    match who.has_on(Right::Admin, resource.scope_of(Right::Admin)) {
         false => Err(denied()),
         true if resource.is_there(shared, who) => Ok(resource),
         true => Err(Status::not_found(format!("no {name}"))),
@@ -193,13 +207,12 @@ pub(crate) async fn test(
             }
             resource => resource?,
         };
-        let scope = resource.scope();
         let is_there = resource.is_there(&shared, &who);
         permissions.retain(|permission| {
             is_there
                 && match need_of(permission) {
-                    Need::See => who.sees_of(scope),
-                    Need::Has(right) => who.has_on(right, scope),
+                    Need::See => who.sees_of(resource.scope()),
+                    Need::Has(right) => who.has_on(right, resource.scope_of(right)),
                     Need::Never => false,
                 }
         });

@@ -438,9 +438,7 @@ impl Instances {
         }
         self.refuse_backups(name, |backup| names::instance_of(backup) == name)?;
         for table in &tables {
-            if self.tables.get(table).is_ok_and(|table| table.now().schema.deletion_protection) {
-                return Err(Status::failed_precondition(format!("table {table} is protected from deletion")));
-            }
+            self.tables.get(table).map_or(Ok(()), |now| now.now().schema.refuse_protected(table))?;
         }
         for table in &tables {
             match self.tables.delete(table) {

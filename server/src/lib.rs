@@ -16,6 +16,7 @@
 //! automated_backups        backups that the server makes by itself
 //! backups, backup_places   backups of tables; the directory or object store in which they lie
 //! operations               long-running operations, all finished
+//! bundles                  descriptors of messages that belong to a table
 //! operator                 settings and state, for the command line
 //! regions                  splits and joins of regions
 //! traffic                  how busy each of them is
@@ -24,6 +25,7 @@
 //! undelete                 tables that were deleted, and can come back
 //! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
 //! row_keys, kept           schemas of row keys; messages that are kept
+//! views                    parts of tables with rights of their own
 //! settings                 options of stores as text
 //! work                     work of a call, counted
 //! listen, serve            connections and TLS; HTTP/2 and HTTP/1 on them
@@ -49,6 +51,7 @@ mod backup_places;
 mod backups;
 mod browsers;
 mod budget;
+mod bundles;
 mod calls;
 mod changes;
 mod chunks;
@@ -99,6 +102,7 @@ mod tables;
 pub mod testing;
 mod traffic;
 mod undelete;
+mod views;
 mod watched;
 mod wire;
 mod work;

@@ -15,6 +15,7 @@ use crate::rows;
 use crate::schema::Granularity;
 use crate::status::status;
 use crate::tables::{Layout, Stores, Table, Tables};
+use crate::views::{self, Subset, Target};
 use crate::work::{Caller, Work};
 use bytes::Bytes;
 use prost::Message;
@@ -112,6 +113,32 @@ fn check_value(value: &[u8]) -> Result<(), Status> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether a view, if a call names one, has all that mutations of a row write. A delete of a whole row is never within one: it is of
+/// all families, and who has a view does not learn which there are.
+///
+/// # Errors
+/// `PERMISSION_DENIED`.
+pub(crate) fn check_within(view: Option<&Subset>, row: &[u8], mutations: &[Mutation]) -> Result<(), Status> {
+    let Some(view) = view else { return Ok(()) };
+    view.check_row(row)?;
+    mutations.iter().try_for_each(|mutation| match &mutation.mutation {
+        // What is no mutation is refused where it is to be added.
+        None => Ok(()),
+        Some(Change::SetCell(set)) => view.check_column(&set.family_name, &set.column_qualifier),
+        Some(Change::AddToCell(add)) => {
+            view.check_column(&add.family_name, raw(add.column_qualifier.as_ref())?)
+        }
+        Some(Change::MergeToCell(merge)) => {
+            view.check_column(&merge.family_name, raw(merge.column_qualifier.as_ref())?)
+        }
+        Some(Change::DeleteFromColumn(delete)) => {
+            view.check_column(&delete.family_name, &delete.column_qualifier)
+        }
+        Some(Change::DeleteFromFamily(delete)) => view.check_family(&delete.family_name),
+        Some(Change::DeleteFromRow(_)) => Err(views::outside("a whole row")),
+    })
 }
 
 /// Adds a row's mutations to a batch; with an error the batch is as it was.
@@ -243,18 +270,18 @@ pub(crate) fn are_few<'a>(mutations: impl IntoIterator<Item = &'a Mutation>) -> 
     })
 }
 
-/// Reads a row as it is now, of a table that the caller holds, and gives what each of the filters lets through to `take`, until
-/// that wants no more.
+/// Reads a row as it is now, of what a call names, whose table the caller holds, and gives what each of the filters lets through
+/// to `take`, until that wants no more.
 fn read_now(
     tables: &Tables,
-    table: &Arc<Table>,
+    target: &Target,
     row: &[u8],
     filters: &[Filter],
     caller: &Caller,
     mut take: impl FnMut(Cell) -> Result<bool, Status>,
 ) -> Result<(), Status> {
     let view = Arc::new(View {
-        table: table.clone(),
+        table: target.table.clone(),
         snapshot: tables.db.snapshot(),
         now_us: crate::now_us(),
         reversed: false,
@@ -262,7 +289,7 @@ fn read_now(
     });
     let mut work = Work::unbounded(caller.clone());
     for filter in filters {
-        let needs = table.now().needs(filter);
+        let needs = target.needs(filter);
         let mut rows = Rows::new(view.clone(), &needs, &rows::row_span(row));
         let mut pieces = Pieces::new(filter.clone());
         while let Next::Cell(cell) = pieces.next(&mut rows, &needs, &mut work)? {
@@ -325,9 +352,12 @@ pub(crate) fn check_and_mutate(
     durability: Durability,
     caller: &Caller,
 ) -> Result<bool, Status> {
-    let table = tables.get(crate::names::table(&request.table_name)?)?;
+    let target = tables.target(&request.table_name, &request.authorized_view_name)?;
+    let table = target.table.clone();
     let (row, then, otherwise) = (&request.row_key, &request.true_mutations, &request.false_mutations);
     rows::check_row(row)?;
+    // Whatever the predicate finds: by what is refused nothing is learned of the row.
+    [then, otherwise].into_iter().try_for_each(|some| check_within(target.view.as_deref(), row, some))?;
     if then.is_empty() && otherwise.is_empty() {
         return Err(Status::invalid_argument("neither true_mutations nor false_mutations"));
     }
@@ -341,14 +371,14 @@ pub(crate) fn check_and_mutate(
         one => Filter::Chain(vec![one, Filter::row_limit(1)]),
     };
     let matches = {
-        let (tables, table, row, caller) = (tables.clone(), table.clone(), row.clone(), caller.clone());
+        let (tables, row, caller) = (tables.clone(), row.clone(), caller.clone());
         move || {
             let mut matches = false;
             let take = |_| {
                 matches = true;
                 Ok(false)
             };
-            read_now(&tables, &table, &row, std::slice::from_ref(&predicate), &caller, take)?;
+            read_now(&tables, &target, &row, std::slice::from_ref(&predicate), &caller, take)?;
             Ok(matches)
         }
     };
@@ -379,13 +409,13 @@ impl PartialEq for Found {
 /// Reads the newest cells of columns, as far as there is memory for them.
 fn find_newest(
     tables: &Tables,
-    table: &Arc<Table>,
+    target: &Target,
     row: &[u8],
     columns: &[Filter],
     (caller, memory): (&Caller, &Arc<Budget>),
 ) -> Result<Found, Status> {
     let (mut cells, mut bytes, lease) = (Vec::new(), 0, memory.count(0));
-    read_now(tables, table, row, columns, caller, |cell| {
+    read_now(tables, target, row, columns, caller, |cell| {
         bytes += cell.value.len();
         if bytes > READ_MAX {
             let message = format!("the cells to be modified have over {READ_MAX} bytes");
@@ -407,17 +437,24 @@ pub(crate) fn read_modify_write(
     durability: Durability,
     (caller, memory): (Caller, Arc<Budget>),
 ) -> Result<data::Row, Status> {
-    let table = tables.get(crate::names::table(&request.table_name)?)?;
+    let target = tables.target(&request.table_name, &request.authorized_view_name)?;
+    let table = target.table.clone();
     let row = &request.row_key;
     rows::check_row(row)?;
+    if let Some(view) = &target.view {
+        view.check_row(row)?;
+        let within =
+            |rule: &ReadModifyWriteRule| view.check_column(&rule.family_name, &rule.column_qualifier);
+        request.rules.iter().try_for_each(within)?;
+    }
     match request.rules.len() {
         1..=RULES_MAX => {}
         len => return Err(Status::invalid_argument(format!("{len} rules; a call takes 1 to {RULES_MAX}"))),
     }
     let columns = newest_of(&request.rules)?;
     let find = {
-        let (tables, table, row) = (tables.clone(), table.clone(), row.clone());
-        move || find_newest(&tables, &table, &row, &columns, (&caller, &memory))
+        let (tables, row) = (tables.clone(), row.clone());
+        move || find_newest(&tables, &target, &row, &columns, (&caller, &memory))
     };
     let cells = write_after_reading((tables, &table, &row[..]), durability, find, |layout, found| {
         let mut cells: Vec<(Cell, bool)> = found.cells.into_iter().map(|cell| (cell, false)).collect();

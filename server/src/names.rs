@@ -1,10 +1,14 @@
-//! Resource names: `projects/P/instances/I`, `.../tables/T`, `.../clusters/C`. Any project and instance is accepted; a table
-//! belongs to the instance it was created in.
+//! Resource names: `projects/P/instances/I`, `.../tables/T`, `.../tables/T/authorizedViews/V`, `.../tables/T/schemaBundles/B`,
+//! `.../clusters/C`. Any project and instance is accepted; a table belongs to the instance it was created in.
 
 use tonic::Status;
 
 /// Bytes of the name of an instance, at most.
 const INSTANCE_MAX: usize = 200;
+
+/// What stands between the name of a table and the id of something of it.
+pub(crate) const VIEWS: &str = "/authorizedViews/";
+const BUNDLES: &str = "/schemaBundles/";
 
 /// Checks the name of an instance.
 pub(crate) fn instance(name: &str) -> Result<&str, Status> {
@@ -25,10 +29,71 @@ pub(crate) fn table(name: &str) -> Result<&str, Status> {
     let split = name.split_once("/tables/");
     match split {
         Some((parent, id)) if instance(parent).is_ok() && is_id(id) => Ok(name),
+        _ if view(name).is_ok() => Err(Status::invalid_argument(format!(
+            "\"{name}\" is the name of an authorized view, where a call takes that of a table"
+        ))),
         _ => Err(Status::invalid_argument(format!(
             "\"{name}\" is not the name of a table: projects/PROJECT/instances/INSTANCE/tables/TABLE"
         ))),
     }
+}
+
+/// What belongs to a table: its table's name, and its id.
+fn part<'a>(name: &'a str, between: &str, what: &str) -> Result<(&'a str, &'a str), Status> {
+    match name.split_once(between) {
+        Some((parent, id)) if table(parent).is_ok() && is_id(id) => Ok((parent, id)),
+        _ => Err(Status::invalid_argument(format!(
+            "\"{name}\" is not the name of {what}: \
+             projects/PROJECT/instances/INSTANCE/tables/TABLE{between}ID"
+        ))),
+    }
+}
+
+/// The name of a table's part, of which a request has the id in this field.
+fn part_of(parent: &str, between: &str, id: &str, field: &str) -> Result<String, Status> {
+    table(parent)?;
+    match is_id(id) {
+        true => Ok(format!("{parent}{between}{id}")),
+        false => Err(Status::invalid_argument(format!(
+            "{field} \"{id}\" must be 1 to 50 characters of a-z, A-Z, 0-9, '_', '-' and '.'"
+        ))),
+    }
+}
+
+/// Checks the name of an authorized view. Returns its table's name, and its id.
+pub(crate) fn view(name: &str) -> Result<(&str, &str), Status> {
+    part(name, VIEWS, "an authorized view")
+}
+
+/// The name of an authorized view of a table.
+pub(crate) fn view_of(parent: &str, id: &str) -> Result<String, Status> {
+    part_of(parent, VIEWS, id, "authorized_view_id")
+}
+
+/// The same of one that is there.
+pub(crate) fn view_named(table: &str, id: &str) -> String {
+    format!("{table}{VIEWS}{id}")
+}
+
+/// Checks the name of a schema bundle. Returns its table's name, and its id.
+pub(crate) fn bundle(name: &str) -> Result<(&str, &str), Status> {
+    part(name, BUNDLES, "a schema bundle")
+}
+
+/// The name of a schema bundle of a table.
+pub(crate) fn bundle_of(parent: &str, id: &str) -> Result<String, Status> {
+    part_of(parent, BUNDLES, id, "schema_bundle_id")
+}
+
+/// What a name says its table is, if it is a view's.
+pub(crate) fn table_of_view(name: &str) -> Option<&str> {
+    name.split_once(VIEWS).map(|(table, _)| table)
+}
+
+/// What a name says its table is, if it is that of a part of one; else empty, which is nobody's table.
+pub(crate) fn table_of_part(name: &str) -> &str {
+    let bundled = || name.split_once(BUNDLES).map(|(table, _)| table);
+    table_of_view(name).or_else(bundled).unwrap_or_default()
 }
 
 /// The name of a table of an instance.
@@ -171,5 +236,21 @@ mod tests {
         }
         assert!(new_profile("").is_err() && new_profile("-a").is_err() && new_profile("a/b").is_err());
         assert!(family("cf-1").is_ok() && family("").is_err() && family("a b").is_err());
+    }
+
+    #[test]
+    fn what_belongs_to_a_table_has_its_name_before_its_own() {
+        let owner = "projects/p/instances/i/tables/t";
+        let name = view_of(owner, "v-1").unwrap();
+        assert_eq!((view(&name).unwrap(), table_of_part(&name)), ((owner, "v-1"), owner));
+        let named = bundle_of(owner, "b").unwrap();
+        assert_eq!((bundle(&named).unwrap(), table_of_part(&named)), ((owner, "b"), owner));
+        assert!(bundle(&name).is_err() && view(&named).is_err() && table_of_part(owner).is_empty());
+        for wrong in ["", "a/b", "a b"] {
+            assert!(view_of(owner, wrong).is_err() && view(&format!("{owner}{VIEWS}{wrong}")).is_err());
+        }
+        assert!(view_of("t", "v").is_err() && view("t/authorizedViews/v").is_err());
+        let refused = table(&name).unwrap_err();
+        assert!(refused.message().contains("authorized view"), "{refused}");
     }
 }

@@ -14,7 +14,8 @@ use crate::proto::data::{
 };
 use crate::reader::{Cells, Collected, Rows, Step, View, behind_row};
 use crate::rows::{self, Span};
-use crate::tables::{Table, Tables};
+use crate::tables::Tables;
+use crate::views::Target;
 use crate::work::Work;
 use bytes::Bytes;
 use prost::Message;
@@ -40,7 +41,7 @@ pub(crate) struct Client {
 /// A scan under way.
 pub(crate) struct Read {
     tables: Arc<Tables>,
-    table: Arc<Table>,
+    target: Target,
     /// Of the families that are read.
     needs: Vec<(Arc<str>, Need)>,
     /// Where the filter leaves something to do, the row that goes through it.
@@ -76,12 +77,9 @@ impl Read {
         client: Client,
         work: &mut Work,
     ) -> Result<Self, Status> {
-        if !request.authorized_view_name.is_empty() || !request.materialized_view_name.is_empty() {
-            return Err(Status::unimplemented("views"));
-        }
-        let table = tables.get(crate::names::table(&request.table_name)?)?;
+        let target = tables.target(&request.table_name, &request.authorized_view_name)?;
         let filter = Filter::compile(request.filter.as_ref(), work)?;
-        let mut spans = spans(request.rows.as_ref())?;
+        let mut spans = target.within(spans(request.rows.as_ref())?);
         if request.reversed {
             spans = spans.into_iter().rev().collect();
         }
@@ -90,7 +88,7 @@ impl Read {
             Ok(limit) => limit,
             Err(_) => return Err(Status::invalid_argument(format!("rows_limit is {}", request.rows_limit))),
         };
-        let needs = table.now().needs(&filter);
+        let needs = target.needs(&filter);
         let mut unread = VecDeque::new();
         if needs.is_empty() {
             unread = std::mem::take(&mut spans);
@@ -101,7 +99,7 @@ impl Read {
         let is_all = needs.iter().all(|(_, need)| need.is_all);
         Ok(Self {
             tables,
-            table,
+            target,
             needs,
             filtered: (!is_all).then(|| Pieces::new(filter)),
             spans,
@@ -236,7 +234,7 @@ impl Read {
             if work.is_over() {
                 return Ok(false);
             }
-            let view = View::now(&self.tables, &self.table, self.reversed);
+            let view = View::now(&self.tables, &self.target.table, self.reversed);
             self.open = Some(Rows::new(view, &self.needs, span));
         }
         let Some(rows) = &mut self.open else { return Ok(true) };
@@ -301,11 +299,11 @@ impl Read {
             if work.is_over() {
                 return Ok(false);
             }
-            let one_cell = Need { first: Some(1), ..Need::default() };
-            let layout = self.table.now();
-            let needs = layout.families.iter().map(|family| (family.name.clone(), one_cell.clone()));
-            let needs: Vec<_> = needs.collect();
-            let mut rows = Rows::new(View::now(&self.tables, &self.table, !self.reversed), &needs, span);
+            // One cell is enough, of those that a view has.
+            let mut needs = self.target.needs(&Filter::PassAll);
+            needs.iter_mut().for_each(|(_, need)| need.first = Some(1));
+            let view = View::now(&self.tables, &self.target.table, !self.reversed);
+            let mut rows = Rows::new(view, &needs, span);
             let step = rows.next(&mut Collected::default(), work)?;
             if rows.cells() > 0 {
                 (self.last, self.silent) = (rows.part, 1);
@@ -380,20 +378,7 @@ pub(crate) fn spans(rows: Option<&RowSet>) -> Result<VecDeque<Span>, Status> {
     for range in &rows.row_ranges {
         spans.push(span_of(range)?);
     }
-    spans.retain(|span| !span.is_empty());
-    spans.sort_by(|a, b| a.start.cmp(&b.start));
-    let mut merged: VecDeque<Span> = VecDeque::new();
-    for span in spans {
-        match merged.back_mut() {
-            Some(last) if last.end.as_ref().is_none_or(|end| *end >= span.start) => {
-                if last.end.is_some() && span.end.as_ref().is_none_or(|end| Some(end) > last.end.as_ref()) {
-                    last.end = span.end;
-                }
-            }
-            _ => merged.push_back(span),
-        }
-    }
-    Ok(merged)
+    Ok(rows::merged(spans).into())
 }
 
 /// The keys of a range of rows.

@@ -14,7 +14,7 @@ use crate::tables::{Region, Stores, Table, Tables};
 use crate::work::Work;
 use bytes::{Bytes, BytesMut};
 use siltstone::{Cursor, Entry, Pinned, Snapshot, Timestamp};
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 use std::sync::Arc;
 use tonic::Status;
 
@@ -362,7 +362,7 @@ impl FamilyRows {
             };
             self.row_len = row_len;
             let (row, qualifier) = entry.key.split_at(row_len);
-            if self.need.all_columns() || self.need.columns.contains(qualifier) {
+            if self.need.has(qualifier) {
                 self.is_settled = true;
                 continue;
             }
@@ -426,14 +426,15 @@ impl FamilyRows {
                 taken.is_paused = true;
                 break;
             }
-            taken.seen += 1;
             let qualifier = &entry.key[part.len()..];
-            if !self.need.columns.contains(qualifier) {
+            // What is stepped over is not counted: it may be nothing that who asks may know of.
+            if !self.need.has(qualifier) {
                 work.count_cell(entry.key.len())?;
                 let to = next_column(&self.need, part, qualifier);
                 cursor.seek(to).map_err(status)?;
                 continue;
             }
+            taken.seen += 1;
             let given = column.take(qualifier, entry.timestamp, &entry.value, into);
             taken.cells += usize::from(given.is_some());
             is_full = given == Some(true);
@@ -462,21 +463,21 @@ impl FamilyRows {
         if self.forward.is_some() {
             return self.take_long_row(view, part, most, into, work);
         }
-        let (mut taken, mut unjudged, mut bytes) = (Taken::default(), Vec::new(), 0);
+        let (mut taken, mut unjudged, mut walked, mut bytes) = (Taken::default(), Vec::new(), 0, 0);
         let Some(cursor) = &mut self.cursor else { return Ok(taken) };
         while let Some(entry) = cursor.entry() {
             if !entry.key.starts_with(part) {
                 break;
             }
-            taken.seen += 1;
+            walked += 1;
             let qualifier = &entry.key[part.len()..];
             bytes += entry.key.len();
             work.count_cell(entry.key.len())?;
-            if self.need.columns.contains(qualifier) {
+            if self.need.has(qualifier) {
                 bytes += entry.value.len();
                 unjudged.push((qualifier.to_vec(), entry.timestamp, entry.value.clone()));
             }
-            if taken.seen > REVERSED_CELLS as u64 || bytes > PIECE_BYTES {
+            if walked > REVERSED_CELLS || bytes > PIECE_BYTES {
                 // Before the row: its first cell may have the shortest of its keys.
                 cursor.seek(part).map_err(status)?;
                 cursor.prev().map_err(status)?;
@@ -493,6 +494,8 @@ impl FamilyRows {
             }
             let given = self.column.take(qualifier, *timestamp, value, into);
             taken.cells += usize::from(given.is_some());
+            // As many as a walk forward looks at.
+            taken.seen += u64::from(self.column.over <= STEPS_BEFORE_SEEK);
             work.count(self.column.units)?;
             work.count_cell(value.len())?;
         }
@@ -627,9 +630,5 @@ pub(crate) fn behind_row(part: &[u8]) -> Vec<u8> {
 
 /// Where to go on from a column of a row that is not needed: before the first that is, or behind the row.
 fn next_column(need: &Need, row: &[u8], qualifier: &[u8]) -> Vec<u8> {
-    match &need.columns.0 {
-        Bound::Included(at) if qualifier < &at[..] => [row, &at[..]].concat(),
-        Bound::Excluded(at) if qualifier <= &at[..] => [row, &at[..], b"\0"].concat(),
-        _ => behind_row(row),
-    }
+    need.next(qualifier).map_or_else(|| behind_row(row), |next| [row, &next[..]].concat())
 }

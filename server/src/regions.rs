@@ -137,7 +137,8 @@ impl Tables {
         let mut families = before.families.clone();
         let changed = families.iter_mut().try_for_each(|family| change(&before.schema, family));
         // Also what was done before an error must be known, as the stores answer for other keys now.
-        table.become_like(Layout { schema: before.schema.clone(), families });
+        let (schema, views) = (before.schema.clone(), before.views.clone());
+        table.become_like(Layout { schema, families, views });
         changed
     }
 

@@ -75,14 +75,37 @@ pub(crate) fn row_span(row: &[u8]) -> Span {
     Span { start: row_start(row), end: Some(row_end(row)) }
 }
 
-/// The keys of all rows that begin with these bytes.
-pub(crate) fn prefix_span(prefix: &[u8]) -> Span {
+/// The first bytes behind all that begin with these; `None` where nothing is.
+pub(crate) fn behind_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut end = prefix.to_vec();
     while end.last() == Some(&0xff) {
         end.pop();
     }
-    let end = end.last_mut().map(|last| *last += 1).map(|()| escaped(&end));
-    Span { start: escaped(prefix), end }
+    *end.last_mut()? += 1;
+    Some(end)
+}
+
+/// The keys of all rows that begin with these bytes.
+pub(crate) fn prefix_span(prefix: &[u8]) -> Span {
+    Span { start: escaped(prefix), end: behind_prefix(prefix).map(|end| escaped(&end)) }
+}
+
+/// What these spans have, in order, nothing twice.
+pub(crate) fn merged(mut spans: Vec<Span>) -> Vec<Span> {
+    spans.retain(|span| !span.is_empty());
+    spans.sort_by(|a, b| a.start.cmp(&b.start));
+    let mut merged: Vec<Span> = Vec::new();
+    for span in spans {
+        match merged.last_mut() {
+            Some(last) if last.end.as_ref().is_none_or(|end| *end >= span.start) => {
+                if last.end.is_some() && span.end.as_ref().is_none_or(|end| Some(end) > last.end.as_ref()) {
+                    last.end = span.end;
+                }
+            }
+            _ => merged.push(span),
+        }
+    }
+    merged
 }
 
 /// The key of one column of a row.

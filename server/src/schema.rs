@@ -6,6 +6,7 @@ use crate::gc::Gc;
 use crate::kept::Kept;
 use crate::proto::admin;
 use crate::proto::admin::r#type::{Kind, Struct};
+use crate::views::ViewSchema;
 use crate::{names, row_keys, settings};
 use prost::Message;
 use serde::{Deserialize, Serialize};
@@ -88,6 +89,9 @@ pub(crate) struct Schema {
     /// Which backups the server makes of it by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) automated_backups: Option<Policy>,
+    /// Its authorized views, by their ids.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) views: BTreeMap<String, ViewSchema>,
 }
 
 /// A column family as it is stored.
@@ -256,6 +260,19 @@ impl Schema {
             self.automated_backups = automated_backups::updated(before, table, paths)?;
         }
         self.check()
+    }
+
+    /// Refuses to have a table of that name deleted which is protected from that, or of which a view is.
+    pub(crate) fn refuse_protected(&self, name: &str) -> Result<(), Status> {
+        if self.deletion_protection {
+            return Err(Status::failed_precondition(format!("table {name} is protected from deletion")));
+        }
+        match self.views.iter().find(|(_, view)| view.deletion_protection) {
+            None => Ok(()),
+            Some((id, _)) => Err(Status::failed_precondition(format!(
+                "authorized view \"{id}\" of table {name} is protected from deletion"
+            ))),
+        }
     }
 
     /// Refuses what does not go together.

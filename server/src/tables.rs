@@ -21,6 +21,7 @@ use crate::schema::{FamilySchema, Schema};
 use crate::status::status;
 use crate::traffic::Traffic;
 use crate::undelete::{self, Kept};
+use crate::views::Subset;
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use siltstone::{Batch, Db, Durability, ErrorKind, Family, FamilyOptions, SeqNo};
@@ -93,6 +94,8 @@ pub(crate) struct Layout {
     pub(crate) schema: Arc<Schema>,
     /// In the order of their names.
     pub(crate) families: Vec<Stores>,
+    /// Its authorized views, compiled.
+    pub(crate) views: Arc<BTreeMap<String, Arc<Subset>>>,
 }
 
 /// A column family and the stores of its regions.
@@ -185,11 +188,20 @@ impl Stores {
 }
 
 impl Layout {
-    /// What must be read of each family for a filter; families of which nothing is needed are left out.
-    pub(crate) fn needs(&self, filter: &Filter) -> Vec<(Arc<str>, Need)> {
-        let need = |family: &Stores| Some((family.name.clone(), filter.need(&family.name)?));
+    /// What must be read of each family for a filter, of what a view has if there is one; families of which nothing is needed are
+    /// left out.
+    pub(crate) fn needs(&self, filter: &Filter, view: Option<&Subset>) -> Vec<(Arc<str>, Need)> {
+        let need = |family: &Stores| {
+            let need = filter.need(&family.name)?;
+            let need = match view {
+                None => need,
+                Some(view) => need.within(view.columns(&family.name)?),
+            };
+            Some((family.name.clone(), need))
+        };
         self.families.iter().filter_map(need).collect()
     }
+
     pub(crate) fn family(&self, name: &str) -> Result<&Stores, Status> {
         let at = self.families.binary_search_by(|family| (*family.name).cmp(name));
         at.map(|at| &self.families[at])
@@ -434,7 +446,9 @@ impl Tables {
             let (id, gc, aggregate) = (family.id, family.gc.clone(), family.aggregate);
             families.push(Stores { name: name.as_str().into(), id, gc, aggregate, regions, next });
         }
-        Ok(Layout { schema: Arc::new(schema), families })
+        let views = schema.views.iter().map(|(id, view)| (id.clone(), Arc::new(view.compiled())));
+        let views = Arc::new(views.collect());
+        Ok(Layout { schema: Arc::new(schema), families, views })
     }
 
     /// One change of the set of tables, or of their regions, at a time.

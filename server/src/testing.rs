@@ -6,6 +6,8 @@ use crate::aggregate::Aggregate;
 use crate::backup_filter::forge as backup_filter;
 use crate::backup_places::Published;
 use crate::backups::Backup;
+use crate::budget::Budgets;
+use crate::bundles::Files;
 use crate::changes::mutation_of;
 use crate::chunks::Chunker;
 use crate::config::Config;
@@ -15,6 +17,7 @@ use crate::instance_set::Instance;
 use crate::profiles::Profile;
 use crate::proto::{admin, data};
 use crate::schema::Schema;
+use crate::views::ViewSchema;
 use crate::work::{Caller, Work};
 use crate::{auth, methods, names, read, rows, wire};
 use bytes::Bytes;
@@ -38,6 +41,10 @@ pub fn all() -> Vec<Target> {
         target("request-list-backups", backup_filter::seeds, backup_filter::list),
         target("request-instance", instance_seeds, instance_request),
         target("request-app-profile", profile_seeds, profile_request),
+        target("request-create-view", create_view_seeds, create_view_request),
+        target("request-update-view", update_view_seeds, update_view_request),
+        target("request-headers", header_seeds, headers),
+        target("schema-bundle", bundle_seeds, bundle),
         target("request-filter", filter_seeds, filter),
         target("pattern", pattern_seeds, pattern),
         target("row-key", row_key_seeds, row_key),
@@ -451,6 +458,135 @@ fn profile_request(bytes: &[u8]) {
     }
 }
 
+/// A schema with the families `f` and `g`.
+fn two_families() -> Schema {
+    let families = ["f", "g"].map(|name| (name.to_string(), admin::ColumnFamily::default()));
+    let table = admin::Table { column_families: families.into(), ..Default::default() };
+    Schema::new(1, &table).unwrap_or_default()
+}
+
+fn view_message() -> admin::AuthorizedView {
+    use admin::authorized_view::{AuthorizedView, FamilySubsets, SubsetView};
+    let columns =
+        FamilySubsets { qualifiers: vec!["q".into(), "".into()], qualifier_prefixes: vec!["p".into()] };
+    let subset = SubsetView {
+        row_prefixes: vec!["r1".into(), "r".into(), Bytes::from_static(b"\xff")],
+        family_subsets: [("f".to_string(), columns)].into(),
+    };
+    let authorized_view = Some(AuthorizedView::SubsetView(subset));
+    admin::AuthorizedView { deletion_protection: true, authorized_view, ..Default::default() }
+}
+
+fn create_view_seeds() -> Vec<Vec<u8>> {
+    let (parent, authorized_view_id) = (TABLE.into(), "v".into());
+    let authorized_view = Some(view_message());
+    vec![admin::CreateAuthorizedViewRequest { parent, authorized_view_id, authorized_view }.encode_to_vec()]
+}
+
+/// Asks a view for what it says that it has, and stores it.
+fn use_view(view: &ViewSchema) {
+    use admin::authorized_view::{AuthorizedView, ResponseView};
+    let stored = serde_json::to_vec(view).unwrap_or_default();
+    assert_eq!(serde_json::from_slice(&stored).ok().as_ref(), Some(view), "a view is stored as it is");
+    let compiled = view.compiled();
+    let Some(AuthorizedView::SubsetView(told)) = view.to_message("v", ResponseView::Full).authorized_view
+    else {
+        return;
+    };
+    for prefix in &told.row_prefixes {
+        assert!(compiled.check_row(&[&prefix[..], b"x"].concat()).is_ok(), "a row that begins so");
+    }
+    for (family, columns) in &told.family_subsets {
+        for qualifier in columns.qualifiers.iter().chain(&columns.qualifier_prefixes) {
+            assert!(compiled.check_column(family, qualifier).is_ok(), "a column that is named");
+        }
+    }
+}
+
+fn create_view_request(bytes: &[u8]) {
+    let Ok(request) = admin::CreateAuthorizedViewRequest::decode(bytes) else { return };
+    let _ = names::view_of(&request.parent, &request.authorized_view_id);
+    let view = request.authorized_view.map(|view| ViewSchema::new(&view, &two_families()));
+    if let Some(Ok(view)) = view {
+        use_view(&view);
+    }
+}
+
+fn update_view_seeds() -> Vec<Vec<u8>> {
+    let authorized_view =
+        admin::AuthorizedView { name: format!("{TABLE}/authorizedViews/v"), ..view_message() };
+    let update_mask = Some(prost_types::FieldMask { paths: vec!["subset_view.row_prefixes".into()] });
+    let request = admin::UpdateAuthorizedViewRequest {
+        authorized_view: Some(authorized_view),
+        update_mask,
+        ignore_warnings: true,
+    };
+    vec![request.encode_to_vec()]
+}
+
+fn update_view_request(bytes: &[u8]) {
+    let Ok(request) = admin::UpdateAuthorizedViewRequest::decode(bytes) else { return };
+    let Some(view) = &request.authorized_view else { return };
+    let mut changed = ViewSchema::default();
+    let _ = names::view(&view.name);
+    let mask = request.update_mask.as_ref().map_or(&[][..], |mask| &mask.paths);
+    if changed.update(view, mask, &two_families()).is_ok() {
+        use_view(&changed);
+    }
+}
+
+fn header_seeds() -> Vec<Vec<u8>> {
+    texts(&[
+        "table_name=projects%2Fp%2Finstances%2Fi%2Ftables%2Ft&app_profile_id=",
+        "authorized_view_name=projects%2Fp%2Finstances%2Fi%2Ftables%2Ft%2FauthorizedViews%2Fv",
+        "projects/p/instances/i/tables/t/authorizedViews/v",
+    ])
+}
+
+/// What the headers of a call of data say that it is about.
+fn headers(bytes: &[u8]) {
+    let Ok(value) = http::HeaderValue::from_bytes(bytes) else { return };
+    let Some(method) = methods::of("/google.bigtable.v2.Bigtable/ReadRows") else { return };
+    for name in ["x-goog-request-params", "google-cloud-resource-prefix"] {
+        let said = method.said(&[(http::HeaderName::from_static(name), value.clone())].into_iter().collect());
+        let _ = method.allows_said(&auth::Who::ANYONE, &said);
+        let _ = method.check_said(&said, &[bytes], 0, bytes.len());
+    }
+}
+
+fn bundle_seeds() -> Vec<Vec<u8>> {
+    let field = |name: &str, number| prost_types::FieldDescriptorProto {
+        name: Some(name.to_string()),
+        number: Some(number),
+        label: Some(1),
+        r#type: Some(9),
+        ..Default::default()
+    };
+    let inner = prost_types::DescriptorProto { name: Some("Inner".into()), ..Default::default() };
+    let kind = prost_types::DescriptorProto {
+        name: Some("Message".into()),
+        field: vec![field("a", 1), field("b", 2)],
+        nested_type: vec![inner],
+        ..Default::default()
+    };
+    let file = |name: &str| prost_types::FileDescriptorProto {
+        name: Some(name.to_string()),
+        package: Some("package".into()),
+        message_type: vec![kind.clone()],
+        ..Default::default()
+    };
+    let importing =
+        prost_types::FileDescriptorProto { dependency: vec!["a.proto".into()], ..file("b.proto") };
+    let sets = [vec![file("a.proto")], vec![file("a.proto"), importing]];
+    sets.map(|file| prost_types::FileDescriptorSet { file }.encode_to_vec()).to_vec()
+}
+
+/// Descriptors of messages, as a schema bundle has them.
+fn bundle(bytes: &[u8]) {
+    let memory = Budgets::new(64 << 20).caller(None, [127, 0, 0, 1].into()).answers.of_connection();
+    let _ = Files::parse(bytes, &memory);
+}
+
 // ---- what is stored
 
 fn stored_instance_seeds() -> Vec<Vec<u8>> {
@@ -532,13 +668,16 @@ fn sketch(bytes: &[u8]) {
 fn schema_seeds() -> Vec<Vec<u8>> {
     let families = families().into_iter().enumerate().map(|(n, family)| (format!("f{n}"), family)).collect();
     let table = admin::Table { column_families: families, ..Default::default() };
-    let schema = Schema { changes_from_us: 1, ..Schema::new(1, &table).unwrap_or_default() };
+    let view = ViewSchema::new(&view_message(), &two_families()).unwrap_or_default();
+    let views = [("v".to_string(), view)].into();
+    let schema = Schema { changes_from_us: 1, views, ..Schema::new(1, &table).unwrap_or_default() };
     vec![serde_json::to_vec(&schema).unwrap_or_default()]
 }
 
 fn schema(bytes: &[u8]) {
     if let Ok(schema) = serde_json::from_slice::<Schema>(bytes) {
         let _ = schema.to_message(TABLE, admin::table::View::Full).encoded_len();
+        schema.views.values().for_each(use_view);
     }
 }
 

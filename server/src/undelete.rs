@@ -1,8 +1,8 @@
 //! Tables that were deleted, and can come back for a while ([`Config::undelete_hours`](crate::Config)).
 //!
 //! DeleteTable takes a table out of sight at once: its name is free, and nothing reads or writes it any more, but what was under way.
-//! Its stores stay, and a record of when it was deleted, written as the table's own record goes. When its time is over the record goes
-//! first, then the stores; what a kill leaves of these no record names, so that the next start drops it. The table stays one
+//! Its stores and schema bundles stay, and a record of when it was deleted, which has its schema with its views, written as the
+//! table's own record goes. When its time is over the record and the bundles go first, then the stores; what a kill leaves of these no record names, so that the next start drops it. The table stays one
 //! object all the while: who still holds it sees regions as they are.
 //!
 //! On a full disk nothing is kept: there who deletes a table wants room.
@@ -114,20 +114,16 @@ impl Tables {
         let _changing = self.change();
         let table = self.get(name)?;
         let schema = Schema::clone(&table.now().schema);
-        if schema.deletion_protection {
-            return Err(Status::failed_precondition(format!("table {name} is protected from deletion")));
-        }
+        schema.refuse_protected(name)?;
         let (id, deleted_us) = (schema.id, crate::now_us());
         let record = Record { name: name.to_string(), deleted_us, schema };
         let record = serde_json::to_vec(&record).map_err(|e| Status::internal(e.to_string()))?;
-        let write = |keeps: bool| {
-            let mut batch = Batch::new();
-            batch.delete(&self.records, record_key(name));
-            if keeps {
-                batch.put(&self.records, key(id), &record);
-            }
-            self.db.write_with(&batch, Durability::Sync)
-        };
+        let (mut kept, mut gone) = (Batch::new(), Batch::new());
+        kept.delete(&self.records, record_key(name));
+        kept.put(&self.records, key(id), &record);
+        gone.delete(&self.records, record_key(name));
+        self.forget_bundles(id, &mut gone)?;
+        let write = |keeps: bool| self.db.write_with(if keeps { &kept } else { &gone }, Durability::Sync);
         let is_full = self.db.is_disk_full();
         let mut keeps = self.kept.for_us.load(Ordering::Relaxed) > 0 && !is_full;
         let mut written = write(keeps);
@@ -201,6 +197,7 @@ impl Tables {
     fn forget_table(&self, id: u64) -> Result<(), Status> {
         let mut batch = Batch::new();
         batch.delete(&self.records, key(id));
+        self.forget_bundles(id, &mut batch)?;
         self.db.write_with(&batch, Durability::Sync).map_err(status)?;
         let Some(deleted) = self.kept.tables.lock().remove(&id) else { return Ok(()) };
         tracing::info!(table = deleted.name, "a deleted table is gone for good");
@@ -215,9 +212,11 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budgets;
     use crate::config::Config;
     use crate::proto::admin;
     use crate::rows;
+    use prost::Message;
     use siltstone::Timestamp;
     use tonic::Code;
 
@@ -245,6 +244,25 @@ mod tests {
     fn count(table: &Table, value: &str) -> usize {
         let cells = stores_of(table).into_iter().flat_map(|store| store.scan_prefix(b"").collect::<Vec<_>>());
         cells.filter(|cell| cell.as_ref().unwrap().value == value.as_bytes()).count()
+    }
+
+    /// Gives the table a schema bundle.
+    fn bundle(tables: &Tables) {
+        let file = prost_types::FileDescriptorProto { name: Some("a.proto".into()), ..Default::default() };
+        let descriptors = prost_types::FileDescriptorSet { file: vec![file] }.encode_to_vec();
+        let schema = admin::ProtoSchema { proto_descriptors: descriptors.into() };
+        let r#type = Some(admin::schema_bundle::Type::ProtoSchema(schema));
+        let request = admin::CreateSchemaBundleRequest {
+            parent: NAME.into(),
+            schema_bundle_id: "b".into(),
+            schema_bundle: Some(admin::SchemaBundle { r#type, ..Default::default() }),
+        };
+        let memory = Budgets::new(256 << 20).caller(None, [127, 0, 0, 1].into()).answers.of_connection();
+        tables.create_bundle(&request, &memory).unwrap();
+    }
+
+    fn bundles(tables: &Tables) -> usize {
+        tables.records.scan_prefix(b"bundle/").count()
     }
 
     fn stores(tables: &Tables) -> usize {
@@ -291,17 +309,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tables = opened(dir.path());
         made(&tables, "v");
+        bundle(&tables);
         tables.delete(NAME).unwrap();
+        assert_eq!(bundles(&tables), 1);
         let now_us = crate::now_us();
         assert_eq!((tables.drop_deleted(now_us).unwrap(), stores(&tables), tables.kept.size().0), (0, 2, 1));
         assert_eq!(tables.drop_deleted(now_us + HOURS * HOUR_US).unwrap(), 1);
-        assert_eq!((stores(&tables), tables.kept.size()), (0, (0, 0)));
+        assert_eq!((stores(&tables), bundles(&tables), tables.kept.size()), (0, 0, (0, 0)));
         assert_eq!(code(tables.undelete(NAME)), Some(Code::NotFound));
         // At once, where that is set.
         tables.kept.keep_for(0);
         made(&tables, "v");
+        bundle(&tables);
         tables.delete(NAME).unwrap();
-        assert_eq!((stores(&tables), code(tables.undelete(NAME))), (0, Some(Code::NotFound)));
+        assert_eq!((stores(&tables), bundles(&tables)), (0, 0));
+        assert_eq!(code(tables.undelete(NAME)), Some(Code::NotFound));
         tables.db.close().unwrap();
         drop(tables);
         assert_eq!(stores(&opened(dir.path())), 0);

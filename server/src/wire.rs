@@ -6,9 +6,12 @@
 //! it, allocates nothing, and refuses what has more of something than a call may have. What is left is counted before it is made.
 //! In the same walk each field is looked up in the table of all fields (`crate::fields`), of a mutation as of a table.
 
+use crate::bundles;
 use crate::fields::Message;
 use crate::mutate::MUTATIONS_MAX;
-use crate::proto::admin::{self, create_table_request, modify_column_families_request, table};
+use crate::proto::admin::{
+    self, authorized_view, create_table_request, modify_column_families_request, table,
+};
 use crate::proto::data::{self, mutate_rows_request};
 use crate::proto::{iam, operator_messages};
 use tonic::Status;
@@ -422,6 +425,36 @@ pub(crate) static SET_IAM_POLICY: Shape =
     shape!(iam::SetIamPolicyRequest, [field(2, &POLICY), field(3, &MASK)]);
 /// The request of TestIamPermissions.
 pub(crate) static TEST_IAM_PERMISSIONS: Shape = shape!(iam::TestIamPermissionsRequest, [repeated(2, &TEXT)]);
+
+/// The request of CreateAuthorizedView.
+pub(crate) static CREATE_AUTHORIZED_VIEW: Shape =
+    shape!(admin::CreateAuthorizedViewRequest, [field(3, &AUTHORIZED_VIEW)]);
+/// The request of UpdateAuthorizedView.
+pub(crate) static UPDATE_AUTHORIZED_VIEW: Shape =
+    shape!(admin::UpdateAuthorizedViewRequest, [field(1, &AUTHORIZED_VIEW), field(2, &MASK)]);
+static AUTHORIZED_VIEW: Shape = shape!(admin::AuthorizedView, [field(2, &SUBSET_VIEW)]);
+static SUBSET_VIEW: Shape =
+    shape!(authorized_view::SubsetView, [repeated(1, &BYTES), repeated(2, &FAMILY_SUBSETS_BY_NAME)]);
+static FAMILY_SUBSETS_BY_NAME: Shape =
+    shape!((String, authorized_view::FamilySubsets), [field(1, &TEXT), field(2, &FAMILY_SUBSETS)]);
+static FAMILY_SUBSETS: Shape =
+    shape!(authorized_view::FamilySubsets, [repeated(1, &BYTES), repeated(2, &BYTES)]);
+/// The request of UpdateSchemaBundle.
+pub(crate) static UPDATE_SCHEMA_BUNDLE: Shape = shape!(admin::UpdateSchemaBundleRequest, [field(2, &MASK)]);
+
+/// The descriptors of a schema bundle, as far as they are looked at.
+pub(crate) static DESCRIPTORS: Shape = shape!(bundles::Files, [repeated(1, &FILE)]);
+static FILE: Shape = shape!(
+    bundles::File,
+    [field(1, &TEXT), field(2, &TEXT), repeated(3, &TEXT), repeated(4, &KIND), repeated(5, &CHOICE)]
+);
+static KIND: Shape = shape!(
+    bundles::Kind,
+    [field(1, &TEXT), repeated(2, &FIELD_OF_KIND), repeated(3, &KIND), repeated(4, &CHOICE)]
+);
+static FIELD_OF_KIND: Shape = shape!(bundles::Field, [field(1, &TEXT), field(6, &TEXT)]);
+static CHOICE: Shape = shape!(bundles::Choice, [field(1, &TEXT), repeated(2, &VALUE_OF_CHOICE)]);
+static VALUE_OF_CHOICE: Shape = shape!(bundles::Value, [field(1, &TEXT)]);
 
 /// The request of AlterSettings.
 pub(crate) static ALTER_SETTINGS: Shape = shape!(operator_messages::AlterSettings, [repeated(3, &SETTING)]);

@@ -2,14 +2,18 @@
 
 use super::pattern::Pattern;
 use super::{Count, Filter};
+use crate::views::Columns;
 use bytes::Bytes;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
 
 /// What is to be read of a family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Need {
     /// Qualifiers.
     pub(crate) columns: (Bound<Bytes>, Bound<Bytes>),
+    /// Those of them that the call's view has; all, where it names none.
+    view: Option<Arc<Columns>>,
     /// Timestamps: from, and up to, exclusive.
     pub(crate) times: (i64, Option<i64>),
     /// The newest of each column.
@@ -23,13 +27,33 @@ pub(crate) struct Need {
 impl Default for Need {
     fn default() -> Self {
         let all = (Bound::Unbounded, Bound::Unbounded);
-        Self { columns: all, times: (0, None), newest: None, first: None, is_all: true }
+        Self { columns: all, view: None, times: (0, None), newest: None, first: None, is_all: true }
     }
 }
 
 impl Need {
-    pub(crate) fn all_columns(&self) -> bool {
-        self.columns == (Bound::Unbounded, Bound::Unbounded)
+    /// The same of what a view has of the family.
+    pub(crate) fn within(self, view: &Arc<Columns>) -> Self {
+        Self { view: (!view.is_all()).then(|| view.clone()), ..self }
+    }
+
+    /// Whether cells of that column are read.
+    pub(crate) fn has(&self, qualifier: &[u8]) -> bool {
+        self.columns.contains(qualifier) && self.view.as_ref().is_none_or(|view| view.has(qualifier))
+    }
+
+    /// The first column of which cells may be read, behind one of which none are.
+    pub(crate) fn next(&self, qualifier: &[u8]) -> Option<Vec<u8>> {
+        let from = match &self.columns.0 {
+            Bound::Included(at) if qualifier < &at[..] => at.to_vec(),
+            Bound::Excluded(at) if qualifier <= &at[..] => [&at[..], b"\0"].concat(),
+            _ => qualifier.to_vec(),
+        };
+        let next: &[u8] = match &self.view {
+            Some(view) => view.first_from(&from)?,
+            None => &from,
+        };
+        (next > qualifier && self.columns.contains(next)).then(|| next.to_vec())
     }
 
     fn narrow(&mut self, (from, to): &(Bound<Bytes>, Bound<Bytes>)) {

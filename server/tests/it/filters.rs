@@ -2,6 +2,7 @@
 
 use crate::support::data_v2::row_filter::{Chain, Filter, Interleave};
 use crate::support::*;
+use crate::views;
 
 fn filter(filter: Filter) -> RowFilter {
     RowFilter { filter: Some(filter) }
@@ -108,7 +109,8 @@ async fn a_limit_of_versions_seeks_past_the_rest() {
 
 /// The keys of a read's rows, and with `..` before it each last row that its client is told of.
 async fn told(t: &mut Fixture, request: ReadRowsRequest, features: &str) -> Vec<String> {
-    let mut request = tonic::Request::new(ReadRowsRequest { table_name: TABLE.into(), ..request });
+    let table_name = if request.authorized_view_name.is_empty() { TABLE.into() } else { String::new() };
+    let mut request = tonic::Request::new(ReadRowsRequest { table_name, ..request });
     request.metadata_mut().insert("bigtable-features", features.parse().unwrap());
     let mut stream = t.data.read_rows(request).await.unwrap().into_inner();
     let mut told = Vec::new();
@@ -157,6 +159,18 @@ async fn who_asks_for_it_is_told_the_last_row_of_a_scan_that_ends_without_one() 
         assert_eq!(told(&mut t, request.clone(), asks).await, expected, "{request:?}");
         let rows: Vec<_> = expected.iter().filter(|row| !row.starts_with("..")).collect();
         assert_eq!(told(&mut t, request.clone(), "").await.iter().collect::<Vec<_>>(), rows, "{request:?}");
+    }
+    // Through a view it is a row that the view has cells of.
+    views::make(&mut t, "v", &["a", "b", "c"], &[("f", &["q"], &[])]).await;
+    t.mutate("bb", vec![set("f", "hidden", 1_000, "5")]).await.unwrap();
+    for (request, expected) in [
+        (all(block()), "..b"),
+        (reversed(all(block())), "..a"),
+        (all(value("none")), "..b"),
+        (all(Filter::FamilyNameRegexFilter("g".into())), "..b"),
+    ] {
+        let request = ReadRowsRequest { authorized_view_name: views::named("v"), ..request };
+        assert_eq!(told(&mut t, request.clone(), asks).await, [expected], "{request:?}");
     }
     t.server.stop().await.unwrap();
 }

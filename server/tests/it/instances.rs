@@ -3,6 +3,7 @@
 
 use crate::security::entry;
 use crate::support::{Fixture, INSTANCE, ReadRowsRequest, TABLE, admin_v2, data_v2, refused, set};
+use crate::views;
 use admin_v2::app_profile::{Isolation, RoutingPolicy, SingleClusterRouting, StandardIsolation};
 use admin_v2::bigtable_instance_admin_client::BigtableInstanceAdminClient;
 use googleapis_tonic_google_bigtable_admin_v2::google::iam::v1 as iam;
@@ -211,6 +212,12 @@ async fn an_instance_that_is_protected_or_has_backups_is_not_deleted() {
     t.admin.update_table(protect(true)).await.unwrap();
     refused(admin.delete_instance(delete()).await, Code::FailedPrecondition, "protected");
     t.admin.update_table(protect(false)).await.unwrap();
+    let empty = || views::message(views::subset(&[], &[]));
+    let view = admin_v2::AuthorizedView { deletion_protection: true, ..empty() };
+    t.admin.create_authorized_view(views::create("v", view)).await.unwrap();
+    refused(admin.delete_instance(delete()).await, Code::FailedPrecondition, "authorized view \"v\"");
+    let view = admin_v2::AuthorizedView { name: views::named("v"), ..empty() };
+    t.admin.update_authorized_view(views::update(view, &["deletion_protection"])).await.unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let expires = prost_types::Timestamp { seconds: i64::try_from(now).unwrap() + 90_000, nanos: 0 };
     let backup =
@@ -317,6 +324,9 @@ async fn a_call_heeds_its_profile_where_its_instance_was_made_or_changed() {
         t.read(read(known)).await.unwrap();
     }
     refused(t.read(read("any")).await, Code::NotFound, "any");
+    views::make(&mut t, "v", &[""], &[("f", &[], &[""])]).await;
+    let through = ReadRowsRequest { app_profile_id: "any".into(), ..views::read("v") };
+    refused(t.read(through).await, Code::NotFound, "any");
     let write = |profile: &str| data_v2::MutateRowRequest {
         table_name: TABLE.into(),
         app_profile_id: profile.into(),
@@ -348,9 +358,10 @@ async fn a_call_heeds_its_profile_where_its_instance_was_made_or_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_table_comes_back_with_its_rows_rules_and_regions() {
+async fn a_deleted_table_comes_back_with_its_rows_rules_regions_and_views() {
     let mut t = Fixture::new().await;
     t.table(&["f", "g"]).await;
+    views::make(&mut t, "v", &["a"], &[("f", &["q"], &[])]).await;
     for row in ["a", "z"] {
         t.mutate(row, vec![set("f", "q", 1_000, row), set("g", "q", 1_000, row)]).await.unwrap();
     }
@@ -364,15 +375,18 @@ async fn a_deleted_table_comes_back_with_its_rows_rules_and_regions() {
     assert!(t.admin.list_tables(list).await.unwrap().into_inner().tables.is_empty());
     let mut t = t.again().await;
     refused(t.read(ReadRowsRequest::default()).await, Code::NotFound, "no table");
+    refused(t.read(views::read("v")).await, Code::NotFound, "authorizedViews/v");
     let metrics = crate::support::get(t.server.page_at(), "/metrics").await;
     assert!(metrics.contains("siltstone_deleted_tables 1"), "{metrics}");
     let back = t.admin.undelete_table(undelete()).await.unwrap().into_inner();
     assert_eq!(types(&back), ("UndeleteTableMetadata".into(), "Table".into()));
     assert_eq!(t.read_all().await, before);
+    assert_eq!(t.read(views::read("v")).await.unwrap(), "a f:q@1000=a");
     assert_eq!(t.server.regions(TABLE).unwrap(), [b"".to_vec(), b"m".to_vec()]);
     t.mutate("b", vec![set("f", "q", 1_000, "b")]).await.unwrap();
     let mut t = t.again().await;
     assert_eq!(t.read_all().await.lines().count(), 3);
+    assert_eq!(t.read(views::read("v")).await.unwrap(), "a f:q@1000=a");
     // Another of its name does not know of it, and keeps it away.
     t.admin.delete_table(delete()).await.unwrap();
     t.table(&["f"]).await;
@@ -407,12 +421,16 @@ async fn iam_tells_what_the_file_of_tokens_says() {
         entry("root", "'read', 'admin'", &format!("'{INSTANCE}/tables/*'")),
         entry("reader", "'read'", &format!("'{TABLE}'")),
         entry("owner", "'admin'", &format!("'{TABLE}'")),
+        entry("viewer", "'read', 'admin'", &format!("'{}'", views::named("v"))),
     ];
     std::fs::write(&file, text.concat()).unwrap();
     let mut t = Fixture::with(|config| config.tokens = Some(file.clone())).await;
     let create =
         admin_v2::CreateTableRequest { parent: INSTANCE.into(), table_id: "t".into(), ..Default::default() };
     t.admin.create_table(by("root", create)).await.unwrap();
+    let view = views::create("v", views::message(views::subset(&["r"], &[])));
+    t.admin.create_authorized_view(by("owner", view)).await.unwrap();
+    let (view, no_view) = (views::named("v"), views::named("none"));
     let asked =
         ["tables.readRows", "tables.mutateRows", "tables.get", "tables.delete", "instances.executeQuery"];
     let test = |resource: &str| iam::TestIamPermissionsRequest {
@@ -425,6 +443,10 @@ async fn iam_tells_what_the_file_of_tokens_says() {
         ("root", TABLE, &["tables.readRows", "tables.get", "tables.delete"][..]),
         ("root", INSTANCE, &["tables.readRows", "tables.get", "tables.delete"][..]),
         ("reader", INSTANCE, &["tables.get"][..]),
+        ("viewer", &view[..], &["tables.readRows", "tables.get"][..]),
+        ("owner", &view[..], &["tables.get", "tables.delete"][..]),
+        ("viewer", TABLE, &[][..]),
+        ("root", &no_view[..], &[][..]),
         ("root", "projects/p/instances/i/tables/none", &[][..]),
         ("root", "projects/q/instances/i/tables/t", &[][..]),
     ] {
@@ -444,6 +466,11 @@ async fn iam_tells_what_the_file_of_tokens_says() {
     };
     assert_eq!(policy.bindings, [binding("admin", &["owner", "root"]), binding("read", &["reader", "root"])]);
     refused(t.admin.get_iam_policy(by("reader", get(TABLE))).await, Code::PermissionDenied, "admin");
+    // A view is read by who may read it or its table, and administered with its table.
+    refused(t.admin.get_iam_policy(by("viewer", get(&view))).await, Code::PermissionDenied, "admin");
+    let of_view = t.admin.get_iam_policy(by("owner", get(&view))).await.unwrap().into_inner().bindings;
+    let readers = binding("read", &["reader", "root", "viewer"]);
+    assert_eq!(of_view, [binding("admin", &["owner", "root"]), readers]);
     let mut of_instances = instances(&t).await;
     refused(of_instances.get_iam_policy(by("owner", get(INSTANCE))).await, Code::PermissionDenied, "admin");
     let of_all = of_instances.get_iam_policy(by("root", get(INSTANCE))).await.unwrap().into_inner();

@@ -2,6 +2,7 @@
 
 mod api;
 mod backups;
+mod bundles;
 mod changes;
 mod filters;
 mod instances;
@@ -11,4 +12,5 @@ mod regions;
 mod schema;
 mod security;
 mod support;
+mod views;
 mod wide;

@@ -27,7 +27,7 @@ pub(crate) fn entry(token: &str, rights: &str, tables: &str) -> String {
 
 /// Sends a token with each call.
 #[derive(Clone)]
-struct With(&'static str);
+pub(crate) struct With(pub(crate) &'static str);
 
 impl Interceptor for With {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
@@ -467,11 +467,11 @@ async fn the_page_and_metrics_are_for_who_may_monitor() {
 }
 
 const READ_ROWS: &str = "/google.bigtable.v2.Bigtable/ReadRows";
-const MUTATE_ROWS: &str = "/google.bigtable.v2.Bigtable/MutateRows";
+pub(crate) const MUTATE_ROWS: &str = "/google.bigtable.v2.Bigtable/MutateRows";
 const PING: &str = "/google.bigtable.v2.Bigtable/PingAndWarm";
 
 /// A connection without what a client of gRPC adds to it, and what becomes of it.
-async fn raw(server: &Server, window: u32) -> (SendRequest<Bytes>, JoinHandle<()>) {
+pub(crate) async fn raw(server: &Server, window: u32) -> (SendRequest<Bytes>, JoinHandle<()>) {
     let socket = TcpStream::connect(server.listens_at()).await.unwrap();
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(window);
@@ -485,7 +485,20 @@ async fn call(
     path: &str,
     token: Option<&str>,
 ) -> (ResponseFuture, SendStream<Bytes>) {
+    call_with(client, path, token, None).await
+}
+
+/// The same with another header.
+pub(crate) async fn call_with(
+    client: &SendRequest<Bytes>,
+    path: &str,
+    token: Option<&str>,
+    header: Option<(&str, &str)>,
+) -> (ResponseFuture, SendStream<Bytes>) {
     let mut request = http::Request::post(format!("http://x{path}")).header("te", "trailers");
+    if let Some((name, value)) = header {
+        request = request.header(name, value);
+    }
     if let Some(token) = token {
         request = request.header("authorization", format!("Bearer {token}"));
     }
@@ -494,7 +507,7 @@ async fn call(
 }
 
 /// A message that says it has so many bytes.
-fn framed(claims: usize, message: &[u8]) -> Bytes {
+pub(crate) fn framed(claims: usize, message: &[u8]) -> Bytes {
     let claims = u32::try_from(claims).unwrap().to_be_bytes();
     [&[0u8][..], &claims, message].concat().into()
 }
@@ -505,7 +518,7 @@ fn whole(message: &impl Message) -> Bytes {
 }
 
 /// How a call ended that was refused.
-async fn refused_with(response: ResponseFuture) -> String {
+pub(crate) async fn refused_with(response: ResponseFuture) -> String {
     let response = tokio::time::timeout(Duration::from_secs(20), response).await.unwrap().unwrap();
     response.headers()["grpc-status"].to_str().unwrap().to_string()
 }

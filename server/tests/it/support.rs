@@ -108,8 +108,10 @@ impl Fixture {
         &mut self,
         request: ReadRowsRequest,
     ) -> Result<Vec<(String, Vec<String>)>, Status> {
-        let table_name = if request.table_name.is_empty() { TABLE.into() } else { request.table_name };
-        let request = ReadRowsRequest { table_name, ..request };
+        let mut request = request;
+        if request.table_name.is_empty() && request.authorized_view_name.is_empty() {
+            request.table_name = TABLE.into();
+        }
         let mut stream = self.data.read_rows(request).await?.into_inner();
         let mut rows: Vec<(String, Vec<String>)> = Vec::new();
         let (mut key, mut family, mut qualifier) = (Vec::new(), String::new(), Vec::new());

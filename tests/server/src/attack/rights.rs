@@ -16,6 +16,7 @@ const INSTANCES: &str = "/google.bigtable.admin.v2.BigtableInstanceAdmin/";
 pub(super) fn every_call(name: &str) -> Vec<(String, Vec<u8>, &'static str)> {
     let (of, named) = (table(name), part(1, table(name)));
     let of_backup = backup(&format!("b-{name}"));
+    let (view, bundle) = (format!("{of}/authorizedViews/v"), format!("{of}/schemaBundles/s"));
     let mask = |field: &str| part(2, part(1, field));
     let until = [part(1, &of_backup), part(3, number(1, in_seconds(90_000)))].concat();
     let rule = [part(1, "f"), part(2, "n"), part(3, "x")].concat();
@@ -74,6 +75,15 @@ pub(super) fn every_call(name: &str) -> Vec<(String, Vec<u8>, &'static str)> {
         (INSTANCES, "DeleteCluster", part(1, cluster()), "govern"),
         (INSTANCES, "DeleteAppProfile", part(1, format!("{INSTANCE}/appProfiles/none")), "govern"),
         (INSTANCES, "GetIamPolicy", part(1, INSTANCE), "govern"),
+        (ADMIN, "CreateAuthorizedView", with(&part(2, "v")), "admin"),
+        (ADMIN, "GetAuthorizedView", part(1, &view), "see"),
+        (ADMIN, "UpdateAuthorizedView", part(1, part(1, &view)), "admin"),
+        (ADMIN, "DeleteAuthorizedView", part(1, &view), "admin"),
+        (ADMIN, "CreateSchemaBundle", with(&part(2, "s")), "admin"),
+        (ADMIN, "ListSchemaBundles", named.clone(), "see"),
+        (ADMIN, "GetSchemaBundle", part(1, &bundle), "see"),
+        (ADMIN, "UpdateSchemaBundle", part(1, part(1, &bundle)), "admin"),
+        (ADMIN, "DeleteSchemaBundle", part(1, &bundle), "admin"),
         (ADMIN, "DeleteBackup", part(1, &of_backup), "admin"),
         (ADMIN, "DeleteTable", named.clone(), "admin"),
         (INSTANCES, "DeleteInstance", part(1, INSTANCE), "govern"),
