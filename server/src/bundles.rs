@@ -1,8 +1,8 @@
 //! Schema bundles: descriptors of protocol buffers that belong to a table, kept for clients and given back as they came.
 //!
-//! A bundle is a record of its own in the engine family `tables`, under its table's id, and is deleted when the table is gone for
-//! good ([`crate::undelete`]). Its descriptors are looked at when they come: they must be a set that is whole in itself. An update must leave the names and numbers
-//! of the messages before it as they were, unless its maker says that it need not.
+//! A bundle is a record of its own in the engine family `tables`, under its table's id, and is deleted when that is gone for good
+//! (`crate::undelete`). Its descriptors are looked at when they come: they must be a set that is whole in itself. An update must
+//! leave the names and numbers of the messages before it as they were, unless its maker says that it need not.
 
 use crate::budget::{self, Budget, Lease};
 use crate::fingerprint;

@@ -683,8 +683,8 @@ fn sizes(
     }
 }
 
-/// The same of what a view has, small or not: where the table's maker cut it, where large files begin of families of which the view has all, and
-/// the ends of the view. Where regions or files begin else may be a row that the view has not.
+/// The same of what a view has, however small the table: where its maker cut it, where large files begin of families of which the
+/// view has all, and the ends of the view. Where regions or files begin else may be a row that the view has not.
 fn samples_within(table: &Arc<Table>, view: &Subset) -> Vec<SampleRowKeysResponse> {
     let _hold = table.hold();
     let layout = table.now();

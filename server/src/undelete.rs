@@ -1,9 +1,10 @@
 //! Tables that were deleted, and can come back for a while ([`Config::undelete_hours`](crate::Config)).
 //!
 //! DeleteTable takes a table out of sight at once: its name is free, and nothing reads or writes it any more, but what was under way.
-//! Its stores and schema bundles stay, and a record of when it was deleted, which has its schema with its views, written as the
-//! table's own record goes. When its time is over the record and the bundles go first, then the stores; what a kill leaves of these no record names, so that the next start drops it. The table stays one
-//! object all the while: who still holds it sees regions as they are.
+//! Its stores and schema bundles stay, and a record of when it was deleted and of its schema, with its views, which is written as
+//! the table's own record goes. When its time is over the record and the bundles go first, then the stores; what a kill leaves of
+//! these no record names, so that the next start drops it. The table stays one object all the while: who still holds it sees
+//! regions as they are.
 //!
 //! On a full disk nothing is kept: there who deletes a table wants room.
 

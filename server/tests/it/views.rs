@@ -54,7 +54,10 @@ fn delete(id: &str) -> admin_v2::DeleteAuthorizedViewRequest {
 }
 
 /// An update of these fields.
-pub(crate) fn update(view: admin_v2::AuthorizedView, paths: &[&str]) -> admin_v2::UpdateAuthorizedViewRequest {
+pub(crate) fn update(
+    view: admin_v2::AuthorizedView,
+    paths: &[&str],
+) -> admin_v2::UpdateAuthorizedViewRequest {
     let paths = paths.iter().map(ToString::to_string).collect();
     admin_v2::UpdateAuthorizedViewRequest {
         authorized_view: Some(view),
