@@ -127,7 +127,9 @@ impl Backups {
                 progress(CheckProgress { file: file.file.clone(), done, total });
             };
             let target = copied.file(&file.name);
+            // Objects have no second names here.
             if shares
+                && self.known.is_none()
                 && file.table.is_some()
                 && env.storage.second_name(&from, &target).map_err(|e| Error::io("link to", &target, e))?
             {

@@ -201,7 +201,8 @@ fn inodes(dir: &Path) -> BTreeSet<u64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_table_shares_the_files_of_its_backup_until_it_is_dropped() {
-    let mut t = Fixture::new().await;
+    let at_once = |config: &mut siltstone_server::Config| config.undelete_hours = 0;
+    let mut t = Fixture::with(at_once).await;
     t.table(&["f", "g"]).await;
     for n in 0..50 {
         let cells = vec![set("f", "q", 1_000, format!("{n}")), set("g", "q", 1_000, "x")];
@@ -224,7 +225,7 @@ async fn a_restored_table_shares_the_files_of_its_backup_until_it_is_dropped() {
     assert_eq!((inodes(&backups), read_table(&mut t, "v").await), (shared.clone(), expected.clone()));
     t.admin.delete_backup(delete("one")).await.unwrap();
     assert_eq!((inodes(&backups).len(), read_table(&mut t, "v").await), (0, expected.clone()));
-    let mut t = t.again().await;
+    let mut t = t.again_with(at_once).await;
     assert_eq!(read_table(&mut t, "v").await, expected);
     assert!(shared.is_subset(&inodes(&data)));
     t.admin.delete_table(drop_table("v")).await.unwrap();

@@ -65,6 +65,16 @@ impl Fixture {
         Self::at(dir).await
     }
 
+    /// The same, with other settings.
+    pub(crate) async fn again_with(self, change: impl FnOnce(&mut Config)) -> Self {
+        let Self { server, dir, data, admin } = self;
+        drop((data, admin));
+        server.stop().await.unwrap();
+        let mut settings = config(dir.path());
+        change(&mut settings);
+        Self::open(dir, settings).await
+    }
+
     /// Makes the table `t` with these families.
     pub(crate) async fn table(&mut self, families: &[&str]) {
         let families: Vec<_> =
