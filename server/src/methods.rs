@@ -425,13 +425,13 @@ impl Method {
             Rule::Makes => match (text(&[1])?, text(&[2])?) {
                 (Found::Text(instance), Found::Text(id)) => {
                     // What is no name is nobody's table.
-                    let table = crate::names::table_of(&instance, &id).unwrap_or_default();
+                    let table = names::table_of(&instance, &id).unwrap_or_default();
                     who.may(Right::Admin, &table)?;
                 }
                 _ => return Ok(Allowed::NotYet),
             },
             Rule::Governs(path) => match text(path)? {
-                Found::Text(name) => who.governs(crate::names::instance_of(&name))?,
+                Found::Text(name) => who.governs(names::instance_of(&name))?,
                 Found::NotYet => return Ok(Allowed::NotYet),
             },
             Rule::MakesInstance => match (text(&[1])?, text(&[2])?) {
