@@ -217,9 +217,11 @@ mod tests {
     const TABLE: &str = "projects/p/instances/i/tables/t";
     const HOUR_US: u64 = 3_600_000_000;
 
-    /// All objects of all locations, in memory.
+    type ByKey = BTreeMap<String, Vec<u8>>;
+
+    /// All objects of all locations, in memory, and whether the store is down.
     #[derive(Clone, Debug, Default)]
-    struct Objects(Arc<(Mutex<BTreeMap<String, Vec<u8>>>, AtomicBool)>);
+    struct Objects(Arc<(Mutex<ByKey>, AtomicBool)>);
 
     #[derive(Debug)]
     struct Location(String, Objects);

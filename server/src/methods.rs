@@ -508,7 +508,7 @@ mod tests {
     fn headers_say_the_view_in_the_ways_that_clients_have() {
         let said = |pairs: &[(&'static str, &str)]| {
             let headers = pairs.iter().map(|(name, value)| {
-                (http::HeaderName::from_static(*name), http::HeaderValue::from_str(value).unwrap())
+                (http::HeaderName::from_static(name), http::HeaderValue::from_str(value).unwrap())
             });
             Said::of(&headers.collect())
         };

@@ -537,7 +537,7 @@ async fn case(seed: u64) {
     make(&mut t, "v", &prefixes, &given).await;
     let is_in = |row: &str, family: &str, qualifier: &str| {
         let has = |(exact, begin): &(Vec<&str>, Vec<&str>)| {
-            exact.iter().any(|one| *one == qualifier) || begin.iter().any(|one| qualifier.starts_with(one))
+            exact.contains(&qualifier) || begin.iter().any(|one| qualifier.starts_with(one))
         };
         prefixes.iter().any(|prefix| row.starts_with(prefix)) && columns.get(family).is_some_and(has)
     };
