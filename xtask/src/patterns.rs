@@ -15,7 +15,7 @@ pub(crate) fn step(tally: &mut Tally, count: u64, seed: u64) {
     let place = peer.parent().map(fs::create_dir_all);
     let mut build = limited(BUILD_SECONDS, "go");
     build.args(["build", "-o"]).arg(&peer).arg(".").current_dir(root().join("tests/patterns"));
-    if !place.is_some_and(|made| made.is_ok()) || !done(&mut build) {
+    if place.is_none_or(|made| made.is_err()) || !done(&mut build) {
         println!("patterns beside Go's: left out, as there is no Go here");
         return;
     }

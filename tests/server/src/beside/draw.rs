@@ -352,7 +352,7 @@ impl Draw {
     }
 
     fn plain(&mut self) -> data::RowFilter {
-        let pattern = Bytes::from_static(self.random.pick(&PATTERNS));
+        let pattern = Bytes::from_static(self.random.pick::<&[u8]>(&PATTERNS));
         // An empty one means an empty qualifier or value.
         let or_empty = if self.random.one_in(8) { Bytes::new() } else { pattern.clone() };
         of(match self.random.range(0..20) {
@@ -424,15 +424,15 @@ impl Draw {
     }
 
     fn family(&mut self) -> &'static str {
-        if self.random.one_in(15) { SOMETIMES } else { self.random.pick(&ALWAYS) }
+        if self.random.one_in(15) { SOMETIMES } else { self.random.pick::<&str>(&ALWAYS) }
     }
 
     fn qualifier(&mut self) -> Bytes {
-        Bytes::from_static(self.random.pick(&QUALIFIERS))
+        Bytes::from_static(self.random.pick::<&[u8]>(&QUALIFIERS))
     }
 
     fn value(&mut self) -> Bytes {
-        Bytes::from_static(self.random.pick(&VALUES))
+        Bytes::from_static(self.random.pick::<&[u8]>(&VALUES))
     }
 
     fn number(&mut self, range: std::ops::Range<u64>) -> i64 {
