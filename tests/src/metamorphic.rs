@@ -299,6 +299,7 @@ fn shrink(mut calls: Vec<Call>, fails: impl Fn(&[Call]) -> bool) -> Vec<Call> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use siltstone::Timestamps;
 
     #[test]
     fn shrinking_leaves_what_matters() {
@@ -313,6 +314,7 @@ mod tests {
     fn a_report_names_the_call_both_answers_and_the_options() {
         let mut base = draw_base(&mut Rng::new(5));
         let row = vec![0; settings::columns(base.families.len()).len()];
+        base.families[0].options.timestamps = Timestamps::Explicit;
         base.families[0].options.versions = u32::MAX;
         let mut fewer = base.clone();
         fewer.families[0].options.versions = 1;

@@ -212,7 +212,6 @@ impl Case {
 
     /// After the last copy and the last backup, no table is left.
     fn end(mut self) -> CaseResult {
-        self.run.check_source()?;
         for name in self.second.families().iter().filter(|name| name.starts_with("copy-")) {
             self.second.drop_family(name).map_err(failed("drop a copy"))?;
         }
@@ -231,9 +230,12 @@ impl Case {
             backups(&self.run.world).delete(*id).map_err(failed("delete a backup"))?;
         }
         match tables(BACKUPS)? {
-            0 => Ok(self.run.crashes),
-            left => Err(format!("{left} tables are left of backups that were deleted")),
+            0 => {}
+            left => return Err(format!("{left} tables are left of backups that were deleted")),
         }
+        // Last, as it kills the process that has all of them open.
+        self.run.check_source()?;
+        Ok(self.run.crashes)
     }
 }
 
