@@ -315,6 +315,7 @@ mod tests {
         let mut base = draw_base(&mut Rng::new(5));
         let row = vec![0; settings::columns(base.families.len()).len()];
         base.families[0].options.timestamps = Timestamps::Explicit;
+        base.families[0].rules.explicit = true;
         base.families[0].options.versions = u32::MAX;
         let mut fewer = base.clone();
         fewer.families[0].options.versions = 1;
