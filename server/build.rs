@@ -4,175 +4,125 @@
 
 use tonic_build::manual::{Builder, Method, Service, ServiceBuilder};
 
-/// A service's methods: name in Rust, name on the wire, request, response, and whether the response is a stream.
-type Methods<'a> = &'a [(&'a str, &'a str, &'a str, &'a str, bool)];
+/// A service's methods, one a line: `NAME [REQUEST] -> [stream] RESPONSE`. The request is `NAMERequest` where none is named.
+type Methods = &'static str;
 
-const DATA: Methods<'_> = &[
-    ("read_rows", "ReadRows", "ReadRowsRequest", "ReadRowsResponse", true),
-    ("sample_row_keys", "SampleRowKeys", "SampleRowKeysRequest", "SampleRowKeysResponse", true),
-    ("mutate_row", "MutateRow", "MutateRowRequest", "MutateRowResponse", false),
-    ("mutate_rows", "MutateRows", "MutateRowsRequest", "MutateRowsResponse", true),
-    (
-        "check_and_mutate_row",
-        "CheckAndMutateRow",
-        "CheckAndMutateRowRequest",
-        "CheckAndMutateRowResponse",
-        false,
-    ),
-    ("ping_and_warm", "PingAndWarm", "PingAndWarmRequest", "PingAndWarmResponse", false),
-    (
-        "read_modify_write_row",
-        "ReadModifyWriteRow",
-        "ReadModifyWriteRowRequest",
-        "ReadModifyWriteRowResponse",
-        false,
-    ),
-    (
-        "generate_initial_change_stream_partitions",
-        "GenerateInitialChangeStreamPartitions",
-        "GenerateInitialChangeStreamPartitionsRequest",
-        "GenerateInitialChangeStreamPartitionsResponse",
-        true,
-    ),
-    ("read_change_stream", "ReadChangeStream", "ReadChangeStreamRequest", "ReadChangeStreamResponse", true),
-];
+const DATA: Methods = "
+    ReadRows -> stream ReadRowsResponse
+    SampleRowKeys -> stream SampleRowKeysResponse
+    MutateRow -> MutateRowResponse
+    MutateRows -> stream MutateRowsResponse
+    CheckAndMutateRow -> CheckAndMutateRowResponse
+    PingAndWarm -> PingAndWarmResponse
+    ReadModifyWriteRow -> ReadModifyWriteRowResponse
+    GenerateInitialChangeStreamPartitions -> stream GenerateInitialChangeStreamPartitionsResponse
+    ReadChangeStream -> stream ReadChangeStreamResponse
+";
 
-const TABLE_ADMIN: Methods<'_> = &[
-    ("create_table", "CreateTable", "CreateTableRequest", "Table", false),
-    ("list_tables", "ListTables", "ListTablesRequest", "ListTablesResponse", false),
-    ("get_table", "GetTable", "GetTableRequest", "Table", false),
-    ("update_table", "UpdateTable", "UpdateTableRequest", "longrunning::Operation", false),
-    ("delete_table", "DeleteTable", "DeleteTableRequest", "Empty", false),
-    ("undelete_table", "UndeleteTable", "UndeleteTableRequest", "longrunning::Operation", false),
-    ("modify_column_families", "ModifyColumnFamilies", "ModifyColumnFamiliesRequest", "Table", false),
-    ("drop_row_range", "DropRowRange", "DropRowRangeRequest", "Empty", false),
-    (
-        "generate_consistency_token",
-        "GenerateConsistencyToken",
-        "GenerateConsistencyTokenRequest",
-        "GenerateConsistencyTokenResponse",
-        false,
-    ),
-    ("create_backup", "CreateBackup", "CreateBackupRequest", "longrunning::Operation", false),
-    ("get_backup", "GetBackup", "GetBackupRequest", "Backup", false),
-    ("update_backup", "UpdateBackup", "UpdateBackupRequest", "Backup", false),
-    ("delete_backup", "DeleteBackup", "DeleteBackupRequest", "Empty", false),
-    ("list_backups", "ListBackups", "ListBackupsRequest", "ListBackupsResponse", false),
-    ("restore_table", "RestoreTable", "RestoreTableRequest", "longrunning::Operation", false),
-    ("copy_backup", "CopyBackup", "CopyBackupRequest", "longrunning::Operation", false),
-    (
-        "create_authorized_view",
-        "CreateAuthorizedView",
-        "CreateAuthorizedViewRequest",
-        "longrunning::Operation",
-        false,
-    ),
-    (
-        "list_authorized_views",
-        "ListAuthorizedViews",
-        "ListAuthorizedViewsRequest",
-        "ListAuthorizedViewsResponse",
-        false,
-    ),
-    ("get_authorized_view", "GetAuthorizedView", "GetAuthorizedViewRequest", "AuthorizedView", false),
-    (
-        "update_authorized_view",
-        "UpdateAuthorizedView",
-        "UpdateAuthorizedViewRequest",
-        "longrunning::Operation",
-        false,
-    ),
-    ("delete_authorized_view", "DeleteAuthorizedView", "DeleteAuthorizedViewRequest", "Empty", false),
-    (
-        "create_schema_bundle",
-        "CreateSchemaBundle",
-        "CreateSchemaBundleRequest",
-        "longrunning::Operation",
-        false,
-    ),
-    (
-        "list_schema_bundles",
-        "ListSchemaBundles",
-        "ListSchemaBundlesRequest",
-        "ListSchemaBundlesResponse",
-        false,
-    ),
-    ("get_schema_bundle", "GetSchemaBundle", "GetSchemaBundleRequest", "SchemaBundle", false),
-    (
-        "update_schema_bundle",
-        "UpdateSchemaBundle",
-        "UpdateSchemaBundleRequest",
-        "longrunning::Operation",
-        false,
-    ),
-    ("delete_schema_bundle", "DeleteSchemaBundle", "DeleteSchemaBundleRequest", "Empty", false),
-    ("check_consistency", "CheckConsistency", "CheckConsistencyRequest", "CheckConsistencyResponse", false),
-    ("get_iam_policy", "GetIamPolicy", "iam::GetIamPolicyRequest", "iam::Policy", false),
-    ("set_iam_policy", "SetIamPolicy", "iam::SetIamPolicyRequest", "iam::Policy", false),
-    (
-        "test_iam_permissions",
-        "TestIamPermissions",
-        "iam::TestIamPermissionsRequest",
-        "iam::TestIamPermissionsResponse",
-        false,
-    ),
-];
+const TABLE_ADMIN: Methods = "
+    CreateTable -> Table
+    ListTables -> ListTablesResponse
+    GetTable -> Table
+    UpdateTable -> longrunning::Operation
+    DeleteTable -> Empty
+    UndeleteTable -> longrunning::Operation
+    ModifyColumnFamilies -> Table
+    DropRowRange -> Empty
+    GenerateConsistencyToken -> GenerateConsistencyTokenResponse
+    CreateBackup -> longrunning::Operation
+    GetBackup -> Backup
+    UpdateBackup -> Backup
+    DeleteBackup -> Empty
+    ListBackups -> ListBackupsResponse
+    RestoreTable -> longrunning::Operation
+    CopyBackup -> longrunning::Operation
+    CreateAuthorizedView -> longrunning::Operation
+    ListAuthorizedViews -> ListAuthorizedViewsResponse
+    GetAuthorizedView -> AuthorizedView
+    UpdateAuthorizedView -> longrunning::Operation
+    DeleteAuthorizedView -> Empty
+    CreateSchemaBundle -> longrunning::Operation
+    ListSchemaBundles -> ListSchemaBundlesResponse
+    GetSchemaBundle -> SchemaBundle
+    UpdateSchemaBundle -> longrunning::Operation
+    DeleteSchemaBundle -> Empty
+    CheckConsistency -> CheckConsistencyResponse
+    GetIamPolicy iam::GetIamPolicyRequest -> iam::Policy
+    SetIamPolicy iam::SetIamPolicyRequest -> iam::Policy
+    TestIamPermissions iam::TestIamPermissionsRequest -> iam::TestIamPermissionsResponse
+";
 
-const INSTANCE_ADMIN: Methods<'_> = &[
-    ("create_instance", "CreateInstance", "CreateInstanceRequest", "longrunning::Operation", false),
-    ("get_instance", "GetInstance", "GetInstanceRequest", "Instance", false),
-    ("list_instances", "ListInstances", "ListInstancesRequest", "ListInstancesResponse", false),
-    ("update_instance", "UpdateInstance", "Instance", "Instance", false),
-    (
-        "partial_update_instance",
-        "PartialUpdateInstance",
-        "PartialUpdateInstanceRequest",
-        "longrunning::Operation",
-        false,
-    ),
-    ("delete_instance", "DeleteInstance", "DeleteInstanceRequest", "Empty", false),
-    ("create_cluster", "CreateCluster", "CreateClusterRequest", "longrunning::Operation", false),
-    ("get_cluster", "GetCluster", "GetClusterRequest", "Cluster", false),
-    ("list_clusters", "ListClusters", "ListClustersRequest", "ListClustersResponse", false),
-    ("update_cluster", "UpdateCluster", "Cluster", "longrunning::Operation", false),
-    (
-        "partial_update_cluster",
-        "PartialUpdateCluster",
-        "PartialUpdateClusterRequest",
-        "longrunning::Operation",
-        false,
-    ),
-    ("delete_cluster", "DeleteCluster", "DeleteClusterRequest", "Empty", false),
-    ("create_app_profile", "CreateAppProfile", "CreateAppProfileRequest", "AppProfile", false),
-    ("get_app_profile", "GetAppProfile", "GetAppProfileRequest", "AppProfile", false),
-    ("list_app_profiles", "ListAppProfiles", "ListAppProfilesRequest", "ListAppProfilesResponse", false),
-    ("update_app_profile", "UpdateAppProfile", "UpdateAppProfileRequest", "longrunning::Operation", false),
-    ("delete_app_profile", "DeleteAppProfile", "DeleteAppProfileRequest", "Empty", false),
-    ("list_hot_tablets", "ListHotTablets", "ListHotTabletsRequest", "ListHotTabletsResponse", false),
-    ("get_iam_policy", "GetIamPolicy", "iam::GetIamPolicyRequest", "iam::Policy", false),
-    ("set_iam_policy", "SetIamPolicy", "iam::SetIamPolicyRequest", "iam::Policy", false),
-    (
-        "test_iam_permissions",
-        "TestIamPermissions",
-        "iam::TestIamPermissionsRequest",
-        "iam::TestIamPermissionsResponse",
-        false,
-    ),
-];
+const INSTANCE_ADMIN: Methods = "
+    CreateInstance -> longrunning::Operation
+    GetInstance -> Instance
+    ListInstances -> ListInstancesResponse
+    UpdateInstance Instance -> Instance
+    PartialUpdateInstance -> longrunning::Operation
+    DeleteInstance -> Empty
+    CreateCluster -> longrunning::Operation
+    GetCluster -> Cluster
+    ListClusters -> ListClustersResponse
+    UpdateCluster Cluster -> longrunning::Operation
+    PartialUpdateCluster -> longrunning::Operation
+    DeleteCluster -> Empty
+    CreateAppProfile -> AppProfile
+    GetAppProfile -> AppProfile
+    ListAppProfiles -> ListAppProfilesResponse
+    UpdateAppProfile -> longrunning::Operation
+    DeleteAppProfile -> Empty
+    ListHotTablets -> ListHotTabletsResponse
+    GetIamPolicy iam::GetIamPolicyRequest -> iam::Policy
+    SetIamPolicy iam::SetIamPolicyRequest -> iam::Policy
+    TestIamPermissions iam::TestIamPermissionsRequest -> iam::TestIamPermissionsResponse
+";
 
-const OPERATIONS: Methods<'_> =
-    &[("get_operation", "GetOperation", "GetOperationRequest", "Operation", false)];
+const OPERATIONS: Methods = "
+    GetOperation -> Operation
+";
 
-const OPERATOR: Methods<'_> = &[
-    ("state", "State", "Empty", "Json", false),
-    ("table", "Table", "TableName", "Json", false),
-    ("alter_settings", "AlterSettings", "AlterSettings", "Json", false),
-];
+const OPERATOR: Methods = "
+    State Empty -> Json
+    Table TableName -> Json
+    AlterSettings AlterSettings -> Json
+";
+
+/// A method: its name on the wire, its request, its response, and whether that is a stream.
+struct Rpc {
+    name: &'static str,
+    request: String,
+    response: &'static str,
+    streams: bool,
+}
+
+fn rpcs(methods: Methods) -> impl Iterator<Item = Rpc> {
+    methods.lines().filter(|line| !line.is_empty()).map(|line| {
+        let (call, response) = line.split_once(" -> ").expect("a method's response");
+        let (name, request) = call.trim().split_once(' ').unwrap_or((call.trim(), ""));
+        let request = if request.is_empty() { format!("{name}Request") } else { request.to_string() };
+        let (streams, response) = match response.strip_prefix("stream ") {
+            Some(response) => (true, response),
+            None => (false, response),
+        };
+        Rpc { name, request, response, streams }
+    })
+}
+
+/// A name in Rust: `ReadRows` is `read_rows`.
+fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.extend(letter.to_lowercase());
+    }
+    snake
+}
 
 /// How the stubs of a service are made: `encoded` where its long answers are bytes already, which the service wrote itself.
-fn service(package: &str, name: &str, messages: &str, methods: Methods<'_>, encoded: bool) -> Service {
+fn service(package: &str, name: &str, messages: &str, methods: Methods, encoded: bool) -> Service {
     let mut service = ServiceBuilder::default().package(package).name(name);
-    for (rust, wire, input, output, streams) in methods {
+    for Rpc { name, request, response, streams } in rpcs(methods) {
         let path = |message: &str| match message {
             "Empty" => "crate::proto::Empty".to_string(),
             "ReadRowsResponse" if encoded => "bytes::Bytes".to_string(),
@@ -186,22 +136,22 @@ fn service(package: &str, name: &str, messages: &str, methods: Methods<'_>, enco
             message => format!("crate::proto::{messages}::{message}"),
         };
         let method = Method::builder()
-            .name(rust)
-            .route_name(wire)
-            .input_type(path(input))
-            .output_type(path(output))
-            .codec_path(match *wire {
+            .name(snake_case(name))
+            .route_name(name)
+            .input_type(path(&request))
+            .output_type(path(response))
+            .codec_path(match name {
                 "ReadRows" if encoded => "crate::proto::EncodedCodec",
                 "ReadModifyWriteRow" if encoded => "crate::proto::SingleCodec",
                 _ => "crate::codec::MessageCodec",
             });
-        service = service.method(if *streams { method.server_streaming().build() } else { method.build() });
+        service = service.method(if streams { method.server_streaming().build() } else { method.build() });
     }
     service.build()
 }
 
 /// A service's package, name, messages and methods.
-const SERVICES: [(&str, &str, &str, Methods<'_>); 5] = [
+const SERVICES: [(&str, &str, &str, Methods); 5] = [
     ("google.bigtable.v2", "Bigtable", "data", DATA),
     ("google.bigtable.admin.v2", "BigtableTableAdmin", "admin", TABLE_ADMIN),
     ("google.bigtable.admin.v2", "BigtableInstanceAdmin", "admin", INSTANCE_ADMIN),
@@ -214,7 +164,7 @@ fn list_methods() {
     let paths: Vec<String> = SERVICES
         .iter()
         .flat_map(|(package, name, _, methods)| {
-            methods.iter().map(move |(_, wire, ..)| format!("/{package}.{name}/{wire}"))
+            rpcs(methods).map(move |rpc| format!("/{package}.{name}/{}", rpc.name))
         })
         .collect();
     let out = std::env::var_os("OUT_DIR").expect("cargo sets it");
@@ -309,9 +259,9 @@ fn list_fields() {
     }
     out += "];\n\nconst REQUESTS: &[(&str, usize)] = &[\n";
     for (package, service, of, methods) in SERVICES {
-        for (_, wire, input, ..) in methods {
-            let at = place(&full_name(of, input));
-            out += &format!("    (\"/{package}.{service}/{wire}\", {at}),\n");
+        for Rpc { name, request, .. } in rpcs(methods) {
+            let at = place(&full_name(of, &request));
+            out += &format!("    (\"/{package}.{service}/{name}\", {at}),\n");
         }
     }
     out += "];\n";
