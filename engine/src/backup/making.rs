@@ -65,12 +65,12 @@ impl Making {
         self.id
     }
 
-    /// The table as an earlier backup has it, if its file is still there in full length.
+    /// The table as an earlier backup has it: [`Making::known_as`].
     pub(crate) fn known(&self, info: &TableInfo) -> Option<StoredFile> {
         self.known_as(&info.id.file_name(), info.bytes, StoredTable::of(info))
     }
 
-    /// The same of a table of that name and length.
+    /// The table of that name and length as an earlier backup has it, if its file is still there in full length.
     pub(super) fn known_as(&self, name: &str, bytes: u64, table: StoredTable) -> Option<StoredFile> {
         let fits = |file: &&StoredFile| {
             let serves = file.table.as_ref().is_some_and(|stored| stored.serves(&table));
@@ -135,7 +135,7 @@ impl Making {
         self.written.push(temporary.clone());
         self.write(&temporary, &bytes)?;
         kill_point!("backup-descriptor-written");
-        if self.backups.known.is_some() {
+        if self.backups.are_objects() {
             // An object may have its new name though the call failed: what it names must stay. If it has not, the next backup cleans up.
             self.written.clear();
         }

@@ -98,7 +98,7 @@ pub struct Backups {
     dir: PathBuf,
     /// Where databases are restored.
     local: Env,
-    /// Of those in an object store, the numbers of some that are surely there, whatever a listing says.
+    /// The numbers of backups that are in the object store whatever a listing says; `None` for a directory.
     known: Option<Vec<u64>>,
 }
 
@@ -108,7 +108,7 @@ impl Backups {
         Self { env: env.clone(), dir: dir.as_ref().to_path_buf(), local: env.clone(), known: None }
     }
 
-    /// Those in an object store; nothing is asked of it yet. There are no locks: nobody else may make or remove any there
+    /// The backups in an object store; nothing is asked of it yet. There are no locks: nobody else may make or remove any there
     /// meanwhile. A listing may be older than what was put, so `known` has the numbers of all that the caller knows of: none of
     /// their files is removed. Databases are restored into local directories.
     pub fn in_object_store(store: Arc<dyn ObjectStore>, known: &[u64]) -> Self {
@@ -122,18 +122,20 @@ impl Backups {
         &self.dir
     }
 
+    /// Whether they lie in an object store.
+    fn are_objects(&self) -> bool {
+        self.known.is_some()
+    }
+
     /// Keeps others away, where there are locks.
     fn lock(&self, create: bool) -> Result<Option<DirLock>> {
-        match self.known {
-            Some(_) => Ok(None),
-            None => lock_dir(&self.env, &self.dir, create),
-        }
+        if self.are_objects() { Ok(None) } else { lock_dir(&self.env, &self.dir, create) }
     }
 
     /// Whether the directory is there.
     fn is_there(&self) -> Result<bool> {
         let exists = || self.env.storage.exists(&self.dir).map_err(|e| Error::io("look for", &self.dir, e));
-        if self.known.is_some() { Ok(true) } else { exists() }
+        if self.are_objects() { Ok(true) } else { exists() }
     }
 
     /// The whole backups, oldest first. One whose descriptor is damaged is an error that names it.

@@ -56,7 +56,8 @@ impl Backups {
         to: impl AsRef<Path>,
         progress: &mut dyn FnMut(CheckProgress),
     ) -> Result<BackupInfo> {
-        self.restore_by(id, to.as_ref(), true, progress)
+        // Objects have no second names.
+        self.restore_by(id, to.as_ref(), !self.are_objects(), progress)
     }
 
     fn restore_by(
@@ -127,9 +128,7 @@ impl Backups {
                 progress(CheckProgress { file: file.file.clone(), done, total });
             };
             let target = copied.file(&file.name);
-            // Objects have no second names here.
             if shares
-                && self.known.is_none()
                 && file.table.is_some()
                 && env.storage.second_name(&from, &target).map_err(|e| Error::io("link to", &target, e))?
             {

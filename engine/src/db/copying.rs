@@ -13,7 +13,7 @@
 //! (`db/moving.rs`): names, one sync of the directory, one edit for all families. A crash before that edit leaves names
 //! that the next open removes. The two parts have no lock in common, so two databases may copy from each other.
 //!
-//! What is said of names, generations and sequence numbers in `db/moving.rs` holds here too. A copy in the database of
+//! Names, generations and sequence numbers are as `db/moving.rs` says. A copy in the database of
 //! its source has cells of the same sequence numbers as that one: what orders cells is asked within one store only.
 
 use super::moving::known_of;
