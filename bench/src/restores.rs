@@ -1,4 +1,4 @@
-//! What restoring a backup into a database that goes on costs: with its tables copied, as to another disk, and shared.
+//! The cost of restoring a backup into a database that goes on: with its tables copied, as to another disk, and shared.
 //!
 //! One database is written and merged into one level of small tables and backed up. Then the backup becomes a database beside,
 //! whose family gets into a second one: copied, by a restore that reads and compares every byte, a detach and an attach; shared, by
@@ -37,9 +37,9 @@ pub(crate) struct Restores {
     json: bool,
 }
 
-/// What came of one restore.
+/// What one restore took.
 #[derive(Debug, Serialize)]
-struct Told {
+struct RestoreCost {
     how: &'static str,
     tables: u64,
     /// Until the backup is a database beside.
@@ -98,7 +98,7 @@ impl Restores {
         Ok(())
     }
 
-    fn measured(&self, shares: bool) -> Result<Told> {
+    fn measured(&self, shares: bool) -> Result<RestoreCost> {
         let (whole, moving) = (self.dir.join("whole"), self.dir.join("moving"));
         let home = self.dir.join("home");
         let db = open(&home)?;
@@ -125,7 +125,7 @@ impl Restores {
         for dir in [whole, moving, home].iter().filter(|dir| dir.exists()) {
             std::fs::remove_dir_all(dir)?;
         }
-        Ok(Told {
+        Ok(RestoreCost {
             how: if shares { "shared" } else { "copied" },
             tables: made.tables,
             restored_seconds,

@@ -26,9 +26,9 @@ use crate::proto::iam::{
 use crate::proto::longrunning::Operation;
 use crate::proto::table_admin::bigtable_table_admin_server::BigtableTableAdmin;
 use crate::rows;
-use crate::server::{Call, Shared};
+use crate::server::{Call, Shared, administer};
 use crate::status::status;
-use crate::tables::Region;
+use crate::tables::{Region, Table};
 use crate::views;
 use siltstone::Batch;
 use std::ops::Bound;
@@ -67,16 +67,13 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<CreateTableRequest>,
     ) -> Result<Response<admin::Table>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let request = request.into_inner();
-        let shared = self.0.clone();
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             let name = names::table_of(&request.parent, &request.table_id)?;
             let splits: Vec<_> = request.initial_splits.into_iter().map(|split| split.key).collect();
             let table = shared.tables.create(&name, &request.table.unwrap_or_default(), &splits)?;
-            Ok(Response::new(table.now().schema.to_message(&name, admin::table::View::SchemaView)))
-        };
-        call.run(false, work).await
+            Ok(table.now().schema.to_message(&name, admin::table::View::SchemaView))
+        })
+        .await
     }
 
     async fn list_tables(
@@ -99,31 +96,24 @@ impl BigtableTableAdmin for TableAdmin {
                 true => Bound::Included(prefix.clone()),
                 false => Bound::Excluded(request.page_token.clone()),
             };
-            let mut found = all
+            let found = all
                 .range((from, Bound::Unbounded))
                 .take_while(|(name, _)| name.starts_with(&prefix))
                 .filter(|(name, _)| who.sees(name));
-            let tables: Vec<_> = found
-                .by_ref()
-                .take(page)
-                .map(|(name, table)| table.now().schema.to_message(name, view))
-                .collect();
-            let more = found.next().is_some();
-            let next_page_token =
-                tables.last().filter(|_| more).map_or(String::new(), |table| table.name.clone());
+            let (found, next_page_token) = names::page(found, page, |(name, _)| name);
+            let of = |(name, table): (&String, &Arc<Table>)| table.now().schema.to_message(name, view);
+            let tables = found.into_iter().map(of).collect();
             Ok(Response::new(ListTablesResponse { tables, next_page_token }))
         };
         call.run(false, work).await
     }
 
     async fn get_table(&self, request: Request<GetTableRequest>) -> Result<Response<admin::Table>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             let table = shared.tables.get(names::table(&request.name)?)?;
-            Ok(Response::new(table.now().schema.to_message(&request.name, request.view())))
-        };
-        call.run(false, work).await
+            Ok(table.now().schema.to_message(&request.name, request.view()))
+        })
+        .await
     }
 
     async fn update_table(
@@ -150,37 +140,34 @@ impl BigtableTableAdmin for TableAdmin {
     }
 
     async fn delete_table(&self, request: Request<DeleteTableRequest>) -> Result<Response<()>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, name) = (self.0.clone(), request.into_inner().name);
-        call.run(false, move || Ok(Response::new(shared.tables.delete(names::table(&name)?)?))).await
+        administer(&self.0, request, move |shared, request| {
+            shared.tables.delete(names::table(&request.name)?)
+        })
+        .await
     }
 
     async fn undelete_table(
         &self,
         request: Request<UndeleteTableRequest>,
     ) -> Result<Response<Operation>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, name) = (self.0.clone(), request.into_inner().name);
-        let work = move || {
-            let start_time = Some(backups::time(crate::now_us()));
+        administer(&self.0, request, move |shared, request| {
+            let name = request.name;
+            let start_time = backups::now();
             let table = shared.tables.undelete(names::table(&name)?)?;
             let message = table.now().schema.to_message(&name, admin::table::View::SchemaView);
-            let end_time = Some(backups::time(crate::now_us()));
+            let end_time = backups::now();
             let metadata = UndeleteTableMetadata { name: name.clone(), start_time, end_time };
             let metadata = Some(("UndeleteTableMetadata", metadata));
-            Ok(Response::new(shared.finished.add(&name, &name, metadata, ("Table", &message))))
-        };
-        call.run(false, work).await
+            Ok(shared.finished.add(&name, &name, metadata, ("Table", &message)))
+        })
+        .await
     }
 
     async fn modify_column_families(
         &self,
         request: Request<ModifyColumnFamiliesRequest>,
     ) -> Result<Response<admin::Table>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let request = request.into_inner();
-        let shared = self.0.clone();
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             let name = names::table(&request.name)?;
             let changed = shared.tables.alter(name, |schema| {
                 for one in &request.modifications {
@@ -200,16 +187,13 @@ impl BigtableTableAdmin for TableAdmin {
                 }
                 schema.check()
             })?;
-            Ok(Response::new(changed.now().schema.to_message(name, admin::table::View::SchemaView)))
-        };
-        call.run(false, work).await
+            Ok(changed.now().schema.to_message(name, admin::table::View::SchemaView))
+        })
+        .await
     }
 
     async fn drop_row_range(&self, request: Request<DropRowRangeRequest>) -> Result<Response<()>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let request = request.into_inner();
-        let shared = self.0.clone();
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             let table = shared.tables.get(names::table(&request.name)?)?;
             let span = match request.target {
                 Some(drop_row_range_request::Target::RowKeyPrefix(prefix)) if !prefix.is_empty() => {
@@ -237,9 +221,9 @@ impl BigtableTableAdmin for TableAdmin {
             if !batch.is_empty() {
                 shared.tables.db.write_with(&batch, shared.durability).map_err(status)?;
             }
-            Ok(Response::new(()))
-        };
-        call.run(false, work).await
+            Ok(())
+        })
+        .await
     }
 
     async fn generate_consistency_token(
@@ -270,10 +254,7 @@ impl BigtableTableAdmin for TableAdmin {
         request: Request<CreateBackupRequest>,
     ) -> Result<Response<Operation>, Status> {
         names_backups(&self.0.who(request.metadata())?, &request.get_ref().parent)?;
-        let call = self.0.begin(Call::Admin, &request)?;
-        let request = request.into_inner();
-        let shared = self.0.clone();
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             let name = format!("{}/backups/{}", request.parent, request.backup_id);
             names::backup(&name)?;
             let asked = request.backup.unwrap_or_default();
@@ -287,14 +268,14 @@ impl BigtableTableAdmin for TableAdmin {
                 end_time: Some(backups::time(made.end_us)),
             };
             let response = ("Backup", &made.to_message(&name));
-            Ok(Response::new(shared.finished.add(
+            Ok(shared.finished.add(
                 &made.source_table,
                 &name,
                 Some(("CreateBackupMetadata", metadata)),
                 response,
-            )))
-        };
-        call.run(false, work).await
+            ))
+        })
+        .await
     }
 
     async fn get_backup(
@@ -302,14 +283,13 @@ impl BigtableTableAdmin for TableAdmin {
         request: Request<GetBackupRequest>,
     ) -> Result<Response<admin::Backup>, Status> {
         let who = self.0.who(request.metadata())?;
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, name) = (self.0.clone(), request.into_inner().name);
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
+            let name = request.name;
             let backup = shared.tables.backup(&name)?;
             seen(&who, &name, &backup)?;
-            Ok(Response::new(backup.to_message(&name)))
-        };
-        call.run(false, work).await
+            Ok(backup.to_message(&name))
+        })
+        .await
     }
 
     async fn update_backup(
@@ -332,13 +312,12 @@ impl BigtableTableAdmin for TableAdmin {
 
     async fn delete_backup(&self, request: Request<DeleteBackupRequest>) -> Result<Response<()>, Status> {
         let who = self.0.who(request.metadata())?;
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, name) = (self.0.clone(), request.into_inner().name);
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
+            let name = request.name;
             let may = |of: &Backup| administers(&who, &name, of);
-            Ok(Response::new(shared.tables.delete_backup(&name, &may)?))
-        };
-        call.run(false, work).await
+            shared.tables.delete_backup(&name, &may)
+        })
+        .await
     }
 
     async fn list_backups(
@@ -403,10 +382,7 @@ impl BigtableTableAdmin for TableAdmin {
     async fn copy_backup(&self, request: Request<CopyBackupRequest>) -> Result<Response<Operation>, Status> {
         let who = self.0.who(request.metadata())?;
         names_backups(&who, &request.get_ref().parent)?;
-        let call = self.0.begin(Call::Admin, &request)?;
-        let request = request.into_inner();
-        let shared = self.0.clone();
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             let name = format!("{}/backups/{}", request.parent, request.backup_id);
             names::backup(&name)?;
             let expires = backups::expiry(request.expire_time)?;
@@ -418,14 +394,14 @@ impl BigtableTableAdmin for TableAdmin {
                 progress: None,
             };
             let response = ("Backup", &copy.to_message(&name));
-            Ok(Response::new(shared.finished.add(
+            Ok(shared.finished.add(
                 &copy.source_table,
                 &name,
                 Some(("CopyBackupMetadata", metadata)),
                 response,
-            )))
-        };
-        call.run(false, work).await
+            ))
+        })
+        .await
     }
 
     async fn get_iam_policy(
@@ -453,22 +429,20 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<CreateAuthorizedViewRequest>,
     ) -> Result<Response<Operation>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
-            let request_time = Some(backups::time(crate::now_us()));
+        administer(&self.0, request, move |shared, request| {
+            let request_time = backups::now();
             let made = shared.tables.create_view(&request)?;
             let table = request.parent.clone();
             let metadata = admin::CreateAuthorizedViewMetadata {
                 original_request: Some(request),
                 request_time,
-                finish_time: Some(backups::time(crate::now_us())),
+                finish_time: backups::now(),
             };
             let metadata = Some(("CreateAuthorizedViewMetadata", metadata));
             let response = ("AuthorizedView", &made);
-            Ok(Response::new(shared.finished.add(&table, &made.name, metadata, response)))
-        };
-        call.run(false, work).await
+            Ok(shared.finished.add(&table, &made.name, metadata, response))
+        })
+        .await
     }
 
     async fn list_authorized_views(
@@ -476,128 +450,110 @@ impl BigtableTableAdmin for TableAdmin {
         request: Request<ListAuthorizedViewsRequest>,
     ) -> Result<Response<ListAuthorizedViewsResponse>, Status> {
         let who = self.0.who(request.metadata())?;
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             let page = (names::page_size(request.page_size, PAGE)?, &request.page_token[..]);
             let view = views::response_view(request.view, ResponseView::NameOnly)?;
             let sees = |name: &str| who.sees(name);
-            Ok(Response::new(shared.tables.views(&request.parent, page, view, sees)?))
-        };
-        call.run(false, work).await
+            shared.tables.views(&request.parent, page, view, sees)
+        })
+        .await
     }
 
     async fn get_authorized_view(
         &self,
         request: Request<GetAuthorizedViewRequest>,
     ) -> Result<Response<admin::AuthorizedView>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             // Clients that ask for nothing in particular read all.
             let view = views::response_view(request.view, ResponseView::Full)?;
-            Ok(Response::new(shared.tables.view(&request.name, view)?))
-        };
-        call.run(false, work).await
+            shared.tables.view(&request.name, view)
+        })
+        .await
     }
 
     async fn update_authorized_view(
         &self,
         request: Request<UpdateAuthorizedViewRequest>,
     ) -> Result<Response<Operation>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
-            let request_time = Some(backups::time(crate::now_us()));
+        administer(&self.0, request, move |shared, request| {
+            let request_time = backups::now();
             let changed = shared.tables.update_view(&request)?;
             let metadata = admin::UpdateAuthorizedViewMetadata {
                 original_request: Some(request),
                 request_time,
-                finish_time: Some(backups::time(crate::now_us())),
+                finish_time: backups::now(),
             };
             let metadata = Some(("UpdateAuthorizedViewMetadata", metadata));
             let (table, response) = (names::table_of_part(&changed.name), ("AuthorizedView", &changed));
-            Ok(Response::new(shared.finished.add(table, &changed.name, metadata, response)))
-        };
-        call.run(false, work).await
+            Ok(shared.finished.add(table, &changed.name, metadata, response))
+        })
+        .await
     }
 
     async fn delete_authorized_view(
         &self,
         request: Request<DeleteAuthorizedViewRequest>,
     ) -> Result<Response<()>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        call.run(false, move || Ok(Response::new(shared.tables.delete_view(&request)?))).await
+        administer(&self.0, request, move |shared, request| shared.tables.delete_view(&request)).await
     }
 
     async fn create_schema_bundle(
         &self,
         request: Request<CreateSchemaBundleRequest>,
     ) -> Result<Response<Operation>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
         let memory = budget::peer_of(&request)?.answers;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
-            let start_time = Some(backups::time(crate::now_us()));
+        administer(&self.0, request, move |shared, request| {
+            let start_time = backups::now();
             let made = shared.tables.create_bundle(&request, &memory)?;
-            let end_time = Some(backups::time(crate::now_us()));
+            let end_time = backups::now();
             let metadata =
                 admin::CreateSchemaBundleMetadata { name: made.name.clone(), start_time, end_time };
             let metadata = Some(("CreateSchemaBundleMetadata", metadata));
             let response = ("SchemaBundle", &made);
-            Ok(Response::new(shared.finished.add(&request.parent, &made.name, metadata, response)))
-        };
-        call.run(false, work).await
+            Ok(shared.finished.add(&request.parent, &made.name, metadata, response))
+        })
+        .await
     }
 
     async fn list_schema_bundles(
         &self,
         request: Request<ListSchemaBundlesRequest>,
     ) -> Result<Response<ListSchemaBundlesResponse>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             let page = (names::page_size(request.page_size, PAGE)?, &request.page_token[..]);
-            Ok(Response::new(shared.tables.bundles(&request.parent, page)?))
-        };
-        call.run(false, work).await
+            shared.tables.bundles(&request.parent, page)
+        })
+        .await
     }
 
     async fn get_schema_bundle(
         &self,
         request: Request<GetSchemaBundleRequest>,
     ) -> Result<Response<admin::SchemaBundle>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, name) = (self.0.clone(), request.into_inner().name);
-        call.run(false, move || Ok(Response::new(shared.tables.bundle(&name)?))).await
+        administer(&self.0, request, move |shared, request| shared.tables.bundle(&request.name)).await
     }
 
     async fn update_schema_bundle(
         &self,
         request: Request<UpdateSchemaBundleRequest>,
     ) -> Result<Response<Operation>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
         let memory = budget::peer_of(&request)?.answers;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
-            let start_time = Some(backups::time(crate::now_us()));
+        administer(&self.0, request, move |shared, request| {
+            let start_time = backups::now();
             let changed = shared.tables.update_bundle(&request, &memory)?;
-            let (name, end_time) = (changed.name.clone(), Some(backups::time(crate::now_us())));
+            let (name, end_time) = (changed.name.clone(), backups::now());
             let metadata = admin::UpdateSchemaBundleMetadata { name, start_time, end_time };
             let metadata = Some(("UpdateSchemaBundleMetadata", metadata));
             let (table, response) = (names::table_of_part(&changed.name), ("SchemaBundle", &changed));
-            Ok(Response::new(shared.finished.add(table, &changed.name, metadata, response)))
-        };
-        call.run(false, work).await
+            Ok(shared.finished.add(table, &changed.name, metadata, response))
+        })
+        .await
     }
 
     async fn delete_schema_bundle(
         &self,
         request: Request<DeleteSchemaBundleRequest>,
     ) -> Result<Response<()>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        call.run(false, move || Ok(Response::new(shared.tables.delete_bundle(&request)?))).await
+        administer(&self.0, request, move |shared, request| shared.tables.delete_bundle(&request)).await
     }
 }

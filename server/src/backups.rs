@@ -117,6 +117,11 @@ impl NewBackup {
     }
 }
 
+/// The present time, as metadata of operations have it.
+pub(crate) fn now() -> Option<prost_types::Timestamp> {
+    Some(time(crate::now_us()))
+}
+
 pub(crate) fn time(us: u64) -> prost_types::Timestamp {
     prost_types::Timestamp {
         seconds: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),

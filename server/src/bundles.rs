@@ -235,8 +235,9 @@ impl Tables {
     /// The ids of the bundles of a table, in order.
     fn bundle_ids(&self, table: u64) -> Result<Vec<String>, Status> {
         let prefix = of_table(table);
-        let ids = self.records.scan_prefix(&prefix).map(|entry| {
-            let key = entry.map_err(status)?.key;
+        // Without the descriptors, which are long.
+        let ids = self.records.scan_prefix(&prefix).keys().map(|key| {
+            let key = key.map_err(status)?;
             Ok(String::from_utf8_lossy(&key[prefix.len()..]).into_owned())
         });
         ids.collect()

@@ -171,7 +171,7 @@ impl CallMetrics {
     /// Lets a stream in whose headers have come, where not too many are there: of all, of its caller, of its connection.
     ///
     /// # Errors
-    /// `UNAVAILABLE` where there are too many calls, `RESOURCE_EXHAUSTED` for those that stay.
+    /// `RESOURCE_EXHAUSTED` where there are too many.
     pub(crate) fn enter(
         &self,
         kind: Kind,

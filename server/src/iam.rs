@@ -9,7 +9,7 @@ use crate::proto::iam::{
     Binding, GetIamPolicyRequest, Policy, SetIamPolicyRequest, TestIamPermissionsRequest,
     TestIamPermissionsResponse,
 };
-use crate::server::{Call, Shared};
+use crate::server::{Call, Shared, administer};
 use prost::Message;
 use std::sync::Arc;
 use tonic::{Code, Request, Response, Status};
@@ -168,19 +168,17 @@ pub(crate) async fn set(
     request: Request<SetIamPolicyRequest>,
 ) -> Result<Response<Policy>, Status> {
     let who = shared.who(request.metadata())?;
-    let call = shared.begin(Call::Admin, &request)?;
-    let (shared, request) = (shared.clone(), request.into_inner());
-    let work = move || {
-        let now = administered(&shared, &who, &request.resource)?.policy(&shared);
+    administer(shared, request, move |shared, request| {
+        let now = administered(shared, &who, &request.resource)?.policy(shared);
         let asked = request.policy.ok_or_else(|| Status::invalid_argument("no policy"))?;
         match asked.bindings == now.bindings && asked.audit_configs.is_empty() {
-            true => Ok(Response::new(now)),
+            true => Ok(now),
             false => Err(Status::failed_precondition(
                 "rights are changed in the file that the setting `tokens` names, and not by SetIamPolicy",
             )),
         }
-    };
-    call.run(false, work).await
+    })
+    .await
 }
 
 /// TestIamPermissions: those of the asked permissions that the caller has. Of what is not there nobody has any.

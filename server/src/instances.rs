@@ -1,7 +1,7 @@
 //! Service `google.bigtable.admin.v2.BigtableInstanceAdmin`: instances, clusters and application profiles, which are names with
 //! settings ([`crate::instance_set`]); hot tablets; and who may do what.
 
-use crate::backups::time;
+use crate::backups::now;
 use crate::hot_tablets;
 use crate::iam;
 use crate::instance_set::Instance;
@@ -20,7 +20,7 @@ use crate::proto::iam::{
 };
 use crate::proto::instance_admin::bigtable_instance_admin_server::BigtableInstanceAdmin;
 use crate::proto::longrunning::Operation;
-use crate::server::{Call, Shared};
+use crate::server::{Shared, administer};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,10 +36,6 @@ const PAGE: usize = 1_000;
 
 /// The service.
 pub(crate) struct InstanceAdmin(pub(crate) Arc<Shared>);
-
-fn now() -> Option<prost_types::Timestamp> {
-    Some(time(crate::now_us()))
-}
 
 fn missing(field: &str) -> Status {
     Status::invalid_argument(format!("the request has no {field}"))
@@ -59,9 +55,9 @@ fn done<M: Message, R: Message>(
     name: &str,
     metadata: (&str, M),
     response: (&str, &R),
-) -> Response<Operation> {
+) -> Operation {
     let tables = format!("{}/tables/", names::instance_of(name));
-    Response::new(shared.finished.add(&tables, name, Some(metadata), response))
+    shared.finished.add(&tables, name, Some(metadata), response)
 }
 
 /// What a list of clusters or profiles is of: an instance, or all of a project (`projects/P/instances/-`).
@@ -82,17 +78,15 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         &self,
         request: Request<CreateInstanceRequest>,
     ) -> Result<Response<Operation>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             let request_time = now();
             let (name, made) = shared.instances.create(&request)?;
             let original_request = Some(request);
             let metadata = CreateInstanceMetadata { original_request, request_time, finish_time: now() };
             let response = ("Instance", &made.to_message(&name));
-            Ok(done(&shared, &name, ("CreateInstanceMetadata", metadata), response))
-        };
-        call.run(false, work).await
+            Ok(done(shared, &name, ("CreateInstanceMetadata", metadata), response))
+        })
+        .await
     }
 
     async fn get_instance(
@@ -109,36 +103,30 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         request: Request<ListInstancesRequest>,
     ) -> Result<Response<ListInstancesResponse>, Status> {
         let who = self.0.who(request.metadata())?;
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             let found = shared.instances.all(&who, &format!("{}/instances/", request.parent));
             let instances = found.iter().map(|(name, instance)| instance.to_message(name)).collect();
-            Ok(Response::new(ListInstancesResponse { instances, ..Default::default() }))
-        };
-        call.run(false, work).await
+            Ok(ListInstancesResponse { instances, ..Default::default() })
+        })
+        .await
     }
 
     async fn update_instance(
         &self,
         request: Request<admin::Instance>,
     ) -> Result<Response<admin::Instance>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, asked) = (self.0.clone(), request.into_inner());
-        let work = move || {
+        administer(&self.0, request, move |shared, asked| {
             let (changed, ()) = shared.instances.alter(&asked.name, |instance| instance.replace(&asked))?;
-            Ok(Response::new(changed.to_message(&asked.name)))
-        };
-        call.run(false, work).await
+            Ok(changed.to_message(&asked.name))
+        })
+        .await
     }
 
     async fn partial_update_instance(
         &self,
         request: Request<PartialUpdateInstanceRequest>,
     ) -> Result<Response<Operation>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             let request_time = now();
             let asked = request.instance.as_ref().ok_or_else(|| missing("instance"))?;
             let mask = paths(request.update_mask.as_ref())?;
@@ -147,24 +135,20 @@ impl BigtableInstanceAdmin for InstanceAdmin {
             let original_request = Some(request);
             let metadata = UpdateInstanceMetadata { original_request, request_time, finish_time: now() };
             let response = ("Instance", &changed.to_message(&name));
-            Ok(done(&shared, &name, ("UpdateInstanceMetadata", metadata), response))
-        };
-        call.run(false, work).await
+            Ok(done(shared, &name, ("UpdateInstanceMetadata", metadata), response))
+        })
+        .await
     }
 
     async fn delete_instance(&self, request: Request<DeleteInstanceRequest>) -> Result<Response<()>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, name) = (self.0.clone(), request.into_inner().name);
-        call.run(false, move || Ok(Response::new(shared.instances.delete(&name)?))).await
+        administer(&self.0, request, move |shared, request| shared.instances.delete(&request.name)).await
     }
 
     async fn create_cluster(
         &self,
         request: Request<CreateClusterRequest>,
     ) -> Result<Response<Operation>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             let request_time = now();
             let asked = request.cluster.as_ref().ok_or_else(|| missing("cluster"))?;
             let (instance, id) = (request.parent.clone(), request.cluster_id.clone());
@@ -180,9 +164,9 @@ impl BigtableInstanceAdmin for InstanceAdmin {
                 finish_time: now(),
                 ..Default::default()
             };
-            Ok(done(&shared, &made.name, ("CreateClusterMetadata", metadata), ("Cluster", &made)))
-        };
-        call.run(false, work).await
+            Ok(done(shared, &made.name, ("CreateClusterMetadata", metadata), ("Cluster", &made)))
+        })
+        .await
     }
 
     async fn get_cluster(&self, request: Request<GetClusterRequest>) -> Result<Response<Cluster>, Status> {
@@ -197,23 +181,19 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         request: Request<ListClustersRequest>,
     ) -> Result<Response<ListClustersResponse>, Status> {
         let who = self.0.who(request.metadata())?;
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
-            let found = listed(&shared, &who, &request.parent)?;
+        administer(&self.0, request, move |shared, request| {
+            let found = listed(shared, &who, &request.parent)?;
             let of = |(name, instance): (&String, &Arc<Instance>)| {
                 instance.clusters.keys().map(|id| instance.cluster_message(name, id)).collect::<Vec<_>>()
             };
             let clusters = found.iter().flat_map(of).collect::<Result<_, _>>()?;
-            Ok(Response::new(ListClustersResponse { clusters, ..Default::default() }))
-        };
-        call.run(false, work).await
+            Ok(ListClustersResponse { clusters, ..Default::default() })
+        })
+        .await
     }
 
     async fn update_cluster(&self, request: Request<Cluster>) -> Result<Response<Operation>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, asked) = (self.0.clone(), request.into_inner());
-        let work = move || {
+        administer(&self.0, request, move |shared, asked| {
             let request_time = now();
             let (instance, id) = names::within_instance(&asked.name, CLUSTERS)?;
             let (_, changed) = shared.instances.alter(instance, |of| {
@@ -222,18 +202,16 @@ impl BigtableInstanceAdmin for InstanceAdmin {
             })?;
             let original_request = Some(asked);
             let metadata = UpdateClusterMetadata { original_request, request_time, finish_time: now() };
-            Ok(done(&shared, &changed.name, ("UpdateClusterMetadata", metadata), ("Cluster", &changed)))
-        };
-        call.run(false, work).await
+            Ok(done(shared, &changed.name, ("UpdateClusterMetadata", metadata), ("Cluster", &changed)))
+        })
+        .await
     }
 
     async fn partial_update_cluster(
         &self,
         request: Request<PartialUpdateClusterRequest>,
     ) -> Result<Response<Operation>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             let request_time = now();
             let asked = request.cluster.as_ref().ok_or_else(|| missing("cluster"))?;
             let mask = paths(request.update_mask.as_ref())?;
@@ -246,31 +224,28 @@ impl BigtableInstanceAdmin for InstanceAdmin {
             let metadata =
                 PartialUpdateClusterMetadata { request_time, finish_time: now(), original_request };
             let response = ("Cluster", &changed);
-            Ok(done(&shared, &changed.name, ("PartialUpdateClusterMetadata", metadata), response))
-        };
-        call.run(false, work).await
+            Ok(done(shared, &changed.name, ("PartialUpdateClusterMetadata", metadata), response))
+        })
+        .await
     }
 
     async fn delete_cluster(&self, request: Request<DeleteClusterRequest>) -> Result<Response<()>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, name) = (self.0.clone(), request.into_inner().name);
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
+            let name = request.name;
             let (instance, id) = names::within_instance(&name, CLUSTERS)?;
             let backups = format!("{name}/backups/");
             shared.instances.refuse_backups(&name, |backup| backup.starts_with(&backups))?;
             shared.instances.alter(instance, |of| of.remove_cluster(id))?;
-            Ok(Response::new(()))
-        };
-        call.run(false, work).await
+            Ok(())
+        })
+        .await
     }
 
     async fn create_app_profile(
         &self,
         request: Request<CreateAppProfileRequest>,
     ) -> Result<Response<AppProfile>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             let (instance, id) = (&request.parent, &request.app_profile_id);
             names::new_profile(id)?;
             let asked = request.app_profile.as_ref().ok_or_else(|| missing("app_profile"))?;
@@ -281,9 +256,9 @@ impl BigtableInstanceAdmin for InstanceAdmin {
                 }
                 of.put_profile(id, profile, request.ignore_warnings)
             })?;
-            Ok(Response::new(made.profile_message(instance, id)?))
-        };
-        call.run(false, work).await
+            made.profile_message(instance, id)
+        })
+        .await
     }
 
     async fn get_app_profile(
@@ -301,34 +276,26 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         request: Request<ListAppProfilesRequest>,
     ) -> Result<Response<ListAppProfilesResponse>, Status> {
         let who = self.0.who(request.metadata())?;
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             let page = names::page_size(request.page_size, PAGE)?;
-            let found = listed(&shared, &who, &request.parent)?;
+            let found = listed(shared, &who, &request.parent)?;
             let of = |(name, instance): (&String, &Arc<Instance>)| {
                 instance.profiles.keys().map(|id| instance.profile_message(name, id)).collect::<Vec<_>>()
             };
             let mut profiles = found.iter().flat_map(of).collect::<Result<Vec<_>, _>>()?;
             profiles.sort_by(|a, b| a.name.cmp(&b.name));
-            let mut app_profiles: Vec<_> =
-                profiles.into_iter().filter(|profile| profile.name > request.page_token).collect();
-            let is_last = app_profiles.len() <= page;
-            app_profiles.truncate(page);
-            let last = app_profiles.last().filter(|_| !is_last);
-            let next_page_token = last.map_or(String::new(), |profile| profile.name.clone());
-            Ok(Response::new(ListAppProfilesResponse { app_profiles, next_page_token, ..Default::default() }))
-        };
-        call.run(false, work).await
+            let behind = profiles.into_iter().filter(|profile| profile.name > request.page_token);
+            let (app_profiles, next_page_token) = names::page(behind, page, |profile| &profile.name);
+            Ok(ListAppProfilesResponse { app_profiles, next_page_token, ..Default::default() })
+        })
+        .await
     }
 
     async fn update_app_profile(
         &self,
         request: Request<UpdateAppProfileRequest>,
     ) -> Result<Response<Operation>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             let asked = request.app_profile.as_ref().ok_or_else(|| missing("app_profile"))?;
             let (instance, id) = names::within_instance(&asked.name, PROFILES)?;
             let (changed, ()) = shared.instances.alter(instance, |of| {
@@ -341,23 +308,21 @@ impl BigtableInstanceAdmin for InstanceAdmin {
             })?;
             let metadata = ("UpdateAppProfileMetadata", UpdateAppProfileMetadata {});
             let response = ("AppProfile", &changed.profile_message(instance, id)?);
-            Ok(done(&shared, &asked.name, metadata, response))
-        };
-        call.run(false, work).await
+            Ok(done(shared, &asked.name, metadata, response))
+        })
+        .await
     }
 
     async fn delete_app_profile(
         &self,
         request: Request<DeleteAppProfileRequest>,
     ) -> Result<Response<()>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             let (instance, id) = names::within_instance(&request.name, PROFILES)?;
             shared.instances.alter(instance, |of| of.remove_profile(id, request.ignore_warnings))?;
-            Ok(Response::new(()))
-        };
-        call.run(false, work).await
+            Ok(())
+        })
+        .await
     }
 
     async fn list_hot_tablets(
@@ -365,15 +330,13 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         request: Request<ListHotTabletsRequest>,
     ) -> Result<Response<ListHotTabletsResponse>, Status> {
         let who = self.0.who(request.metadata())?;
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             let (instance, id) = names::within_instance(&request.parent, CLUSTERS)?;
             shared.instances.find(&who, instance)?.cluster(id)?;
             let asked = hot_tablets::Asked::new(&request, crate::now_us())?;
-            Ok(Response::new(shared.hot.list(&request.parent, &asked, |table| who.sees(table))))
-        };
-        call.run(false, work).await
+            Ok(shared.hot.list(&request.parent, &asked, |table| who.sees(table)))
+        })
+        .await
     }
 
     async fn get_iam_policy(

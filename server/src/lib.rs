@@ -24,7 +24,8 @@
 //! reader                   rows put together from the stores of their families
 //! undelete                 tables that were deleted, and can come back
 //! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
-//! row_keys, kept           schemas of row keys; messages that are kept
+//! row_keys                 schemas of row keys
+//! stored_message           messages that are kept as they came
 //! views                    parts of tables with rights of their own
 //! settings                 options of stores as text
 //! work                     work of a call, counted
@@ -74,7 +75,6 @@ mod http;
 mod iam;
 mod instance_set;
 mod instances;
-mod kept;
 mod listen;
 mod load;
 mod methods;
@@ -96,6 +96,7 @@ mod serve;
 mod server;
 mod settings;
 mod status;
+mod stored_message;
 mod tables;
 #[cfg(feature = "testing")]
 #[doc(hidden)]

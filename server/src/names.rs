@@ -175,6 +175,18 @@ pub(crate) fn page_size(asked: i32, most: usize) -> Result<usize, Status> {
     }
 }
 
+/// The first items of a list, and the token with which the next page begins behind them: none where there are no more.
+pub(crate) fn page<T>(
+    mut items: impl Iterator<Item = T>,
+    most: usize,
+    token: impl Fn(&T) -> &str,
+) -> (Vec<T>, String) {
+    let page: Vec<T> = items.by_ref().take(most).collect();
+    let last = page.last().filter(|_| items.next().is_some());
+    let token = last.map_or(String::new(), |last| token(last).to_string());
+    (page, token)
+}
+
 /// Whether a pattern means a name: that name, or, where it ends in `*`, all that begin with what stands before it.
 pub(crate) fn fits(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {

@@ -5,7 +5,7 @@
 use crate::names;
 use crate::proto::admin;
 use crate::proto::operator::operator_server::Operator;
-use crate::server::{Call, Shared};
+use crate::server::{Call, Shared, administer};
 use prost::Message;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -62,9 +62,7 @@ impl Operator for OperatorService {
     }
 
     async fn alter_settings(&self, request: Request<AlterSettings>) -> Result<Response<Json>, Status> {
-        let call = self.0.begin(Call::Admin, &request)?;
-        let (shared, request) = (self.0.clone(), request.into_inner());
-        let work = move || {
+        administer(&self.0, request, move |shared, request| {
             for (name, text) in request.settings.iter().filter(|(_, text)| !text.is_empty()) {
                 crate::settings::check(name, text).map_err(Status::invalid_argument)?;
             }
@@ -85,9 +83,9 @@ impl Operator for OperatorService {
                 }
                 Ok(())
             })?;
-            Ok(Response::new(Json { json: described(&shared, &request.name)? }))
-        };
-        call.run(false, work).await
+            Ok(Json { json: described(shared, &request.name)? })
+        })
+        .await
     }
 }
 

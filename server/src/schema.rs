@@ -3,9 +3,9 @@
 use crate::aggregate::Aggregate;
 use crate::automated_backups::{self, Policy};
 use crate::gc::Gc;
-use crate::kept::Kept;
 use crate::proto::admin;
 use crate::proto::admin::r#type::{Kind, Struct};
+use crate::stored_message::StoredMessage;
 use crate::views::ViewSchema;
 use crate::{names, row_keys, settings};
 use prost::Message;
@@ -82,10 +82,10 @@ pub(crate) struct Schema {
     #[serde(default)]
     pub(crate) granularity: Granularity,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) row_key_schema: Option<Kept<Struct>>,
+    pub(crate) row_key_schema: Option<StoredMessage<Struct>>,
     /// What would lie on cheaper storage, if there were any: all cells lie together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) tiered_storage: Option<Kept<admin::TieredStorageConfig>>,
+    pub(crate) tiered_storage: Option<StoredMessage<admin::TieredStorageConfig>>,
     /// Which backups the server makes of it by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) automated_backups: Option<Policy>,
@@ -109,17 +109,17 @@ pub(crate) struct FamilySchema {
     pub(crate) aggregate: Option<Aggregate>,
     /// What clients take its values for, unless it is an aggregate. It has no effect on cells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    value_type: Option<Kept<admin::Type>>,
+    value_type: Option<StoredMessage<admin::Type>>,
 }
 
 /// The type of the values of a family that is no aggregate.
-fn plain_type(of: Option<&admin::Type>) -> Result<Option<Kept<admin::Type>>, Status> {
+fn plain_type(of: Option<&admin::Type>) -> Result<Option<StoredMessage<admin::Type>>, Status> {
     let plain = of.filter(|of| !matches!(of.kind, None | Some(Kind::AggregateType(_))));
     match plain.map_or(0, Message::encoded_len) {
         bytes if bytes > TYPE_MAX => Err(Status::invalid_argument(format!(
             "value_type has {bytes} bytes as encoded, the limit is {TYPE_MAX}"
         ))),
-        _ => Ok(plain.cloned().map(Kept)),
+        _ => Ok(plain.cloned().map(StoredMessage)),
     }
 }
 
@@ -148,7 +148,7 @@ impl FamilySchema {
         let gc_rule = self.gc.to_message();
         let value_type = match (self.aggregate, &self.value_type) {
             (Some(aggregate), _) => Some(aggregate.to_message()),
-            (None, Some(Kept(of))) => Some(of.clone()),
+            (None, Some(StoredMessage(of))) => Some(of.clone()),
             // A family that says nothing is an empty message, which a map leaves out, and the Node client does not take that.
             (None, None) if gc_rule.is_none() => {
                 let raw = bytes::encoding::Encoding::Raw(bytes::encoding::Raw::default());
@@ -207,7 +207,7 @@ impl Schema {
             id,
             deletion_protection: table.deletion_protection,
             granularity: Granularity::from_message(table.granularity)?,
-            row_key_schema: table.row_key_schema.clone().map(Kept),
+            row_key_schema: table.row_key_schema.clone().map(StoredMessage),
             ..Self::default()
         };
         schema.stream_changes(table.change_stream_config.as_ref())?;
@@ -278,7 +278,7 @@ impl Schema {
     /// Refuses what does not go together.
     pub(crate) fn check(&self) -> Result<(), Status> {
         match &self.row_key_schema {
-            Some(Kept(schema)) => row_keys::check(schema, |name| self.families.contains_key(name)),
+            Some(StoredMessage(schema)) => row_keys::check(schema, |name| self.families.contains_key(name)),
             None => Ok(()),
         }
     }
@@ -286,10 +286,12 @@ impl Schema {
     /// It can be given where there is none, and taken away by who says that it is known what that means.
     fn set_row_key_schema(&mut self, new: Option<&Struct>, ignore_warnings: bool) -> Result<(), Status> {
         let message = match (&self.row_key_schema, new) {
-            (Some(Kept(now)), Some(new)) if now != new => "row_key_schema cannot be changed, only removed",
+            (Some(StoredMessage(now)), Some(new)) if now != new => {
+                "row_key_schema cannot be changed, only removed"
+            }
             (Some(_), None) if !ignore_warnings => "to remove row_key_schema set ignore_warnings",
             _ => {
-                self.row_key_schema = new.cloned().map(Kept);
+                self.row_key_schema = new.cloned().map(StoredMessage);
                 return Ok(());
             }
         };
@@ -307,7 +309,7 @@ impl Schema {
                 ));
             }
         }
-        self.tiered_storage = config.map(Kept);
+        self.tiered_storage = config.map(StoredMessage);
         Ok(())
     }
 
@@ -362,8 +364,8 @@ impl Schema {
         }
         if matches!(view, View::Unspecified | View::SchemaView | View::Full) {
             table.granularity = self.granularity.to_message();
-            table.row_key_schema = self.row_key_schema.as_ref().map(|Kept(schema)| schema.clone());
-            table.tiered_storage_config = self.tiered_storage.as_ref().map(|Kept(config)| *config);
+            table.row_key_schema = self.row_key_schema.as_ref().map(|StoredMessage(schema)| schema.clone());
+            table.tiered_storage_config = self.tiered_storage.as_ref().map(|StoredMessage(config)| *config);
             table.column_families =
                 self.families.iter().map(|(name, family)| (name.clone(), family.to_message())).collect();
         }

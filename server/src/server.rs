@@ -36,7 +36,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::service::Routes;
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 
 pub(crate) use crate::calls::Call;
 
@@ -165,6 +165,17 @@ impl Shared {
         let wait = crate::calls::wait_of(request.metadata().as_ref());
         Ok(self.calls.begin(call, wait, peer))
     }
+}
+
+/// Does a call of administration from its beginning to its answer, on a thread where it may wait for the disk.
+pub(crate) async fn administer<Q: Send + 'static, R: Send + 'static>(
+    shared: &Arc<Shared>,
+    request: Request<Q>,
+    work: impl FnOnce(&Shared, Q) -> Result<R, Status> + Send + 'static,
+) -> Result<Response<R>, Status> {
+    let call = shared.begin(Call::Admin, &request)?;
+    let (shared, request) = (shared.clone(), request.into_inner());
+    call.run(false, move || work(&shared, request).map(Response::new)).await
 }
 
 /// Runs work of the engine, which may wait for the disk, on a thread where it may wait.

@@ -6,17 +6,17 @@ use prost::Message;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A message that is kept.
+/// A message in a record.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Kept<M>(pub(crate) M);
+pub(crate) struct StoredMessage<M>(pub(crate) M);
 
-impl<M: Message> Serialize for Kept<M> {
+impl<M: Message> Serialize for StoredMessage<M> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&STANDARD.encode(self.0.encode_to_vec()))
     }
 }
 
-impl<'de, M: Message + Default> Deserialize<'de> for Kept<M> {
+impl<'de, M: Message + Default> Deserialize<'de> for StoredMessage<M> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let bytes = STANDARD.decode(String::deserialize(from)?).map_err(D::Error::custom)?;
         M::decode(&bytes[..]).map(Self).map_err(D::Error::custom)
@@ -31,11 +31,11 @@ mod tests {
     #[test]
     fn a_message_that_is_kept_is_the_same_again_and_nonsense_is_refused() {
         let field = admin::r#type::r#struct::Field { field_name: "user".into(), ..Default::default() };
-        let kept = Kept(admin::r#type::Struct { fields: vec![field; 2], encoding: None });
+        let kept = StoredMessage(admin::r#type::Struct { fields: vec![field; 2], encoding: None });
         let text = serde_json::to_string(&kept).unwrap();
-        assert_eq!(serde_json::from_str::<Kept<admin::r#type::Struct>>(&text).unwrap(), kept);
+        assert_eq!(serde_json::from_str::<StoredMessage<admin::r#type::Struct>>(&text).unwrap(), kept);
         for wrong in ["\"!\"", "\"CgA\"", "\"CgU=\"", "7"] {
-            assert!(serde_json::from_str::<Kept<admin::r#type::Struct>>(wrong).is_err(), "{wrong}");
+            assert!(serde_json::from_str::<StoredMessage<admin::r#type::Struct>>(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::rows;
 use crate::schema::{FamilySchema, Schema};
 use crate::status::status;
 use crate::traffic::Traffic;
-use crate::undelete::{self, Kept};
+use crate::undelete::{self, DeletedTables};
 use crate::views::Subset;
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -61,7 +61,7 @@ pub(crate) struct Tables {
     base: StoreSettings,
     by_name: ArcSwap<BTreeMap<String, Arc<Table>>>,
     /// Tables that were deleted and can come back.
-    pub(crate) kept: Kept,
+    pub(crate) kept: DeletedTables,
     /// Moments, and the sequence numbers up to which had been written by then.
     moments: Mutex<VecDeque<(u64, SeqNo)>>,
     /// One change of the set of tables at a time.

@@ -44,19 +44,19 @@ struct Deleted {
     table: Arc<Table>,
 }
 
-/// All of them, by their numbers.
-pub(crate) struct Kept {
+/// All tables that can come back, by their numbers.
+pub(crate) struct DeletedTables {
     for_us: AtomicU64,
     tables: Mutex<BTreeMap<u64, Deleted>>,
 }
 
-impl Default for Kept {
+impl Default for DeletedTables {
     fn default() -> Self {
         Self { for_us: AtomicU64::new(HOURS * HOUR_US), tables: Mutex::default() }
     }
 }
 
-impl Kept {
+impl DeletedTables {
     pub(crate) fn keep_for(&self, hours: u64) {
         self.for_us.store(hours.saturating_mul(HOUR_US), Ordering::Relaxed);
     }
@@ -119,18 +119,22 @@ impl Tables {
         let (id, deleted_us) = (schema.id, crate::now_us());
         let record = Record { name: name.to_string(), deleted_us, schema };
         let record = serde_json::to_vec(&record).map_err(|e| Status::internal(e.to_string()))?;
-        let (mut kept, mut gone) = (Batch::new(), Batch::new());
-        kept.delete(&self.records, record_key(name));
-        kept.put(&self.records, key(id), &record);
-        gone.delete(&self.records, record_key(name));
-        self.forget_bundles(id, &mut gone)?;
-        let write = |keeps: bool| self.db.write_with(if keeps { &kept } else { &gone }, Durability::Sync);
+        let batch = |keeps: bool| {
+            let mut batch = Batch::new();
+            batch.delete(&self.records, record_key(name));
+            if keeps {
+                batch.put(&self.records, key(id), &record);
+            } else {
+                self.forget_bundles(id, &mut batch)?;
+            }
+            Ok::<_, Status>(batch)
+        };
         let is_full = self.db.is_disk_full();
         let mut keeps = self.kept.for_us.load(Ordering::Relaxed) > 0 && !is_full;
-        let mut written = write(keeps);
+        let mut written = self.db.write_with(&batch(keeps)?, Durability::Sync);
         if keeps && written.as_ref().is_err_and(|e| e.kind() == ErrorKind::DiskFull) {
             keeps = false;
-            written = write(false);
+            written = self.db.write_with(&batch(keeps)?, Durability::Sync);
         }
         written.map_err(status)?;
         self.hide(name);

@@ -459,13 +459,9 @@ impl Tables {
         let from = if behind.is_empty() { Bound::Unbounded } else { Bound::Excluded(behind) };
         let all = layout.schema.views.range::<str, _>((from, Bound::Unbounded));
         let named = all.map(|(id, of)| (id, names::view_named(table, id), of));
-        let mut seen = named.filter(|(_, name, _)| sees(name));
-        let (mut authorized_views, mut last) = (Vec::new(), "");
-        for (id, name, of) in seen.by_ref().take(most) {
-            authorized_views.push(of.to_message(&name, view));
-            last = id;
-        }
-        let next_page_token = if seen.next().is_some() { last.to_string() } else { String::new() };
+        let seen = named.filter(|(_, name, _)| sees(name));
+        let (page, next_page_token) = names::page(seen, most, |(id, ..)| id);
+        let authorized_views = page.iter().map(|(_, name, of)| of.to_message(name, view)).collect();
         Ok(ListAuthorizedViewsResponse { authorized_views, next_page_token })
     }
 }

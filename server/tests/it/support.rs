@@ -240,3 +240,19 @@ pub(crate) async fn get_from(at: SocketAddr, host: &str, path: &str, headers: &s
     socket.read_to_string(&mut answer).await.unwrap();
     answer
 }
+
+/// What a scan says that it saw: rows and cells, and how many of them it returned.
+pub(crate) async fn seen(t: &mut Fixture, request: ReadRowsRequest) -> [i64; 4] {
+    let request_stats_view = data_v2::read_rows_request::RequestStatsView::RequestStatsFull as i32;
+    let request = ReadRowsRequest { request_stats_view, ..request };
+    let mut stream = t.data.read_rows(request).await.unwrap().into_inner();
+    let mut stats = None;
+    while let Some(message) = stream.message().await.unwrap() {
+        stats = message.request_stats.or(stats);
+    }
+    let Some(data_v2::request_stats::StatsView::FullReadStatsView(view)) = stats.unwrap().stats_view else {
+        panic!("no statistics")
+    };
+    let seen = view.read_iteration_stats.unwrap();
+    [seen.rows_seen_count, seen.rows_returned_count, seen.cells_seen_count, seen.cells_returned_count]
+}
