@@ -153,7 +153,8 @@ impl<'a> Made<'a> {
                 }
             };
             self.pattern.extend_from_slice(operator);
-            let once = self.value.split_off(before);
+            // What a group in the part repeats may have cut the value before where the part began.
+            let once = self.value.split_off(before.min(self.value.len()));
             self.value.extend_from_slice(&once.repeat(times));
             self.value.truncate(VALUE_MAX);
         }
