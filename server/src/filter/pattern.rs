@@ -293,6 +293,32 @@ mod tests {
     }
 
     #[test]
+    fn repetitions_of_repetitions_nest_no_deeper() {
+        for between in ["(?)", r"\Q\E", "(?i)"] {
+            for operators in [["*", "*"], ["+", "+"], ["?", "?"], ["*", "?"], ["{0,}", "{1,}"]] {
+                let repeated = operators.map(|operator| [operator, between].concat()).concat().repeat(2_500);
+                let pattern = ["a", &repeated, "b"].concat();
+                compiled(pattern.as_bytes()).unwrap();
+                check(pattern.as_bytes(), &[b"ab"], &[b"a", b"bb"]);
+            }
+        }
+        let cases = [
+            ("a*(?)*", [true, true, true]),
+            ("a+(?)+", [false, true, true]),
+            ("a?(?)?", [true, true, false]),
+        ];
+        let mixed =
+            [("a+(?)?", [true, true, true]), ("a?(?)+", [true, true, true]), ("a*(?)?", [true, true, true])];
+        for (pattern, matches) in cases.into_iter().chain(mixed) {
+            for (value, is_match) in [&b""[..], b"a", b"aa"].into_iter().zip(matches) {
+                let (found, others): (&[&[u8]], &[&[u8]]) =
+                    if is_match { (&[value], &[]) } else { (&[], &[value]) };
+                check(pattern.as_bytes(), found, others);
+            }
+        }
+    }
+
+    #[test]
     fn patterns_that_are_wrong_or_too_large_are_refused_by_name() {
         let large = ["(?:", &"[ab].".repeat(40), "){1000}"].concat();
         let cases: [(&[u8], &str); 4] = [

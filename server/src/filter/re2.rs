@@ -5,7 +5,7 @@
 //! within Latin-1.
 
 use super::classes::{Set, other_case, perl_class, posix_class, unicode_class};
-use regex_syntax::hir::{Dot, Hir, Look, Repetition};
+use regex_syntax::hir::{Dot, Hir, HirKind, Look, Repetition};
 use std::mem;
 
 /// Groups within groups, at most: they are compiled by functions that call themselves.
@@ -88,6 +88,19 @@ impl Group {
 fn joined(parts: Vec<Part>, join: fn(Vec<Hir>) -> Hir) -> Part {
     let copies = parts.iter().map(|part| part.copies).max().unwrap_or(1);
     Part { hir: join(parts.into_iter().map(|part| part.hir).collect()), copies }
+}
+
+/// What is repeated. Stars, pluses and question marks of each other become one, as in RE2: they may follow each other behind
+/// flags or an empty quote, and would nest as deep as a pattern is long.
+fn repetition(hir: Hir, min: u32, max: Option<u32>) -> Hir {
+    let is_simple = |min, max| matches!((min, max), (0 | 1, None) | (0, Some(1)));
+    match hir.kind() {
+        HirKind::Repetition(inner) if is_simple(inner.min, inner.max) && is_simple(min, max) => {
+            let (min, max) = if (inner.min, inner.max) == (min, max) { (min, max) } else { (0, None) };
+            Hir::repetition(Repetition { min, max, greedy: true, sub: inner.sub.clone() })
+        }
+        _ => Hir::repetition(Repetition { min, max, greedy: true, sub: Box::new(hir) }),
+    }
 }
 
 struct Parser<'a> {
@@ -221,8 +234,7 @@ impl<'a> Parser<'a> {
         if copies > COPIES_MAX {
             return refused("invalid repetition size", operator);
         }
-        let hir = Hir::repetition(Repetition { min, max, greedy: true, sub: Box::new(hir) });
-        self.group.parts.push(Part { hir, copies });
+        self.group.parts.push(Part { hir: repetition(hir, min, max), copies });
         Ok(())
     }
 
