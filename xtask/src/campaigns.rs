@@ -80,8 +80,15 @@ fn grouped(number: u64) -> String {
 impl Campaign {
     /// Whether it works on one thread, or waits for other processes and for disks.
     fn leaves_a_processor(&self) -> bool {
-        let waits =
-            ["siltstone-kill", "small-disk", "siege kills", "siege offload", "siege peers", "siege hostile"];
+        let waits = [
+            "siltstone-kill",
+            "small-disk",
+            "siege beside",
+            "siege kills",
+            "siege offload",
+            "siege peers",
+            "siege hostile",
+        ];
         self.run.ends_with("--threads 1") || waits.iter().any(|part| self.run.contains(part))
     }
 

@@ -11,6 +11,10 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Guard {
     /// The unit tests under the address sanitizer: files of the engine with unsafe code.
     Sanitizer,
+    /// Models of interleavings: files of the engine with models, or with what models replace.
+    Models,
+    /// Instructions of operations: the engine, and what counts them.
+    Instructions,
     /// Planted bugs that are drawn are found: files where bugs are planted, and the campaigns.
     Planted,
 }
@@ -19,14 +23,21 @@ impl Guard {
     fn name(self) -> &'static str {
         match self {
             Guard::Sanitizer => "sanitizer",
+            Guard::Models => "models",
+            Guard::Instructions => "instructions",
             Guard::Planted => "planted",
         }
     }
 
     fn guards(self, path: &Path, text: &str) -> bool {
         let campaigns = path.components().next().is_some_and(|first| first.as_os_str() == "tests");
+        let of_engine = path.starts_with("engine");
         match self {
-            Guard::Sanitizer => path.starts_with("engine") && text.contains("unsafe"),
+            Guard::Sanitizer => of_engine && text.contains("unsafe"),
+            Guard::Models => {
+                of_engine && ["crate::sync", "cfg(models)", "model"].iter().any(|word| text.contains(word))
+            }
+            Guard::Instructions => of_engine || path.starts_with("tests/instructions"),
             Guard::Planted => {
                 let plants = ["planted!", "planted_bug!", "enum Bug"];
                 campaigns || plants.iter().any(|plants| text.contains(plants))
@@ -76,7 +87,15 @@ fn recorded(guard: Guard) -> Option<String> {
 /// A hash of the names and contents of all that is guarded.
 fn fingerprint(guard: Guard) -> String {
     let mut files = Vec::new();
-    for folder in ["engine/src", "server/src", "compactor/src", "tests/src", "tests/server/src"] {
+    let folders = [
+        "engine/src",
+        "server/src",
+        "compactor/src",
+        "tests/src",
+        "tests/server/src",
+        "tests/instructions/src",
+    ];
+    for folder in folders {
         sources(&root().join(folder), &mut files);
     }
     files.sort();
@@ -114,6 +133,11 @@ mod tests {
         assert!(guards(Guard::Planted, "engine/src/db/get.rs", "if planted!(Bug::ReadPointBeforeVersion)"));
         assert!(guards(Guard::Planted, "server/src/data.rs", "siltstone::planted_bug!(WorkInPlace)"));
         assert!(!guards(Guard::Sanitizer, "tests/src/power.rs", "unsafe"));
+        assert!(guards(Guard::Models, "engine/src/log/queue.rs", "use crate::sync::Mutex;"));
+        assert!(!guards(Guard::Models, "engine/src/table/block.rs", "fn read() {}"));
+        assert!(guards(Guard::Instructions, "engine/src/table/block.rs", ""));
+        assert!(guards(Guard::Instructions, "tests/instructions/src/main.rs", ""));
+        assert!(!guards(Guard::Instructions, "server/src/data.rs", ""));
         assert!(!guards(Guard::Planted, "engine/src/db/scan.rs", ""));
         assert_ne!(fingerprint(Guard::Sanitizer), fingerprint(Guard::Planted));
     }

@@ -33,15 +33,15 @@ struct Line {
 
 /// Builds, counts, prints how the counts differ from the recorded ones, and fails where one differs by more than it may.
 /// With a reason the counts that differ so are recorded.
-pub(crate) fn step(tally: &mut Tally, reason: Option<&str>) {
+pub(crate) fn step(tally: &mut Tally, reason: Option<&str>) -> bool {
     if !install("valgrind", "--version", "valgrind") {
         println!("valgrind is not here and cannot be installed: instructions are NOT COUNTED");
-        return;
+        return false;
     }
     let mut build = cargo("build --quiet --release -p siltstone-instructions");
     // Linted it was with the tests.
     if !tally.step("build of what is counted", build.env_remove(WRAPPER)) {
-        return;
+        return false;
     }
     // On one line of the file.
     let reason = reason.map(|why| why.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -76,7 +76,7 @@ pub(crate) fn step(tally: &mut Tally, reason: Option<&str>) {
             wrong.push("if that is meant: cargo xtask instructions --update 'REASON'".into());
         }
         wrong
-    });
+    })
 }
 
 /// Whether a count is too far from the recorded one, which is 0 where there is none.

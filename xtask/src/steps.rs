@@ -21,8 +21,10 @@ pub(crate) fn test(tally: &mut Tally, seed: u64, whole: bool) {
         file_systems();
         println!("seed {seed}; again: cargo xtask test --seed {seed}");
         campaigns::gate(tally, seed);
-        interleavings(tally);
-        schedules(tally, seed, 1);
+        guards::run(tally, Guard::Models, |tally| {
+            let all = interleavings(tally);
+            schedules(tally, seed, 1) && all
+        });
         crate::python::step(tally);
         crate::c::step(tally, seed);
         crate::clients::step(tally);
@@ -89,7 +91,7 @@ pub(crate) fn ci(tally: &mut Tally, seed: u64) {
     // The rest of the workspace is linted as it is built.
     lint_builds();
     test(tally, seed, true);
-    crate::instructions::step(tally, None);
+    guards::run(tally, Guard::Instructions, |tally| crate::instructions::step(tally, None));
     guards::run(tally, Guard::Sanitizer, sanitize);
 }
 
@@ -145,21 +147,20 @@ fn supply_chain(tally: &mut Tally) {
 
 /// The interleavings of what threads share, all of them up to each model's bound (row 22). Not of whole databases, nor of
 /// what loom takes for other than it is.
-pub(crate) fn interleavings(tally: &mut Tally) {
+pub(crate) fn interleavings(tally: &mut Tally) -> bool {
     let mut run = models(&["--skip", "db::model::", "--skip", "schedule::threads"]);
     run.env("SILTSTONE_CHECKER", "loom");
-    tally.tests("row 22: models under loom", &mut run);
+    tally.tests("row 22: models under loom", &mut run)
 }
 
 /// Schedules of the same and of whole databases, drawn at random (row 22). A failure prints the seed of its schedule; with
 /// that in `SHUTTLE_RANDOM_SEED` the model runs it first.
-pub(crate) fn schedules(tally: &mut Tally, seed: u64, times: u32) {
+pub(crate) fn schedules(tally: &mut Tally, seed: u64, times: u32) -> bool {
     // What readers walk without locks is for loom alone.
     let mut run = models(&["--skip", "memory::model"]);
     run.env("SILTSTONE_CHECKER", "shuttle").env("SILTSTONE_SEED", seed.to_string());
     run.env("SILTSTONE_SCHEDULES_TIMES", times.to_string());
-    tally
-        .tests(&format!("row 22: models under shuttle (seed {seed}, {times} times the schedules)"), &mut run);
+    tally.tests(&format!("row 22: models under shuttle (seed {seed}, {times} times the schedules)"), &mut run)
 }
 
 /// The unit tests named `model`, in the one build that has both checkers.
