@@ -155,7 +155,7 @@ mod tests {
             let key = |n: u32| n.to_be_bytes();
             (0..10).for_each(|n| _ = family.put(key(n), b"message").unwrap());
             let (mut most, mut looks) = (0, 0);
-            for n in 0..4_000u32 {
+            for n in 0..2_000u32 {
                 family.put(key(n + 10), b"message").unwrap();
                 let mut scan = family.scan::<&[u8]>(..);
                 let first = scan.next().unwrap().unwrap().key;
@@ -258,7 +258,7 @@ mod tests {
     /// A queue that is emptied and read in turns, with what it is read by, among other keys.
     #[test]
     fn scans_find_what_is_left_after_others_have_noted_what_is_not() {
-        for (seed, explicit) in [(1, false), (2, true), (3, false), (4, true)] {
+        for (seed, explicit) in [(1, false), (2, true)] {
             let mut rng = Rng::new(seed);
             let dir = tempfile::tempdir().unwrap();
             let db = Db::open(dir.path()).unwrap();

@@ -289,7 +289,7 @@ fn every_method_is_simulated_at_100_tb() {
             memory_bytes: 16 << 30,
             workload: "zipf:0.99".parse().unwrap(),
             overwrite: 0.1,
-            tables_max: 2_000,
+            tables_max: 1_000,
             ..SimulateOptions::default()
         })
         .unwrap();

@@ -162,7 +162,7 @@ fn a_rate_that_follows_the_debt_slows_no_writer_where_a_fixed_one_stops_them() {
         let (db, _) = open(&world, options, "leveled{base_bytes=128KiB, table_bytes=64KiB, multiplier=4}");
         let mut rng = Rng::new(2);
         let (mut least, mut most) = (u64::MAX, 0);
-        for _ in 0..120 {
+        for _ in 0..80 {
             load(&db, &mut rng, 100, 20_000);
             db.flush().unwrap();
             // A tenth of a second of work in the background.
