@@ -75,4 +75,6 @@ pub use protocol::CompactorState;
 pub use reach::is_loopback;
 pub use ring::Spread;
 pub use server::{CompactorConfig, CompactorServer};
+#[doc(hidden)]
+pub use tls::server_config;
 pub use tls::{ClientTls, ServerTls};

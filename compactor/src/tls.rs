@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::{self, CryptoProvider};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto};
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 /// How often files are looked at.
@@ -121,25 +123,50 @@ impl std::fmt::Debug for Tls {
     }
 }
 
+/// What a server speaks TLS with: its certificate, the key, and, where there is one, who signs those of clients, in PEM, by their
+/// files and the contents of these. `verifier` says which certificates of clients that hang on these roots are taken.
+///
+/// # Errors
+/// What is wrong with a file, by its path.
+pub fn server_config(
+    files: &[PathBuf],
+    contents: &[Vec<u8>],
+    verifier: impl FnOnce(RootCertStore, Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, String>,
+) -> Result<ServerConfig, String> {
+    let ([certificate, key, ca @ ..], [chain, key_content, ..]) = (files, contents) else {
+        return Err("a certificate and its key are needed".into());
+    };
+    let chain = certificates(certificate, chain)?;
+    let key = PrivateKeyDer::from_pem_slice(key_content).map_err(|e| format!("{}: {e}", key.display()))?;
+    let provider = Arc::new(crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone());
+    let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
+    let builder = match ca.first().zip(contents.get(2)) {
+        None => builder.with_no_client_auth(),
+        Some((file, content)) => {
+            let verifier = verifier(roots(file, content)?, provider);
+            builder.with_client_cert_verifier(verifier.map_err(|e| format!("{}: {e}", file.display()))?)
+        }
+    };
+    builder.with_single_cert(chain, key).map_err(|e| format!("{}: {e}", certificate.display()))
+}
+
+/// A verifier of all certificates that hang on these.
+fn any_of(
+    roots: RootCertStore,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    verifier.map_err(|e| e.to_string())
+}
+
 impl ServerTls {
+    fn paths(&self) -> Vec<PathBuf> {
+        [&self.certificate, &self.key].into_iter().chain(&self.client_ca).cloned().collect()
+    }
+
     fn acceptor(&self, contents: &[Vec<u8>]) -> Result<TlsAcceptor, String> {
-        let chain = certificates(&self.certificate, &contents[0])?;
-        let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", self.key.display());
-        let key = PrivateKeyDer::from_pem_slice(&contents[1]).map_err(|e| wrong(&e))?;
-        let provider = Arc::new(crypto::ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(provider.clone());
-        let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
-        let builder = match (&self.client_ca, contents.get(2)) {
-            (Some(file), Some(content)) => {
-                let roots = Arc::new(roots(file, content)?);
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-                builder.with_client_cert_verifier(verifier.map_err(|e| format!("{}: {e}", file.display()))?)
-            }
-            _ => builder.with_no_client_auth(),
-        };
-        let mut config = builder
-            .with_single_cert(chain, key)
-            .map_err(|e| format!("{}: {e}", self.certificate.display()))?;
+        let mut config = server_config(&self.paths(), contents, any_of)?;
         config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
@@ -147,8 +174,7 @@ impl ServerTls {
 
 impl Tls {
     pub(crate) fn read(files: &ServerTls) -> Result<Arc<Self>, String> {
-        let paths = [&files.certificate, &files.key].into_iter().chain(&files.client_ca).cloned().collect();
-        let acceptor = OfFiles::read(paths, |contents| files.acceptor(contents))?;
+        let acceptor = OfFiles::read(files.paths(), |contents| files.acceptor(contents))?;
         let (acceptor, is_stale) = (Mutex::new(acceptor), AtomicBool::new(false));
         Ok(Arc::new(Self { files: files.clone(), acceptor, is_stale }))
     }
