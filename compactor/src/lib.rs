@@ -16,8 +16,8 @@
 //! - `client`: decides which merges go, by what `cost` says; `known` chooses a server, `follow` follows a merge for the database
 //!   and takes it back where the server gets nowhere (`watch`), and `fetch` fetches blocks that it wrote from the server's memory.
 //!
-//! - `secret` and `tls`: how both ends of a connection show who they are, by `files` that may change; `reach` says where it may lead, and `listen` which ones are
-//!   taken.
+//! - `secret` and `tls`: how both ends of a connection show who they are, by `files` that may change; `reach` says where it may
+//!   lead, and `listen` which ones are taken.
 //!
 //! A server holds no state that matters. Whatever fails, the merge goes on elsewhere or here, from the last step that the
 //! database made true (OFF-6).
