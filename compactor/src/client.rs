@@ -5,6 +5,7 @@
 
 use crate::cost::{Costs, Facts};
 use crate::fetch::Memory;
+use crate::files::StaleFiles;
 use crate::follow::{Given, Gives, There, follow};
 use crate::known::{ASK_EVERY, Chosen, Known, Room, follow_manager, follow_own_manager, renew};
 use crate::load::Load;
@@ -173,6 +174,16 @@ impl Compactors {
     /// The manager, if there is one.
     pub fn manager(&self) -> Option<ManagerSeen> {
         self.known.manager()
+    }
+
+    /// Reads the files of the secret and of certificates again where it is time to; it may wait for the disk.
+    pub fn look_at_files(&self) {
+        self.known.reach.look_if_due();
+    }
+
+    /// Which of these files could not be used when they were looked at last. Waits for nothing.
+    pub fn stale_files(&self) -> StaleFiles {
+        self.known.reach.stale_files()
     }
 
     /// Where a merge of the store goes.

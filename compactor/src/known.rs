@@ -40,7 +40,7 @@ pub(crate) struct Known {
     manager: Option<String>,
     manager_answers: AtomicBool,
     /// How servers are reached, and which of those that the manager names.
-    reach: Arc<Reach>,
+    pub(crate) reach: Arc<Reach>,
     allowed: Allowed,
     patience: Duration,
 }

@@ -16,8 +16,8 @@
 //! - `client`: decides which merges go, by what `cost` says; `known` chooses a server, `follow` follows a merge for the database
 //!   and takes it back where the server gets nowhere (`watch`), and `fetch` fetches blocks that it wrote from the server's memory.
 //!
-//! - `secret` and `tls`: how both ends of a connection show who they are; `reach` says where it may lead, and `listen` which ones are
-//!   taken.
+//! - `secret` and `tls`: how both ends of a connection show who they are, by `files` that may change; `reach` says where it may
+//!   lead, and `listen` which ones are taken.
 //!
 //! A server holds no state that matters. Whatever fails, the merge goes on elsewhere or here, from the last step that the
 //! database made true (OFF-6).
@@ -46,6 +46,7 @@ mod client;
 mod codec;
 mod cost;
 mod fetch;
+mod files;
 mod follow;
 mod known;
 mod listen;
@@ -66,9 +67,14 @@ pub use capacity::{Capacity, CapacityPlan, MeasuredRates, Waits};
 pub use client::{Compactors, CompactorsOptions, ManagerSeen, ServerSeen};
 #[doc(hidden)]
 pub use codec::{Checked, CheckedCodec, seal};
+pub use files::StaleFiles;
+#[doc(hidden)]
+pub use files::file_content;
 pub use manager::{CompactionManager, ManagerConfig};
 pub use protocol::CompactorState;
 pub use reach::is_loopback;
 pub use ring::Spread;
 pub use server::{CompactorConfig, CompactorServer};
+#[doc(hidden)]
+pub use tls::server_config;
 pub use tls::{ClientTls, ServerTls};

@@ -52,13 +52,16 @@ struct Limits {
 }
 
 /// The connections that come, as long as somebody takes them. Inside a runtime.
-pub(crate) fn connections(listener: TcpListener, tls: Option<Tls>) -> ReceiverStream<io::Result<Connection>> {
+pub(crate) fn connections(
+    listener: TcpListener,
+    tls: Option<Arc<Tls>>,
+) -> ReceiverStream<io::Result<Connection>> {
     bounded_connections(listener, tls, Limits { connections: CONNECTIONS_MAX, first_call: FIRST_CALL_WAIT })
 }
 
 fn bounded_connections(
     listener: TcpListener,
-    tls: Option<Tls>,
+    tls: Option<Arc<Tls>>,
     limits: Limits,
 ) -> ReceiverStream<io::Result<Connection>> {
     let (into, accepted) = mpsc::channel(WAITING);
@@ -68,7 +71,7 @@ fn bounded_connections(
 
 async fn accept_all(
     listener: TcpListener,
-    mut tls: Option<Tls>,
+    tls: Option<Arc<Tls>>,
     limits: Limits,
     into: mpsc::Sender<io::Result<Connection>>,
 ) {
@@ -95,7 +98,7 @@ async fn accept_all(
             until: Some(Box::pin(tokio::time::sleep(limits.first_call))),
             _open: counted,
         };
-        let Some(tls) = &mut tls else {
+        let Some(tls) = &tls else {
             if into.send(Ok(connection(Transport::Plain(stream)))).await.is_err() {
                 return;
             }

@@ -9,6 +9,7 @@
 //! seconds is left out. The manager holds no state that matters: one that begins anew knows all servers a second later, and
 //! while it is down data servers go on with those that they know.
 
+use crate::files::StaleFiles;
 use crate::listen::{bounded, connections};
 use crate::protocol::stubs::compactor_client::CompactorClient;
 use crate::protocol::stubs::manager_client::ManagerClient;
@@ -86,6 +87,8 @@ impl Default for ManagerConfig {
 pub struct CompactionManager {
     listens_at: SocketAddr,
     pub(crate) shared: Arc<Managed>,
+    secret: Option<Arc<Secret>>,
+    tls: Option<Arc<Tls>>,
     runtime: Option<tokio::runtime::Runtime>,
 }
 
@@ -190,10 +193,28 @@ impl CompactionManager {
         let guard = Guard::new(secret.as_ref(), listens_at.port(), tls.is_some());
         let service = InterceptedService::new(service, guard);
         let inside = runtime.enter();
-        let incoming = connections(listener, tls);
+        let incoming = connections(listener, tls.clone());
         drop(inside);
         runtime.spawn(bounded().add_service(service).serve_with_incoming(incoming));
-        Ok(Self { listens_at, shared, runtime: Some(runtime) })
+        Ok(Self { listens_at, shared, secret, tls, runtime: Some(runtime) })
+    }
+
+    /// Reads the files that show who may come again where it is time to; it may wait for the disk.
+    pub fn look_at_files(&self) {
+        if let Some(secret) = &self.secret {
+            secret.look_if_due();
+        }
+        if let Some(tls) = &self.tls {
+            tls.look_if_due();
+        }
+    }
+
+    /// Which of these files could not be used when they were looked at last. Waits for nothing.
+    pub fn stale_files(&self) -> StaleFiles {
+        StaleFiles {
+            secret: self.secret.as_ref().is_some_and(|secret| secret.is_stale()),
+            certificates: self.tls.as_ref().is_some_and(|tls| tls.is_stale()),
+        }
     }
 
     /// Its address.

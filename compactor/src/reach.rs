@@ -1,5 +1,6 @@
 //! Who may reach a server, and how one is reached.
 
+use crate::files::StaleFiles;
 use crate::secret::{Calls, Secret};
 use crate::tls::{Certificates, ClientTls, ServerTls};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -91,6 +92,22 @@ impl Reach {
     /// Another number whenever certificates have changed.
     pub(crate) fn version(&self) -> u64 {
         self.tls.as_ref().map_or(0, Certificates::version)
+    }
+
+    /// Reads its files again where it is time to.
+    pub(crate) fn look_if_due(&self) {
+        self.version();
+        if let Some(secret) = &self.secret {
+            secret.look_if_due();
+        }
+    }
+
+    /// Which of its files cannot be used as they are. Waits for no look.
+    pub(crate) fn stale_files(&self) -> StaleFiles {
+        StaleFiles {
+            secret: self.secret.as_ref().is_some_and(|secret| secret.is_stale()),
+            certificates: self.tls.as_ref().is_some_and(Certificates::is_stale),
+        }
     }
 
     /// How a server at that address is reached; errors name it as `who`.

@@ -11,13 +11,15 @@
 //! and the port counts as 0; elsewhere, which is on one machine, a server's place is its port, so that nobody can pass on the
 //! answers of one server as another's.
 
+use crate::files::file_content;
 use crate::reach::parts;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::service::Interceptor;
@@ -36,14 +38,14 @@ type Number = [u8; 32];
 pub(crate) struct Secret {
     file: PathBuf,
     now: Mutex<Known>,
+    /// The file cannot be used as it is, which was told.
+    is_stale: AtomicBool,
 }
 
 struct Known {
     content: Vec<u8>,
     key: hmac::Key,
     looked: Instant,
-    /// That the file cannot be used any more was told.
-    is_told: bool,
 }
 
 impl std::fmt::Debug for Secret {
@@ -53,7 +55,7 @@ impl std::fmt::Debug for Secret {
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {
-    let content = std::fs::read(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let content = file_content(file)?;
     match content.trim_ascii().len() {
         0..BYTES_MIN => Err(format!("{}: a secret of fewer than {BYTES_MIN} bytes", file.display())),
         _ => Ok(content.trim_ascii().to_vec()),
@@ -71,29 +73,44 @@ impl Secret {
         if is_open_to_others(file) {
             tracing::warn!(target: "siltstone", "{} can be read by others than its owner", file.display());
         }
-        let known = Known { key: key(&content), content, looked: Instant::now(), is_told: false };
-        Ok(Arc::new(Self { file: file.to_path_buf(), now: Mutex::new(known) }))
+        let known = Known { key: key(&content), content, looked: Instant::now() };
+        let is_stale = AtomicBool::new(false);
+        Ok(Arc::new(Self { file: file.to_path_buf(), now: Mutex::new(known), is_stale }))
+    }
+
+    /// Reads the file again where it is time to.
+    pub(crate) fn look_if_due(&self) {
+        drop(self.now());
+    }
+
+    /// Whether the file as it is cannot be used. Waits for no look.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.is_stale.load(Ordering::Relaxed)
     }
 
     fn key(&self) -> hmac::Key {
+        self.now().key.clone()
+    }
+
+    fn now(&self) -> MutexGuard<'_, Known> {
         let mut now = self.now.lock();
         if now.looked.elapsed() >= LOOK_EVERY {
             now.looked = Instant::now();
             self.look(&mut now);
         }
-        now.key.clone()
+        now
     }
 
     fn look(&self, now: &mut Known) {
         match read(&self.file) {
             Ok(content) => {
-                now.is_told = false;
+                self.is_stale.store(false, Ordering::Relaxed);
                 if content != now.content {
                     (now.key, now.content) = (key(&content), content);
                     tracing::info!(target: "siltstone", "{} was read again", self.file.display());
                 }
             }
-            Err(why) if !std::mem::replace(&mut now.is_told, true) => {
+            Err(why) if !self.is_stale.swap(true, Ordering::Relaxed) => {
                 tracing::warn!(target: "siltstone", "the secret of before stays in force: {why}");
             }
             Err(_) => {}
@@ -354,11 +371,14 @@ mod tests {
             String::from_utf8(now.content.clone()).unwrap()
         };
         std::fs::write(&secret.file, "short").unwrap();
-        assert_eq!(content(&secret), "the first of two secrets");
+        assert_eq!((content(&secret).as_str(), secret.is_stale()), ("the first of two secrets", true));
         std::fs::remove_file(&secret.file).unwrap();
-        assert_eq!(content(&secret), "the first of two secrets");
+        assert_eq!((content(&secret).as_str(), secret.is_stale()), ("the first of two secrets", true));
+        std::fs::create_dir(&secret.file).unwrap();
+        assert_eq!((content(&secret).as_str(), secret.is_stale()), ("the first of two secrets", true));
+        std::fs::remove_dir(&secret.file).unwrap();
         std::fs::write(&secret.file, "the other of two secrets\n").unwrap();
-        assert_eq!(content(&secret), "the other of two secrets");
+        assert_eq!((content(&secret).as_str(), secret.is_stale()), ("the other of two secrets", false));
         let refused = read(dir.path()).unwrap_err();
         assert!(refused.contains(&dir.path().display().to_string()), "{refused}");
     }

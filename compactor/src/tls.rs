@@ -1,15 +1,19 @@
 //! Encrypted connections, and who may connect: certificates on both sides where they are given. Files are read again when their
 //! contents change; what cannot be used leaves the certificates of before in force.
 
+use crate::files::file_content;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::{self, CryptoProvider};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto};
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 /// How often files are looked at.
@@ -39,8 +43,8 @@ pub struct ClientTls {
     pub domain: Option<String>,
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))
+fn read(files: &[PathBuf]) -> Result<Vec<Vec<u8>>, String> {
+    files.iter().map(|file| file_content(file)).collect()
 }
 
 fn certificates(path: &Path, content: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
@@ -72,7 +76,7 @@ impl<T> OfFiles<T> {
         files: Vec<PathBuf>,
         make: impl Fn(&[Vec<u8>]) -> Result<T, String>,
     ) -> Result<OfFiles<T>, String> {
-        let contents = files.iter().map(|file| read(file)).collect::<Result<Vec<_>, String>>()?;
+        let contents = read(&files)?;
         Ok(Self { made: make(&contents)?, files, contents, looked: Instant::now(), told: None })
     }
 
@@ -82,8 +86,7 @@ impl<T> OfFiles<T> {
             return false;
         }
         self.looked = Instant::now();
-        let contents = self.files.iter().map(|file| read(file)).collect::<Result<Vec<_>, String>>();
-        let made = match contents {
+        let made = match read(&self.files) {
             Ok(contents) if contents == self.contents => {
                 self.told = None;
                 return false;
@@ -110,44 +113,93 @@ impl<T> OfFiles<T> {
 /// The certificates of a server.
 pub(crate) struct Tls {
     files: ServerTls,
-    acceptor: OfFiles<TlsAcceptor>,
+    acceptor: Mutex<OfFiles<TlsAcceptor>>,
+    is_stale: AtomicBool,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tls({})", self.files.certificate.display())
+    }
+}
+
+/// What a server speaks TLS with: its certificate, the key, and, where there is one, who signs those of clients, in PEM, by their
+/// files and the contents of these. `verifier` says which certificates of clients that hang on these roots are taken.
+///
+/// # Errors
+/// What is wrong with a file, by its path.
+pub fn server_config(
+    files: &[PathBuf],
+    contents: &[Vec<u8>],
+    verifier: impl FnOnce(RootCertStore, Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, String>,
+) -> Result<ServerConfig, String> {
+    let ([certificate, key, ca @ ..], [chain, key_content, ..]) = (files, contents) else {
+        return Err("a certificate and its key are needed".into());
+    };
+    let chain = certificates(certificate, chain)?;
+    let key = PrivateKeyDer::from_pem_slice(key_content).map_err(|e| format!("{}: {e}", key.display()))?;
+    let provider = Arc::new(crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone());
+    let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
+    let builder = match ca.first().zip(contents.get(2)) {
+        None => builder.with_no_client_auth(),
+        Some((file, content)) => {
+            let verifier = verifier(roots(file, content)?, provider);
+            builder.with_client_cert_verifier(verifier.map_err(|e| format!("{}: {e}", file.display()))?)
+        }
+    };
+    builder.with_single_cert(chain, key).map_err(|e| format!("{}: {e}", certificate.display()))
+}
+
+/// A verifier of all certificates that hang on these.
+fn any_of(
+    roots: RootCertStore,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    verifier.map_err(|e| e.to_string())
 }
 
 impl ServerTls {
+    fn paths(&self) -> Vec<PathBuf> {
+        [&self.certificate, &self.key].into_iter().chain(&self.client_ca).cloned().collect()
+    }
+
     fn acceptor(&self, contents: &[Vec<u8>]) -> Result<TlsAcceptor, String> {
-        let chain = certificates(&self.certificate, &contents[0])?;
-        let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", self.key.display());
-        let key = PrivateKeyDer::from_pem_slice(&contents[1]).map_err(|e| wrong(&e))?;
-        let provider = Arc::new(crypto::ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(provider.clone());
-        let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
-        let builder = match (&self.client_ca, contents.get(2)) {
-            (Some(file), Some(content)) => {
-                let roots = Arc::new(roots(file, content)?);
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-                builder.with_client_cert_verifier(verifier.map_err(|e| format!("{}: {e}", file.display()))?)
-            }
-            _ => builder.with_no_client_auth(),
-        };
-        let mut config = builder
-            .with_single_cert(chain, key)
-            .map_err(|e| format!("{}: {e}", self.certificate.display()))?;
+        let mut config = server_config(&self.paths(), contents, any_of)?;
         config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
 }
 
 impl Tls {
-    pub(crate) fn read(files: &ServerTls) -> Result<Self, String> {
-        let paths = [&files.certificate, &files.key].into_iter().chain(&files.client_ca).cloned().collect();
-        let acceptor = OfFiles::read(paths, |contents| files.acceptor(contents))?;
-        Ok(Self { files: files.clone(), acceptor })
+    pub(crate) fn read(files: &ServerTls) -> Result<Arc<Self>, String> {
+        let acceptor = OfFiles::read(files.paths(), |contents| files.acceptor(contents))?;
+        let (acceptor, is_stale) = (Mutex::new(acceptor), AtomicBool::new(false));
+        Ok(Arc::new(Self { files: files.clone(), acceptor, is_stale }))
     }
 
     /// For the next connection.
-    pub(crate) fn acceptor(&mut self) -> TlsAcceptor {
-        self.acceptor.look(LOOK_EVERY, |contents| self.files.acceptor(contents));
-        self.acceptor.made.clone()
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        self.look(LOOK_EVERY);
+        self.acceptor.lock().made.clone()
+    }
+
+    /// Reads the files again where it is time to.
+    pub(crate) fn look_if_due(&self) {
+        self.look(LOOK_EVERY);
+    }
+
+    /// Whether the files as they are cannot be used. Waits for no look.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.is_stale.load(Ordering::Relaxed)
+    }
+
+    fn look(&self, every: Duration) -> bool {
+        let mut acceptor = self.acceptor.lock();
+        let is_new = acceptor.look(every, |contents| self.files.acceptor(contents));
+        self.is_stale.store(acceptor.told.is_some(), Ordering::Relaxed);
+        is_new
     }
 }
 
@@ -155,6 +207,7 @@ impl Tls {
 pub(crate) struct Certificates {
     files: ClientTls,
     now: Mutex<(OfFiles<ClientTlsConfig>, u64)>,
+    is_stale: AtomicBool,
 }
 
 impl ClientTls {
@@ -182,7 +235,7 @@ impl Certificates {
         let own = files.certificate.iter().zip(&files.key).flat_map(|(certificate, key)| [certificate, key]);
         let paths = std::iter::once(&files.ca).chain(own).cloned().collect();
         let config = OfFiles::read(paths, |contents| files.config(contents))?;
-        Ok(Self { files: files.clone(), now: Mutex::new((config, 0)) })
+        Ok(Self { files: files.clone(), now: Mutex::new((config, 0)), is_stale: AtomicBool::new(false) })
     }
 
     /// How often they have changed.
@@ -195,7 +248,13 @@ impl Certificates {
         if now.0.look(every, |contents| self.files.config(contents)) {
             now.1 += 1;
         }
+        self.is_stale.store(now.0.told.is_some(), Ordering::Relaxed);
         now.1
+    }
+
+    /// Whether the files as they are cannot be used. Waits for no look.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.is_stale.load(Ordering::Relaxed)
     }
 
     pub(crate) fn config(&self) -> ClientTlsConfig {
@@ -225,10 +284,9 @@ mod tests {
             domain: None,
         };
         let server = ServerTls { certificate: cert.clone(), key: key.clone(), client_ca: Some(cert.clone()) };
-        let (client, mut server) = (Certificates::read(&client).unwrap(), Tls::read(&server).unwrap());
-        let files = server.files.clone();
-        let mut look =
-            || (client.look(Duration::ZERO), server.acceptor.look(Duration::ZERO, |of| files.acceptor(of)));
+        let (client, server) = (Certificates::read(&client).unwrap(), Tls::read(&server).unwrap());
+        let look = || (client.look(Duration::ZERO), server.look(Duration::ZERO));
+        let stale = || (client.is_stale(), server.is_stale());
         assert_eq!(look(), (0, false));
         // The same content, written anew, is no change.
         std::fs::write(&cert, std::fs::read(&cert).unwrap()).unwrap();
@@ -237,11 +295,15 @@ mod tests {
         assert_eq!(look(), (1, true));
         for broken in ["", "no certificate"] {
             std::fs::write(&cert, broken).unwrap();
-            assert_eq!(look(), (1, false), "{broken:?}");
+            assert_eq!((look(), stale()), ((1, false), (true, true)), "{broken:?}");
         }
         std::fs::remove_file(&cert).unwrap();
-        assert_eq!(look(), (1, false));
+        assert_eq!((look(), stale()), ((1, false), (true, true)));
+        // Something that is no regular file is not opened.
+        std::fs::create_dir(&cert).unwrap();
+        assert_eq!((look(), stale()), ((1, false), (true, true)));
+        std::fs::remove_dir(&cert).unwrap();
         sign();
-        assert_eq!(look(), (2, true));
+        assert_eq!((look(), stale()), ((2, true), (false, false)));
     }
 }

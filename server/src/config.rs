@@ -602,8 +602,11 @@ impl Config {
     pub(crate) fn secrets(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let tokens = self.tokens.as_deref().map(|file| ("tokens", file));
         let key = self.tls.as_ref().map(|tls| ("tls.key", tls.key.as_path()));
-        let offload = self.offload.key.as_deref().map(|file| ("offload.key", file));
-        [tokens, key, offload].into_iter().flatten()
+        let offload_key = self.offload.key.as_deref().map(|file| ("offload.key", file));
+        let offload = self.offload.secret_file.as_deref().map(|file| ("offload.secret-file", file));
+        let manager = self.manager.as_ref().and_then(|manager| manager.secret_file.as_deref());
+        let manager = manager.map(|file| ("manager.secret-file", file));
+        [tokens, key, offload_key, offload, manager].into_iter().flatten()
     }
 
     /// As a file that [`Config::read`] takes.

@@ -9,10 +9,11 @@ use crate::client_certificates;
 use crate::config::TlsConfig;
 use crate::watched::Watched;
 use parking_lot::Mutex;
+use siltstone_compactor::server_config;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,9 +23,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
 /// How long to wait after a connection could not be accepted: mostly for want of file descriptors.
@@ -76,36 +74,9 @@ impl Tls {
     }
 }
 
-fn certificates(file: &Path, content: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
-    let all: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_slice_iter(content).collect();
-    let all = all.map_err(|e| wrong(&e))?;
-    if all.is_empty() { Err(wrong(&"no certificate in it")) } else { Ok(all) }
-}
-
 /// For gRPC and for HTTP, of certificates, their key, and the authority of clients' certificates if there is one.
 fn acceptors(files: &[PathBuf], contents: &[Vec<u8>]) -> Result<(TlsAcceptor, TlsAcceptor), String> {
-    let ([certificate, key, ca @ ..], [chain, key_content, ..]) = (files, contents) else {
-        return Err("a certificate and its key are needed".into());
-    };
-    let chain = certificates(certificate, chain)?;
-    let key = PrivateKeyDer::from_pem_slice(key_content).map_err(|e| format!("{}: {e}", key.display()))?;
-    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(provider.clone());
-    let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
-    let builder = match ca.first().zip(contents.get(2)) {
-        None => builder.with_no_client_auth(),
-        Some((file, content)) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(file, content)? {
-                roots.add(certificate).map_err(|e| format!("{}: {e}", file.display()))?;
-            }
-            let verifier = client_certificates::verifier(roots, provider);
-            builder.with_client_cert_verifier(verifier.map_err(|e| format!("{}: {e}", file.display()))?)
-        }
-    };
-    let config =
-        builder.with_single_cert(chain, key).map_err(|e| format!("{}: {e}", certificate.display()))?;
+    let config = server_config(files, contents, client_certificates::verifier)?;
     let speaking = |protocol: &[u8]| {
         let mut config = config.clone();
         config.alpn_protocols = vec![protocol.to_vec()];

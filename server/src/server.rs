@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     /// Object stores, if tables lie in one.
     stores: Arc<LazyObjectStores>,
     /// Compaction servers' manager, where it is in this process.
-    _manager: Option<Managing>,
+    manager: Option<Managing>,
     pub(crate) durability: Durability,
     pub(crate) calls: CallMetrics,
     pub(crate) finished: Finished,
@@ -140,9 +140,30 @@ impl Shared {
 
     /// The settings whose files cannot be used as they are, so that what they had before goes on.
     pub(crate) fn stale_files(&self) -> Vec<&'static str> {
-        let tokens = self.tokens.as_ref().is_some_and(Tokens::is_stale).then_some("tokens");
-        let tls = self.tls.as_ref().is_some_and(|tls| tls.is_stale()).then_some("tls");
-        tokens.into_iter().chain(tls).collect()
+        let tls = self.tls.as_ref().is_some_and(|tls| tls.is_stale());
+        let offload = self.compactors.as_ref().map(|compactors| compactors.stale_files());
+        let manager = self.manager().map(CompactionManager::stale_files);
+        let (offload, manager) = (offload.unwrap_or_default(), manager.unwrap_or_default());
+        let has_own = self.config.offload.certificate.is_some();
+        // What is not the manager's own is that of `tls` and `offload`.
+        let own = self.config.manager.as_ref();
+        let own_secret = own.is_some_and(|own| own.secret_file.is_some());
+        let own_ca = own.is_some_and(|own| own.client_ca.is_some());
+        let all = [
+            ("tokens", self.tokens.as_ref().is_some_and(Tokens::is_stale)),
+            ("tls", tls),
+            ("offload.secret-file", offload.secret),
+            ("offload.ca", offload.certificates && !has_own),
+            ("offload.ca, offload.certificate or offload.key", offload.certificates && has_own),
+            ("manager.secret-file", manager.secret && own_secret),
+            ("manager.client-ca", manager.certificates && own_ca && !tls),
+        ];
+        all.into_iter().filter_map(|(setting, is_stale)| is_stale.then_some(setting)).collect()
+    }
+
+    /// Compaction servers' manager, where it is in this process.
+    fn manager(&self) -> Option<&CompactionManager> {
+        self.manager.as_ref().and_then(|manager| manager.0.as_ref())
     }
 
     /// Who makes a call.
@@ -191,8 +212,15 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Reads certificates and tokens again if their files have changed.
+/// Reads certificates, tokens and secrets again if their files have changed.
 fn look_at_files(shared: &Shared) {
+    // These tell the log themselves.
+    if let Some(compactors) = &shared.compactors {
+        compactors.look_at_files();
+    }
+    if let Some(manager) = shared.manager() {
+        manager.look_at_files();
+    }
     let tls = shared.tls.as_ref().map(|tls| ("certificates", tls.look()));
     let tokens = shared.tokens.as_ref().map(|tokens| ("tokens", tokens.look()));
     for (what, looked) in tls.into_iter().chain(tokens) {
@@ -432,7 +460,7 @@ impl Server {
             hot: HotTablets::new(&config),
             compactors,
             stores,
-            _manager: manager,
+            manager,
             tokens: config.tokens.as_deref().map(Tokens::read).transpose()?,
             tls: tls.clone(),
             wide_files: Mutex::default(),

@@ -5,15 +5,11 @@
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use std::fs::File;
-use std::io::Read;
+use siltstone_compactor::file_content;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Bytes of a file, at most.
-const BYTES_MAX: u64 = 16 << 20;
 
 /// Makes something of the contents of files, which are in their order.
 type Make<T> = Box<dyn Fn(&[Vec<u8>]) -> Result<T, String> + Send + Sync>;
@@ -91,21 +87,7 @@ fn digests(contents: &[Vec<u8>]) -> Vec<[u8; 32]> {
 }
 
 fn contents(files: &[PathBuf]) -> Result<Vec<Vec<u8>>, String> {
-    files.iter().map(|file| content(file)).collect()
-}
-
-fn content(file: &Path) -> Result<Vec<u8>, String> {
-    let wrong = |e: std::io::Error| format!("{}: {e}", file.display());
-    // Opening a pipe would wait for who writes into it.
-    if !std::fs::metadata(file).map_err(wrong)?.is_file() {
-        return Err(format!("{} is no regular file", file.display()));
-    }
-    let mut content = Vec::new();
-    let read = File::open(file).map_err(wrong)?.take(BYTES_MAX + 1).read_to_end(&mut content);
-    match read.map_err(wrong)? as u64 {
-        0..=BYTES_MAX => Ok(content),
-        _ => Err(format!("{} has more than {BYTES_MAX} bytes", file.display())),
-    }
+    files.iter().map(|file| file_content(file)).collect()
 }
 
 /// The mode of a file, if others than its owner may read or write it.
@@ -117,6 +99,7 @@ pub(crate) fn wide_mode(file: &Path) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
 
     fn number(contents: &[Vec<u8>]) -> Result<u32, String> {
         let text = String::from_utf8_lossy(&contents[0]);

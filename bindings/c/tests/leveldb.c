@@ -75,6 +75,25 @@ static void others(const char *dir) {
   fclose(file);
 }
 
+// A directory of other things, which may have names as those of a database, is left as it is.
+static void letters(const char *dir) {
+  const char *home = below(dir, "home");
+  EXPECT(mkdir(home, 0755) == 0);
+  char letter[4096], other[4096], text[64];
+  snprintf(letter, sizeof letter, "%s/letter.new", home);
+  snprintf(other, sizeof other, "%s/syslog.log", home);
+  write_file(letter, "dear");
+  write_file(other, "booted");
+  EXPECT(leveldb_open(options, home, &err) == NULL);
+  fails("holds no database", __LINE__);
+  FILE *file = fopen(letter, "r");
+  EXPECT(file != NULL && fgets(text, sizeof text, file) != NULL && strcmp(text, "dear") == 0 && fclose(file) == 0);
+  file = fopen(other, "r");
+  EXPECT(file != NULL && fgets(text, sizeof text, file) != NULL && strcmp(text, "booted") == 0 && fclose(file) == 0);
+  // Nothing was put beside them.
+  EXPECT(remove(letter) == 0 && remove(other) == 0 && rmdir(home) == 0);
+}
+
 static int in_bytes(void *state, const char *a, size_t alen, const char *b, size_t blen) {
   ++*(int *)state;
   int order = memcmp(a, b, alen < blen ? alen : blen);
@@ -252,6 +271,7 @@ int main(int argc, char **argv) {
   leveldb_close(db);
   comparators(argv[1]);
   others(argv[1]);
+  letters(argv[1]);
   OK(leveldb_destroy_db(options, dir, &err));
   struct stat there;
   EXPECT(stat(dir, &there) != 0);

@@ -1,10 +1,23 @@
 // Wrong calls are errors, and harm nothing: NULL for every argument, use after close, freeing twice. `misuse DIR`
 #include "common.h"
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define INVALID(call) FAILS(call, SILTSTONE_KIND_INVALID)
 #define CLOSED(call) FAILS(call, SILTSTONE_KIND_CLOSED)
 
 static siltstone_slice nothing_of_five = {NULL, 5};
+
+static void write_file(const char *path, const char *text) {
+  FILE *file = fopen(path, "w");
+  EXPECT(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+static void expect_file(const char *path, const char *expected) {
+  char text[64];
+  FILE *file = fopen(path, "r");
+  EXPECT(file != NULL && fgets(text, sizeof text, file) != NULL && strcmp(text, expected) == 0 && fclose(file) == 0);
+}
 
 static void count(void *context) { ++*(int *)context; }
 
@@ -296,11 +309,32 @@ static void after_close(const char *dir) {
   siltstone_db_free(&db);
 }
 
+// A directory of other things is neither opened nor repaired nor deleted.
+static void others(const char *dir) {
+  const char *home = below(dir, "home");
+  EXPECT(mkdir(home, 0755) == 0);
+  write_file(below(home, "letter.new"), "dear");
+  write_file(below(home, "syslog.log"), "booted");
+  siltstone_db *db;
+  char *text;
+  INVALID(siltstone_open(home, NULL, &db));
+  EXPECT(db == NULL);
+  FAILS(siltstone_check(home, &text), SILTSTONE_KIND_NOT_FOUND);
+  FAILS(siltstone_repair(home, &text), SILTSTONE_KIND_NOT_FOUND);
+  FAILS(siltstone_destroy(home), SILTSTONE_KIND_NOT_FOUND);
+  // Its two files are all that it has, and are as they were.
+  expect_file(below(home, "letter.new"), "dear");
+  expect_file(below(home, "syslog.log"), "booted");
+  EXPECT(remove(below(home, "letter.new")) == 0 && remove(below(home, "syslog.log")) == 0);
+  EXPECT(rmdir(home) == 0);
+}
+
 int main(int argc, char **argv) {
   EXPECT(argc == 2);
   nulls(argv[1]);
   freed_twice(argv[1]);
   after_close(argv[1]);
+  others(argv[1]);
   puts("misuse: passed");
   return 0;
 }

@@ -335,6 +335,21 @@ def test_a_path_may_be_bytes_and_nothing_but_a_path(tmp_path: pathlib.Path) -> N
         siltstone.open(5)  # type: ignore[arg-type]
 
 
+def test_a_directory_of_other_things_is_left_alone(tmp_path: pathlib.Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    files = {"letter.new": b"dear", "syslog.log": b"Jan 1 00:00:00 host kernel: booted"}
+    for name, content in files.items():
+        (home / name).write_bytes(content)
+    with pytest.raises(siltstone.InvalidError, match="holds no database but other things"):
+        siltstone.open(home)
+    calls: list[typing.Callable[[pathlib.Path], object]] = [siltstone.check, siltstone.repair, siltstone.destroy]
+    for refused in calls:
+        with pytest.raises(siltstone.NotFoundError, match="holds no database"):
+            refused(home)
+    assert {path.name: path.read_bytes() for path in home.iterdir()} == files
+
+
 def test_what_is_to_be_called_must_be_callable(place: pathlib.Path) -> None:
     with pytest.raises(TypeError, match='merge operator "sum" cannot be called'):
         siltstone.open(place, merge_operators={"sum": 5})  # type: ignore[dict-item]

@@ -162,3 +162,37 @@ def test_a_program_may_end_with_its_database_open(place: pathlib.Path) -> None:
     add = lambda key, base, operands: b"%d" % (int(base or b"0") + sum(map(int, operands)))  # noqa: E731
     with siltstone.open(place, merge_operators={"add": add}) as db:
         assert {value for _, value in db.items()} == {b"1200"}
+
+
+ELSEWHERE = """
+import os, sys, siltstone
+os.chdir(sys.argv[1])
+db = siltstone.open("db", write_memory=1 << 20, memory_budget=4 << 20)
+db[b"first"] = b"x"
+os.chdir(sys.argv[2])
+for n in range(5_000):
+    db[b"%06d" % n] = b"%d" % n * 200
+    if n % 1_000 == 0:
+        db.flush()
+db.flush()
+db.compact()
+db.settle()
+db[b"last"] = b"x"
+db.close()
+"""
+
+
+def test_a_relative_path_means_the_directory_of_when_it_was_opened(tmp_path: pathlib.Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    with siltstone.open(there / "db") as other:
+        other[b"theirs"] = b"x"
+    before = {path.name: path.read_bytes() for path in (there / "db").iterdir()}
+    subprocess.run([sys.executable, "-c", ELSEWHERE, str(here), str(there)], check=True, timeout=60)
+    assert {path.name: path.read_bytes() for path in (there / "db").iterdir()} == before
+    assert [path.name for path in there.iterdir()] == ["db"]
+    for place, keys in ((here, [*(b"%06d" % n for n in range(5_000)), b"first", b"last"]), (there, [b"theirs"])):
+        assert siltstone.check(place / "db")["damages"] == []
+        with siltstone.open(place / "db") as db:
+            assert list(db) == keys

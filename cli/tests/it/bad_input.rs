@@ -72,6 +72,36 @@ fn a_directory_of_other_things_is_left_alone() {
 }
 
 #[test]
+fn no_command_takes_a_directory_of_other_things_for_a_database() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("home")).unwrap();
+    place.file("home/letter.new", "dear");
+    place.file("home/syslog.log", "Jan 1 00:00:00 host kernel: booted");
+    let (home, backups, rows) =
+        (&place.text("home"), &place.text("backups"), &place.file("rows.tsv", "k\tv\n"));
+    siltstone(&["put", &place.db(), "k", "v"]).fine();
+    let made = siltstone(&["backup", &place.db(), backups]);
+    assert_eq!(made.code, 0, "{made:?}");
+    let before = snapshot(&place.path("home"));
+    for command in [
+        &["get", home, "k"][..],
+        &["put", home, "k", "v"],
+        &["check", home],
+        &["repair", home],
+        &["restore", backups, home],
+        &["load", home, rows],
+        &["compact", home],
+        &["backup", home, backups],
+        &["serve", home, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"],
+    ] {
+        let said = siltstone(command);
+        assert!(said.code > 0 && said.err.contains(home), "{command:?}: {said:?}");
+        assert_eq!(snapshot(&place.path("home")), before, "{command:?}");
+    }
+    assert_eq!(std::fs::read_dir(place.path("")).unwrap().count(), 4, "nothing is made beside it");
+}
+
+#[test]
 fn what_cannot_be_opened_is_not_said_to_hold_nothing() {
     let place = Place::new();
     std::os::unix::fs::symlink("loop", place.path("loop")).unwrap();

@@ -143,6 +143,7 @@ mod tests {
     use crate::types::{Rng, looks};
     use crate::{Db, Entry, Family, FamilyOptions, Result, Timestamps};
     use std::collections::BTreeMap;
+    use std::ops::Range;
 
     /// Counted work: of a queue that is read at its front and trimmed there while others write at its end, the thousandth
     /// message costs a reader no more looks than the hundredth.
@@ -185,12 +186,29 @@ mod tests {
         family.delete_range(&key(n)[..]..=&key(n)[..]).unwrap();
     }
 
-    /// What a scan to the first row touches: covered cells, and places where tombstones are looked for.
-    fn to_the_first(family: &Family, expected: u32) -> (u64, u64) {
+    /// Deletes these rows in any order: each by itself, or by ranges of which each begins so many behind another and is twice as
+    /// long.
+    fn delete_all(family: &Family, rows: Range<u32>, apart: u32) {
+        let mut starts: Vec<u32> = rows.clone().step_by(apart as usize).collect();
+        Rng::new(3).shuffle(&mut starts);
+        for start in starts {
+            match apart {
+                1 => delete(family, start),
+                _ => {
+                    let end = key(rows.end.min(start + 2 * apart));
+                    family.delete_range(&key(start)[..]..&end[..]).unwrap();
+                }
+            }
+        }
+    }
+
+    /// What a scan to its first row touches: covered cells, and places where tombstones are looked for.
+    fn to_the_first(family: &Family, expected: u32, backward: bool) -> (u64, u64) {
         let mut covered = 0;
         let touched = looks::count(|| {
             let mut scan = family.scan::<&[u8]>(..);
-            assert_eq!(scan.next().unwrap().unwrap().key, key(expected));
+            let first = if backward { scan.next_back() } else { scan.next() };
+            assert_eq!(first.unwrap().unwrap().key, key(expected));
             covered = scan.covers().looks;
         });
         (covered, touched)
@@ -201,55 +219,109 @@ mod tests {
         FamilyOptions { timestamps, versions: 1, ..FamilyOptions::default() }
     }
 
-    /// Counted work: over n rows that were deleted one by one, wherever rows and tombstones lie, a scan looks at each once, at the cost
-    /// of a logarithm. What comes later costs a logarithm in all, but for looking at cells of the active segment.
+    /// Counted work: over n rows that were deleted one by one or by many ranges, wherever rows and tombstones lie and from whichever
+    /// end it comes, a scan looks at each once, at the cost of a logarithm. What comes later costs a logarithm in all, but for
+    /// looking at cells of the active segment.
     #[test]
     fn rows_deleted_one_by_one_are_gone_through_once() {
-        for (n, explicit) in [(1_000u32, false), (10_000, false), (10_000, true)] {
-            let look = 16 * u64::from(n.ilog2());
-            let few = 80;
-            let rows = u64::from(n);
+        for (n, explicit, apart) in
+            [(1_000u32, false, 1), (10_000, false, 1), (10_000, true, 1), (10_000, false, 10)]
+        {
+            gone_through_once(n, explicit, apart, false);
+            gone_through_once(n, explicit, apart, true);
+        }
+    }
+
+    fn gone_through_once(n: u32, explicit: bool, apart: u32, backward: bool) {
+        let look = 16 * u64::from(n.ilog2());
+        let few = 80;
+        let rows = u64::from(n);
+        let of = format!("{n}, {apart} apart, backward: {backward}");
+        // The row that is left, where the scan comes last.
+        let (left, dead) = if backward { (0, 1..n + 1) } else { (n, 0..n) };
+        let to_the_first = |family: &Family| to_the_first(family, left, backward);
+        let dir = tempfile::tempdir().unwrap();
+        let open = || Db::open(dir.path()).unwrap();
+        let mut family = open().create_family("rows", options(explicit)).unwrap();
+
+        // All of it in the active segment.
+        (0..=n).for_each(|n| _ = family.put(key(n), b"row").unwrap());
+        match apart {
+            1 => dead.clone().for_each(|n| delete(&family, n)),
+            _ => delete_all(&family, dead.clone(), apart),
+        }
+        let (covered, touched) = to_the_first(&family);
+        assert!(covered <= rows && touched <= rows * look, "{covered}, {touched} of {of}");
+        let (_, touched) = to_the_first(&family);
+        assert!(touched <= few * look, "{touched} of {of}, known already");
+        // In no memory and no table is anything left of them.
+        family.flush().unwrap();
+        let (covered, touched) = to_the_first(&family);
+        assert!(covered == 0 && touched <= look, "{covered}, {touched} of {of} after a flush");
+
+        // Rows in a table, and tombstones in memory, in another order.
+        dead.clone().for_each(|n| _ = family.put(key(n), b"row").unwrap());
+        family.flush().unwrap();
+        delete_all(&family, dead, apart);
+        let mut opened = 0;
+        loop {
+            let (covered, touched) = to_the_first(&family);
+            assert!(covered <= rows && touched <= rows * look, "{covered}, {touched} of {of}");
+            let (covered, touched) = to_the_first(&family);
+            assert!(covered <= few && touched <= few * look, "{covered}, {touched} of {of}, known already");
+            opened += 1;
+            match opened {
+                // All tombstones come into one active segment.
+                1 => {
+                    drop(family);
+                    family = open().family("rows").unwrap();
+                }
+                // Rows and tombstones in tables, unless these are merged already.
+                2 => family.flush().unwrap(),
+                _ => break,
+            }
+        }
+    }
+
+    /// Counted work: the same where after each hundred a row is left, to the end of the scan.
+    #[test]
+    fn rows_left_among_deleted_ones_cost_a_look_at_each() {
+        for n in [1_000u32, 10_000] {
+            let (rows, look) = (u64::from(n), 16 * u64::from(n.ilog2()));
             let dir = tempfile::tempdir().unwrap();
-            let open = || Db::open(dir.path()).unwrap();
-            let mut family = open().create_family("rows", options(explicit)).unwrap();
-
-            // All of it in the active segment.
-            (0..=n).for_each(|n| _ = family.put(key(n), b"row").unwrap());
-            (0..n).for_each(|n| delete(&family, n));
-            let (covered, touched) = to_the_first(&family, n);
-            assert!(covered <= rows && touched <= rows * look, "{covered}, {touched} of {n}");
-            let (_, touched) = to_the_first(&family, n);
-            assert!(touched <= few * look, "{touched} of {n}, known already");
-            // In no memory and no table is anything left of them.
-            family.flush().unwrap();
-            let (covered, touched) = to_the_first(&family, n);
-            assert!(covered == 0 && touched <= look, "{covered}, {touched} of {n} after a flush");
-
-            // Rows in a table, and tombstones in memory, in another order.
+            let db = Db::open(dir.path()).unwrap();
+            let family = db.create_family("rows", options(false)).unwrap();
+            let left: Vec<u32> = (99..n).step_by(100).collect();
+            let dead = || (0..n).filter(|n| n % 100 != 99);
             (0..n).for_each(|n| _ = family.put(key(n), b"row").unwrap());
-            family.flush().unwrap();
-            let mut order: Vec<u32> = (0..n).collect();
-            Rng::new(3).shuffle(&mut order);
-            order.into_iter().for_each(|n| delete(&family, n));
-            let mut opened = 0;
-            loop {
-                let (covered, touched) = to_the_first(&family, n);
-                assert!(covered <= rows && touched <= rows * look, "{covered}, {touched} of {n}");
-                let (covered, touched) = to_the_first(&family, n);
-                assert!(
-                    covered <= few && touched <= few * look,
-                    "{covered}, {touched} of {n}, known already"
-                );
-                opened += 1;
-                match opened {
-                    // All tombstones come into one active segment.
-                    1 => {
-                        drop(family);
-                        family = open().family("rows").unwrap();
+            dead().for_each(|n| delete(&family, n));
+            // In the active segment; rows in a table, and tombstones in memory; and in tables, unless these are merged already.
+            for lies in ["active", "apart", "tables"] {
+                match lies {
+                    "active" => {}
+                    "apart" => {
+                        dead().for_each(|n| _ = family.put(key(n), b"row").unwrap());
+                        family.flush().unwrap();
+                        dead().for_each(|n| delete(&family, n));
                     }
-                    // Rows and tombstones in tables, unless these are merged already.
-                    2 => family.flush().unwrap(),
-                    _ => break,
+                    _ => family.flush().unwrap(),
+                }
+                // Each twice: some of what is gone is known the second time.
+                for backward in [false, true, false, true] {
+                    let (mut covered, mut found) = (0, Vec::new());
+                    let touched = looks::count(|| {
+                        let mut scan = family.scan::<&[u8]>(..);
+                        while let Some(row) = if backward { scan.next_back() } else { scan.next() } {
+                            found.push(u32::from_be_bytes(row.unwrap().key.try_into().unwrap()));
+                        }
+                        covered = scan.covers().looks;
+                    });
+                    if backward {
+                        found.reverse();
+                    }
+                    let of = format!("{n}, {lies}, backward: {backward}");
+                    assert_eq!(found, left, "{of}");
+                    assert!(covered <= rows && touched <= rows * look, "{covered}, {touched} of {of}");
                 }
             }
         }

@@ -153,10 +153,10 @@ impl Scan {
         next.transpose()
     }
 
-    /// What it knows of range tombstones, going forward.
+    /// What it knows of range tombstones, in the direction in which it goes.
     #[cfg(all(test, not(models)))]
     pub(super) fn covers(&self) -> &super::covers::Covers {
-        &self.front.as_ref().expect("it has begun").covers
+        &self.front.as_ref().or(self.back.as_deref()).expect("it has begun").covers
     }
 }
 

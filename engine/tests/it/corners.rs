@@ -2,7 +2,7 @@
 
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, Rng, SimWorld, Survive};
-use siltstone::testing::with_kill_hook;
+use siltstone::testing::{with_kill_hook, work_of};
 use siltstone::{
     Batch, Builder, Condition, Db, Durability, ErrorKind, Expected, Experimental, Family, FamilyOptions,
     Options, Pinned, Result, SeqNo, Timestamp, Timestamps,
@@ -393,6 +393,43 @@ fn a_start_syncs_no_more_often_for_two_thousand_families_than_for_one() {
     let most = |families| syncs_of_starts(families).into_iter().max().unwrap();
     let (one, many) = (most(1), most(2_000));
     assert!(many <= one + 10, "{many} for many, {one} for one");
+}
+
+/// Counted work: operations on files and bytes of manifest and log that a start looks at, over so many families with a table each.
+fn work_of_a_start(families: usize) -> [u64; 2] {
+    let world = SimWorld::new(8);
+    let open = || {
+        let options = Options {
+            experimental: Experimental { events_kept: 10, ..Experimental::default() },
+            ..Options::default()
+        };
+        let scheduler = Arc::new(SimScheduler::for_world(&world));
+        Builder::new().options(options).env(world.env()).scheduler(scheduler).open("/db").unwrap()
+    };
+    let db = open();
+    for i in 0..families {
+        let family = db.create_family(&format!("f{i}"), FamilyOptions::default()).unwrap();
+        family.put(b"k", b"v").unwrap();
+        family.flush().unwrap();
+    }
+    db.close().unwrap();
+    drop(db);
+    let before = world.storage.op_counts().total();
+    let (db, looked_at) = work_of(open);
+    let operations = world.storage.op_counts().total() - before;
+    assert_eq!(db.statistics().tables, families as u64);
+    let cells = |family: Family| family.scan::<&str>(..).count();
+    assert_eq!(db.all_families().into_iter().map(cells).sum::<usize>(), families);
+    [operations, looked_at]
+}
+
+#[test]
+fn the_work_of_a_start_follows_the_number_of_tables() {
+    let (few, many) = (work_of_a_start(200), work_of_a_start(2_000));
+    // Ten times as many; were each looked at for each other, it would be a hundred times as much.
+    for (few, many) in few.into_iter().zip(many) {
+        assert!(few > 0 && many <= 15 * few, "{many} for 2,000 tables, {few} for 200");
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod page;
 mod regions;
 mod schema;
 mod security;
+mod stale_files;
 mod support;
 mod views;
 mod wide;

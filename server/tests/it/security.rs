@@ -105,7 +105,7 @@ async fn with_tokens_each_call_needs_one_with_the_right_to_its_table() {
 }
 
 /// Waits until an answer over HTTP has that text, or has it no more.
-async fn told(fixture: &Fixture, path: &str, text: &str, is_told: bool) {
+pub(crate) async fn told(fixture: &Fixture, path: &str, text: &str, is_told: bool) {
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
     loop {
         let answer =

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"math/rand"
 	"time"
 
 	"cloud.google.com/go/bigtable"
@@ -28,6 +29,49 @@ func must[T any](value T, err error) T {
 func ok(err error) {
 	if err != nil {
 		log.Fatal(err)
+	}
+}
+
+// large writes rows of some sizes, of few cells and of many, each between two small ones, and compares what a scan gives and what
+// a read of the row alone gives.
+func large(ctx context.Context, own *bigtable.Table) {
+	random := rand.New(rand.NewSource(7))
+	small := bigtable.NewMutation()
+	small.Set("about", "n", 1000, []byte("small"))
+	for _, cells := range []int{10, 30_000} {
+		for _, mib := range []int{1, 5, 20, 64} {
+			name := fmt.Sprintf("large %d %d ", cells, mib)
+			values, mutation := make([][]byte, cells), bigtable.NewMutation()
+			for i := range values {
+				values[i] = make([]byte, (mib<<20)/cells)
+				random.Read(values[i])
+				mutation.Set("about", fmt.Sprintf("%05d", i), 1000, values[i])
+			}
+			ok(own.Apply(ctx, name+"a", small))
+			ok(own.Apply(ctx, name+"b", mutation))
+			ok(own.Apply(ctx, name+"c", small))
+			compare := func(row bigtable.Row) {
+				items := row["about"]
+				check(len(items) == cells, "%s: %d cells come back", name, len(items))
+				for i, item := range items {
+					same := item.Column == fmt.Sprintf("about:%05d", i) && bytes.Equal(item.Value, values[i])
+					check(same, "%s: cell %d differs", name, i)
+				}
+			}
+			compare(must(own.ReadRow(ctx, name+"b")))
+			ends := ""
+			ok(own.ReadRows(ctx, bigtable.PrefixRange(name), func(row bigtable.Row) bool {
+				end := row.Key()[len(name):]
+				if ends += end; end == "b" {
+					compare(row)
+				} else {
+					items := row["about"]
+					check(len(items) == 1 && string(items[0].Value) == "small", "%s%s differs", name, end)
+				}
+				return true
+			}))
+			check(ends == "abc", "%s: the rows %s come back", name, ends)
+		}
 	}
 }
 
@@ -98,6 +142,7 @@ func main() {
 		return false
 	}, bigtable.ReverseScan(), bigtable.LimitRows(1)))
 	check(reversed == rows[len(rows)-1].Key(), "reversed: %s", reversed)
+	large(ctx, own)
 	ok(admin.DropRowRange(ctx, name, "lib"))
 	left := 0
 	ok(own.ReadRows(ctx, bigtable.PrefixRange("lib"), func(bigtable.Row) bool { left++; return true }))

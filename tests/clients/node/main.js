@@ -1,6 +1,7 @@
 // Reads packages that the demonstration loaded, writes them into a table of its own, reads them back and compares; then what
 // else the Node client does. BIGTABLE_EMULATOR_HOST says where the server is.
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
 import { Bigtable } from '@google-cloud/bigtable';
 
 const bigtable = new Bigtable({ projectId: 'local' });
@@ -45,6 +46,33 @@ await counter.deleteCells(['about:hit']);
 assert.equal((await counter.get())[0].data.about.hit, undefined);
 await counter.delete();
 assert.equal((await counter.exists())[0], false);
+
+// Rows of some sizes, of few cells and of many, each between two small ones: by a scan, and alone.
+const sizes = [[10, 1], [10, 5], [10, 20], [10, 64], [30_000, 1], [30_000, 5], [30_000, 20]];
+for (const [cells, mib] of sizes) {
+  const name = `large ${cells} ${mib} `;
+  const size = Math.floor((mib << 20) / cells);
+  const column = (n) => `c${String(n).padStart(5, '0')}`;
+  const written = Array.from({ length: cells }, () => randomBytes(size).toString('base64').slice(0, size));
+  const about = Object.fromEntries(written.map((value, n) => [column(n), value]));
+  await own.insert([
+    { key: `${name}a`, data: { about: { n: 'small' } } },
+    { key: `${name}b`, data: { about } },
+    { key: `${name}c`, data: { about: { n: 'small' } } },
+  ]);
+  const [found] = await own.getRows({ prefix: name });
+  assert.deepEqual(found.map((row) => row.id), [`${name}a`, `${name}b`, `${name}c`]);
+  for (const row of [found[0], found[2]]) assert.equal(row.data.about.n[0].value, 'small');
+  for (const row of [found[1], (await own.row(`${name}b`).get())[0]]) {
+    const columns = Object.entries(row.data.about);
+    assert.equal(columns.length, cells, name);
+    columns.forEach(([found, versions], n) => {
+      // Without a text of the whole value where it differs.
+      assert.ok(found === column(n) && versions.length === 1 && versions[0].value === written[n], `${name}${found}`);
+    });
+  }
+}
+
 await own.deleteRows('lib');
 const [left] = await own.getRows({ prefix: 'lib' });
 assert.equal(left.length, 0);

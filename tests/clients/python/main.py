@@ -3,6 +3,7 @@ else the Python clients do: the classic one and the data client. BIGTABLE_EMULAT
 
 import asyncio
 import datetime
+import random
 import warnings
 
 warnings.filterwarnings("ignore")
@@ -66,6 +67,27 @@ gone.delete()
 gone.commit()
 assert own.read_row(b"counter") is None
 assert list(own.sample_row_keys())[-1].row_key == b""
+
+# Rows of some sizes, of few cells and of many, each between two small ones: by a scan, and alone.
+chance = random.Random(7)
+for cells, mib in [(10, 1), (10, 5), (10, 20), (10, 64), (30_000, 1), (30_000, 5), (30_000, 20)]:
+    name = b"large %d %d " % (cells, mib)
+    written = {b"%05d" % n: chance.randbytes((mib << 20) // cells) for n in range(cells)}
+    ends = {b"a": {b"n": b"small"}, b"b": written, b"c": {b"n": b"small"}}
+    batch = []
+    for end, columns in ends.items():
+        row = own.direct_row(name + end)
+        for column, value in columns.items():
+            row.set_cell("about", column, value)
+        batch.append(row)
+    assert {status.code for status in own.mutate_rows(batch)} == {0}, name
+    found = [own.read_row(name + b"b"), *own.read_rows(start_key=name, end_key=name + b"z")]
+    assert [row.row_key for row in found] == [name + end for end in (b"b", *ends)], name
+    for row in found:
+        back = {column: [cell.value for cell in versions] for column, versions in row.cells["about"].items()}
+        expected = ends[row.row_key[len(name):]]
+        assert back == {column: [value] for column, value in expected.items()}, row.row_key
+own.drop_by_prefix("large")
 
 
 async def with_data_client():

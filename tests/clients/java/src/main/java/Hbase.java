@@ -3,6 +3,7 @@
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Random;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hbase.Cell;
 import org.apache.hadoop.hbase.CellUtil;
@@ -21,6 +22,48 @@ public class Hbase {
 
   static void check(boolean holds, String what) {
     if (!holds) throw new AssertionError(what);
+  }
+
+  static byte[] column(int n) {
+    return Bytes.toBytes(String.format("%05d", n));
+  }
+
+  /** Writes a row of so many MiB between two small ones, and compares what a scan gives and what a get gives. */
+  static void large(Table own, int cells, int mib) throws Exception {
+    Random random = new Random(7);
+    String name = "large " + cells + " " + mib + " ";
+    byte[][] values = new byte[cells][(mib << 20) / cells];
+    Put put = new Put(Bytes.toBytes(name + "b"));
+    for (int n = 0; n < cells; n++) {
+      random.nextBytes(values[n]);
+      put.addColumn(ABOUT, column(n), values[n]);
+    }
+    own.put(put);
+    for (String end : new String[] {"a", "c"}) {
+      own.put(new Put(Bytes.toBytes(name + end)).addColumn(ABOUT, VERSION, Bytes.toBytes("small")));
+    }
+    List<Result> found = new ArrayList<>();
+    found.add(own.get(new Get(Bytes.toBytes(name + "b"))));
+    Scan scan = new Scan().withStartRow(Bytes.toBytes(name)).withStopRow(Bytes.toBytes(name + "z"));
+    try (ResultScanner scanner = own.getScanner(scan)) {
+      scanner.forEach(found::add);
+    }
+    StringBuilder ends = new StringBuilder();
+    for (Result row : found) {
+      String end = Bytes.toString(row.getRow()).substring(name.length());
+      ends.append(end);
+      if (!end.equals("b")) {
+        check(Bytes.toString(row.getValue(ABOUT, VERSION)).equals("small"), name + end + " differs");
+        continue;
+      }
+      Cell[] back = row.rawCells();
+      check(back.length == cells, name + ": cells that come back: " + back.length);
+      for (int n = 0; n < cells; n++) {
+        boolean same = CellUtil.matchingQualifier(back[n], column(n)) && CellUtil.matchingValue(back[n], values[n]);
+        check(same, name + ": cell " + n + " differs");
+      }
+    }
+    check(ends.toString().equals("babc"), name + ": the rows that come back: " + ends);
   }
 
   public static void main(String[] args) throws Exception {
@@ -106,6 +149,8 @@ public class Hbase {
       own.delete(new Delete(row));
       check(own.get(new Get(row)).isEmpty(), "delete of a row");
       check(connection.getRegionLocator(name).getAllRegionLocations().size() >= 1, "regions");
+      for (int mib : new int[] {1, 5, 20, 64}) large(own, 10, mib);
+      for (int mib : new int[] {1, 5, 20}) large(own, 30_000, mib);
       admin.disableTable(name);
       admin.deleteTable(name);
       check(!admin.tableExists(name), "the table is gone");
