@@ -53,20 +53,20 @@ type Outcome = Result<String, String>;
 struct Attack {
     name: &'static str,
     run: fn(&Scene) -> Outcome,
-    /// Further lines of the configuration; `{helper}` and `{manager}` stand for free ports.
+    /// Further lines of the configuration; `{helper}` and `{manager}` stand for free ports, `{secret}` for a file with a secret.
     config: &'static str,
     /// Whether the server asks for tokens.
     tokens: bool,
     /// Files and connections that the server may have open.
     descriptors: Option<u32>,
-    /// A server that refuses such a configuration has met the attack.
-    may_refuse: bool,
+    /// What the server has to say, as it must refuse to start like that.
+    refusal: Option<&'static str>,
 }
 
 impl Attack {
     /// An attack on a server with tokens.
     const fn new(name: &'static str, run: fn(&Scene) -> Outcome) -> Self {
-        Self { name, run, config: "", tokens: true, descriptors: None, may_refuse: false }
+        Self { name, run, config: "", tokens: true, descriptors: None, refusal: None }
     }
 
     const fn config(self, config: &'static str) -> Self {
@@ -82,14 +82,23 @@ impl Attack {
         Self { descriptors: Some(descriptors), ..self }
     }
 
-    const fn may_refuse(self) -> Self {
-        Self { may_refuse: true, ..self }
+    /// On none, as it says so and does not start.
+    const fn refused(name: &'static str, refusal: &'static str) -> Self {
+        Self { refusal: Some(refusal), ..Self::new(name, starts) }
     }
+}
+
+/// What is said of a server that was to refuse to start.
+fn starts(_: &Scene) -> Outcome {
+    Err("the server starts".into())
 }
 
 const FEW_CALLS: &str = "calls-max = 64\n";
 const FEW_CONNECTIONS: &str = "connections-max = 64\n";
-const MANAGER: &str = "[manager]\nlisten = \"127.0.0.1:{manager}\"\n[tables]\ncompression = \"none\"\n";
+const OPEN_MANAGER: &str = "[manager]\nlisten = \"127.0.0.1:{manager}\"\n";
+const MANAGER: &str = "write-memory = \"2MiB\"\n[manager]\nlisten = \"127.0.0.1:{manager}\"\n\
+    [offload]\nsecret-file = \"{secret}\"\nby-cost = false\nbytes-min = \"64KiB\"\n\
+    [tables]\ncompression = \"none\"\nstrategy = \"leveled{table_bytes=128KiB, base_bytes=1MiB}\"\n";
 const OFFLOAD: &str = "write-memory = \"2MiB\"\n[offload]\nservers = [\"127.0.0.1:{helper}\"]\nby-cost = false\n\
     bytes-min = \"64KiB\"\npatience-seconds = 2\n[tables]\ncompression = \"none\"\n\
     strategy = \"leveled{table_bytes=128KiB, base_bytes=1MiB}\"\n";
@@ -147,12 +156,15 @@ const ATTACKS: &[Attack] = &[
     Attack::new("page-paths", files::page_paths),
     Attack::new("foreign-host", files::foreign_host).open(),
     Attack::new("told-paths", files::told_paths),
-    Attack::new("descriptors", files::descriptors).descriptors(256).may_refuse(),
-    Attack::new("announced", compaction::announced).config(MANAGER).may_refuse(),
-    Attack::new("dialled", compaction::dialled).config(MANAGER).may_refuse(),
+    Attack::new("descriptors", files::descriptors).descriptors(400),
+    Attack::refused("few-descriptors", "384 are needed").descriptors(256),
+    Attack::new("announced", compaction::announced).config(MANAGER),
+    Attack::new("dialled", compaction::dialled).config(MANAGER),
+    Attack::refused("open-manager", "could become a compaction server").config(OPEN_MANAGER),
     Attack::new("lies", compaction::lies).config(OFFLOAD).open(),
     Attack::new("stalls", compaction::stalls).config(OFFLOAD).open(),
     Attack::new("fills", compaction::fills).config(OFFLOAD).open(),
+    Attack::new("swells", compaction::swells).config(OFFLOAD).open(),
     Attack::new("fetches", compaction::fetches).config(OFFLOAD).open(),
 ];
 
@@ -412,11 +424,11 @@ async fn one(attack: &Attack, seed: u64, lasts: Duration) -> Outcome {
     let (helper, manager) = (free_port(), free_port());
     let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
     let config = config_of(attack, dir.path(), helper, manager)?;
-    let mut server = match Server::start_in(dir, &config, attack.descriptors).await {
-        Err(why) if attack.may_refuse && why.contains("the server ended") => {
+    let mut server = match (Server::start_in(dir, &config, attack.descriptors).await, attack.refusal) {
+        (Err(why), Some(refusal)) if why.contains("the server ended") && why.contains(refusal) => {
             return Ok(format!("refused at the start: {}", why.lines().last().unwrap_or_default()));
         }
-        started => started?,
+        (started, _) => started?,
     };
     let scene = Scene {
         port: server.port(),
@@ -455,7 +467,7 @@ async fn one(attack: &Attack, seed: u64, lasts: Duration) -> Outcome {
     ))
 }
 
-/// The configuration, and the file of tokens that it names.
+/// The configuration, and the files of tokens and of a secret that it names.
 fn config_of(attack: &Attack, dir: &Path, helper: u16, manager: u16) -> Result<String, String> {
     let mut config = format!(
         "memory = \"{MEMORY}MiB\"\ncall-memory = \"{CALL_MEMORY}MiB\"\ndurability = \"buffered\"\n\
@@ -469,8 +481,13 @@ fn config_of(attack: &Attack, dir: &Path, helper: u16, manager: u16) -> Result<S
         write_private(&file, &tokens_but(""))?;
         config.push_str(&format!("tokens = \"{}\"\n", file.display()));
     }
-    let own = attack.config.replace("{helper}", &helper.to_string());
-    config.push_str(&own.replace("{manager}", &manager.to_string()));
+    let file = dir.join("secret");
+    if attack.config.contains("{secret}") {
+        write_private(&file, &secret("compaction"))?;
+    }
+    let own =
+        attack.config.replace("{helper}", &helper.to_string()).replace("{manager}", &manager.to_string());
+    config.push_str(&own.replace("{secret}", &file.display().to_string()));
     Ok(config)
 }
 
