@@ -38,6 +38,8 @@ const BESIDES: u64 = 32;
 /// How often the client that behaves reads a row and writes one, and how long each may take.
 const EVERY: Duration = Duration::from_millis(100);
 const DEADLINE: Duration = Duration::from_secs(2);
+/// How long half of its calls may take.
+const USUAL: Duration = Duration::from_millis(250);
 /// How long an attack lasts where nothing is said, and how long in every tenth round.
 const LASTS: Duration = Duration::from_secs(2);
 const LASTS_LONG: Duration = Duration::from_secs(90);
@@ -336,7 +338,7 @@ async fn answer(
 /// The client that behaves.
 struct Good {
     stop: Arc<AtomicBool>,
-    task: tokio::task::JoinHandle<Result<(u64, Duration), String>>,
+    task: tokio::task::JoinHandle<Result<Vec<Duration>, String>>,
 }
 
 impl Good {
@@ -347,8 +349,8 @@ impl Good {
         Self { stop, task }
     }
 
-    /// How many answers it had, and how long it waited for the slowest.
-    async fn end(self) -> Result<(u64, Duration), String> {
+    /// How long it waited for each answer.
+    async fn end(self) -> Result<Vec<Duration>, String> {
         self.stop.store(true, Ordering::Relaxed);
         self.task.await.map_err(|e| e.to_string())?
     }
@@ -358,24 +360,30 @@ async fn behave(
     channel: Channel,
     token: Option<String>,
     stop: Arc<AtomicBool>,
-) -> Result<(u64, Duration), String> {
-    let (mut calls, mut longest) = (0, Duration::ZERO);
+) -> Result<Vec<Duration>, String> {
+    let mut waits = Vec::new();
     while !stop.load(Ordering::Relaxed) {
-        let write = wire::mutate_row("t", "good", &[wire::set_cell("q", calls.to_string())]);
+        let write = wire::mutate_row("t", "good", &[wire::set_cell("q", waits.len().to_string())]);
         let read = wire::read_rows("t", &[b"good"], None);
         for (method, message) in [("MutateRow", write), ("ReadRows", read)] {
             let began = Instant::now();
             let answer = answer(channel.clone(), token.as_deref(), method, message, DEADLINE).await;
-            longest = longest.max(began.elapsed());
-            let messages = answer.map_err(|e| format!("call {calls} of the good client, {method}: {e}"))?;
+            let call = waits.len();
+            waits.push(began.elapsed());
+            let messages = answer.map_err(|e| format!("call {call} of the good client, {method}: {e}"))?;
             if method == "ReadRows" && messages.iter().all(Vec::is_empty) {
-                return Err(format!("call {calls} of the good client finds its row no more"));
+                return Err(format!("call {call} of the good client finds its row no more"));
             }
-            calls += 1;
         }
         tokio::time::sleep(EVERY).await;
     }
-    Ok((calls, longest))
+    Ok(waits)
+}
+
+/// The wait that as many are shorter than as are longer.
+fn median(waits: &mut [Duration]) -> Duration {
+    waits.sort_unstable();
+    waits.get(waits.len() / 2).copied().unwrap_or_default()
 }
 
 /// So many attacks, in rounds of all of them, or of the one of that name alone.
@@ -455,16 +463,20 @@ async fn one(attack: &Attack, seed: u64, lasts: Duration) -> Outcome {
     };
     let good = good.end().await;
     let most = server.memory().1;
-    let (said, (calls, longest)) = (said?, good?);
+    let (said, mut waits) = (said?, good?);
     judge(&mut server, most, code)?;
-    if calls == 0 {
-        return Err("the good client made no call".into());
+    let usual = median(&mut waits);
+    let Some(longest) = waits.last() else { return Err("the good client made no call".into()) };
+    let calls = format!(
+        "the good client: {} answers, half of them within {} ms, the longest after {} ms",
+        waits.len(),
+        usual.as_millis(),
+        longest.as_millis()
+    );
+    match usual <= USUAL {
+        true => Ok(format!("{said}; {calls}; {} MiB", most >> 20)),
+        false => Err(calls),
     }
-    Ok(format!(
-        "{said}; the good client: {calls} answers, the longest after {} ms; {} MiB",
-        longest.as_millis(),
-        most >> 20
-    ))
 }
 
 /// The configuration, and the files of tokens and of a secret that it names.
@@ -537,6 +549,13 @@ fn judge(server: &mut Server, most: u64, code: u64) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_median_is_the_one_in_the_middle_and_the_last_is_the_longest() {
+        let mut waits = [9, 1, 5].map(Duration::from_millis);
+        assert_eq!((median(&mut waits), waits[2]), (Duration::from_millis(5), Duration::from_millis(9)));
+        assert_eq!(median(&mut []), Duration::ZERO);
+    }
 
     #[test]
     fn attacks_have_names_of_their_own() {
