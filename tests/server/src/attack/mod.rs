@@ -30,7 +30,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use wire::Plain;
 
-/// The budgets of memory, in MiB: for cache and writes, and for calls.
+/// The budgets of memory, in MiB: for cache and writes, and for calls where an attack has no other.
 const MEMORY: u64 = 64;
 const CALL_MEMORY: u64 = 64;
 /// What a process may have besides them and a quarter more, in MiB; where its code lies is not counted.
@@ -59,6 +59,8 @@ struct Attack {
     config: &'static str,
     /// Whether the server asks for tokens.
     tokens: bool,
+    /// Memory for calls, in MiB.
+    call_memory: u64,
     /// Files and connections that the server may have open.
     descriptors: Option<u32>,
     /// What the server has to say, as it must refuse to start like that.
@@ -68,7 +70,8 @@ struct Attack {
 impl Attack {
     /// An attack on a server with tokens.
     const fn new(name: &'static str, run: fn(&Scene) -> Outcome) -> Self {
-        Self { name, run, config: "", tokens: true, descriptors: None, refusal: None }
+        let call_memory = CALL_MEMORY;
+        Self { name, run, config: "", tokens: true, call_memory, descriptors: None, refusal: None }
     }
 
     const fn config(self, config: &'static str) -> Self {
@@ -78,6 +81,10 @@ impl Attack {
     /// On a server that lets everybody in.
     const fn open(self) -> Self {
         Self { tokens: false, ..self }
+    }
+
+    const fn call_memory(self, call_memory: u64) -> Self {
+        Self { call_memory, ..self }
     }
 
     const fn descriptors(self, descriptors: u32) -> Self {
@@ -149,6 +156,7 @@ const ATTACKS: &[Attack] = &[
     Attack::new("short-reads-not-taken", rows::short_reads_not_taken),
     Attack::new("scans-not-taken", rows::scans_not_taken),
     Attack::new("answers-not-taken", rows::answers_not_taken),
+    Attack::new("memory-after", rows::memory_after).call_memory(3_072),
     Attack::new("change-streams", rows::change_streams).config(FEW_CALLS),
     Attack::new("operations", rows::operations),
     Attack::new("wrong-rights", rights::wrong_rights),
@@ -464,7 +472,8 @@ async fn one(attack: &Attack, seed: u64, lasts: Duration) -> Outcome {
     let good = good.end().await;
     let most = server.memory().1;
     let (said, mut waits) = (said?, good?);
-    judge(&mut server, most, code)?;
+    let promised = ((MEMORY + attack.call_memory) << 20) / 4 * 5 + (BESIDES << 20) + code;
+    judge(&mut server, most, promised)?;
     let usual = median(&mut waits);
     let Some(longest) = waits.last() else { return Err("the good client made no call".into()) };
     let calls = format!(
@@ -482,8 +491,9 @@ async fn one(attack: &Attack, seed: u64, lasts: Duration) -> Outcome {
 /// The configuration, and the files of tokens and of a secret that it names.
 fn config_of(attack: &Attack, dir: &Path, helper: u16, manager: u16) -> Result<String, String> {
     let mut config = format!(
-        "memory = \"{MEMORY}MiB\"\ncall-memory = \"{CALL_MEMORY}MiB\"\ndurability = \"buffered\"\n\
-         change-log = \"64MiB\"\n"
+        "memory = \"{MEMORY}MiB\"\ncall-memory = \"{}MiB\"\ndurability = \"buffered\"\n\
+         change-log = \"64MiB\"\n",
+        attack.call_memory
     );
     if !attack.config.contains("write-memory") {
         config.push_str("write-memory = \"16MiB\"\n");
@@ -529,10 +539,9 @@ async fn furnish(channel: &Channel, token: Option<&str>, mut random: Rng) -> Res
     Ok(())
 }
 
-/// What holds of the server after every attack.
-fn judge(server: &mut Server, most: u64, code: u64) -> Result<(), String> {
+/// What holds of the server after every attack: it lives, had no more memory than is promised, and tells no secret.
+fn judge(server: &mut Server, most: u64, promised: u64) -> Result<(), String> {
     let log = server.log();
-    let promised = ((MEMORY + CALL_MEMORY) << 20) / 4 * 5 + (BESIDES << 20) + code;
     if !server.lives() || log.contains("panicked") {
         let last: Vec<&str> = log.lines().rev().take(10).collect();
         return Err(format!("the server ended or panicked: {}", last.join("\n")));

@@ -1,8 +1,8 @@
 //! Reads and writes of few bytes that cost much: filters, wide rows, answers that nobody takes.
 
 use super::wire::{
-    ADMIN, Connection, DATA, chain, condition, get, interleave, mutate_row, number, part, pass_all,
-    read_rows, set_cell, table, value_pattern,
+    ADMIN, Connection, DATA, RESET, chain, condition, frame, get, interleave, mutate_row, number, part,
+    pass_all, read_rows, set_cell, table, value_pattern,
 };
 use super::{DEADLINE, Outcome, Scene, median};
 use crate::child::INSTANCE;
@@ -13,6 +13,13 @@ use tonic::Code;
 const AT_ONCE: usize = 4;
 /// How long half of the questions for the health may take beside them.
 const HEALTHY_WITHIN: Duration = Duration::from_millis(100);
+/// Scans that are cancelled, on so many connections, and large writes behind them; how much more memory may be left of them,
+/// and after how long.
+const CANCELLED: usize = 1_000;
+const CONNECTIONS: usize = 8;
+const LARGE_WRITES: usize = 16;
+const LEFT_BYTES: u64 = 200 << 20;
+const LEFT_AFTER: Duration = Duration::from_secs(20);
 /// Families of a table whose description is large, operations on it, and how much more memory these may take.
 const FAMILIES: usize = 1_000;
 const OPERATIONS: u64 = 300;
@@ -168,6 +175,47 @@ pub(super) fn scans_not_taken(scene: &Scene) -> Outcome {
 /// Answers of other methods.
 pub(super) fn answers_not_taken(scene: &Scene) -> Outcome {
     not_taken(scene, 1, 200, "SampleRowKeys", &part(1, table("t")))
+}
+
+/// Scans whose answers fill the memory for calls and are cancelled, and large writes behind them: what they had goes back.
+pub(super) fn memory_after(scene: &Scene) -> Outcome {
+    let block = scene.headers(&format!("{DATA}ReadRows"), "reader");
+    let (scan, before, mut held) = (read_rows("t", &[], None), scene.memory(), Vec::new());
+    for _ in 0..CONNECTIONS {
+        let mut connection = Connection::without_room(scene.port)?;
+        let mut streams = Vec::new();
+        for _ in 0..CANCELLED / CONNECTIONS {
+            streams.push(connection.call(&block, &scan)?);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        held.push((connection, streams));
+    }
+    std::thread::sleep(DEADLINE / 2);
+    let most = scene.memory().saturating_sub(before);
+    for (connection, streams) in &mut held {
+        // What of them is reset already may have closed the connection.
+        let _ =
+            streams.iter().try_for_each(|stream| connection.send(&frame(RESET, 0, *stream, &[0, 0, 0, 8])));
+    }
+    drop(held);
+    let (writer, mut random) = (scene.caller("writer"), scene.rng());
+    for n in 0..LARGE_WRITES {
+        let entry = |m: usize| {
+            let cell = set_cell("q", random.bytes(64 << 10));
+            part(2, [part(1, format!("large-write{n}-{m}")), part(2, cell)].concat())
+        };
+        let entries: Vec<u8> = (0..64).flat_map(entry).collect();
+        writer.must("MutateRows", [part(1, table("t")), entries].concat())?;
+    }
+    let grown = || scene.memory().saturating_sub(before);
+    let began = Instant::now();
+    while grown() > LEFT_BYTES && began.elapsed() < LEFT_AFTER {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let left = grown();
+    let said = format!("{} MiB more with {CANCELLED} scans, {} MiB more later", most >> 20, left >> 20);
+    // Had they taken less, nothing would have to go back.
+    if left <= LEFT_BYTES && most > LEFT_BYTES { Ok(said) } else { Err(said) }
 }
 
 /// As many streams of changes as there may be calls, on one connection.
