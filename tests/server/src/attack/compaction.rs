@@ -6,8 +6,8 @@ use crate::peers::PROTOCOL_VERSION;
 use serde_json::{Value, json};
 use siltstone::testing::sign_lines;
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tonic::codegen::tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
@@ -17,9 +17,11 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 /// How long it may take until a merge is offered.
 const OFFERED_AFTER: Duration = Duration::from_secs(60);
-/// Outputs that a server tries to hand over of one merge, and bytes of each.
-const OUTPUTS: u64 = 300;
+/// How long it may take until one that hands over without end is refused.
+const REFUSED_AFTER: Duration = Duration::from_secs(50);
+/// Bytes of each of many outputs, and of each piece of one that is large.
 const OUTPUT_BYTES: usize = 1 << 10;
+const PIECE_BYTES: usize = 1 << 20;
 
 /// What a compaction server does with each merge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +32,8 @@ enum Manner {
     Stalls,
     /// Hands over outputs without end.
     Fills,
+    /// Hands over one output without end.
+    Swells,
     /// Asks for the same bytes again and again.
     Fetches,
 }
@@ -40,10 +44,20 @@ struct Rogue {
     merges: AtomicU64,
     /// Whether a merge was taken back.
     taken_back: AtomicBool,
-    /// Parts that it got or got rid of.
+    /// Parts of inputs that it got.
     carried: AtomicU64,
-    /// Outputs of a merge that may be taken, at most.
-    outputs_max: AtomicU64,
+    /// Of each merge that was handed over without end, how that ended.
+    ends: Mutex<Vec<End>>,
+}
+
+/// How a merge ended that was handed over without end.
+#[derive(Debug)]
+struct End {
+    /// Outputs, or pieces of one, that the database took, and that it may have taken at most.
+    taken: u64,
+    most: u64,
+    /// Why it took no more; empty where it went on.
+    refusal: String,
 }
 
 impl Rogue {
@@ -54,7 +68,7 @@ impl Rogue {
             merges: AtomicU64::default(),
             taken_back: AtomicBool::default(),
             carried: AtomicU64::default(),
-            outputs_max: AtomicU64::new(u64::MAX),
+            ends: Mutex::default(),
         });
         let listen = tokio::net::TcpListener::bind(("127.0.0.1", port));
         let listener = scene.handle.block_on(listen).map_err(|e| format!("port {port}: {e}"))?;
@@ -89,7 +103,7 @@ impl Rogue {
                 }
                 self.taken_back.store(true, Ordering::Relaxed);
             }
-            Manner::Fills => self.fill(&spec, &mut asks, &tell).await?,
+            Manner::Fills | Manner::Swells => self.fill(&spec, &mut asks, &tell).await?,
             Manner::Fetches => {
                 let first = inputs(&spec).next()?;
                 let wanted = [part(1, file(&first["id"], 0)), number(2, 0), number(3, 4_096)].concat();
@@ -106,19 +120,38 @@ impl Rogue {
         Some(())
     }
 
+    fn ends(&self) -> MutexGuard<'_, Vec<End>> {
+        self.ends.lock().expect("who answers merges does not panic")
+    }
+
+    /// Hands over outputs, or pieces of one, until the database takes no more, or took one more than it may.
     async fn fill(&self, spec: &Value, asks: &mut Streaming<Vec<u8>>, tell: &Tell) -> Option<()> {
+        let (output, swells) = (&spec["output"], self.manner == Manner::Swells);
         let bytes: u64 = inputs(spec).filter_map(|table| table["bytes"].as_u64()).sum();
-        let table_bytes = spec["output"]["table_bytes"].as_u64()?.max(1);
-        self.outputs_max.store((2 * bytes + (64 << 20)) / table_bytes + 8, Ordering::Relaxed);
-        for n in 0..OUTPUTS {
-            let output = [part(1, file(&spec["output"]["id"], n)), part(2, vec![b'x'; OUTPUT_BYTES])];
-            tell.say(&part(6, output.concat())).await?;
+        let bytes_max = 2 * bytes + (64 << 20);
+        let tables_max = bytes_max / output["table_bytes"].as_u64()?.max(1)
+            + output["cuts"].as_array().map_or(0, Vec::len) as u64
+            + 8;
+        let (piece, most) = match swells {
+            true => (PIECE_BYTES, bytes_max / PIECE_BYTES as u64),
+            false => (OUTPUT_BYTES, tables_max),
+        };
+        let mut end = End { taken: 0, most, refusal: String::new() };
+        while end.taken <= most {
+            let more = if swells { 0 } else { end.taken };
+            // One of many is done with its only piece, so that its file is closed.
+            let sync = number(3, u64::from(!swells));
+            let store = [part(1, file(&output["id"], more)), part(2, vec![b'x'; piece]), sync].concat();
+            tell.say(&part(6, store)).await?;
             // Field 4 is a refusal.
-            if parts(&asks.message().await.ok()??).iter().any(|(field, _)| *field == 4) {
+            let answer = parts(&asks.message().await.ok()??);
+            if let Some((_, why)) = answer.iter().find(|(field, _)| *field == 4) {
+                end.refusal = String::from_utf8_lossy(why).into_owned();
                 break;
             }
-            self.carried.fetch_add(1, Ordering::Relaxed);
+            end.taken += 1;
         }
+        self.ends().push(end);
         tell.say(&part(3, "done")).await
     }
 }
@@ -285,15 +318,35 @@ pub(super) fn stalls(scene: &Scene) -> Outcome {
     }
 }
 
+/// One that hands over without end is refused once it handed over what the merge may have.
+fn is_bounded(scene: &Scene, manner: Manner) -> Outcome {
+    let (rogue, _) = offered(scene, manner)?;
+    let began = Instant::now();
+    while rogue.ends().is_empty() && began.elapsed() < REFUSED_AFTER {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    std::thread::sleep(scene.lasts);
+    let ends = rogue.ends();
+    if let Some(End { taken, most, .. }) = ends.iter().find(|end| end.taken > end.most) {
+        return Err(format!("{taken} outputs or pieces were taken of a merge that may have {most}"));
+    }
+    match ends.iter().find(|end| end.refusal.contains("more than the ")) {
+        Some(End { taken, refusal, .. }) => Ok(format!(
+            "{} merges, of one {taken} outputs or pieces taken, and then: {refusal}",
+            rogue.merges()
+        )),
+        None => Err(format!("of {} merges none was refused for what it has: {ends:?}", rogue.merges())),
+    }
+}
+
 /// It hands over more outputs than the merge can have.
 pub(super) fn fills(scene: &Scene) -> Outcome {
-    let (rogue, _) = offered(scene, Manner::Fills)?;
-    std::thread::sleep(scene.lasts);
-    let (taken, most) = (rogue.carried(), rogue.outputs_max.load(Ordering::Relaxed) * rogue.merges());
-    match taken <= most {
-        true => Ok(format!("{taken} outputs taken of {} merges", rogue.merges())),
-        false => Err(format!("{taken} outputs were taken of merges that have {most} at most")),
-    }
+    is_bounded(scene, Manner::Fills)
+}
+
+/// It hands over an output of more bytes than the merge can have.
+pub(super) fn swells(scene: &Scene) -> Outcome {
+    is_bounded(scene, Manner::Swells)
 }
 
 /// It reads the same bytes for ever.
@@ -306,12 +359,15 @@ pub(super) fn fetches(scene: &Scene) -> Outcome {
     }
 }
 
-/// Names an address to the manager; how that ends.
-fn announce(stranger: &Caller, address: &str) -> Code {
+/// Names an address to the manager, which must not know who does.
+fn announce(stranger: &Caller, address: &str) -> Result<(), String> {
     let version = number(1, u64::from(PROTOCOL_VERSION));
     let mut message = [version, part(2, address), part(3, state(false))].concat();
     siltstone_compactor::seal(&mut message);
-    stranger.code("/siltstone.compactor.v1.Manager/Announce", message)
+    match stranger.code("/siltstone.compactor.v1.Manager/Announce", message) {
+        Code::Unauthenticated => Ok(()),
+        code => Err(format!("a stranger who names {address} to the manager is answered {code:?}")),
+    }
 }
 
 /// Whoever reaches the manager's port names a compaction server: it must get no merge.
@@ -320,14 +376,12 @@ pub(super) fn announced(scene: &Scene) -> Outcome {
     let rogue = Rogue::start(scene, scene.helper, Manner::Fetches)?;
     let address = format!("127.0.0.1:{}", scene.helper);
     for n in 0..200 {
-        if announce(&stranger, &format!("name{n}.invalid:1")) == Code::Ok {
-            return Err("the manager takes a name from a stranger".into());
-        }
+        announce(&stranger, &format!("name{n}.invalid:1"))?;
     }
     load(scene, &scene.caller("root"), scene.lasts.max(Duration::from_secs(5)), || {
-        announce(&stranger, &address);
-        rogue.merges() > 0
+        announce(&stranger, &address).is_err() || rogue.merges() > 0
     })?;
+    announce(&stranger, &address)?;
     match rogue.merges() {
         0 => Ok("strangers are refused, and get no merge".into()),
         merges => Err(format!("{merges} merges were given to a server that a stranger named")),
@@ -341,7 +395,7 @@ pub(super) fn dialled(scene: &Scene) -> Outcome {
     let port = listener.local_addr().map_err(|e| e.to_string())?.port();
     let stranger = scene.stranger(scene.manager);
     for n in 0..40 {
-        announce(&stranger, &format!("u{n}@127.0.0.1:{port}"));
+        announce(&stranger, &format!("u{n}@127.0.0.1:{port}"))?;
     }
     std::thread::sleep(scene.lasts.max(Duration::from_secs(3)));
     let came = std::iter::from_fn(|| listener.accept().ok()).count();

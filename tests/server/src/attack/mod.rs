@@ -30,7 +30,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use wire::Plain;
 
-/// The budgets of memory, in MiB: for cache and writes, and for calls.
+/// The budgets of memory, in MiB: for cache and writes, and for calls where an attack has no other.
 const MEMORY: u64 = 64;
 const CALL_MEMORY: u64 = 64;
 /// What a process may have besides them and a quarter more, in MiB; where its code lies is not counted.
@@ -38,6 +38,8 @@ const BESIDES: u64 = 32;
 /// How often the client that behaves reads a row and writes one, and how long each may take.
 const EVERY: Duration = Duration::from_millis(100);
 const DEADLINE: Duration = Duration::from_secs(2);
+/// How long half of its calls may take.
+const USUAL: Duration = Duration::from_millis(250);
 /// How long an attack lasts where nothing is said, and how long in every tenth round.
 const LASTS: Duration = Duration::from_secs(2);
 const LASTS_LONG: Duration = Duration::from_secs(90);
@@ -53,20 +55,23 @@ type Outcome = Result<String, String>;
 struct Attack {
     name: &'static str,
     run: fn(&Scene) -> Outcome,
-    /// Further lines of the configuration; `{helper}` and `{manager}` stand for free ports.
+    /// Further lines of the configuration; `{helper}` and `{manager}` stand for free ports, `{secret}` for a file with a secret.
     config: &'static str,
     /// Whether the server asks for tokens.
     tokens: bool,
+    /// Memory for calls, in MiB.
+    call_memory: u64,
     /// Files and connections that the server may have open.
     descriptors: Option<u32>,
-    /// A server that refuses such a configuration has met the attack.
-    may_refuse: bool,
+    /// What the server has to say, as it must refuse to start like that.
+    refusal: Option<&'static str>,
 }
 
 impl Attack {
     /// An attack on a server with tokens.
     const fn new(name: &'static str, run: fn(&Scene) -> Outcome) -> Self {
-        Self { name, run, config: "", tokens: true, descriptors: None, may_refuse: false }
+        let call_memory = CALL_MEMORY;
+        Self { name, run, config: "", tokens: true, call_memory, descriptors: None, refusal: None }
     }
 
     const fn config(self, config: &'static str) -> Self {
@@ -78,18 +83,31 @@ impl Attack {
         Self { tokens: false, ..self }
     }
 
+    const fn call_memory(self, call_memory: u64) -> Self {
+        Self { call_memory, ..self }
+    }
+
     const fn descriptors(self, descriptors: u32) -> Self {
         Self { descriptors: Some(descriptors), ..self }
     }
 
-    const fn may_refuse(self) -> Self {
-        Self { may_refuse: true, ..self }
+    /// On none, as it says so and does not start.
+    const fn refused(name: &'static str, refusal: &'static str) -> Self {
+        Self { refusal: Some(refusal), ..Self::new(name, starts) }
     }
+}
+
+/// What is said of a server that was to refuse to start.
+fn starts(_: &Scene) -> Outcome {
+    Err("the server starts".into())
 }
 
 const FEW_CALLS: &str = "calls-max = 64\n";
 const FEW_CONNECTIONS: &str = "connections-max = 64\n";
-const MANAGER: &str = "[manager]\nlisten = \"127.0.0.1:{manager}\"\n[tables]\ncompression = \"none\"\n";
+const OPEN_MANAGER: &str = "[manager]\nlisten = \"127.0.0.1:{manager}\"\n";
+const MANAGER: &str = "write-memory = \"2MiB\"\n[manager]\nlisten = \"127.0.0.1:{manager}\"\n\
+    [offload]\nsecret-file = \"{secret}\"\nby-cost = false\nbytes-min = \"64KiB\"\n\
+    [tables]\ncompression = \"none\"\nstrategy = \"leveled{table_bytes=128KiB, base_bytes=1MiB}\"\n";
 const OFFLOAD: &str = "write-memory = \"2MiB\"\n[offload]\nservers = [\"127.0.0.1:{helper}\"]\nby-cost = false\n\
     bytes-min = \"64KiB\"\npatience-seconds = 2\n[tables]\ncompression = \"none\"\n\
     strategy = \"leveled{table_bytes=128KiB, base_bytes=1MiB}\"\n";
@@ -138,6 +156,7 @@ const ATTACKS: &[Attack] = &[
     Attack::new("short-reads-not-taken", rows::short_reads_not_taken),
     Attack::new("scans-not-taken", rows::scans_not_taken),
     Attack::new("answers-not-taken", rows::answers_not_taken),
+    Attack::new("memory-after", rows::memory_after).call_memory(3_072),
     Attack::new("change-streams", rows::change_streams).config(FEW_CALLS),
     Attack::new("operations", rows::operations),
     Attack::new("wrong-rights", rights::wrong_rights),
@@ -147,12 +166,15 @@ const ATTACKS: &[Attack] = &[
     Attack::new("page-paths", files::page_paths),
     Attack::new("foreign-host", files::foreign_host).open(),
     Attack::new("told-paths", files::told_paths),
-    Attack::new("descriptors", files::descriptors).descriptors(256).may_refuse(),
-    Attack::new("announced", compaction::announced).config(MANAGER).may_refuse(),
-    Attack::new("dialled", compaction::dialled).config(MANAGER).may_refuse(),
+    Attack::new("descriptors", files::descriptors).descriptors(400),
+    Attack::refused("few-descriptors", "384 are needed").descriptors(256),
+    Attack::new("announced", compaction::announced).config(MANAGER),
+    Attack::new("dialled", compaction::dialled).config(MANAGER),
+    Attack::refused("open-manager", "could become a compaction server").config(OPEN_MANAGER),
     Attack::new("lies", compaction::lies).config(OFFLOAD).open(),
     Attack::new("stalls", compaction::stalls).config(OFFLOAD).open(),
     Attack::new("fills", compaction::fills).config(OFFLOAD).open(),
+    Attack::new("swells", compaction::swells).config(OFFLOAD).open(),
     Attack::new("fetches", compaction::fetches).config(OFFLOAD).open(),
 ];
 
@@ -324,7 +346,7 @@ async fn answer(
 /// The client that behaves.
 struct Good {
     stop: Arc<AtomicBool>,
-    task: tokio::task::JoinHandle<Result<(u64, Duration), String>>,
+    task: tokio::task::JoinHandle<Result<Vec<Duration>, String>>,
 }
 
 impl Good {
@@ -335,8 +357,8 @@ impl Good {
         Self { stop, task }
     }
 
-    /// How many answers it had, and how long it waited for the slowest.
-    async fn end(self) -> Result<(u64, Duration), String> {
+    /// How long it waited for each answer.
+    async fn end(self) -> Result<Vec<Duration>, String> {
         self.stop.store(true, Ordering::Relaxed);
         self.task.await.map_err(|e| e.to_string())?
     }
@@ -346,24 +368,30 @@ async fn behave(
     channel: Channel,
     token: Option<String>,
     stop: Arc<AtomicBool>,
-) -> Result<(u64, Duration), String> {
-    let (mut calls, mut longest) = (0, Duration::ZERO);
+) -> Result<Vec<Duration>, String> {
+    let mut waits = Vec::new();
     while !stop.load(Ordering::Relaxed) {
-        let write = wire::mutate_row("t", "good", &[wire::set_cell("q", calls.to_string())]);
+        let write = wire::mutate_row("t", "good", &[wire::set_cell("q", waits.len().to_string())]);
         let read = wire::read_rows("t", &[b"good"], None);
         for (method, message) in [("MutateRow", write), ("ReadRows", read)] {
             let began = Instant::now();
             let answer = answer(channel.clone(), token.as_deref(), method, message, DEADLINE).await;
-            longest = longest.max(began.elapsed());
-            let messages = answer.map_err(|e| format!("call {calls} of the good client, {method}: {e}"))?;
+            let call = waits.len();
+            waits.push(began.elapsed());
+            let messages = answer.map_err(|e| format!("call {call} of the good client, {method}: {e}"))?;
             if method == "ReadRows" && messages.iter().all(Vec::is_empty) {
-                return Err(format!("call {calls} of the good client finds its row no more"));
+                return Err(format!("call {call} of the good client finds its row no more"));
             }
-            calls += 1;
         }
         tokio::time::sleep(EVERY).await;
     }
-    Ok((calls, longest))
+    Ok(waits)
+}
+
+/// The wait that as many are shorter than as are longer.
+fn median(waits: &mut [Duration]) -> Duration {
+    waits.sort_unstable();
+    waits.get(waits.len() / 2).copied().unwrap_or_default()
 }
 
 /// So many attacks, in rounds of all of them, or of the one of that name alone.
@@ -412,11 +440,11 @@ async fn one(attack: &Attack, seed: u64, lasts: Duration) -> Outcome {
     let (helper, manager) = (free_port(), free_port());
     let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
     let config = config_of(attack, dir.path(), helper, manager)?;
-    let mut server = match Server::start_in(dir, &config, attack.descriptors).await {
-        Err(why) if attack.may_refuse && why.contains("the server ended") => {
+    let mut server = match (Server::start_in(dir, &config, attack.descriptors).await, attack.refusal) {
+        (Err(why), Some(refusal)) if why.contains("the server ended") && why.contains(refusal) => {
             return Ok(format!("refused at the start: {}", why.lines().last().unwrap_or_default()));
         }
-        started => started?,
+        (started, _) => started?,
     };
     let scene = Scene {
         port: server.port(),
@@ -443,23 +471,29 @@ async fn one(attack: &Attack, seed: u64, lasts: Duration) -> Outcome {
     };
     let good = good.end().await;
     let most = server.memory().1;
-    let (said, (calls, longest)) = (said?, good?);
-    judge(&mut server, most, code)?;
-    if calls == 0 {
-        return Err("the good client made no call".into());
+    let (said, mut waits) = (said?, good?);
+    let promised = ((MEMORY + attack.call_memory) << 20) / 4 * 5 + (BESIDES << 20) + code;
+    judge(&mut server, most, promised)?;
+    let usual = median(&mut waits);
+    let Some(longest) = waits.last() else { return Err("the good client made no call".into()) };
+    let calls = format!(
+        "the good client: {} answers, half of them within {} ms, the longest after {} ms",
+        waits.len(),
+        usual.as_millis(),
+        longest.as_millis()
+    );
+    match usual <= USUAL {
+        true => Ok(format!("{said}; {calls}; {} MiB", most >> 20)),
+        false => Err(calls),
     }
-    Ok(format!(
-        "{said}; the good client: {calls} answers, the longest after {} ms; {} MiB",
-        longest.as_millis(),
-        most >> 20
-    ))
 }
 
-/// The configuration, and the file of tokens that it names.
+/// The configuration, and the files of tokens and of a secret that it names.
 fn config_of(attack: &Attack, dir: &Path, helper: u16, manager: u16) -> Result<String, String> {
     let mut config = format!(
-        "memory = \"{MEMORY}MiB\"\ncall-memory = \"{CALL_MEMORY}MiB\"\ndurability = \"buffered\"\n\
-         change-log = \"64MiB\"\n"
+        "memory = \"{MEMORY}MiB\"\ncall-memory = \"{}MiB\"\ndurability = \"buffered\"\n\
+         change-log = \"64MiB\"\n",
+        attack.call_memory
     );
     if !attack.config.contains("write-memory") {
         config.push_str("write-memory = \"16MiB\"\n");
@@ -469,8 +503,13 @@ fn config_of(attack: &Attack, dir: &Path, helper: u16, manager: u16) -> Result<S
         write_private(&file, &tokens_but(""))?;
         config.push_str(&format!("tokens = \"{}\"\n", file.display()));
     }
-    let own = attack.config.replace("{helper}", &helper.to_string());
-    config.push_str(&own.replace("{manager}", &manager.to_string()));
+    let file = dir.join("secret");
+    if attack.config.contains("{secret}") {
+        write_private(&file, &secret("compaction"))?;
+    }
+    let own =
+        attack.config.replace("{helper}", &helper.to_string()).replace("{manager}", &manager.to_string());
+    config.push_str(&own.replace("{secret}", &file.display().to_string()));
     Ok(config)
 }
 
@@ -500,10 +539,9 @@ async fn furnish(channel: &Channel, token: Option<&str>, mut random: Rng) -> Res
     Ok(())
 }
 
-/// What holds of the server after every attack.
-fn judge(server: &mut Server, most: u64, code: u64) -> Result<(), String> {
+/// What holds of the server after every attack: it lives, had no more memory than is promised, and tells no secret.
+fn judge(server: &mut Server, most: u64, promised: u64) -> Result<(), String> {
     let log = server.log();
-    let promised = ((MEMORY + CALL_MEMORY) << 20) / 4 * 5 + (BESIDES << 20) + code;
     if !server.lives() || log.contains("panicked") {
         let last: Vec<&str> = log.lines().rev().take(10).collect();
         return Err(format!("the server ended or panicked: {}", last.join("\n")));
@@ -520,6 +558,13 @@ fn judge(server: &mut Server, most: u64, code: u64) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_median_is_the_one_in_the_middle_and_the_last_is_the_longest() {
+        let mut waits = [9, 1, 5].map(Duration::from_millis);
+        assert_eq!((median(&mut waits), waits[2]), (Duration::from_millis(5), Duration::from_millis(9)));
+        assert_eq!(median(&mut []), Duration::ZERO);
+    }
 
     #[test]
     fn attacks_have_names_of_their_own() {

@@ -10,13 +10,30 @@ use std::time::Instant;
 use tonic::Code;
 
 const INSTANCES: &str = "/google.bigtable.admin.v2.BigtableInstanceAdmin/";
+/// The project in which the instance lies.
+const PROJECT: &str = "projects/p";
+/// Calls that say of what their caller may not know that it is not there.
+const HIDING: [&str; 5] = ["/GetBackup", "/UpdateBackup", "/DeleteBackup", "/CopyBackup", "/GetOperation"];
 
-/// All calls about a table and its backup `b-NAME`, with the rights that they need, those that delete last. To `see` is for whoever has any right
-/// to the table, to `govern` for who administers all tables of the instance.
+/// All calls about a table, its view `v`, its schema bundle `s`, its backup `b-NAME`, its instance and a profile `a` of that,
+/// with the rights that they need, those that delete last. To `see` is for whoever has any right to the table, to `govern` for
+/// who administers all tables of the instance.
 pub(super) fn every_call(name: &str) -> Vec<(String, Vec<u8>, &'static str)> {
     let (of, named) = (table(name), part(1, table(name)));
     let of_backup = backup(&format!("b-{name}"));
     let (view, bundle) = (format!("{of}/authorizedViews/v"), format!("{of}/schemaBundles/s"));
+    let rows = part(2, part(1, "r"));
+    // A set of one file without anything in it.
+    let schema = part(2, part(2, part(1, part(1, "a.proto"))));
+    let profile = format!("{INSTANCE}/appProfiles/a");
+    let settings = [part(2, format!("{PROJECT}/locations/z")), number(4, 1)].concat();
+    let of_instance = [part(1, INSTANCE), part(2, "name")].concat();
+    let of_cluster = [&part(1, cluster())[..], &settings].concat();
+    let of_profile = [part(1, &profile), part(3, "text")].concat();
+    let new_profile = [part(1, INSTANCE), part(2, "a"), part(3, part(5, ""))].concat();
+    let new_cluster = [part(1, INSTANCE), part(2, "c"), part(3, &settings)].concat();
+    let clusters = part(4, [part(1, "c"), part(2, &settings)].concat());
+    let new_instance = [part(1, PROJECT), part(2, format!("new-{name}")), part(3, part(2, "name")), clusters];
     let mask = |field: &str| part(2, part(1, field));
     let until = [part(1, &of_backup), part(3, number(1, in_seconds(90_000)))].concat();
     let rule = [part(1, "f"), part(2, "n"), part(3, "x")].concat();
@@ -67,19 +84,41 @@ pub(super) fn every_call(name: &str) -> Vec<(String, Vec<u8>, &'static str)> {
         (DATA, "PrepareQuery", part(1, INSTANCE), ""),
         (DATA, "ExecuteQuery", part(1, INSTANCE), ""),
         (INSTANCES, "GetInstance", part(1, INSTANCE), ""),
+        (INSTANCES, "ListInstances", part(1, PROJECT), ""),
+        (INSTANCES, "GetCluster", part(1, cluster()), ""),
+        (INSTANCES, "ListClusters", part(1, INSTANCE), ""),
+        // Who may know nothing of an instance is told of it as if nobody had made anything in it.
+        (INSTANCES, "GetAppProfile", part(1, &profile), ""),
+        (INSTANCES, "ListAppProfiles", part(1, INSTANCE), ""),
+        (INSTANCES, "ListHotTablets", part(1, cluster()), ""),
+        (
+            INSTANCES,
+            "TestIamPermissions",
+            [part(1, INSTANCE), part(2, "bigtable.instances.get")].concat(),
+            "",
+        ),
+        (ADMIN, "ListAuthorizedViews", named.clone(), ""),
         (ADMIN, "TestIamPermissions", with(&part(2, "bigtable.tables.get")), ""),
         (ADMIN, "GetIamPolicy", named.clone(), "admin"),
         (ADMIN, "SetIamPolicy", with(&part(2, b"")), "admin"),
         (ADMIN, "UndeleteTable", named.clone(), "admin"),
-        (INSTANCES, "UpdateInstance", [part(1, INSTANCE), part(2, "name")].concat(), "govern"),
+        (INSTANCES, "CreateInstance", new_instance.concat(), "govern"),
+        (INSTANCES, "UpdateInstance", of_instance.clone(), "govern"),
+        (INSTANCES, "PartialUpdateInstance", [part(1, of_instance), mask("display_name")].concat(), "govern"),
+        (INSTANCES, "CreateCluster", new_cluster, "govern"),
+        (INSTANCES, "UpdateCluster", of_cluster.clone(), "govern"),
+        (INSTANCES, "PartialUpdateCluster", [part(1, of_cluster), mask("serve_nodes")].concat(), "govern"),
         (INSTANCES, "DeleteCluster", part(1, cluster()), "govern"),
-        (INSTANCES, "DeleteAppProfile", part(1, format!("{INSTANCE}/appProfiles/none")), "govern"),
+        (INSTANCES, "CreateAppProfile", new_profile, "govern"),
+        (INSTANCES, "UpdateAppProfile", [part(1, of_profile), mask("description")].concat(), "govern"),
+        (INSTANCES, "DeleteAppProfile", part(1, &profile), "govern"),
         (INSTANCES, "GetIamPolicy", part(1, INSTANCE), "govern"),
-        (ADMIN, "CreateAuthorizedView", with(&part(2, "v")), "admin"),
+        (INSTANCES, "SetIamPolicy", [part(1, INSTANCE), part(2, b"")].concat(), "govern"),
+        (ADMIN, "CreateAuthorizedView", with(&[part(2, "v"), part(3, rows)].concat()), "admin"),
         (ADMIN, "GetAuthorizedView", part(1, &view), "see"),
         (ADMIN, "UpdateAuthorizedView", part(1, part(1, &view)), "admin"),
         (ADMIN, "DeleteAuthorizedView", part(1, &view), "admin"),
-        (ADMIN, "CreateSchemaBundle", with(&part(2, "s")), "admin"),
+        (ADMIN, "CreateSchemaBundle", with(&[part(2, "s"), part(3, schema)].concat()), "admin"),
         (ADMIN, "ListSchemaBundles", named.clone(), "see"),
         (ADMIN, "GetSchemaBundle", part(1, &bundle), "see"),
         (ADMIN, "UpdateSchemaBundle", part(1, part(1, &bundle)), "admin"),
@@ -105,9 +144,24 @@ fn back_up(scene: &Scene, name: &str) -> Result<(), String> {
     scene.caller("root").must(&format!("{ADMIN}CreateBackup"), message).map(drop)
 }
 
+/// Makes what the calls about a table name, so that none is refused for what is not there.
+fn furnish(scene: &Scene, name: &str) -> Result<(), String> {
+    let (root, calls) = (scene.caller("root"), every_call(name));
+    let make = |which: &dyn Fn(&str) -> bool| {
+        let mut calls = calls.iter().filter(|(method, ..)| which(method));
+        calls.try_for_each(|(method, message, _)| root.must(method, message.clone()).map(drop))
+    };
+    // The first operation of the server is that of the update.
+    for method in ["/UpdateTable", "/CreateAuthorizedView", "/CreateSchemaBundle", "/CreateAppProfile"] {
+        make(&|called| called.ends_with(method))?;
+    }
+    back_up(scene, name)?;
+    make(&|called| called.contains("/Get"))
+}
+
 /// Each call with each kind of token: those without the right to it are refused, and lists have nothing of others.
 pub(super) fn wrong_rights(scene: &Scene) -> Outcome {
-    back_up(scene, "t")?;
+    furnish(scene, "t")?;
     let known: [(&str, &[&str]); 5] = [
         ("monitor", &["monitor"]),
         ("other", &[]),
@@ -123,13 +177,20 @@ pub(super) fn wrong_rights(scene: &Scene) -> Outcome {
                 if needs.split_whitespace().all(|right| has.contains(&right)) {
                     continue;
                 }
-                let code = caller.code(&method, message);
-                if !matches!(code, Code::PermissionDenied | Code::NotFound | Code::Unauthenticated) {
-                    return Err(format!("{method} by {name} ends with {code:?}"));
+                let hides = !has.contains(&"see") && HIDING.iter().any(|hiding| method.ends_with(hiding));
+                match caller.code(&method, message) {
+                    Code::PermissionDenied => {}
+                    Code::NotFound if hides => {}
+                    code => return Err(format!("{method} by {name} ends with {code:?}")),
                 }
                 refused += 1;
             }
-            for (list, parent) in [("ListTables", INSTANCE.to_string()), ("ListBackups", cluster())] {
+            let lists = [
+                ("ListTables", INSTANCE.to_string()),
+                ("ListBackups", cluster()),
+                ("ListAuthorizedViews", table("t")),
+            ];
+            for (list, parent) in lists {
                 let seen = caller.must(&format!("{ADMIN}{list}"), part(1, parent))?.concat();
                 let theirs = table("t").into_bytes();
                 if !has.contains(&"see") && seen.windows(theirs.len()).any(|part| part == theirs) {
@@ -222,4 +283,17 @@ pub(super) fn odd_names(scene: &Scene) -> Outcome {
         }
     }
     Ok(format!("{} odd names", odd.len() + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_that_is_served_is_called() {
+        let calls = every_call("t");
+        for served in siltstone_server::METHODS {
+            assert!(calls.iter().any(|(method, ..)| method == served), "{served}");
+        }
+    }
 }

@@ -230,15 +230,20 @@ pub(super) fn half_open_reads(scene: &Scene) -> Outcome {
     leave_open(scene, &headers(&format!("{DATA}ReadRows"), None), true, |_| Vec::new())
 }
 
-/// Streams that each say that 257 MiB follow: nothing may be reserved for what has not come.
+/// Streams that each say that 257 MiB follow, as a write may have: nothing may be reserved for what has not come.
 pub(super) fn claimed_lengths(scene: &Scene) -> Outcome {
     let mut connection = Connection::new(scene.port)?;
-    let (before, block) = (status_of(scene.process, "VmPeak:"), headers(&format!("{DATA}ReadRows"), None));
+    let (before, block) = (status_of(scene.process, "VmPeak:"), headers(&format!("{DATA}MutateRows"), None));
     for _ in 0..CLAIMS {
         let stream = connection.open(&block)?;
         if connection.send(&frame(DATA_FRAME, 0, stream, CLAIM)).is_err() {
             break;
         }
+    }
+    std::thread::sleep(DEADLINE / 4);
+    let refused = connection.answered() + connection.resets() as u64;
+    if refused > u64::from(CLAIMS) / 2 {
+        return Err(format!("{refused} of {CLAIMS} claims are refused before anything is reserved for them"));
     }
     std::thread::sleep(scene.lasts);
     let grown = status_of(scene.process, "VmPeak:").saturating_sub(before);
