@@ -3,9 +3,10 @@
 //! What waits is counted until the transport takes it. A client that takes nothing for a minute is given up: what waits for it is
 //! let go of, whether the transport asks for it or not, and if it comes back it is told so.
 
-use crate::budget::{Budget, Lease};
+use crate::budget::{self, Budget, Lease};
 use futures_util::{Stream, StreamExt, stream};
 use parking_lot::Mutex;
+use prost::Message;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -174,6 +175,23 @@ impl<T: Send + 'static> Single<T> {
             }
         });
         Self { kept, _watched: Some(watched) }
+    }
+}
+
+impl<T: Message + 'static> Single<T> {
+    /// A message for which there is memory already.
+    pub(crate) fn of((message, lease): (T, Arc<Lease>)) -> Self {
+        let bytes = message.encoded_len();
+        Self::new(message, bytes, lease)
+    }
+
+    /// A message, if there is memory for it and for its bytes as they are sent.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED`.
+    pub(crate) fn counted(message: T, memory: &Arc<Budget>) -> Result<Self, Status> {
+        let lease = counted(memory, 2 * message.encoded_len()).ok_or_else(budget::no_memory)?;
+        Ok(Self::of((message, lease)))
     }
 }
 

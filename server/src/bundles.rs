@@ -4,6 +4,7 @@
 //! (`crate::undelete`). Its descriptors are looked at when they come: they must be a set that is whole in itself. An update must
 //! leave the names and numbers of the messages before it as they were, unless its maker says that it need not.
 
+use crate::answer;
 use crate::budget::{self, Budget, Lease};
 use crate::fingerprint;
 use crate::names;
@@ -248,10 +249,15 @@ fn record_key(table: u64, id: &str) -> Vec<u8> {
     [&of_table(table)[..], id.as_bytes()].concat()
 }
 
-fn to_message(name: String, descriptors: &[u8]) -> admin::SchemaBundle {
-    let proto_descriptors = Bytes::copy_from_slice(descriptors);
+fn to_message(name: String, proto_descriptors: Bytes) -> admin::SchemaBundle {
+    let etag = fingerprint(&proto_descriptors);
     let r#type = Some(Type::ProtoSchema(ProtoSchema { proto_descriptors }));
-    admin::SchemaBundle { name, etag: fingerprint(descriptors), r#type }
+    admin::SchemaBundle { name, etag, r#type }
+}
+
+/// Memory for an answer with so many bytes of descriptors, as they are told and as they are sent.
+fn lent(bytes: usize, memory: &Arc<Budget>) -> Result<Arc<Lease>, Status> {
+    answer::counted(memory, 2 * bytes).ok_or_else(budget::no_memory)
 }
 
 fn descriptors_of(bundle: &admin::SchemaBundle) -> Result<&Bytes, Status> {
@@ -294,12 +300,12 @@ impl Tables {
         ids.collect()
     }
 
-    /// Makes a bundle.
+    /// Makes a bundle. It is returned with the memory for the answer.
     pub(crate) fn create_bundle(
         &self,
         request: &CreateSchemaBundleRequest,
         memory: &Arc<Budget>,
-    ) -> Result<admin::SchemaBundle, Status> {
+    ) -> Result<(admin::SchemaBundle, Arc<Lease>), Status> {
         let id = &request.schema_bundle_id;
         let name = names::bundle_of(&request.parent, id)?;
         let asked = request.schema_bundle.as_ref().ok_or_else(|| invalid("no schema_bundle"))?;
@@ -310,7 +316,8 @@ impl Tables {
             return Err(invalid("schema_bundle.etag: a bundle that is made has none before"));
         }
         let descriptors = descriptors_of(asked)?;
-        Files::parse(descriptors, memory)?;
+        drop(Files::parse(descriptors, memory)?);
+        let lease = lent(descriptors.len(), memory)?;
         // So the table does not go meanwhile.
         let _changing = self.change();
         let table = self.table_id(&request.parent)?;
@@ -323,7 +330,7 @@ impl Tables {
             return Err(Status::resource_exhausted(message));
         }
         self.write_bundle(table, id, Some(&descriptors[..]))?;
-        Ok(to_message(name, descriptors))
+        Ok((to_message(name, descriptors.clone()), lease))
     }
 
     /// Whether a bundle may be updated as asked; and where that depends on what it is now, the etag of that.
@@ -347,12 +354,13 @@ impl Tables {
         }
     }
 
-    /// Changes a bundle. Where what the one before describes would be read otherwise, that needs `ignore_warnings`.
+    /// Changes a bundle. Where what the one before describes would be read otherwise, that needs `ignore_warnings`. It is returned
+    /// with the memory for the answer.
     pub(crate) fn update_bundle(
         &self,
         request: &UpdateSchemaBundleRequest,
         memory: &Arc<Budget>,
-    ) -> Result<admin::SchemaBundle, Status> {
+    ) -> Result<(admin::SchemaBundle, Arc<Lease>), Status> {
         let asked = request.schema_bundle.as_ref().ok_or_else(|| invalid("no schema_bundle"))?;
         let name = &asked.name;
         names::bundle(name)?;
@@ -366,6 +374,7 @@ impl Tables {
         let descriptors = descriptors_of(asked)?;
         // What takes its time is done before others wait for it.
         let looked_at = self.check_update(asked, request.ignore_warnings, memory)?;
+        let lease = lent(descriptors.len(), memory)?;
         let _changing = self.change();
         let (table, id, before) = self.stored_bundle(name)?;
         let now = fingerprint(&before);
@@ -376,7 +385,7 @@ impl Tables {
             )));
         }
         self.write_bundle(table, id, Some(&descriptors[..]))?;
-        Ok(to_message(name.clone(), descriptors))
+        Ok((to_message(name.clone(), descriptors.clone()), lease))
     }
 
     /// Deletes a bundle.
@@ -387,37 +396,51 @@ impl Tables {
         self.write_bundle(table, id, None)
     }
 
-    /// The bundle of that name.
-    pub(crate) fn bundle(&self, name: &str) -> Result<admin::SchemaBundle, Status> {
+    /// The bundle of that name, with the memory for the answer.
+    pub(crate) fn bundle(
+        &self,
+        name: &str,
+        memory: &Arc<Budget>,
+    ) -> Result<(admin::SchemaBundle, Arc<Lease>), Status> {
         let (table, id) = names::bundle(name)?;
         let table = self.table_id(table).map_err(|_| no_bundle(name))?;
         let found = self.records.get(record_key(table, id)).map_err(status)?;
-        found.map(|descriptors| to_message(name.to_string(), &descriptors)).ok_or_else(|| no_bundle(name))
+        let descriptors = found.ok_or_else(|| no_bundle(name))?;
+        // Before anything is copied.
+        let lease = lent(descriptors.len(), memory)?;
+        Ok((to_message(name.to_string(), Bytes::copy_from_slice(&descriptors)), lease))
     }
 
-    /// A page of the bundles of a table: so many, from that one on, and as many as fit into a message.
+    /// A page of the bundles of a table: so many, from that one on, and as many as fit into a message. With the memory for the
+    /// answer.
     pub(crate) fn bundles(
         &self,
         table: &str,
         (most, from): (usize, &str),
-    ) -> Result<ListSchemaBundlesResponse, Status> {
+        memory: &Arc<Budget>,
+    ) -> Result<(ListSchemaBundlesResponse, Arc<Lease>), Status> {
         let owner = self.table_id(table)?;
         let mut response = ListSchemaBundlesResponse::default();
-        let mut bytes = 0;
+        let (mut page, mut bytes) = (Vec::new(), 0);
         for id in self.bundle_ids(owner)?.into_iter().filter(|id| &id[..] >= from) {
             // One that was deleted meanwhile is left out.
             let Some(descriptors) = self.records.get(record_key(owner, &id)).map_err(status)? else {
                 continue;
             };
-            bytes += descriptors.len();
-            let told = response.schema_bundles.len();
-            if told == most || (told > 0 && bytes > DESCRIPTORS_MAX) {
+            let with_it = bytes + descriptors.len();
+            if page.len() == most || (!page.is_empty() && with_it > DESCRIPTORS_MAX) {
                 response.next_page_token = id;
                 break;
             }
-            response.schema_bundles.push(to_message(names::bundle_of(table, &id)?, &descriptors));
+            bytes = with_it;
+            page.push((names::bundle_of(table, &id)?, descriptors));
         }
-        Ok(response)
+        // Before anything is copied.
+        let lease = lent(bytes, memory)?;
+        let told =
+            |(name, descriptors): (String, Pinned)| to_message(name, Bytes::copy_from_slice(&descriptors));
+        response.schema_bundles = page.into_iter().map(told).collect();
+        Ok((response, lease))
     }
 
     /// Deletes the bundles of a table that is gone for good.
