@@ -288,6 +288,19 @@ mod tests {
         assert!(counted(&budget, 1 << 30).is_none());
     }
 
+    #[tokio::test]
+    async fn a_message_is_counted_as_it_is_told_and_as_it_is_sent_or_refused() {
+        let budget = budget();
+        let message = |bytes: usize| "m".repeat(bytes);
+        let answer = Single::counted(message(200_000), &budget).unwrap();
+        assert!(budget.used() >= 400_000, "{}", budget.used());
+        let refused = Single::counted(message(100_000), &budget).err().unwrap();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
+        assert!(Single::counted(message(100), &budget).is_ok(), "what is small has room");
+        drop(answer.take().unwrap());
+        assert_eq!(budget.used(), 0);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_nothing_is_given_up_though_nobody_asks_for_its_messages() {
         let budget = budget();

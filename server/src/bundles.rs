@@ -456,11 +456,19 @@ impl Tables {
 mod tests {
     use super::*;
     use crate::budget::Budgets;
+    use crate::config::Config;
     use prost_types::{DescriptorProto, EnumDescriptorProto, EnumValueDescriptorProto, FieldDescriptorProto};
     use prost_types::{FileDescriptorProto, FileDescriptorSet};
 
+    const TABLE: &str = "projects/p/instances/i/tables/t";
+
     fn memory() -> Arc<Budget> {
-        Budgets::new(256 << 20).caller(None, [127, 0, 0, 1].into()).answers.of_connection()
+        memory_of(256 << 20)
+    }
+
+    /// A quarter of so many bytes.
+    fn memory_of(bytes: u64) -> Arc<Budget> {
+        Budgets::new(bytes).caller(None, [127, 0, 0, 1].into()).answers.of_connection()
     }
 
     fn field(name: &str, number: i32, kind: i32) -> FieldDescriptorProto {
@@ -495,6 +503,94 @@ mod tests {
 
     fn parsed(set: &FileDescriptorSet) -> Files {
         Files::parse(&set.encode_to_vec(), &memory()).unwrap().0
+    }
+
+    /// Tables of a database, of which there is one.
+    fn opened(dir: &std::path::Path) -> Tables {
+        let config = Config { dir: dir.join("data"), ..Config::default() };
+        let db = crate::schema::builder(config.options()).open(&config.dir).unwrap();
+        let tables = Tables::open(db, config.store_settings(), config.places()).unwrap();
+        let families = [("f".to_string(), admin::ColumnFamily::default())].into();
+        let table = admin::Table { column_families: families, ..Default::default() };
+        tables.create(TABLE, &table, &["m"]).unwrap();
+        tables
+    }
+
+    fn asked(descriptors: &[u8]) -> Option<admin::SchemaBundle> {
+        let told = to_message(format!("{TABLE}/schemaBundles/b"), Bytes::copy_from_slice(descriptors));
+        Some(admin::SchemaBundle { etag: String::new(), ..told })
+    }
+
+    type Told = Result<(admin::SchemaBundle, Arc<Lease>), Status>;
+
+    fn create(tables: &Tables, descriptors: &[u8], memory: &Arc<Budget>) -> Told {
+        let (parent, schema_bundle_id) = (TABLE.to_string(), "b".to_string());
+        let schema_bundle = asked(descriptors);
+        tables.create_bundle(&CreateSchemaBundleRequest { parent, schema_bundle_id, schema_bundle }, memory)
+    }
+
+    fn update(tables: &Tables, descriptors: &[u8], memory: &Arc<Budget>) -> Told {
+        let schema_bundle = asked(descriptors);
+        let request = UpdateSchemaBundleRequest { schema_bundle, ..Default::default() };
+        tables.update_bundle(&request, memory)
+    }
+
+    #[test]
+    fn answers_have_their_memory_before_anything_is_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let tables = opened(dir.path());
+        let file = FileDescriptorProto { name: Some("n".repeat(100_000)), ..Default::default() };
+        let descriptors = FileDescriptorSet { file: vec![file] }.encode_to_vec();
+        let bytes = 2 * descriptors.len();
+        // There is room for one answer.
+        let memory = memory_of(1 << 20);
+        let refused = |status: Status| assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status}");
+        let (made, lease) = create(&tables, &descriptors, &memory).unwrap();
+        assert_eq!(memory.used(), bytes);
+        refused(tables.bundle(&made.name, &memory).unwrap_err());
+        drop(lease);
+        let (told, lease) = tables.bundle(&made.name, &memory).unwrap();
+        assert_eq!((told == made, memory.used()), (true, bytes));
+        refused(tables.bundles(TABLE, (10, ""), &memory).unwrap_err());
+        drop(lease);
+        let (page, lease) = tables.bundles(TABLE, (10, ""), &memory).unwrap();
+        assert_eq!((page.schema_bundles == [told], memory.used()), (true, bytes));
+        refused(update(&tables, &descriptors, &memory).unwrap_err());
+        drop(lease);
+        let (_, lease) = update(&tables, &descriptors, &memory).unwrap();
+        assert_eq!(memory.used(), bytes);
+        drop(lease);
+        assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn an_update_is_compared_before_others_wait_and_refused_where_the_bundle_changes_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        let (tables, memory) = (opened(dir.path()), memory());
+        let of = |numbers: &[i32]| {
+            let fields = numbers.iter().map(|n| field(&format!("f{n}"), *n, 5)).collect();
+            set(vec![message("M", fields)], &[]).encode_to_vec()
+        };
+        let (one, two, other) = (of(&[1]), of(&[1, 2]), of(&[1, 3]));
+        drop(create(&tables, &one, &memory).unwrap());
+        let table = tables.table_id(TABLE).unwrap();
+        let changing = tables.change();
+        let late = std::thread::scope(|scope| {
+            let waits = scope.spawn(|| update(&tables, &two, &memory));
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            // Once it is compared it has the memory for its answer, and no other.
+            while memory.used() != 2 * two.len() {
+                assert!(std::time::Instant::now() < until, "it waits before it is compared");
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            tables.write_bundle(table, "b", Some(&other)).unwrap();
+            drop(changing);
+            waits.join().unwrap().unwrap_err()
+        });
+        assert_eq!(late.code(), tonic::Code::Aborted, "{late}");
+        let gone = update(&tables, &two, &memory).unwrap_err();
+        assert_eq!(gone.code(), tonic::Code::FailedPrecondition, "{gone}");
+        assert!(update(&tables, &of(&[1, 2, 3]), &memory).is_ok());
     }
 
     #[test]
