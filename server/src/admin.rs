@@ -1,5 +1,6 @@
 //! Service `google.bigtable.admin.v2.BigtableTableAdmin`: tables are made, changed and deleted.
 
+use crate::answer::Single;
 use crate::auth::{Right, Who};
 use crate::backup_filter::Query;
 use crate::backups::{self, Backup, NewBackup};
@@ -26,7 +27,7 @@ use crate::proto::iam::{
 use crate::proto::longrunning::Operation;
 use crate::proto::table_admin::bigtable_table_admin_server::BigtableTableAdmin;
 use crate::rows;
-use crate::server::{Call, Shared, administer};
+use crate::server::{Call, Shared, administer, administer_long};
 use crate::status::status;
 use crate::tables::{Region, Table};
 use crate::views;
@@ -79,8 +80,9 @@ impl BigtableTableAdmin for TableAdmin {
     async fn list_tables(
         &self,
         request: Request<ListTablesRequest>,
-    ) -> Result<Response<ListTablesResponse>, Status> {
+    ) -> Result<Response<Single<ListTablesResponse>>, Status> {
         let who = self.0.who(request.metadata())?;
+        let memory = budget::peer_of(&request)?.answers;
         let call = self.0.begin(Call::Admin, &request)?;
         let request = request.into_inner();
         let prefix = format!("{}/tables/", names::instance(&request.parent)?);
@@ -103,13 +105,17 @@ impl BigtableTableAdmin for TableAdmin {
             let (found, next_page_token) = names::page(found, page, |(name, _)| name);
             let of = |(name, table): (&String, &Arc<Table>)| table.now().schema.to_message(name, view);
             let tables = found.into_iter().map(of).collect();
-            Ok(Response::new(ListTablesResponse { tables, next_page_token }))
+            let response = ListTablesResponse { tables, next_page_token };
+            Single::counted(response, &memory).map(Response::new)
         };
         call.run(false, work).await
     }
 
-    async fn get_table(&self, request: Request<GetTableRequest>) -> Result<Response<admin::Table>, Status> {
-        administer(&self.0, request, move |shared, request| {
+    async fn get_table(
+        &self,
+        request: Request<GetTableRequest>,
+    ) -> Result<Response<Single<admin::Table>>, Status> {
+        administer_long(&self.0, request, move |shared, request| {
             let table = shared.tables.get(names::table(&request.name)?)?;
             Ok(table.now().schema.to_message(&request.name, request.view()))
         })
@@ -323,8 +329,9 @@ impl BigtableTableAdmin for TableAdmin {
     async fn list_backups(
         &self,
         request: Request<ListBackupsRequest>,
-    ) -> Result<Response<ListBackupsResponse>, Status> {
+    ) -> Result<Response<Single<ListBackupsResponse>>, Status> {
         let who = self.0.who(request.metadata())?;
+        let memory = budget::peer_of(&request)?.answers;
         let call = self.0.begin(Call::Admin, &request)?;
         let request = request.into_inner();
         let query = Query::new(&request)?;
@@ -345,7 +352,7 @@ impl BigtableTableAdmin for TableAdmin {
             let named = all.filter(|(name, of)| name.starts_with(&prefix) && who.sees(&of.source_table));
             let (page, next_page_token) = query.page(named);
             let backups = page.iter().map(|(name, backup)| backup.to_message(name)).collect();
-            Ok(Response::new(ListBackupsResponse { backups, next_page_token }))
+            Single::counted(ListBackupsResponse { backups, next_page_token }, &memory).map(Response::new)
         };
         call.run(false, work).await
     }
@@ -448,9 +455,9 @@ impl BigtableTableAdmin for TableAdmin {
     async fn list_authorized_views(
         &self,
         request: Request<ListAuthorizedViewsRequest>,
-    ) -> Result<Response<ListAuthorizedViewsResponse>, Status> {
+    ) -> Result<Response<Single<ListAuthorizedViewsResponse>>, Status> {
         let who = self.0.who(request.metadata())?;
-        administer(&self.0, request, move |shared, request| {
+        administer_long(&self.0, request, move |shared, request| {
             let page = (names::page_size(request.page_size, PAGE)?, &request.page_token[..]);
             let view = views::response_view(request.view, ResponseView::NameOnly)?;
             let sees = |name: &str| who.sees(name);
@@ -462,8 +469,8 @@ impl BigtableTableAdmin for TableAdmin {
     async fn get_authorized_view(
         &self,
         request: Request<GetAuthorizedViewRequest>,
-    ) -> Result<Response<admin::AuthorizedView>, Status> {
-        administer(&self.0, request, move |shared, request| {
+    ) -> Result<Response<Single<admin::AuthorizedView>>, Status> {
+        administer_long(&self.0, request, move |shared, request| {
             // Clients that ask for nothing in particular read all.
             let view = views::response_view(request.view, ResponseView::Full)?;
             shared.tables.view(&request.name, view)
@@ -500,17 +507,17 @@ impl BigtableTableAdmin for TableAdmin {
     async fn create_schema_bundle(
         &self,
         request: Request<CreateSchemaBundleRequest>,
-    ) -> Result<Response<Operation>, Status> {
+    ) -> Result<Response<Single<Operation>>, Status> {
         let memory = budget::peer_of(&request)?.answers;
         administer(&self.0, request, move |shared, request| {
             let start_time = backups::now();
-            let made = shared.tables.create_bundle(&request, &memory)?;
+            let (made, lease) = shared.tables.create_bundle(&request, &memory)?;
             let end_time = backups::now();
             let metadata =
                 admin::CreateSchemaBundleMetadata { name: made.name.clone(), start_time, end_time };
             let metadata = Some(("CreateSchemaBundleMetadata", metadata));
             let response = ("SchemaBundle", &made);
-            Ok(shared.finished.add(&request.parent, &made.name, metadata, response))
+            Ok(Single::of((shared.finished.add(&request.parent, &made.name, metadata, response), lease)))
         })
         .await
     }
@@ -518,10 +525,11 @@ impl BigtableTableAdmin for TableAdmin {
     async fn list_schema_bundles(
         &self,
         request: Request<ListSchemaBundlesRequest>,
-    ) -> Result<Response<ListSchemaBundlesResponse>, Status> {
+    ) -> Result<Response<Single<ListSchemaBundlesResponse>>, Status> {
+        let memory = budget::peer_of(&request)?.answers;
         administer(&self.0, request, move |shared, request| {
             let page = (names::page_size(request.page_size, PAGE)?, &request.page_token[..]);
-            shared.tables.bundles(&request.parent, page)
+            shared.tables.bundles(&request.parent, page, &memory).map(Single::of)
         })
         .await
     }
@@ -529,23 +537,27 @@ impl BigtableTableAdmin for TableAdmin {
     async fn get_schema_bundle(
         &self,
         request: Request<GetSchemaBundleRequest>,
-    ) -> Result<Response<admin::SchemaBundle>, Status> {
-        administer(&self.0, request, move |shared, request| shared.tables.bundle(&request.name)).await
+    ) -> Result<Response<Single<admin::SchemaBundle>>, Status> {
+        let memory = budget::peer_of(&request)?.answers;
+        administer(&self.0, request, move |shared, request| {
+            shared.tables.bundle(&request.name, &memory).map(Single::of)
+        })
+        .await
     }
 
     async fn update_schema_bundle(
         &self,
         request: Request<UpdateSchemaBundleRequest>,
-    ) -> Result<Response<Operation>, Status> {
+    ) -> Result<Response<Single<Operation>>, Status> {
         let memory = budget::peer_of(&request)?.answers;
         administer(&self.0, request, move |shared, request| {
             let start_time = backups::now();
-            let changed = shared.tables.update_bundle(&request, &memory)?;
+            let (changed, lease) = shared.tables.update_bundle(&request, &memory)?;
             let (name, end_time) = (changed.name.clone(), backups::now());
             let metadata = admin::UpdateSchemaBundleMetadata { name, start_time, end_time };
             let metadata = Some(("UpdateSchemaBundleMetadata", metadata));
             let (table, response) = (names::table_of_part(&changed.name), ("SchemaBundle", &changed));
-            Ok(shared.finished.add(table, &changed.name, metadata, response))
+            Ok(Single::of((shared.finished.add(table, &changed.name, metadata, response), lease)))
         })
         .await
     }

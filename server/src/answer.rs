@@ -3,9 +3,10 @@
 //! What waits is counted until the transport takes it. A client that takes nothing for a minute is given up: what waits for it is
 //! let go of, whether the transport asks for it or not, and if it comes back it is told so.
 
-use crate::budget::{Budget, Lease};
+use crate::budget::{self, Budget, Lease};
 use futures_util::{Stream, StreamExt, stream};
 use parking_lot::Mutex;
+use prost::Message;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -177,6 +178,23 @@ impl<T: Send + 'static> Single<T> {
     }
 }
 
+impl<T: Message + 'static> Single<T> {
+    /// A message for which there is memory already.
+    pub(crate) fn of((message, lease): (T, Arc<Lease>)) -> Self {
+        let bytes = message.encoded_len();
+        Self::new(message, bytes, lease)
+    }
+
+    /// A message, if there is memory for it and for its bytes as they are sent.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED`.
+    pub(crate) fn counted(message: T, memory: &Arc<Budget>) -> Result<Self, Status> {
+        let lease = counted(memory, 2 * message.encoded_len()).ok_or_else(budget::no_memory)?;
+        Ok(Self::of((message, lease)))
+    }
+}
+
 impl<T> Single<T> {
     /// The message, if it was not given up.
     pub(crate) fn take(self) -> Result<(T, Arc<Lease>), Status> {
@@ -268,6 +286,19 @@ mod tests {
         drop(answer);
         assert_eq!(budget.used(), 0);
         assert!(counted(&budget, 1 << 30).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_message_is_counted_as_it_is_told_and_as_it_is_sent_or_refused() {
+        let budget = budget();
+        let message = |bytes: usize| "m".repeat(bytes);
+        let answer = Single::counted(message(200_000), &budget).unwrap();
+        assert!(budget.used() >= 400_000, "{}", budget.used());
+        let refused = Single::counted(message(100_000), &budget).err().unwrap();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
+        assert!(Single::counted(message(100), &budget).is_ok(), "what is small has room");
+        drop(answer.take().unwrap());
+        assert_eq!(budget.used(), 0);
     }
 
     #[tokio::test(start_paused = true)]

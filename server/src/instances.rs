@@ -1,6 +1,7 @@
 //! Service `google.bigtable.admin.v2.BigtableInstanceAdmin`: instances, clusters and application profiles, which are names with
 //! settings ([`crate::instance_set`]); hot tablets; and who may do what.
 
+use crate::answer::Single;
 use crate::backups::now;
 use crate::hot_tablets;
 use crate::iam;
@@ -20,7 +21,7 @@ use crate::proto::iam::{
 };
 use crate::proto::instance_admin::bigtable_instance_admin_server::BigtableInstanceAdmin;
 use crate::proto::longrunning::Operation;
-use crate::server::{Shared, administer};
+use crate::server::{Shared, administer, administer_long};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -101,9 +102,9 @@ impl BigtableInstanceAdmin for InstanceAdmin {
     async fn list_instances(
         &self,
         request: Request<ListInstancesRequest>,
-    ) -> Result<Response<ListInstancesResponse>, Status> {
+    ) -> Result<Response<Single<ListInstancesResponse>>, Status> {
         let who = self.0.who(request.metadata())?;
-        administer(&self.0, request, move |shared, request| {
+        administer_long(&self.0, request, move |shared, request| {
             let found = shared.instances.all(&who, &format!("{}/instances/", request.parent));
             let instances = found.iter().map(|(name, instance)| instance.to_message(name)).collect();
             Ok(ListInstancesResponse { instances, ..Default::default() })
@@ -179,9 +180,9 @@ impl BigtableInstanceAdmin for InstanceAdmin {
     async fn list_clusters(
         &self,
         request: Request<ListClustersRequest>,
-    ) -> Result<Response<ListClustersResponse>, Status> {
+    ) -> Result<Response<Single<ListClustersResponse>>, Status> {
         let who = self.0.who(request.metadata())?;
-        administer(&self.0, request, move |shared, request| {
+        administer_long(&self.0, request, move |shared, request| {
             let found = listed(shared, &who, &request.parent)?;
             let of = |(name, instance): (&String, &Arc<Instance>)| {
                 instance.clusters.keys().map(|id| instance.cluster_message(name, id)).collect::<Vec<_>>()
@@ -274,9 +275,9 @@ impl BigtableInstanceAdmin for InstanceAdmin {
     async fn list_app_profiles(
         &self,
         request: Request<ListAppProfilesRequest>,
-    ) -> Result<Response<ListAppProfilesResponse>, Status> {
+    ) -> Result<Response<Single<ListAppProfilesResponse>>, Status> {
         let who = self.0.who(request.metadata())?;
-        administer(&self.0, request, move |shared, request| {
+        administer_long(&self.0, request, move |shared, request| {
             let page = names::page_size(request.page_size, PAGE)?;
             let found = listed(shared, &who, &request.parent)?;
             let of = |(name, instance): (&String, &Arc<Instance>)| {
@@ -328,9 +329,9 @@ impl BigtableInstanceAdmin for InstanceAdmin {
     async fn list_hot_tablets(
         &self,
         request: Request<ListHotTabletsRequest>,
-    ) -> Result<Response<ListHotTabletsResponse>, Status> {
+    ) -> Result<Response<Single<ListHotTabletsResponse>>, Status> {
         let who = self.0.who(request.metadata())?;
-        administer(&self.0, request, move |shared, request| {
+        administer_long(&self.0, request, move |shared, request| {
             let (instance, id) = names::within_instance(&request.parent, CLUSTERS)?;
             shared.instances.find(&who, instance)?.cluster(id)?;
             let asked = hot_tablets::Asked::new(&request, crate::now_us())?;

@@ -34,12 +34,17 @@ fn bytes_of((table, operation): &(String, Operation)) -> usize {
 
 impl Kept {
     fn push(&mut self, table: &str, operation: &Operation) {
-        let mut kept = (table.to_string(), operation.clone());
-        if bytes_of(&kept) > BYTES_OF_ONE {
+        let own = match table.len() + operation.encoded_len() > BYTES_OF_ONE {
             // That it is done, and went well, is what is asked for again.
-            kept.1.metadata = None;
-            kept.1.result = Some(operation::Result::Response(prost_types::Any::default()));
-        }
+            true => Operation {
+                name: operation.name.clone(),
+                metadata: None,
+                done: operation.done,
+                result: Some(operation::Result::Response(prost_types::Any::default())),
+            },
+            false => operation.clone(),
+        };
+        let kept = (table.to_string(), own);
         self.bytes += bytes_of(&kept);
         self.operations.push_back(kept);
         while self.operations.len() > KEPT || self.bytes > BYTES_KEPT {
@@ -63,13 +68,15 @@ impl Finished {
         metadata: Option<(&str, M)>,
         response: (&str, &R),
     ) -> Operation {
+        let metadata = metadata.map(|(kind, message)| any(kind, &message));
+        let result = Some(operation::Result::Response(any(response.0, response.1)));
         let mut kept = self.0.lock();
         kept.next += 1;
         let operation = Operation {
             name: format!("operations/{name}/operations/{}", kept.next),
-            metadata: metadata.map(|(kind, message)| any(kind, &message)),
+            metadata,
             done: true,
-            result: Some(operation::Result::Response(any(response.0, response.1))),
+            result,
         };
         kept.push(table, &operation);
         operation

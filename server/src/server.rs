@@ -1,6 +1,7 @@
 //! A running server: the database, the listeners, the calls under way, and how it stops.
 
 use crate::admin::TableAdmin;
+use crate::answer::Single;
 use crate::auth::{Tokens, Who};
 use crate::budget::{self, Budgets};
 use crate::calls::{CallMetrics, Guard};
@@ -197,6 +198,16 @@ pub(crate) async fn administer<Q: Send + 'static, R: Send + 'static>(
     let call = shared.begin(Call::Admin, &request)?;
     let (shared, request) = (shared.clone(), request.into_inner());
     call.run(false, move || work(&shared, request).map(Response::new)).await
+}
+
+/// The same of a call whose answer may be long: it is counted until its client takes it, and refused where there is no room.
+pub(crate) async fn administer_long<Q: Send + 'static, R: prost::Message + 'static>(
+    shared: &Arc<Shared>,
+    request: Request<Q>,
+    work: impl FnOnce(&Shared, Q) -> Result<R, Status> + Send + 'static,
+) -> Result<Response<Single<R>>, Status> {
+    let memory = budget::peer_of(&request)?.answers;
+    administer(shared, request, move |shared, request| Single::counted(work(shared, request)?, &memory)).await
 }
 
 /// Runs work of the engine, which may wait for the disk, on a thread where it may wait.

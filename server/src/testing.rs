@@ -584,7 +584,9 @@ fn bundle_seeds() -> Vec<Vec<u8>> {
 /// Descriptors of messages, as a schema bundle has them.
 fn bundle(bytes: &[u8]) {
     let memory = Budgets::new(64 << 20).caller(None, [127, 0, 0, 1].into()).answers.of_connection();
-    let _ = Files::parse(bytes, &memory);
+    if let Ok((files, _lease)) = Files::parse(bytes, &memory) {
+        let _ = files.check_reads(&files);
+    }
 }
 
 // ---- what is stored

@@ -2,6 +2,8 @@
 
 use crate::support::*;
 use prost::Message;
+use siltstone_server::Size;
+use std::time::Duration;
 use tonic::Code;
 
 fn descriptors(fields: &[(&str, i32)]) -> Vec<u8> {
@@ -118,5 +120,40 @@ async fn schema_bundles_are_given_back_as_they_came_and_updated_only_to_what_rea
     t.admin.delete_table(delete_table()).await.unwrap();
     t.table(&["f"]).await;
     assert!(bundles(&mut t).await.is_empty());
+    t.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bundles_of_which_nothing_is_taken_stay_within_the_memory_for_calls() {
+    let mut t = Fixture::with(|config| config.call_memory = Size(16 << 20)).await;
+    t.table(&["f"]).await;
+    let file = prost_types::FileDescriptorProto { name: Some("n".repeat(500_000)), ..Default::default() };
+    let large = prost_types::FileDescriptorSet { file: vec![file] }.encode_to_vec();
+    t.admin.create_schema_bundle(new_bundle("b", large)).await.unwrap();
+    // Each asks for 1 MB, and takes nothing of it.
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let at = format!("http://{}", t.server.listens_at());
+        let at = tonic::transport::Channel::from_shared(at).unwrap().initial_stream_window_size(0);
+        let client = BigtableTableAdminClient::new(at.connect().await.unwrap());
+        for n in 0..20 {
+            let mut client = client.clone();
+            waiting.spawn(async move {
+                let list = admin_v2::ListSchemaBundlesRequest { parent: TABLE.into(), ..Default::default() };
+                let get = admin_v2::GetSchemaBundleRequest { name: format!("{TABLE}/schemaBundles/b") };
+                match n % 2 {
+                    0 => client.list_schema_bundles(list).await.map(drop),
+                    _ => client.get_schema_bundle(get).await.map(drop),
+                }
+            });
+        }
+    }
+    // A caller may have 4 MiB: few have room, and all others are refused.
+    for _ in 0..60 {
+        let ended = tokio::time::timeout(Duration::from_secs(60), waiting.join_next()).await;
+        let ended = ended.expect("an answer for which there is no room is kept");
+        refused(ended.unwrap().unwrap(), Code::ResourceExhausted, "memory");
+    }
+    drop(waiting);
     t.server.stop().await.unwrap();
 }
