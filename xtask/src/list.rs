@@ -281,7 +281,7 @@ pub(crate) const CAMPAIGNS: &[Campaign] = &[
     },
     Campaign {
         row: "10",
-        what: "hostile bytes for every decoder",
+        what: "hostile bytes for the decoders",
         run: "siltstone-fuzz all",
         gate: 5_000_000,
         release: 2_000_000_000,

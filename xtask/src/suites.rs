@@ -79,7 +79,7 @@ const EXCLUDED: &[(&str, &str, &str)] = &[
     (
         "prod",
         "TestIntegration_LargeReadsWritesAndScans",
-        "it reads 5 MB of a row with a client that takes messages of 4 MiB and no row in two",
+        "it reads a row of 5 MB with a client that accepts messages of at most 4 MiB and no row split over messages",
     ),
     ("prod", "TestIntegration_Execute", "SQL is not served"),
     ("prod", "TestIntegration_ExportBuiltInMetrics", "it reads what another service, for metrics, has kept"),
@@ -105,12 +105,8 @@ const EXCLUDED: &[(&str, &str, &str)] = &[
         "tests/system/data/test_system_async.py::*",
         "the same tests are in test_system_autogen.py; these need a pytest-asyncio of years ago",
     ),
-    ("python", "tests/system/data/test_metrics_*", "they leave themselves out for an emulator"),
-    (
-        "python",
-        "tests/system/v2_client/test_instance_admin.py::*",
-        "they leave themselves out for an emulator",
-    ),
+    ("python", "tests/system/data/test_metrics_*", "they skip themselves for an emulator"),
+    ("python", "tests/system/v2_client/test_instance_admin.py::*", "they skip themselves for an emulator"),
 ];
 
 const FAKE: &str = "it brings a server of its own and judges the client";
@@ -135,7 +131,7 @@ fn excluded(suite: &str, test: &str) -> Option<&'static str> {
 struct Tests {
     names: Vec<String>,
     run: Box<dyn Fn(&str) -> Command>,
-    /// What lines begin with by which a test says that it passed, or that it left itself out.
+    /// What lines begin with by which a test says that it passed, or that it was skipped.
     passed: &'static str,
     skipped: &'static [&'static str],
 }
@@ -144,7 +140,7 @@ struct Tests {
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Passed,
-    /// It left itself out.
+    /// It skipped itself.
     Skipped,
     Failed(String),
 }
@@ -164,7 +160,7 @@ impl Outcome {
     fn text(&self) -> String {
         match self {
             Self::Passed => "passed".into(),
-            Self::Skipped => "skipped by itself".into(),
+            Self::Skipped => "skipped".into(),
             Self::Failed(why) => format!("FAILED: {why}"),
         }
     }
@@ -259,7 +255,7 @@ impl Suite {
             wrong.push("the server ended in an excluded test".to_string());
         }
         println!(
-            "suite {}: {passed} passed, {} failed, {skipped} left themselves out, {} excluded; {} are known to pass",
+            "suite {}: {passed} passed, {} failed, {skipped} skipped, {} excluded; {} are known to pass",
             self.name,
             failed.len(),
             apart.len(),
@@ -370,8 +366,8 @@ fn go_tests(
     })
 }
 
-/// The Python client's system tests, which its source distribution has. Its other ones (`admin_overlay`, `cross_sync`) leave
-/// themselves out for an emulator, or test a generator of code.
+/// The Python client's system tests, which its source distribution has. Its other ones (`admin_overlay`, `cross_sync`) skip
+/// themselves for an emulator, or test a generator of code.
 fn python(place: &Path, server: &str) -> Option<Tests> {
     let packages =
         [PYTHON_PACKAGE, "google-cloud-testutils", "pytest", "pytest-asyncio", "pytest-order", "mock"];
