@@ -67,12 +67,19 @@ pub(crate) struct Grant {
     expires_us: Option<u64>,
 }
 
-/// A time by RFC 3339, or a date, which means its first moment; in quotes or not. Without an offset it is in UTC.
+/// When a token ends whose entry has this `expires`, in microseconds since 1970: a time by RFC 3339, or a date, which means
+/// its first moment. Without an offset it is in UTC. `None` for what is neither.
+#[must_use]
+pub fn token_expiry_us(text: &str) -> Option<u64> {
+    let time = text.parse::<prost_types::Timestamp>().ok()?;
+    crate::micros(time.seconds, time.nanos)
+}
+
+/// A time or a date, in quotes or not.
 fn expiry<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     let value = toml::Value::deserialize(from)?;
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
-    let time = text.parse::<prost_types::Timestamp>().ok();
-    let us = time.and_then(|time| crate::micros(time.seconds, time.nanos));
+    let us = token_expiry_us(&text);
     let wrong = || {
         D::Error::custom(format!("expires: {text} is neither a date nor a time such as 2027-01-31T12:00:00Z"))
     };

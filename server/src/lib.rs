@@ -108,7 +108,7 @@ mod watched;
 mod wire;
 mod work;
 
-pub use auth::token_digest;
+pub use auth::{token_digest, token_expiry_us};
 pub use config::{Config, OffloadConfig, Settings, Size, TableConfig, TlsConfig, WriteDurability};
 pub use load::Cell;
 #[doc(hidden)]

@@ -16,7 +16,7 @@ const TOKEN_BYTES: usize = 32;
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone token shop --right read,write --table 'projects/p/instances/i/tables/orders*' >> tokens.toml
-         siltstone token prometheus --right monitor >> tokens.toml")]
+         siltstone token prometheus --right monitor --expires 2027-12-31 >> tokens.toml")]
 pub(crate) struct Token {
     /// Whose it is, for people
     name: String,
@@ -26,6 +26,16 @@ pub(crate) struct Token {
     /// Table it may be used on: its whole name, or the beginning of names and a `*`
     #[arg(long = "table")]
     tables: Vec<String>,
+    /// When it ends: a date, which means its first moment in UTC, or a time such as 2027-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = expiry)]
+    expires: Option<String>,
+}
+
+fn expiry(text: &str) -> Result<String, String> {
+    match siltstone_server::token_expiry_us(text) {
+        Some(_) => Ok(text.to_string()),
+        None => Err("neither a date nor a time such as 2027-01-31T12:00:00Z".into()),
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -68,6 +78,9 @@ impl Token {
         if !self.tables.is_empty() {
             let _ = writeln!(entry, "tables = [{}]", list(&mut self.tables.iter().cloned()));
         }
+        if let Some(expires) = &self.expires {
+            let _ = writeln!(entry, "expires = {}", toml::Value::from(expires.as_str()));
+        }
         entry
     }
 }
@@ -82,6 +95,7 @@ mod tests {
             name: "a \"shop\"".into(),
             rights: vec![Right::Read, Right::Monitor],
             tables: vec!["projects/p/*".into()],
+            expires: Some("2027-01-31".into()),
         };
         let read: toml::Table = token.entry("secret").parse().unwrap();
         let entry = &read["token"][0];
@@ -89,5 +103,8 @@ mod tests {
         assert_eq!(entry["sha256"].as_str(), Some(&*siltstone_server::token_digest("secret")));
         assert_eq!(entry["rights"].as_array().unwrap()[1].as_str(), Some("monitor"));
         assert_eq!(entry["tables"].as_array().unwrap()[0].as_str(), Some("projects/p/*"));
+        assert_eq!(entry["expires"].as_str(), Some("2027-01-31"));
+        assert!(expiry("2027-01-31T12:00:00+01:00").is_ok());
+        assert_eq!(expiry("tomorrow").unwrap_err(), "neither a date nor a time such as 2027-01-31T12:00:00Z");
     }
 }
