@@ -67,7 +67,7 @@ fn listed(
     parent: &str,
 ) -> Result<BTreeMap<String, Arc<Instance>>, Status> {
     match parent.strip_suffix('-').filter(|begin| begin.ends_with("/instances/")) {
-        Some(begin) => Ok(shared.instances.all(who, begin)),
+        Some(begin) => Ok(shared.instances.all(who, begin, "")),
         None => Ok([(parent.to_string(), shared.instances.find(who, parent)?)].into()),
     }
 }
@@ -104,7 +104,7 @@ impl BigtableInstanceAdmin for InstanceAdmin {
     ) -> Result<Response<ListInstancesResponse>, Status> {
         let who = self.0.who(request.metadata())?;
         administer(&self.0, request, move |shared, request| {
-            let found = shared.instances.all(&who, &format!("{}/instances/", request.parent));
+            let found = shared.instances.all(&who, &format!("{}/instances/", request.parent), "");
             let instances = found.iter().map(|(name, instance)| instance.to_message(name)).collect();
             Ok(ListInstancesResponse { instances, ..Default::default() })
         })
