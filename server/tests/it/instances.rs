@@ -513,6 +513,14 @@ async fn iam_tells_what_the_file_of_tokens_says() {
     let other = iam::Policy { bindings: vec![binding("admin", &["reader"])], ..policy.clone() };
     refused(t.admin.set_iam_policy(by("owner", set(&other))).await, Code::FailedPrecondition, "tokens");
     refused(t.admin.set_iam_policy(by("reader", set(&policy))).await, Code::PermissionDenied, "admin");
+    let free = iam::Policy { etag: "".into(), ..policy.clone() };
+    assert_eq!(t.admin.set_iam_policy(by("owner", set(&free))).await.unwrap().into_inner(), policy);
+    let stale = iam::Policy { etag: "stale".into(), ..policy.clone() };
+    refused(t.admin.set_iam_policy(by("owner", set(&stale))).await, Code::Aborted, "policy.etag");
+    let odd = iam::Policy { version: 2, ..policy.clone() };
+    refused(t.admin.set_iam_policy(by("owner", set(&odd))).await, Code::InvalidArgument, "policy.version");
+    let masked = iam::SetIamPolicyRequest { update_mask: mask(&["bindings"]), ..set(&policy) };
+    refused(t.admin.set_iam_policy(by("owner", masked)).await, Code::Unimplemented, "update_mask");
 
     // Who administers one table of an instance does not change the instance, and who administers all does.
     let named = |name: &str| admin_v2::Instance {
