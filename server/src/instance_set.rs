@@ -66,11 +66,6 @@ fn invalid(message: String) -> Status {
     Status::invalid_argument(message)
 }
 
-/// The project of an instance.
-pub(crate) fn project_of(instance: &str) -> &str {
-    instance.split_once("/instances/").map_or(instance, |(project, _)| project)
-}
-
 fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Status> {
     let is_letter = |c: char| c.is_alphabetic() && !c.is_uppercase();
     let is_other = |c: char| is_letter(c) || c.is_numeric() || c == '_' || c == '-';
@@ -240,7 +235,7 @@ impl Instance {
     /// A cluster, as it is told.
     pub(crate) fn cluster_message(&self, instance: &str, id: &str) -> Result<admin::Cluster, Status> {
         let name = format!("{instance}/clusters/{id}");
-        Ok(self.cluster(id)?.to_message(project_of(instance), name))
+        Ok(self.cluster(id)?.to_message(names::project_of(instance), name))
     }
 
     pub(crate) fn to_message(&self, name: &str) -> admin::Instance {
@@ -323,8 +318,8 @@ impl Instances {
         {
             return Ok(instance.clone());
         }
-        let is_there =
-            !known.projects.contains(project_of(name)) || self.has_table(name, |table| who.sees(table));
+        let is_there = !known.projects.contains(names::project_of(name))
+            || self.has_table(name, |table| who.sees(table));
         match is_there {
             true => Ok(Arc::new(Instance::implied(name))),
             false => Err(Status::not_found(format!("no instance {name}"))),
@@ -402,7 +397,7 @@ impl Instances {
     ) -> Result<Arc<Instance>, Status> {
         let before = known.instances.get(name);
         if before.is_none() {
-            let project = project_of(name);
+            let project = names::project_of(name);
             if known.of_project(project) >= PROJECT_INSTANCES_MAX {
                 let message =
                     format!("{project} has {PROJECT_INSTANCES_MAX} instances, the most of a project");
@@ -570,7 +565,7 @@ mod tests {
         // As if they were written down.
         let write = |instance: String| {
             let mut known = Known::clone(&instances.known.load());
-            known.projects.insert(project_of(&instance).to_string());
+            known.projects.insert(names::project_of(&instance).to_string());
             known.instances.insert(instance.clone(), Arc::new(Instance::implied(&instance)));
             instances.known.store(Arc::new(known));
         };

@@ -176,7 +176,7 @@ impl BigtableInstanceAdmin for InstanceAdmin {
             let request_time = now();
             let asked = request.cluster.as_ref().ok_or_else(|| missing("cluster"))?;
             let (instance, id) = (request.parent.clone(), request.cluster_id.clone());
-            let project = crate::instance_set::project_of(&instance);
+            let project = names::project_of(&instance);
             let cluster = crate::clusters::Cluster::from_message(project, asked)?;
             let (_, made) = shared.instances.alter(&instance, |of| {
                 of.add_cluster(&id, cluster)?;
@@ -221,7 +221,7 @@ impl BigtableInstanceAdmin for InstanceAdmin {
             let request_time = now();
             let (instance, id) = names::within_instance(&asked.name, CLUSTERS)?;
             let (_, changed) = shared.instances.alter(instance, |of| {
-                of.cluster_mut(id)?.replace(crate::instance_set::project_of(instance), &asked)?;
+                of.cluster_mut(id)?.replace(names::project_of(instance), &asked)?;
                 of.cluster_message(instance, id)
             })?;
             let original_request = Some(asked);

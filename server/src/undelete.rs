@@ -8,7 +8,6 @@
 //!
 //! On a full disk nothing is kept: there who deletes a table wants room.
 
-use crate::instance_set::project_of;
 use crate::names;
 use crate::schema::Schema;
 use crate::status::status;
@@ -102,7 +101,7 @@ impl DeletedTables {
             return None;
         }
         let weight = |deleted: &Deleted| if are_many { 1 } else { deleted.stores() };
-        let owners: [fn(&str) -> &str; 2] = [project_of, names::instance_of];
+        let owners: [fn(&str) -> &str; 2] = [names::project_of, names::instance_of];
         for owner in owners {
             let mut held: BTreeMap<&str, usize> = BTreeMap::new();
             for (_, deleted) in &those {
