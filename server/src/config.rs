@@ -86,8 +86,8 @@ pub struct Config {
     pub insecure: bool,
     /// Bytes of log that are kept for streams of changes beyond what the database needs.
     pub change_log: Size,
-    /// Connections that a port may have open at a time, and an address half of them; more are closed at once. Fewer where the
-    /// process may not have as many files open (`ulimit -n`).
+    /// Connections that a port may have open at a time, and an address half of them; for one more the oldest that has said nothing
+    /// yet makes room, and where there is none it is closed. Fewer where the process may not have as many files open (`ulimit -n`).
     pub connections_max: usize,
     /// How many seconds a client may take to agree on keys and to send the first thing that makes sense: the beginning of HTTP/2, the
     /// headers of a request for the page.
@@ -98,15 +98,17 @@ pub struct Config {
     pub request_seconds: u64,
     /// How many seconds a client may take nothing of an answer before the call is given up; 60 at most.
     pub answer_seconds: u64,
-    /// Memory for calls under way, as what they become: half for requests, half for answers. A caller, known by a token or else by
-    /// an address, may use half of either. Requests of at most 64 KiB have a part of their own.
+    /// Memory for calls under way, as what they become: half for requests, half for answers. Of the half for requests, a quarter
+    /// and 16 MiB at most is for those of up to 64 KiB. A caller, known by a token or else by an address, may use half of that
+    /// part, three quarters of the rest, and half of the memory for answers.
     pub call_memory: Size,
     /// Bytes at which a region of a table is split; two neighbours that have a quarter of it together are joined.
     pub region_bytes: Size,
     /// Ranges read and cells written a second at which, after ten seconds, a region is split, where that halves them; 0 for never.
     /// Its parts are joined after five minutes with less than a quarter of it, if they are small.
     pub region_rate: u64,
-    /// Calls under way at a time, of which a caller may have half; more are answered `UNAVAILABLE` at once, with a time to try again.
+    /// Calls under way at a time, of which a caller may have half; more are answered `RESOURCE_EXHAUSTED` at once, with a time to
+    /// try again.
     pub calls_max: usize,
     /// Streams of changes at a time, which are counted apart, and of which a caller may have half; more are answered
     /// `RESOURCE_EXHAUSTED`.

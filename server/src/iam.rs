@@ -146,6 +146,14 @@ fn administered(shared: &Shared, who: &Who, name: &str) -> Result<Resource, Stat
     }
 }
 
+/// The versions of policies.
+fn check_version(field: &str, version: i32) -> Result<(), Status> {
+    match version {
+        0 | 1 | 3 => Ok(()),
+        _ => Err(Status::invalid_argument(format!("{field} {version} is not 0, 1 or 3"))),
+    }
+}
+
 /// GetIamPolicy.
 pub(crate) async fn get(
     shared: &Arc<Shared>,
@@ -155,9 +163,7 @@ pub(crate) async fn get(
     let call = shared.begin(Call::Admin, &request)?;
     let (shared, request) = (shared.clone(), request.into_inner());
     let version = request.options.map_or(0, |options| options.requested_policy_version);
-    if ![0, 1, 3].contains(&version) {
-        return Err(Status::invalid_argument(format!("requested_policy_version {version} is not 0, 1 or 3")));
-    }
+    check_version("requested_policy_version", version)?;
     let work = move || Ok(Response::new(administered(&shared, &who, &request.resource)?.policy(&shared)));
     call.run(false, work).await
 }
@@ -171,6 +177,10 @@ pub(crate) async fn set(
     administer(shared, request, move |shared, request| {
         let now = administered(shared, &who, &request.resource)?.policy(shared);
         let asked = request.policy.ok_or_else(|| Status::invalid_argument("no policy"))?;
+        check_version("policy.version", asked.version)?;
+        if !asked.etag.is_empty() && asked.etag != now.etag {
+            return Err(Status::aborted("policy.etag: the policy has changed since"));
+        }
         match asked.bindings == now.bindings && asked.audit_configs.is_empty() {
             true => Ok(now),
             false => Err(Status::failed_precondition(

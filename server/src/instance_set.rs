@@ -27,10 +27,13 @@ const PROJECT: &[u8] = b"project/";
 /// The profile that each instance has from the beginning, and of who names none.
 pub(crate) const PROFILE: &str = "default";
 
-/// Instances that are written down, projects in which some were made; and of an instance its clusters and profiles, at most.
+/// Instances that are written down, or projects that are noted, and those instances of a project; of an instance its clusters, its
+/// profiles and the bytes of its record; at most.
 const INSTANCES_MAX: usize = 1_000;
+const PROJECT_INSTANCES_MAX: usize = 100;
 const CLUSTERS_MAX: usize = 64;
 const PROFILES_MAX: usize = 500;
+const RECORD_MAX: usize = 1 << 20;
 /// Labels of an instance, characters of each key and value, and their bytes, at most.
 const LABELS_MAX: usize = 64;
 const LABEL_MAX: usize = 63;
@@ -61,11 +64,6 @@ pub(crate) struct Instance {
 
 fn invalid(message: String) -> Status {
     Status::invalid_argument(message)
-}
-
-/// The project of an instance.
-pub(crate) fn project_of(instance: &str) -> &str {
-    instance.split_once("/instances/").map_or(instance, |(project, _)| project)
 }
 
 fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Status> {
@@ -237,7 +235,7 @@ impl Instance {
     /// A cluster, as it is told.
     pub(crate) fn cluster_message(&self, instance: &str, id: &str) -> Result<admin::Cluster, Status> {
         let name = format!("{instance}/clusters/{id}");
-        Ok(self.cluster(id)?.to_message(project_of(instance), name))
+        Ok(self.cluster(id)?.to_message(names::project_of(instance), name))
     }
 
     pub(crate) fn to_message(&self, name: &str) -> admin::Instance {
@@ -265,8 +263,17 @@ fn warn(warning: Option<String>) -> Result<(), Status> {
 #[derive(Clone, Default)]
 struct Known {
     instances: BTreeMap<String, Arc<Instance>>,
-    /// Those in which an instance was made.
+    /// Those in which an instance was made. Where there are too many, one without instances makes room.
     projects: BTreeSet<String>,
+}
+
+impl Known {
+    /// The instances that are written down of a project.
+    fn of_project(&self, project: &str) -> usize {
+        let begin = format!("{project}/instances/");
+        let behind = self.instances.range(begin.clone()..);
+        behind.take_while(|(name, _)| name.starts_with(&begin)).count()
+    }
 }
 
 /// The instances.
@@ -311,28 +318,40 @@ impl Instances {
         {
             return Ok(instance.clone());
         }
-        let is_there = !known.projects.contains(project_of(name))
-            || self.tables_of(name).iter().any(|table| who.sees(table));
+        let is_there = !known.projects.contains(names::project_of(name))
+            || self.has_table(name, |table| who.sees(table));
         match is_there {
             true => Ok(Arc::new(Instance::implied(name))),
             false => Err(Status::not_found(format!("no instance {name}"))),
         }
     }
 
-    /// Those whose names begin so, and that were made or changed or have tables, as far as the caller may know of them.
-    pub(crate) fn all(&self, who: &Who, begin: &str) -> BTreeMap<String, Arc<Instance>> {
-        let known = self.known.load();
-        let kept = known.instances.range(begin.to_string()..).take_while(|(name, _)| name.starts_with(begin));
+    /// Those whose names begin so, from that one on, and that were made or changed or have tables, as far as the caller may know of
+    /// them.
+    pub(crate) fn all(&self, who: &Who, begin: &str, from: &str) -> BTreeMap<String, Arc<Instance>> {
+        let (known, first) = (self.known.load(), begin.max(from));
+        let kept = known.instances.range(first.to_string()..);
+        let kept = kept.take_while(|(name, _)| name.starts_with(begin));
         let seen = kept.filter(|(name, _)| who.sees_of(Scope::Instance(name)));
         let mut all: BTreeMap<_, _> = seen.map(|(name, instance)| (name.clone(), instance.clone())).collect();
         let tables = self.tables.all();
-        for table in tables.keys().filter(|table| table.starts_with(begin) && who.sees(table)) {
+        // The tables of an instance from there on are behind its name, and so are some of instances before it.
+        let named = tables.range(first.to_string()..).map(|(table, _)| table);
+        for table in named.take_while(|table| table.starts_with(begin)) {
             let name = names::instance_of(table);
-            if !all.contains_key(name) {
+            if name >= first && !all.contains_key(name) && who.sees(table) {
                 all.insert(name.to_string(), Arc::new(Instance::implied(name)));
             }
         }
         all
+    }
+
+    /// Whether one of an instance's tables is such a one.
+    fn has_table(&self, instance: &str, is_such: impl Fn(&str) -> bool) -> bool {
+        let begin = format!("{instance}/tables/");
+        let tables = self.tables.all();
+        let mut names = tables.range(begin.clone()..).take_while(|(name, _)| name.starts_with(&begin));
+        names.any(|(name, _)| is_such(name))
     }
 
     /// The names of an instance's tables.
@@ -376,10 +395,31 @@ impl Instances {
         name: &str,
         instance: Instance,
     ) -> Result<Arc<Instance>, Status> {
-        if known.instances.len() >= INSTANCES_MAX && !known.instances.contains_key(name) {
-            return Err(Status::resource_exhausted(format!("there are {INSTANCES_MAX} instances, the most")));
+        let before = known.instances.get(name);
+        if before.is_none() {
+            let project = names::project_of(name);
+            if known.of_project(project) >= PROJECT_INSTANCES_MAX {
+                let message =
+                    format!("{project} has {PROJECT_INSTANCES_MAX} instances, the most of a project");
+                return Err(Status::resource_exhausted(message));
+            }
+            if known.instances.len() >= INSTANCES_MAX {
+                let message = format!("there are {INSTANCES_MAX} instances, the most");
+                return Err(Status::resource_exhausted(message));
+            }
         }
-        let record = serde_json::to_vec(&instance).map_err(|e| Status::internal(e.to_string()))?;
+        let record_of = |of: &Instance| serde_json::to_vec(of).map_err(|e| Status::internal(e.to_string()));
+        let record = record_of(&instance)?;
+        if record.len() > RECORD_MAX {
+            // One that has more already may get smaller.
+            let had = before.map_or(Ok(0), |before| record_of(before).map(|record| record.len()))?;
+            if record.len() >= had {
+                return Err(Status::resource_exhausted(format!(
+                    "labels, clusters and app profiles of the instance take {} bytes, the limit is {RECORD_MAX}",
+                    record.len()
+                )));
+            }
+        }
         batch.put(&self.tables.records, key(INSTANCE, name), record);
         let instance = Arc::new(instance);
         known.instances.insert(name.to_string(), instance.clone());
@@ -398,13 +438,17 @@ impl Instances {
         let asked = request.instance.clone().unwrap_or_default();
         let instance = Instance::from_message(project, &asked, &request.clusters)?;
         let made = self.change(|known, batch| {
-            if known.instances.contains_key(&name) || !self.tables_of(&name).is_empty() {
+            if known.instances.contains_key(&name) || self.has_table(&name, |_| true) {
                 return Err(Status::already_exists(format!("instance {name} exists")));
             }
             if !known.projects.contains(project) {
+                // Where all have some, there is no room for another instance either.
                 if known.projects.len() >= INSTANCES_MAX {
-                    let message = format!("instances were made in {INSTANCES_MAX} projects, the most");
-                    return Err(Status::resource_exhausted(message));
+                    let spare = known.projects.iter().find(|noted| known.of_project(noted) == 0).cloned();
+                    if let Some(spare) = spare {
+                        batch.delete(&self.tables.records, key(PROJECT, &spare));
+                        known.projects.remove(&spare);
+                    }
                 }
                 batch.put(&self.tables.records, key(PROJECT, project), []);
                 known.projects.insert(project.clone());
@@ -496,7 +540,7 @@ mod tests {
         let instances = opened(dir.path());
         let find = |instances: &Instances, name: &str| instances.find(&Who::ANYONE, name).map(|_| ());
         assert!(find(&instances, "projects/p/instances/other").is_ok());
-        assert_eq!(instances.all(&Who::ANYONE, "").len(), 0);
+        assert_eq!(instances.all(&Who::ANYONE, "", "").len(), 0);
         assert_eq!(instances.delete(I).unwrap_err().code(), Code::NotFound);
         instances.create(&request("inst")).unwrap();
         assert_eq!(instances.create(&request("inst")).unwrap_err().code(), Code::AlreadyExists);
@@ -510,8 +554,90 @@ mod tests {
         assert_eq!(made.clusters.keys().collect::<Vec<_>>(), ["one", "two"]);
         instances.tables.create(&format!("{I}/tables/t"), &admin::Table::default(), &[""; 0]).unwrap();
         instances.delete(I).unwrap();
-        assert!(instances.tables.all().is_empty() && instances.all(&Who::ANYONE, "").is_empty());
+        assert!(instances.tables.all().is_empty() && instances.all(&Who::ANYONE, "", "").is_empty());
         assert_eq!(find(&instances, I).unwrap_err().code(), Code::NotFound);
+    }
+
+    #[test]
+    fn instances_have_limits_and_projects_without_some_make_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let instances = opened(dir.path());
+        // As if they were written down.
+        let write = |instance: String| {
+            let mut known = Known::clone(&instances.known.load());
+            known.projects.insert(names::project_of(&instance).to_string());
+            known.instances.insert(instance.clone(), Arc::new(Instance::implied(&instance)));
+            instances.known.store(Arc::new(known));
+        };
+        (1..PROJECT_INSTANCES_MAX).for_each(|n| write(format!("projects/p/instances/i-{n}")));
+        instances.create(&request("last")).unwrap();
+        let refused = instances.create(&request("more")).unwrap_err();
+        assert!(refused.code() == Code::ResourceExhausted && refused.message().contains("projects/p"));
+        instances.alter("projects/p/instances/i-1", |_| Ok(())).unwrap();
+        instances.delete("projects/p/instances/i-1").unwrap();
+        instances.create(&request("more")).unwrap();
+
+        let mut known = Known::clone(&instances.known.load());
+        known.projects.extend((1..INSTANCES_MAX).map(|n| format!("projects/a{n}")));
+        instances.known.store(Arc::new(known));
+        let cluster = admin::Cluster { location: "projects/z/locations/zone".into(), ..Default::default() };
+        let clusters = [("one".to_string(), cluster)].into();
+        let other = admin::CreateInstanceRequest { parent: "projects/z".into(), clusters, ..request("i") };
+        instances.create(&other).unwrap();
+        let known = instances.known.load();
+        assert!(known.projects.len() == INSTANCES_MAX && !known.projects.contains("projects/a1"));
+        assert!(["projects/p", "projects/z"].iter().all(|project| known.projects.contains(*project)));
+    }
+
+    #[test]
+    fn the_record_of_an_instance_has_a_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let instances = opened(dir.path());
+        let put = |instance: &mut Instance, profiles: std::ops::Range<u32>| -> Result<(), Status> {
+            use admin::app_profile::{MultiClusterRoutingUseAny, RoutingPolicy};
+            for n in profiles {
+                // Of these bytes each is six in a record.
+                let profile = admin::AppProfile {
+                    description: "\u{1}".repeat(1_024),
+                    routing_policy: Some(RoutingPolicy::MultiClusterRoutingUseAny(
+                        MultiClusterRoutingUseAny::default(),
+                    )),
+                    ..Default::default()
+                };
+                instance.put_profile(&format!("p{n}"), Profile::from_message(&profile)?, true)?;
+            }
+            Ok(())
+        };
+        instances.alter(I, |instance| put(instance, 0..160)).unwrap();
+        let refused = instances.alter(I, |instance| put(instance, 160..180)).unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        assert!(refused.message().contains("app profiles"), "{refused}");
+        // As if it had more already.
+        let mut known = Known::clone(&instances.known.load());
+        let mut large = Instance::clone(&known.instances[I]);
+        put(&mut large, 160..180).unwrap();
+        known.instances.insert(I.to_string(), Arc::new(large));
+        instances.known.store(Arc::new(known));
+        instances.alter(I, |instance| instance.remove_profile("p0", false)).unwrap();
+        assert!(instances.alter(I, |instance| put(instance, 180..181)).is_err());
+    }
+
+    #[test]
+    fn a_list_of_instances_begins_at_a_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let instances = opened(dir.path());
+        for id in ["i", "i-2", "j"] {
+            let table = format!("projects/p/instances/{id}/tables/t");
+            instances.tables.create(&table, &admin::Table::default(), &[""; 0]).unwrap();
+        }
+        instances.alter("projects/p/instances/i-3", |_| Ok(())).unwrap();
+        let from = |from: &str| {
+            let all = instances.all(&Who::ANYONE, "projects/p/instances/", from).into_keys();
+            all.map(|name| name.rsplit('/').next().unwrap().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(from(""), ["i", "i-2", "i-3", "j"]);
+        assert_eq!(from("projects/p/instances/i-2"), ["i-2", "i-3", "j"]);
+        assert_eq!(from("projects/q/instances/i"), [""; 0]);
     }
 
     #[test]

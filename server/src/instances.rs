@@ -2,6 +2,7 @@
 //! settings ([`crate::instance_set`]); hot tablets; and who may do what.
 
 use crate::answer::Single;
+use crate::auth::Who;
 use crate::backups::now;
 use crate::hot_tablets;
 use crate::iam;
@@ -32,8 +33,9 @@ pub(crate) const CLUSTER: &str = "siltstone";
 /// The kinds of names.
 const CLUSTERS: &str = "clusters";
 const PROFILES: &str = "appProfiles";
-/// Profiles of one page of a list, if the client does not say.
+/// Profiles of one page of a list, if the client does not say, and clusters, of which it cannot.
 const PAGE: usize = 1_000;
+const CLUSTERS_PAGE: usize = 10_000;
 
 /// The service.
 pub(crate) struct InstanceAdmin(pub(crate) Arc<Shared>);
@@ -61,15 +63,35 @@ fn done<M: Message, R: Message>(
     shared.finished.add(&tables, name, Some(metadata), response)
 }
 
-/// What a list of clusters or profiles is of: an instance, or all of a project (`projects/P/instances/-`).
-fn listed(
-    shared: &Shared,
-    who: &crate::auth::Who,
-    parent: &str,
-) -> Result<BTreeMap<String, Arc<Instance>>, Status> {
-    match parent.strip_suffix('-').filter(|begin| begin.ends_with("/instances/")) {
-        Some(begin) => Ok(shared.instances.all(who, begin)),
-        None => Ok([(parent.to_string(), shared.instances.find(who, parent)?)].into()),
+/// A page of a list of clusters or profiles: which it is, behind the token of the one before.
+struct Page<'a> {
+    kind: &'static str,
+    token: &'a str,
+    most: usize,
+}
+
+impl Page<'_> {
+    /// Messages of what instances have, in the order of these and of ids, and the token of the next page. The parent is an instance,
+    /// or stands for all of a project (`projects/P/instances/-`).
+    fn of<T: 'static, M>(
+        &self,
+        (shared, who, parent): (&Shared, &Who, &str),
+        have: impl for<'a> Fn(&'a Instance) -> &'a BTreeMap<String, T>,
+        message: impl Fn(&Instance, &str, &str) -> Result<M, Status>,
+    ) -> Result<(Vec<M>, String), Status> {
+        let last = (!self.token.is_empty()).then(|| names::within_instance(self.token, self.kind));
+        let last = last.transpose().map_err(|_| Status::invalid_argument("page_token is of no such list"))?;
+        let found = match parent.strip_suffix('-').filter(|begin| begin.ends_with("/instances/")) {
+            Some(begin) => shared.instances.all(who, begin, last.map_or("", |(instance, _)| instance)),
+            None => [(parent.to_string(), shared.instances.find(who, parent)?)].into(),
+        };
+        let ids = found.iter().flat_map(|(name, of)| have(of).keys().map(move |id| (name, of, id)));
+        let mut ids = ids.filter(|(name, _, id)| last.is_none_or(|last| (&name[..], &id[..]) > last));
+        let page: Vec<_> = ids.by_ref().take(self.most).collect();
+        let next = page.last().filter(|_| ids.next().is_some());
+        let token = next.map_or(String::new(), |(name, _, id)| format!("{name}/{}/{id}", self.kind));
+        let messages = page.into_iter().map(|(name, of, id)| message(of, name, id));
+        Ok((messages.collect::<Result<_, _>>()?, token))
     }
 }
 
@@ -95,8 +117,10 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         request: Request<GetInstanceRequest>,
     ) -> Result<Response<admin::Instance>, Status> {
         let who = self.0.who(request.metadata())?;
-        let name = &request.get_ref().name;
-        Ok(Response::new(self.0.instances.find(&who, name)?.to_message(name)))
+        administer(&self.0, request, move |shared, GetInstanceRequest { name }| {
+            Ok(shared.instances.find(&who, &name)?.to_message(&name))
+        })
+        .await
     }
 
     async fn list_instances(
@@ -105,7 +129,7 @@ impl BigtableInstanceAdmin for InstanceAdmin {
     ) -> Result<Response<Single<ListInstancesResponse>>, Status> {
         let who = self.0.who(request.metadata())?;
         administer_long(&self.0, request, move |shared, request| {
-            let found = shared.instances.all(&who, &format!("{}/instances/", request.parent));
+            let found = shared.instances.all(&who, &format!("{}/instances/", request.parent), "");
             let instances = found.iter().map(|(name, instance)| instance.to_message(name)).collect();
             Ok(ListInstancesResponse { instances, ..Default::default() })
         })
@@ -153,7 +177,7 @@ impl BigtableInstanceAdmin for InstanceAdmin {
             let request_time = now();
             let asked = request.cluster.as_ref().ok_or_else(|| missing("cluster"))?;
             let (instance, id) = (request.parent.clone(), request.cluster_id.clone());
-            let project = crate::instance_set::project_of(&instance);
+            let project = names::project_of(&instance);
             let cluster = crate::clusters::Cluster::from_message(project, asked)?;
             let (_, made) = shared.instances.alter(&instance, |of| {
                 of.add_cluster(&id, cluster)?;
@@ -172,9 +196,11 @@ impl BigtableInstanceAdmin for InstanceAdmin {
 
     async fn get_cluster(&self, request: Request<GetClusterRequest>) -> Result<Response<Cluster>, Status> {
         let who = self.0.who(request.metadata())?;
-        let (instance, id) = names::within_instance(&request.get_ref().name, CLUSTERS)?;
-        let found = self.0.instances.find(&who, instance)?;
-        Ok(Response::new(found.cluster_message(instance, id)?))
+        administer(&self.0, request, move |shared, request| {
+            let (instance, id) = names::within_instance(&request.name, CLUSTERS)?;
+            shared.instances.find(&who, instance)?.cluster_message(instance, id)
+        })
+        .await
     }
 
     async fn list_clusters(
@@ -183,12 +209,10 @@ impl BigtableInstanceAdmin for InstanceAdmin {
     ) -> Result<Response<Single<ListClustersResponse>>, Status> {
         let who = self.0.who(request.metadata())?;
         administer_long(&self.0, request, move |shared, request| {
-            let found = listed(shared, &who, &request.parent)?;
-            let of = |(name, instance): (&String, &Arc<Instance>)| {
-                instance.clusters.keys().map(|id| instance.cluster_message(name, id)).collect::<Vec<_>>()
-            };
-            let clusters = found.iter().flat_map(of).collect::<Result<_, _>>()?;
-            Ok(ListClustersResponse { clusters, ..Default::default() })
+            let page = Page { kind: CLUSTERS, token: &request.page_token, most: CLUSTERS_PAGE };
+            let of = (shared, &who, &request.parent[..]);
+            let (clusters, next_page_token) = page.of(of, |of| &of.clusters, Instance::cluster_message)?;
+            Ok(ListClustersResponse { clusters, next_page_token, ..Default::default() })
         })
         .await
     }
@@ -198,7 +222,7 @@ impl BigtableInstanceAdmin for InstanceAdmin {
             let request_time = now();
             let (instance, id) = names::within_instance(&asked.name, CLUSTERS)?;
             let (_, changed) = shared.instances.alter(instance, |of| {
-                of.cluster_mut(id)?.replace(crate::instance_set::project_of(instance), &asked)?;
+                of.cluster_mut(id)?.replace(names::project_of(instance), &asked)?;
                 of.cluster_message(instance, id)
             })?;
             let original_request = Some(asked);
@@ -267,9 +291,11 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         request: Request<GetAppProfileRequest>,
     ) -> Result<Response<AppProfile>, Status> {
         let who = self.0.who(request.metadata())?;
-        let (instance, id) = names::within_instance(&request.get_ref().name, PROFILES)?;
-        let found = self.0.instances.find(&who, instance)?;
-        Ok(Response::new(found.profile_message(instance, id)?))
+        administer(&self.0, request, move |shared, request| {
+            let (instance, id) = names::within_instance(&request.name, PROFILES)?;
+            shared.instances.find(&who, instance)?.profile_message(instance, id)
+        })
+        .await
     }
 
     async fn list_app_profiles(
@@ -278,15 +304,11 @@ impl BigtableInstanceAdmin for InstanceAdmin {
     ) -> Result<Response<Single<ListAppProfilesResponse>>, Status> {
         let who = self.0.who(request.metadata())?;
         administer_long(&self.0, request, move |shared, request| {
-            let page = names::page_size(request.page_size, PAGE)?;
-            let found = listed(shared, &who, &request.parent)?;
-            let of = |(name, instance): (&String, &Arc<Instance>)| {
-                instance.profiles.keys().map(|id| instance.profile_message(name, id)).collect::<Vec<_>>()
-            };
-            let mut profiles = found.iter().flat_map(of).collect::<Result<Vec<_>, _>>()?;
-            profiles.sort_by(|a, b| a.name.cmp(&b.name));
-            let behind = profiles.into_iter().filter(|profile| profile.name > request.page_token);
-            let (app_profiles, next_page_token) = names::page(behind, page, |profile| &profile.name);
+            let most = names::page_size(request.page_size, PAGE)?;
+            let page = Page { kind: PROFILES, token: &request.page_token, most };
+            let of = (shared, &who, &request.parent[..]);
+            let (app_profiles, next_page_token) =
+                page.of(of, |of| &of.profiles, Instance::profile_message)?;
             Ok(ListAppProfilesResponse { app_profiles, next_page_token, ..Default::default() })
         })
         .await

@@ -117,6 +117,11 @@ pub(crate) fn backup(name: &str) -> Result<&str, Status> {
     }
 }
 
+/// The project of an instance, or of what lies in one.
+pub(crate) fn project_of(name: &str) -> &str {
+    name.split_once("/instances/").map_or(name, |(project, _)| project)
+}
+
 /// The instance that a name names, or in which lies what it names; of what is no such name, anything.
 pub(crate) fn instance_of(name: &str) -> &str {
     name.match_indices('/').nth(3).map_or(name, |(at, _)| &name[..at])

@@ -5,7 +5,7 @@ use crate::automated_backups::{self, Policy};
 use crate::gc::Gc;
 use crate::proto::admin;
 use crate::proto::admin::r#type::{Kind, Struct};
-use crate::stored_message::StoredMessage;
+use crate::stored_message::{StoredMessage, stored_bytes};
 use crate::views::ViewSchema;
 use crate::{names, row_keys, settings};
 use prost::Message;
@@ -77,7 +77,7 @@ pub(crate) struct Schema {
     #[serde(default)]
     pub(crate) changes_from_us: u64,
     /// Where its maker wanted it cut: never joined there.
-    #[serde(default)]
+    #[serde(default, with = "stored_bytes")]
     pub(crate) cuts: Vec<Vec<u8>>,
     #[serde(default)]
     pub(crate) granularity: Granularity,

@@ -1,4 +1,4 @@
-//! Messages that are kept as they came, in records that are JSON: as a text of their bytes.
+//! Messages that are kept as they came, and keys, in records that are JSON: as a text of their bytes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,6 +20,30 @@ impl<'de, M: Message + Default> Deserialize<'de> for StoredMessage<M> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let bytes = STANDARD.decode(String::deserialize(from)?).map_err(D::Error::custom)?;
         M::decode(&bytes[..]).map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// Lists of keys in a record: each a text of its bytes. Those that are lists of numbers are read, too.
+pub(crate) mod stored_bytes {
+    use super::*;
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Kept {
+        Text(String),
+        Numbers(Vec<u8>),
+    }
+
+    pub(crate) fn serialize<S: Serializer>(all: &[Vec<u8>], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(all.iter().map(|one| STANDARD.encode(one)))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Vec<u8>>, D::Error> {
+        let bytes = |kept: Kept| match kept {
+            Kept::Text(text) => STANDARD.decode(text).map_err(D::Error::custom),
+            Kept::Numbers(bytes) => Ok(bytes),
+        };
+        Vec::<Kept>::deserialize(from)?.into_iter().map(bytes).collect()
     }
 }
 

@@ -21,7 +21,7 @@ use crate::schema::{FamilySchema, Schema};
 use crate::status::status;
 use crate::traffic::Traffic;
 use crate::undelete::{self, DeletedTables};
-use crate::views::Subset;
+use crate::views::{Subset, ViewSchema};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use siltstone::{Batch, Db, Durability, ErrorKind, Family, FamilyOptions, SeqNo};
@@ -308,7 +308,7 @@ impl Tables {
         let mut by_name = BTreeMap::new();
         let mut altered = Vec::new();
         for (name, schema) in schemas {
-            let layout = tables.layout(schema, &mut stores)?;
+            let layout = tables.layout(schema, &mut stores, None)?;
             altered.extend(tables.options_to_give(&name, &layout)?);
             // How calm they were nobody knows: what traffic has split stays so for a while.
             let regions = layout.families.iter().flat_map(|family| &family.regions);
@@ -316,7 +316,7 @@ impl Tables {
             by_name.insert(name, Arc::new(Table::new(layout)));
         }
         for record in deleted {
-            let layout = tables.layout(record.schema.clone(), &mut stores)?;
+            let layout = tables.layout(record.schema.clone(), &mut stores, None)?;
             tables.kept.add(record, Table::new(layout));
         }
         tables.db.alter_families(altered).map_err(status)?;
@@ -427,11 +427,12 @@ impl Tables {
         self.row_locks[usize::try_from(hash % ROW_LOCKS as u64).unwrap_or(0)].lock()
     }
 
-    /// The layout of a table with these stores.
+    /// The layout of a table with these stores. Views that are as before are not compiled again.
     fn layout(
         &self,
         schema: Schema,
         stores: &mut BTreeMap<(u64, u32), Vec<Family>>,
+        before: Option<&Layout>,
     ) -> Result<Layout, Status> {
         let mut families = Vec::new();
         for (name, family) in &schema.families {
@@ -446,7 +447,12 @@ impl Tables {
             let (id, gc, aggregate) = (family.id, family.gc.clone(), family.aggregate);
             families.push(Stores { name: name.as_str().into(), id, gc, aggregate, regions, next });
         }
-        let views = schema.views.iter().map(|(id, view)| (id.clone(), Arc::new(view.compiled())));
+        let compiled = |(id, view): (&String, &ViewSchema)| {
+            let same = before.filter(|before| before.schema.views.get(id) == Some(view));
+            let kept = same.and_then(|before| before.views.get(id).cloned());
+            (id.clone(), kept.unwrap_or_else(|| Arc::new(view.compiled())))
+        };
+        let views = schema.views.iter().map(compiled);
         let views = Arc::new(views.collect());
         Ok(Layout { schema: Arc::new(schema), families, views })
     }
@@ -524,7 +530,7 @@ impl Tables {
         schema: Schema,
         stores: &mut BTreeMap<(u64, u32), Vec<Family>>,
     ) -> Result<Arc<Table>, Status> {
-        let layout = self.layout(schema, stores)?;
+        let layout = self.layout(schema, stores, None)?;
         self.give_options(name, &layout)?;
         let table = Arc::new(Table::new(layout));
         self.show(name, &table);
@@ -713,7 +719,7 @@ impl Tables {
             );
             return Err(e);
         }
-        let mut layout = self.layout(schema, &mut stores)?;
+        let mut layout = self.layout(schema, &mut stores, Some(&before))?;
         layout.families.iter_mut().for_each(|family| family.go_on_counting(&before));
         let layout = Arc::new(layout);
         table.now.store(layout.clone());

@@ -8,6 +8,7 @@
 //!
 //! On a full disk nothing is kept: there who deletes a table wants room.
 
+use crate::names;
 use crate::schema::Schema;
 use crate::status::status;
 use crate::tables::{Table, Tables, record_key};
@@ -24,7 +25,8 @@ const DELETED: &[u8] = b"deleted-table/";
 /// How long tables are kept if nobody says so: seven days, as the service keeps them.
 pub(crate) const HOURS: u64 = 7 * 24;
 const HOUR_US: u64 = 3_600_000_000;
-/// Tables that are kept, and stores of all but the last of them, at most: the oldest go first.
+/// Tables that are kept, and stores of all but the last of them, at most. Beyond that go the oldest of the project, and in that of
+/// the instance, that has the most: who deletes much loses its own.
 const TABLES_MAX: usize = 1_000;
 const STORES_MAX: usize = 10_000;
 
@@ -42,6 +44,12 @@ struct Deleted {
     name: String,
     deleted_us: u64,
     table: Arc<Table>,
+}
+
+impl Deleted {
+    fn stores(&self) -> usize {
+        self.table.now().families.iter().map(|family| family.regions.len()).sum()
+    }
 }
 
 /// All tables that can come back, by their numbers.
@@ -81,13 +89,31 @@ impl DeletedTables {
         (tables.len(), bytes.sum())
     }
 
-    /// The oldest, where there are too many.
-    fn oldest_beyond(&self) -> Option<u64> {
+    /// One of those that have the most, where there are too many. The last that was deleted stays.
+    fn one_too_many(&self) -> Option<u64> {
         let tables = self.tables.lock();
-        let stores = || tables.values().map(|deleted| stores_of(&deleted.table).len()).sum::<usize>();
-        let are_many = tables.len() > TABLES_MAX || (tables.len() > 1 && stores() > STORES_MAX);
-        let oldest = tables.iter().min_by_key(|(id, deleted)| (deleted.deleted_us, **id));
-        oldest.filter(|_| are_many).map(|(id, _)| *id)
+        let age = |(id, deleted): &(&u64, &Deleted)| (deleted.deleted_us, **id);
+        let (last_id, last) = tables.iter().max_by_key(age)?;
+        let mut those: Vec<(&u64, &Deleted)> = tables.iter().filter(|(id, _)| **id != *last_id).collect();
+        let stores: usize = those.iter().map(|(_, deleted)| deleted.stores()).sum();
+        let are_many = tables.len() > TABLES_MAX;
+        if !are_many && stores <= STORES_MAX {
+            return None;
+        }
+        let weight = |deleted: &Deleted| if are_many { 1 } else { deleted.stores() };
+        let owners: [fn(&str) -> &str; 2] = [names::project_of, names::instance_of];
+        for owner in owners {
+            let mut held: BTreeMap<&str, usize> = BTreeMap::new();
+            for (_, deleted) in &those {
+                *held.entry(owner(&deleted.name)).or_default() += weight(deleted);
+            }
+            if let Some(held) = held.get_mut(owner(&last.name)) {
+                *held += weight(last);
+            }
+            let most = held.values().max().copied();
+            those.retain(|(_, deleted)| held.get(owner(&deleted.name)).copied() == most);
+        }
+        those.into_iter().min_by_key(age).map(|(id, _)| *id)
     }
 }
 
@@ -143,8 +169,8 @@ impl Tables {
             return if is_full { self.forget_those(|_| true).map(drop) } else { Ok(()) };
         }
         self.kept.tables.lock().insert(id, Deleted { name: name.to_string(), deleted_us, table });
-        while let Some(oldest) = self.kept.oldest_beyond() {
-            if let Err(error) = self.forget_table(oldest) {
+        while let Some(id) = self.kept.one_too_many() {
+            if let Err(error) = self.forget_table(id) {
                 tracing::warn!(error = error.message(), "a deleted table too many is not dropped");
                 break;
             }
@@ -356,7 +382,7 @@ mod tests {
             let deleted = Deleted { name: format!("{NAME}-{deleted_us}"), deleted_us, table: empty.clone() };
             tables.kept.tables.lock().insert(1_000_000 + deleted_us, deleted);
         }
-        assert_eq!(tables.kept.oldest_beyond(), None);
+        assert_eq!(tables.kept.one_too_many(), None);
         made(&tables, "v");
         tables.delete(NAME).unwrap();
         let kept = tables.kept.tables.lock();
@@ -366,5 +392,38 @@ mod tests {
         );
         drop(kept);
         assert!(tables.undelete(NAME).is_ok());
+    }
+
+    #[test]
+    fn who_deletes_much_loses_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let tables = opened(dir.path());
+        let empty = tables.create(&format!("{NAME}-0"), &admin::Table::default(), &[""; 0]).unwrap();
+        let kept = &tables.kept;
+        let put = |id: u64, name: &str, table: &Arc<Table>| {
+            let deleted = Deleted { name: name.to_string(), deleted_us: id, table: table.clone() };
+            kept.tables.lock().insert(id, deleted);
+        };
+        // The oldest are of a project that has few, and one of many instances of the other has more than the rest of these.
+        let of = |project: &str, id: u64| format!("projects/{project}/instances/i-{id}/tables/t");
+        (1..=2).for_each(|id| put(id, &of("q", id), &empty));
+        (3..=TABLES_MAX as u64).for_each(|id| put(id, &of("p", id), &empty));
+        assert_eq!(kept.one_too_many(), None);
+        put(2_000, NAME, &empty);
+        assert_eq!(kept.one_too_many(), Some(3));
+        put(2_001, "projects/p/instances/i-5/tables/u", &empty);
+        assert_eq!(kept.one_too_many(), Some(5));
+        // The same of stores, of which the last may have any number.
+        kept.tables.lock().clear();
+        let families = [("f".to_string(), admin::ColumnFamily::default())].into();
+        let message = admin::Table { column_families: families, ..Default::default() };
+        let splits: Vec<String> = (1..20).map(|n| format!("{n:02}")).collect();
+        let wide = tables.create(NAME, &message, &splits).unwrap();
+        let most = (STORES_MAX / stores_of(&wide).len()) as u64;
+        put(1, &of("q", 1), &wide);
+        (2..=most + 1).for_each(|id| put(id, &of("p", 7), &wide));
+        assert_eq!((stores_of(&wide).len(), kept.one_too_many()), (20, None));
+        put(most + 2, &of("q", 1), &wide);
+        assert_eq!(kept.one_too_many(), Some(2));
     }
 }

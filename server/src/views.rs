@@ -16,6 +16,7 @@ use crate::proto::admin::{
 };
 use crate::rows::{self, Span};
 use crate::schema::Schema;
+use crate::stored_message::stored_bytes;
 use crate::tables::{Table, Tables};
 use bytes::Bytes;
 use prost::Message;
@@ -40,6 +41,7 @@ const PATHS: [&str; 4] =
 pub(crate) struct ViewSchema {
     #[serde(default)]
     pub(crate) deletion_protection: bool,
+    #[serde(with = "stored_bytes")]
     row_prefixes: Vec<Vec<u8>>,
     families: BTreeMap<String, ColumnsSchema>,
 }
@@ -48,7 +50,9 @@ pub(crate) struct ViewSchema {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ColumnsSchema {
+    #[serde(with = "stored_bytes")]
     qualifiers: Vec<Vec<u8>>,
+    #[serde(with = "stored_bytes")]
     prefixes: Vec<Vec<u8>>,
 }
 
@@ -144,6 +148,17 @@ impl ViewSchema {
             (false, false) => Ok(()),
             which => self.set(subset_of(asked)?, which, schema),
         }
+    }
+
+    /// Bytes of the message of its rows and columns.
+    fn subset_len(&self) -> usize {
+        let field = |bytes: usize| 1 + prost::encoding::encoded_len_varint(bytes as u64) + bytes;
+        let all = |of: &[Vec<u8>]| -> usize { of.iter().map(|one| field(one.len())).sum() };
+        let columns = |(name, of): (&String, &ColumnsSchema)| {
+            let columns = all(&of.qualifiers) + all(&of.prefixes);
+            field(field(name.len()) + if columns == 0 { 0 } else { field(columns) })
+        };
+        all(&self.row_prefixes) + self.families.iter().map(columns).sum::<usize>()
     }
 
     fn subset(&self) -> SubsetView {
@@ -341,7 +356,7 @@ pub(crate) fn response_view(asked: i32, otherwise: ResponseView) -> Result<Respo
 }
 
 fn check_bytes(schema: &Schema) -> Result<(), Status> {
-    let of = |(id, view): (&String, &ViewSchema)| id.len() + view.subset().encoded_len() + VIEW_BYTES;
+    let of = |(id, view): (&String, &ViewSchema)| id.len() + view.subset_len() + VIEW_BYTES;
     let bytes: usize = schema.views.iter().map(of).sum();
     match bytes {
         ..=VIEWS_BYTES_MAX => Ok(()),
@@ -577,6 +592,62 @@ mod tests {
         let mut same = of.clone();
         same.update(&admin::AuthorizedView::default(), &[], &schema()).unwrap();
         assert_eq!(same, of);
+    }
+
+    #[test]
+    fn the_bytes_of_a_view_are_those_of_its_message() {
+        let long = "x".repeat(200);
+        let long: &'static str = long.leak();
+        for of in [
+            view(subset(&[], &[])),
+            view(subset(&["", "a", long], &[("f", &["q", long], &["", "p"]), ("g", &[], &[])])),
+            view(subset(&["a"], &[("f", &[long; 50], &[]), ("g", &[], &[""])])),
+        ] {
+            assert_eq!(of.subset_len(), of.subset().encoded_len());
+        }
+    }
+
+    #[test]
+    fn a_view_is_compiled_when_it_changes_and_not_with_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = crate::config::Config { dir: dir.path().join("data"), ..Default::default() };
+        let db = crate::schema::builder(config.options()).open(&config.dir).unwrap();
+        let tables = Tables::open(db, config.store_settings(), config.places()).unwrap();
+        let name = "projects/p/instances/i/tables/t";
+        let table = tables.create(name, &admin::Table::default(), &[""; 0]).unwrap();
+        let make = |id: &str, prefix: &'static str| {
+            let request = CreateAuthorizedViewRequest {
+                parent: name.into(),
+                authorized_view_id: id.into(),
+                authorized_view: Some(message(subset(&[prefix], &[]))),
+            };
+            tables.create_view(&request).unwrap();
+        };
+        make("a", "x");
+        let first = table.now().views["a"].clone();
+        make("b", "y");
+        assert!(Arc::ptr_eq(&first, &table.now().views["a"]));
+        let asked =
+            admin::AuthorizedView { name: names::view_named(name, "a"), ..message(subset(&["z"], &[])) };
+        let request = UpdateAuthorizedViewRequest {
+            authorized_view: Some(asked),
+            update_mask: None,
+            ignore_warnings: true,
+        };
+        tables.update_view(&request).unwrap();
+        let changed = table.now().views["a"].clone();
+        assert!(changed.check_row(b"z").is_ok() && changed.check_row(b"x").is_err());
+    }
+
+    #[test]
+    fn a_view_is_stored_as_texts_and_read_of_numbers() {
+        let of = view(subset(&["ab", ""], &[("f", &["q"], &["p"])]));
+        let stored = serde_json::to_string(&of).unwrap();
+        assert!(stored.contains(r#""row_prefixes":["YWI=",""]"#), "{stored}");
+        assert_eq!(serde_json::from_str::<ViewSchema>(&stored).unwrap(), of);
+        let numbers =
+            r#"{"row_prefixes":[[97,98],[]],"families":{"f":{"qualifiers":[[113]],"prefixes":[[112]]}}}"#;
+        assert_eq!(serde_json::from_str::<ViewSchema>(numbers).unwrap(), of);
     }
 
     #[test]

@@ -421,8 +421,7 @@ static AUDIT: Shape = shape!(iam::AuditConfig, [repeated(3, &AUDIT_LOG)]);
 static BINDING: Shape = shape!(iam::Binding, [field(1, &TEXT), repeated(2, &TEXT)]);
 static POLICY: Shape = shape!(iam::Policy, [repeated(4, &BINDING), repeated(6, &AUDIT)]);
 /// The request of SetIamPolicy.
-pub(crate) static SET_IAM_POLICY: Shape =
-    shape!(iam::SetIamPolicyRequest, [field(2, &POLICY), field(3, &MASK)]);
+pub(crate) static SET_IAM_POLICY: Shape = shape!(iam::SetIamPolicyRequest, [field(2, &POLICY)]);
 /// The request of TestIamPermissions.
 pub(crate) static TEST_IAM_PERMISSIONS: Shape = shape!(iam::TestIamPermissionsRequest, [repeated(2, &TEXT)]);
 

@@ -306,6 +306,35 @@ async fn app_profiles_are_made_changed_listed_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn lists_of_profiles_and_clusters_go_on_behind_their_tokens() {
+    let t = Fixture::new().await;
+    let mut admin = instances(&t).await;
+    for id in ["a", "a-1"] {
+        admin.create_instance(create(id, &["one", "two"])).await.unwrap();
+    }
+    let named = |name: &str| format!("projects/p/instances/{name}");
+    admin.create_app_profile(create_profile(&named("a"), "x", single("one", false))).await.unwrap();
+    let (mut names, mut page_token) = (Vec::new(), String::new());
+    for _ in 0..3 {
+        let parent = named("-");
+        let list = admin_v2::ListAppProfilesRequest { parent, page_size: 1, page_token };
+        let page = admin.list_app_profiles(list).await.unwrap().into_inner();
+        names.extend(page.app_profiles.into_iter().map(|profile| profile.name));
+        page_token = page.next_page_token;
+    }
+    let expected = ["a/appProfiles/default", "a/appProfiles/x", "a-1/appProfiles/default"].map(named);
+    assert_eq!((&names[..], page_token.as_str()), (&expected[..], ""));
+    let list = |token: &str| admin_v2::ListClustersRequest { parent: named("-"), page_token: token.into() };
+    let behind = list(&named("a/clusters/one"));
+    let clusters = admin.list_clusters(behind).await.unwrap().into_inner().clusters;
+    let names: Vec<_> = clusters.into_iter().map(|cluster| cluster.name).collect();
+    assert_eq!(names, ["a/clusters/two", "a-1/clusters/one", "a-1/clusters/two"].map(named));
+    for wrong in ["x".to_string(), named("a/appProfiles/x")] {
+        refused(admin.list_clusters(list(&wrong)).await, Code::InvalidArgument, "page_token");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_call_heeds_its_profile_where_its_instance_was_made_or_changed() {
     let mut t = Fixture::new().await;
     t.table(&["f"]).await;
@@ -484,6 +513,14 @@ async fn iam_tells_what_the_file_of_tokens_says() {
     let other = iam::Policy { bindings: vec![binding("admin", &["reader"])], ..policy.clone() };
     refused(t.admin.set_iam_policy(by("owner", set(&other))).await, Code::FailedPrecondition, "tokens");
     refused(t.admin.set_iam_policy(by("reader", set(&policy))).await, Code::PermissionDenied, "admin");
+    let free = iam::Policy { etag: "".into(), ..policy.clone() };
+    assert_eq!(t.admin.set_iam_policy(by("owner", set(&free))).await.unwrap().into_inner(), policy);
+    let stale = iam::Policy { etag: "stale".into(), ..policy.clone() };
+    refused(t.admin.set_iam_policy(by("owner", set(&stale))).await, Code::Aborted, "policy.etag");
+    let odd = iam::Policy { version: 2, ..policy.clone() };
+    refused(t.admin.set_iam_policy(by("owner", set(&odd))).await, Code::InvalidArgument, "policy.version");
+    let masked = iam::SetIamPolicyRequest { update_mask: mask(&["bindings"]), ..set(&policy) };
+    refused(t.admin.set_iam_policy(by("owner", masked)).await, Code::Unimplemented, "update_mask");
 
     // Who administers one table of an instance does not change the instance, and who administers all does.
     let named = |name: &str| admin_v2::Instance {
