@@ -3,7 +3,8 @@
 use crate::answer::Single;
 use crate::auth::{Right, Who};
 use crate::backup_filter::Query;
-use crate::backups::{self, Backup, NewBackup};
+use crate::backup_records::{NewBackup, expiry};
+use crate::backups;
 use crate::budget;
 use crate::iam;
 use crate::names;
@@ -41,19 +42,6 @@ const PAGE: usize = 1_000;
 
 /// The service.
 pub(crate) struct TableAdmin(pub(crate) Arc<Shared>);
-
-/// Whether it may be known that a backup is there: of a table on which there is any right.
-fn seen(who: &Who, name: &str, backup: &Backup) -> Result<(), Status> {
-    match who.sees(&backup.source_table) {
-        true => Ok(()),
-        false => Err(Status::not_found(format!("no backup {name}"))),
-    }
-}
-
-fn administers(who: &Who, name: &str, backup: &Backup) -> Result<(), Status> {
-    seen(who, name, backup)?;
-    who.may(Right::Admin, &backup.source_table)
-}
 
 /// Whether a backup may be given a name in a cluster of that name: all who administer tables of an instance share its names, and
 /// nobody else learns which are taken.
@@ -291,9 +279,7 @@ impl BigtableTableAdmin for TableAdmin {
         let who = self.0.who(request.metadata())?;
         administer(&self.0, request, move |shared, request| {
             let name = request.name;
-            let backup = shared.tables.backup(&name)?;
-            seen(&who, &name, &backup)?;
-            Ok(backup.to_message(&name))
+            Ok(shared.tables.backup(&name, &who)?.to_message(&name))
         })
         .await
     }
@@ -309,8 +295,7 @@ impl BigtableTableAdmin for TableAdmin {
         let paths = update_mask.unwrap_or_default().paths;
         let shared = self.0.clone();
         let work = move || {
-            let may = |of: &Backup| administers(&who, &backup.name, of);
-            let changed = shared.tables.update_backup(&backup, &paths, &may)?;
+            let changed = shared.tables.update_backup(&backup, &paths, &who)?;
             Ok(Response::new(changed.to_message(&backup.name)))
         };
         call.run(false, work).await
@@ -318,12 +303,8 @@ impl BigtableTableAdmin for TableAdmin {
 
     async fn delete_backup(&self, request: Request<DeleteBackupRequest>) -> Result<Response<()>, Status> {
         let who = self.0.who(request.metadata())?;
-        administer(&self.0, request, move |shared, request| {
-            let name = request.name;
-            let may = |of: &Backup| administers(&who, &name, of);
-            shared.tables.delete_backup(&name, &may)
-        })
-        .await
+        administer(&self.0, request, move |shared, request| shared.tables.delete_backup(&request.name, &who))
+            .await
     }
 
     async fn list_backups(
@@ -348,9 +329,8 @@ impl BigtableTableAdmin for TableAdmin {
         };
         let shared = self.0.clone();
         let work = move || {
-            let all = shared.tables.backups()?.into_iter();
-            let named = all.filter(|(name, of)| name.starts_with(&prefix) && who.sees(&of.source_table));
-            let (page, next_page_token) = query.page(named);
+            let seen = shared.tables.backups(&prefix, |of| who.sees(&of.source_table))?;
+            let (page, next_page_token) = query.page(seen);
             let backups = page.iter().map(|(name, backup)| backup.to_message(name)).collect();
             Single::counted(ListBackupsResponse { backups, next_page_token }, &memory).map(Response::new)
         };
@@ -369,8 +349,7 @@ impl BigtableTableAdmin for TableAdmin {
         };
         let shared = self.0.clone();
         let work = move || {
-            let may = |of: &Backup| administers(&who, &source, of);
-            let (table, backup) = shared.tables.restore(&source, &name, &may)?;
+            let (table, backup) = shared.tables.restore(&source, &name, &who)?;
             let message = table.now().schema.to_message(&name, admin::table::View::SchemaView);
             let metadata = admin::RestoreTableMetadata {
                 name: name.clone(),
@@ -392,9 +371,8 @@ impl BigtableTableAdmin for TableAdmin {
         administer(&self.0, request, move |shared, request| {
             let name = format!("{}/backups/{}", request.parent, request.backup_id);
             names::backup(&name)?;
-            let expires = backups::expiry(request.expire_time)?;
-            let may = |of: &Backup| administers(&who, &request.source_backup, of);
-            let copy = shared.tables.copy_backup(&name, &request.source_backup, expires, &may)?;
+            let expires = expiry(request.expire_time, crate::now_us())?;
+            let copy = shared.tables.copy_backup(&name, &request.source_backup, expires, &who)?;
             let metadata = admin::CopyBackupMetadata {
                 name: name.clone(),
                 source_backup_info: Some(copy.info(&request.source_backup)),

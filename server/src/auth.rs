@@ -246,6 +246,13 @@ impl Who {
     /// Whoever can connect, where there are no tokens.
     pub(crate) const ANYONE: Self = Self(None);
 
+    /// Who has that right to a table, or to all whose names begin so.
+    #[cfg(test)]
+    pub(crate) fn with(right: Right, tables: &str) -> Self {
+        let (name, rights, tables) = ("test".to_string(), vec![right], vec![tables.to_string()]);
+        Self(Some(vec![Grant { name, sha256: String::new(), rights, tables, expires_us: None }].into()))
+    }
+
     /// Whether something holds of a grant that is not over.
     fn any(&self, holds: impl Fn(&Grant) -> bool) -> bool {
         self.0.as_ref().is_none_or(|all| all.iter().any(|grant| holds(grant) && !grant.is_over()))

@@ -4,8 +4,10 @@
 //! is a record that is written in one batch with the backup's: so none is made twice or left out, wherever the server ends. What
 //! came due while no server ran is made once.
 
-use crate::backups::{NewBackup, time};
-use crate::instances::CLUSTER;
+use crate::backup_records::NewBackup;
+use crate::backups::time;
+use crate::instance_set;
+use crate::names;
 use crate::proto::admin;
 use crate::proto::admin::table::{AutomatedBackupConfig, AutomatedBackupPolicy};
 use crate::status::status;
@@ -124,8 +126,8 @@ pub(crate) fn updated(
     Policy::from_message(&policy, since_us).map(Some)
 }
 
-/// The id of a backup of a table, as the service makes them: `auto.TABLE.HASH.DATE-TIME`.
-fn backup_name(table: &str, id: u64, now_us: u64) -> String {
+/// The name of a backup of a table, with an id as the service makes them: `auto.TABLE.HASH.DATE-TIME`.
+fn backup_name(cluster: &str, table: &str, id: u64, now_us: u64) -> String {
     const SIGNS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
     let (instance, table_id) = table.split_once("/tables/").unwrap_or((table, ""));
     let begin: String = table_id.chars().take(ID_MAX).collect();
@@ -133,7 +135,7 @@ fn backup_name(table: &str, id: u64, now_us: u64) -> String {
     let hash: String = digest[..4].iter().map(|byte| char::from(SIGNS[usize::from(*byte) % 36])).collect();
     let at: String = time(now_us).to_string().chars().filter(char::is_ascii_digit).take(14).collect();
     let (date, time) = at.split_at_checked(8).unwrap_or((at.as_str(), ""));
-    format!("{instance}/clusters/{CLUSTER}/backups/auto.{begin}.{hash}.{date}-{time}")
+    format!("{instance}/clusters/{cluster}/backups/auto.{begin}.{hash}.{date}-{time}")
 }
 
 fn last_key(table: u64) -> Vec<u8> {
@@ -157,7 +159,8 @@ fn make(tables: &Tables, name: &str, table: &Table, now_us: u64) -> Result<(), S
     // Again, now that nobody else makes one.
     let Some((policy, due)) = due_of(tables, table, now_us)? else { return Ok(()) };
     let id = table.now().schema.id;
-    let backup = backup_name(name, id, now_us);
+    let cluster = instance_set::first_cluster(tables, names::instance_of(name))?;
+    let backup = backup_name(&cluster, name, id, now_us);
     let expire_us = now_us.saturating_add(policy.retention_us);
     let new = NewBackup { expire_us, hot: false, hot_until_us: None };
     let mut with = Batch::new();
@@ -193,6 +196,7 @@ pub(crate) fn make_due(tables: &Tables, now_us: u64) -> Result<(), Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::Who;
     use crate::config::Config;
     use crate::schema;
     use siltstone::Backups;
@@ -265,13 +269,12 @@ mod tests {
     #[test]
     fn names_are_as_the_services() {
         let at = 1_676_904_937_000_000;
-        let name = backup_name("projects/p/instances/i/tables/my-table", 7, at);
-        let id =
-            name.strip_prefix("projects/p/instances/i/clusters/siltstone/backups/auto.my-table.").unwrap();
+        let name = backup_name("c", "projects/p/instances/i/tables/my-table", 7, at);
+        let id = name.strip_prefix("projects/p/instances/i/clusters/c/backups/auto.my-table.").unwrap();
         assert!(id.len() == 20 && id.ends_with(".20230220-145537"), "{name}");
         let long = format!("projects/p/instances/i/tables/{}", "x".repeat(50));
-        assert_eq!(crate::names::backup(&backup_name(&long, 7, at)).unwrap(), backup_name(&long, 7, at));
-        assert_ne!(backup_name(&long, 7, at), backup_name(&long, 8, at));
+        assert_eq!(names::backup(&backup_name("c", &long, 7, at)).unwrap(), backup_name("c", &long, 7, at));
+        assert_ne!(backup_name("c", &long, 7, at), backup_name("c", &long, 8, at));
     }
 
     fn open(dir: &Path) -> Tables {
@@ -287,7 +290,7 @@ mod tests {
 
     fn made(tables: &Tables) -> Vec<String> {
         let id = |name: &str| name.rsplit('/').next().unwrap().to_string();
-        tables.backups().unwrap().iter().map(|(name, _)| id(name)).collect()
+        tables.backups("", |_| true).unwrap().iter().map(|(name, _)| id(name)).collect()
     }
 
     fn engine_backups(dir: &Path) -> Vec<u64> {
@@ -308,7 +311,8 @@ mod tests {
         assert_eq!(made(&tables).len(), 1, "{:?}", made(&tables));
         assert!(made(&tables)[0].starts_with("auto.t."), "{:?}", made(&tables));
         // The schema of a backup has no policy.
-        assert_eq!(tables.backups().unwrap()[0].1.schema.automated_backups, None);
+        let first = tables.backups("", |_| true).unwrap().remove(0).0;
+        assert_eq!(tables.backup(&first, &Who::ANYONE).unwrap().schema.automated_backups, None);
         // Down for two days.
         close(tables);
         let tables = open(dir.path());
@@ -316,8 +320,8 @@ mod tests {
         tables.tend_backups(now + 2 * DAY_US + 2).unwrap();
         assert_eq!(made(&tables).len(), 2, "what was missed is made once");
         // One that is deleted is not made again.
-        let newest = tables.backups().unwrap().pop().unwrap().0;
-        tables.delete_backup(&newest, &|_| Ok(())).unwrap();
+        let newest = tables.backups("", |_| true).unwrap().pop().unwrap().0;
+        tables.delete_backup(&newest, &Who::ANYONE).unwrap();
         tables.tend_backups(now + 2 * DAY_US + 3).unwrap();
         assert_eq!(made(&tables).len(), 1);
         // Three days later the first is gone by its retention, and a new one there.

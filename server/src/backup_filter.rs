@@ -5,7 +5,7 @@
 //! word ask whether the text has it, in quotes whether it is that. A token of a page holds what the last backup of the page before
 //! is ordered by, so backups that come and go between the pages move no other.
 
-use crate::backups::Backup;
+use crate::backup_records::Head;
 use crate::proto::admin::ListBackupsRequest;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -56,7 +56,7 @@ impl Field {
         matches!(self, Self::Name | Self::SourceTable | Self::State)
     }
 
-    fn value(self, name: &str, backup: &Backup) -> Value {
+    fn value(self, name: &str, backup: &Head) -> Value {
         match self {
             Self::Name => Value::Text(name.to_string()),
             Self::SourceTable => Value::Text(backup.source_table.clone()),
@@ -133,7 +133,7 @@ enum Test {
 }
 
 impl Test {
-    fn holds(&self, name: &str, backup: &Backup) -> bool {
+    fn holds(&self, name: &str, backup: &Head) -> bool {
         match self {
             Self::All(tests) => tests.iter().all(|test| test.holds(name, backup)),
             Self::Any(tests) => tests.iter().any(|test| test.holds(name, backup)),
@@ -368,7 +368,7 @@ impl Query {
     }
 
     /// What a backup is ordered by: its name at last.
-    fn keys(&self, name: &str, backup: &Backup) -> Vec<Value> {
+    fn keys(&self, name: &str, backup: &Head) -> Vec<Value> {
         let fields = self.order.iter().map(|(field, _)| field.value(name, backup));
         fields.chain([Value::Text(name.to_string())]).collect()
     }
@@ -386,14 +386,14 @@ impl Query {
     /// The backups of the page, in their order, and the token of the next one; empty where this is the last.
     pub(crate) fn page(
         &self,
-        all: impl IntoIterator<Item = (String, Backup)>,
-    ) -> (Vec<(String, Backup)>, String) {
-        let is_asked = |(name, backup): &(String, Backup)| {
+        all: impl IntoIterator<Item = (String, Head)>,
+    ) -> (Vec<(String, Head)>, String) {
+        let is_asked = |(name, backup): &(String, Head)| {
             self.filter.as_ref().is_none_or(|filter| filter.holds(name, backup))
         };
         let is_later =
             |keys: &[Value]| self.after.as_ref().is_none_or(|after| self.compare(keys, after).is_gt());
-        let with_keys = |(name, backup): (String, Backup)| (self.keys(&name, &backup), (name, backup));
+        let with_keys = |(name, backup): (String, Head)| (self.keys(&name, &backup), (name, backup));
         let left = all.into_iter().filter(is_asked).map(with_keys);
         let mut left: Vec<_> = left.filter(|(keys, _)| is_later(keys)).collect();
         left.sort_unstable_by(|(a, _), (b, _)| self.compare(a, b));
@@ -420,13 +420,13 @@ pub(crate) mod forge {
     use super::*;
     use prost::Message;
 
-    pub(crate) fn backups() -> Vec<(String, Backup)> {
+    pub(crate) fn backups() -> Vec<(String, Head)> {
         let backup = |n: u64| {
             let name = format!("projects/p/instances/i/clusters/c/backups/b{n}");
             let (start_us, bytes) = (1_000_000 * (n % 3), 10 * n);
             let source_table = format!("projects/p/instances/i/tables/t{}", n % 2);
             let (end_us, expire_us) = (start_us + 1, 9_000_000 + n);
-            (name, Backup { source_table, start_us, end_us, expire_us, bytes, ..Backup::default() })
+            (name, Head { source_table, start_us, end_us, expire_us, bytes, ..Head::default() })
         };
         (0..6).map(backup).collect()
     }

@@ -5,7 +5,8 @@
 //! database. Beside the places is `names`, with an object for each backup that says whose it is and where: by these, servers find
 //! each other's backups. What a server's own records say holds; `names` follows them.
 
-use crate::backups::Backup;
+use crate::backup_records::Backup;
+use crate::calls;
 use crate::status::told;
 use serde::{Deserialize, Serialize};
 use siltstone::Backups;
@@ -14,12 +15,15 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use tokio::sync::Semaphore;
 use tonic::Status;
 
 /// Where the names of backups are.
 const NAMES: &str = "names";
 /// Bytes of what is said of a backup there, at most.
 const PUBLISHED_MAX: u64 = 16 << 20;
+/// Calls that look for a backup there at a time, at most: each may wait for the store, and keeps a thread.
+const LOOKS_MAX: usize = 32;
 
 /// See the page above.
 pub(crate) enum BackupPlaces {
@@ -33,6 +37,8 @@ pub(crate) struct BackupStore {
     open: Box<OpenObjectStore>,
     /// The place of this server.
     own: OnceLock<String>,
+    /// Room for calls that look for a backup of another server.
+    looks: Semaphore,
 }
 
 /// A backup as other servers find it.
@@ -83,7 +89,8 @@ impl BackupPlaces {
         open: impl Fn(&str) -> io::Result<Arc<dyn ObjectStore>> + Send + Sync + 'static,
     ) -> Self {
         let location = location.trim_end_matches('/').to_string();
-        Self::Store(BackupStore { location, open: Box::new(open), own: OnceLock::new() })
+        let (open, own, looks) = (Box::new(open), OnceLock::new(), Semaphore::new(LOOKS_MAX));
+        Self::Store(BackupStore { location, open, own, looks })
     }
 
     /// The object store, if they lie in one.
@@ -166,7 +173,14 @@ impl BackupStore {
     }
 
     /// The backup of that name, if it is another server's.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` where as many look for one as may at a time, or where the store does not answer.
     pub(crate) fn find_foreign(&self, name: &str) -> Result<Option<Backup>, Status> {
+        let Ok(_look) = self.looks.try_acquire() else {
+            let why = format!("{LOOKS_MAX} calls look for backups in the object store, the most");
+            return Err(calls::overloaded(tonic::Code::Unavailable, &why));
+        };
         // What is said of one of ours that our records do not have will go.
         let foreign = self.published(name)?.filter(|published| published.server != self.own());
         Ok(foreign.map(|published| published.backup))
@@ -201,7 +215,8 @@ impl BackupStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backups::NewBackup;
+    use crate::auth::{Right, Who};
+    use crate::backup_records::NewBackup;
     use crate::config::Config;
     use crate::proto::admin;
     use crate::tables::Tables;
@@ -334,7 +349,7 @@ mod tests {
     /// Restores a backup, and looks for the cell.
     fn restores(tables: &Tables, backup: &str, id: &str) {
         let name = format!("projects/p/instances/i/tables/{id}");
-        let (table, _) = tables.restore(&named(backup), &name, &|_| Ok(())).unwrap();
+        let (table, _) = tables.restore(&named(backup), &name, &Who::ANYONE).unwrap();
         let layout = table.now();
         let found = layout.families[0].regions[0].store.get(rows::cell_key(b"row", b"q")).unwrap();
         assert!(found.is_some_and(|value| value[..] == *b"v"), "{id}");
@@ -344,7 +359,7 @@ mod tests {
     fn servers_with_one_object_store_find_restore_and_copy_each_others_backups() {
         let (objects, dirs) = (Objects::default(), [(); 2].map(|()| tempfile::tempdir().unwrap()));
         let [a, b] = dirs.each_ref().map(|dir| objects.server(dir.path()));
-        let all = |_: &Backup| Ok(());
+        let all = Who::ANYONE;
         fill(&a);
         a.create_backup(&named("one"), TABLE, &for_hours(8)).unwrap();
         let tables = || objects.names().iter().filter(|name| name.ends_with(".table")).count();
@@ -352,14 +367,14 @@ mod tests {
         a.create_backup(&named("two"), TABLE, &for_hours(8)).unwrap();
         assert!(before > 0 && tables() == before, "tables are there once: {:?}", objects.names());
         // Found by name, and in no list; taken, and changed by its own server alone.
-        assert_eq!(b.backup(&named("one")).unwrap(), a.backup(&named("one")).unwrap());
-        assert!(b.backups().unwrap().is_empty());
+        assert_eq!(b.backup(&named("one"), &all).unwrap(), a.backup(&named("one"), &all).unwrap());
+        assert!(b.backups("", |_| true).unwrap().is_empty());
         let asked = admin::Backup { name: named("one"), ..Default::default() };
         let refused = [
             b.create_backup(&named("one"), TABLE, &for_hours(8)).unwrap_err().code(),
             b.delete_backup(&named("one"), &all).unwrap_err().code(),
             b.update_backup(&asked, &["expire_time".into()], &all).unwrap_err().code(),
-            b.backup(&named("none")).unwrap_err().code(),
+            b.backup(&named("none"), &all).unwrap_err().code(),
         ];
         let expected =
             [Code::AlreadyExists, Code::FailedPrecondition, Code::FailedPrecondition, Code::NotFound];
@@ -368,7 +383,10 @@ mod tests {
         // A copy is another server's own, and stays when the first is gone.
         let expires = crate::now_us() + 8 * HOUR_US;
         let copy = b.copy_backup(&named("copy"), &named("one"), expires, &all).unwrap();
-        assert_eq!((copy.source_backup.as_str(), b.backups().unwrap().len()), (&*named("one"), 1));
+        assert_eq!(
+            (copy.source_backup.as_str(), b.backups("", |_| true).unwrap().len()),
+            (&*named("one"), 1)
+        );
         a.delete_backup(&named("one"), &all).unwrap();
         a.delete_backup(&named("two"), &all).unwrap();
         let gone = b.restore(&named("one"), TABLE, &all).err().map(|e| e.code());
@@ -384,7 +402,7 @@ mod tests {
         restores(&a, "back", "t4");
         for server in [&a, &b] {
             server.tend_backups(expires).unwrap();
-            assert!(server.backups().unwrap().is_empty());
+            assert!(server.backups("", |_| true).unwrap().is_empty());
             server.db.close().unwrap();
         }
         assert_eq!(objects.names(), [""; 0], "nothing is left");
@@ -413,14 +431,41 @@ mod tests {
         // The store is down.
         objects.go_down(true);
         assert!(server.create_backup(&named("two"), TABLE, &for_hours(8)).is_err());
-        server.delete_backup(&named("one"), &|_| Ok(())).unwrap();
-        assert!(server.backups().unwrap().is_empty());
+        server.delete_backup(&named("one"), &Who::ANYONE).unwrap();
+        assert!(server.backups("", |_| true).unwrap().is_empty());
         server.tend_backups(crate::now_us()).unwrap();
         objects.go_down(false);
         assert_eq!(objects.names(), whole);
         server.tend_backups(crate::now_us()).unwrap();
         assert_eq!(objects.names(), [""; 0]);
         server.db.close().unwrap();
+    }
+
+    #[test]
+    fn the_object_store_is_asked_for_who_has_a_right_in_the_instance_and_for_so_many_at_once() {
+        let (objects, dirs) = (Objects::default(), [(); 2].map(|()| tempfile::tempdir().unwrap()));
+        let [a, b] = dirs.each_ref().map(|dir| objects.server(dir.path()));
+        fill(&a);
+        a.create_backup(&named("one"), TABLE, &for_hours(8)).unwrap();
+        let own = Who::with(Right::Read, TABLE);
+        let beside = Who::with(Right::Read, "projects/p/instances/i/tables/other");
+        let elsewhere = Who::with(Right::Admin, "projects/p/instances/j/*");
+        assert!(b.backup(&named("one"), &own).is_ok());
+        let code = |who: &Who| b.backup(&named("one"), who).unwrap_err().code();
+        assert_eq!((code(&beside), code(&elsewhere)), (Code::NotFound, Code::NotFound));
+        // Who has no right there does not wait for it.
+        objects.go_down(true);
+        assert_eq!((code(&own), code(&beside)), (Code::Unavailable, Code::Unavailable));
+        assert_eq!(code(&elsewhere), Code::NotFound);
+        assert_eq!(b.delete_backup(&named("one"), &elsewhere).unwrap_err().code(), Code::NotFound);
+        objects.go_down(false);
+        let store = b.places.backups.in_store().unwrap();
+        let others: Vec<_> = (0..LOOKS_MAX).map(|_| store.looks.try_acquire().unwrap()).collect();
+        assert_eq!(code(&own), Code::Unavailable);
+        assert!(a.backup(&named("one"), &own).is_ok(), "its own server has not to ask");
+        drop(others);
+        assert!(b.backup(&named("one"), &own).is_ok());
+        [a, b].iter().for_each(|server| server.db.close().unwrap());
     }
 
     #[test]

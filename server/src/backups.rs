@@ -12,14 +12,16 @@
 //! more, which the file system counts, and no part of it is freed before. The restored table is there from the moment its
 //! record is written; before that, its stores are orphans as any others.
 
+use crate::auth::{Right, Scope, Who};
 use crate::automated_backups;
+use crate::backup_records::{Backup, Head, NewBackup, record, record_key};
+use crate::instance_set;
 use crate::names;
 use crate::proto::admin;
 use crate::schema::{self, Schema};
 use crate::status::{file_failed, status};
 use crate::tables::{self, Table, Tables};
 use parking_lot::MutexGuard;
-use serde::{Deserialize, Serialize};
 use siltstone::storage::Env;
 use siltstone::{Backups, Batch, Durability, ErrorKind, Options};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,10 +29,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tonic::Status;
+use tonic::{Code, Status};
 
-/// What the names of backups begin with among the records.
-const BACKUP: &[u8] = b"backup/";
 /// The note that an engine backup is being made, with the highest number of those before it, and its place.
 const MAKING: &[u8] = b"making-backup";
 /// What notes of engine backups that are to be deleted begin with; then number and place.
@@ -41,11 +41,6 @@ const UNTOLD: &[u8] = b"untold-backup/";
 const SERVER: &[u8] = b"backup-server";
 /// How long a change of the set of backups waits for another.
 const ALONE_WAIT: Duration = Duration::from_secs(5);
-/// How long a hot backup is hot, at least.
-const HOT_LEAST_US: u64 = 24 * 3_600 * 1_000_000;
-
-/// Whether somebody may do what they are about to do with a backup.
-pub(crate) type May<'a> = &'a dyn Fn(&Backup) -> Result<(), Status>;
 
 /// A number and a place, as notes have them.
 fn numbered(id: u64, place: &str) -> Vec<u8> {
@@ -66,57 +61,6 @@ fn untold(name: &str) -> Vec<u8> {
     [UNTOLD, name.as_bytes()].concat()
 }
 
-/// A backup as it is stored.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Backup {
-    /// The engine's backup.
-    pub(crate) id: u64,
-    /// Where that lies in the object store of backups; empty in a directory.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) place: String,
-    /// Full name of the table it is of.
-    pub(crate) source_table: String,
-    /// Full name of the backup it was copied from, or empty.
-    #[serde(default)]
-    pub(crate) source_backup: String,
-    pub(crate) schema: Schema,
-    pub(crate) start_us: u64,
-    pub(crate) end_us: u64,
-    /// When it may be deleted.
-    pub(crate) expire_us: u64,
-    pub(crate) bytes: u64,
-    /// It was made as a hot one.
-    #[serde(default)]
-    pub(crate) hot: bool,
-    /// When a hot one becomes a standard one; `None` for never.
-    #[serde(default)]
-    pub(crate) hot_until_us: Option<u64>,
-}
-
-/// What is asked of a backup that is to be made.
-pub(crate) struct NewBackup {
-    pub(crate) expire_us: u64,
-    pub(crate) hot: bool,
-    pub(crate) hot_until_us: Option<u64>,
-}
-
-impl NewBackup {
-    pub(crate) fn from_message(asked: &admin::Backup) -> Result<Self, Status> {
-        use admin::backup::BackupType;
-        let hot = match BackupType::try_from(asked.backup_type) {
-            Ok(BackupType::Hot) => true,
-            Ok(BackupType::Standard | BackupType::Unspecified) => false,
-            Err(_) => {
-                let message = format!("backup_type {} is none: STANDARD or HOT", asked.backup_type);
-                return Err(Status::invalid_argument(message));
-            }
-        };
-        let hot_until_us = hot_until(asked.hot_to_standard_time, hot, crate::now_us())?;
-        Ok(Self { expire_us: expiry(asked.expire_time)?, hot, hot_until_us })
-    }
-}
-
 /// The present time, as metadata of operations have it.
 pub(crate) fn now() -> Option<prost_types::Timestamp> {
     Some(time(crate::now_us()))
@@ -129,34 +73,8 @@ pub(crate) fn time(us: u64) -> prost_types::Timestamp {
     }
 }
 
-/// When a backup expires: in the future.
-pub(crate) fn expiry(time: Option<prost_types::Timestamp>) -> Result<u64, Status> {
-    let time = time.ok_or_else(|| Status::invalid_argument("a backup needs an expire_time"))?;
-    match crate::micros(time.seconds, time.nanos) {
-        Some(us) if us > crate::now_us() => Ok(us),
-        _ => Err(Status::invalid_argument("expire_time is not in the future")),
-    }
-}
-
-/// When a backup that was made then becomes a standard one.
-fn hot_until(
-    time: Option<prost_types::Timestamp>,
-    is_hot: bool,
-    made_us: u64,
-) -> Result<Option<u64>, Status> {
-    let Some(time) = time else { return Ok(None) };
-    if !is_hot {
-        return Err(Status::invalid_argument(
-            "hot_to_standard_time is of hot backups; this is a standard one",
-        ));
-    }
-    match crate::micros(time.seconds, time.nanos) {
-        Some(us) if us >= made_us.saturating_add(HOT_LEAST_US) => Ok(Some(us)),
-        _ => {
-            let message = "hot_to_standard_time must be at least 24 hours behind the backup's creation";
-            Err(Status::invalid_argument(message))
-        }
-    }
+fn no_backup(name: &str) -> Status {
+    Status::not_found(format!("no backup {name}"))
 }
 
 /// What protects everything here: whatever the disk has.
@@ -167,83 +85,10 @@ pub(crate) fn encryption() -> admin::EncryptionInfo {
     }
 }
 
-impl Backup {
-    fn is_hot(&self, now_us: u64) -> bool {
-        self.hot && self.hot_until_us.is_none_or(|until| now_us < until)
-    }
-
-    /// Takes over the fields that an update names.
-    fn update(&mut self, asked: &admin::Backup, paths: &[String], now_us: u64) -> Result<(), Status> {
-        if !self.is_hot(now_us) {
-            // It does not become hot again.
-            (self.hot, self.hot_until_us) = (false, None);
-        }
-        for path in paths {
-            match path.as_str() {
-                "expire_time" => self.expire_us = expiry(asked.expire_time)?,
-                "hot_to_standard_time" => {
-                    self.hot_until_us = hot_until(asked.hot_to_standard_time, self.hot, self.start_us)?;
-                }
-                other => {
-                    return Err(Status::invalid_argument(format!(
-                        "update_mask names \"{other}\"; expire_time and hot_to_standard_time can be changed"
-                    )));
-                }
-            }
-        }
-        match paths.is_empty() {
-            true => Err(Status::invalid_argument("update_mask is empty")),
-            false => Ok(()),
-        }
-    }
-
-    pub(crate) fn to_message(&self, name: &str) -> admin::Backup {
-        self.message_at(name, crate::now_us())
-    }
-
-    fn message_at(&self, name: &str, now_us: u64) -> admin::Backup {
-        use admin::backup::BackupType;
-        let is_hot = self.is_hot(now_us);
-        let backup_type = if is_hot { BackupType::Hot } else { BackupType::Standard };
-        admin::Backup {
-            name: name.to_string(),
-            source_table: self.source_table.clone(),
-            source_backup: self.source_backup.clone(),
-            expire_time: Some(time(self.expire_us)),
-            start_time: Some(time(self.start_us)),
-            end_time: Some(time(self.end_us)),
-            size_bytes: i64::try_from(self.bytes).unwrap_or(i64::MAX),
-            state: admin::backup::State::Ready as i32,
-            encryption_info: Some(encryption()),
-            backup_type: backup_type as i32,
-            hot_to_standard_time: self.hot_until_us.filter(|_| is_hot).map(time),
-        }
-    }
-
-    pub(crate) fn info(&self, name: &str) -> admin::BackupInfo {
-        admin::BackupInfo {
-            backup: name.to_string(),
-            start_time: Some(time(self.start_us)),
-            end_time: Some(time(self.end_us)),
-            source_table: self.source_table.clone(),
-            source_backup: self.source_backup.clone(),
-        }
-    }
-}
-
-fn record_key(name: &str) -> Vec<u8> {
-    [BACKUP, name.as_bytes()].concat()
-}
-
-fn record(name: &str, value: &[u8]) -> Result<Backup, Status> {
-    serde_json::from_slice(value).map_err(|e| Status::data_loss(format!("the record of backup {name}: {e}")))
-}
-
 impl Tables {
     /// The numbers of engine backups in a place that records name.
     fn known(&self, place: &str) -> Result<Vec<u64>, Status> {
-        let all = self.backups()?.into_iter().filter(|(_, backup)| backup.place == place);
-        Ok(all.map(|(_, backup)| backup.id).collect())
+        self.known_backups.numbers_in(place)
     }
 
     fn engine_backups(&self, place: &str) -> Result<Backups, Status> {
@@ -255,14 +100,22 @@ impl Tables {
         value.map(|value| record(name, &value)).transpose()
     }
 
-    /// The backup of that name; of this server, or of one with the same object store of backups.
-    pub(crate) fn backup(&self, name: &str) -> Result<Backup, Status> {
+    /// The backup of that name; of this server, or of one with the same object store of backups. That store is asked for who has some
+    /// right in the backup's instance: others would keep threads waiting for it.
+    fn find_backup(&self, name: &str, who: &Who) -> Result<Backup, Status> {
         names::backup(name)?;
+        let asks_store = || who.sees_of(Scope::Instance(names::instance_of(name)));
         let found = match (self.own_backup(name)?, self.places.backups.in_store()) {
-            (None, Some(store)) => store.find_foreign(name)?,
+            (None, Some(store)) if asks_store() => store.find_foreign(name)?,
             (own, _) => own,
         };
-        found.ok_or_else(|| Status::not_found(format!("no backup {name}")))
+        found.ok_or_else(|| no_backup(name))
+    }
+
+    /// The same if it may be known that it is there: of a table on which the caller has any right.
+    pub(crate) fn backup(&self, name: &str, who: &Who) -> Result<Backup, Status> {
+        let backup = self.find_backup(name, who)?;
+        if who.sees(&backup.source_table) { Ok(backup) } else { Err(no_backup(name)) }
     }
 
     fn is_foreign(&self, backup: &Backup) -> bool {
@@ -272,63 +125,64 @@ impl Tables {
             .is_some_and(|store| !backup.place.is_empty() && store.is_foreign(&backup.place))
     }
 
-    /// All backups of this server, by name.
-    pub(crate) fn backups(&self) -> Result<Vec<(String, Backup)>, Status> {
-        let named = self.records.scan_prefix(BACKUP).map(|entry| {
-            let entry = entry.map_err(status)?;
-            let name = String::from_utf8_lossy(&entry.key[BACKUP.len()..]).into_owned();
-            let backup = record(&name, &entry.value)?;
-            Ok((name, backup))
-        });
-        named.collect()
+    /// The backups of this server whose names begin so, and that are asked for, by name.
+    pub(crate) fn backups(
+        &self,
+        begin: &str,
+        is_asked: impl Fn(&Head) -> bool,
+    ) -> Result<Vec<(String, Head)>, Status> {
+        self.known_backups.list(begin, is_asked)
     }
 
     fn commit(&self, batch: &Batch) -> Result<(), Status> {
         self.db.write_with(batch, Durability::Sync).map(|_| ()).map_err(status)
     }
 
-    /// Writes the record of a backup in that place, or deletes it, with what else belongs to the change.
-    fn write_backup(
-        &self,
-        name: &str,
-        place: &str,
-        backup: Option<&Backup>,
-        mut with: Batch,
-    ) -> Result<(), Status> {
-        match backup {
-            Some(backup) => {
-                let record = serde_json::to_vec(backup).map_err(|e| Status::internal(e.to_string()))?;
-                with.put(&self.records, record_key(name), record);
-            }
-            None => drop(with.delete(&self.records, record_key(name))),
-        }
-        if !place.is_empty() {
+    /// The same of a batch with records of backups: after an error they are there or not.
+    fn commit_records(&self, batch: &Batch) -> Result<(), Status> {
+        self.commit(batch).inspect_err(|_| self.known_backups.distrust())
+    }
+
+    /// Writes the record of a backup, with what else belongs to the change.
+    fn write_backup(&self, name: &str, backup: &Backup, mut with: Batch) -> Result<(), Status> {
+        let record = serde_json::to_vec(backup).map_err(|e| Status::internal(e.to_string()))?;
+        let bytes = record.len();
+        with.put(&self.records, record_key(name), record);
+        if !backup.place.is_empty() {
             with.put(&self.records, untold(name), []);
         }
-        self.commit(&with)?;
-        if !place.is_empty() {
-            self.tell(name);
+        self.commit_records(&with)?;
+        self.known_backups.put(name, backup.head(), bytes);
+        if !backup.place.is_empty() {
+            self.tell_all(&[name]);
         }
         Ok(())
     }
 
-    /// Tells the object store what the records say of a backup; where that fails a later look does.
-    fn tell(&self, name: &str) {
-        let Some(store) = self.places.backups.in_store() else { return };
-        let own = self.own_backup(name).map(|own| own.filter(|backup| !backup.place.is_empty()));
-        let told = own
-            .and_then(|own| store.publish(name, own.as_ref()))
-            .and_then(|()| self.note(&untold(name), None));
-        if let Err(error) = told {
+    /// Tells the object store what the records say of these backups; where that fails a later look does.
+    fn tell_all(&self, names: &[&str]) {
+        for name in names {
+            let Err(error) = self.tell(name) else { continue };
             self.backups_left.store(true, Ordering::Relaxed);
             tracing::warn!(backup = name, error = error.message(), "other servers are told of it later");
+            if error.code() == Code::Unavailable {
+                // Each of the others would wait for the store as long.
+                break;
+            }
         }
     }
 
+    fn tell(&self, name: &str) -> Result<(), Status> {
+        let Some(store) = self.places.backups.in_store() else { return Ok(()) };
+        let own = self.own_backup(name)?.filter(|backup| !backup.place.is_empty());
+        store.publish(name, own.as_ref())?;
+        self.note(&untold(name), None)
+    }
+
     fn refuse_taken(&self, name: &str) -> Result<(), Status> {
-        match self.backup(name) {
+        match self.find_backup(name, &Who::ANYONE) {
             Ok(_) => Err(Status::already_exists(format!("backup {name} exists"))),
-            Err(e) if e.code() == tonic::Code::NotFound => Ok(()),
+            Err(e) if e.code() == Code::NotFound => Ok(()),
             Err(e) => Err(e),
         }
     }
@@ -339,15 +193,15 @@ impl Tables {
         alone.ok_or_else(|| Status::unavailable("another backup or restore is under way: try again"))
     }
 
-    /// The backup of that name, if the caller may know of it and `may` says so.
-    fn allowed(&self, name: &str, may: May<'_>) -> Result<Backup, Status> {
-        let backup = self.backup(name)?;
-        may(&backup).map(|()| backup)
+    /// The backup of that name, if the caller may administer its table.
+    fn allowed(&self, name: &str, who: &Who) -> Result<Backup, Status> {
+        let backup = self.backup(name, who)?;
+        who.may(Right::Admin, &backup.source_table).map(|()| backup)
     }
 
     /// The same of one that is to be changed.
-    fn allowed_own(&self, name: &str, may: May<'_>) -> Result<Backup, Status> {
-        let backup = self.allowed(name, may)?;
+    fn allowed_own(&self, name: &str, who: &Who) -> Result<Backup, Status> {
+        let backup = self.allowed(name, who)?;
         match self.is_foreign(&backup) {
             true => Err(Status::failed_precondition(format!("backup {name} is another server's"))),
             false => Ok(backup),
@@ -362,7 +216,8 @@ impl Tables {
     ) -> Result<siltstone::BackupInfo, Status> {
         self.clean_if_left()?;
         let backups = self.engine_backups(place)?;
-        let last = backups.list().map_err(status)?.iter().map(|made| made.id).max().unwrap_or(0);
+        // By their names alone: one that is damaged keeps nobody from making others.
+        let last = backups.ids().map_err(status)?.last().copied().unwrap_or(0);
         self.backups_left.store(true, Ordering::Relaxed);
         self.note(MAKING, Some(&numbered(last, place)))?;
         make(&backups).map_err(status)
@@ -372,7 +227,7 @@ impl Tables {
     fn finish_backup(&self, name: &str, backup: &Backup, mut with: Batch) -> Result<(), Status> {
         with.delete(&self.records, MAKING);
         // After an error here it is there or not; the next look finds out.
-        self.write_backup(name, &backup.place, Some(backup), with)
+        self.write_backup(name, backup, with)
     }
 
     /// Backs a table up as it is now.
@@ -394,8 +249,10 @@ impl Tables {
         new: &NewBackup,
         with: Batch,
     ) -> Result<Backup, Status> {
+        instance_set::check_cluster(self, names::cluster_of(name))?;
         self.refuse_taken(name)?;
         let table = self.get(source_table)?;
+        self.known_backups.refuse_full(source_table)?;
         let schema = Schema::clone(&table.now().schema);
         let start_us = crate::now_us();
         let place = self.places.backups.own();
@@ -440,13 +297,15 @@ impl Tables {
         name: &str,
         source: &str,
         expire_us: u64,
-        may: May<'_>,
+        who: &Who,
     ) -> Result<Backup, Status> {
         // Rights come before the lock, here and below: who has none makes nobody wait, and learns nothing of names.
-        self.allowed(source, may)?;
+        self.allowed(source, who)?;
         let _alone = self.alone()?;
+        instance_set::check_cluster(self, names::cluster_of(name))?;
         self.refuse_taken(name)?;
-        let of = self.allowed(source, may)?;
+        let of = self.allowed(source, who)?;
+        self.known_backups.refuse_full(&of.source_table)?;
         let mut copy = Backup { source_backup: source.to_string(), expire_us, ..of };
         match self.places.backups.in_store() {
             Some(store) if self.is_foreign(&copy) => {
@@ -456,7 +315,7 @@ impl Tables {
                 (copy.id, copy.place, copy.bytes) = (made.id, place, made.bytes);
                 self.finish_backup(name, &copy, Batch::new())?;
             }
-            _ => self.write_backup(name, &copy.place, Some(&copy), Batch::new())?,
+            _ => self.write_backup(name, &copy, Batch::new())?,
         }
         Ok(copy)
     }
@@ -466,47 +325,66 @@ impl Tables {
         &self,
         asked: &admin::Backup,
         paths: &[String],
-        may: May<'_>,
+        who: &Who,
     ) -> Result<Backup, Status> {
-        self.allowed_own(&asked.name, may)?;
+        self.allowed_own(&asked.name, who)?;
         let _alone = self.alone()?;
-        let mut backup = self.allowed_own(&asked.name, may)?;
+        let mut backup = self.allowed_own(&asked.name, who)?;
         backup.update(asked, paths, crate::now_us())?;
-        self.write_backup(&asked.name, &backup.place, Some(&backup), Batch::new())?;
+        self.write_backup(&asked.name, &backup, Batch::new())?;
         Ok(backup)
     }
 
     /// Deletes a backup; its files go with the last copy.
-    pub(crate) fn delete_backup(&self, name: &str, may: May<'_>) -> Result<(), Status> {
-        self.allowed_own(name, may)?;
+    pub(crate) fn delete_backup(&self, name: &str, who: &Who) -> Result<(), Status> {
+        self.allowed_own(name, who)?;
         let _alone = self.alone()?;
-        let backup = self.allowed_own(name, may)?;
-        self.forget(name, &backup)
+        let backup = self.allowed_own(name, who)?;
+        self.forget(&[(name.to_string(), backup.head())])
     }
 
-    fn forget(&self, name: &str, backup: &Backup) -> Result<(), Status> {
-        let is_copy = |of: &Backup| of.id == backup.id && of.place == backup.place;
-        let is_last = self.backups()?.iter().all(|(other, of)| other == name || !is_copy(of));
-        let mut with = Batch::new();
-        if is_last {
-            with.put(&self.records, unwanted(backup.id, &backup.place), []);
+    /// Deletes the records of these backups, and the engine backups that no other record names. The caller is alone.
+    fn forget(&self, backups: &[(String, Head)]) -> Result<(), Status> {
+        let last = self.known_backups.only_of(backups)?;
+        let mut batch = Batch::new();
+        for (place, ids) in &last {
+            for id in ids {
+                batch.put(&self.records, unwanted(*id, place), []);
+            }
         }
-        self.write_backup(name, &backup.place, None, with)?;
-        if is_last {
-            self.delete_engine_backup(backup.id, &backup.place);
+        let mut abroad = Vec::new();
+        for (name, backup) in backups {
+            batch.delete(&self.records, record_key(name));
+            if !backup.place.is_empty() {
+                batch.put(&self.records, untold(name), []);
+                abroad.push(name.as_str());
+            }
+        }
+        self.commit_records(&batch)?;
+        backups.iter().for_each(|(name, _)| self.known_backups.remove(name));
+        self.tell_all(&abroad);
+        for (place, ids) in &last {
+            self.delete_engine_backups(place, ids);
         }
         Ok(())
     }
 
-    /// Deletes an engine backup that was noted as unwanted; what cannot be deleted now is at a later look.
-    fn delete_engine_backup(&self, id: u64, place: &str) {
-        let deleted = self.engine_backups(place).and_then(|backups| match backups.delete(id) {
+    /// Deletes engine backups that were noted as unwanted; what cannot be deleted now is at a later look.
+    fn delete_engine_backups(&self, place: &str, ids: &BTreeSet<u64>) {
+        let all: Vec<u64> = ids.iter().copied().collect();
+        let deleted = self.engine_backups(place).and_then(|backups| match backups.delete_all(&all) {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(status(e)),
-            _ => self.note(&unwanted(id, place), None),
+            _ => {
+                let mut notes = Batch::new();
+                for id in &all {
+                    notes.delete(&self.records, unwanted(*id, place));
+                }
+                self.commit(&notes)
+            }
         });
         if let Err(error) = deleted {
             self.backups_left.store(true, Ordering::Relaxed);
-            tracing::warn!(id, error = error.message(), "the files of a backup are left for now");
+            tracing::warn!(ids = ?all, error = error.message(), "the files of backups are left for now");
         }
     }
 
@@ -535,9 +413,12 @@ impl Tables {
     /// Deletes the backups whose time is over, unless a backup or restore is under way.
     fn drop_expired_backups(&self, now_us: u64) -> Result<(), Status> {
         let Some(_alone) = self.backing_up.try_lock() else { return Ok(()) };
-        let expired: Vec<_> = self.backups()?.into_iter().filter(|(_, of)| of.expire_us <= now_us).collect();
-        for (name, backup) in &expired {
-            self.forget(name, backup)?;
+        let expired = self.known_backups.expired(now_us)?;
+        if expired.is_empty() {
+            return Ok(());
+        }
+        self.forget(&expired)?;
+        for (name, _) in &expired {
             tracing::info!(backup = name, "expired");
         }
         Ok(())
@@ -581,9 +462,8 @@ impl Tables {
             match number_of(&note) {
                 Some((last, place)) if self.places.backups.reaches(&place) => {
                     let named = self.known(&place)?;
-                    let made = self.places.backups.at(&place, &named)?.list().map_err(status)?;
-                    let left = made.iter().map(|made| made.id);
-                    for id in left.filter(|id| *id > last && !named.contains(id)) {
+                    let made = self.places.backups.at(&place, &named)?.ids().map_err(status)?;
+                    for id in made.into_iter().filter(|id| *id > last && !named.contains(id)) {
                         batch.put(&self.records, unwanted(id, &place), []);
                     }
                 }
@@ -593,16 +473,18 @@ impl Tables {
             batch.delete(&self.records, MAKING);
             self.commit(&batch)?;
         }
-        for note in self.notes(UNWANTED)? {
-            if let Some((id, place)) =
-                number_of(&note).filter(|(_, place)| self.places.backups.reaches(place))
-            {
-                self.delete_engine_backup(id, &place);
+        let mut by_place = BTreeMap::<String, BTreeSet<u64>>::new();
+        for (id, place) in self.notes(UNWANTED)?.iter().filter_map(|note| number_of(note)) {
+            if self.places.backups.reaches(&place) {
+                by_place.entry(place).or_default().insert(id);
             }
         }
-        for name in self.notes(UNTOLD)? {
-            self.tell(&String::from_utf8_lossy(&name));
+        for (place, ids) in &by_place {
+            self.delete_engine_backups(place, ids);
         }
+        let names = self.notes(UNTOLD)?;
+        let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+        self.tell_all(&names.iter().map(|name| &**name).collect::<Vec<_>>());
         Ok(())
     }
 
@@ -613,15 +495,10 @@ impl Tables {
     }
 
     /// Makes a table of a backup.
-    pub(crate) fn restore(
-        &self,
-        name: &str,
-        table: &str,
-        may: May<'_>,
-    ) -> Result<(Arc<Table>, Backup), Status> {
-        self.allowed(name, may)?;
+    pub(crate) fn restore(&self, name: &str, table: &str, who: &Who) -> Result<(Arc<Table>, Backup), Status> {
+        self.allowed(name, who)?;
         let _alone = self.alone()?;
-        let backup = self.allowed(name, may)?;
+        let backup = self.allowed(name, who)?;
         self.refuse_table(table)?;
         let restoring = &self.places.restoring;
         remove_restoring(restoring)?;
@@ -704,7 +581,7 @@ mod tests {
         let path = dir.path().join("data-restoring");
         std::fs::create_dir(&path).unwrap();
         std::fs::write(path.join("thesis"), "precious").unwrap();
-        assert_eq!(remove_restoring(&path).unwrap_err().code(), tonic::Code::FailedPrecondition);
+        assert_eq!(remove_restoring(&path).unwrap_err().code(), Code::FailedPrecondition);
         assert_eq!(std::fs::read(path.join("thesis")).unwrap(), b"precious");
         std::fs::remove_file(path.join("thesis")).unwrap();
         remove_restoring(&path).unwrap();
@@ -729,22 +606,22 @@ mod tests {
         let (hidden, copy) = (backup("hidden"), backup("copy"));
         let new = NewBackup { expire_us: in_an_hour, hot: false, hot_until_us: None };
         tables.create_backup(&hidden, table, &new).unwrap();
-        let refuse: May<'_> = &|_| Err(Status::permission_denied("no"));
+        let reader = Who::with(Right::Read, table);
         let named =
             admin::Backup { name: hidden.clone(), expire_time: Some(time(in_an_hour)), ..Default::default() };
         let _alone = tables.alone().unwrap();
         // Who waits for the lock, which this test has, is told UNAVAILABLE.
         let denied = [
-            tables.copy_backup(&copy, &hidden, in_an_hour, refuse).err(),
-            tables.copy_backup(&hidden, &hidden, in_an_hour, refuse).err(),
-            tables.update_backup(&named, &["expire_time".to_string()], refuse).err(),
-            tables.delete_backup(&hidden, refuse).err(),
-            tables.restore(&hidden, table, refuse).err(),
+            tables.copy_backup(&copy, &hidden, in_an_hour, &reader).err(),
+            tables.copy_backup(&hidden, &hidden, in_an_hour, &reader).err(),
+            tables.update_backup(&named, &["expire_time".to_string()], &reader).err(),
+            tables.delete_backup(&hidden, &reader).err(),
+            tables.restore(&hidden, table, &reader).err(),
         ];
         for status in denied {
-            assert_eq!(status.unwrap().code(), tonic::Code::PermissionDenied);
+            assert_eq!(status.unwrap().code(), Code::PermissionDenied);
         }
-        let none = tables.delete_backup(&backup("none"), refuse).unwrap_err();
-        assert_eq!(none.code(), tonic::Code::NotFound);
+        let none = tables.delete_backup(&backup("none"), &reader).unwrap_err();
+        assert_eq!(none.code(), Code::NotFound);
     }
 }

@@ -21,18 +21,20 @@ const PERMISSIONS_MAX: usize = 1_000;
 enum Resource {
     /// By its name.
     Instance(String),
-    /// By its name, or by that of its backup or schema bundle.
+    /// By its name, or by that of its schema bundle.
     Table(String),
+    /// A backup that is there, by the name of its table, which may be gone.
+    Backup(String),
     /// An authorized view, by its name.
     View(String),
 }
 
 impl Resource {
     /// # Errors
-    /// `NOT_FOUND` for a backup that is not there, and what is wrong with the name.
-    fn of(shared: &Shared, name: &str) -> Result<Self, Status> {
+    /// `NOT_FOUND` for a backup that is not there, or of a table on which there is no right; and what is wrong with the name.
+    fn of(shared: &Shared, who: &Who, name: &str) -> Result<Self, Status> {
         if name.contains("/backups/") {
-            return Ok(Self::Table(shared.tables.backup(name)?.source_table));
+            return Ok(Self::Backup(shared.tables.backup(name, who)?.source_table));
         }
         if names::view(name).is_ok() {
             return Ok(Self::View(name.to_string()));
@@ -51,7 +53,7 @@ impl Resource {
     fn scope(&self) -> Scope<'_> {
         match self {
             Self::Instance(name) => Scope::Instance(name),
-            Self::Table(name) | Self::View(name) => Scope::Table(name),
+            Self::Table(name) | Self::Backup(name) | Self::View(name) => Scope::Table(name),
         }
     }
 
@@ -68,6 +70,7 @@ impl Resource {
         match self {
             Self::Instance(name) => shared.instances.find(who, name).is_ok(),
             Self::Table(name) => shared.tables.get(name).is_ok(),
+            Self::Backup(_) => true,
             Self::View(name) => shared.tables.target("", name).is_ok(),
         }
     }
@@ -135,7 +138,7 @@ fn need_of(permission: &str) -> Need {
 /// The resource of a call, for who may administer it.
 fn administered(shared: &Shared, who: &Who, name: &str) -> Result<Resource, Status> {
     let denied = || Status::permission_denied(format!("the token has no right to admin {name}"));
-    let resource = match Resource::of(shared, name) {
+    let resource = match Resource::of(shared, who, name) {
         Err(e) if e.code() == Code::NotFound && who.name().is_some() => return Err(denied()),
         resource => resource?,
     };
@@ -209,7 +212,7 @@ pub(crate) async fn test(
     }
     let work = move || {
         let TestIamPermissionsRequest { resource, mut permissions } = request;
-        let resource = match Resource::of(&shared, &resource) {
+        let resource = match Resource::of(&shared, &who, &resource) {
             Err(e) if e.code() == Code::NotFound => {
                 return Ok(Response::new(TestIamPermissionsResponse::default()));
             }

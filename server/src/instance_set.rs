@@ -288,6 +288,48 @@ fn key(begin: &[u8], name: &str) -> Vec<u8> {
     [begin, name.as_bytes()].concat()
 }
 
+fn parse(name: &str, record: &[u8]) -> Result<Instance, Status> {
+    serde_json::from_slice(record)
+        .map_err(|e| Status::data_loss(format!("the record of instance {name}: {e}")))
+}
+
+/// An instance, if it was made or changed.
+fn written(tables: &Tables, name: &str) -> Result<Option<Instance>, Status> {
+    let record = tables.records.get(key(INSTANCE, name)).map_err(status)?;
+    record.map(|record| parse(name, &record)).transpose()
+}
+
+/// Whether tables lie in an instance.
+fn has_tables(tables: &Tables, instance: &str) -> bool {
+    let begin = format!("{instance}/tables/");
+    tables.all().range(begin.clone()..).next().is_some_and(|(name, _)| name.starts_with(&begin))
+}
+
+/// Whether backups may be named in that cluster: in any of an instance that nobody made. Who changes the set of backups is alone, as
+/// whoever deletes clusters and instances is.
+///
+/// # Errors
+/// `NOT_FOUND`.
+pub(crate) fn check_cluster(tables: &Tables, cluster: &str) -> Result<(), Status> {
+    let (name, id) = names::within_instance(cluster, "clusters")?;
+    match written(tables, name)? {
+        Some(instance) if instance.created_us > 0 => return instance.cluster(id).map(|_| ()),
+        Some(_) => return Ok(()),
+        None => {}
+    }
+    let project = tables.records.get(key(PROJECT, project_of(name))).map_err(status)?;
+    match project.is_none() || has_tables(tables, name) {
+        true => Ok(()),
+        false => Err(Status::not_found(format!("no instance {name}"))),
+    }
+}
+
+/// The cluster in which the server names backups of an instance by itself.
+pub(crate) fn first_cluster(tables: &Tables, instance: &str) -> Result<String, Status> {
+    let first = written(tables, instance)?.and_then(|of| of.clusters.into_keys().next());
+    Ok(first.unwrap_or_else(|| CLUSTER.to_string()))
+}
+
 impl Instances {
     /// Those of a database.
     pub(crate) fn open(tables: Arc<Tables>) -> Result<Self, Status> {
@@ -296,8 +338,7 @@ impl Instances {
         for record in tables.records.scan_prefix(INSTANCE) {
             let record = record.map_err(status)?;
             let name = name_of(&record.key, INSTANCE);
-            let instance: Instance = serde_json::from_slice(&record.value)
-                .map_err(|e| Status::data_loss(format!("the record of instance {name}: {e}")))?;
+            let instance = parse(&name, &record.value)?;
             known.instances.insert(name, Arc::new(instance));
         }
         for note in tables.records.scan_prefix(PROJECT) {
@@ -480,7 +521,9 @@ impl Instances {
         if tables.is_empty() && !self.known.load().instances.contains_key(name) {
             return Err(Status::not_found(format!("no instance {name}")));
         }
-        self.refuse_backups(name, |backup| names::instance_of(backup) == name)?;
+        // Nobody makes a backup in it meanwhile.
+        let _alone = self.tables.alone()?;
+        self.refuse_backups(name)?;
         for table in &tables {
             self.tables.get(table).map_or(Ok(()), |now| now.now().schema.refuse_protected(table))?;
         }
@@ -497,11 +540,18 @@ impl Instances {
         })
     }
 
-    /// Refuses to delete what has backups.
-    pub(crate) fn refuse_backups(&self, of: &str, is_of: impl Fn(&str) -> bool) -> Result<(), Status> {
-        let backups = self.tables.backups()?;
-        match backups.iter().find(|(backup, _)| is_of(backup)) {
-            Some((backup, _)) => Err(Status::failed_precondition(format!(
+    /// Deletes a cluster of an instance.
+    pub(crate) fn delete_cluster(&self, instance: &str, id: &str) -> Result<(), Status> {
+        // Nobody makes a backup in it meanwhile.
+        let _alone = self.tables.alone()?;
+        self.refuse_backups(&format!("{instance}/clusters/{id}"))?;
+        self.alter(instance, |of| of.remove_cluster(id)).map(|_| ())
+    }
+
+    /// Refuses to delete an instance or a cluster that has backups. The caller is alone.
+    fn refuse_backups(&self, of: &str) -> Result<(), Status> {
+        match self.tables.known_backups.any(&format!("{of}/"))? {
+            Some(backup) => Err(Status::failed_precondition(format!(
                 "{of} has backups, such as {backup}: delete them first"
             ))),
             None => Ok(()),
@@ -512,6 +562,7 @@ impl Instances {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backup_records::NewBackup;
     use crate::config::Config;
     use crate::schema;
 
@@ -674,6 +725,59 @@ mod tests {
         assert_eq!(used("", Use::Read), Err(Code::NotFound));
         let of_one = instances.alter(I, |instance| instance.remove_cluster("one")).unwrap_err();
         assert!(of_one.message().contains("last"), "{of_one}");
+    }
+
+    #[test]
+    fn backups_are_named_in_clusters_that_are_there_and_keep_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let instances = opened(dir.path());
+        let (tables, table) = (&instances.tables, format!("{I}/tables/t"));
+        tables.create(&table, &admin::Table::default(), &[""; 0]).unwrap();
+        let expire_us = crate::now_us() + 3_600_000_000;
+        let make = |instance: &str, cluster: &str| {
+            let name = format!("{instance}/clusters/{cluster}/backups/b");
+            let new = NewBackup { expire_us, hot: false, hot_until_us: None };
+            tables.create_backup(&name, &table, &new).map_err(|e| e.code())?;
+            tables.delete_backup(&name, &Who::ANYONE).map_err(|e| e.code())
+        };
+        assert_eq!((make(I, "any"), first_cluster(tables, I).unwrap().as_str()), (Ok(()), CLUSTER));
+        instances.alter(I, |of| of.add_cluster("a", Cluster::local())).unwrap();
+        assert_eq!((make(I, "any"), first_cluster(tables, I).unwrap().as_str()), (Ok(()), "a"));
+        instances.create(&request("other")).unwrap();
+        let other = "projects/p/instances/other";
+        assert_eq!((make(other, "one"), make(other, "two")), (Ok(()), Err(Code::NotFound)));
+        assert_eq!(make("projects/p/instances/none", CLUSTER), Err(Code::NotFound));
+        assert_eq!(make("projects/q/instances/none", "c"), Ok(()));
+        assert_eq!(first_cluster(tables, other).unwrap(), "one");
+        let source = format!("{other}/clusters/one/backups/b");
+        let new = NewBackup { expire_us, hot: false, hot_until_us: None };
+        tables.create_backup(&source, &table, &new).unwrap();
+        let copy = |cluster: &str| {
+            let name = format!("{other}/clusters/{cluster}/backups/copy");
+            tables.copy_backup(&name, &source, expire_us, &Who::ANYONE).map(|_| ()).map_err(|e| e.code())
+        };
+        assert_eq!(copy("two"), Err(Code::NotFound));
+        instances.alter(other, |of| of.add_cluster("two", Cluster::local())).unwrap();
+        assert_eq!(copy("two"), Ok(()));
+        let delete = |id: &str| instances.delete_cluster(other, id).map_err(|e| e.code());
+        assert_eq!(
+            (delete("one"), delete("two")),
+            (Err(Code::FailedPrecondition), Err(Code::FailedPrecondition))
+        );
+        tables.delete_backup(&format!("{other}/clusters/two/backups/copy"), &Who::ANYONE).unwrap();
+        // What is deleted waits for whoever makes a backup.
+        let alone = tables.alone().unwrap();
+        std::thread::scope(|scope| {
+            let cluster = scope.spawn(|| delete("two"));
+            let instance = scope.spawn(|| instances.delete(other).map_err(|e| e.code()));
+            assert_eq!(cluster.join().unwrap(), Err(Code::Unavailable));
+            assert_eq!(instance.join().unwrap(), Err(Code::Unavailable));
+        });
+        drop(alone);
+        assert_eq!((delete("two"), make(other, "two")), (Ok(()), Err(Code::NotFound)));
+        assert_eq!(instances.delete(other).unwrap_err().code(), Code::FailedPrecondition);
+        tables.delete_backup(&source, &Who::ANYONE).unwrap();
+        instances.delete(other).unwrap();
     }
 
     #[test]

@@ -256,12 +256,8 @@ impl BigtableInstanceAdmin for InstanceAdmin {
 
     async fn delete_cluster(&self, request: Request<DeleteClusterRequest>) -> Result<Response<()>, Status> {
         administer(&self.0, request, move |shared, request| {
-            let name = request.name;
-            let (instance, id) = names::within_instance(&name, CLUSTERS)?;
-            let backups = format!("{name}/backups/");
-            shared.instances.refuse_backups(&name, |backup| backup.starts_with(&backups))?;
-            shared.instances.alter(instance, |of| of.remove_cluster(id))?;
-            Ok(())
+            let (instance, id) = names::within_instance(&request.name, CLUSTERS)?;
+            shared.instances.delete_cluster(instance, id)
         })
         .await
     }

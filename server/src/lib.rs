@@ -15,6 +15,7 @@
 //! backup_filter            which backups a list has, and in which order
 //! automated_backups        backups that the server makes by itself
 //! backups, backup_places   backups of tables; the directory or object store in which they lie
+//! backup_records           what is kept of each backup, and known of all of them
 //! operations               long-running operations, all finished
 //! bundles                  descriptors of messages that belong to a table
 //! operator                 settings and state, for the command line
@@ -49,6 +50,7 @@ mod auth;
 mod automated_backups;
 mod backup_filter;
 mod backup_places;
+mod backup_records;
 mod backups;
 mod browsers;
 mod budget;

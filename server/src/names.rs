@@ -122,6 +122,11 @@ pub(crate) fn project_of(name: &str) -> &str {
     name.split_once("/instances/").map_or(name, |(project, _)| project)
 }
 
+/// The cluster in which a backup of that name is.
+pub(crate) fn cluster_of(backup: &str) -> &str {
+    backup.split_once("/backups/").map_or(backup, |(cluster, _)| cluster)
+}
+
 /// The instance that a name names, or in which lies what it names; of what is no such name, anything.
 pub(crate) fn instance_of(name: &str) -> &str {
     name.match_indices('/').nth(3).map_or(name, |(at, _)| &name[..at])

@@ -13,6 +13,7 @@
 
 use crate::aggregate::Aggregate;
 use crate::backup_places::BackupPlaces;
+use crate::backup_records::BackupIndex;
 use crate::config::StoreSettings;
 use crate::filter::{Filter, Need};
 use crate::gc::Gc;
@@ -68,6 +69,8 @@ pub(crate) struct Tables {
     changing: Mutex<()>,
     /// One change of the set of backups at a time.
     pub(crate) backing_up: Mutex<()>,
+    /// The backups of this server, without what their tables were like.
+    pub(crate) known_backups: BackupIndex,
     /// Changes of backups may have left something to be removed.
     pub(crate) backups_left: AtomicBool,
     row_locks: Vec<Mutex<()>>,
@@ -285,6 +288,7 @@ impl Tables {
         let (by_name, kept, changing, backing_up, moments) = Default::default();
         let tables = Self {
             db,
+            known_backups: BackupIndex::new(records.clone()),
             records,
             places,
             base,

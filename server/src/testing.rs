@@ -5,7 +5,7 @@
 use crate::aggregate::Aggregate;
 use crate::backup_filter::forge as backup_filter;
 use crate::backup_places::Published;
-use crate::backups::Backup;
+use crate::backup_records::Backup;
 use crate::budget::Budgets;
 use crate::bundles::Files;
 use crate::changes::mutation_of;
@@ -685,9 +685,12 @@ fn schema(bytes: &[u8]) {
 
 fn backup_object_seeds() -> Vec<Vec<u8>> {
     let backups = backup_filter::backups().into_iter().take(1);
-    let published = backups.map(|(_, backup)| Published {
-        server: "00ff".into(),
-        backup: Backup { place: "00ff-07".into(), ..backup },
+    let published = backups.map(|(_, of)| {
+        let (place, source_table, start_us) = ("00ff-07".into(), of.source_table, of.start_us);
+        Published {
+            server: "00ff".into(),
+            backup: Backup { place, source_table, start_us, ..Backup::default() },
+        }
     });
     published.filter_map(|published| serde_json::to_vec(&published).ok()).collect()
 }

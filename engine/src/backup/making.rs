@@ -37,22 +37,30 @@ impl Making {
         create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
         let backups = Backups { env: backups.env.bound_to(dir)?, ..backups };
         let lock = backups.lock(true)?;
-        let mut known: HashMap<String, Vec<StoredFile>> = HashMap::new();
         let ids = backups.ids()?;
+        let (mut earlier, mut all_are_read) = (Vec::with_capacity(ids.len()), true);
         for id in ids.iter().copied() {
             // One that cannot be read has nothing to offer; whoever lists or restores it is told.
-            let Ok(earlier) = backups.read(id) else { continue };
-            if earlier.database != database {
-                let (dir, other) = (dir.display(), earlier.database);
+            let Ok(descriptor) = backups.read(id) else {
+                all_are_read = false;
+                continue;
+            };
+            if descriptor.database != database {
+                let (dir, other) = (dir.display(), descriptor.database);
                 return Err(Error::invalid(format!(
                     "{dir} holds backups of database {other}, this is {database}"
                 )));
             }
-            for table in earlier.tables {
-                known.entry(table.name.clone()).or_default().push(table);
-            }
+            earlier.push(descriptor);
         }
-        backups.clean()?;
+        // One that cannot be read may name anything.
+        if all_are_read {
+            backups.remove_all_but(&earlier)?;
+        }
+        let mut known: HashMap<String, Vec<StoredFile>> = HashMap::new();
+        for table in earlier.into_iter().flat_map(|descriptor| descriptor.tables) {
+            known.entry(table.name.clone()).or_default().push(table);
+        }
         // Numbers in names that somebody else made, also of directories, are passed over, too.
         let names = backups.env.storage.list_all(dir).map_err(|e| Error::io("list", dir, e))?;
         let taken = names.iter().filter_map(|n| descriptor::number_in(n.trim_end_matches('/')));

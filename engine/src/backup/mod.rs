@@ -35,6 +35,7 @@ use crate::table;
 use crate::types::SeqNo;
 use crate::version::manifest;
 use serde::Serialize;
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -144,6 +145,28 @@ impl Backups {
         self.ids()?.into_iter().map(read).collect()
     }
 
+    /// The numbers of all backups, ascending, by the names of their descriptors: one that is damaged is among them. A directory that
+    /// is not there holds none.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use siltstone::{Backups, Db, storage::Env};
+    /// let db = Db::open(dir.path().join("db"))?;
+    /// (0..3).try_for_each(|_| db.backup(dir.path().join("backups")).map(drop))?;
+    /// let backups = Backups::new(&Env::local(), dir.path().join("backups"));
+    /// backups.delete_all(&[1, 3, 7])?;
+    /// assert_eq!(backups.ids()?, [2]);
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn ids(&self) -> Result<Vec<u64>> {
+        let mut ids: Vec<u64> =
+            self.names()?.iter().filter_map(|name| descriptor::parse_file_name(name)).collect();
+        ids.extend(self.known.iter().flatten());
+        ids.sort_unstable();
+        ids.dedup();
+        Ok(ids)
+    }
+
     /// Removes a backup, and the files that no other names.
     pub fn delete(&self, id: u64) -> Result<()> {
         let _lock = self.lock(false)?;
@@ -151,6 +174,15 @@ impl Backups {
             return Err(self.no_backup(id));
         }
         self.remove(&[id])
+    }
+
+    /// Removes several backups, and then once the files that no other names, also those that a call which failed has left. Backups
+    /// that are not there are passed over.
+    pub fn delete_all(&self, ids: &[u64]) -> Result<()> {
+        let _lock = self.lock(false)?;
+        let mut there = self.ids()?;
+        there.retain(|id| ids.contains(id));
+        if there.is_empty() { self.clean() } else { self.remove(&there) }
     }
 
     /// Removes all but the newest `count` backups, and the files that those do not name; the numbers of those removed.
@@ -227,16 +259,6 @@ impl Backups {
         own.is_ok_and(|own| own)
     }
 
-    /// The numbers of all descriptors, ascending. A directory that is not there holds none.
-    fn ids(&self) -> Result<Vec<u64>> {
-        let mut ids: Vec<u64> =
-            self.names()?.iter().filter_map(|name| descriptor::parse_file_name(name)).collect();
-        ids.extend(self.known.iter().flatten());
-        ids.sort_unstable();
-        ids.dedup();
-        Ok(ids)
-    }
-
     fn names(&self) -> Result<Vec<String>> {
         if !self.is_there()? {
             return Ok(Vec::new());
@@ -252,8 +274,12 @@ impl Backups {
     /// As long as a descriptor cannot be read nothing is removed, since it may name anything.
     fn clean(&self) -> Result<()> {
         let read: Result<Vec<Descriptor>> = self.ids()?.into_iter().map(|id| self.read(id)).collect();
-        let Ok(descriptors) = read else { return Ok(()) };
-        let named: std::collections::HashSet<&str> =
+        read.map_or(Ok(()), |descriptors| self.remove_all_but(&descriptors))
+    }
+
+    /// The same where these are all descriptors that there are.
+    fn remove_all_but(&self, descriptors: &[Descriptor]) -> Result<()> {
+        let named: HashSet<&str> =
             descriptors.iter().flat_map(|d| d.all_files()).map(|file| file.file.as_str()).collect();
         let mut removed = false;
         for name in self.names()? {

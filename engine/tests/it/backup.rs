@@ -520,3 +520,27 @@ fn a_backup_is_whole_after_clones_of_it_were_overwritten_and_merged() {
     // Compares every byte with what it was.
     assert_eq!(contents(&restore(&to, None, &dir.path().join("restored"))), expected);
 }
+
+/// What is read of the backups that there are grows with them once, for each that is made and for all that are deleted together.
+#[test]
+fn each_descriptor_is_read_once_to_make_a_backup_and_once_to_delete_many() {
+    let world = SimWorld::new(1);
+    let scheduler = Arc::new(SimScheduler::for_world(&world));
+    let db = Builder::new().env(world.env()).scheduler(scheduler).open("/db").unwrap();
+    db.put(b"k", b"v").unwrap();
+    for _ in 0..6 {
+        db.backup("/backups").unwrap();
+    }
+    let backups = Backups::new(&world.env(), "/backups");
+    let opened = || count(&world.storage.take_trace(), OpKind::Open, ".backup");
+    world.storage.record_trace();
+    assert_eq!((backups.ids().unwrap(), opened()), (vec![1, 2, 3, 4, 5, 6], 0), "names say enough");
+    db.backup("/backups").unwrap();
+    // One more to see whose directory it is.
+    let making = opened();
+    assert!((6..=7).contains(&making), "{making}");
+    backups.delete_all(&[1, 2, 3, 4, 9]).unwrap();
+    assert_eq!((opened(), backups.ids().unwrap()), (3, vec![5, 6, 7]));
+    backups.delete_all(&[1, 2]).unwrap();
+    assert_eq!(backups.list().unwrap().iter().map(|made| made.id).collect::<Vec<_>>(), [5, 6, 7]);
+}

@@ -6,6 +6,7 @@ use admin_v2::backup::BackupType;
 use admin_v2::encryption_info::EncryptionType;
 use admin_v2::restore_table_request::Source;
 use admin_v2::table::{AutomatedBackupConfig, AutomatedBackupPolicy};
+use googleapis_tonic_google_bigtable_admin_v2::google::iam::v1 as iam;
 use googleapis_tonic_google_bigtable_admin_v2::google::longrunning;
 use prost_types::Timestamp;
 use std::collections::BTreeSet;
@@ -245,6 +246,9 @@ async fn a_backup_has_a_time_in_the_future_to_expire_at() {
     let mut past = create("one");
     past.backup.as_mut().unwrap().expire_time = Some(Timestamp { seconds: 1, nanos: 0 });
     refused(t.admin.create_backup(past).await, Code::InvalidArgument, "future");
+    let mut late = create("one");
+    late.backup.as_mut().unwrap().expire_time = in_hours(91 * 24);
+    refused(t.admin.create_backup(late).await, Code::InvalidArgument, "expire_time is more than 90 days");
     t.admin.create_backup(create("one")).await.unwrap();
     let mut backup = admin_v2::Backup { name: format!("{CLUSTER}/backups/one"), ..Default::default() };
     let update = |backup: &admin_v2::Backup| admin_v2::UpdateBackupRequest {
@@ -252,9 +256,30 @@ async fn a_backup_has_a_time_in_the_future_to_expire_at() {
         update_mask: Some(prost_types::FieldMask { paths: vec!["expire_time".into()] }),
     };
     refused(t.admin.update_backup(update(&backup)).await, Code::InvalidArgument, "expire_time");
+    backup.expire_time = in_hours(91 * 24);
+    refused(t.admin.update_backup(update(&backup)).await, Code::InvalidArgument, "90 days");
     backup.expire_time = in_an_hour().map(|time| Timestamp { seconds: time.seconds + 60, ..time });
     let updated = t.admin.update_backup(update(&backup)).await.unwrap().into_inner();
     assert_eq!(updated.expire_time, backup.expire_time);
+    t.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn iam_knows_a_backup_whose_table_is_gone() {
+    let mut t = Fixture::new().await;
+    t.table(&["f"]).await;
+    t.admin.create_backup(create("one")).await.unwrap();
+    t.admin.delete_table(admin_v2::DeleteTableRequest { name: TABLE.into() }).await.unwrap();
+    let permissions = vec!["bigtable.backups.restore".to_string()];
+    for (id, expected) in [("one", permissions.clone()), ("none", Vec::new())] {
+        let (resource, permissions) = (named(id), permissions.clone());
+        let request = iam::TestIamPermissionsRequest { resource, permissions };
+        let has = t.admin.test_iam_permissions(request).await.unwrap().into_inner();
+        assert_eq!(has.permissions, expected, "{id}");
+    }
+    let get = |id: &str| iam::GetIamPolicyRequest { resource: named(id), options: None };
+    assert!(!t.admin.get_iam_policy(get("one")).await.unwrap().into_inner().bindings.is_empty());
+    refused(t.admin.get_iam_policy(get("none")).await, Code::NotFound, "none");
     t.server.stop().await.unwrap();
 }
 
