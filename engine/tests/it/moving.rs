@@ -276,6 +276,29 @@ fn copies_of_a_family_share_its_tables_and_go_their_own_ways() {
 }
 
 #[test]
+fn a_family_knows_which_sequence_numbers_its_coming_took() {
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("b");
+    let (a, b) = (Db::open(dir.path().join("a")).unwrap(), Db::open(&to).unwrap());
+    filled(&a, "events");
+    let last = b.put(b"k", b"v").unwrap();
+    let taken = |family: &Family| (family.attached_from().unwrap().0, family.attached_at().unwrap().0);
+    let copies = b.copy_families(&a, &[("events", "one")]).unwrap();
+    let expected = (last.0 + 1, a.snapshot().seq().0 + 1);
+    assert_eq!(taken(&copies[0]), expected);
+    assert!(expected.0 < expected.1 && b.put(b"k", b"w").unwrap().0 == expected.1 + 1);
+    // Where the database is ahead it is one.
+    let more = b.copy_families(&a, &[("events", "two")]).unwrap();
+    assert_eq!(taken(&more[0]), (expected.1 + 2, expected.1 + 2));
+    assert!(b.default_family().attached_from().is_none());
+    drop((copies, more));
+    b.close().unwrap();
+    let b = Db::open(&to).unwrap();
+    assert_eq!(taken(&b.family("one").unwrap()), expected);
+    assert_eq!(taken(&b.family("two").unwrap()), (expected.1 + 2, expected.1 + 2));
+}
+
+#[test]
 fn copies_come_all_together_or_not_at_all() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().join("a"), dir.path().join("b"));
