@@ -145,6 +145,16 @@ fn what_cannot_be_moved_is_refused_and_left_alone() {
     assert_eq!(attach("y", &moving), ErrorKind::Invalid);
 }
 
+fn repair_without_manifest(path: &Path) -> siltstone::RepairReport {
+    for entry in fs::read_dir(path).unwrap().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        if name == "CURRENT" || name.starts_with("manifest-") {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    siltstone::repair(&Env::local(), path, &mut |_| {}).unwrap()
+}
+
 /// Its tables say that they belong to a family of a number that is dropped or another's here.
 #[test]
 fn a_repair_without_a_manifest_keeps_attached_tables_apart() {
@@ -162,13 +172,7 @@ fn a_repair_without_a_manifest_keeps_attached_tables_apart() {
     drop(second);
     db.flush().unwrap();
     db.close().unwrap();
-    for entry in fs::read_dir(&path).unwrap().flatten() {
-        let name = entry.file_name().into_string().unwrap();
-        if name == "CURRENT" || name.starts_with("manifest-") {
-            fs::remove_file(entry.path()).unwrap();
-        }
-    }
-    let report = siltstone::repair(&Env::local(), &path, &mut |_| {}).unwrap();
+    let report = repair_without_manifest(&path);
     assert!(report.lost.iter().any(|l| l.message.contains("attached")), "{report:?}");
     is_clean(&path);
     let db = Db::open(&path).unwrap();
@@ -177,6 +181,44 @@ fn a_repair_without_a_manifest_keeps_attached_tables_apart() {
     let second = db.family("second").unwrap();
     assert_eq!(second.get_versions([1], 9).unwrap().len(), 1);
     assert!(second.get([2]).unwrap().is_none());
+}
+
+/// All their tables say that they belong to the family that was copied.
+#[test]
+fn a_repair_without_a_manifest_keeps_copies_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = Db::open(&path).unwrap();
+    let family = filled(&db, "events");
+    let copies = db.copy_families(&db, &[("events", "one"), ("events", "two"), ("events", "three")]).unwrap();
+    // Two go their own ways, in tables of theirs and in the log; of the third nothing says how it is called.
+    copies[0].put_at([1], Timestamp(9), b"first").unwrap();
+    copies[1].put_at([1], Timestamp(9), b"second").unwrap();
+    copies[1].delete_range([50u8]..).unwrap();
+    db.flush().unwrap();
+    copies[0].put_at([2], Timestamp(9), b"logged").unwrap();
+    drop((family, copies));
+    db.close().unwrap();
+    let report = repair_without_manifest(&path);
+    is_clean(&path);
+    let db = Db::open(&path).unwrap();
+    let mut names = db.families();
+    names.sort_unstable();
+    let unnamed = names.iter().find(|name| name.starts_with("recovered-")).unwrap().clone();
+    assert_eq!(names, ["default", "events", "one", &*unnamed, "two"]);
+    let told = report.lost.iter().filter(|lost| lost.message.contains("copied"));
+    assert_eq!(told.map(|lost| lost.family.as_deref()).collect::<Vec<_>>(), [Some(&*unnamed)]);
+    check_filled(&db.family("events").unwrap());
+    check_filled(&db.family(&unnamed).unwrap());
+    let (one, two) = (db.family("one").unwrap(), db.family("two").unwrap());
+    assert_eq!(
+        (&*one.get([1]).unwrap().unwrap(), &*one.get([2]).unwrap().unwrap()),
+        (&b"first"[..], &b"logged"[..])
+    );
+    assert_eq!(&*two.get([1]).unwrap().unwrap(), b"second");
+    assert_eq!(two.get([2]).unwrap().unwrap(), [2u8, 3]);
+    assert_eq!(one.get([60]).unwrap().unwrap(), [60u8, 3]);
+    assert!(two.get([60]).unwrap().is_none());
 }
 
 #[test]
