@@ -449,6 +449,33 @@ mod tests {
     }
 
     #[test]
+    fn a_backup_that_is_known_goes_with_its_files() {
+        let (objects, dir) = (Objects::default(), tempfile::tempdir().unwrap());
+        let server = objects.server(dir.path());
+        fill(&server);
+        let place = server.places.backups.own().to_string();
+        let at = |known: &[u64]| server.places.backups.at(&place, known).unwrap();
+        let make =
+            |known: &[u64]| server.db.backup_families_to(&at(known), &|_| true, &mut |_| {}).unwrap().id;
+        let numbers =
+            |backups: &Backups| backups.list().unwrap().iter().map(|made| made.id).collect::<Vec<_>>();
+        assert_eq!(make(&[]), 1);
+        let first = objects.names();
+        assert_eq!(make(&[1]), 2);
+        assert!(objects.names().len() > first.len());
+        let backups = at(&[1, 2]);
+        backups.delete(2).unwrap();
+        assert_eq!((objects.names(), numbers(&backups)), (first, vec![1]));
+        assert_eq!(make(&[1]), 2);
+        let backups = at(&[1, 2]);
+        assert_eq!(backups.keep_last(1).unwrap(), [1]);
+        assert_eq!(numbers(&backups), [2]);
+        backups.delete(2).unwrap();
+        assert!(numbers(&backups).is_empty() && objects.names().is_empty());
+        server.db.close().unwrap();
+    }
+
+    #[test]
     fn what_a_killed_server_or_a_store_that_is_down_leaves_is_put_right() {
         let (objects, dir) = (Objects::default(), tempfile::tempdir().unwrap());
         let server = objects.server(dir.path());
