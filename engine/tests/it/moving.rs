@@ -341,6 +341,25 @@ fn a_family_knows_which_sequence_numbers_its_coming_took() {
 }
 
 #[test]
+fn copies_come_from_where_the_source_is_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, moved) = (dir.path().join("a"), dir.path().join("moved"));
+    let (a, b) = (Db::open(&from).unwrap(), Db::open(dir.path().join("b")).unwrap());
+    filled(&a, "events");
+    fs::rename(&from, &moved).unwrap();
+    check_filled(&b.copy_families(&a, &[("events", "alone")]).unwrap()[0]);
+    // Another database has the place, and tables of the same names.
+    let other = Db::open(&from).unwrap();
+    filled(&other, "events").put_at([1], Timestamp(9), b"other").unwrap();
+    other.flush().unwrap();
+    check_filled(&b.copy_families(&a, &[("events", "beside")]).unwrap()[0]);
+    // Within itself it finds its own.
+    check_filled(&a.copy_families(&a, &[("events", "own")]).unwrap()[0]);
+    assert_eq!(tables(&moved).iter().map(|path| path.metadata().unwrap().nlink()).max(), Some(2));
+    assert_eq!(tables(&from).iter().map(|path| path.metadata().unwrap().nlink()).max(), Some(1));
+}
+
+#[test]
 fn copies_come_all_together_or_not_at_all() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().join("a"), dir.path().join("b"));
