@@ -222,7 +222,7 @@ mod tests {
     use crate::tables::Tables;
     use crate::{rows, schema};
     use parking_lot::Mutex;
-    use siltstone::{Batch, Durability, Timestamp};
+    use siltstone::{Batch, Durability, ErrorKind, SeqNo, Timestamp};
     use std::collections::BTreeMap;
     use std::ops::Range;
     use std::path::Path;
@@ -406,6 +406,91 @@ mod tests {
             server.db.close().unwrap();
         }
         assert_eq!(objects.names(), [""; 0], "nothing is left");
+    }
+
+    /// Whether all that the log does not hold behind that number was taken as stores were attached.
+    fn nothing_is_lost(tables: &Tables, since: SeqNo) -> bool {
+        let mut changes = tables.db.changes_since(since).unwrap();
+        loop {
+            match changes.next_batch() {
+                Ok(Some(_)) => {}
+                Ok(None) => return true,
+                Err(e) => {
+                    assert_eq!(e.kind(), ErrorKind::ChangesLost);
+                    let (first, last) = changes.lost().unwrap();
+                    if !tables.were_attached(first, last).unwrap() {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_backup_of_a_server_that_is_far_ahead_is_no_loss_to_who_streams_changes() {
+        let (objects, dirs) = (Objects::default(), [(); 2].map(|()| tempfile::tempdir().unwrap()));
+        let [a, b] = dirs.each_ref().map(|dir| objects.server(dir.path()));
+        let go_ahead = || {
+            let mut batch = Batch::new();
+            for n in 0..1_000u64 {
+                batch.put(&a.records, n.to_be_bytes(), []);
+            }
+            a.db.write_with(&batch, Durability::Sync).unwrap();
+        };
+        go_ahead();
+        fill(&a);
+        fill(&b);
+        a.create_backup(&named("one"), TABLE, &for_hours(8)).unwrap();
+        let since = b.db.snapshot().seq();
+        assert!(since < SeqNo(500));
+        restores(&b, "one", "t2");
+        assert!(b.db.snapshot().seq() > SeqNo(1_000));
+        assert!(nothing_is_lost(&b, since) && nothing_is_lost(&b, SeqNo(900)));
+        let table = b.get("projects/p/instances/i/tables/t2").unwrap();
+        let store = table.now().families[0].regions[0].store.clone();
+        let (from, at) = (store.attached_from().unwrap(), store.attached_at().unwrap());
+        assert!(b.were_attached(from, at).unwrap() && !b.were_attached(SeqNo(from.0 - 1), at).unwrap());
+        drop((table, store));
+        // A crash behind the copies: the next start drops them, and knows what they took.
+        go_ahead();
+        let store = a.get(TABLE).unwrap().now().families[0].regions[0].store.clone();
+        b.db.copy_families(&a.db, &[(store.name(), "t999.1")]).unwrap();
+        let ahead = b.db.snapshot().seq();
+        b.db.close().unwrap();
+        drop(b);
+        let b = objects.server(dirs[1].path());
+        assert!(ahead > SeqNo(2_000) && b.db.family("t999.1").is_err());
+        assert!(nothing_is_lost(&b, since));
+        for server in [&a, &b] {
+            server.db.close().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_backup_that_is_known_goes_with_its_files() {
+        let (objects, dir) = (Objects::default(), tempfile::tempdir().unwrap());
+        let server = objects.server(dir.path());
+        fill(&server);
+        let place = server.places.backups.own().to_string();
+        let at = |known: &[u64]| server.places.backups.at(&place, known).unwrap();
+        let make =
+            |known: &[u64]| server.db.backup_families_to(&at(known), &|_| true, &mut |_| {}).unwrap().id;
+        let numbers =
+            |backups: &Backups| backups.list().unwrap().iter().map(|made| made.id).collect::<Vec<_>>();
+        assert_eq!(make(&[]), 1);
+        let first = objects.names();
+        assert_eq!(make(&[1]), 2);
+        assert!(objects.names().len() > first.len());
+        let backups = at(&[1, 2]);
+        backups.delete(2).unwrap();
+        assert_eq!((objects.names(), numbers(&backups)), (first, vec![1]));
+        assert_eq!(make(&[1]), 2);
+        let backups = at(&[1, 2]);
+        assert_eq!(backups.keep_last(1).unwrap(), [1]);
+        assert_eq!(numbers(&backups), [2]);
+        backups.delete(2).unwrap();
+        assert!(numbers(&backups).is_empty() && objects.names().is_empty());
+        server.db.close().unwrap();
     }
 
     #[test]

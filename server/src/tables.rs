@@ -379,22 +379,27 @@ impl Tables {
         Ok(())
     }
 
-    /// Notes that a store was attached, so that its sequence number, which no write has, is not taken for a loss by who streams
-    /// changes.
+    /// Notes that a store was attached, so that the sequence numbers that this took, which no write has, are not taken for a loss
+    /// by who streams changes: under the last of them, the first. They are many where another server's database is ahead.
     fn note_attached(&self, store: &Family) -> Result<(), Status> {
-        let Some(seq) = store.attached_at() else { return Ok(()) };
+        let Some((first, last)) = store.attached_from().zip(store.attached_at()) else { return Ok(()) };
         let mut batch = Batch::new();
-        batch.put(&self.records, [ATTACHED, &seq.0.to_be_bytes()].concat(), []);
+        batch.put(&self.records, [ATTACHED, &last.0.to_be_bytes()].concat(), first.0.to_be_bytes());
         self.db.write_with(&batch, Durability::Sync).map_err(status)?;
         Ok(())
     }
 
-    /// Whether at each of these sequence numbers a store was attached.
+    /// Whether all of these sequence numbers were taken as stores were attached.
     pub(crate) fn were_attached(&self, first: SeqNo, last: SeqNo) -> Result<bool, Status> {
-        for seq in first.0..=last.0 {
-            let key = [ATTACHED, &seq.to_be_bytes()].concat();
-            if self.records.get(key).map_err(status)?.is_none() {
-                return Ok(false);
+        let mut at = last.0;
+        while first.0 <= at {
+            let key = [ATTACHED, &at.to_be_bytes()].concat();
+            let Some(note) = self.records.get(key).map_err(status)? else { return Ok(false) };
+            // An empty one is of a single number.
+            let begin = <[u8; 8]>::try_from(&note[..]).map_or(at, u64::from_be_bytes).min(at);
+            match begin.checked_sub(1) {
+                Some(before) => at = before,
+                None => break,
             }
         }
         Ok(true)

@@ -31,6 +31,7 @@ use crate::log;
 use crate::storage::{
     DirLock, Env, LOST_AND_FOUND, ObjectFiles, ObjectStore, Storage, is_blank, is_own, is_own_lock, lock_dir,
 };
+use crate::sync::Mutex;
 use crate::table;
 use crate::types::SeqNo;
 use crate::version::manifest;
@@ -99,8 +100,9 @@ pub struct Backups {
     dir: PathBuf,
     /// Where databases are restored.
     local: Env,
-    /// The numbers of backups that are in the object store whatever a listing says; `None` for a directory.
-    known: Option<Vec<u64>>,
+    /// The numbers of backups that are in the object store whatever a listing says, until they are removed here; `None` for a
+    /// directory.
+    known: Option<Arc<Mutex<Vec<u64>>>>,
 }
 
 impl Backups {
@@ -111,11 +113,11 @@ impl Backups {
 
     /// The backups in an object store; nothing is asked of it yet. There are no locks: nobody else may make or remove any there
     /// meanwhile. A listing may be older than what was put, so `known` has the numbers of all that the caller knows of: none of
-    /// their files is removed. Databases are restored into local directories.
+    /// their files is removed before they are, by this value or a clone of it. Databases are restored into local directories.
     pub fn in_object_store(store: Arc<dyn ObjectStore>, known: &[u64]) -> Self {
         let (dir, local) = (PathBuf::from(store.location()), Env::local());
         let env = Env { storage: Arc::new(ObjectFiles(store)), ..local.clone() };
-        Self { env, dir, local, known: Some(known.to_vec()) }
+        Self { env, dir, local, known: Some(Arc::new(Mutex::new(known.to_vec()))) }
     }
 
     /// Where they lie, for people.
@@ -161,7 +163,9 @@ impl Backups {
     pub fn ids(&self) -> Result<Vec<u64>> {
         let mut ids: Vec<u64> =
             self.names()?.iter().filter_map(|name| descriptor::parse_file_name(name)).collect();
-        ids.extend(self.known.iter().flatten());
+        if let Some(known) = &self.known {
+            ids.extend(known.lock().iter());
+        }
         ids.sort_unstable();
         ids.dedup();
         Ok(ids)
@@ -205,6 +209,9 @@ impl Backups {
         for id in ids {
             let path = self.dir.join(descriptor::file_name(*id));
             self.env.storage.remove(&path).map_err(|e| Error::io("remove", &path, e))?;
+            if let Some(known) = &self.known {
+                known.lock().retain(|known| known != id);
+            }
         }
         self.sync_dir()?;
         kill_point!("backup-descriptors-removed");

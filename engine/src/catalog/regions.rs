@@ -67,7 +67,7 @@ impl Catalog {
                 memory_within(&version, range).with_shape(shape(id), &BTreeMap::new()).within(range.clone())
             };
             let version = part(before.with_fresh_active(theirs), right, &there);
-            let attached = store.attached_at();
+            let attached = store.attached_over();
             let generations = &self.commit.generations;
             let graveyard = self.graveyard.clone();
             let new =

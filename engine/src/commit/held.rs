@@ -59,14 +59,19 @@ impl Commit {
     }
 
     /// Runs with writes held and one sequence number of its own, above `floor`; if it answers `true`, the number is used
-    /// up and becomes visible.
-    pub(crate) fn with_one_seq(&self, floor: SeqNo, run: impl FnOnce(SeqNo) -> Result<bool>) -> Result<bool> {
+    /// up and becomes visible. It is given the first number that no write has then, and its own, up to which none has.
+    pub(crate) fn with_one_seq(
+        &self,
+        floor: SeqNo,
+        run: impl FnOnce(SeqNo, SeqNo) -> Result<bool>,
+    ) -> Result<bool> {
         let stages = self.stages()?;
         let mut stage = stages.stage.lock();
         stages.wait_applied(&stage);
         self.check_writable()?;
-        let seq = stage.next_seq.max(floor.next());
-        let used = run(seq)?;
+        let first = stage.next_seq;
+        let seq = first.max(floor.next());
+        let used = run(first, seq)?;
         if used {
             self.snapshots.publish(seq);
             stage.next_seq = seq.next();

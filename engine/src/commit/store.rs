@@ -47,6 +47,8 @@ pub(crate) struct Store {
     /// A store that was attached: the sequence number of that moment. Its cells have numbers of another database, so a
     /// read point from before would show some of them.
     attached_at: SeqNo,
+    /// From here up to that moment no write has a sequence number.
+    attached_from: SeqNo,
     /// Of keys written up to this sequence number no cell may be left.
     forgotten: AtomicU64,
     /// The database's write memory.
@@ -114,10 +116,11 @@ impl Store {
         generations: &Arc<Generations>,
         graveyard: Arc<Graveyard>,
     ) -> Arc<Self> {
-        Self::attached(id, name, settings, version, generations, graveyard, SeqNo::ZERO)
+        let none = (SeqNo::ZERO, SeqNo::ZERO);
+        Self::attached(id, name, settings, version, generations, graveyard, none)
     }
 
-    /// One that comes from another database at that moment.
+    /// One that comes from another database at the last of these sequence numbers; no write has any of them.
     pub(crate) fn attached(
         id: StoreId,
         name: String,
@@ -125,7 +128,7 @@ impl Store {
         version: Version,
         generations: &Arc<Generations>,
         graveyard: Arc<Graveyard>,
-        attached_at: SeqNo,
+        (attached_from, attached_at): (SeqNo, SeqNo),
     ) -> Arc<Self> {
         Arc::new(Self {
             id,
@@ -141,6 +144,7 @@ impl Store {
             leaving: AtomicBool::new(false),
             held: AtomicBool::new(false),
             attached_at,
+            attached_from,
             forgotten: AtomicU64::new(attached_at.0),
             write_memory: AtomicU64::new(0),
             spares: OnceLock::new(),
@@ -353,6 +357,11 @@ impl Store {
     /// When it came from another database; zero where it did not.
     pub(crate) fn attached_at(&self) -> SeqNo {
         self.attached_at
+    }
+
+    /// The first and the last of the sequence numbers that its coming took, so that no write has them.
+    pub(crate) fn attached_over(&self) -> (SeqNo, SeqNo) {
+        (self.attached_from, self.attached_at)
     }
 
     /// Refuses a read point from before the store was there.

@@ -168,6 +168,12 @@ impl Family {
         Some(self.store.attached_at()).filter(|seq| *seq > SeqNo::ZERO)
     }
 
+    /// The first of the sequence numbers that no write has as the family was attached; the last is [`Family::attached_at`]. There
+    /// are more than one where the database that it came from had given out higher numbers than this one.
+    pub fn attached_from(&self) -> Option<SeqNo> {
+        self.attached_at().map(|_| self.store.attached_over().0)
+    }
+
     /// Splits the family at a key, by one edit of the manifest whatever its size: this one keeps the keys below, a new family of
     /// that name has those from there on, with the same options. Memory, log and tables go by key; tables over the key are
     /// shared until merges write them apart. Scans and snapshots from before see what they saw. From now on each refuses the

@@ -243,7 +243,7 @@ impl Inner {
             self.work.flush(store)?;
             // The manifest before the log stage, as everywhere.
             let mut manifest = self.catalog.manifest.lock();
-            let turn = self.commit.with_one_seq(SeqNo::ZERO, |seq| {
+            let turn = self.commit.with_one_seq(SeqNo::ZERO, |_, seq| {
                 store.check_takes_writes()?;
                 if memory_overlaps(&store.version_full(), &ranges)? {
                     return Ok(false);

@@ -67,8 +67,8 @@ impl Arriving {
         Generation(self.state.last_generation.0.max(runs.unwrap_or(0)))
     }
 
-    /// What the manifest is told of it, as a store of that number that comes at that moment.
-    fn changes(&self, store: StoreId, seq: SeqNo) -> [Change; 6] {
+    /// What the manifest is told of it, as a store of that number that comes at the last of these sequence numbers.
+    fn changes(&self, store: StoreId, (first, seq): (SeqNo, SeqNo)) -> [Change; 7] {
         let added = self.linked.clone();
         let change = ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() };
         let options = self.state.options.clone();
@@ -77,6 +77,8 @@ impl Arriving {
             Change::LastGeneration { store, generation: self.last_generation() },
             Change::Shape { store, change },
             Change::Region { store, range: self.state.range.clone(), origins: Vec::new() },
+            // What is told first begins what no write has.
+            Change::Attached { store, seq: first },
             Change::Attached { store, seq },
             Change::Forgotten { store, seq },
         ]
@@ -349,21 +351,21 @@ impl Inner {
         let next = |id: &StoreId| Some(id.next());
         let ids: Vec<StoreId> = successors(next(&before), next).take(arriving.len()).collect();
         let mut attached = None;
-        self.commit.with_one_seq(floor, |seq| {
+        self.commit.with_one_seq(floor, |first, seq| {
             // What was written before must not be lost by a power cut that keeps the families (I2).
             let log_synced = self.commit.log()?.sync().inspect_err(|e| self.commit.poison(e))?;
             let mut edit: Edit = Vec::new();
             for (family, id) in arriving.iter().zip(&ids) {
-                edit.extend(family.changes(*id, seq));
+                edit.extend(family.changes(*id, (first, seq)));
             }
             edit.extend([Change::LastSeq(seq), Change::LogSynced(log_synced)]);
-            attached = Some((seq, self.catalog.commit_to(&mut manifest, &edit)?));
+            attached = Some(((first, seq), self.catalog.commit_to(&mut manifest, &edit)?));
             Ok(true)
         })?;
         let shape = |id: &StoreId| Arc::new(manifest.state().stores[id].shape.clone());
         let shapes: Vec<Arc<Shape>> = ids.iter().map(shape).collect();
         drop(manifest);
-        let (seq, mark) = attached.expect("set in the turn that succeeded");
+        let (taken, mark) = attached.expect("set in the turn that succeeded");
         self.commit.log_note(mark);
         let write_memory = self.commit.settings.write_memory();
         let mut stores = Vec::with_capacity(ids.len());
@@ -375,7 +377,7 @@ impl Inner {
             let version = Version::new(active.into()).with_shape(shape, opened).within(state.range);
             let graveyard = self.catalog.graveyard.clone();
             let generations = &self.commit.generations;
-            let store = Store::attached(id, name, settings, version, generations, graveyard, seq);
+            let store = Store::attached(id, name, settings, version, generations, graveyard, taken);
             store.fit_memory(write_memory);
             self.catalog.add_store(store.clone());
             stores.push(store);

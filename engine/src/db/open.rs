@@ -654,7 +654,8 @@ fn open_store(
     let version = Version::new(active.into()).with_shape(Arc::new(state.shape.clone()), &handles);
     let version = version.within(state.range.clone());
     let (name, graveyard) = (state.name.clone(), graveyard.clone());
-    let store = Store::attached(id, name, settings, version, generations, graveyard, state.attached);
+    let taken = (state.attached_from, state.attached);
+    let store = Store::attached(id, name, settings, version, generations, graveyard, taken);
     store.fit_memory(write_memory);
     store.forget(state.forgotten);
     Ok(store)

@@ -81,8 +81,8 @@ pub fn repair(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) ->
     let writer = Writer { env, dir, database: plan.state.database, epoch, job: 0, tables: 0, cells: 0 };
     let meter = Meter::new(progress, total);
     let report = RepairReport { rebuilt: !plan.sure, ..RepairReport::default() };
-    let (attached, unknown, aside) = (Vec::new(), Vec::new(), Vec::new());
-    Rescue { env, dir, plan, files, writer, meter, report, attached, unknown, aside, changed: false }.run()
+    let (unknown, aside) = (Vec::new(), Vec::new());
+    Rescue { env, dir, plan, files, writer, meter, report, unknown, aside, changed: false }.run()
 }
 
 struct Rescue<'a> {
@@ -93,8 +93,6 @@ struct Rescue<'a> {
     writer: Writer<'a>,
     meter: Meter<'a>,
     report: RepairReport,
-    /// Number and name, elsewhere, of the families that attached tables come from.
-    attached: Vec<(Option<StoreId>, String)>,
     /// File and keys of the tables that do not say which family they belong to.
     unknown: Vec<(String, KeyRange)>,
     /// Files to move into `lost` once the new manifest is in force.
@@ -245,12 +243,14 @@ impl Rescue<'_> {
             found.entry(*id).or_default();
         }
         self.place_unknown(&mut found);
-        let homeless = found.split_off(&self.first_stand_in());
-        for homeless in homeless.into_values() {
+        if let Some(homeless) = found.remove(&UNKNOWN_STORE) {
             let highest = found.keys().copied().max().unwrap_or_default().max(self.plan.state.last_store);
             found.insert(highest.next(), homeless);
         }
-        for (id, found) in found {
+        // Names that families had elsewhere are for those that are left: another may have had it here.
+        let (own, foreign): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            found.into_iter().partition(|(_, found)| !found.is_named_elsewhere());
+        for (id, found) in own.into_iter().chain(foreign) {
             self.rebuild_store(id, found)?;
         }
         self.end_log(&log);
@@ -305,10 +305,11 @@ impl Rescue<'_> {
                 (Arc::new(info), names_of(&report), report.id.map(|(id, _)| id))
             }
         };
-        // The number of a family in another database says nothing here.
+        // It was written for another family, which may be of another database, and the number in there says nothing here: the
+        // file has been named after the one that it came to.
         let attached = named.is_none() && names.store.is_some() && written_as.is_some_and(|was| was != id);
         let store = match attached {
-            true => Some(self.family_of_attached(file, &info, &names)),
+            true => Some(id.store),
             false => named.as_ref().map(|(store, _)| *store).or(names.store),
         };
         if store.is_none() && info.seqs == (SeqNo::ZERO, SeqNo::ZERO) && info.ingested_at.is_none() {
@@ -321,13 +322,14 @@ impl Rescue<'_> {
             self.unknown.push((file.to_string(), info.range.clone()));
             UNKNOWN_STORE
         });
-        if !attached && self.is_dropped(store) {
+        if self.is_dropped(store) {
             return Ok(());
         }
         let entry = found.entry(store).or_default();
-        // The newest table's word on the family counts.
-        if names.store.is_some() && entry.names.as_ref().is_none_or(|(seq, _)| *seq <= info.seqs.1) {
-            entry.names = Some((info.seqs.1, names));
+        // The word on the family of its own tables counts, and among those of the newest.
+        let rank = (!attached, info.seqs.1);
+        if names.store.is_some() && entry.names.as_ref().is_none_or(|(before, _)| *before <= rank) {
+            entry.names = Some((rank, names));
         }
         entry.infos.push(info);
         Ok(())
@@ -340,24 +342,6 @@ impl Rescue<'_> {
         Ok(Names::new(&table.properties().names))
     }
 
-    /// Where a table goes that was attached to a family which nothing names any more: to those it came with, under a
-    /// number that stands for them until all others are known.
-    fn family_of_attached(&mut self, file: &str, info: &TableInfo, names: &Names) -> StoreId {
-        let message = "a table from another database, of which nothing says into which family it was attached; \
-                       it is kept in a family of its own";
-        self.report.lost.push(Loss {
-            family: Some(names.family.clone()),
-            keys: Some(info.range.clone()),
-            ..loss(file, message.into())
-        });
-        let from = (names.store, names.family.clone());
-        let at = self.attached.iter().position(|known| *known == from).unwrap_or_else(|| {
-            self.attached.push(from);
-            self.attached.len() - 1
-        });
-        StoreId(UNKNOWN_STORE.0 - 1 - at as u32)
-    }
-
     /// Tables that do not say where they belong go to the only family there is, else into one of their own, so that
     /// their keys never mix with another family's; their own misses them then. Only where all families are known is
     /// it sure which is theirs; elsewhere it is told.
@@ -366,7 +350,7 @@ impl Rescue<'_> {
         let mut known = found.keys().copied();
         let (home, kept) = match (known.next(), known.next()) {
             (None, _) => (DEFAULT_STORE, "`default`"),
-            (Some(only), None) if only < self.first_stand_in() => (only, "the only one known"),
+            (Some(only), None) => (only, "the only one known"),
             _ => (UNKNOWN_STORE, "one of its own"),
         };
         let is_sure = self.plan.all_families && home != UNKNOWN_STORE;
@@ -376,11 +360,6 @@ impl Rescue<'_> {
             self.report.lost.push(Loss { keys: Some(keys), ..loss(&file, message) });
         }
         found.entry(home).or_default().infos.extend(unknown.infos);
-    }
-
-    /// From this number on families are stand-ins, until all others are known.
-    fn first_stand_in(&self) -> StoreId {
-        StoreId(UNKNOWN_STORE.0 - self.attached.len() as u32)
     }
 
     /// Tables that the readable part of the manifest names and that are not there.
@@ -398,6 +377,7 @@ impl Rescue<'_> {
 
     fn rebuild_store(&mut self, id: StoreId, found: Found) -> Result<()> {
         let before = self.plan.state.stores.remove(&id);
+        let named_elsewhere = before.is_none() && found.is_named_elsewhere();
         let names = found.names.map(|(_, names)| names).unwrap_or_default();
         let (name, json) = match &before {
             Some(store) => (store.name.clone(), Some(store.options.clone())),
@@ -409,6 +389,9 @@ impl Rescue<'_> {
             (true, DEFAULT_STORE) => crate::commit::DEFAULT_FAMILY.to_string(),
             (true, _) => format!("recovered-{id}"),
         };
+        if named_elsewhere {
+            self.tell_named_elsewhere(&name);
+        }
         if before.is_none() && found.infos.is_empty() && id != DEFAULT_STORE {
             let message = "a family that only the log knows: it may have been dropped before the manifest was lost, as log \
                            files stay for as long as tables of any family have values in them";
@@ -460,6 +443,12 @@ impl Rescue<'_> {
         state.last_store = state.last_store.max(id);
         state.stores.insert(id, store);
         Ok(())
+    }
+
+    fn tell_named_elsewhere(&mut self, name: &str) {
+        let message = "a family that was attached, or copied: none of its tables says how it was called here; name and \
+                       options are those of where it came from, or it has a new name where another has that one";
+        self.report.lost.push(Loss { family: Some(name.to_string()), ..loss(CURRENT, message.into()) });
     }
 
     // Both
@@ -569,8 +558,7 @@ fn refuse_elsewhere(env: &Env, dir: &Path, plan: &Plan) -> Result<()> {
 
 /// The number that the first family of every database gets, and that is `default` with hardly an exception.
 const DEFAULT_STORE: StoreId = StoreId(1);
-/// Stands for the family of tables that do not say where they belong, until all others are known; those of attached
-/// tables are just below.
+/// Stands for the family of tables that do not say where they belong, until all others are known.
 const UNKNOWN_STORE: StoreId = StoreId::MAX;
 
 /// What was found of a family.
@@ -578,7 +566,15 @@ const UNKNOWN_STORE: StoreId = StoreId::MAX;
 struct Found {
     infos: Vec<Arc<TableInfo>>,
     part: Part,
-    names: Option<(SeqNo, Names)>,
+    /// With whether a table says so that was written for it, and how new that is.
+    names: Option<((bool, SeqNo), Names)>,
+}
+
+impl Found {
+    /// Whether only tables that were written for another family say what it is.
+    fn is_named_elsewhere(&self) -> bool {
+        self.names.as_ref().is_some_and(|((own, _), _)| !own)
+    }
 }
 
 /// What a table says of its family.

@@ -301,11 +301,25 @@ impl TableStore {
         let (from, to) = (other.path(theirs), self.path(ours));
         let is_second = !self.is_far()
             && !other.is_far()
-            && self.storage.second_name(&from, &to).map_err(|e| Error::io("link to", &to, e))?;
+            && self.finds(other)?
+            && match self.storage.second_name(&from, &to) {
+                // Not on this storage, or its directory was moved just now.
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => false,
+                linked => linked.map_err(|e| Error::io("link to", &to, e))?,
+            };
         if !is_second {
             copy_file(&*other.storage, &from, &*self.storage, &to, bytes, &mut |_| {})?;
         }
         Ok(is_second)
+    }
+
+    /// Whether the paths of another's tables lead to them from here, too: its directory may have been renamed since it was opened,
+    /// and another one have its name.
+    fn finds(&self, other: &Self) -> Result<bool> {
+        if std::ptr::eq(self, other) {
+            return Ok(true);
+        }
+        other.storage.is_bound_still(&other.dir).map_err(|e| Error::io("look for", &other.dir, e))
     }
 
     /// These tables will be opened soon.

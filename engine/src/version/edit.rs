@@ -49,7 +49,8 @@ pub(crate) enum Change {
     Owners(Vec<(TableId, u32)>),
     /// Tables lie there, apart from log and manifest.
     Tables { location: String },
-    /// The family came from another database at that moment: its tables have sequence numbers of that one.
+    /// The family came from another database at that moment: its tables have sequence numbers of that one. Told twice, first
+    /// with the number from which on no write had one, so that this database is above the other.
     Attached { store: StoreId, seq: SeqNo },
 }
 
@@ -68,6 +69,8 @@ pub(crate) struct StoreState {
     pub(crate) forgotten: SeqNo,
     /// When it came from another database, if it did.
     pub(crate) attached: SeqNo,
+    /// From here up to that moment no write has a sequence number.
+    pub(crate) attached_from: SeqNo,
     /// The keys that it answers for.
     pub(crate) range: KeyRange,
     /// Other stores that its cells may have been logged for: those that it was split off, and that it took in. None of them
@@ -176,6 +179,9 @@ impl State {
             }
             Change::Attached { store, seq } => {
                 let store = self.stores.get_mut(store).ok_or_else(|| missing(*store))?;
+                if store.attached == SeqNo::ZERO {
+                    store.attached_from = *seq;
+                }
                 store.attached = store.attached.max(*seq);
             }
             Change::LogFirst(first) => {
@@ -285,6 +291,7 @@ impl State {
                 edit.push(Change::Forgotten { store: id, seq: store.forgotten });
             }
             if store.attached > SeqNo::ZERO {
+                edit.push(Change::Attached { store: id, seq: store.attached_from });
                 edit.push(Change::Attached { store: id, seq: store.attached });
             }
             if store.range != KeyRange::all() || !store.origins.is_empty() {
@@ -461,6 +468,8 @@ mod tests {
                 },
             },
             Change::Flushed { store, range: KeyRange::new("a", "f"), generation: Generation(7) },
+            Change::Attached { store, seq: SeqNo(11) },
+            Change::Attached { store, seq: SeqNo(98) },
             Change::LogKept {
                 from: LogFileId(3),
                 files: vec![KeptFile { file: LogFileId(4), used: 4000, first_seq: SeqNo(70) }],
@@ -493,7 +502,9 @@ mod tests {
     fn a_state_written_as_one_edit_is_the_same_state() {
         let whole = state(&story());
         assert_eq!(state(&whole.to_edit()), whole);
-        assert_eq!(whole.stores[&StoreId(3)].shape.levels[0].runs[0].id, 2);
+        let store = &whole.stores[&StoreId(3)];
+        assert_eq!(store.shape.levels[0].runs[0].id, 2);
+        assert_eq!((store.attached_from, store.attached), (SeqNo(11), SeqNo(98)));
     }
 
     #[test]

@@ -76,7 +76,9 @@ impl State {
         own.range = own.range.cover(&other.range);
         own.last_generation = own.last_generation.max(other.last_generation);
         own.forgotten = own.forgotten.max(other.forgotten);
-        own.attached = own.attached.max(other.attached);
+        if other.attached > own.attached {
+            (own.attached_from, own.attached) = (other.attached_from, other.attached);
+        }
         own.origins.extend(other.origins);
         own.origins.insert(with);
         own.origins.remove(&store);

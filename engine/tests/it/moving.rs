@@ -145,6 +145,16 @@ fn what_cannot_be_moved_is_refused_and_left_alone() {
     assert_eq!(attach("y", &moving), ErrorKind::Invalid);
 }
 
+fn repair_without_manifest(path: &Path) -> siltstone::RepairReport {
+    for entry in fs::read_dir(path).unwrap().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        if name == "CURRENT" || name.starts_with("manifest-") {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    siltstone::repair(&Env::local(), path, &mut |_| {}).unwrap()
+}
+
 /// Its tables say that they belong to a family of a number that is dropped or another's here.
 #[test]
 fn a_repair_without_a_manifest_keeps_attached_tables_apart() {
@@ -162,13 +172,7 @@ fn a_repair_without_a_manifest_keeps_attached_tables_apart() {
     drop(second);
     db.flush().unwrap();
     db.close().unwrap();
-    for entry in fs::read_dir(&path).unwrap().flatten() {
-        let name = entry.file_name().into_string().unwrap();
-        if name == "CURRENT" || name.starts_with("manifest-") {
-            fs::remove_file(entry.path()).unwrap();
-        }
-    }
-    let report = siltstone::repair(&Env::local(), &path, &mut |_| {}).unwrap();
+    let report = repair_without_manifest(&path);
     assert!(report.lost.iter().any(|l| l.message.contains("attached")), "{report:?}");
     is_clean(&path);
     let db = Db::open(&path).unwrap();
@@ -177,6 +181,44 @@ fn a_repair_without_a_manifest_keeps_attached_tables_apart() {
     let second = db.family("second").unwrap();
     assert_eq!(second.get_versions([1], 9).unwrap().len(), 1);
     assert!(second.get([2]).unwrap().is_none());
+}
+
+/// All their tables say that they belong to the family that was copied.
+#[test]
+fn a_repair_without_a_manifest_keeps_copies_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = Db::open(&path).unwrap();
+    let family = filled(&db, "events");
+    let copies = db.copy_families(&db, &[("events", "one"), ("events", "two"), ("events", "three")]).unwrap();
+    // Two go their own ways, in tables of theirs and in the log; of the third nothing says how it is called.
+    copies[0].put_at([1], Timestamp(9), b"first").unwrap();
+    copies[1].put_at([1], Timestamp(9), b"second").unwrap();
+    copies[1].delete_range([50u8]..).unwrap();
+    db.flush().unwrap();
+    copies[0].put_at([2], Timestamp(9), b"logged").unwrap();
+    drop((family, copies));
+    db.close().unwrap();
+    let report = repair_without_manifest(&path);
+    is_clean(&path);
+    let db = Db::open(&path).unwrap();
+    let mut names = db.families();
+    names.sort_unstable();
+    let unnamed = names.iter().find(|name| name.starts_with("recovered-")).unwrap().clone();
+    assert_eq!(names, ["default", "events", "one", &*unnamed, "two"]);
+    let told = report.lost.iter().filter(|lost| lost.message.contains("copied"));
+    assert_eq!(told.map(|lost| lost.family.as_deref()).collect::<Vec<_>>(), [Some(&*unnamed)]);
+    check_filled(&db.family("events").unwrap());
+    check_filled(&db.family(&unnamed).unwrap());
+    let (one, two) = (db.family("one").unwrap(), db.family("two").unwrap());
+    assert_eq!(
+        (&*one.get([1]).unwrap().unwrap(), &*one.get([2]).unwrap().unwrap()),
+        (&b"first"[..], &b"logged"[..])
+    );
+    assert_eq!(&*two.get([1]).unwrap().unwrap(), b"second");
+    assert_eq!(two.get([2]).unwrap().unwrap(), [2u8, 3]);
+    assert_eq!(one.get([60]).unwrap().unwrap(), [60u8, 3]);
+    assert!(two.get([60]).unwrap().is_none());
 }
 
 #[test]
@@ -273,6 +315,48 @@ fn copies_of_a_family_share_its_tables_and_go_their_own_ways() {
     drop(db);
     drop(Db::open(&path).unwrap());
     assert_eq!(tables(&path).len(), 0, "nobody has them any more");
+}
+
+#[test]
+fn a_family_knows_which_sequence_numbers_its_coming_took() {
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("b");
+    let (a, b) = (Db::open(dir.path().join("a")).unwrap(), Db::open(&to).unwrap());
+    filled(&a, "events");
+    let last = b.put(b"k", b"v").unwrap();
+    let taken = |family: &Family| (family.attached_from().unwrap().0, family.attached_at().unwrap().0);
+    let copies = b.copy_families(&a, &[("events", "one")]).unwrap();
+    let expected = (last.0 + 1, a.snapshot().seq().0 + 1);
+    assert_eq!(taken(&copies[0]), expected);
+    assert!(expected.0 < expected.1 && b.put(b"k", b"w").unwrap().0 == expected.1 + 1);
+    // Where the database is ahead it is one.
+    let more = b.copy_families(&a, &[("events", "two")]).unwrap();
+    assert_eq!(taken(&more[0]), (expected.1 + 2, expected.1 + 2));
+    assert!(b.default_family().attached_from().is_none());
+    drop((copies, more));
+    b.close().unwrap();
+    let b = Db::open(&to).unwrap();
+    assert_eq!(taken(&b.family("one").unwrap()), expected);
+    assert_eq!(taken(&b.family("two").unwrap()), (expected.1 + 2, expected.1 + 2));
+}
+
+#[test]
+fn copies_come_from_where_the_source_is_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, moved) = (dir.path().join("a"), dir.path().join("moved"));
+    let (a, b) = (Db::open(&from).unwrap(), Db::open(dir.path().join("b")).unwrap());
+    filled(&a, "events");
+    fs::rename(&from, &moved).unwrap();
+    check_filled(&b.copy_families(&a, &[("events", "alone")]).unwrap()[0]);
+    // Another database has the place, and tables of the same names.
+    let other = Db::open(&from).unwrap();
+    filled(&other, "events").put_at([1], Timestamp(9), b"other").unwrap();
+    other.flush().unwrap();
+    check_filled(&b.copy_families(&a, &[("events", "beside")]).unwrap()[0]);
+    // Within itself it finds its own.
+    check_filled(&a.copy_families(&a, &[("events", "own")]).unwrap()[0]);
+    assert_eq!(tables(&moved).iter().map(|path| path.metadata().unwrap().nlink()).max(), Some(2));
+    assert_eq!(tables(&from).iter().map(|path| path.metadata().unwrap().nlink()).max(), Some(1));
 }
 
 #[test]
