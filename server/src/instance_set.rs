@@ -317,7 +317,7 @@ pub(crate) fn check_cluster(tables: &Tables, cluster: &str) -> Result<(), Status
         Some(_) => return Ok(()),
         None => {}
     }
-    let project = tables.records.get(key(PROJECT, project_of(name))).map_err(status)?;
+    let project = tables.records.get(key(PROJECT, names::project_of(name))).map_err(status)?;
     match project.is_none() || has_tables(tables, name) {
         true => Ok(()),
         false => Err(Status::not_found(format!("no instance {name}"))),
