@@ -18,10 +18,14 @@ pub(crate) fn last_scanned_row(metadata: &MetadataMap) -> bool {
         .is_some_and(|flags| flags.last_scanned_row_responses)
 }
 
-/// Whether it takes no row that comes in several messages: Go's requires that no row is open at the end of a message.
+/// Whether it takes no row that comes in several messages: Go's requires that no row is open at the end of a message. Its generated
+/// clients say `gl-go`; that for rows says only which library makes its connections.
 pub(crate) fn whole_rows(metadata: &MetadataMap) -> bool {
-    let names = metadata.get("x-goog-api-client").and_then(|value| value.to_str().ok());
-    names.is_some_and(|names| names.split_whitespace().any(|name| name.starts_with("gl-go/")))
+    let says = |header: &str, word: &str| {
+        let names = metadata.get(header).and_then(|value| value.to_str().ok());
+        names.is_some_and(|names| names.split_whitespace().any(|name| name.starts_with(word)))
+    };
+    says("x-goog-api-client", "gl-go/") || says("user-agent", "grpc-go/")
 }
 
 #[cfg(test)]
@@ -43,12 +47,15 @@ mod tests {
 
     #[test]
     fn clients_in_go_take_rows_whole_and_others_need_not() {
-        let told = |text: &str| {
+        let told = |header: &'static str, text: &str| {
             let mut metadata = MetadataMap::new();
-            metadata.insert("x-goog-api-client", text.parse().unwrap());
+            metadata.insert(header, text.parse().unwrap());
             whole_rows(&metadata)
         };
-        assert!(told("gl-go/1.26.0 gccl/1.58.0") && told("gccl/1.58.0 gl-go/1.26.0"));
-        assert!(!told("gl-java/21 gccl/2.80.0") && !told("") && !whole_rows(&MetadataMap::new()));
+        let generated = "x-goog-api-client";
+        assert!(told(generated, "gl-go/1.26.0 gccl/1.58.0") && told(generated, "gccl/1.58.0 gl-go/1.26.0"));
+        assert!(told("user-agent", "cbt-go/v1.58.0 grpc-go/1.81.0"));
+        assert!(!told(generated, "gl-java/21 gccl/2.80.0") && !told(generated, ""));
+        assert!(!told("user-agent", "grpc-java-netty/1.71.0") && !whole_rows(&MetadataMap::new()));
     }
 }
