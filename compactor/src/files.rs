@@ -10,9 +10,9 @@ const BYTES_MAX: u64 = 16 << 20;
 /// Which files cannot be used as they are now, so that what was read before goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StaleFiles {
-    /// That of the secret.
+    /// The secret cannot be used.
     pub secret: bool,
-    /// One of a certificate, its key, or who signs those of others.
+    /// A certificate, its key, or the file of who signs others cannot be used.
     pub certificates: bool,
 }
 

@@ -29,7 +29,7 @@ pub(crate) mod stored_bytes {
 
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Kept {
+    enum StoredBytes {
         Text(String),
         Numbers(Vec<u8>),
     }
@@ -39,11 +39,11 @@ pub(crate) mod stored_bytes {
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Vec<u8>>, D::Error> {
-        let bytes = |kept: Kept| match kept {
-            Kept::Text(text) => STANDARD.decode(text).map_err(D::Error::custom),
-            Kept::Numbers(bytes) => Ok(bytes),
+        let bytes = |kept: StoredBytes| match kept {
+            StoredBytes::Text(text) => STANDARD.decode(text).map_err(D::Error::custom),
+            StoredBytes::Numbers(bytes) => Ok(bytes),
         };
-        Vec::<Kept>::deserialize(from)?.into_iter().map(bytes).collect()
+        Vec::<StoredBytes>::deserialize(from)?.into_iter().map(bytes).collect()
     }
 }
 

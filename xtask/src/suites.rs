@@ -366,14 +366,14 @@ fn go_tests(
     })
 }
 
-/// The Python client's system tests, which its source distribution has. Its other ones (`admin_overlay`, `cross_sync`) skip
-/// themselves for an emulator, or test a generator of code.
-/// A test of which the second reads a table that only tests before it, as the first, have made.
+/// Two tests, of which the second reads a table that only tests before it make, as the first does.
 const PYTHON_BEHIND_ANOTHER: (&str, &str) = (
     "tests/system/v2_client/test_data_api.py::test_table_read_rows_filter_millis",
     "tests/system/v2_client/test_data_api.py::test_access_with_non_admin_client",
 );
 
+/// The Python client's system tests, which its source distribution has. Its other ones (`admin_overlay`, `cross_sync`) skip
+/// themselves for an emulator, or test a generator of code.
 fn python(place: &Path, server: &str) -> Option<Tests> {
     let packages =
         [PYTHON_PACKAGE, "google-cloud-testutils", "pytest", "pytest-asyncio", "pytest-order", "mock"];

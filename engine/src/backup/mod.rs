@@ -284,7 +284,7 @@ impl Backups {
         read.map_or(Ok(()), |descriptors| self.remove_all_but(&descriptors))
     }
 
-    /// The same where these are all descriptors that there are.
+    /// Removes the files of backups that none of these descriptors names; they are all that there are.
     fn remove_all_but(&self, descriptors: &[Descriptor]) -> Result<()> {
         let named: HashSet<&str> =
             descriptors.iter().flat_map(|d| d.all_files()).map(|file| file.file.as_str()).collect();
