@@ -165,7 +165,7 @@ mod tests {
                 drop(scan);
                 let start = if apart { key(n) } else { key(0) };
                 family.delete_range(&start[..]..=&first).unwrap();
-                if n % 50 == 49 {
+                if n % 10 == 9 {
                     // What is laid out in the background is done, however slow that is beside this thread.
                     db.settle().unwrap();
                 }

@@ -14,6 +14,9 @@
 //!   may lie behind.
 //!
 //! Where the runs do not share keys, and no table has a key twice, both are what is taken in: then nothing may be missing.
+//!
+//! *Dropped* of what a merge says it took in are at most those that these may take, and those that the runs may have in common.
+//! Where a merge begins or ends within blocks, how many cells it takes in is not known exactly, but what is missing of them is.
 
 use super::keep::disjoint;
 use super::spec::{MergeSpec, sum};
@@ -39,6 +42,8 @@ pub(crate) struct Counts {
     pub(crate) taken: (u64, u64),
     /// Cells passed on, at least.
     pub(crate) kept: u64,
+    /// Cells taken in and not passed on, at most.
+    pub(crate) dropped: u64,
 }
 
 /// The same of a step, and of all steps up to it.
@@ -56,7 +61,7 @@ impl Expected {
 
 #[cfg(any(test, feature = "testing"))]
 impl Counts {
-    const ANY: Self = Self { taken: (0, u64::MAX), kept: 0 };
+    const ANY: Self = Self { taken: (0, u64::MAX), kept: 0, dropped: u64::MAX };
 }
 
 /// See the page above.
@@ -104,6 +109,34 @@ struct Live {
     most: u64,
     /// Those of them that range tombstones may delete, at most.
     covered: u64,
+}
+
+/// What a merge takes in of a run, or of several.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    /// Cells taken in, at most.
+    most: u64,
+    /// Cells left of them, at least.
+    left: u64,
+    /// Cells that are not left, at most.
+    gone: u64,
+}
+
+impl Part {
+    /// The other has no key, or version, of this one.
+    fn add(&mut self, other: Self) {
+        self.most = self.most.saturating_add(other.most);
+        self.left = self.left.saturating_add(other.left);
+        self.gone = self.gone.saturating_add(other.gone);
+    }
+
+    /// The other may have all keys of this one, or this one those of the other: at most all cells of one of them are gone.
+    fn add_run_that_shares_keys(&mut self, run: Self) {
+        let of_either = run.gone.saturating_add(self.most).min(self.gone.saturating_add(run.most));
+        self.most = self.most.saturating_add(run.most);
+        self.left = self.left.max(run.left);
+        self.gone = of_either;
+    }
 }
 
 impl Bounds {
@@ -161,19 +194,29 @@ impl Bounds {
     /// Where so many cells of each input are taken in.
     fn counts(&self, cells: &[Live]) -> Counts {
         let taken = (sum(cells.iter().map(|cells| cells.least)), sum(cells.iter().map(|cells| cells.most)));
-        let mut by_run: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+        if !self.tells {
+            return Counts { taken, kept: 0, dropped: u64::MAX };
+        }
+        let mut by_run: BTreeMap<(usize, usize), Part> = BTreeMap::new();
         for (input, cells) in self.inputs.iter().zip(cells) {
-            let left = by_run.entry((input.stretch, input.run)).or_default();
             let gone = input.more.saturating_add(cells.covered);
-            *left = left.saturating_add(cells.least.saturating_sub(gone));
+            by_run.entry((input.stretch, input.run)).or_default().add(Part {
+                most: cells.most,
+                left: cells.least.saturating_sub(gone),
+                gone: gone.min(cells.most),
+            });
         }
-        let mut kept = vec![0u64; self.stretches.len()];
-        for ((stretch, _), left) in by_run {
-            let of = &mut kept[stretch];
-            *of = if self.stretches[stretch] { of.saturating_add(left) } else { left.max(*of) };
+        let mut by_stretch = vec![Part::default(); self.stretches.len()];
+        for ((stretch, _), part) in by_run {
+            let of = &mut by_stretch[stretch];
+            match self.stretches[stretch] {
+                true => of.add(part),
+                false => of.add_run_that_shares_keys(part),
+            }
         }
-        let kept = sum(kept.into_iter());
-        Counts { taken, kept: if self.tells { kept.saturating_sub(self.tombstones) } else { 0 } }
+        let kept = sum(by_stretch.iter().map(|part| part.left)).saturating_sub(self.tombstones);
+        let dropped = sum(by_stretch.iter().map(|part| part.gone)).saturating_add(self.tombstones);
+        Counts { taken, kept, dropped }
     }
 
     /// The keys of all tables of which the sketch is read, less what sketches may be wrong by.

@@ -92,7 +92,9 @@ fn done(
 }
 
 fn fits(counts: &Counts, (taken, kept): (u64, u64)) -> bool {
-    (counts.taken.0..=counts.taken.1).contains(&taken) && kept >= counts.kept
+    (counts.taken.0..=counts.taken.1).contains(&taken)
+        && kept >= counts.kept
+        && taken - kept <= counts.dropped
 }
 
 /// Tables of a run, and what of their cells counts.
@@ -205,7 +207,7 @@ fn in_the_end(spec: &MergeSpec, runs: Vec<Vec<Cell>>) -> Counts {
 fn where_nothing_can_drop_a_cell_all_must_be_kept() {
     let spec = plain();
     let run = |from: u64| (from..from + 300).map(|n| put(key(n), 0, 1 + n)).collect::<Vec<_>>();
-    let all = Counts { taken: (900, 900), kept: 900 };
+    let all = Counts { taken: (900, 900), kept: 900, dropped: 0 };
     assert_eq!(in_the_end(&spec, vec![run(0), run(300), run(600)]), all);
     // Versions of other times, each once, of the same keys.
     let mut spec = plain();
@@ -216,9 +218,25 @@ fn where_nothing_can_drop_a_cell_all_must_be_kept() {
     };
     assert_eq!(in_the_end(&spec, vec![run(20), run(10), run(1)]), all);
     // Of the same times they may be written over, where one is kept of each key they must.
-    assert_eq!(in_the_end(&spec, vec![run(21), run(20), run(1)]).kept, 300);
+    let some = Counts { taken: (900, 900), kept: 300, dropped: 600 };
+    assert_eq!(in_the_end(&spec, vec![run(21), run(20), run(1)]), some);
     spec.keep.versions = 1;
-    assert_eq!(in_the_end(&spec, vec![run(20), run(10), run(1)]).kept, 100);
+    let few = Counts { taken: (900, 900), kept: 100, dropped: 800 };
+    assert_eq!(in_the_end(&spec, vec![run(20), run(10), run(1)]), few);
+}
+
+#[test]
+fn where_a_merge_ends_within_blocks_nothing_that_it_took_in_may_be_missing() {
+    let mut spec = plain();
+    spec.keep.explicit = true;
+    spec.range = KeyRange::new(key(0), key(101));
+    let run = |at: u64| (0..300).map(|n| put(key(n), at, at * 1_000 + n)).collect::<Vec<_>>();
+    let found = in_the_end(&spec, vec![run(2), run(1)]);
+    assert!(found.taken.0 < 202 && 202 < found.taken.1, "within blocks: {found:?}");
+    assert_eq!(found.dropped, 0);
+    // Of one version of each key, those of one run may go.
+    spec.keep.versions = 1;
+    assert_eq!(in_the_end(&spec, vec![run(2), run(1)]).dropped, found.taken.1 / 2);
 }
 
 #[test]
@@ -248,7 +266,7 @@ fn a_tombstone_takes_one_key_at_most_and_where_cells_may_go_for_other_reasons_no
     let mut expiring = plain();
     (expiring.keep.explicit, expiring.keep.ttl_us, expiring.keep.now_us) = (true, 10, 15);
     for spec in [filtered, expiring.clone()] {
-        assert_eq!(in_the_end(&spec, vec![run()]), Counts { taken: (300, 300), kept: 0 });
+        assert_eq!(in_the_end(&spec, vec![run()]), Counts { taken: (300, 300), kept: 0, dropped: u64::MAX });
     }
     expiring.keep.now_us = 14;
     assert_eq!(in_the_end(&expiring, vec![run()]).kept, 300);

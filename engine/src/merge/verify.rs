@@ -141,6 +141,10 @@ fn may_be(of: &str, taken: u64, kept: u64, expected: &Counts) -> Result<(), Stri
         let least = expected.kept;
         return Err(format!("{kept} of {taken} cells kept in {of}, of which {least} at least must be"));
     }
+    if taken.saturating_sub(kept) > expected.dropped {
+        let most = expected.dropped;
+        return Err(format!("{kept} of {taken} cells kept in {of}, of which {most} at most may be dropped"));
+    }
     Ok(())
 }
 
@@ -236,7 +240,7 @@ mod tests {
                 expected,
             )
         };
-        let counts = |taken, kept| Counts { taken, kept };
+        let counts = |taken, kept| Counts { taken, kept, dropped: u64::MAX };
         let of = |counts| Expected { step: counts, so_far: counts };
         for (taken, kept, expected, is_true) in [
             (20, 20, counts((15, 25), 20), true),
@@ -253,6 +257,11 @@ mod tests {
             {
                 assert_eq!(step(taken, kept, &part).is_ok(), is_true, "{part:?}");
             }
+        }
+        // How many cells there are is not known exactly, but that hardly one may be dropped.
+        for dropped in 0..12 {
+            let counts = Counts { dropped, ..counts((15, 25), 5) };
+            assert_eq!(step(20, 10, &of(counts)).is_ok(), dropped >= 10, "{dropped}");
         }
         // What came before counts for all steps, and not for this one.
         let before = step(20, 20, &ANY).unwrap();
