@@ -31,9 +31,9 @@ const ALLOCATION: usize = 32;
 
 /// Bytes of a request in pieces, read from the front.
 struct Input<'a, B> {
-    /// The pieces behind the one at which it stands.
+    /// Pieces behind the one at which it stands.
     pieces: &'a [B],
-    /// What is left of the piece at which it stands.
+    /// Bytes of that piece that were not read yet.
     here: &'a [u8],
     /// Bytes before that place.
     position: usize,
@@ -59,7 +59,7 @@ impl<'a, B: AsRef<[u8]>> Input<'a, B> {
         Self { pieces, here: &[], position: 0, len }
     }
 
-    /// What is left of the piece at which it stands; empty at the end alone.
+    /// Goes on to the next piece where this one has ended. The bytes left of it, which are none at the end alone.
     #[inline]
     fn rest(&mut self) -> &'a [u8] {
         while self.here.is_empty() {

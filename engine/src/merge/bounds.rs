@@ -111,26 +111,27 @@ struct Live {
     covered: u64,
 }
 
-/// What a merge takes in of a run, or of several.
+/// Bounds of the cells of a run, or of several, in a merge.
 #[derive(Clone, Copy, Default)]
 struct Part {
     /// Cells taken in, at most.
     most: u64,
     /// Cells left of them, at least.
     left: u64,
-    /// Cells that are not left, at most.
+    /// Cells taken in that are not left, at most.
     gone: u64,
 }
 
 impl Part {
-    /// The other has no key, or version, of this one.
+    /// Adds a part that has no key, or version, of this one.
     fn add(&mut self, other: Self) {
         self.most = self.most.saturating_add(other.most);
         self.left = self.left.saturating_add(other.left);
         self.gone = self.gone.saturating_add(other.gone);
     }
 
-    /// The other may have all keys of this one, or this one those of the other: at most all cells of one of them are gone.
+    /// Adds a run that may have all keys of this part, or this part all of the run's: beside what each loses by itself, at most
+    /// all cells of one of the two are gone.
     fn add_run_that_shares_keys(&mut self, run: Self) {
         let of_either = run.gone.saturating_add(self.most).min(self.gone.saturating_add(run.most));
         self.most = self.most.saturating_add(run.most);
