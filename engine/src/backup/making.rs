@@ -4,7 +4,9 @@ use super::descriptor::{self, Descriptor, MANIFEST, StoredFile, StoredTable, sto
 use super::{BackupInfo, Backups};
 use crate::error::{Error, Result};
 use crate::shape::TableInfo;
-use crate::storage::{DirLock, Storage, TableStore, absolute, copy_file, create_dir_durably};
+use crate::storage::{
+    DirLock, Storage, TableStore, absolute, copy_file, create_dir_durably, mark_begun, remove_mark,
+};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +17,8 @@ pub(crate) struct Making {
     /// The tables of the backups there are, by name.
     known: HashMap<String, Vec<StoredFile>>,
     written: Vec<PathBuf>,
+    /// Whether the directory has the mark of a first backup.
+    is_marked: bool,
     _lock: Option<DirLock>,
 }
 
@@ -57,6 +61,10 @@ impl Making {
         if all_are_read {
             backups.remove_all_but(&earlier)?;
         }
+        let is_marked = ids.is_empty() && !backups.are_objects();
+        if is_marked {
+            mark_begun(&**storage, dir).map_err(|e| Error::io("create a file in", dir, e))?;
+        }
         let mut known: HashMap<String, Vec<StoredFile>> = HashMap::new();
         for table in earlier.into_iter().flat_map(|descriptor| descriptor.tables) {
             known.entry(table.name.clone()).or_default().push(table);
@@ -65,7 +73,7 @@ impl Making {
         let names = backups.env.storage.list_all(dir).map_err(|e| Error::io("list", dir, e))?;
         let taken = names.iter().filter_map(|n| descriptor::number_in(n.trim_end_matches('/')));
         let id = taken.chain(ids).max().unwrap_or(0) + 1;
-        Ok(Self { backups, id, known, written: Vec::new(), _lock: lock })
+        Ok(Self { backups, id, known, written: Vec::new(), is_marked, _lock: lock })
     }
 
     /// The number it will have.
@@ -161,6 +169,9 @@ impl Drop for Making {
         for path in &self.written {
             // What cannot be removed now goes with the next backup.
             let _ = self.backups.env.storage.remove(path);
+        }
+        if self.is_marked {
+            remove_mark(&*self.backups.env.storage, &self.backups.dir);
         }
     }
 }

@@ -29,13 +29,15 @@ pub(crate) use making::Making;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log;
 use crate::storage::{
-    DirLock, Env, LOST_AND_FOUND, ObjectFiles, ObjectStore, Storage, is_blank, is_own, is_own_lock, lock_dir,
+    BEGUN, DirLock, Env, LOST_AND_FOUND, Maker, ObjectFiles, ObjectStore, Storage, is_blank, is_mark,
+    is_own_lock, lock_dir, maker,
 };
 use crate::sync::Mutex;
 use crate::table;
 use crate::types::SeqNo;
 use crate::version::manifest;
 use serde::Serialize;
+use std::cell::LazyCell;
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -67,12 +69,17 @@ pub struct BackupInfo {
     pub copied_bytes: u64,
 }
 
-/// Whether a file that was copied for some backup is what its name says, whichever database's.
-fn is_own_stored(storage: &dyn Storage, path: &Path, name: &str) -> io::Result<bool> {
-    match name {
+/// Who made a file that was copied for some backup by its name, whichever database's.
+fn maker_of_stored(storage: &dyn Storage, path: &Path, name: &str) -> io::Result<Maker> {
+    let is_own = match name {
         descriptor::MANIFEST => manifest::is_own_manifest(storage, path, None),
         _ if log::parse_file_name(name).is_some() => log::is_own_file(storage, path, None),
         _ => table::is_own_file(storage, path),
+    };
+    match is_own? {
+        true if is_blank(storage, path)? => Ok(Maker::Unknown),
+        true => Ok(Maker::Us),
+        false => Ok(Maker::Other),
     }
 }
 
@@ -222,27 +229,15 @@ impl Backups {
     fn refuse_other_things(&self) -> Result<()> {
         let storage = &*self.env.storage;
         let names = storage.list_all(&self.dir).map_err(|e| Error::io("list", &self.dir, e))?;
-        let is_descriptor = |name: &str| {
-            let path = self.dir.join(name);
-            let is_named = descriptor::parse_file_name(name).is_some();
-            is_named && is_own(storage, &path, descriptor::begins).is_ok_and(|own| own)
-        };
-        // A descriptor may be damaged, beside files that are whole.
-        let is_kept = |name: &str| {
-            let path = self.dir.join(name);
-            let is_own = |stored| is_own_stored(storage, &path, stored).is_ok_and(|own| own);
-            descriptor::stored_of(name).is_some_and(is_own)
-                && is_blank(storage, &path).is_ok_and(|blank| !blank)
-        };
-        let is_named = |name: &String| descriptor::parse_file_name(name).is_some();
-        if names.iter().any(|name| is_descriptor(name))
-            || names.iter().any(is_named) && names.iter().any(|name| is_kept(name))
-        {
+        let has_descriptor = names.iter().any(|name| descriptor::parse_file_name(name).is_some());
+        if has_descriptor && self.are_ours(&names) {
             return Ok(());
         }
+        let is_begun = LazyCell::new(|| self.is_begun(&names));
         let is_ours = |name: &str| {
-            let is_lock = is_own_lock(storage, &self.dir, name).is_ok_and(|own| own);
-            is_lock || name == LOST_AND_FOUND || self.is_left(name)
+            let is_empty = is_own_lock(storage, &self.dir, name).is_ok_and(|own| own)
+                || is_mark(storage, &self.dir, name).is_ok_and(|mark| mark);
+            is_empty || name == LOST_AND_FOUND || self.is_left(name, || *is_begun)
         };
         match names.iter().find(|name| !is_ours(name)) {
             Some(name) => {
@@ -253,17 +248,38 @@ impl Backups {
         }
     }
 
+    /// Whether a file tells by its bytes that backups lie here: a descriptor, or, should that be damaged, what was copied for one.
+    fn are_ours(&self, names: &[String]) -> bool {
+        let is_descriptor = |name: &&String| descriptor::parse_file_name(name).is_some();
+        let is_stored = |name: &&String| descriptor::stored_of(name).is_some();
+        let told = names.iter().filter(is_descriptor).chain(names.iter().filter(is_stored));
+        told.into_iter().any(|name| self.maker(name) == Maker::Us)
+    }
+
+    /// Whether a blank file under a name of ours is ours.
+    fn is_begun(&self, names: &[String]) -> bool {
+        names.iter().any(|name| name == BEGUN) || self.are_ours(names)
+    }
+
     /// Whether a file is what a backup may have left that did not come to its end, or that was deleted: by its name and its bytes.
-    fn is_left(&self, name: &str) -> bool {
-        let (storage, path) = (&*self.env.storage, self.dir.join(name));
-        let own = match descriptor::stored_of(name) {
-            Some(stored) => is_own_stored(storage, &path, stored),
-            None if descriptor::number_in(name).is_some_and(|id| name == descriptor::unfinished_name(id)) => {
-                is_own(storage, &path, descriptor::begins)
+    fn is_left(&self, name: &str, is_begun: impl Fn() -> bool) -> bool {
+        descriptor::parse_file_name(name).is_none()
+            && match self.maker(name) {
+                Maker::Us => true,
+                Maker::Unknown => is_begun(),
+                Maker::Other => false,
             }
-            None => Ok(false),
+    }
+
+    /// Who made a file that has a name of ours.
+    fn maker(&self, name: &str) -> Maker {
+        let (storage, path) = (&*self.env.storage, self.dir.join(name));
+        let maker = match descriptor::stored_of(name) {
+            Some(stored) => maker_of_stored(storage, &path, stored),
+            None if descriptor::number_in(name).is_some() => maker(storage, &path, descriptor::begins),
+            None => Ok(Maker::Other),
         };
-        own.is_ok_and(|own| own)
+        maker.unwrap_or(Maker::Other)
     }
 
     fn names(&self) -> Result<Vec<String>> {
@@ -289,9 +305,11 @@ impl Backups {
         let named: HashSet<&str> =
             descriptors.iter().flat_map(|d| d.all_files()).map(|file| file.file.as_str()).collect();
         let mut removed = false;
-        for name in self.names()? {
-            if !named.contains(name.as_str()) && self.is_left(&name) {
-                let path = self.dir.join(&name);
+        let names = self.names()?;
+        let is_begun = LazyCell::new(|| self.is_begun(&names));
+        for name in &names {
+            if !named.contains(name.as_str()) && self.is_left(name, || *is_begun) {
+                let path = self.dir.join(name);
                 self.env.storage.remove(&path).map_err(|e| Error::io("remove", &path, e))?;
                 removed = true;
             }

@@ -1,13 +1,15 @@
 //! Where a database may be made: in a directory that is absent, empty, or has what an earlier try left that a crash ended.
 //!
 //! A directory with anything else in it is surely not the one that was meant, and what lies there might have a name that a
-//! database uses. What a creation leaves is the lock, a note, the first manifest and the next `CURRENT`; tables, logs and higher
-//! manifests say that there was a database which lost its `CURRENT`.
+//! database uses. What a creation leaves is the lock, its mark, a note, the first manifest and the next `CURRENT`; tables, logs and
+//! higher manifests say that there was a database which lost its `CURRENT`. What is blank counts as left by a creation only
+//! beside the mark (`storage/own.rs`).
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::log;
 use crate::storage::{
-    Env, LOCK_FILE, LOST_AND_FOUND, NOTE, Storage, begins_with_number, is_blank, is_own, is_own_lock,
+    BEGUN, Env, LOCK_FILE, LOST_AND_FOUND, NOTE, Storage, begins_with_number, is_blank, is_mark, is_own,
+    is_own_lock,
 };
 use crate::table;
 use crate::types::TableId;
@@ -75,8 +77,10 @@ pub(crate) fn refuse_occupied(env: &Env, dir: &Path) -> Result<()> {
     if names.iter().any(|name| name == CURRENT) {
         return Ok(());
     }
+    let is_begun = names.iter().any(|name| name == BEGUN);
     for name in &names {
-        if !is_unfinished(storage, dir, name).map_err(|e| Error::io("look at", dir.join(name), e))? {
+        let is_left = is_unfinished(storage, dir, name, is_begun);
+        if !is_left.map_err(|e| Error::io("look at", dir.join(name), e))? {
             return Err(Error::invalid(format!(
                 "{} holds no database but other things (`{name}`); a new one needs an absent or empty directory",
                 dir.display()
@@ -104,15 +108,19 @@ fn is_own_part(storage: &dyn Storage, path: &Path, name: &str) -> io::Result<boo
     }
 }
 
-/// Whether the entry may be what an unfinished creation left, or a file system made.
-fn is_unfinished(storage: &dyn Storage, dir: &Path, name: &str) -> io::Result<bool> {
+/// Whether the entry is what an unfinished creation left, or a file system made. Without the mark of one, what is blank may be
+/// anybody's.
+fn is_unfinished(storage: &dyn Storage, dir: &Path, name: &str, is_begun: bool) -> io::Result<bool> {
     let path = &dir.join(name);
-    match name {
-        LOST_AND_FOUND => Ok(true),
-        LOCK_FILE => is_own_lock(storage, dir, name),
+    let is_left = match name {
+        LOST_AND_FOUND => return Ok(true),
+        // Neither is ever written to.
+        LOCK_FILE => return is_own_lock(storage, dir, name),
+        BEGUN => return is_mark(storage, dir, name),
         NOTE | NOTE_NEW => is_own(storage, path, begins_with_number),
         CURRENT_NEW => manifest::is_unfinished(storage, path),
         _ if manifest::parse_file_name(name) == Some(1) => manifest::is_own_manifest(storage, path, None),
         _ => Ok(false),
-    }
+    };
+    Ok(is_left? && (is_begun || !is_blank(storage, path)?))
 }

@@ -4,7 +4,7 @@ use super::directory::NOTE_NEW;
 use crate::error::{Error, Result};
 use crate::event;
 use crate::log::{self, Frame, RecoverOptions, Recovered, recover};
-use crate::storage::{Env, TableStore, begins_with_number, is_blank, remove_own};
+use crate::storage::{Env, TableStore, begins_with_number, is_blank, remove_mark, remove_own};
 use crate::table;
 use crate::types::{LogFileId, TableId};
 use crate::version::edit::State;
@@ -57,6 +57,7 @@ pub(crate) fn remove_orphans(
 ) {
     let needed = needed_logs(state);
     remove_unnamed_tables(env, dir, tables, state);
+    remove_mark(&*env.storage, dir);
     for file in
         recovered.stale.iter().filter(|file| !needed.contains(file) || planted!(Bug::ForgetShelvedLogs))
     {

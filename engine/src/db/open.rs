@@ -24,7 +24,8 @@ use crate::options::{FamilyOptions, Options};
 use crate::schedule::{MakeScheduler, ThreadScheduler, Worker};
 use crate::storage::{
     Clock, DirLock, Env, LOCK_FILE, NOTE, ObjectStore, OpenFiles, OpenObjectStore, SMALL_FILE_BYTES,
-    TableStore, absolute, begins_with_number, create_dir_durably, create_over_own, lock_dir, read_file,
+    TableStore, absolute, begins_with_number, create_dir_durably, create_over_own, lock_dir, mark_begun,
+    read_file,
 };
 use crate::sync::Mutex;
 use crate::table::{Through, tail_bytes};
@@ -234,6 +235,9 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
     let is_kept = |file: &LogFileId| kept.iter().any(|info| info.file == *file);
     Arc::make_mut(&mut state.log_kept).retain(|file, _| is_kept(file));
     graveyard.logs.set_first(kept.first().map_or(state.log_first, |info| info.file));
+    if mark.is_none() {
+        mark_begun(&*env.storage, dir).map_err(|e| Error::io("create a file in", dir, e))?;
+    }
     let store = table_store(&builder, dir, mark.is_none(), &mut state)?;
     if mark.is_none() {
         store.create_dir()?;

@@ -8,7 +8,7 @@ use crate::event::EVENTS_NEW;
 use crate::log;
 use crate::options::FamilyOptions;
 use crate::shape::TableInfo;
-use crate::storage::{Env, OpenObjectStore, TableStore, absolute, lock_dir};
+use crate::storage::{BEGUN, Env, OpenObjectStore, TableStore, absolute, lock_dir};
 use crate::table::{Access, Table};
 use crate::types::{StoreId, TableId};
 use crate::version::edit::{State, StoreState};
@@ -71,7 +71,7 @@ fn check_in(
 }
 
 /// What a crash may leave half-written.
-const UNFINISHED: [&str; 3] = [CURRENT_NEW, NOTE_NEW, EVENTS_NEW];
+const UNFINISHED: [&str; 4] = [BEGUN, CURRENT_NEW, NOTE_NEW, EVENTS_NEW];
 
 /// Whether the name is one that a check reads.
 fn is_ours(name: &str) -> bool {

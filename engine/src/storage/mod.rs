@@ -24,7 +24,10 @@ pub use objects::{ObjectStore, OpenObjectStore, Upload};
 pub(crate) use copied::Copied;
 pub(crate) use objects::ObjectFiles;
 pub(crate) use open_files::OpenFiles;
-pub(crate) use own::{begins_with, create_over_own, is_blank, is_own, is_own_lock, remove_own};
+pub(crate) use own::{
+    BEGUN, Maker, begins_with, create_over_own, is_blank, is_mark, is_own, is_own_lock, maker, mark_begun,
+    remove_mark, remove_own,
+};
 pub(crate) use tables::{LOST_AND_FOUND, NOTE, TableStore, begins_with_number};
 
 use crate::error::{Error, ErrorKind, Result};

@@ -3,6 +3,11 @@
 //! Files that this process made are known. Those that an open, a check or a deletion *finds* in a directory may be
 //! another program's with a name like ours. What we write begins with a magic or a checksum. A crash may leave of it a part, or
 //! zeros where a sector was not written; both count as ours under a name of ours, an empty file too.
+//!
+//! That holds in a directory of ours. In one that is about to become ours, a blank file may as well be another program's, and it
+//! tells nothing. So a directory in which something blank lies is refused, and one without is *marked* before the first file
+//! of ours is made there: by an empty file with a name that nobody else gives, durable before anything else. What is blank
+//! beside the mark came after it, and is ours. The mark goes when a file that tells by its bytes is durable.
 
 use super::{LOCK_FILE, Storage, WriteFile};
 use std::io;
@@ -11,16 +16,55 @@ use std::path::Path;
 /// Bytes that are looked at.
 const HEAD_BYTES: u64 = 128;
 
+/// The mark of a directory in which a database or the first backup is being made.
+pub(crate) const BEGUN: &str = "SILTSTONE.begun";
+
+/// Marks a directory that was found free of blank files, durably.
+pub(crate) fn mark_begun(storage: &dyn Storage, dir: &Path) -> io::Result<()> {
+    match storage.create(&dir.join(BEGUN)) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+        // One of an earlier try may not be durable yet.
+        _ => storage.sync_dir(dir),
+    }
+}
+
+/// Removes the mark, once something that tells by its bytes is durable.
+pub(crate) fn remove_mark(storage: &dyn Storage, dir: &Path) {
+    remove_own(storage, &dir.join(BEGUN), |_| false);
+}
+
+/// Whether a directory's entry is the mark.
+pub(crate) fn is_mark(storage: &dyn Storage, dir: &Path, name: &str) -> io::Result<bool> {
+    if name == BEGUN { is_empty(storage, &dir.join(name)) } else { Ok(false) }
+}
+
+/// What a file's beginning tells of who made it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Maker {
+    /// A database or a backup.
+    Us,
+    /// Nothing was written to it, so that nothing tells.
+    Unknown,
+    /// Another program; what is no regular file counts as another's.
+    Other,
+}
+
 /// Whether the file is one that was made here, or the beginning of one. `begins` judges its first bytes, at most 128. What
 /// is no regular file is not ours.
 pub(crate) fn is_own(storage: &dyn Storage, path: &Path, begins: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
-    use io::ErrorKind::{InvalidInput, IsADirectory, NotFound};
     if planted!(Bug::RemoveForeign) {
         return storage.exists(path);
     }
+    Ok(maker(storage, path, begins)? != Maker::Other)
+}
+
+/// Who made the file. `begins` judges its first bytes, at most 128.
+pub(crate) fn maker(storage: &dyn Storage, path: &Path, begins: impl Fn(&[u8]) -> bool) -> io::Result<Maker> {
+    use io::ErrorKind::{InvalidInput, IsADirectory, NotFound};
     match head(storage, path) {
-        Ok(head) => Ok(head.iter().all(|byte| *byte == 0) || begins(&head)),
-        Err(e) if matches!(e.kind(), InvalidInput | IsADirectory | NotFound) => Ok(false),
+        Ok(head) if head.iter().all(|byte| *byte == 0) => Ok(Maker::Unknown),
+        Ok(head) => Ok(if begins(&head) { Maker::Us } else { Maker::Other }),
+        Err(e) if matches!(e.kind(), InvalidInput | IsADirectory | NotFound) => Ok(Maker::Other),
         Err(e) => Err(e),
     }
 }
@@ -39,7 +83,12 @@ fn head(storage: &dyn Storage, path: &Path) -> io::Result<Vec<u8>> {
 
 /// Whether a directory's entry is a lock file, which is empty.
 pub(crate) fn is_own_lock(storage: &dyn Storage, dir: &Path, name: &str) -> io::Result<bool> {
-    if name == LOCK_FILE { is_own(storage, &dir.join(name), |_| false) } else { Ok(false) }
+    if name == LOCK_FILE { is_empty(storage, &dir.join(name)) } else { Ok(false) }
+}
+
+/// Whether it is a regular file without a byte.
+fn is_empty(storage: &dyn Storage, path: &Path) -> io::Result<bool> {
+    Ok(maker(storage, path, |_| false)? == Maker::Unknown && storage.open(path)?.is_empty()?)
 }
 
 /// Whether bytes begin with the magic, or are the beginning of it.

@@ -7,7 +7,8 @@
 
 use super::objects::{ObjectFiles, ObjectStore, OpenObjectStore};
 use super::{
-    LOCK_FILE, SMALL_FILE_BYTES, Storage, copy_file, create_dir_durably, create_over_own, read_whole,
+    BEGUN, LOCK_FILE, Maker, SMALL_FILE_BYTES, Storage, copy_file, create_dir_durably, create_over_own,
+    is_mark, is_own_lock, maker, mark_begun, read_whole, remove_mark,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::TableId;
@@ -149,6 +150,7 @@ impl TableStore {
             Kind::Objects(store) => !owned && store.put_if_absent(OWNER, text.as_bytes()).map_err(failed)?,
             Kind::Directory => {
                 if !owned {
+                    mark_begun(&*self.storage, &self.dir).map_err(failed)?;
                     let part = self.dir.join(OWNER_NEW);
                     let mut file =
                         create_over_own(&*self.storage, &part, begins_with_number).map_err(failed)?;
@@ -158,6 +160,7 @@ impl TableStore {
                 if new {
                     // Also where it is there: the try that wrote it may have ended before its name was durable.
                     self.storage.sync_dir(&self.dir).map_err(failed)?;
+                    remove_mark(&*self.storage, &self.dir);
                 }
                 !owned
             }
@@ -195,8 +198,28 @@ impl TableStore {
             return Ok(());
         }
         let names = self.storage.list_all(&self.dir).map_err(|e| Error::io("list", &self.dir, e))?;
-        let ours = [OWNER, OWNER_NEW, LOCK_FILE, LOST_AND_FOUND];
-        match names.iter().find(|name| !ours.contains(&name.as_str())) {
+        let is_begun = names.iter().any(|name| name == BEGUN);
+        let is_ours = |name: &str| match name {
+            LOST_AND_FOUND => Ok(true),
+            // It is renamed when it is whole. Whose it is, `claim` tells by its text.
+            OWNER => Ok(maker(&*self.storage, &self.dir.join(name), begins_with_number)? == Maker::Us),
+            LOCK_FILE => is_own_lock(&*self.storage, &self.dir, name),
+            BEGUN => is_mark(&*self.storage, &self.dir, name),
+            OWNER_NEW => match maker(&*self.storage, &self.dir.join(name), begins_with_number)? {
+                Maker::Us => Ok(true),
+                Maker::Unknown => Ok(is_begun),
+                Maker::Other => Ok(false),
+            },
+            _ => Ok(false),
+        };
+        let mut other = None;
+        for name in &names {
+            if !is_ours(name).map_err(|e| Error::io("look at", self.dir.join(name), e))? {
+                other = Some(name);
+                break;
+            }
+        }
+        match other {
             None => Ok(()),
             Some(_) if self.is_used()? => {
                 // Whoever uses it now is told of first.

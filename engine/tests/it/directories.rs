@@ -90,11 +90,53 @@ fn a_directory_with_other_things_is_refused_and_left_as_it_is() {
 fn an_empty_directory_and_what_an_ended_creation_left_are_taken() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("lost+found")).unwrap();
-    for name in ["LOCK", "CURRENT.new", "manifest-00000001"] {
+    for name in ["LOCK", "SILTSTONE.begun", "CURRENT.new", "DATABASE.new", "manifest-00000001"] {
         fs::write(dir.path().join(name), "").unwrap();
     }
     open(dir.path()).unwrap().put(b"k", b"v").unwrap();
     assert_eq!(count(dir.path()), 1);
+    assert!(!dir.path().join("SILTSTONE.begun").exists(), "it is a database now");
+
+    let backups = tempfile::tempdir().unwrap();
+    for name in ["LOCK", "SILTSTONE.begun", "00000001-manifest", "00000001.backup.new"] {
+        fs::write(backups.path().join(name), "").unwrap();
+    }
+    open(dir.path()).unwrap().backup(backups.path()).unwrap();
+    let names: Vec<_> = contents(backups.path()).into_keys().collect();
+    assert!(names.iter().all(|path| !path.ends_with("SILTSTONE.begun")), "{names:?}");
+}
+
+/// Only beside the mark of a creation is it known that nobody else made them.
+#[test]
+fn a_blank_file_without_the_mark_of_a_creation_is_somebody_elses() {
+    let source = tempfile::tempdir().unwrap();
+    let db = open(source.path()).unwrap();
+    db.put(b"k", b"v").unwrap();
+    let names = [
+        "CURRENT.new",
+        "DATABASE",
+        "DATABASE.new",
+        "manifest-00000001",
+        "00000001.backup.new",
+        "00000001-manifest",
+    ];
+    for (name, bytes) in names.iter().flat_map(|name| [(name, 0), (name, 4_096)]) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(name), vec![0; bytes]).unwrap();
+        let before = contents(dir.path());
+        assert_eq!(open(dir.path()).map(drop).unwrap_err().kind(), ErrorKind::Invalid, "{name}");
+        assert_eq!(db.backup(dir.path()).unwrap_err().kind(), ErrorKind::Invalid, "{name}");
+        assert_eq!(contents(dir.path()), before, "{name}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let tables = dir.path().join("tables");
+    fs::create_dir(&tables).unwrap();
+    fs::write(tables.join("OWNER.new"), "").unwrap();
+    let before = contents(dir.path());
+    let options = Options { tables: Some(tables), ..Options::default() };
+    let opened = Builder::new().options(options).open(dir.path().join("db"));
+    assert_eq!(opened.map(drop).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(contents(dir.path()), before);
 }
 
 #[test]

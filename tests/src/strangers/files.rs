@@ -47,10 +47,15 @@ const ALIKE: &[&str] = &[
     "LOCK",
     "RESERVE",
     "DATABASE",
+    "DATABASE.new",
+    "OWNER",
+    "OWNER.new",
     "DESTROYED",
     "lost",
     "00000001.backup",
     "00000002.backup.new",
+    "00000001-manifest",
+    "00000003-000001-000001-000001-0000.table",
 ];
 /// Whether the engine gives that name to no file of its own.
 pub(super) fn is_foreign_name(name: &str) -> bool {
@@ -153,14 +158,21 @@ pub(super) fn added(before: &Inventory, dir: &Path) -> Checked<Vec<PathBuf>> {
 /// Puts some of other people's files into a directory; links lead to files in `victims`. Names that are the engine's, too, only
 /// where `alike` says so.
 pub(super) fn litter(dir: &Path, victims: &Path, alike: bool, rng: &mut Rng) -> Checked {
-    let mut names: Vec<&str> = FOREIGN.to_vec();
+    // What a crash might have left here: names like ours alone, and most files blank.
+    let is_left_over = alike && rng.one_in(3);
+    let mut names: Vec<&str> = if is_left_over { Vec::new() } else { FOREIGN.to_vec() };
     if alike {
         names.extend(ALIKE);
     }
     rng.shuffle(&mut names);
-    names.truncate(1 + rng.index(9));
+    names.truncate(1 + rng.index(if is_left_over { 3 } else { 9 }));
     for name in names {
-        make(&dir.join(name), victims, rng)?;
+        let path = &dir.join(name);
+        match rng.range(0..4) {
+            0 if is_left_over => write(path, b"")?,
+            1 if is_left_over => write(path, &[0; 300])?,
+            _ => make(path, victims, rng)?,
+        }
     }
     Ok(())
 }
