@@ -5,7 +5,7 @@ use super::{BackupInfo, Backups};
 use crate::error::{Error, Result};
 use crate::shape::TableInfo;
 use crate::storage::{
-    DirLock, Storage, TableStore, absolute, copy_file, create_dir_durably, mark_begun, remove_mark,
+    BEGUN, DirLock, Storage, TableStore, absolute, copy_file, create_dir_durably, mark_begun, remove_mark,
 };
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -61,8 +61,8 @@ impl Making {
         if all_are_read {
             backups.remove_all_but(&earlier)?;
         }
-        let is_marked = ids.is_empty() && !backups.are_objects();
-        if is_marked {
+        let is_first = ids.is_empty() && !backups.are_objects();
+        if is_first {
             mark_begun(&**storage, dir).map_err(|e| Error::io("create a file in", dir, e))?;
         }
         let mut known: HashMap<String, Vec<StoredFile>> = HashMap::new();
@@ -71,6 +71,7 @@ impl Making {
         }
         // Numbers in names that somebody else made, also of directories, are passed over, too.
         let names = backups.env.storage.list_all(dir).map_err(|e| Error::io("list", dir, e))?;
+        let is_marked = is_first || names.iter().any(|name| name == BEGUN);
         let taken = names.iter().filter_map(|n| descriptor::number_in(n.trim_end_matches('/')));
         let id = taken.chain(ids).max().unwrap_or(0) + 1;
         Ok(Self { backups, id, known, written: Vec::new(), is_marked, _lock: lock })

@@ -235,9 +235,6 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
     let is_kept = |file: &LogFileId| kept.iter().any(|info| info.file == *file);
     Arc::make_mut(&mut state.log_kept).retain(|file, _| is_kept(file));
     graveyard.logs.set_first(kept.first().map_or(state.log_first, |info| info.file));
-    if mark.is_none() {
-        mark_begun(&*env.storage, dir).map_err(|e| Error::io("create a file in", dir, e))?;
-    }
     let store = table_store(&builder, dir, mark.is_none(), &mut state)?;
     if mark.is_none() {
         store.create_dir()?;
@@ -501,6 +498,7 @@ fn files_for(builder: &Builder, store: &TableStore) -> Result<Arc<OpenFiles>> {
 /// Where the tables lie: as the manifest says, or of a new database as the builder says.
 fn table_store(builder: &Builder, dir: &Path, is_new: bool, state: &mut ManifestState) -> Result<TableStore> {
     if is_new {
+        mark_begun(&*builder.env.storage, dir).map_err(|e| Error::io("create a file in", dir, e))?;
         let store = builder.place(dir)?;
         state.tables = store.location();
         if !state.tables.is_empty() {

@@ -22,7 +22,7 @@ pub(crate) const BEGUN: &str = "SILTSTONE.begun";
 /// Marks a directory that was found free of blank files, durably.
 pub(crate) fn mark_begun(storage: &dyn Storage, dir: &Path) -> io::Result<()> {
     match storage.create(&dir.join(BEGUN)) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
         // One of an earlier try may not be durable yet.
         _ => storage.sync_dir(dir),
     }
