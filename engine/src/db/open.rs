@@ -495,7 +495,7 @@ fn files_for(builder: &Builder, store: &TableStore) -> Result<Arc<OpenFiles>> {
     Ok(OpenFiles::new(store.storage().clone(), most))
 }
 
-/// Where the tables lie: as the manifest says, or of a new database as the builder says.
+/// Where the tables lie: as the manifest says, or of a new database, whose directory is marked, as the builder says.
 fn table_store(builder: &Builder, dir: &Path, is_new: bool, state: &mut ManifestState) -> Result<TableStore> {
     if is_new {
         mark_begun(&*builder.env.storage, dir).map_err(|e| Error::io("create a file in", dir, e))?;
