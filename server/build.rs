@@ -161,9 +161,9 @@ fn service(package: &str, name: &str, messages: &str, methods: Methods, encoded:
             .input_type(path(&request))
             .output_type(answer)
             .codec_path(match name {
-                "ReadRows" if encoded => "crate::proto::EncodedCodec",
-                _ if is_single => "crate::proto::SingleCodec",
-                _ => "crate::codec::MessageCodec",
+                "ReadRows" if encoded => "crate::proto::codec::EncodedCodec",
+                _ if is_single => "crate::answer::SingleCodec",
+                _ => "crate::proto::codec::MessageCodec",
             });
         service = service.method(if streams { method.server_streaming().build() } else { method.build() });
     }

@@ -4,8 +4,7 @@ use crate::answer::Single;
 use crate::auth::{Right, Who};
 use crate::backup_filter::Query;
 use crate::backup_records::{NewBackup, expiry};
-use crate::backups;
-use crate::budget;
+use crate::calls::{self, Call};
 use crate::iam;
 use crate::names;
 use crate::proto::admin::authorized_view::ResponseView;
@@ -26,12 +25,12 @@ use crate::proto::iam::{
     GetIamPolicyRequest, Policy, SetIamPolicyRequest, TestIamPermissionsRequest, TestIamPermissionsResponse,
 };
 use crate::proto::longrunning::Operation;
-use crate::proto::table_admin::bigtable_table_admin_server::BigtableTableAdmin;
 use crate::rows;
-use crate::server::{Call, Shared, administer, administer_long};
+use crate::services::stubs::table_admin::bigtable_table_admin_server::BigtableTableAdmin;
+use crate::shared::{Shared, administer, administer_long};
 use crate::status::status;
 use crate::tables::{Region, Table};
-use crate::views;
+use crate::{time, views};
 use siltstone::Batch;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -70,7 +69,7 @@ impl BigtableTableAdmin for TableAdmin {
         request: Request<ListTablesRequest>,
     ) -> Result<Response<Single<ListTablesResponse>>, Status> {
         let who = self.0.who(request.metadata())?;
-        let memory = budget::peer_of(&request)?.answers;
+        let memory = calls::peer_of(&request)?.answers;
         let call = self.0.begin(Call::Admin, &request)?;
         let request = request.into_inner();
         let prefix = format!("{}/tables/", names::instance(&request.parent)?);
@@ -146,10 +145,10 @@ impl BigtableTableAdmin for TableAdmin {
     ) -> Result<Response<Operation>, Status> {
         administer(&self.0, request, move |shared, request| {
             let name = request.name;
-            let start_time = backups::now();
+            let start_time = time::now();
             let table = shared.tables.undelete(names::table(&name)?)?;
             let message = table.now().schema.to_message(&name, admin::table::View::SchemaView);
-            let end_time = backups::now();
+            let end_time = time::now();
             let metadata = UndeleteTableMetadata { name: name.clone(), start_time, end_time };
             let metadata = Some(("UndeleteTableMetadata", metadata));
             Ok(shared.finished.add(&name, &name, metadata, ("Table", &message)))
@@ -258,8 +257,8 @@ impl BigtableTableAdmin for TableAdmin {
             let metadata = admin::CreateBackupMetadata {
                 name: name.clone(),
                 source_table: made.source_table.clone(),
-                start_time: Some(backups::time(made.start_us)),
-                end_time: Some(backups::time(made.end_us)),
+                start_time: Some(time::timestamp(made.start_us)),
+                end_time: Some(time::timestamp(made.end_us)),
             };
             let response = ("Backup", &made.to_message(&name));
             Ok(shared.finished.add(
@@ -312,7 +311,7 @@ impl BigtableTableAdmin for TableAdmin {
         request: Request<ListBackupsRequest>,
     ) -> Result<Response<Single<ListBackupsResponse>>, Status> {
         let who = self.0.who(request.metadata())?;
-        let memory = budget::peer_of(&request)?.answers;
+        let memory = calls::peer_of(&request)?.answers;
         let call = self.0.begin(Call::Admin, &request)?;
         let request = request.into_inner();
         let query = Query::new(&request)?;
@@ -371,7 +370,7 @@ impl BigtableTableAdmin for TableAdmin {
         administer(&self.0, request, move |shared, request| {
             let name = format!("{}/backups/{}", request.parent, request.backup_id);
             names::backup(&name)?;
-            let expires = expiry(request.expire_time, crate::now_us())?;
+            let expires = expiry(request.expire_time, time::now_us())?;
             let copy = shared.tables.copy_backup(&name, &request.source_backup, expires, &who)?;
             let metadata = admin::CopyBackupMetadata {
                 name: name.clone(),
@@ -415,13 +414,13 @@ impl BigtableTableAdmin for TableAdmin {
         request: Request<CreateAuthorizedViewRequest>,
     ) -> Result<Response<Operation>, Status> {
         administer(&self.0, request, move |shared, request| {
-            let request_time = backups::now();
+            let request_time = time::now();
             let made = shared.tables.create_view(&request)?;
             let table = request.parent.clone();
             let metadata = admin::CreateAuthorizedViewMetadata {
                 original_request: Some(request),
                 request_time,
-                finish_time: backups::now(),
+                finish_time: time::now(),
             };
             let metadata = Some(("CreateAuthorizedViewMetadata", metadata));
             let response = ("AuthorizedView", &made);
@@ -461,12 +460,12 @@ impl BigtableTableAdmin for TableAdmin {
         request: Request<UpdateAuthorizedViewRequest>,
     ) -> Result<Response<Operation>, Status> {
         administer(&self.0, request, move |shared, request| {
-            let request_time = backups::now();
+            let request_time = time::now();
             let changed = shared.tables.update_view(&request)?;
             let metadata = admin::UpdateAuthorizedViewMetadata {
                 original_request: Some(request),
                 request_time,
-                finish_time: backups::now(),
+                finish_time: time::now(),
             };
             let metadata = Some(("UpdateAuthorizedViewMetadata", metadata));
             let (table, response) = (names::table_of_part(&changed.name), ("AuthorizedView", &changed));
@@ -486,11 +485,11 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<CreateSchemaBundleRequest>,
     ) -> Result<Response<Single<Operation>>, Status> {
-        let memory = budget::peer_of(&request)?.answers;
+        let memory = calls::peer_of(&request)?.answers;
         administer(&self.0, request, move |shared, request| {
-            let start_time = backups::now();
+            let start_time = time::now();
             let (made, lease) = shared.tables.create_bundle(&request, &memory)?;
-            let end_time = backups::now();
+            let end_time = time::now();
             let metadata =
                 admin::CreateSchemaBundleMetadata { name: made.name.clone(), start_time, end_time };
             let metadata = Some(("CreateSchemaBundleMetadata", metadata));
@@ -504,7 +503,7 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<ListSchemaBundlesRequest>,
     ) -> Result<Response<Single<ListSchemaBundlesResponse>>, Status> {
-        let memory = budget::peer_of(&request)?.answers;
+        let memory = calls::peer_of(&request)?.answers;
         administer(&self.0, request, move |shared, request| {
             let page = (names::page_size(request.page_size, PAGE)?, &request.page_token[..]);
             shared.tables.bundles(&request.parent, page, &memory).map(Single::of)
@@ -516,7 +515,7 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<GetSchemaBundleRequest>,
     ) -> Result<Response<Single<admin::SchemaBundle>>, Status> {
-        let memory = budget::peer_of(&request)?.answers;
+        let memory = calls::peer_of(&request)?.answers;
         administer(&self.0, request, move |shared, request| {
             shared.tables.bundle(&request.name, &memory).map(Single::of)
         })
@@ -527,11 +526,11 @@ impl BigtableTableAdmin for TableAdmin {
         &self,
         request: Request<UpdateSchemaBundleRequest>,
     ) -> Result<Response<Single<Operation>>, Status> {
-        let memory = budget::peer_of(&request)?.answers;
+        let memory = calls::peer_of(&request)?.answers;
         administer(&self.0, request, move |shared, request| {
-            let start_time = backups::now();
+            let start_time = time::now();
             let (changed, lease) = shared.tables.update_bundle(&request, &memory)?;
-            let (name, end_time) = (changed.name.clone(), backups::now());
+            let (name, end_time) = (changed.name.clone(), time::now());
             let metadata = admin::UpdateSchemaBundleMetadata { name, start_time, end_time };
             let metadata = Some(("UpdateSchemaBundleMetadata", metadata));
             let (table, response) = (names::table_of_part(&changed.name), ("SchemaBundle", &changed));

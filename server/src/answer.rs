@@ -4,16 +4,20 @@
 //! let go of, whether the transport asks for it or not, and if it comes back it is told so.
 
 use crate::budget::{self, Budget, Lease};
+use crate::proto::codec::Checked;
 use futures_util::{Stream, StreamExt, stream};
 use parking_lot::Mutex;
 use prost::Message;
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tonic::Status;
+use tonic::codec::{Codec, EncodeBuf, Encoder};
+use tonic_prost::ProstCodec;
 
 /// Messages of one answer that may wait for the client while more are read.
 const MESSAGES_WAITING: usize = 2;
@@ -199,6 +203,43 @@ impl<T> Single<T> {
     /// The message, if it was not given up.
     pub(crate) fn take(self) -> Result<(T, Arc<Lease>), Status> {
         self.kept.lock().take().ok_or_else(given_up)
+    }
+}
+
+/// Answers of one message, which may be large, and are kept for a while ([`Single`]); and their requests.
+pub(crate) struct SingleCodec<T, U>(PhantomData<(T, U)>);
+
+impl<T, U> Default for SingleCodec<T, U> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+/// Sends what is kept.
+pub(crate) struct SingleEncoder<T>(PhantomData<T>);
+
+impl<T: Message> Encoder for SingleEncoder<T> {
+    type Item = Single<T>;
+    type Error = Status;
+
+    fn encode(&mut self, single: Single<T>, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        let (message, _lease) = single.take()?;
+        message.encode(into).map_err(|e| Status::internal(e.to_string()))
+    }
+}
+
+impl<T: Message + 'static, U: Message + Default + 'static> Codec for SingleCodec<T, U> {
+    type Encode = Single<T>;
+    type Decode = U;
+    type Encoder = SingleEncoder<T>;
+    type Decoder = Checked<<ProstCodec<T, U> as Codec>::Decoder>;
+
+    fn encoder(&mut self) -> SingleEncoder<T> {
+        SingleEncoder(PhantomData)
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        Checked(ProstCodec::<T, U>::default().decoder())
     }
 }
 

@@ -72,7 +72,7 @@ pub(crate) struct Grant {
 #[must_use]
 pub fn token_expiry_us(text: &str) -> Option<u64> {
     let time = text.parse::<prost_types::Timestamp>().ok()?;
-    crate::micros(time.seconds, time.nanos)
+    crate::time::micros(time.seconds, time.nanos)
 }
 
 /// A time or a date, in quotes or not.
@@ -88,7 +88,7 @@ fn expiry<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
 
 impl Grant {
     fn is_over(&self) -> bool {
-        self.expires_us.is_some_and(|at| at <= crate::now_us())
+        self.expires_us.is_some_and(|at| at <= crate::time::now_us())
     }
 
     /// Whether it means that table, or that view.
@@ -171,7 +171,7 @@ fn digest_of(hex: &str) -> Option<[u8; 32]> {
 /// assert!(siltstone_server::token_digest("secret").starts_with("2bb80d537b1da3e3"));
 /// ```
 pub fn token_digest(token: &str) -> String {
-    crate::hex(&Sha256::digest(token.as_bytes()))
+    names::hex(&Sha256::digest(token.as_bytes()))
 }
 
 /// The tokens that are known.

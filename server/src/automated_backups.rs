@@ -5,13 +5,13 @@
 //! came due while no server ran is made once.
 
 use crate::backup_records::NewBackup;
-use crate::backups::time;
 use crate::instance_set;
 use crate::names;
 use crate::proto::admin;
 use crate::proto::admin::table::{AutomatedBackupConfig, AutomatedBackupPolicy};
 use crate::status::status;
 use crate::tables::{Table, Tables};
+use crate::time::{duration, timestamp};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use siltstone::{Batch, Durability};
@@ -48,7 +48,7 @@ impl Policy {
         if !asked.locations.is_empty() {
             return Err(Status::unimplemented(format!("{PATH}.locations: there is one location")));
         }
-        let us = |time: &prost_types::Duration| crate::micros(time.seconds, time.nanos);
+        let us = |time: &prost_types::Duration| crate::time::micros(time.seconds, time.nanos);
         if asked.frequency.as_ref().is_some_and(|every| us(every) != Some(EVERY_US)) {
             return Err(Status::invalid_argument(format!("{FREQUENCY} must be 24 hours")));
         }
@@ -63,10 +63,6 @@ impl Policy {
     }
 
     fn message(&self) -> AutomatedBackupPolicy {
-        let duration = |us: u64| {
-            let at = time(us);
-            prost_types::Duration { seconds: at.seconds, nanos: at.nanos }
-        };
         AutomatedBackupPolicy {
             retention_period: Some(duration(self.retention_us)),
             frequency: Some(duration(EVERY_US)),
@@ -94,7 +90,7 @@ fn asked_of(table: &admin::Table) -> Option<&AutomatedBackupPolicy> {
 
 /// The policy of a table that is to be created.
 pub(crate) fn of_new(table: &admin::Table) -> Result<Option<Policy>, Status> {
-    asked_of(table).map(|asked| Policy::from_message(asked, crate::now_us())).transpose()
+    asked_of(table).map(|asked| Policy::from_message(asked, crate::time::now_us())).transpose()
 }
 
 /// Whether a path in an update of a table is of its policy.
@@ -110,7 +106,7 @@ pub(crate) fn updated(
 ) -> Result<Option<Policy>, Status> {
     let names = |name: &str| paths.iter().any(|path| path == name);
     let asked = asked_of(table);
-    let since_us = before.map_or_else(crate::now_us, |before| before.since_us);
+    let since_us = before.map_or_else(crate::time::now_us, |before| before.since_us);
     let mut policy = match (names(PATH), asked) {
         (true, None) => return Ok(None),
         (true, Some(asked)) => asked.clone(),
@@ -133,7 +129,7 @@ fn backup_name(cluster: &str, table: &str, id: u64, now_us: u64) -> String {
     let begin: String = table_id.chars().take(ID_MAX).collect();
     let digest = Sha256::digest(format!("{table} {id}"));
     let hash: String = digest[..4].iter().map(|byte| char::from(SIGNS[usize::from(*byte) % 36])).collect();
-    let at: String = time(now_us).to_string().chars().filter(char::is_ascii_digit).take(14).collect();
+    let at: String = timestamp(now_us).to_string().chars().filter(char::is_ascii_digit).take(14).collect();
     let (date, time) = at.split_at_checked(8).unwrap_or((at.as_str(), ""));
     format!("{instance}/clusters/{cluster}/backups/auto.{begin}.{hash}.{date}-{time}")
 }
@@ -280,7 +276,7 @@ mod tests {
     fn open(dir: &Path) -> Tables {
         let config = Config { dir: dir.join("data"), ..Config::default() };
         let db = schema::builder(config.options()).open(&config.dir).unwrap();
-        Tables::open(db, config.store_settings(), config.places()).unwrap()
+        Tables::open(db, config.store_settings(), config.directories()).unwrap()
     }
 
     fn close(tables: Tables) {
@@ -305,7 +301,7 @@ mod tests {
         let families = [("f".to_string(), admin::ColumnFamily::default())].into();
         let asked = admin::Table { column_families: families, ..table(days(3), None) };
         tables.create(TABLE, &asked, &[""; 0]).unwrap();
-        let now = crate::now_us();
+        let now = crate::time::now_us();
         tables.tend_backups(now).unwrap();
         tables.tend_backups(now + DAY_US / 2).unwrap();
         assert_eq!(made(&tables).len(), 1, "{:?}", made(&tables));
@@ -344,7 +340,7 @@ mod tests {
     #[test]
     fn wherever_the_server_is_killed_a_backup_that_is_due_is_made_once() {
         let dir = tempfile::tempdir().unwrap();
-        let (now, backups) = (crate::now_us(), dir.path().join("data-backups"));
+        let (now, backups) = (crate::time::now_us(), dir.path().join("data-backups"));
         let tables = open(dir.path());
         tables.create(TABLE, &table(days(3), None), &[""; 0]).unwrap();
         let note = |tables: &Tables, last: u64| {

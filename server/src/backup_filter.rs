@@ -258,7 +258,7 @@ impl<'a> Reader<'a> {
                 match text.parse::<prost_types::Timestamp>() {
                     Ok(time) => {
                         // Before 1970 there was no backup.
-                        let number = crate::micros(time.seconds, time.nanos).unwrap_or(0);
+                        let number = crate::time::micros(time.seconds, time.nanos).unwrap_or(0);
                         Ok(Test::Number { field, operator, number })
                     }
                     Err(_) => expected("a time such as 2027-01-31T12:00:00Z"),

@@ -6,8 +6,8 @@
 //! each other's backups. What a server's own records say holds; `names` follows them.
 
 use crate::backup_records::Backup;
-use crate::calls;
-use crate::status::told;
+use crate::config::BackupLocation;
+use crate::status::{overloaded, told};
 use serde::{Deserialize, Serialize};
 use siltstone::Backups;
 use siltstone::storage::{Env, ObjectStore, OpenObjectStore};
@@ -83,14 +83,16 @@ fn failed(error: io::Error) -> Status {
 }
 
 impl BackupPlaces {
-    /// An object store.
-    pub(crate) fn store(
-        location: &str,
-        open: impl Fn(&str) -> io::Result<Arc<dyn ObjectStore>> + Send + Sync + 'static,
-    ) -> Self {
-        let location = location.trim_end_matches('/').to_string();
-        let (open, own, looks) = (Box::new(open), OnceLock::new(), Semaphore::new(LOOKS_MAX));
-        Self::Store(BackupStore { location, open, own, looks })
+    /// The places in a directory, or in an object store.
+    pub(crate) fn new(location: BackupLocation) -> Self {
+        match location {
+            BackupLocation::Directory(dir) => Self::Directory(dir),
+            BackupLocation::Store(location, open) => {
+                let location = location.trim_end_matches('/').to_string();
+                let (own, looks) = (OnceLock::new(), Semaphore::new(LOOKS_MAX));
+                Self::Store(BackupStore { location, open, own, looks })
+            }
+        }
     }
 
     /// The object store, if they lie in one.
@@ -179,7 +181,7 @@ impl BackupStore {
     pub(crate) fn find_foreign(&self, name: &str) -> Result<Option<Backup>, Status> {
         let Ok(_look) = self.looks.try_acquire() else {
             let why = format!("{LOOKS_MAX} calls look for backups in the object store, the most");
-            return Err(calls::overloaded(tonic::Code::Unavailable, &why));
+            return Err(overloaded(tonic::Code::Unavailable, &why));
         };
         // What is said of one of ours that our records do not have will go.
         let foreign = self.published(name)?.filter(|published| published.server != self.own());
@@ -258,9 +260,9 @@ mod tests {
             let open = move |location: &str| -> io::Result<Arc<dyn ObjectStore>> {
                 Ok(Arc::new(Location(location.to_string(), objects.clone())))
             };
-            let mut places = config.places();
-            places.backups = BackupPlaces::store("memory://backups", open);
-            Tables::open(db, config.store_settings(), places).unwrap()
+            let mut directories = config.directories();
+            directories.backups = BackupLocation::Store("memory://backups".to_string(), Box::new(open));
+            Tables::open(db, config.store_settings(), directories).unwrap()
         }
     }
 
@@ -330,7 +332,7 @@ mod tests {
     }
 
     fn for_hours(hours: u64) -> NewBackup {
-        NewBackup { expire_us: crate::now_us() + hours * HOUR_US, hot: false, hot_until_us: None }
+        NewBackup { expire_us: crate::time::now_us() + hours * HOUR_US, hot: false, hot_until_us: None }
     }
 
     /// Makes a table with one cell.
@@ -381,7 +383,7 @@ mod tests {
         assert_eq!(refused, expected);
         restores(&b, "one", "t2");
         // A copy is another server's own, and stays when the first is gone.
-        let expires = crate::now_us() + 8 * HOUR_US;
+        let expires = crate::time::now_us() + 8 * HOUR_US;
         let copy = b.copy_backup(&named("copy"), &named("one"), expires, &all).unwrap();
         assert_eq!(
             (copy.source_backup.as_str(), b.backups("", |_| true).unwrap().len()),
@@ -398,7 +400,7 @@ mod tests {
         a.db.close().unwrap();
         drop(a);
         let a = objects.server(dirs[0].path());
-        a.tend_backups(crate::now_us()).unwrap();
+        a.tend_backups(crate::time::now_us()).unwrap();
         restores(&a, "back", "t4");
         for server in [&a, &b] {
             server.tend_backups(expires).unwrap();
@@ -471,8 +473,8 @@ mod tests {
         let (objects, dir) = (Objects::default(), tempfile::tempdir().unwrap());
         let server = objects.server(dir.path());
         fill(&server);
-        let place = server.places.backups.own().to_string();
-        let at = |known: &[u64]| server.places.backups.at(&place, known).unwrap();
+        let place = server.backup_places.own().to_string();
+        let at = |known: &[u64]| server.backup_places.at(&place, known).unwrap();
         let make =
             |known: &[u64]| server.db.backup_families_to(&at(known), &|_| true, &mut |_| {}).unwrap().id;
         let numbers =
@@ -499,29 +501,29 @@ mod tests {
         let server = objects.server(dir.path());
         fill(&server);
         // Killed behind the engine's backup, and behind the record of another, before the store was told.
-        let place = server.places.backups.own().to_string();
+        let place = server.backup_places.own().to_string();
         server.create_backup(&named("one"), TABLE, &for_hours(8)).unwrap();
         let whole = objects.names();
         let note = [&1u64.to_be_bytes()[..], place.as_bytes()].concat();
         server.records.put("making-backup", note).unwrap();
-        let backups = server.places.backups.at(&place, &[1]).unwrap();
+        let backups = server.backup_places.at(&place, &[1]).unwrap();
         server.db.backup_families_to(&backups, &|_| true, &mut |_| {}).unwrap();
         server.records.put(format!("untold-backup/{}", named("one")), []).unwrap();
         objects.0.0.lock().retain(|name, _| !name.contains("/names/"));
         server.db.close().unwrap();
         drop(server);
         let server = objects.server(dir.path());
-        server.tend_backups(crate::now_us()).unwrap();
+        server.tend_backups(crate::time::now_us()).unwrap();
         assert_eq!(objects.names(), whole);
         // The store is down.
         objects.go_down(true);
         assert!(server.create_backup(&named("two"), TABLE, &for_hours(8)).is_err());
         server.delete_backup(&named("one"), &Who::ANYONE).unwrap();
         assert!(server.backups("", |_| true).unwrap().is_empty());
-        server.tend_backups(crate::now_us()).unwrap();
+        server.tend_backups(crate::time::now_us()).unwrap();
         objects.go_down(false);
         assert_eq!(objects.names(), whole);
-        server.tend_backups(crate::now_us()).unwrap();
+        server.tend_backups(crate::time::now_us()).unwrap();
         assert_eq!(objects.names(), [""; 0]);
         server.db.close().unwrap();
     }
@@ -544,7 +546,7 @@ mod tests {
         assert_eq!(code(&elsewhere), Code::NotFound);
         assert_eq!(b.delete_backup(&named("one"), &elsewhere).unwrap_err().code(), Code::NotFound);
         objects.go_down(false);
-        let store = b.places.backups.in_store().unwrap();
+        let store = b.backup_places.in_store().unwrap();
         let others: Vec<_> = (0..LOOKS_MAX).map(|_| store.looks.try_acquire().unwrap()).collect();
         assert_eq!(code(&own), Code::Unavailable);
         assert!(a.backup(&named("one"), &own).is_ok(), "its own server has not to ask");
@@ -577,7 +579,8 @@ mod tests {
 
     #[test]
     fn each_server_has_places_of_its_own_and_one_for_each_whose_backups_it_copies() {
-        let places = BackupPlaces::store("s3://b/p/", |_| Err(io::ErrorKind::Other.into()));
+        let open: Box<OpenObjectStore> = Box::new(|_| Err(io::ErrorKind::Other.into()));
+        let places = BackupPlaces::new(BackupLocation::Store("s3://b/p/".to_string(), open));
         let store = places.in_store().unwrap();
         store.own_is("aa".into());
         assert!(!store.is_foreign("aa") && !store.is_foreign("aa-bb") && store.is_foreign("bb-aa"));

@@ -3,10 +3,10 @@
 //! A record has what the table was like, which may be large. So the rest of each is held in memory ([`BackupIndex`]): by that,
 //! backups are listed, counted and found when their time is over.
 
-use crate::backups::{encryption, time};
 use crate::proto::admin;
-use crate::schema::Schema;
+use crate::schema::{Schema, encryption};
 use crate::status::status;
+use crate::time::timestamp;
 use parking_lot::RwLock;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
@@ -78,7 +78,7 @@ impl NewBackup {
                 return Err(Status::invalid_argument(message));
             }
         };
-        let now_us = crate::now_us();
+        let now_us = crate::time::now_us();
         let hot_until_us = hot_until(asked.hot_to_standard_time, hot, now_us, now_us)?;
         Ok(Self { expire_us: expiry(asked.expire_time, now_us)?, hot, hot_until_us })
     }
@@ -87,9 +87,9 @@ impl NewBackup {
 /// When a backup that is made at that time expires: in the future, and not too late.
 pub(crate) fn expiry(time: Option<prost_types::Timestamp>, made_us: u64) -> Result<u64, Status> {
     let time = time.ok_or_else(|| Status::invalid_argument("a backup needs an expire_time"))?;
-    match crate::micros(time.seconds, time.nanos) {
+    match crate::time::micros(time.seconds, time.nanos) {
         Some(us) if us > made_us.saturating_add(KEPT_MOST_US) => Err(too_late("expire_time")),
-        Some(us) if us > crate::now_us() => Ok(us),
+        Some(us) if us > crate::time::now_us() => Ok(us),
         _ => Err(Status::invalid_argument("expire_time is not in the future")),
     }
 }
@@ -112,7 +112,7 @@ fn hot_until(
             "hot_to_standard_time is of hot backups; this is a standard one",
         ));
     }
-    match crate::micros(time.seconds, time.nanos) {
+    match crate::time::micros(time.seconds, time.nanos) {
         Some(us) if us > kept_from_us.saturating_add(KEPT_MOST_US) => Err(too_late("hot_to_standard_time")),
         Some(us) if us >= made_us.saturating_add(DAY_US) => Ok(Some(us)),
         _ => {
@@ -182,7 +182,7 @@ impl<S> Backup<S> {
     }
 
     pub(crate) fn to_message(&self, name: &str) -> admin::Backup {
-        self.message_at(name, crate::now_us())
+        self.message_at(name, crate::time::now_us())
     }
 
     fn message_at(&self, name: &str, now_us: u64) -> admin::Backup {
@@ -193,22 +193,22 @@ impl<S> Backup<S> {
             name: name.to_string(),
             source_table: self.source_table.clone(),
             source_backup: self.source_backup.clone(),
-            expire_time: Some(time(self.expire_us)),
-            start_time: Some(time(self.start_us)),
-            end_time: Some(time(self.end_us)),
+            expire_time: Some(timestamp(self.expire_us)),
+            start_time: Some(timestamp(self.start_us)),
+            end_time: Some(timestamp(self.end_us)),
             size_bytes: i64::try_from(self.bytes).unwrap_or(i64::MAX),
             state: admin::backup::State::Ready as i32,
             encryption_info: Some(encryption()),
             backup_type: backup_type as i32,
-            hot_to_standard_time: self.hot_until_us.filter(|_| is_hot).map(time),
+            hot_to_standard_time: self.hot_until_us.filter(|_| is_hot).map(timestamp),
         }
     }
 
     pub(crate) fn info(&self, name: &str) -> admin::BackupInfo {
         admin::BackupInfo {
             backup: name.to_string(),
-            start_time: Some(time(self.start_us)),
-            end_time: Some(time(self.end_us)),
+            start_time: Some(timestamp(self.start_us)),
+            end_time: Some(timestamp(self.end_us)),
             source_table: self.source_table.clone(),
             source_backup: self.source_backup.clone(),
         }
@@ -391,7 +391,7 @@ mod tests {
     fn opened(dir: &std::path::Path) -> Tables {
         let config = Config { dir: dir.join("data"), ..Config::default() };
         let db = crate::schema::builder(config.options()).open(&config.dir).unwrap();
-        Tables::open(db, config.store_settings(), config.places()).unwrap()
+        Tables::open(db, config.store_settings(), config.directories()).unwrap()
     }
 
     fn of(table: &str) -> Head {
@@ -409,7 +409,7 @@ mod tests {
             ..Default::default()
         };
         tables.create(TABLE, &table, &[""; 0]).unwrap();
-        let expire_us = crate::now_us() + DAY_US;
+        let expire_us = crate::time::now_us() + DAY_US;
         let new = NewBackup { expire_us, hot: false, hot_until_us: None };
         tables.create_backup(&named("one"), TABLE, &new).unwrap();
         let refused = |word: &str| {
@@ -420,7 +420,7 @@ mod tests {
                 assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
                 assert!(refused.message().contains(word), "{refused}, expected {word}");
             }
-            automated_backups::make_due(&tables, crate::now_us()).unwrap();
+            automated_backups::make_due(&tables, crate::time::now_us()).unwrap();
             assert_eq!(tables.backups("", |of| of.expire_us < u64::MAX).unwrap().len(), 1, "{word}");
         };
         let index = &tables.known_backups;
@@ -437,7 +437,7 @@ mod tests {
         refused("256 MiB");
         index.distrust();
         tables.copy_backup(&named("two"), &named("one"), expire_us, &Who::ANYONE).unwrap();
-        automated_backups::make_due(&tables, crate::now_us()).unwrap();
+        automated_backups::make_due(&tables, crate::time::now_us()).unwrap();
         assert_eq!(tables.backups("", |_| true).unwrap().len(), 3);
         tables.db.close().unwrap();
     }
@@ -447,7 +447,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tables = opened(dir.path());
         tables.create(TABLE, &admin::Table::default(), &[""; 0]).unwrap();
-        let now = crate::now_us();
+        let now = crate::time::now_us();
         let new =
             |hours: u64| NewBackup { expire_us: now + hours * DAY_US / 24, hot: false, hot_until_us: None };
         for (id, hours) in [("a", 1), ("b", 2), ("c", 3)] {
@@ -463,7 +463,7 @@ mod tests {
         };
         assert_eq!(same(), "abcd");
         assert_eq!(tables.backup(&named("a"), &Who::ANYONE).unwrap().head(), all()[0].1);
-        let engine = || tables.places.backups.at("", &[]).unwrap().ids().unwrap();
+        let engine = || tables.backup_places.at("", &[]).unwrap().ids().unwrap();
         assert_eq!(engine(), [1, 2, 3]);
         // Two whose time is over, of one of which there is a copy.
         tables.tend_backups(now + DAY_US / 8 - 1).unwrap();
@@ -482,8 +482,8 @@ mod tests {
 
     #[test]
     fn a_backup_is_kept_for_up_to_ninety_days() {
-        let now = crate::now_us();
-        let in_days = |days: u64| Some(time(now + days * DAY_US));
+        let now = crate::time::now_us();
+        let in_days = |days: u64| Some(timestamp(now + days * DAY_US));
         let asked = |days: u64, hot_days: u64| admin::Backup {
             expire_time: in_days(days),
             backup_type: admin::backup::BackupType::Hot as i32,

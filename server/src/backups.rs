@@ -61,28 +61,8 @@ fn untold(name: &str) -> Vec<u8> {
     [UNTOLD, name.as_bytes()].concat()
 }
 
-/// The present time, as metadata of operations have it.
-pub(crate) fn now() -> Option<prost_types::Timestamp> {
-    Some(time(crate::now_us()))
-}
-
-pub(crate) fn time(us: u64) -> prost_types::Timestamp {
-    prost_types::Timestamp {
-        seconds: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
-        nanos: i32::try_from(us % 1_000_000 * 1_000).unwrap_or_default(),
-    }
-}
-
 fn no_backup(name: &str) -> Status {
     Status::not_found(format!("no backup {name}"))
-}
-
-/// What protects everything here: whatever the disk has.
-pub(crate) fn encryption() -> admin::EncryptionInfo {
-    admin::EncryptionInfo {
-        encryption_type: admin::encryption_info::EncryptionType::GoogleDefaultEncryption as i32,
-        ..Default::default()
-    }
 }
 
 impl Tables {
@@ -92,7 +72,7 @@ impl Tables {
     }
 
     fn engine_backups(&self, place: &str) -> Result<Backups, Status> {
-        self.places.backups.at(place, &self.known(place)?)
+        self.backup_places.at(place, &self.known(place)?)
     }
 
     fn own_backup(&self, name: &str) -> Result<Option<Backup>, Status> {
@@ -105,7 +85,7 @@ impl Tables {
     fn find_backup(&self, name: &str, who: &Who) -> Result<Backup, Status> {
         names::backup(name)?;
         let asks_store = || who.sees_of(Scope::Instance(names::instance_of(name)));
-        let found = match (self.own_backup(name)?, self.places.backups.in_store()) {
+        let found = match (self.own_backup(name)?, self.backup_places.in_store()) {
             (None, Some(store)) if asks_store() => store.find_foreign(name)?,
             (own, _) => own,
         };
@@ -119,10 +99,8 @@ impl Tables {
     }
 
     fn is_foreign(&self, backup: &Backup) -> bool {
-        self.places
-            .backups
-            .in_store()
-            .is_some_and(|store| !backup.place.is_empty() && store.is_foreign(&backup.place))
+        let store = self.backup_places.in_store();
+        store.is_some_and(|store| !backup.place.is_empty() && store.is_foreign(&backup.place))
     }
 
     /// The backups of this server whose names begin so, and that are asked for, by name.
@@ -173,7 +151,7 @@ impl Tables {
     }
 
     fn tell(&self, name: &str) -> Result<(), Status> {
-        let Some(store) = self.places.backups.in_store() else { return Ok(()) };
+        let Some(store) = self.backup_places.in_store() else { return Ok(()) };
         let own = self.own_backup(name)?.filter(|backup| !backup.place.is_empty());
         store.publish(name, own.as_ref())?;
         self.note(&untold(name), None)
@@ -254,8 +232,8 @@ impl Tables {
         let table = self.get(source_table)?;
         self.known_backups.refuse_full(source_table)?;
         let schema = Schema::clone(&table.now().schema);
-        let start_us = crate::now_us();
-        let place = self.places.backups.own();
+        let start_us = crate::time::now_us();
+        let place = self.backup_places.own();
         let picks = |store: &str| tables::owner_of(store).is_some_and(|(table, _)| table == schema.id);
         let made = self
             .make_engine_backup(place, |backups| self.db.backup_families_to(backups, &picks, &mut |_| {}))?;
@@ -281,7 +259,7 @@ impl Tables {
                 ..schema
             },
             start_us,
-            end_us: crate::now_us(),
+            end_us: crate::time::now_us(),
             expire_us: new.expire_us,
             bytes: made.bytes,
             hot: new.hot,
@@ -307,9 +285,9 @@ impl Tables {
         let of = self.allowed(source, who)?;
         self.known_backups.refuse_full(&of.source_table)?;
         let mut copy = Backup { source_backup: source.to_string(), expire_us, ..of };
-        match self.places.backups.in_store() {
+        match self.backup_places.in_store() {
             Some(store) if self.is_foreign(&copy) => {
-                let from = self.places.backups.at(&copy.place, &[copy.id])?;
+                let from = self.backup_places.at(&copy.place, &[copy.id])?;
                 let place = store.for_copies_of(&copy.place);
                 let made = self.make_engine_backup(&place, |backups| from.copy_to(copy.id, backups))?;
                 (copy.id, copy.place, copy.bytes) = (made.id, place, made.bytes);
@@ -330,7 +308,7 @@ impl Tables {
         self.allowed_own(&asked.name, who)?;
         let _alone = self.alone()?;
         let mut backup = self.allowed_own(&asked.name, who)?;
-        backup.update(asked, paths, crate::now_us())?;
+        backup.update(asked, paths, crate::time::now_us())?;
         self.write_backup(&asked.name, &backup, Batch::new())?;
         Ok(backup)
     }
@@ -428,8 +406,8 @@ impl Tables {
     /// those is removed by the first look, so that nothing waits for it here.
     pub(crate) fn open_backups(&self) -> Result<(), Status> {
         // One that is not ours stays; a restore says so.
-        let _ = remove_restoring(&self.places.restoring);
-        if let Some(store) = self.places.backups.in_store() {
+        let _ = remove_restoring(&self.restoring);
+        if let Some(store) = self.backup_places.in_store() {
             store.check()?;
             let own = match self.records.get(SERVER).map_err(status)? {
                 Some(own) => String::from_utf8_lossy(&own).into_owned(),
@@ -460,9 +438,9 @@ impl Tables {
         if let Some(note) = self.records.get(MAKING).map_err(status)? {
             let mut batch = Batch::new();
             match number_of(&note) {
-                Some((last, place)) if self.places.backups.reaches(&place) => {
+                Some((last, place)) if self.backup_places.reaches(&place) => {
                     let named = self.known(&place)?;
-                    let made = self.places.backups.at(&place, &named)?.ids().map_err(status)?;
+                    let made = self.backup_places.at(&place, &named)?.ids().map_err(status)?;
                     for id in made.into_iter().filter(|id| *id > last && !named.contains(id)) {
                         batch.put(&self.records, unwanted(id, &place), []);
                     }
@@ -475,7 +453,7 @@ impl Tables {
         }
         let mut by_place = BTreeMap::<String, BTreeSet<u64>>::new();
         for (id, place) in self.notes(UNWANTED)?.iter().filter_map(|note| number_of(note)) {
-            if self.places.backups.reaches(&place) {
+            if self.backup_places.reaches(&place) {
                 by_place.entry(place).or_default().insert(id);
             }
         }
@@ -500,7 +478,7 @@ impl Tables {
         let _alone = self.alone()?;
         let backup = self.allowed(name, who)?;
         self.refuse_table(table)?;
-        let restoring = &self.places.restoring;
+        let restoring = &self.restoring;
         remove_restoring(restoring)?;
         create_restoring(restoring)
             .map_err(|e| file_failed("create the directory to restore in", restoring, &e))?;
@@ -512,7 +490,7 @@ impl Tables {
 
     fn restore_by(&self, backup: &Backup, table: &str, restoring: &Path) -> Result<Arc<Table>, Status> {
         let from = restoring.join("whole");
-        let backups = self.places.backups.at(&backup.place, &[backup.id])?;
+        let backups = self.backup_places.at(&backup.place, &[backup.id])?;
         backups.restore_shared(Some(backup.id), &from, &mut |_| {}).map_err(status)?;
         let options = Options { memory_budget: 64 << 20, write_memory: 16 << 20, ..Options::default() };
         let db = schema::builder(options).open(&from).map_err(status)?;
@@ -596,8 +574,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let config = Config { dir: dir.path().join("data"), ..Config::default() };
         let db = schema::builder(config.options()).open(&config.dir).unwrap();
-        let tables = Tables::open(db, config.store_settings(), config.places()).unwrap();
-        let (table, in_an_hour) = ("projects/p/instances/i/tables/t", crate::now_us() + 3_600_000_000);
+        let tables = Tables::open(db, config.store_settings(), config.directories()).unwrap();
+        let (table, in_an_hour) = ("projects/p/instances/i/tables/t", crate::time::now_us() + 3_600_000_000);
         let backup = |id| format!("projects/p/instances/i/clusters/c/backups/{id}");
         let families = [("f".to_string(), admin::ColumnFamily::default())].into();
         tables
@@ -607,8 +585,11 @@ mod tests {
         let new = NewBackup { expire_us: in_an_hour, hot: false, hot_until_us: None };
         tables.create_backup(&hidden, table, &new).unwrap();
         let reader = Who::with(Right::Read, table);
-        let named =
-            admin::Backup { name: hidden.clone(), expire_time: Some(time(in_an_hour)), ..Default::default() };
+        let named = admin::Backup {
+            name: hidden.clone(),
+            expire_time: Some(crate::time::timestamp(in_an_hour)),
+            ..Default::default()
+        };
         let _alone = tables.alone().unwrap();
         // Who waits for the lock, which this test has, is told UNAVAILABLE.
         let denied = [

@@ -5,7 +5,7 @@
 //! that only the page's own script runs in it, and that it is framed by nobody.
 
 use crate::config::Config;
-use crate::server::Shared;
+use crate::shared::Shared;
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -17,13 +17,16 @@ use sha2::{Digest, Sha256};
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
+/// The page, with its script and style.
+pub(crate) const PAGE: &str = include_str!("page.html");
+
 /// What is told to who asks by another name.
 const REFUSED: &str = "this name is not the server's: without tokens and TLS it answers to localhost, to its own address, \
                        and to the names in the setting http-names\n";
 
 /// What a browser may do with answers: run the page's script, which asks this server, and nothing else.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
-    let hash = STANDARD.encode(Sha256::digest(script(crate::http::PAGE)));
+    let hash = STANDARD.encode(Sha256::digest(script(PAGE)));
     let policy = format!(
         "default-src 'none'; script-src 'sha256-{hash}'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; \
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -112,9 +115,9 @@ mod tests {
 
     #[test]
     fn the_policy_lets_the_script_of_the_page_run_and_no_other() {
-        assert_eq!(crate::http::PAGE.matches("<script").count(), 1);
-        assert!(script(crate::http::PAGE).contains("fetch('api/state')"));
-        let hash = STANDARD.encode(Sha256::digest(script(crate::http::PAGE)));
+        assert_eq!(PAGE.matches("<script").count(), 1);
+        assert!(script(PAGE).contains("fetch('api/state')"));
+        let hash = STANDARD.encode(Sha256::digest(script(PAGE)));
         assert!(POLICY.to_str().unwrap().contains(&format!("script-src 'sha256-{hash}'")));
     }
 }

@@ -5,13 +5,15 @@
 //! is for those of at most [`SMALL`] bytes that are there whole, so that they have room beside any number of large ones and of such
 //! as do not end. A request that does not fit is refused as it comes in; a scan waits until there is room for its next messages.
 
+use crate::counts::Counts;
+use crate::status::overloaded;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use tonic::Status;
+use tonic::{Code, Status};
 
 /// Bytes of a request on the wire, at most, that draws on the part for small ones.
 pub(crate) const SMALL: usize = 64 << 10;
@@ -273,7 +275,7 @@ pub(crate) struct Caller {
     small: Arc<Budget>,
     pub(crate) answers: Arc<Budget>,
     /// Calls under way, by kind.
-    pub(crate) calls: crate::calls::Counts,
+    pub(crate) calls: Counts,
 }
 
 impl Caller {
@@ -293,19 +295,6 @@ pub(crate) fn network_of(address: IpAddr) -> IpAddr {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
         address => address,
     }
-}
-
-/// What is known of a call's caller, for those who answer it.
-#[derive(Clone)]
-pub(crate) struct Peer {
-    pub(crate) answers: Arc<Budget>,
-    /// Its place among the calls under way, and the memory of its request: held as long as somebody works on it.
-    pub(crate) _held: (Arc<crate::calls::Slot>, Arc<RequestLease>),
-}
-
-/// What is known of the caller of a request, which the door has let in.
-pub(crate) fn peer_of<T>(request: &tonic::Request<T>) -> Result<Peer, Status> {
-    request.extensions().get::<Peer>().cloned().ok_or_else(|| Status::internal("not let in"))
 }
 
 /// What all callers share.
@@ -431,7 +420,7 @@ impl Drop for RequestLease {
 
 /// What is told to whom there is no memory for.
 pub(crate) fn no_memory() -> Status {
-    crate::calls::overloaded(tonic::Code::ResourceExhausted, "the memory for calls is in use")
+    overloaded(Code::ResourceExhausted, "the memory for calls is in use")
 }
 
 #[cfg(test)]
@@ -477,7 +466,7 @@ mod tests {
             lease.grow_whole(2 * SMALL, true).unwrap();
         }
         let mut large = RequestLease::new(budgets.caller(None, address));
-        assert_eq!(large.grow(1 << 20, false).unwrap_err().code(), tonic::Code::ResourceExhausted);
+        assert_eq!(large.grow(1 << 20, false).unwrap_err().code(), Code::ResourceExhausted);
         // Another caller has its own share, by a token or an address.
         for other in [Some("name"), None] {
             let mut lease = RequestLease::new(budgets.caller(other, IpAddr::V6(Ipv6Addr::LOCALHOST)));

@@ -6,13 +6,13 @@
 
 use crate::answer;
 use crate::budget::{self, Budget, Lease};
-use crate::fingerprint;
-use crate::names;
+use crate::names::{self, fingerprint};
 use crate::proto::admin::schema_bundle::Type;
 use crate::proto::admin::{
     self, CreateSchemaBundleRequest, DeleteSchemaBundleRequest, ListSchemaBundlesResponse, ProtoSchema,
     UpdateSchemaBundleRequest,
 };
+use crate::proto::descriptors::{Choice, Field, File, Files, Kind, Value};
 use crate::status::status;
 use crate::tables::Tables;
 use crate::views::check_etag;
@@ -38,71 +38,6 @@ const NAME_BYTES: usize = 96;
 const NAME_SHOWN_MAX: usize = 200;
 /// The label of a field that must be there.
 const REQUIRED: i32 = 2;
-
-/// A set of files of descriptors (`google.protobuf.FileDescriptorSet`), as far as it is looked at.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Files {
-    #[prost(message, repeated, tag = "1")]
-    file: Vec<File>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct File {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(string, tag = "2")]
-    package: String,
-    #[prost(string, repeated, tag = "3")]
-    dependency: Vec<String>,
-    #[prost(message, repeated, tag = "4")]
-    message_type: Vec<Kind>,
-    #[prost(message, repeated, tag = "5")]
-    enum_type: Vec<Choice>,
-}
-
-/// A type of messages.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Kind {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(message, repeated, tag = "2")]
-    field: Vec<Field>,
-    #[prost(message, repeated, tag = "3")]
-    nested_type: Vec<Kind>,
-    #[prost(message, repeated, tag = "4")]
-    enum_type: Vec<Choice>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Field {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(int32, tag = "3")]
-    number: i32,
-    #[prost(int32, tag = "4")]
-    label: i32,
-    #[prost(int32, tag = "5")]
-    kind: i32,
-    #[prost(string, tag = "6")]
-    type_name: String,
-}
-
-/// An enumeration.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Choice {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(message, repeated, tag = "2")]
-    value: Vec<Value>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Value {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(int32, tag = "2")]
-    number: i32,
-}
 
 fn invalid(what: impl Into<String>) -> Status {
     Status::invalid_argument(what)
@@ -509,7 +444,7 @@ mod tests {
     fn opened(dir: &std::path::Path) -> Tables {
         let config = Config { dir: dir.join("data"), ..Config::default() };
         let db = crate::schema::builder(config.options()).open(&config.dir).unwrap();
-        let tables = Tables::open(db, config.store_settings(), config.places()).unwrap();
+        let tables = Tables::open(db, config.store_settings(), config.directories()).unwrap();
         let families = [("f".to_string(), admin::ColumnFamily::default())].into();
         let table = admin::Table { column_families: families, ..Default::default() };
         tables.create(TABLE, &table, &["m"]).unwrap();

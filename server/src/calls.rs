@@ -1,21 +1,17 @@
 //! Calls under way: how many, how long they take, how they end.
 
-use crate::budget::Caller;
-use crate::budget::Peer;
+use crate::blocking::blocking;
+use crate::budget::{Budget, Caller, RequestLease};
 use crate::config::Config;
-use crate::server::Shared;
+use crate::counts::{Counts, Kind};
+use crate::status::overloaded;
 use metrics::{Counter, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
-use prost::Message;
 use serde_json::{Value, json};
-use siltstone::FamilyStatistics;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tonic::{Code, Status};
-
-/// After how long a client that was turned away may try again.
-const TRY_AGAIN: Duration = Duration::from_millis(50);
+use tonic::{Code, Request, Status};
 
 /// The kinds of calls that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,46 +24,6 @@ pub(crate) enum Call {
     ReadModifyWriteRow,
     ReadChangeStream,
     Admin,
-}
-
-/// Kinds of streams of HTTP/2 whose numbers have limits of their own: each call is one from its headers to the end of its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Calls that do something.
-    Call,
-    /// Streams of changes, which stay.
-    Changes,
-    /// Questions for the health.
-    Health,
-    /// Watches of the health, which stay.
-    Watch,
-}
-
-/// How many there are of each kind.
-#[derive(Debug, Default)]
-pub(crate) struct Counts([AtomicUsize; 4]);
-
-impl Counts {
-    fn of(&self, kind: Kind) -> usize {
-        self.0[kind as usize].load(Ordering::Relaxed)
-    }
-
-    /// How many there are.
-    pub(crate) fn all(&self) -> usize {
-        self.0.iter().map(|count| count.load(Ordering::Relaxed)).sum()
-    }
-
-    fn enter(&self, kind: Kind, most: usize) -> bool {
-        let fits = self.0[kind as usize].fetch_add(1, Ordering::Relaxed) < most;
-        if !fits {
-            self.leave(kind);
-        }
-        fits
-    }
-
-    fn leave(&self, kind: Kind) {
-        self.0[kind as usize].fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// Questions for the health under way, and watches of it, at a time; and how many of them on one connection.
@@ -217,32 +173,30 @@ impl CallMetrics {
         (Value::Object(all.collect()), &BUCKETS)
     }
 
-    /// As text for Prometheus, with what the database counts.
+    /// As text for Prometheus, with what `record` records besides.
     #[expect(clippy::cast_precision_loss, reason = "counts")]
-    pub(crate) fn render(&self, shared: &Shared) -> String {
+    pub(crate) fn render(&self, record: impl FnOnce()) -> String {
         metrics::with_local_recorder(&self.0.recorder, || {
-            shared.tables.db.record_own_metrics();
-            for (name, table) in shared.tables.all().iter() {
-                for family in &table.now().families {
-                    let statistics: FamilyStatistics =
-                        family.regions.iter().map(|r| r.store.statistics()).sum();
-                    statistics.record(&[("table", name.clone()), ("family", family.name.to_string())]);
-                }
-            }
-            let open = shared.connections.taken();
+            record();
             let under_way = self.0.under_way.of(Kind::Call) + self.0.under_way.of(Kind::Changes);
             metrics::gauge!("siltstone_calls_under_way").set(under_way as f64);
             metrics::gauge!("siltstone_change_streams").set(self.0.under_way.of(Kind::Changes) as f64);
-            metrics::gauge!("siltstone_connections").set(open as f64);
-            metrics::gauge!("siltstone_files_stale")
-                .set(f64::from(u8::from(!shared.stale_files().is_empty())));
-            let (deleted, bytes) = shared.tables.kept.size();
-            metrics::gauge!("siltstone_deleted_tables").set(deleted as f64);
-            metrics::gauge!("siltstone_deleted_table_bytes").set(bytes as f64);
-            metrics::gauge!("siltstone_call_memory_bytes").set(shared.budgets.used() as f64);
         });
         self.0.recorder.handle().render()
     }
+}
+
+/// What is known of a call's caller, for those who answer it.
+#[derive(Clone)]
+pub(crate) struct Peer {
+    pub(crate) answers: Arc<Budget>,
+    /// Its place among the calls under way, and the memory of its request: held as long as somebody works on it.
+    pub(crate) _held: (Arc<Slot>, Arc<RequestLease>),
+}
+
+/// What is known of the caller of a request, which the door has let in.
+pub(crate) fn peer_of<T>(request: &Request<T>) -> Result<Peer, Status> {
+    request.extensions().get::<Peer>().cloned().ok_or_else(|| Status::internal("not let in"))
 }
 
 /// A call under way: until all copies are gone, of which the work has one, as it may go on when nobody waits for it any more.
@@ -287,7 +241,7 @@ impl Guard {
             held.check()?;
             tracing::debug_span!("call", call = ?held.0.call).in_scope(work)
         };
-        let result = if at_once { work() } else { crate::server::blocking(work).await };
+        let result = if at_once { work() } else { blocking(work).await };
         let Entered { metrics, call, began, .. } = &*self.0;
         let kind = &metrics.kinds[*call as usize];
         let took = began.elapsed().as_secs_f64();
@@ -314,22 +268,6 @@ pub(crate) fn wait_of(headers: &http::HeaderMap) -> Option<Duration> {
         "n" => Some(Duration::from_nanos(number)),
         _ => None,
     }
-}
-
-/// Turns a client away, and tells it when to come again.
-pub(crate) fn overloaded(code: Code, why: &str) -> Status {
-    /// `google.rpc.RetryInfo`.
-    #[derive(Clone, PartialEq, Message)]
-    struct RetryInfo {
-        #[prost(message, optional, tag = "1")]
-        retry_delay: Option<prost_types::Duration>,
-    }
-    let nanos = i32::try_from(TRY_AGAIN.as_nanos()).unwrap_or(i32::MAX);
-    let info = RetryInfo { retry_delay: Some(prost_types::Duration { seconds: 0, nanos }) };
-    let type_url = "type.googleapis.com/google.rpc.RetryInfo".to_string();
-    let details = vec![prost_types::Any { type_url, value: info.encode_to_vec() }];
-    let status = crate::proto::rpc::Status { code: code as i32, message: why.to_string(), details };
-    Status::with_details(code, why, status.encode_to_vec().into())
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@
 //! A table whose changes are streamed has its regions not joined: a store that is gone has no name any more, and its writes in the
 //! log would belong to nobody.
 
-use crate::backups::time;
 use crate::proto::data::mutation::{self, Mutation as Kind};
 use crate::proto::data::read_change_stream_request::StartFrom;
 use crate::proto::data::read_change_stream_response::{
@@ -24,6 +23,7 @@ use crate::read::span_of;
 use crate::rows::{self, Span};
 use crate::status::status;
 use crate::tables::{Table, Tables, owner_of};
+use crate::time::timestamp;
 use bytes::Bytes;
 use prost::Message;
 use siltstone::{ChangeBatch, ChangeKind, Changes, ErrorKind, SeqNo, Timestamp};
@@ -84,7 +84,7 @@ fn response(record: StreamRecord) -> ReadChangeStreamResponse {
 }
 
 fn micros(time: &prost_types::Timestamp) -> u64 {
-    crate::micros(time.seconds, time.nanos).unwrap_or(0)
+    crate::time::micros(time.seconds, time.nanos).unwrap_or(0)
 }
 
 impl ChangeRead {
@@ -94,7 +94,7 @@ impl ChangeRead {
         let enabled_us = check_enabled(&table, &request.table_name)?;
         let partition = request.partition.clone().unwrap_or_else(partition);
         let span = span_of(&partition.row_range.clone().unwrap_or_default())?;
-        let now = crate::now_us();
+        let now = crate::time::now_us();
         let (from, from_us) = match &request.start_from {
             None => (tables.db.snapshot().seq(), 0),
             Some(StartFrom::StartTime(time)) => {
@@ -163,7 +163,7 @@ impl ChangeRead {
 
     /// How long there is nothing to say if nothing is written.
     pub(crate) fn rests(&self) -> Duration {
-        let left = |end: u64| end.saturating_add(LATE_US).saturating_sub(crate::now_us());
+        let left = |end: u64| end.saturating_add(LATE_US).saturating_sub(crate::time::now_us());
         let until_end = self.end_us.map_or(Duration::MAX, |end| Duration::from_micros(left(end)));
         self.heartbeat.saturating_sub(self.told.elapsed()).min(until_end).max(REST_MIN)
     }
@@ -171,7 +171,7 @@ impl ChangeRead {
     /// The next changes, or a sign of life, or nothing for now.
     pub(crate) fn turn(&mut self) -> Result<Turn, Status> {
         self.check()?;
-        let began_us = crate::now_us();
+        let began_us = crate::time::now_us();
         let mut messages = Vec::new();
         let (mut bytes, mut waits) = (0, false);
         // What was written up to then has come.
@@ -217,7 +217,7 @@ impl ChangeRead {
             self.told = Instant::now();
             messages.push(response(StreamRecord::Heartbeat(Heartbeat {
                 continuation_token: Some(self.token()),
-                estimated_low_watermark: Some(time(seen_us)),
+                estimated_low_watermark: Some(timestamp(seen_us)),
             })));
         }
         Ok(Turn { messages, waits })
@@ -408,7 +408,7 @@ impl RowChange {
 
     /// One message of the row: the first says whose it is, the last where to go on from.
     fn send(&mut self, done: bool, messages: &mut Vec<ReadChangeStreamResponse>) {
-        let written = Some(time(self.written_us));
+        let written = Some(timestamp(self.written_us));
         let mut change = DataChange {
             r#type: data_change::Type::Continuation as i32,
             chunks: std::mem::take(&mut self.chunks),
@@ -418,7 +418,7 @@ impl RowChange {
         self.bytes = 0;
         if !std::mem::replace(&mut self.began, true) {
             change.r#type = data_change::Type::User as i32;
-            change.source_cluster_id = crate::instances::CLUSTER.to_string();
+            change.source_cluster_id = crate::names::CLUSTER.to_string();
             change.row_key = self.key.clone();
             change.commit_timestamp = written;
             // Of two with the same time the later has the higher.
@@ -426,7 +426,7 @@ impl RowChange {
         }
         if done {
             change.token = format!("{:016x}", self.left_out.unwrap_or(self.last).0);
-            change.estimated_low_watermark = Some(time(self.written_us.saturating_sub(LATE_US)));
+            change.estimated_low_watermark = Some(timestamp(self.written_us.saturating_sub(LATE_US)));
         }
         messages.push(response(StreamRecord::DataChange(change)));
     }

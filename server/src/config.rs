@@ -1,11 +1,8 @@
 //! The settings of a server: a TOML file, and what the command line says over it.
 
-use crate::backup_places::BackupPlaces;
-use crate::regions::Limits;
-use crate::settings;
-use crate::tables::Places;
+use crate::{names, store_options};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use siltstone::storage::FileAccess;
+use siltstone::storage::{FileAccess, OpenObjectStore};
 use siltstone::{CacheFill, Durability, FamilyOptions, Options};
 use siltstone_compactor::{
     ClientTls, CompactionManager, Compactors, CompactorsOptions, ManagerConfig, ServerTls, Spread,
@@ -25,6 +22,9 @@ const STOP_WAIT_MS: u64 = 300;
 const BUSY_LOOKS: u32 = 10;
 /// Looks without much traffic after which a region that was split by it may be joined.
 const CALM_LOOKS: u32 = 300;
+
+/// How long tables that were deleted are kept if nobody says so: seven days, as the service keeps them.
+pub(crate) const UNDELETE_HOURS: u64 = 7 * 24;
 
 /// What a server is started with. Every field has a default; an unknown one in a file is an error that names its line.
 ///
@@ -305,7 +305,7 @@ pub struct TableConfig {
 
 impl TableConfig {
     fn is_of(&self, table: &str, family: &str) -> bool {
-        crate::names::fits(&self.name, table) && self.family.as_ref().is_none_or(|own| own == family)
+        names::fits(&self.name, table) && self.family.as_ref().is_none_or(|own| own == family)
     }
 }
 
@@ -320,8 +320,37 @@ impl StoreSettings {
     /// Of a family of a table: later entries over earlier ones.
     pub(crate) fn of(&self, table: &str, family: &str) -> Result<FamilyOptions, Status> {
         let own = self.some.iter().filter(|entry| entry.is_of(table, family)).map(|entry| &entry.settings);
-        settings::with(FamilyOptions::default(), std::iter::once(&self.all).chain(own).flatten())
+        store_options::with(FamilyOptions::default(), std::iter::once(&self.all).chain(own).flatten())
     }
+}
+
+/// When regions are split, and when they are joined.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegionLimits {
+    /// Bytes of a region at which it is split.
+    pub(crate) split_bytes: u64,
+    /// Bytes of two neighbours together below which they are joined.
+    pub(crate) join_bytes: u64,
+    /// Ranges read and cells written a second at which a region is busy; a quarter of it keeps it from being joined.
+    pub(crate) split_rate: f64,
+    /// Busy looks one after the other at which it is split.
+    pub(crate) busy: u32,
+    /// Looks without that much before it is joined.
+    pub(crate) calm: u32,
+}
+
+/// Directories beside the database's.
+pub(crate) struct Directories {
+    pub(crate) backups: BackupLocation,
+    /// Where databases are made that are being restored, on the same file system as the database.
+    pub(crate) restoring: PathBuf,
+}
+
+/// Where backups lie.
+pub(crate) enum BackupLocation {
+    Directory(PathBuf),
+    /// A location in an object store, and how places there are opened.
+    Store(String, Box<OpenObjectStore>),
 }
 
 /// Options as a TOML table: texts, numbers and truth values.
@@ -338,7 +367,7 @@ mod texts {
         let values = BTreeMap::<String, toml::Value>::deserialize(from)?;
         let texts = values.into_iter().map(|(name, value)| {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
-            crate::settings::check(&name, &text).map_err(D::Error::custom)?;
+            crate::store_options::check(&name, &text).map_err(D::Error::custom)?;
             Ok((name, text))
         });
         texts.collect()
@@ -399,7 +428,7 @@ impl Default for Config {
             offload: OffloadConfig::default(),
             manager: None,
             backups: None,
-            undelete_hours: crate::undelete::HOURS,
+            undelete_hours: UNDELETE_HOURS,
             listen: SocketAddr::from(([127, 0, 0, 1], 8086)),
             http: SocketAddr::from(([127, 0, 0, 1], 8087)),
             http_names: Vec::new(),
@@ -560,18 +589,19 @@ impl Config {
         }
     }
 
-    /// Places beside the database's directory.
-    pub(crate) fn places(&self) -> Places {
+    /// The directories beside the database's.
+    pub(crate) fn directories(&self) -> Directories {
         let said = self.backups.clone().unwrap_or_else(|| self.beside("-backups"));
         let backups = match said.to_str().filter(|said| said.contains("://")) {
             Some(location) => {
                 // Without the disk cache: what a backup has is read once.
                 let stores = LazyObjectStores::new(ObjectSettings::default());
-                BackupPlaces::store(location, move |location| stores.open(location))
+                let open = move |location: &str| stores.open(location);
+                BackupLocation::Store(location.to_string(), Box::new(open))
             }
-            None => BackupPlaces::Directory(said),
+            None => BackupLocation::Directory(said),
         };
-        Places { backups, restoring: self.beside("-restoring") }
+        Directories { backups, restoring: self.beside("-restoring") }
     }
 
     /// How object stores are reached.
@@ -588,10 +618,10 @@ impl Config {
         PathBuf::from(name)
     }
 
-    pub(crate) fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> RegionLimits {
         #[expect(clippy::cast_precision_loss, reason = "a rate")]
         let split_rate = if self.region_rate == 0 { f64::INFINITY } else { self.region_rate as f64 };
-        Limits {
+        RegionLimits {
             split_bytes: self.region_bytes.0,
             join_bytes: self.region_bytes.0 / 4,
             split_rate,

@@ -2,14 +2,14 @@
 
 use crate::answer::{self, SEND_WAIT, Sender, Single, Streaming};
 use crate::auth::{Right, Scope};
+use crate::blocking::blocking;
 use crate::budget::{self, Budget, Lease};
-use crate::calls::Guard;
+use crate::calls::{self, Call, Guard};
 use crate::changes::{self, ChangeRead};
 use crate::chunks;
 use crate::filter::Filter;
 use crate::mutate;
 use crate::profiles::Use;
-use crate::proto::bigtable::bigtable_server::Bigtable;
 use crate::proto::data::{
     CheckAndMutateRowRequest, CheckAndMutateRowResponse, GenerateInitialChangeStreamPartitionsRequest,
     GenerateInitialChangeStreamPartitionsResponse, MutateRowRequest, MutateRowResponse, MutateRowsRequest,
@@ -20,10 +20,12 @@ use crate::proto::data::{
 use crate::read::{Client, Read};
 use crate::reader::{Cells, Rows, Step, View};
 use crate::rows::{self, Span};
-use crate::server::{Call, Shared, blocking};
+use crate::services::stubs::bigtable::bigtable_server::Bigtable;
+use crate::shared::Shared;
 use crate::status::{entry_status, status};
 use crate::tables::{Region, Table, Tables};
 use crate::views::{Subset, Target};
+use crate::wire::MUTATIONS_MAX;
 use crate::work::{Caller, Work};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -53,7 +55,7 @@ const SAMPLE_BYTES: u64 = 16 << 20;
 
 /// The memory for answers of who makes a call.
 fn memory_of<T>(request: &Request<T>) -> Result<Arc<Budget>, Status> {
-    budget::peer_of(request).map(|peer| peer.answers)
+    calls::peer_of(request).map(|peer| peer.answers)
 }
 
 /// What a call names: a table, or where it names none a view of one.
@@ -541,8 +543,8 @@ fn mutate_rows(shared: &Shared, request: &MutateRowsRequest) -> Result<Vec<Mutat
         return Err(mutate::no_mutations());
     }
     let Target { table, view } = shared.tables.target(&request.table_name, &request.authorized_view_name)?;
-    if mutations > mutate::MUTATIONS_MAX {
-        let (entries, most) = (request.entries.len(), mutate::MUTATIONS_MAX);
+    if mutations > MUTATIONS_MAX {
+        let (entries, most) = (request.entries.len(), MUTATIONS_MAX);
         let message =
             format!("{entries} entries with {mutations} mutations; a call takes 1 to {most} mutations");
         return Err(Status::invalid_argument(message));

@@ -6,12 +6,14 @@
 //! becomes (`crate::wire`), counted for that too, and handed to the service. Its answer goes out as the client takes it; one that
 //! takes nothing for long loses the call, and what was read for it is freed.
 
+use crate::access::Access;
 use crate::auth::Who;
-use crate::budget::{Budget, Budgets, Caller, Lease, Peer, RequestLease, SMALL};
-use crate::calls::{self, Counts, Slot};
+use crate::budget::{Budget, Budgets, Caller, Lease, RequestLease, SMALL};
+use crate::calls::{self, Peer, Slot};
 use crate::config::Config;
+use crate::counts::Counts;
 use crate::methods::{self, Allowed, Method, Said};
-use crate::server::Shared;
+use crate::status::overloaded;
 use crate::wire;
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
@@ -121,7 +123,7 @@ impl Side {
 
 /// The door.
 pub(crate) struct Door {
-    shared: Arc<Shared>,
+    access: Arc<Access>,
     routes: Routes,
     pub(crate) waits: Waits,
 }
@@ -135,9 +137,8 @@ struct Answer {
 }
 
 impl Door {
-    pub(crate) fn new(shared: Arc<Shared>, routes: Routes) -> Arc<Self> {
-        let waits = Waits::new(&shared.config);
-        Arc::new(Self { shared, routes: routes.prepare(), waits })
+    pub(crate) fn new(access: Arc<Access>, routes: Routes, waits: Waits) -> Arc<Self> {
+        Arc::new(Self { access, routes: routes.prepare(), waits })
     }
 
     /// Answers a call, unless its client resets it.
@@ -171,10 +172,10 @@ impl Door {
         let path = parts.uri.path();
         let method = methods::of(path).ok_or_else(|| methods::not_served(path))?;
         let header = parts.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-        let who = if method.is_open() { Who::ANYONE } else { self.shared.who_of(header)? };
+        let who = if method.is_open() { Who::ANYONE } else { self.access.who(header)? };
         let until = calls::wait_of(&parts.headers).and_then(|wait| Instant::now().checked_add(wait));
-        let (caller, answers) = side.caller(&self.shared.budgets, who.name());
-        let slot = self.shared.calls.enter(method.kind, &caller, &side.calls)?;
+        let (caller, answers) = side.caller(&self.access.budgets, who.name());
+        let slot = self.access.calls.enter(method.kind, &caller, &side.calls)?;
         let mut lease = RequestLease::new(caller);
         let said = method.said(&parts.headers);
         let whole = self.receive(method, (&who, &said), &mut body, &mut lease, side).await?;
@@ -336,7 +337,7 @@ impl AsRef<[u8]> for Counted {
 }
 
 fn too_slow() -> Status {
-    calls::overloaded(tonic::Code::ResourceExhausted, "the request came too slowly")
+    overloaded(tonic::Code::ResourceExhausted, "the request came too slowly")
 }
 
 /// A request on its way in.

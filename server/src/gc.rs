@@ -57,7 +57,7 @@ impl Gc {
                 Ok(n) if n > 0 => Self::Versions(n),
                 _ => return wrong(format!("max_num_versions is {n}, and must be positive")),
             },
-            Some(Rule::MaxAge(age)) => match crate::micros(age.seconds, age.nanos) {
+            Some(Rule::MaxAge(age)) => match crate::time::micros(age.seconds, age.nanos) {
                 Some(us) if us >= 1_000 => Self::AgeUs(us),
                 _ => return wrong("max_age must be at least one millisecond".into()),
             },
@@ -71,7 +71,7 @@ impl Gc {
         let rule = match self {
             Self::Never => return None,
             Self::Versions(n) => Rule::MaxNumVersions(i32::try_from(*n).unwrap_or(i32::MAX)),
-            Self::AgeUs(us) => Rule::MaxAge(crate::duration(*us)),
+            Self::AgeUs(us) => Rule::MaxAge(crate::time::duration(*us)),
             Self::Union(rules) => Rule::Union(admin::gc_rule::Union { rules: all(rules) }),
             Self::Intersection(rules) => {
                 Rule::Intersection(admin::gc_rule::Intersection { rules: all(rules) })

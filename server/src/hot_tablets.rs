@@ -85,7 +85,7 @@ impl Asked {
     /// # Errors
     /// What is wrong with the request, by its field.
     pub(crate) fn new(request: &ListHotTabletsRequest, now_us: u64) -> Result<Self, Status> {
-        let us = |time: &prost_types::Timestamp| crate::micros(time.seconds, time.nanos).unwrap_or(0);
+        let us = |time: &prost_types::Timestamp| crate::time::micros(time.seconds, time.nanos).unwrap_or(0);
         let to_us = request.end_time.as_ref().map_or(now_us, us);
         let from_us = request.start_time.as_ref().map_or(to_us.saturating_sub(24 * HOUR), us);
         let wrong = |what: &str| Err(Status::invalid_argument(what));
@@ -215,12 +215,12 @@ fn row_text(key: &[u8]) -> String {
 
 #[expect(clippy::cast_possible_truncation, reason = "a percentage")]
 fn message(cluster: &str, table: &str, start: &[u8], hot: &Hot, from_us: u64) -> HotTablet {
-    let id = crate::fingerprint(&[table.as_bytes(), start, &hot.at_us.to_be_bytes()].concat());
+    let id = crate::names::fingerprint(&[table.as_bytes(), start, &hot.at_us.to_be_bytes()].concat());
     HotTablet {
         name: format!("{cluster}/hotTablets/{id}"),
         table_name: table.to_string(),
-        start_time: Some(crate::backups::time(from_us)),
-        end_time: Some(crate::backups::time(hot.at_us)),
+        start_time: Some(crate::time::timestamp(from_us)),
+        end_time: Some(crate::time::timestamp(hot.at_us)),
         start_key: row_text(start),
         end_key: row_text(&hot.end),
         node_cpu_usage_percent: hot.percent as f32,
@@ -255,7 +255,7 @@ mod tests {
     }
 
     fn at(us: u64) -> Option<prost_types::Timestamp> {
-        Some(crate::backups::time(us))
+        Some(crate::time::timestamp(us))
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The HTTP side: health, metrics, and the page that shows what the server does.
 
-use crate::auth::Who;
-use crate::server::Shared;
+use crate::browsers::{self, PAGE};
+use crate::shared::Shared;
 use crate::status::without_paths;
 use crate::tables::{Layout, Region};
 use axum::Router;
@@ -17,9 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The page, with its script and style.
-pub(crate) const PAGE: &str = include_str!("page.html");
-
 /// Regions of a table that the page shows.
 const SHOWN_REGIONS: usize = 100;
 
@@ -34,14 +31,14 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .merge(of_all_tables)
-        .layer(middleware::from_fn_with_state(shared.clone(), crate::browsers::guard))
+        .layer(middleware::from_fn_with_state(shared.clone(), browsers::guard))
         .with_state(shared)
 }
 
 /// Lets through who may see what is said of all tables.
 async fn may_monitor(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let header = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-    match shared.tokens.as_ref().map_or(Ok(Who::ANYONE), |tokens| tokens.who(header)) {
+    match shared.access.who(header) {
         Ok(who) if who.may_monitor() => next.run(request).await,
         Ok(_) => (StatusCode::FORBIDDEN, "the token has no right to monitor\n").into_response(),
         Err(e) => {
@@ -72,8 +69,27 @@ fn of_files(shared: &Shared) -> String {
 }
 
 async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    let text = tokio::task::spawn_blocking(move || shared.calls.render(&shared)).await;
+    let render = move || shared.access.calls.render(|| record(&shared));
+    let text = tokio::task::spawn_blocking(render).await;
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text.unwrap_or_default())
+}
+
+/// Records what the database counts, and what the server holds.
+#[expect(clippy::cast_precision_loss, reason = "counts")]
+fn record(shared: &Shared) {
+    shared.tables.db.record_own_metrics();
+    for (name, table) in shared.tables.all().iter() {
+        for family in &table.now().families {
+            let statistics: FamilyStatistics = family.regions.iter().map(|r| r.store.statistics()).sum();
+            statistics.record(&[("table", name.clone()), ("family", family.name.to_string())]);
+        }
+    }
+    metrics::gauge!("siltstone_connections").set(shared.connections.taken() as f64);
+    metrics::gauge!("siltstone_files_stale").set(f64::from(u8::from(!shared.stale_files().is_empty())));
+    let (deleted, bytes) = shared.tables.kept.size();
+    metrics::gauge!("siltstone_deleted_tables").set(deleted as f64);
+    metrics::gauge!("siltstone_deleted_table_bytes").set(bytes as f64);
+    metrics::gauge!("siltstone_call_memory_bytes").set(shared.access.budgets.used() as f64);
 }
 
 /// What the page shows.
@@ -109,7 +125,7 @@ pub(crate) fn picture(shared: &Shared) -> Value {
             shown
         })
         .collect();
-    let (calls, bounds) = shared.calls.buckets();
+    let (calls, bounds) = shared.access.calls.buckets();
     let statistics = db.statistics();
     json!({
         "tables": tables,

@@ -4,12 +4,13 @@
 //! what it is already is the one that is taken.
 
 use crate::auth::{Right, Scope, Who};
+use crate::calls::Call;
 use crate::names;
 use crate::proto::iam::{
     Binding, GetIamPolicyRequest, Policy, SetIamPolicyRequest, TestIamPermissionsRequest,
     TestIamPermissionsResponse,
 };
-use crate::server::{Call, Shared, administer};
+use crate::shared::{Shared, administer};
 use prost::Message;
 use std::sync::Arc;
 use tonic::{Code, Request, Response, Status};
@@ -77,7 +78,7 @@ impl Resource {
 
     /// Who may do what with it.
     fn policy(&self, shared: &Shared) -> Policy {
-        let members = |right| match &shared.tokens {
+        let members = |right| match &shared.access.tokens {
             None => vec!["allUsers".to_string()],
             Some(tokens) => {
                 let names = tokens.holders(right, self.scope_of(right)).into_iter();
@@ -92,7 +93,7 @@ impl Resource {
         let bindings = [Right::Admin, Right::Read, Right::Write].map(binding).into_iter();
         let bindings = bindings.filter(|binding| !binding.members.is_empty()).collect();
         let mut policy = Policy { version: 1, bindings, ..Policy::default() };
-        policy.etag = crate::fingerprint(&policy.encode_to_vec()).into_bytes().into();
+        policy.etag = names::fingerprint(&policy.encode_to_vec()).into_bytes().into();
         policy
     }
 }

@@ -6,8 +6,7 @@
 
 use crate::auth::{Scope, Who};
 use crate::clusters::Cluster;
-use crate::instances::CLUSTER;
-use crate::names;
+use crate::names::{self, CLUSTER};
 use crate::profiles::{Profile, Use};
 use crate::proto::admin;
 use crate::status::status;
@@ -110,7 +109,7 @@ impl Instance {
         if clusters.is_empty() {
             return Err(invalid("clusters: an instance needs at least one".into()));
         }
-        let mut instance = Self { created_us: crate::now_us(), ..Self::default() };
+        let mut instance = Self { created_us: crate::time::now_us(), ..Self::default() };
         for (id, cluster) in clusters {
             instance.add_cluster(id, Cluster::from_message(project, cluster)?)?;
         }
@@ -247,7 +246,7 @@ impl Instance {
             state: admin::instance::State::Ready as i32,
             r#type: kind as i32,
             labels: self.labels.clone(),
-            create_time: (self.created_us > 0).then(|| crate::backups::time(self.created_us)),
+            create_time: (self.created_us > 0).then(|| crate::time::timestamp(self.created_us)),
             ..admin::Instance::default()
         }
     }

@@ -3,7 +3,6 @@
 
 use crate::answer::Single;
 use crate::auth::Who;
-use crate::backups::now;
 use crate::hot_tablets;
 use crate::iam;
 use crate::instance_set::Instance;
@@ -20,16 +19,15 @@ use crate::proto::admin::{
 use crate::proto::iam::{
     GetIamPolicyRequest, Policy, SetIamPolicyRequest, TestIamPermissionsRequest, TestIamPermissionsResponse,
 };
-use crate::proto::instance_admin::bigtable_instance_admin_server::BigtableInstanceAdmin;
 use crate::proto::longrunning::Operation;
-use crate::server::{Shared, administer, administer_long};
+use crate::services::stubs::instance_admin::bigtable_instance_admin_server::BigtableInstanceAdmin;
+use crate::shared::{Shared, administer, administer_long};
+use crate::time::now;
 use prost::Message;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
-/// The one cluster of each instance that nobody has made.
-pub(crate) const CLUSTER: &str = "siltstone";
 /// The kinds of names.
 const CLUSTERS: &str = "clusters";
 const PROFILES: &str = "appProfiles";
@@ -352,7 +350,7 @@ impl BigtableInstanceAdmin for InstanceAdmin {
         administer_long(&self.0, request, move |shared, request| {
             let (instance, id) = names::within_instance(&request.parent, CLUSTERS)?;
             shared.instances.find(&who, instance)?.cluster(id)?;
-            let asked = hot_tablets::Asked::new(&request, crate::now_us())?;
+            let asked = hot_tablets::Asked::new(&request, crate::time::now_us())?;
             Ok(shared.hot.list(&request.parent, &asked, |table| who.sees(table)))
         })
         .await

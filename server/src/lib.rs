@@ -43,15 +43,18 @@
 //! Each line uses what stands below it, but `server`, which makes them all.
 #![forbid(unsafe_code)]
 
+mod access;
 mod admin;
 mod aggregate;
 mod answer;
 mod auth;
 mod automated_backups;
+mod background;
 mod backup_filter;
 mod backup_places;
 mod backup_records;
 mod backups;
+mod blocking;
 mod browsers;
 mod budget;
 mod bundles;
@@ -60,9 +63,9 @@ mod changes;
 mod chunks;
 mod client_certificates;
 mod clusters;
-mod codec;
 mod collect;
 mod config;
+mod counts;
 mod data;
 mod door;
 #[cfg(feature = "empty")]
@@ -90,19 +93,21 @@ mod proto;
 mod read;
 mod reader;
 mod regions;
-mod requests;
 mod row_keys;
 mod rows;
 mod schema;
 mod serve;
 mod server;
-mod settings;
+mod services;
+mod shared;
 mod status;
+mod store_options;
 mod stored_message;
 mod tables;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
+mod time;
 mod traffic;
 mod undelete;
 mod views;
@@ -114,45 +119,10 @@ pub use auth::{token_digest, token_expiry_us};
 pub use config::{Config, OffloadConfig, Settings, Size, TableConfig, TlsConfig, WriteDurability};
 pub use load::Cell;
 #[doc(hidden)]
-pub use operator::{AlterSettings, Json, TableName};
-#[doc(hidden)]
 pub use proto::METHODS;
 #[doc(hidden)]
-pub use proto::operator::operator_client::OperatorClient;
+pub use proto::operator_messages::{AlterSettings, Json, TableName};
 pub use schema::with_operators;
 pub use server::Server;
-
-/// Wall-clock microseconds since 1970.
-fn now_us() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
-}
-
-/// Seconds and nanoseconds of a message as microseconds; `None` for less than none.
-fn micros(seconds: i64, nanos: i32) -> Option<u64> {
-    let us = seconds.saturating_mul(1_000_000).saturating_add(i64::from(nanos / 1_000));
-    u64::try_from(us).ok()
-}
-
-/// Microseconds as a message.
-fn duration(us: u64) -> prost_types::Duration {
-    prost_types::Duration {
-        seconds: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
-        nanos: i32::try_from(us % 1_000_000 * 1_000).unwrap_or_default(),
-    }
-}
-
-/// Bytes in hexadecimal.
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
-}
-
-/// A short text that tells bytes from others, as etags and names of what has no other are.
-fn fingerprint(bytes: &[u8]) -> String {
-    use sha2::{Digest, Sha256};
-    hex(&Sha256::digest(bytes)[..8])
-}
+#[doc(hidden)]
+pub use services::stubs::operator::operator_client::OperatorClient;

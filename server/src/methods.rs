@@ -7,7 +7,7 @@
 //! by these a long request is let in. It is judged again by the view that it names.
 
 use crate::auth::{Right, Who};
-use crate::calls::Kind;
+use crate::counts::Kind;
 use crate::fields::{self, Message};
 use crate::names;
 use crate::wire::{self, Found, Shape};

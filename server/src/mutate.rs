@@ -16,6 +16,7 @@ use crate::schema::Granularity;
 use crate::status::status;
 use crate::tables::{Layout, Stores, Table, Tables};
 use crate::views::{self, Subset, Target};
+use crate::wire::MUTATIONS_MAX;
 use crate::work::{Caller, Work};
 use bytes::Bytes;
 use prost::Message;
@@ -24,8 +25,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tonic::Status;
 
-/// Mutations of one call, at most.
-pub(crate) const MUTATIONS_MAX: usize = 100_000;
 /// Rules of a read-modify-write, at most: each looks for its column among all.
 const RULES_MAX: usize = 1_000;
 /// Bytes of the cells that a read-modify-write reads, at most.
@@ -41,7 +40,7 @@ const ORIGINS: std::ops::RangeInclusive<i32> = 0..=CLIENT_AUTO_GENERATED;
 
 /// Now, as the server gives timestamps.
 fn server_time(granularity: Granularity) -> Timestamp {
-    let now = crate::now_us();
+    let now = crate::time::now_us();
     Timestamp(now - now % granularity.us())
 }
 
@@ -283,7 +282,7 @@ fn read_now(
     let view = Arc::new(View {
         table: target.table.clone(),
         snapshot: tables.db.snapshot(),
-        now_us: crate::now_us(),
+        now_us: crate::time::now_us(),
         reversed: false,
         held: true,
     });

@@ -1,6 +1,8 @@
 //! Resource names: `projects/P/instances/I`, `.../tables/T`, `.../tables/T/authorizedViews/V`, `.../tables/T/schemaBundles/B`,
-//! `.../clusters/C`. Any project and instance is accepted; a table belongs to the instance it was created in.
+//! `.../clusters/C`; and etags. Any project and instance is accepted; a table belongs to the instance it was created in.
 
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
 use tonic::Status;
 
 /// Bytes of the name of an instance, at most.
@@ -9,6 +11,22 @@ const INSTANCE_MAX: usize = 200;
 /// What stands between the name of a table and the id of something of it.
 pub(crate) const VIEWS: &str = "/authorizedViews/";
 const BUNDLES: &str = "/schemaBundles/";
+
+/// The one cluster of each instance that nobody has made.
+pub(crate) const CLUSTER: &str = "siltstone";
+
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// A short text that tells bytes from others, as etags and names of what has no other are.
+pub(crate) fn fingerprint(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes)[..8])
+}
 
 /// Checks the name of an instance.
 pub(crate) fn instance(name: &str) -> Result<&str, Status> {

@@ -2,45 +2,16 @@
 //!
 //! Answers are JSON, so that a tool of another version shows what it knows of them.
 
+use crate::calls::Call;
 use crate::names;
 use crate::proto::admin;
-use crate::proto::operator::operator_server::Operator;
-use crate::server::{Call, Shared, administer};
-use prost::Message;
+use crate::proto::operator_messages::{AlterSettings, Json, TableName};
+use crate::services::stubs::operator::operator_server::Operator;
+use crate::shared::{Shared, administer};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
-
-/// A text that is JSON.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct Json {
-    /// The text.
-    #[prost(string, tag = "1")]
-    pub json: String,
-}
-
-/// Which table.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct TableName {
-    /// Its full name.
-    #[prost(string, tag = "1")]
-    pub name: String,
-}
-
-/// New settings of a table's stores.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct AlterSettings {
-    /// Its full name.
-    #[prost(string, tag = "1")]
-    pub name: String,
-    /// One column family; all of them if it is empty.
-    #[prost(string, tag = "2")]
-    pub family: String,
-    /// Options and their values; an empty value takes back what was set.
-    #[prost(btree_map = "string, string", tag = "3")]
-    pub settings: BTreeMap<String, String>,
-}
 
 /// The service.
 pub(crate) struct OperatorService(pub(crate) Arc<Shared>);
@@ -64,7 +35,7 @@ impl Operator for OperatorService {
     async fn alter_settings(&self, request: Request<AlterSettings>) -> Result<Response<Json>, Status> {
         administer(&self.0, request, move |shared, request| {
             for (name, text) in request.settings.iter().filter(|(_, text)| !text.is_empty()) {
-                crate::settings::check(name, text).map_err(Status::invalid_argument)?;
+                crate::store_options::check(name, text).map_err(Status::invalid_argument)?;
             }
             shared.tables.alter(names::table(&request.name)?, |schema| {
                 if !request.family.is_empty() && !schema.families.contains_key(&request.family) {

@@ -281,7 +281,7 @@ impl Profile {
 
     /// What tells whether it is as it was.
     pub(crate) fn etag(&self) -> String {
-        crate::fingerprint(&serde_json::to_vec(self).unwrap_or_default())
+        crate::names::fingerprint(&serde_json::to_vec(self).unwrap_or_default())
     }
 
     pub(crate) fn to_message(&self, name: String) -> admin::AppProfile {

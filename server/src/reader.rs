@@ -70,7 +70,7 @@ pub(crate) struct View {
 impl View {
     /// A table as it is now.
     pub(crate) fn now(tables: &Tables, table: &Arc<Table>, reversed: bool) -> Arc<Self> {
-        let (table, snapshot, now_us) = (table.clone(), tables.db.snapshot(), crate::now_us());
+        let (table, snapshot, now_us) = (table.clone(), tables.db.snapshot(), crate::time::now_us());
         Arc::new(Self { table, snapshot, now_us, reversed, held: false })
     }
 }

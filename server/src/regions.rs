@@ -8,6 +8,7 @@
 //! A look, once a second, takes note of every region's traffic, which is an addition and a lock for each, and asks the engine only
 //! about those that were read or written since. Every tenth looks at all of them, also for neighbours to be put together.
 
+use crate::config::RegionLimits;
 use crate::rows;
 use crate::schema::Schema;
 use crate::tables::{Layout, STORES_MAX, Stores, Table, Tables};
@@ -15,21 +16,6 @@ use crate::traffic::Seen;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tonic::Status;
-
-/// When to split and when to join.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Bytes of a region at which it is split.
-    pub(crate) split_bytes: u64,
-    /// Bytes of two neighbours together below which they are joined.
-    pub(crate) join_bytes: u64,
-    /// Ranges read and cells written a second at which a region is busy; a quarter of it keeps it from being joined.
-    pub(crate) split_rate: f64,
-    /// Busy looks one after the other at which it is split.
-    pub(crate) busy: u32,
-    /// Looks without that much before it is joined.
-    pub(crate) calm: u32,
-}
 
 /// One look.
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +131,7 @@ impl Tables {
     /// Looks at all tables: regions that have grown or are too busy are split, and families that are cut in different places are
     /// cut alike; a look at the whole joins small neighbours. O(regions) additions, and one question to the engine for each
     /// store that was used since the last look.
-    pub(crate) fn look(&self, limits: Limits, look: Look) -> Result<Looked, Status> {
+    pub(crate) fn look(&self, limits: RegionLimits, look: Look) -> Result<Looked, Status> {
         let mut looked = Looked::default();
         let mut failed = None;
         for (name, table) in self.all().iter() {
@@ -161,7 +147,7 @@ impl Tables {
     fn look_at(
         &self,
         table: &Arc<Table>,
-        limits: Limits,
+        limits: RegionLimits,
         look: Look,
         looked: &mut Looked,
     ) -> Result<(), Status> {
@@ -222,7 +208,7 @@ impl Tables {
 }
 
 /// The traffic of a region: that of its busiest family.
-fn traffic_of(layout: &Layout, region: usize, limits: Limits, look: Look) -> Seen {
+fn traffic_of(layout: &Layout, region: usize, limits: RegionLimits, look: Look) -> Seen {
     let mut all = Seen { is_changed: false, busy: 0, calm: u32::MAX };
     for family in &layout.families {
         let seen = family.regions[region].traffic.look(look.seconds, limits.split_rate);
@@ -234,7 +220,13 @@ fn traffic_of(layout: &Layout, region: usize, limits: Limits, look: Look) -> See
 }
 
 /// The row before which a region of these bytes, family by family, is to be split, if it is.
-fn split_of(layout: &Layout, region: usize, bytes: &[u64], is_busy: bool, limits: Limits) -> Option<Vec<u8>> {
+fn split_of(
+    layout: &Layout,
+    region: usize,
+    bytes: &[u64],
+    is_busy: bool,
+    limits: RegionLimits,
+) -> Option<Vec<u8>> {
     let largest = bytes.iter().zip(&layout.families).max_by_key(|(bytes, _)| **bytes)?.1;
     let is_large = bytes.iter().sum::<u64>() >= limits.split_bytes;
     let by_size = is_large.then(|| middle(&largest.regions[region].store)).flatten();
@@ -258,15 +250,15 @@ mod tests {
     use siltstone::Batch;
 
     const NAME: &str = "projects/p/instances/i/tables/t";
-    const LIMITS: Limits =
-        Limits { split_bytes: 1 << 30, join_bytes: 1 << 28, split_rate: 1_000.0, busy: 6, calm: 20 };
+    const LIMITS: RegionLimits =
+        RegionLimits { split_bytes: 1 << 30, join_bytes: 1 << 28, split_rate: 1_000.0, busy: 6, calm: 20 };
     const PART: Look = Look { seconds: 1.0, whole: false };
     const WHOLE: Look = Look { seconds: 1.0, whole: true };
 
     fn table(dir: &std::path::Path, cuts: &[String]) -> (Tables, Arc<Table>) {
         let config = Config { dir: dir.join("data"), ..Config::default() };
         let db = schema::builder(config.options()).open(&config.dir).unwrap();
-        let tables = Tables::open(db, config.store_settings(), config.places()).unwrap();
+        let tables = Tables::open(db, config.store_settings(), config.directories()).unwrap();
         let families = ["f", "g"].map(|name| (name.to_string(), admin::ColumnFamily::default()));
         let message = admin::Table { column_families: families.into(), ..Default::default() };
         let table = tables.create(NAME, &message, cuts).unwrap();

@@ -7,7 +7,7 @@ use crate::proto::admin;
 use crate::proto::admin::r#type::{Kind, Struct};
 use crate::stored_message::{StoredMessage, stored_bytes};
 use crate::views::ViewSchema;
-use crate::{names, row_keys, settings};
+use crate::{names, row_keys, store_options};
 use prost::Message;
 use serde::{Deserialize, Serialize};
 use siltstone::{Builder, FamilyOptions, Options, Timestamps};
@@ -123,6 +123,14 @@ fn plain_type(of: Option<&admin::Type>) -> Result<Option<StoredMessage<admin::Ty
     }
 }
 
+/// What protects everything here: whatever the disk has.
+pub(crate) fn encryption() -> admin::EncryptionInfo {
+    admin::EncryptionInfo {
+        encryption_type: admin::encryption_info::EncryptionType::GoogleDefaultEncryption as i32,
+        ..Default::default()
+    }
+}
+
 /// Opens databases whose families are stores of tables.
 pub(crate) fn builder(options: Options) -> Builder {
     with_operators(Builder::new().options(options))
@@ -171,7 +179,7 @@ impl FamilySchema {
             versions,
             ttl_us,
             merge_operator: self.aggregate.map(|aggregate| aggregate.operator().to_string()),
-            ..settings::with(base, &self.settings)?
+            ..store_options::with(base, &self.settings)?
         };
         options.validate().map_err(|e| Status::invalid_argument(e.to_string()))?;
         Ok(options)
@@ -302,7 +310,7 @@ impl Schema {
         use admin::tiered_storage_rule::Rule::IncludeIfOlderThan;
         if let Some(config) = config {
             let rule = config.infrequent_access.and_then(|rule| rule.rule);
-            let age = rule.and_then(|IncludeIfOlderThan(age)| crate::micros(age.seconds, age.nanos));
+            let age = rule.and_then(|IncludeIfOlderThan(age)| crate::time::micros(age.seconds, age.nanos));
             if age.is_none_or(|us| us < 30 * DAY_US) {
                 return Err(Status::invalid_argument(
                     "tiered_storage_config: infrequent_access.include_if_older_than must be at least 30 days",
@@ -320,7 +328,7 @@ impl Schema {
     ) -> Result<(), Status> {
         let retention = config.map(|config| {
             let period =
-                config.retention_period.map_or(Some(DAY_US), |of| crate::micros(of.seconds, of.nanos));
+                config.retention_period.map_or(Some(DAY_US), |of| crate::time::micros(of.seconds, of.nanos));
             let allowed = period.filter(|us| (DAY_US..=7 * DAY_US).contains(us));
             allowed.ok_or_else(|| {
                 Status::invalid_argument("change_stream_config: retention_period must be 1 to 7 days")
@@ -328,7 +336,7 @@ impl Schema {
         });
         let retention = retention.transpose()?;
         if self.change_retention_us.is_none() {
-            self.changes_from_us = crate::now_us();
+            self.changes_from_us = crate::time::now_us();
         }
         self.change_retention_us = retention;
         Ok(())
@@ -357,10 +365,10 @@ impl Schema {
                 replication_state: admin::table::cluster_state::ReplicationState::Ready as i32,
                 encryption_info: match view {
                     View::ReplicationView => Vec::new(),
-                    _ => vec![crate::backups::encryption()],
+                    _ => vec![encryption()],
                 },
             };
-            table.cluster_states.insert(crate::instances::CLUSTER.to_string(), ready);
+            table.cluster_states.insert(names::CLUSTER.to_string(), ready);
         }
         if matches!(view, View::Unspecified | View::SchemaView | View::Full) {
             table.granularity = self.granularity.to_message();
@@ -373,7 +381,7 @@ impl Schema {
         table.automated_backup_config = self.automated_backups.as_ref().map(Policy::to_message);
         table.change_stream_config = self
             .change_retention_us
-            .map(|us| admin::ChangeStreamConfig { retention_period: Some(crate::duration(us)) });
+            .map(|us| admin::ChangeStreamConfig { retention_period: Some(crate::time::duration(us)) });
         table
     }
 }

@@ -14,7 +14,7 @@
 use crate::aggregate::Aggregate;
 use crate::backup_places::BackupPlaces;
 use crate::backup_records::BackupIndex;
-use crate::config::StoreSettings;
+use crate::config::{Directories, StoreSettings};
 use crate::filter::{Filter, Need};
 use crate::gc::Gc;
 use crate::rows;
@@ -57,7 +57,9 @@ const ROW_LOCKS: usize = 256;
 pub(crate) struct Tables {
     pub(crate) db: Db,
     pub(crate) records: Family,
-    pub(crate) places: Places,
+    pub(crate) backup_places: BackupPlaces,
+    /// Where databases are made that are being restored.
+    pub(crate) restoring: PathBuf,
     /// What engine families are made with, besides what their rules say.
     base: StoreSettings,
     by_name: ArcSwap<BTreeMap<String, Arc<Table>>>,
@@ -74,13 +76,6 @@ pub(crate) struct Tables {
     /// Changes of backups may have left something to be removed.
     pub(crate) backups_left: AtomicBool,
     row_locks: Vec<Mutex<()>>,
-}
-
-/// Places beside the database's directory.
-pub(crate) struct Places {
-    pub(crate) backups: BackupPlaces,
-    /// Of databases that are being restored, on the same file system as the database.
-    pub(crate) restoring: PathBuf,
 }
 
 /// One table.
@@ -266,7 +261,7 @@ pub(crate) fn record_key(name: &str) -> Vec<u8> {
 
 impl Tables {
     /// The tables of a database, after what was left of changes that did not come to their end has been put right.
-    pub(crate) fn open(db: Db, base: StoreSettings, places: Places) -> Result<Self, Status> {
+    pub(crate) fn open(db: Db, base: StoreSettings, directories: Directories) -> Result<Self, Status> {
         let records = match db.family(RECORDS) {
             Err(e) if e.kind() == ErrorKind::NotFound => db.create_family(RECORDS, FamilyOptions::default()),
             found => found,
@@ -290,7 +285,8 @@ impl Tables {
             db,
             known_backups: BackupIndex::new(records.clone()),
             records,
-            places,
+            backup_places: BackupPlaces::new(directories.backups),
+            restoring: directories.restoring,
             base,
             by_name,
             kept,
@@ -410,7 +406,7 @@ impl Tables {
         let mut moments = self.moments.lock();
         // In this order: what has that number was written before.
         let seq = self.db.snapshot().seq();
-        let now = crate::now_us();
+        let now = crate::time::now_us();
         if moments.back().is_some_and(|(at, _)| *at > now) {
             // The clock was set back: of earlier moments nothing is known.
             moments.clear();

@@ -142,7 +142,7 @@ impl Tables {
         let table = self.get(name)?;
         let schema = Schema::clone(&table.now().schema);
         schema.refuse_protected(name)?;
-        let (id, deleted_us) = (schema.id, crate::now_us());
+        let (id, deleted_us) = (schema.id, crate::time::now_us());
         let record = Record { name: name.to_string(), deleted_us, schema };
         let record = serde_json::to_vec(&record).map_err(|e| Status::internal(e.to_string()))?;
         let batch = |keeps: bool| {
@@ -182,7 +182,7 @@ impl Tables {
     pub(crate) fn undelete(&self, name: &str) -> Result<Arc<Table>, Status> {
         let _changing = self.change();
         self.refuse_table(name)?;
-        let now_us = crate::now_us();
+        let now_us = crate::time::now_us();
         let found = {
             let tables = self.kept.tables.lock();
             let named = tables.iter().filter(|(_, deleted)| deleted.name == name);
@@ -256,7 +256,7 @@ mod tests {
     fn opened(dir: &std::path::Path) -> Tables {
         let config = Config { dir: dir.join("data"), ..Config::default() };
         let db = crate::schema::builder(config.options()).open(&config.dir).unwrap();
-        Tables::open(db, config.store_settings(), config.places()).unwrap()
+        Tables::open(db, config.store_settings(), config.directories()).unwrap()
     }
 
     fn made(tables: &Tables, value: &str) -> Arc<Table> {
@@ -343,7 +343,7 @@ mod tests {
         bundle(&tables);
         tables.delete(NAME).unwrap();
         assert_eq!(bundles(&tables), 1);
-        let now_us = crate::now_us();
+        let now_us = crate::time::now_us();
         assert_eq!((tables.drop_deleted(now_us).unwrap(), stores(&tables), tables.kept.size().0), (0, 2, 1));
         assert_eq!(tables.drop_deleted(now_us + HOURS * HOUR_US).unwrap(), 1);
         assert_eq!((stores(&tables), bundles(&tables), tables.kept.size()), (0, 0, (0, 0)));

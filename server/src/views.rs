@@ -183,7 +183,7 @@ impl ViewSchema {
         let subset = Some(Kind::SubsetView(self.subset()));
         let deletion_protection = self.deletion_protection;
         let state = admin::AuthorizedView { deletion_protection, authorized_view: subset, ..named };
-        let etag = crate::fingerprint(&state.encode_to_vec());
+        let etag = names::fingerprint(&state.encode_to_vec());
         match view {
             ResponseView::Basic => admin::AuthorizedView { etag, authorized_view: None, ..state },
             _ => admin::AuthorizedView { etag, ..state },
@@ -612,7 +612,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let config = crate::config::Config { dir: dir.path().join("data"), ..Default::default() };
         let db = crate::schema::builder(config.options()).open(&config.dir).unwrap();
-        let tables = Tables::open(db, config.store_settings(), config.places()).unwrap();
+        let tables = Tables::open(db, config.store_settings(), config.directories()).unwrap();
         let name = "projects/p/instances/i/tables/t";
         let table = tables.create(name, &admin::Table::default(), &[""; 0]).unwrap();
         let make = |id: &str, prefix: &'static str| {

@@ -6,16 +6,16 @@
 //! it, allocates nothing, and refuses what has more of something than a call may have. What is left is counted before it is made.
 //! In the same walk each field is looked up in the table of all fields (`crate::fields`), of a mutation as of a table.
 
-use crate::bundles;
 use crate::fields::Message;
-use crate::mutate::MUTATIONS_MAX;
 use crate::proto::admin::{
     self, authorized_view, create_table_request, modify_column_families_request, table,
 };
 use crate::proto::data::{self, mutate_rows_request};
-use crate::proto::{iam, operator_messages};
+use crate::proto::{descriptors, iam, operator_messages};
 use tonic::Status;
 
+/// Mutations of one call, at most.
+pub(crate) const MUTATIONS_MAX: usize = 100_000;
 /// Bytes of the keys and ranges of a scan, at most.
 const ROW_SET_MAX: usize = 500_000;
 /// Bytes of a filter, at most.
@@ -442,18 +442,18 @@ static FAMILY_SUBSETS: Shape =
 pub(crate) static UPDATE_SCHEMA_BUNDLE: Shape = shape!(admin::UpdateSchemaBundleRequest, [field(2, &MASK)]);
 
 /// The descriptors of a schema bundle, as far as they are looked at.
-pub(crate) static DESCRIPTORS: Shape = shape!(bundles::Files, [repeated(1, &FILE)]);
+pub(crate) static DESCRIPTORS: Shape = shape!(descriptors::Files, [repeated(1, &FILE)]);
 static FILE: Shape = shape!(
-    bundles::File,
+    descriptors::File,
     [field(1, &TEXT), field(2, &TEXT), repeated(3, &TEXT), repeated(4, &KIND), repeated(5, &CHOICE)]
 );
 static KIND: Shape = shape!(
-    bundles::Kind,
+    descriptors::Kind,
     [field(1, &TEXT), repeated(2, &FIELD_OF_KIND), repeated(3, &KIND), repeated(4, &CHOICE)]
 );
-static FIELD_OF_KIND: Shape = shape!(bundles::Field, [field(1, &TEXT), field(6, &TEXT)]);
-static CHOICE: Shape = shape!(bundles::Choice, [field(1, &TEXT), repeated(2, &VALUE_OF_CHOICE)]);
-static VALUE_OF_CHOICE: Shape = shape!(bundles::Value, [field(1, &TEXT)]);
+static FIELD_OF_KIND: Shape = shape!(descriptors::Field, [field(1, &TEXT), field(6, &TEXT)]);
+static CHOICE: Shape = shape!(descriptors::Choice, [field(1, &TEXT), repeated(2, &VALUE_OF_CHOICE)]);
+static VALUE_OF_CHOICE: Shape = shape!(descriptors::Value, [field(1, &TEXT)]);
 
 /// The request of AlterSettings.
 pub(crate) static ALTER_SETTINGS: Shape = shape!(operator_messages::AlterSettings, [repeated(3, &SETTING)]);

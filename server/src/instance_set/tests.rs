@@ -8,7 +8,7 @@ const I: &str = "projects/p/instances/inst";
 fn opened(dir: &std::path::Path) -> Instances {
     let config = Config { dir: dir.join("data"), ..Config::default() };
     let db = schema::builder(config.options()).open(&config.dir).unwrap();
-    let tables = Tables::open(db, config.store_settings(), config.places()).unwrap();
+    let tables = Tables::open(db, config.store_settings(), config.directories()).unwrap();
     Instances::open(Arc::new(tables)).unwrap()
 }
 
@@ -168,7 +168,7 @@ fn backups_are_named_in_clusters_that_are_there_and_keep_them() {
     let instances = opened(dir.path());
     let (tables, table) = (&instances.tables, format!("{I}/tables/t"));
     tables.create(&table, &admin::Table::default(), &[""; 0]).unwrap();
-    let expire_us = crate::now_us() + 3_600_000_000;
+    let expire_us = crate::time::now_us() + 3_600_000_000;
     let make = |instance: &str, cluster: &str| {
         let name = format!("{instance}/clusters/{cluster}/backups/b");
         let new = NewBackup { expire_us, hot: false, hot_until_us: None };

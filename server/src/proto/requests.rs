@@ -1,15 +1,15 @@
 //! Requests that hold mutations, restated by field number: the crate's messages do not have `Mutation.timestamp_origin`, so it
 //! would be gone once they are decoded.
 
-use crate::proto::data::{Idempotency, RowFilter, mutation};
 use bytes::Bytes;
+use googleapis_tonic_google_bigtable_v2::google::bigtable::v2::{Idempotency, RowFilter, mutation};
 
 /// `google.bigtable.v2.Mutation`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Mutation {
     #[prost(oneof = "mutation::Mutation", tags = "1, 2, 3, 4, 5, 6")]
     pub(crate) mutation: Option<mutation::Mutation>,
-    /// Of an enumeration, of which `crate::mutate` knows the numbers.
+    /// Of an enumeration, of which `crate::rows::mutate` knows the numbers.
     #[prost(int32, tag = "7")]
     pub(crate) timestamp_origin: i32,
 }

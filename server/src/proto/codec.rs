@@ -1,7 +1,9 @@
 //! How messages are put on the wire and taken from it: as tonic does it, but that a request which is none is its client's fault.
 
+use super::data::ReadRowsRequest;
+use bytes::{BufMut, Bytes};
 use std::marker::PhantomData;
-use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
@@ -51,5 +53,38 @@ impl<D: Decoder<Error = Status>> Decoder for Checked<D> {
 
     fn buffer_settings(&self) -> BufferSettings {
         self.0.buffer_settings()
+    }
+}
+
+/// The answers of ReadRows, encoded where their cells are read (`crate::rows::chunks`), and their requests.
+#[derive(Default)]
+pub(crate) struct EncodedCodec;
+
+/// Sends what is encoded already.
+pub(crate) struct Encoded;
+
+impl Encoder for Encoded {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, message: Bytes, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        into.reserve(message.len());
+        into.put_slice(&message);
+        Ok(())
+    }
+}
+
+impl Codec for EncodedCodec {
+    type Encode = Bytes;
+    type Decode = ReadRowsRequest;
+    type Encoder = Encoded;
+    type Decoder = Checked<<ProstCodec<(), ReadRowsRequest> as Codec>::Decoder>;
+
+    fn encoder(&mut self) -> Encoded {
+        Encoded
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        Checked(ProstCodec::<(), _>::default().decoder())
     }
 }

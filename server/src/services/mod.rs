@@ -1,0 +1,3 @@
+//! The services of the API.
+
+pub(crate) mod stubs;
