@@ -1,11 +1,11 @@
 //! What the server does by itself: it looks at regions, files, backups and changes.
 
-use crate::blocking::blocking;
-use crate::collect::Walk;
-use crate::regions::{Look, Looked};
+use crate::net::blocking::blocking;
+use crate::net::files::wide_mode;
 use crate::shared::Shared;
+use crate::tables::gc_sweep::Walk;
+use crate::tables::regions::{Look, Looked};
 use crate::time::now_us;
-use crate::watched::wide_mode;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

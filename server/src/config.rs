@@ -1,6 +1,7 @@
 //! The settings of a server: a TOML file, and what the command line says over it.
 
-use crate::{names, store_options};
+use crate::names;
+use crate::store_options;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use siltstone::storage::{FileAccess, OpenObjectStore};
 use siltstone::{CacheFill, Durability, FamilyOptions, Options};

@@ -43,86 +43,36 @@
 //! Each line uses what stands below it, but `server`, which makes them all.
 #![forbid(unsafe_code)]
 
-mod access;
-mod admin;
-mod aggregate;
-mod answer;
-mod auth;
-mod automated_backups;
 mod background;
-mod backup_filter;
-mod backup_places;
-mod backup_records;
-mod backups;
-mod blocking;
-mod browsers;
-mod budget;
-mod bundles;
-mod calls;
-mod changes;
-mod chunks;
-mod client_certificates;
-mod clusters;
-mod collect;
+mod cells;
 mod config;
-mod counts;
-mod data;
-mod door;
 #[cfg(feature = "empty")]
 #[doc(hidden)]
 pub mod empty;
-mod features;
-mod fields;
-mod filter;
-mod gc;
-mod hot_tablets;
-mod http;
-mod iam;
-mod instance_set;
-mod instances;
-mod listen;
 mod load;
-mod methods;
-mod mutate;
 mod names;
-mod operations;
-mod operator;
-mod pieces;
-mod profiles;
+mod net;
 mod proto;
-mod read;
-mod reader;
-mod regions;
-mod row_keys;
 mod rows;
-mod schema;
-mod serve;
 mod server;
 mod services;
 mod shared;
 mod status;
 mod store_options;
-mod stored_message;
 mod tables;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
 mod time;
-mod traffic;
-mod undelete;
-mod views;
-mod watched;
-mod wire;
-mod work;
 
-pub use auth::{token_digest, token_expiry_us};
 pub use config::{Config, OffloadConfig, Settings, Size, TableConfig, TlsConfig, WriteDurability};
 pub use load::Cell;
+pub use net::auth::{token_digest, token_expiry_us};
 #[doc(hidden)]
 pub use proto::METHODS;
 #[doc(hidden)]
 pub use proto::operator_messages::{AlterSettings, Json, TableName};
-pub use schema::with_operators;
 pub use server::Server;
 #[doc(hidden)]
 pub use services::stubs::operator::operator_client::OperatorClient;
+pub use tables::schema::with_operators;

@@ -1,9 +1,9 @@
 //! Rows from within the process: what a demonstration, or a program that embeds the server, begins with.
 
-use crate::mutate;
 use crate::names;
 use crate::proto::admin;
 use crate::proto::data::{Mutation, mutation};
+use crate::rows::mutate;
 use crate::server::Server;
 use crate::status::status;
 use siltstone::Batch;

@@ -1,21 +1,23 @@
 //! A running server: the database, the listeners, the calls under way, and how it stops.
 
-use crate::access::Access;
-use crate::admin::TableAdmin;
-use crate::auth::Tokens;
-use crate::blocking::blocking;
-use crate::budget::Budgets;
-use crate::calls::CallMetrics;
-use crate::collect::Walk;
+use crate::background;
+use crate::cells::row_key;
 use crate::config::Config;
-use crate::data::Data;
-use crate::door::{Door, Waits};
-use crate::hot_tablets::HotTablets;
-use crate::instance_set::Instances;
-use crate::instances::InstanceAdmin;
-use crate::listen::{Connections, Places, Protocol, Tls};
-use crate::operations::OperationsService;
-use crate::operator::OperatorService;
+use crate::net::access::Access;
+use crate::net::auth::Tokens;
+use crate::net::blocking::blocking;
+use crate::net::budget::Budgets;
+use crate::net::calls::CallMetrics;
+use crate::net::door::{Door, Waits};
+use crate::net::listen::{Connections, Places, Protocol, Tls};
+use crate::net::methods;
+use crate::net::serve;
+use crate::services::admin::TableAdmin;
+use crate::services::bigtable::Data;
+use crate::services::http;
+use crate::services::instances::InstanceAdmin;
+use crate::services::operations::OperationsService;
+use crate::services::operator::OperatorService;
 use crate::services::stubs::bigtable::bigtable_server::BigtableServer;
 use crate::services::stubs::instance_admin::bigtable_instance_admin_server::BigtableInstanceAdminServer;
 use crate::services::stubs::operations::operations_server::OperationsServer;
@@ -23,8 +25,12 @@ use crate::services::stubs::operator::operator_server::OperatorServer;
 use crate::services::stubs::table_admin::bigtable_table_admin_server::BigtableTableAdminServer;
 use crate::shared::{FinishedOperations, Managing, News, Shared};
 use crate::status::status;
-use crate::tables::{Table, Tables};
-use crate::{background, http, methods, regions, rows, schema, serve};
+use crate::tables::gc_sweep::Walk;
+use crate::tables::hot_tablets::HotTablets;
+use crate::tables::instance_set::Instances;
+use crate::tables::regions;
+use crate::tables::registry::{Table, Tables};
+use crate::tables::schema;
 use parking_lot::Mutex;
 use siltstone_compactor::Compactors;
 use siltstone_storage_object::LazyObjectStores;
@@ -206,7 +212,8 @@ impl Server {
     pub fn regions(&self, table: &str) -> Result<Vec<Vec<u8>>, String> {
         let table = self.shared.tables.get(table).map_err(|e| e.message().to_string())?;
         let cuts = regions::cuts(&table.now());
-        let rows = cuts.iter().filter_map(|at| Some(rows::row_of(&at[..rows::row_len(at)?]).into_owned()));
+        let rows =
+            cuts.iter().filter_map(|at| Some(row_key::row_of(&at[..row_key::row_len(at)?]).into_owned()));
         Ok(std::iter::once(Vec::new()).chain(rows).collect())
     }
 
@@ -224,7 +231,7 @@ impl Server {
     /// # Errors
     /// No such table, what the engine answers.
     pub async fn join(&self, table: &str, row: &[u8]) -> Result<(), String> {
-        let at = rows::row_start(row);
+        let at = row_key::row_start(row);
         self.with_table(table, move |tables, table| tables.join(&table, &at)).await
     }
 

@@ -1,15 +1,15 @@
 //! What all calls share: the tables, who may call, what is known of the server, and the operations that were answered last.
 
-use crate::access::Access;
-use crate::answer::Single;
-use crate::auth::{Tokens, Who};
-use crate::calls::{self, Call, Guard};
 use crate::config::Config;
-use crate::hot_tablets::HotTablets;
-use crate::instance_set::Instances;
-use crate::listen::{Places, Tls};
+use crate::net::access::Access;
+use crate::net::answer::Single;
+use crate::net::auth::{Tokens, Who};
+use crate::net::calls::{self, Call, Guard};
+use crate::net::listen::{Places, Tls};
 use crate::proto::longrunning::{Operation, operation};
-use crate::tables::Tables;
+use crate::tables::hot_tablets::HotTablets;
+use crate::tables::instance_set::Instances;
+use crate::tables::registry::Tables;
 use parking_lot::Mutex;
 use prost::Message;
 use siltstone::{Durability, SeqNo};
