@@ -87,7 +87,7 @@ pub(crate) fn look_at_modes(shared: &Shared) {
 async fn look_at_files_and_clock(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        shared.tables.note_moment();
+        shared.tables.moments.note(&shared.tables.db);
         let shared = shared.clone();
         let look = move || {
             look_at_files(&shared);

@@ -24,7 +24,7 @@ use crate::tables::backup_records::Backup;
 use crate::tables::instance_set::Instance;
 use crate::tables::profiles::Profile;
 use crate::tables::schema::Schema;
-use crate::tables::views::ViewSchema;
+use crate::tables::view_schema::ViewSchema;
 use bytes::Bytes;
 use prost::Message;
 use siltstone::testing::Target;
@@ -511,7 +511,7 @@ fn use_view(view: &ViewSchema) {
 fn create_view_request(bytes: &[u8]) {
     let Ok(request) = admin::CreateAuthorizedViewRequest::decode(bytes) else { return };
     let _ = names::view_of(&request.parent, &request.authorized_view_id);
-    let view = request.authorized_view.map(|view| ViewSchema::new(&view, &two_families()));
+    let view = request.authorized_view.map(|view| ViewSchema::new(&view, &two_families().families));
     if let Some(Ok(view)) = view {
         use_view(&view);
     }
@@ -535,7 +535,7 @@ fn update_view_request(bytes: &[u8]) {
     let mut changed = ViewSchema::default();
     let _ = names::view(&view.name);
     let mask = request.update_mask.as_ref().map_or(&[][..], |mask| &mask.paths);
-    if changed.update(view, mask, &two_families()).is_ok() {
+    if changed.update(view, mask, &two_families().families).is_ok() {
         use_view(&changed);
     }
 }
@@ -675,7 +675,7 @@ fn sketch(bytes: &[u8]) {
 fn schema_seeds() -> Vec<Vec<u8>> {
     let families = families().into_iter().enumerate().map(|(n, family)| (format!("f{n}"), family)).collect();
     let table = admin::Table { column_families: families, ..Default::default() };
-    let view = ViewSchema::new(&view_message(), &two_families()).unwrap_or_default();
+    let view = ViewSchema::new(&view_message(), &two_families().families).unwrap_or_default();
     let views = [("v".to_string(), view)].into();
     let schema = Schema { changes_from_us: 1, views, ..Schema::new(1, &table).unwrap_or_default() };
     vec![serde_json::to_vec(&schema).unwrap_or_default()]

@@ -22,7 +22,9 @@ use crate::proto::data::{
 use crate::proto::rpc;
 use crate::rows::read_rows::span_of;
 use crate::status::status;
-use crate::tables::registry::{Table, Tables, owner_of};
+use crate::tables::attached;
+use crate::tables::layout::{Table, owner_of};
+use crate::tables::registry::Tables;
 use crate::time::timestamp;
 use bytes::Bytes;
 use prost::Message;
@@ -104,7 +106,7 @@ impl ChangeRead {
                 }
                 // What was written before changes were streamed may be there or not.
                 let us = us.max(enabled_us);
-                (tables.seq_before(us), us)
+                (tables.moments.seq_before(us), us)
             }
             Some(StartFrom::ContinuationTokens(tokens)) => {
                 let seq = |token: &StreamContinuationToken| {
@@ -226,7 +228,7 @@ impl ChangeRead {
     /// Whether what is not in the log was never there: the moments at which stores were attached, of tables that were restored.
     fn nothing_lost(&self) -> bool {
         let Some((first, last)) = self.changes.lost() else { return false };
-        let were_attached = || self.tables.were_attached(first, last).unwrap_or(false);
+        let were_attached = || attached::were_attached(&self.tables.records, first, last).unwrap_or(false);
         if were_attached() {
             return true;
         }

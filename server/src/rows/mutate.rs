@@ -6,6 +6,7 @@
 use crate::cells::aggregate::Aggregate;
 use crate::cells::filter::{self, Cell, Filter};
 use crate::cells::row_key;
+use crate::cells::subset::{self, Subset};
 use crate::net::budget::{self, Budget, Lease};
 use crate::net::wire::MUTATIONS_MAX;
 use crate::net::work::{Caller, Work};
@@ -15,9 +16,10 @@ use crate::proto::data::{self, Mutation, ReadModifyWriteRule, TimestampRange, va
 use crate::rows::pieces::{Next, Pieces};
 use crate::rows::row_cursor::{Rows, View};
 use crate::status::status;
-use crate::tables::registry::{Layout, Stores, Table, Tables};
+use crate::tables::layout::{Layout, Stores, Table};
+use crate::tables::registry::Tables;
 use crate::tables::schema::Granularity;
-use crate::tables::views::{self, Subset, Target};
+use crate::tables::views::Target;
 use bytes::Bytes;
 use prost::Message;
 use siltstone::{Batch, Condition, Durability, ErrorKind, Timestamp};
@@ -137,7 +139,7 @@ pub(crate) fn check_within(view: Option<&Subset>, row: &[u8], mutations: &[Mutat
             view.check_column(&delete.family_name, &delete.column_qualifier)
         }
         Some(Change::DeleteFromFamily(delete)) => view.check_family(&delete.family_name),
-        Some(Change::DeleteFromRow(_)) => Err(views::outside("a whole row")),
+        Some(Change::DeleteFromRow(_)) => Err(subset::outside("a whole row")),
     })
 }
 
@@ -314,7 +316,7 @@ where
 {
     let read = Arc::new(read);
     // So those who do the same wait for their turn; only plain writes come in between.
-    let _turn = tables.lock_row(row);
+    let _turn = tables.row_locks.lock(row);
     for _ in 0..TRIES {
         let _hold = table.hold();
         let layout = table.now();

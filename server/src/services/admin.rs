@@ -29,7 +29,7 @@ use crate::shared::{Shared, administer, administer_long};
 use crate::status::status;
 use crate::tables::backup_filter::Query;
 use crate::tables::backup_records::{NewBackup, expiry};
-use crate::tables::registry::{Region, Table};
+use crate::tables::layout::{Region, Table};
 use crate::tables::views;
 use crate::time;
 use siltstone::Batch;

@@ -2,6 +2,7 @@
 
 use crate::cells::filter::Filter;
 use crate::cells::row_key::{self, Span};
+use crate::cells::subset::Subset;
 use crate::net::answer::{self, SEND_WAIT, Sender, Single, Streaming};
 use crate::net::auth::{Right, Scope};
 use crate::net::blocking::blocking;
@@ -24,9 +25,10 @@ use crate::rows::row_cursor::{Cells, Rows, Step, View};
 use crate::services::stubs::bigtable::bigtable_server::Bigtable;
 use crate::shared::Shared;
 use crate::status::{entry_status, status};
+use crate::tables::layout::{Region, Table};
 use crate::tables::profiles::Use;
-use crate::tables::registry::{Region, Table, Tables};
-use crate::tables::views::{Subset, Target};
+use crate::tables::registry::Tables;
+use crate::tables::views::Target;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use prost::Message;

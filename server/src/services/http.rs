@@ -3,7 +3,7 @@
 use crate::services::browsers::{self, PAGE};
 use crate::shared::Shared;
 use crate::status::without_paths;
-use crate::tables::registry::{Layout, Region};
+use crate::tables::layout::{Layout, Region};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};

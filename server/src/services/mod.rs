@@ -1,4 +1,11 @@
-//! The services of the API.
+//! The services: requests in, answers out.
+//!
+//! - `stubs`: the services of gRPC, as they are made of the lists in `build.rs`.
+//! - `bigtable`: data. `features`: what its clients say they understand.
+//! - `admin`, `instances`: administration of tables and of instances, with `iam`, which tells what tokens may do.
+//! - `operations`: long-running operations, all finished.
+//! - `operator`: settings and state, for the command line.
+//! - `http`: health, metrics, and the page. `browsers`: what keeps pages of others from reading ours.
 
 pub(crate) mod admin;
 pub(crate) mod bigtable;

@@ -5,14 +5,13 @@
 //! came due while no server ran is made once.
 
 use crate::names;
-use crate::proto::admin;
-use crate::proto::admin::table::{AutomatedBackupConfig, AutomatedBackupPolicy};
 use crate::status::status;
+use crate::tables::backup_policy::Policy;
 use crate::tables::backup_records::NewBackup;
 use crate::tables::instance_set;
-use crate::tables::registry::{Table, Tables};
-use crate::time::{duration, timestamp};
-use serde::{Deserialize, Serialize};
+use crate::tables::layout::Table;
+use crate::tables::registry::Tables;
+use crate::time::timestamp;
 use sha2::{Digest, Sha256};
 use siltstone::{Batch, Durability};
 use std::collections::BTreeSet;
@@ -20,107 +19,8 @@ use tonic::Status;
 
 /// What the records begin with of when a table's last backup was due; then its id.
 const LAST: &[u8] = b"automated-backup/";
-/// The path of the policy in an update of a table, and what stands before the paths of its fields.
-const PATH: &str = "automated_backup_policy";
-const RETENTION: &str = "automated_backup_policy.retention_period";
-const FREQUENCY: &str = "automated_backup_policy.frequency";
-
-const DAY_US: u64 = 24 * 3_600 * 1_000_000;
-/// How often there is one.
-const EVERY_US: u64 = DAY_US;
-/// How many days one may be kept.
-const DAYS_MIN: u64 = 3;
-const DAYS_MAX: u64 = 90;
 /// Characters of a table's id in the ids of its backups, at most.
 const ID_MAX: usize = 24;
-
-/// Which backups are made of a table, as it is stored.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Policy {
-    retention_us: u64,
-    /// Since when it has one.
-    since_us: u64,
-}
-
-impl Policy {
-    fn from_message(asked: &AutomatedBackupPolicy, since_us: u64) -> Result<Self, Status> {
-        if !asked.locations.is_empty() {
-            return Err(Status::unimplemented(format!("{PATH}.locations: there is one location")));
-        }
-        let us = |time: &prost_types::Duration| crate::time::micros(time.seconds, time.nanos);
-        if asked.frequency.as_ref().is_some_and(|every| us(every) != Some(EVERY_US)) {
-            return Err(Status::invalid_argument(format!("{FREQUENCY} must be 24 hours")));
-        }
-        let kept = DAYS_MIN * DAY_US..=DAYS_MAX * DAY_US;
-        match asked.retention_period.as_ref().and_then(us).filter(|retention| kept.contains(retention)) {
-            Some(retention_us) => Ok(Self { retention_us, since_us }),
-            None => {
-                let message = format!("{RETENTION} must be from {DAYS_MIN} to {DAYS_MAX} days");
-                Err(Status::invalid_argument(message))
-            }
-        }
-    }
-
-    fn message(&self) -> AutomatedBackupPolicy {
-        AutomatedBackupPolicy {
-            retention_period: Some(duration(self.retention_us)),
-            frequency: Some(duration(EVERY_US)),
-            locations: Vec::new(),
-        }
-    }
-
-    pub(crate) fn to_message(&self) -> AutomatedBackupConfig {
-        AutomatedBackupConfig::AutomatedBackupPolicy(self.message())
-    }
-
-    /// When the newest backup was due that is due now, if it was not made.
-    fn due(&self, last_us: Option<u64>, now_us: u64) -> Option<u64> {
-        // A clock that was years ahead and is right now must not stop backups for years.
-        let last = last_us.filter(|last| *last <= now_us.saturating_add(EVERY_US));
-        let first = last.map_or(self.since_us.min(now_us), |last| last.saturating_add(EVERY_US));
-        let late = now_us.checked_sub(first)?;
-        Some(first + late / EVERY_US * EVERY_US)
-    }
-}
-
-fn asked_of(table: &admin::Table) -> Option<&AutomatedBackupPolicy> {
-    table.automated_backup_config.as_ref().map(|AutomatedBackupConfig::AutomatedBackupPolicy(policy)| policy)
-}
-
-/// The policy of a table that is to be created.
-pub(crate) fn of_new(table: &admin::Table) -> Result<Option<Policy>, Status> {
-    asked_of(table).map(|asked| Policy::from_message(asked, crate::time::now_us())).transpose()
-}
-
-/// Whether a path in an update of a table is of its policy.
-pub(crate) fn is_path(path: &str) -> bool {
-    [PATH, RETENTION, FREQUENCY].contains(&path)
-}
-
-/// The policy after an update that names these paths: all of it, some fields, or none where it is removed.
-pub(crate) fn updated(
-    before: Option<&Policy>,
-    table: &admin::Table,
-    paths: &[String],
-) -> Result<Option<Policy>, Status> {
-    let names = |name: &str| paths.iter().any(|path| path == name);
-    let asked = asked_of(table);
-    let since_us = before.map_or_else(crate::time::now_us, |before| before.since_us);
-    let mut policy = match (names(PATH), asked) {
-        (true, None) => return Ok(None),
-        (true, Some(asked)) => asked.clone(),
-        (false, _) => before.map(Policy::message).unwrap_or_default(),
-    };
-    let asked = asked.cloned().unwrap_or_default();
-    if names(RETENTION) {
-        policy.retention_period = asked.retention_period;
-    }
-    if names(FREQUENCY) {
-        policy.frequency = asked.frequency;
-    }
-    Policy::from_message(&policy, since_us).map(Some)
-}
 
 /// The name of a backup of a table, with an id as the service makes them: `auto.TABLE.HASH.DATE-TIME`.
 fn backup_name(cluster: &str, table: &str, id: u64, now_us: u64) -> String {
@@ -189,77 +89,42 @@ pub(crate) fn make_due(tables: &Tables, now_us: u64) -> Result<(), Status> {
     }
 }
 
+impl Tables {
+    /// Does what is due at that time: removes what is left of changes that came to no end, deletes backups whose time is over, and
+    /// makes those that tables are to have by their policies.
+    pub(crate) fn tend_backups(&self, now_us: u64) -> Result<(), Status> {
+        if let Some(_alone) = self.backing_up.try_lock()
+            && let Err(error) = self.clean_if_left()
+        {
+            tracing::warn!(error = error.message(), "what is left of changes of backups stays for now");
+        }
+        self.drop_expired_backups(now_us)?;
+        make_due(self, now_us)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::Config;
     use crate::net::auth::Who;
+    use crate::proto::admin;
+    use crate::proto::admin::table::{AutomatedBackupConfig, AutomatedBackupPolicy};
     use crate::tables::schema;
     use siltstone::Backups;
     use siltstone::storage::Env;
     use std::path::Path;
 
     const TABLE: &str = "projects/p/instances/i/tables/t";
+    const DAY_US: u64 = 86_400_000_000;
 
-    fn days(days: i64) -> Option<prost_types::Duration> {
-        Some(prost_types::Duration { seconds: days * 86_400, nanos: 0 })
-    }
-
-    fn table(
-        retention: Option<prost_types::Duration>,
-        frequency: Option<prost_types::Duration>,
-    ) -> admin::Table {
-        let policy = AutomatedBackupPolicy { retention_period: retention, frequency, locations: Vec::new() };
+    fn kept_for_three_days() -> admin::Table {
+        let retention_period = Some(prost_types::Duration { seconds: 3 * 86_400, nanos: 0 });
+        let policy = AutomatedBackupPolicy { retention_period, ..Default::default() };
         admin::Table {
             automated_backup_config: Some(AutomatedBackupConfig::AutomatedBackupPolicy(policy)),
             ..Default::default()
         }
-    }
-
-    #[test]
-    fn a_policy_is_set_changed_by_field_and_removed_and_wrong_ones_are_refused_by_name() {
-        let set = of_new(&table(days(3), None)).unwrap().unwrap();
-        assert_eq!((set.message().retention_period, set.message().frequency), (days(3), days(1)));
-        let update = |table: &admin::Table, path: &str| updated(Some(&set), table, &[path.to_string()]);
-        assert_eq!(update(&table(None, days(1)), FREQUENCY).unwrap().unwrap(), set);
-        let longer = update(&table(days(90), days(7)), RETENTION).unwrap().unwrap();
-        assert_eq!((longer.message().retention_period, longer.since_us), (days(90), set.since_us));
-        assert_eq!(update(&admin::Table::default(), PATH).unwrap(), None);
-        let mut elsewhere = table(days(3), None);
-        if let Some(AutomatedBackupConfig::AutomatedBackupPolicy(policy)) =
-            &mut elsewhere.automated_backup_config
-        {
-            policy.locations.push("projects/p/locations/l".into());
-        }
-        for (wrong, field) in [
-            (of_new(&table(None, days(1))), "retention_period"),
-            (of_new(&table(days(2), None)), "retention_period"),
-            (of_new(&table(days(91), None)), "retention_period"),
-            (of_new(&table(days(-3), None)), "retention_period"),
-            (of_new(&table(days(3), days(2))), "frequency"),
-            (of_new(&elsewhere), "locations"),
-            (updated(None, &table(None, days(1)), &[FREQUENCY.to_string()]), "retention_period"),
-            (update(&admin::Table::default(), RETENTION), "retention_period"),
-        ] {
-            let wrong = wrong.unwrap_err();
-            assert!(wrong.message().contains(field), "{wrong:?}");
-        }
-        assert!(is_path(PATH) && is_path(RETENTION) && is_path(FREQUENCY) && !is_path("name"));
-    }
-
-    #[test]
-    fn a_backup_is_due_at_once_and_then_every_day_and_once_for_all_days_that_were_missed() {
-        let policy = Policy { retention_us: 3 * DAY_US, since_us: 1_000 };
-        assert_eq!(policy.due(None, 1_000), Some(1_000));
-        assert_eq!(policy.due(None, 5_000 + 2 * DAY_US), Some(1_000 + 2 * DAY_US));
-        assert_eq!(policy.due(Some(1_000), DAY_US), None);
-        assert_eq!(policy.due(Some(1_000), DAY_US + 1_000), Some(DAY_US + 1_000));
-        assert_eq!(policy.due(Some(1_000), DAY_US + 5_000), Some(DAY_US + 1_000));
-        assert_eq!(policy.due(Some(1_000), 10 * DAY_US), Some(9 * DAY_US + 1_000));
-        // The clock was set back: by little, nothing is made twice; by much, backups go on.
-        assert_eq!(policy.due(Some(DAY_US), DAY_US - 1_000), None);
-        assert_eq!(policy.due(Some(900 * DAY_US), 5 * DAY_US), Some(4 * DAY_US + 1_000));
-        assert_eq!(policy.due(Some(u64::MAX), 1_000), Some(1_000));
     }
 
     #[test]
@@ -299,7 +164,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tables = open(dir.path());
         let families = [("f".to_string(), admin::ColumnFamily::default())].into();
-        let asked = admin::Table { column_families: families, ..table(days(3), None) };
+        let asked = admin::Table { column_families: families, ..kept_for_three_days() };
         tables.create(TABLE, &asked, &[""; 0]).unwrap();
         let now = crate::time::now_us();
         tables.tend_backups(now).unwrap();
@@ -342,7 +207,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (now, backups) = (crate::time::now_us(), dir.path().join("data-backups"));
         let tables = open(dir.path());
-        tables.create(TABLE, &table(days(3), None), &[""; 0]).unwrap();
+        tables.create(TABLE, &kept_for_three_days(), &[""; 0]).unwrap();
         let note = |tables: &Tables, last: u64| {
             tables.records.put("making-backup", last.to_be_bytes()).unwrap();
         };

@@ -221,6 +221,7 @@ mod tests {
     use crate::config::Config;
     use crate::net::auth::{Right, Who};
     use crate::proto::admin;
+    use crate::tables::attached::were_attached;
     use crate::tables::backup_records::NewBackup;
     use crate::tables::registry::Tables;
     use crate::tables::schema;
@@ -421,7 +422,7 @@ mod tests {
                 Err(e) => {
                     assert_eq!(e.kind(), ErrorKind::ChangesLost);
                     let (first, last) = changes.lost().unwrap();
-                    if !tables.were_attached(first, last).unwrap() {
+                    if !were_attached(&tables.records, first, last).unwrap() {
                         return false;
                     }
                 }
@@ -452,7 +453,10 @@ mod tests {
         let table = b.get("projects/p/instances/i/tables/t2").unwrap();
         let store = table.now().families[0].regions[0].store.clone();
         let (from, at) = (store.attached_from().unwrap(), store.attached_at().unwrap());
-        assert!(b.were_attached(from, at).unwrap() && !b.were_attached(SeqNo(from.0 - 1), at).unwrap());
+        assert!(
+            were_attached(&b.records, from, at).unwrap()
+                && !were_attached(&b.records, SeqNo(from.0 - 1), at).unwrap()
+        );
         drop((table, store));
         // A crash behind the copies: the next start drops them, and knows what they took.
         go_ahead();

@@ -16,19 +16,17 @@ use crate::names;
 use crate::net::auth::{Right, Scope, Who};
 use crate::proto::admin;
 use crate::status::{file_failed, status};
-use crate::tables::automated_backups;
 use crate::tables::backup_records::{Backup, Head, NewBackup, record, record_key};
 use crate::tables::instance_set;
-use crate::tables::registry::{self, Table, Tables};
+use crate::tables::layout::{Table, owner_of};
+use crate::tables::registry::Tables;
 use crate::tables::schema::{self, Schema};
-use parking_lot::MutexGuard;
 use siltstone::storage::Env;
 use siltstone::{Backups, Batch, Durability, ErrorKind, Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use tonic::{Code, Status};
 
 /// The note that an engine backup is being made, with the highest number of those before it, and its place.
@@ -39,8 +37,6 @@ const UNWANTED: &[u8] = b"unwanted-backup/";
 const UNTOLD: &[u8] = b"untold-backup/";
 /// The place of this server in an object store of backups.
 const SERVER: &[u8] = b"backup-server";
-/// How long a change of the set of backups waits for another.
-const ALONE_WAIT: Duration = Duration::from_secs(5);
 
 /// A number and a place, as notes have them.
 fn numbered(id: u64, place: &str) -> Vec<u8> {
@@ -165,12 +161,6 @@ impl Tables {
         }
     }
 
-    /// One change of the set of backups at a time; who has waited for long is told to come again.
-    pub(crate) fn alone(&self) -> Result<MutexGuard<'_, ()>, Status> {
-        let alone = self.backing_up.try_lock_for(ALONE_WAIT);
-        alone.ok_or_else(|| Status::unavailable("another backup or restore is under way: try again"))
-    }
-
     /// The backup of that name, if the caller may administer its table.
     fn allowed(&self, name: &str, who: &Who) -> Result<Backup, Status> {
         let backup = self.backup(name, who)?;
@@ -234,7 +224,7 @@ impl Tables {
         let schema = Schema::clone(&table.now().schema);
         let start_us = crate::time::now_us();
         let place = self.backup_places.own();
-        let picks = |store: &str| registry::owner_of(store).is_some_and(|(table, _)| table == schema.id);
+        let picks = |store: &str| owner_of(store).is_some_and(|(table, _)| table == schema.id);
         let made = self
             .make_engine_backup(place, |backups| self.db.backup_families_to(backups, &picks, &mut |_| {}))?;
         // Tables and families are taken out of sight before their stores are dropped: what is still seen was whole.
@@ -376,20 +366,8 @@ impl Tables {
         self.commit(&batch)
     }
 
-    /// Does what is due at that time: removes what is left of changes that came to no end, deletes backups whose time is over, and
-    /// makes those that tables are to have by their policies.
-    pub(crate) fn tend_backups(&self, now_us: u64) -> Result<(), Status> {
-        if let Some(_alone) = self.backing_up.try_lock()
-            && let Err(error) = self.clean_if_left()
-        {
-            tracing::warn!(error = error.message(), "what is left of changes of backups stays for now");
-        }
-        self.drop_expired_backups(now_us)?;
-        automated_backups::make_due(self, now_us)
-    }
-
     /// Deletes the backups whose time is over, unless a backup or restore is under way.
-    fn drop_expired_backups(&self, now_us: u64) -> Result<(), Status> {
+    pub(super) fn drop_expired_backups(&self, now_us: u64) -> Result<(), Status> {
         let Some(_alone) = self.backing_up.try_lock() else { return Ok(()) };
         let expired = self.known_backups.expired(now_us)?;
         if expired.is_empty() {
@@ -427,7 +405,7 @@ impl Tables {
     /// Removes what is left, as it is noted: an engine backup that was being made and that no record names, and those that were to be
     /// deleted. What is not noted is not ours to remove: the directory may have backups of another time. Tells the object store what
     /// it does not know. The caller is alone.
-    fn clean_if_left(&self) -> Result<(), Status> {
+    pub(super) fn clean_if_left(&self) -> Result<(), Status> {
         if !self.backups_left.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
@@ -496,7 +474,7 @@ impl Tables {
         let db = schema::builder(options).open(&from).map_err(status)?;
         let mut stores = Vec::new();
         for store in db.families() {
-            let Some((table, family)) = registry::owner_of(&store) else { continue };
+            let Some((table, family)) = owner_of(&store) else { continue };
             if table != backup.schema.id {
                 return Err(Status::data_loss(format!("engine backup {} is of another table", backup.id)));
             }

@@ -10,7 +10,8 @@
 
 use crate::cells::gc::Gc;
 use crate::status::status;
-use crate::tables::registry::{Layout, Region, Stores, Table, Tables};
+use crate::tables::layout::{Layout, Region, Stores, Table};
+use crate::tables::registry::Tables;
 use siltstone::{Batch, Condition, Durability, ErrorKind, Expected, Snapshot, Timestamp};
 use std::ops::Bound;
 use tonic::Status;

@@ -7,7 +7,8 @@
 use crate::cells::row_key;
 use crate::config::Config;
 use crate::proto::admin::{HotTablet, ListHotTabletsRequest, ListHotTabletsResponse};
-use crate::tables::registry::{Layout, Tables};
+use crate::tables::layout::Layout;
+use crate::tables::registry::Tables;
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};

@@ -1,7 +1,7 @@
 //! Regions: a table is cut where it grows or is too busy, and put together where it shrank, while it is read and written.
 //!
 //! Both are edits of the engine, a store after the other, and take milliseconds whatever the size; readers and writers of the table
-//! wait for that long ([`Table::hold`](crate::tables::registry::Table::hold)). If the process ends between two stores, their families
+//! wait for that long ([`Table::hold`](crate::tables::layout::Table::hold)). If the process ends between two stores, their families
 //! are cut in different places. That is correct, as every family is asked for its own store by key; the next look
 //! ([`Tables::look`]) puts it right.
 //!
@@ -10,7 +10,8 @@
 
 use crate::cells::row_key;
 use crate::config::RegionLimits;
-use crate::tables::registry::{Layout, STORES_MAX, Stores, Table, Tables};
+use crate::tables::layout::{Layout, Stores, Table};
+use crate::tables::registry::{STORES_MAX, Tables};
 use crate::tables::schema::Schema;
 use crate::tables::traffic::Seen;
 use std::collections::BTreeSet;
@@ -124,7 +125,7 @@ impl Tables {
         let changed = families.iter_mut().try_for_each(|family| change(&before.schema, family));
         // Also what was done before an error must be known, as the stores answer for other keys now.
         let (schema, views) = (before.schema.clone(), before.views.clone());
-        table.become_like(Layout { schema, families, views });
+        table.become_like(Arc::new(Layout { schema, families, views }));
         changed
     }
 

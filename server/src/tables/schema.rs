@@ -6,10 +6,10 @@ use crate::names;
 use crate::proto::admin;
 use crate::proto::admin::r#type::{Kind, Struct};
 use crate::store_options;
-use crate::tables::automated_backups::{self, Policy};
+use crate::tables::backup_policy::{self, Policy};
 use crate::tables::row_key_schema;
 use crate::tables::stored_message::{StoredMessage, stored_bytes};
-use crate::tables::views::ViewSchema;
+use crate::tables::view_schema::ViewSchema;
 use prost::Message;
 use serde::{Deserialize, Serialize};
 use siltstone::{Builder, FamilyOptions, Options, Timestamps};
@@ -222,7 +222,7 @@ impl Schema {
         };
         schema.stream_changes(table.change_stream_config.as_ref())?;
         schema.tier(table.tiered_storage_config)?;
-        schema.automated_backups = automated_backups::of_new(table)?;
+        schema.automated_backups = backup_policy::of_new(table)?;
         // By name, so that the same request makes the same schema.
         let families: BTreeMap<_, _> = table.column_families.iter().collect();
         for (name, family) in families {
@@ -254,7 +254,7 @@ impl Schema {
                     self.tier(table.tiered_storage_config)?;
                 }
                 // Looked at together, below.
-                path if automated_backups::is_path(path) => {}
+                path if backup_policy::is_path(path) => {}
                 "column_families" => {
                     return Err(Status::unimplemented("column_families are changed by ModifyColumnFamilies"));
                 }
@@ -265,9 +265,9 @@ impl Schema {
                 }
             }
         }
-        if paths.iter().any(|path| automated_backups::is_path(path)) {
+        if paths.iter().any(|path| backup_policy::is_path(path)) {
             let before = self.automated_backups.as_ref();
-            self.automated_backups = automated_backups::updated(before, table, paths)?;
+            self.automated_backups = backup_policy::updated(before, table, paths)?;
         }
         self.check()
     }

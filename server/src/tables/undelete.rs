@@ -8,132 +8,16 @@
 //!
 //! On a full disk nothing is kept: there who deletes a table wants room.
 
-use crate::names;
 use crate::status::status;
-use crate::tables::registry::{Table, Tables, record_key};
+use crate::tables::deleted::{Deleted, Record, key, stores_of};
+use crate::tables::layout::Table;
+use crate::tables::records::record_key;
+use crate::tables::registry::Tables;
 use crate::tables::schema::Schema;
-use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
-use siltstone::{Batch, Durability, ErrorKind, Family};
-use std::collections::BTreeMap;
+use siltstone::{Batch, Durability, ErrorKind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use tonic::Status;
-
-/// What the records begin with; the number of the table follows.
-const DELETED: &[u8] = b"deleted-table/";
-/// How long tables are kept if nobody says so: seven days, as the service keeps them.
-pub(crate) const HOURS: u64 = 7 * 24;
-const HOUR_US: u64 = 3_600_000_000;
-/// Tables that are kept, and stores of all but the last of them, at most. Beyond that go the oldest of the project, and in that of
-/// the instance, that has the most: who deletes much loses its own.
-const TABLES_MAX: usize = 1_000;
-const STORES_MAX: usize = 10_000;
-
-/// A deleted table as it is stored.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Record {
-    name: String,
-    deleted_us: u64,
-    pub(crate) schema: Schema,
-}
-
-/// A deleted table.
-struct Deleted {
-    name: String,
-    deleted_us: u64,
-    table: Arc<Table>,
-}
-
-impl Deleted {
-    fn stores(&self) -> usize {
-        self.table.now().families.iter().map(|family| family.regions.len()).sum()
-    }
-}
-
-/// All tables that can come back, by their numbers.
-pub(crate) struct DeletedTables {
-    for_us: AtomicU64,
-    tables: Mutex<BTreeMap<u64, Deleted>>,
-}
-
-impl Default for DeletedTables {
-    fn default() -> Self {
-        Self { for_us: AtomicU64::new(HOURS * HOUR_US), tables: Mutex::default() }
-    }
-}
-
-impl DeletedTables {
-    pub(crate) fn keep_for(&self, hours: u64) {
-        self.for_us.store(hours.saturating_mul(HOUR_US), Ordering::Relaxed);
-    }
-
-    fn is_over(&self, deleted: &Deleted, now_us: u64) -> bool {
-        deleted.deleted_us.saturating_add(self.for_us.load(Ordering::Relaxed)) <= now_us
-    }
-
-    /// Of a start: one that is as its record says.
-    pub(crate) fn add(&self, record: Record, table: Table) {
-        let Record { name, deleted_us, schema } = record;
-        self.tables.lock().insert(schema.id, Deleted { name, deleted_us, table: Arc::new(table) });
-    }
-
-    /// How many there are, and their bytes in tables and memory.
-    pub(crate) fn size(&self) -> (usize, u64) {
-        let tables = self.tables.lock();
-        let bytes = tables.values().flat_map(|deleted| stores_of(&deleted.table)).map(|store| {
-            let statistics = store.statistics();
-            statistics.table_bytes + statistics.memory_bytes
-        });
-        (tables.len(), bytes.sum())
-    }
-
-    /// One of those that have the most, where there are too many. The last that was deleted stays.
-    fn one_too_many(&self) -> Option<u64> {
-        let tables = self.tables.lock();
-        let age = |(id, deleted): &(&u64, &Deleted)| (deleted.deleted_us, **id);
-        let (last_id, last) = tables.iter().max_by_key(age)?;
-        let mut those: Vec<(&u64, &Deleted)> = tables.iter().filter(|(id, _)| **id != *last_id).collect();
-        let stores: usize = those.iter().map(|(_, deleted)| deleted.stores()).sum();
-        let are_many = tables.len() > TABLES_MAX;
-        if !are_many && stores <= STORES_MAX {
-            return None;
-        }
-        let weight = |deleted: &Deleted| if are_many { 1 } else { deleted.stores() };
-        let owners: [fn(&str) -> &str; 2] = [names::project_of, names::instance_of];
-        for owner in owners {
-            let mut held: BTreeMap<&str, usize> = BTreeMap::new();
-            for (_, deleted) in &those {
-                *held.entry(owner(&deleted.name)).or_default() += weight(deleted);
-            }
-            if let Some(held) = held.get_mut(owner(&last.name)) {
-                *held += weight(last);
-            }
-            let most = held.values().max().copied();
-            those.retain(|(_, deleted)| held.get(owner(&deleted.name)).copied() == most);
-        }
-        those.into_iter().min_by_key(age).map(|(id, _)| *id)
-    }
-}
-
-fn stores_of(table: &Table) -> Vec<Family> {
-    let layout = table.now();
-    layout.families.iter().flat_map(|family| &family.regions).map(|region| region.store.clone()).collect()
-}
-
-fn key(id: u64) -> Vec<u8> {
-    [DELETED, &id.to_be_bytes()].concat()
-}
-
-/// The records of deleted tables.
-pub(crate) fn records(of: &Family) -> Result<Vec<Record>, Status> {
-    let read = |value: &[u8]| {
-        serde_json::from_slice(value)
-            .map_err(|e| Status::data_loss(format!("the record of a deleted table: {e}")))
-    };
-    of.scan_prefix(DELETED).map(|record| read(&record.map_err(status)?.value)).collect()
-}
 
 impl Tables {
     /// Deletes a table, which can come back for a while.
@@ -244,9 +128,11 @@ impl Tables {
 mod tests {
     use super::*;
     use crate::cells::row_key;
-    use crate::config::Config;
+    use crate::config::{Config, UNDELETE_HOURS};
     use crate::net::budget::Budgets;
     use crate::proto::admin;
+    use crate::tables::deleted::{HOUR_US, STORES_MAX, TABLES_MAX};
+    use crate::tables::layout::owner_of;
     use prost::Message;
     use siltstone::Timestamp;
     use tonic::Code;
@@ -297,12 +183,7 @@ mod tests {
     }
 
     fn stores(tables: &Tables) -> usize {
-        tables
-            .db
-            .all_families()
-            .iter()
-            .filter(|store| crate::tables::registry::owner_of(store.name()).is_some())
-            .count()
+        tables.db.all_families().iter().filter(|store| owner_of(store.name()).is_some()).count()
     }
 
     fn code<T>(result: Result<T, Status>) -> Option<Code> {
@@ -345,7 +226,7 @@ mod tests {
         assert_eq!(bundles(&tables), 1);
         let now_us = crate::time::now_us();
         assert_eq!((tables.drop_deleted(now_us).unwrap(), stores(&tables), tables.kept.size().0), (0, 2, 1));
-        assert_eq!(tables.drop_deleted(now_us + HOURS * HOUR_US).unwrap(), 1);
+        assert_eq!(tables.drop_deleted(now_us + UNDELETE_HOURS * HOUR_US).unwrap(), 1);
         assert_eq!((stores(&tables), bundles(&tables), tables.kept.size()), (0, 0, (0, 0)));
         assert_eq!(code(tables.undelete(NAME)), Some(Code::NotFound));
         // At once, where that is set.
@@ -368,7 +249,7 @@ mod tests {
         tables.delete(NAME).unwrap();
         tables.kept.keep_for(0);
         assert_eq!(code(tables.undelete(NAME)), Some(Code::NotFound));
-        tables.kept.keep_for(HOURS);
+        tables.kept.keep_for(UNDELETE_HOURS);
         assert!(tables.undelete(NAME).is_ok());
     }
 

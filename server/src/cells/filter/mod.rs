@@ -9,8 +9,9 @@
 //! last. Conditions alone need to know the row before: of a row in several pieces they are decided first
 //! ([`Filter::begin_to_decide`]), by going through it as often as one depends on another.
 //!
-//! Regular expressions have RE2's syntax, match the whole of what they look at, byte by byte (Latin-1), in time linear in its
-//! length.
+//! Regular expressions (`pattern`) have RE2's syntax (`re2`, with sets of bytes by their names in `classes`), match the
+//! whole of what they look at, byte by byte (Latin-1), in time linear in its length. `need` is what must be read of a
+//! family.
 
 mod classes;
 mod need;
@@ -466,6 +467,60 @@ impl Filter {
     pub(crate) fn is_decided(&mut self) -> bool {
         self.asked(&mut |holds| *holds = Holds::Known(matches!(holds, Holds::Asked { has_hit: true })));
         self.asked(&mut |_| ())
+    }
+
+    /// What of a family must be read for it; `None` for nothing.
+    pub(crate) fn need(&self, family: &str) -> Option<Need> {
+        let mut need = Need::default();
+        let chain = match self {
+            Self::Chain(all) => &all[..],
+            one => std::slice::from_ref(one),
+        };
+        // Whether cells that are read are cells at this place of the chain, as far as they count.
+        let mut exact = true;
+        for (at, filter) in chain.iter().enumerate() {
+            match filter {
+                Self::BlockAll => return None,
+                Self::Family(pattern) if !pattern.matches(family.as_bytes()) => return None,
+                Self::Columns { family: own, .. } if own != family => return None,
+                Self::PassAll | Self::Family(_) => {}
+                Self::StripValue | Self::Label(_) => need.is_all = false,
+                Self::Columns { range, .. } => need.narrow(range),
+                Self::Qualifier(Pattern::Exact(name)) => {
+                    let at = Bound::Included(Bytes::copy_from_slice(name));
+                    need.narrow(&(at.clone(), at));
+                }
+                // Of whole columns.
+                Self::Qualifier(_) => (exact, need.is_all) = (false, false),
+                // Whole rows.
+                Self::RowKey(_) | Self::RowSample { .. } => need.is_all = false,
+                // Times may be told only before versions are counted.
+                Self::Times { from, to } if need.newest.is_none() => {
+                    need.times.0 = need.times.0.max(*from);
+                    need.times.1 = match (need.times.1, to) {
+                        (Some(a), Some(b)) => Some(a.min(*b)),
+                        (a, b) => a.or(*b),
+                    };
+                }
+                Self::ColumnLimit(Count { most, .. }, _) => {
+                    need.newest = Some(need.newest.map_or(*most, |newest| newest.min(*most)));
+                }
+                Self::RowLimit(Count { most, .. }) if exact => {
+                    need.first = Some(*most);
+                    need.is_all &= at + 1 == chain.len();
+                    break;
+                }
+                Self::Interleave(all) if all.iter().all(|filter| filter.need(family).is_none()) => {
+                    return None;
+                }
+                // Which cells come after these depends on all that come before.
+                _ => {
+                    need.is_all = false;
+                    break;
+                }
+            }
+        }
+        Some(need)
     }
 
     /// What of the next cells of a row it lets through, in their order. Of the row's cells it has made `made` so far.

@@ -1,8 +1,6 @@
 //! What a filter needs to be read of a family: what it excludes for certain is not.
 
-use super::pattern::Pattern;
-use super::{Count, Filter};
-use crate::tables::views::Columns;
+use crate::cells::subset::Columns;
 use bytes::Bytes;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -56,7 +54,8 @@ impl Need {
         (next > qualifier && self.columns.contains(next)).then(|| next.to_vec())
     }
 
-    fn narrow(&mut self, (from, to): &(Bound<Bytes>, Bound<Bytes>)) {
+    /// Leaves of the qualifiers those of a range.
+    pub(super) fn narrow(&mut self, (from, to): &(Bound<Bytes>, Bound<Bytes>)) {
         let key = |bound: &Bound<Bytes>| match bound {
             Bound::Included(at) => Some((at.clone(), 0)),
             Bound::Excluded(at) => Some((at.clone(), 1)),
@@ -75,61 +74,5 @@ impl Need {
         if narrower {
             self.columns.1 = to.clone();
         }
-    }
-}
-
-impl Filter {
-    /// What of a family must be read for it; `None` for nothing.
-    pub(crate) fn need(&self, family: &str) -> Option<Need> {
-        let mut need = Need::default();
-        let chain = match self {
-            Self::Chain(all) => &all[..],
-            one => std::slice::from_ref(one),
-        };
-        // Whether cells that are read are cells at this place of the chain, as far as they count.
-        let mut exact = true;
-        for (at, filter) in chain.iter().enumerate() {
-            match filter {
-                Self::BlockAll => return None,
-                Self::Family(pattern) if !pattern.matches(family.as_bytes()) => return None,
-                Self::Columns { family: own, .. } if own != family => return None,
-                Self::PassAll | Self::Family(_) => {}
-                Self::StripValue | Self::Label(_) => need.is_all = false,
-                Self::Columns { range, .. } => need.narrow(range),
-                Self::Qualifier(Pattern::Exact(name)) => {
-                    let at = Bound::Included(Bytes::copy_from_slice(name));
-                    need.narrow(&(at.clone(), at));
-                }
-                // Of whole columns.
-                Self::Qualifier(_) => (exact, need.is_all) = (false, false),
-                // Whole rows.
-                Self::RowKey(_) | Self::RowSample { .. } => need.is_all = false,
-                // Times may be told only before versions are counted.
-                Self::Times { from, to } if need.newest.is_none() => {
-                    need.times.0 = need.times.0.max(*from);
-                    need.times.1 = match (need.times.1, to) {
-                        (Some(a), Some(b)) => Some(a.min(*b)),
-                        (a, b) => a.or(*b),
-                    };
-                }
-                Self::ColumnLimit(Count { most, .. }, _) => {
-                    need.newest = Some(need.newest.map_or(*most, |newest| newest.min(*most)));
-                }
-                Self::RowLimit(Count { most, .. }) if exact => {
-                    need.first = Some(*most);
-                    need.is_all &= at + 1 == chain.len();
-                    break;
-                }
-                Self::Interleave(all) if all.iter().all(|filter| filter.need(family).is_none()) => {
-                    return None;
-                }
-                // Which cells come after these depends on all that come before.
-                _ => {
-                    need.is_all = false;
-                    break;
-                }
-            }
-        }
-        Some(need)
     }
 }
