@@ -4,7 +4,7 @@
 //! - `pieces`: rows through a filter, piece by piece.
 //! - `row_cursor`: rows put together from the stores of their families.
 //! - `mutate`: mutations as batches of the engine, and reads before writes.
-//! - `changes`: streams of changes.
+//! - `changes`: streams of changes. `samples`: sampled keys.
 
 pub(crate) mod changes;
 pub(crate) mod chunks;
@@ -12,3 +12,4 @@ pub(crate) mod mutate;
 pub(crate) mod pieces;
 pub(crate) mod read_rows;
 pub(crate) mod row_cursor;
+pub(crate) mod samples;

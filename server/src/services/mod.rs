@@ -1,7 +1,8 @@
 //! The services: requests in, answers out.
 //!
 //! - `stubs`: the services of gRPC, as they are made of the lists in `build.rs`.
-//! - `bigtable`: data. `features`: what its clients say they understand.
+//! - `bigtable`: data. `turns`: scans and streams of changes, sent turn by turn. `features`: what clients say they
+//!   understand.
 //! - `admin`, `instances`: administration of tables and of instances, with `iam`, which tells what tokens may do.
 //! - `operations`: long-running operations, all finished.
 //! - `operator`: settings and state, for the command line.
@@ -17,3 +18,4 @@ pub(crate) mod instances;
 pub(crate) mod operations;
 pub(crate) mod operator;
 pub(crate) mod stubs;
+mod turns;
