@@ -4,7 +4,7 @@ use crate::net::blocking::blocking;
 use crate::net::files::wide_mode;
 use crate::shared::Shared;
 use crate::tables::gc_sweep::Walk;
-use crate::tables::regions::{Look, Looked};
+use crate::tables::regions::{RegionChanges, RegionCheck};
 use crate::time::now_us;
 use std::path::Path;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ async fn look_now_and_then(shared: Arc<Shared>) {
         let seconds = last.elapsed().as_secs_f64();
         last = Instant::now();
         let shared = shared.clone();
-        let look_at = Look { seconds, whole: whole || look % LOOKS_AT_ALL == 0 };
+        let look_at = RegionCheck { seconds, whole: whole || look % LOOKS_AT_ALL == 0 };
         let work = move || {
             if let Err(e) = shared.tables.drop_deleted(now_us()) {
                 tracing::warn!(error = e.message(), "deleted tables whose time is over were not dropped");
@@ -122,7 +122,7 @@ async fn look_now_and_then(shared: Arc<Shared>) {
         };
         whole = false;
         match blocking(work).await {
-            Ok(Looked { splits: 0, joins: 0, .. }) => {}
+            Ok(RegionChanges { splits: 0, joins: 0, .. }) => {}
             Ok(looked) => {
                 tracing::info!(splits = looked.splits, joins = looked.joins, "regions changed");
                 // After a change there may be more to do.

@@ -13,7 +13,7 @@ use crate::net::listen::{Connections, Places, Protocol, Tls};
 use crate::net::methods;
 use crate::net::serve;
 use crate::services::admin::TableAdmin;
-use crate::services::bigtable::Data;
+use crate::services::bigtable::BigtableService;
 use crate::services::http;
 use crate::services::instances::InstanceAdmin;
 use crate::services::operations::OperationsService;
@@ -179,7 +179,7 @@ impl Server {
         let lookers = background::start(&shared);
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
-        let bigtable = BigtableServer::new(Data(shared.clone()));
+        let bigtable = BigtableServer::new(BigtableService(shared.clone()));
         let routes = Routes::new(health_service)
             .add_service(bigtable.max_decoding_message_size(methods::WRITE_MAX))
             .add_service(BigtableTableAdminServer::new(TableAdmin(shared.clone())))

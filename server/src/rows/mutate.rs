@@ -14,7 +14,7 @@ use crate::proto::data::mutation::Mutation as Change;
 use crate::proto::data::read_modify_write_rule::Rule;
 use crate::proto::data::{self, Mutation, ReadModifyWriteRule, TimestampRange, value};
 use crate::rows::pieces::{Next, Pieces};
-use crate::rows::row_cursor::{Rows, View};
+use crate::rows::row_cursor::{RowCursor, View};
 use crate::status::status;
 use crate::tables::layout::{Layout, Stores, Table};
 use crate::tables::registry::Tables;
@@ -292,7 +292,7 @@ fn read_now(
     let mut work = Work::unbounded(caller.clone());
     for filter in filters {
         let needs = target.needs(filter);
-        let mut rows = Rows::new(view.clone(), &needs, &row_key::row_span(row));
+        let mut rows = RowCursor::new(view.clone(), &needs, &row_key::row_span(row));
         let mut pieces = Pieces::new(filter.clone());
         while let Next::Cell(cell) = pieces.next(&mut rows, &needs, &mut work)? {
             if !take(cell)? {

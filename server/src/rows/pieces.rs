@@ -6,7 +6,7 @@
 
 use crate::cells::filter::{Cell, Filter, Need};
 use crate::net::work::Work;
-use crate::rows::row_cursor::{Collected, Rows, Step};
+use crate::rows::row_cursor::{Collected, RowCursor, Step};
 use std::sync::Arc;
 use std::vec::IntoIter;
 use tonic::Status;
@@ -68,7 +68,7 @@ impl Pieces {
     /// The next cell of the rows, of which this is needed, that comes through the filter.
     pub(crate) fn next(
         &mut self,
-        rows: &mut Rows,
+        rows: &mut RowCursor,
         needs: &[(Arc<str>, Need)],
         work: &mut Work,
     ) -> Result<Next, Status> {
@@ -118,7 +118,12 @@ impl Pieces {
     }
 
     /// Decides the filter's conditions for the row, of which this is not all.
-    fn decide(&mut self, rows: &Rows, needs: &[(Arc<str>, Need)], work: &mut Work) -> Result<(), Status> {
+    fn decide(
+        &mut self,
+        rows: &RowCursor,
+        needs: &[(Arc<str>, Need)],
+        work: &mut Work,
+    ) -> Result<(), Status> {
         self.filter.begin_to_decide();
         loop {
             let (mut again, mut cells) = (rows.row_again(needs), Collected::default());

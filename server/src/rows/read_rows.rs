@@ -14,7 +14,7 @@ use crate::proto::data::{
 };
 use crate::rows::chunks::{Chunker, PIECE_BYTES};
 use crate::rows::pieces::{Next, Pieces};
-use crate::rows::row_cursor::{Cells, Collected, Rows, Step, View, behind_row};
+use crate::rows::row_cursor::{Cells, Collected, RowCursor, Step, View, behind_row};
 use crate::tables::registry::Tables;
 use crate::tables::views::Target;
 use bytes::Bytes;
@@ -39,7 +39,7 @@ pub(crate) struct Client {
 }
 
 /// A scan under way.
-pub(crate) struct Read {
+pub(crate) struct RowScan {
     tables: Arc<Tables>,
     target: Target,
     /// Of the families that are read.
@@ -51,7 +51,7 @@ pub(crate) struct Read {
     reversed: bool,
     /// Rows that may still be given out.
     limit: u64,
-    open: Option<Rows>,
+    open: Option<RowCursor>,
     chunker: Chunker,
     /// Cells of the row that is being filtered that are in messages.
     given: usize,
@@ -69,7 +69,7 @@ pub(crate) struct Read {
     ended: bool,
 }
 
-impl Read {
+impl RowScan {
     /// Checks the request and begins.
     pub(crate) fn new(
         tables: Arc<Tables>,
@@ -208,7 +208,7 @@ impl Read {
         self.chunker.has_rest()
             || self.is_read.is_some()
             || self.filtered.as_ref().is_some_and(Pieces::is_in_row)
-            || self.open.as_ref().is_some_and(Rows::is_in_row)
+            || self.open.as_ref().is_some_and(RowCursor::is_in_row)
     }
 
     /// Reads on in a row, to its end if there is room for it, or comes to the end of all. False where the work is over before.
@@ -235,7 +235,7 @@ impl Read {
                 return Ok(false);
             }
             let view = View::now(&self.tables, &self.target.table, self.reversed);
-            self.open = Some(Rows::new(view, &self.needs, span));
+            self.open = Some(RowCursor::new(view, &self.needs, span));
         }
         let Some(rows) = &mut self.open else { return Ok(true) };
         let before = rows.cells_seen;
@@ -303,7 +303,7 @@ impl Read {
             let mut needs = self.target.needs(&Filter::PassAll);
             needs.iter_mut().for_each(|(_, need)| need.first = Some(1));
             let view = View::now(&self.tables, &self.target.table, !self.reversed);
-            let mut rows = Rows::new(view, &needs, span);
+            let mut rows = RowCursor::new(view, &needs, span);
             let step = rows.next(&mut Collected::default(), work)?;
             if rows.cells() > 0 {
                 (self.last, self.silent) = (rows.part, 1);
@@ -341,7 +341,7 @@ impl Read {
 /// Reads on in a row, to its end if there is room for it.
 fn filtered(
     pieces: &mut Pieces,
-    rows: &mut Rows,
+    rows: &mut RowCursor,
     needs: &[(Arc<str>, Need)],
     (chunker, given): (&mut Chunker, &mut usize),
     work: &mut Work,

@@ -143,9 +143,9 @@ pub(crate) enum Step {
 }
 
 /// A walk over the rows of a range.
-pub(crate) struct Rows {
+pub(crate) struct RowCursor {
     view: Arc<View>,
-    families: Vec<FamilyRows>,
+    families: Vec<FamilyCursor>,
     /// The first cells of a row that are needed.
     first: Option<usize>,
     /// Within a row, the family that is being walked.
@@ -158,11 +158,11 @@ pub(crate) struct Rows {
     pub(crate) part: Vec<u8>,
 }
 
-impl Rows {
+impl RowCursor {
     /// The rows of a span of keys, as far as is needed of each family.
     pub(crate) fn new(view: Arc<View>, needs: &[(Arc<str>, Need)], span: &Span) -> Self {
         let families =
-            needs.iter().map(|(name, need)| FamilyRows::new(&view, name, need, span, view.reversed));
+            needs.iter().map(|(name, need)| FamilyCursor::new(&view, name, need, span, view.reversed));
         let families = families.collect();
         let first = needs.first().and_then(|(_, need)| need.first);
         Self { view, families, first, at: None, cells: 0, cells_seen: 0, part: Vec::new() }
@@ -196,7 +196,7 @@ impl Rows {
                         return Ok(Step::Paused);
                     }
                 }
-                let parts = self.families.iter().filter_map(FamilyRows::row_part);
+                let parts = self.families.iter().filter_map(FamilyCursor::row_part);
                 let part = match self.view.reversed {
                     false => parts.min(),
                     true => parts.max(),
@@ -244,8 +244,8 @@ struct Taken {
     is_paused: bool,
 }
 
-/// One family's part of a [`Rows`].
-struct FamilyRows {
+/// One family's part of a [`RowCursor`].
+struct FamilyCursor {
     name: Arc<str>,
     need: Need,
     reversed: bool,
@@ -259,10 +259,10 @@ struct FamilyRows {
     row_len: usize,
     column: Column,
     /// In reverse, the walk over the row that is being read, if that is long.
-    forward: Option<Box<FamilyRows>>,
+    forward: Option<Box<FamilyCursor>>,
 }
 
-impl FamilyRows {
+impl FamilyCursor {
     fn new(view: &View, name: &Arc<str>, need: &Need, span: &Span, reversed: bool) -> Self {
         let column = Column::new(view, name, need);
         Self {

@@ -5,7 +5,7 @@ use crate::cells::row_key::{self, Span};
 use crate::cells::subset::Subset;
 use crate::net::work::{Caller, Work};
 use crate::proto::data::SampleRowKeysResponse;
-use crate::rows::row_cursor::{Cells, Rows, Step, View};
+use crate::rows::row_cursor::{Cells, RowCursor, Step, View};
 use crate::tables::layout::{Region, Table};
 use crate::tables::registry::Tables;
 use bytes::Bytes;
@@ -110,7 +110,7 @@ fn sizes(
 ) -> Result<Option<BTreeMap<Bytes, u64>>, Status> {
     let needs = table.now().needs(&Filter::PassAll, None);
     let all = Span { start: Vec::new(), end: None };
-    let mut rows = Rows::new(View::now(tables, table, false), &needs, &all);
+    let mut rows = RowCursor::new(View::now(tables, table, false), &needs, &all);
     let (mut row, mut sizes) = (RowSize::default(), BTreeMap::new());
     loop {
         match rows.next(&mut row, work)? {

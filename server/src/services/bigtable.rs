@@ -18,7 +18,7 @@ use crate::proto::data::{
 };
 use crate::rows::changes::{self, ChangeRead};
 use crate::rows::mutate;
-use crate::rows::read_rows::{Client, Read};
+use crate::rows::read_rows::{Client, RowScan};
 use crate::rows::samples::{samples, samples_within};
 use crate::services::features;
 use crate::services::stubs::bigtable::bigtable_server::Bigtable;
@@ -51,9 +51,9 @@ fn named<'a>(table: &'a str, view: &'a str) -> &'a str {
 }
 
 /// The service.
-pub(crate) struct Data(pub(crate) Arc<Shared>);
+pub(crate) struct BigtableService(pub(crate) Arc<Shared>);
 
-impl Data {
+impl BigtableService {
     /// Whether mutations are written where the call came in: they are few, and there is nothing to wait for.
     fn writes_at_once<'a>(&self, call: &Guard, mutations: impl IntoIterator<Item = &'a Mutation>) -> bool {
         if !self.0.writes_at_once() {
@@ -78,7 +78,7 @@ fn one<T: Send + 'static>(message: T) -> Streaming<T> {
 }
 
 #[tonic::async_trait]
-impl Bigtable for Data {
+impl Bigtable for BigtableService {
     type ReadRowsStream = Streaming<Bytes>;
     type SampleRowKeysStream = Streaming<SampleRowKeysResponse>;
     type MutateRowsStream = Streaming<MutateRowsResponse>;
@@ -109,7 +109,7 @@ impl Bigtable for Data {
                 let (tables, caller) = (tables.clone(), caller.clone());
                 let work = move || {
                     let mut work = Work::at_once(caller);
-                    let mut read = Read::new(tables, &request, client, &mut work)?;
+                    let mut read = RowScan::new(tables, &request, client, &mut work)?;
                     let first = read.turn(&mut work)?;
                     Ok((request, read, first))
                 };
@@ -135,7 +135,7 @@ impl Bigtable for Data {
                 let (reads, tables, caller) = (lent.is_some(), tables.clone(), caller.clone());
                 let work = move || {
                     let mut work = Work::unbounded(caller);
-                    let mut read = Read::new(tables, &request, client, &mut work)?;
+                    let mut read = RowScan::new(tables, &request, client, &mut work)?;
                     let first = if reads { read.turn(&mut work)? } else { Vec::new() };
                     Ok((read, first))
                 };

@@ -10,7 +10,7 @@ use crate::net::work::{Caller, Work};
 use crate::proto::data::ReadChangeStreamResponse;
 use crate::rows::changes::ChangeRead;
 use crate::rows::chunks;
-use crate::rows::read_rows::Read;
+use crate::rows::read_rows::RowScan;
 use crate::shared::Shared;
 use bytes::Bytes;
 use prost::Message;
@@ -63,7 +63,7 @@ pub(super) struct Scan {
 impl Scan {
     /// Sends the scan's messages, turn by turn, until it ends or the client is gone. Of the first turn there may be messages, and
     /// memory for them.
-    pub(super) async fn send_all(self, read: Read, first: (Vec<Bytes>, Option<Arc<Lease>>)) {
+    pub(super) async fn send_all(self, read: RowScan, first: (Vec<Bytes>, Option<Arc<Lease>>)) {
         let ended = self.send(read, first).await;
         let Self { call, caller, into, .. } = self;
         // What it read may wait for its client; it takes no more turns.
@@ -73,7 +73,7 @@ impl Scan {
 
     async fn send(
         &self,
-        mut read: Read,
+        mut read: RowScan,
         (mut next, mut lent): (Vec<Bytes>, Option<Arc<Lease>>),
     ) -> Result<(), Status> {
         loop {
@@ -122,13 +122,13 @@ impl Scan {
         }
     }
 
-    async fn turn(&self, read: Read) -> Result<(Read, Vec<Bytes>), Status> {
+    async fn turn(&self, read: RowScan) -> Result<(RowScan, Vec<Bytes>), Status> {
         let caller = self.caller.clone();
         turn(&self.call, read, move |read| read.turn(&mut Work::unbounded(caller))).await
     }
 
     /// Waits until there is memory for a turn, as long as its client waits.
-    async fn room(&self, read: &mut Read) -> Result<Arc<Lease>, Status> {
+    async fn room(&self, read: &mut RowScan) -> Result<Arc<Lease>, Status> {
         if let Some(lease) = self.memory.lend_new(TURN_BYTES) {
             return Ok(lease);
         }

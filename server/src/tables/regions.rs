@@ -18,18 +18,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tonic::Status;
 
-/// One look.
+/// One look at the regions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
+pub(crate) struct RegionCheck {
     /// Since the last one.
     pub(crate) seconds: f64,
     /// At all regions, not only at those that were used since.
     pub(crate) whole: bool,
 }
 
-/// What a look did.
+/// The changes that a look made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Looked {
+pub(crate) struct RegionChanges {
     pub(crate) splits: u64,
     pub(crate) joins: u64,
     /// Stores about which the engine was asked.
@@ -132,8 +132,8 @@ impl Tables {
     /// Looks at all tables: regions that have grown or are too busy are split, and families that are cut in different places are
     /// cut alike; a look at the whole joins small neighbours. O(regions) additions, and one question to the engine for each
     /// store that was used since the last look.
-    pub(crate) fn look(&self, limits: RegionLimits, look: Look) -> Result<Looked, Status> {
-        let mut looked = Looked::default();
+    pub(crate) fn look(&self, limits: RegionLimits, look: RegionCheck) -> Result<RegionChanges, Status> {
+        let mut looked = RegionChanges::default();
         let mut failed = None;
         for (name, table) in self.all().iter() {
             // Of one table that cannot be changed now the others are not to suffer.
@@ -149,8 +149,8 @@ impl Tables {
         &self,
         table: &Arc<Table>,
         limits: RegionLimits,
-        look: Look,
-        looked: &mut Looked,
+        look: RegionCheck,
+        looked: &mut RegionChanges,
     ) -> Result<(), Status> {
         if !is_aligned(&table.now().families) {
             for at in cuts(&table.now()) {
@@ -209,7 +209,7 @@ impl Tables {
 }
 
 /// The traffic of a region: that of its busiest family.
-fn traffic_of(layout: &Layout, region: usize, limits: RegionLimits, look: Look) -> Seen {
+fn traffic_of(layout: &Layout, region: usize, limits: RegionLimits, look: RegionCheck) -> Seen {
     let mut all = Seen { is_changed: false, busy: 0, calm: u32::MAX };
     for family in &layout.families {
         let seen = family.regions[region].traffic.look(look.seconds, limits.split_rate);
@@ -253,8 +253,8 @@ mod tests {
     const NAME: &str = "projects/p/instances/i/tables/t";
     const LIMITS: RegionLimits =
         RegionLimits { split_bytes: 1 << 30, join_bytes: 1 << 28, split_rate: 1_000.0, busy: 6, calm: 20 };
-    const PART: Look = Look { seconds: 1.0, whole: false };
-    const WHOLE: Look = Look { seconds: 1.0, whole: true };
+    const PART: RegionCheck = RegionCheck { seconds: 1.0, whole: false };
+    const WHOLE: RegionCheck = RegionCheck { seconds: 1.0, whole: true };
 
     fn table(dir: &std::path::Path, cuts: &[String]) -> (Tables, Arc<Table>) {
         let config = Config { dir: dir.join("data"), ..Config::default() };
@@ -288,7 +288,10 @@ mod tests {
         write(&tables, &table, "r0700x");
         assert_eq!(tables.look(LIMITS, PART).unwrap().asked, 4, "two regions of two families");
         assert_eq!(tables.look(LIMITS, PART).unwrap().asked, 0);
-        assert_eq!(tables.look(LIMITS, WHOLE).unwrap(), Looked { asked: 2_002, ..Looked::default() });
+        assert_eq!(
+            tables.look(LIMITS, WHOLE).unwrap(),
+            RegionChanges { asked: 2_002, ..RegionChanges::default() }
+        );
     }
 
     #[test]
