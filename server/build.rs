@@ -1,10 +1,11 @@
-//! Server stubs of the public services, from lists of their methods and the crates' message types. A method that is not
-//! listed answers UNIMPLEMENTED, and its name (`src/net/door.rs`). And the table of the fields of their requests, out of
-//! `src/net/fields/fields.txt`.
+//! Server stubs of the public services, from lists of their methods and the crates' message types. A method
+//! that is not listed answers UNIMPLEMENTED, and its name (`src/net/door.rs`). And the table of the fields of
+//! their requests, out of `src/net/fields/fields.txt`.
 
 use tonic_build::manual::{Builder, Method, Service, ServiceBuilder};
 
-/// A service's methods, one a line: `NAME [REQUEST] -> [stream] RESPONSE`. The request is `NAMERequest` where none is named.
+/// A service's methods, one a line: `NAME [REQUEST] -> [stream] RESPONSE`. The request is `NAMERequest` where
+/// none is named.
 type Methods = &'static str;
 
 const DATA: Methods = "
@@ -86,7 +87,8 @@ const OPERATOR: Methods = "
     AlterSettings AlterSettings -> Json
 ";
 
-/// Methods whose answer of one message may be long: it is counted as long as it is kept for its client (`src/net/answer.rs`).
+/// Methods whose answer of one message may be long: it is counted as long as it is kept for its client
+/// (`src/net/answer.rs`).
 const SINGLE: [&str; 14] = [
     "ReadModifyWriteRow",
     "GetTable",
@@ -137,7 +139,8 @@ fn snake_case(name: &str) -> String {
     snake
 }
 
-/// How the stubs of a service are made: `encoded` where its long answers are bytes already, which the service wrote itself.
+/// How the stubs of a service are made: `encoded` where its long answers are bytes already, which the service
+/// wrote itself.
 fn service(package: &str, name: &str, messages: &str, methods: Methods, encoded: bool) -> Service {
     let mut service = ServiceBuilder::default().package(package).name(name);
     for Rpc { name, request, response, streams } in rpcs(methods) {

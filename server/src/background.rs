@@ -15,8 +15,8 @@ use tokio::task::JoinHandle;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Every so many looks are at all regions.
 const LOOKS_AT_ALL: u64 = 10;
-/// When first, and how often, cells are looked for that are gone by rules of which the engine is not told, and how often the time of a chunk of that
-/// is rested.
+/// When first, and how often, cells are looked for that are gone by rules of which the engine is not told,
+/// and how often the time of a chunk of that is rested.
 const COLLECT_FIRST: Duration = Duration::from_secs(300);
 const COLLECT_EVERY: Duration = Duration::from_secs(3_600);
 const COLLECT_RESTS: u32 = 9;

@@ -1,46 +1,29 @@
 //! A durable Bigtable: the public Bigtable v2 gRPC API on a siltstone database in a local directory.
 //!
-//! [`Server::start`] opens the database and listens; [`Config`] says where and how. What is served, refused, or different from
-//! the public service is listed call by call in docs/bigtable-api.md.
+//! [`Server::start`] opens the database and listens; [`Config`] says where and how. What is served, refused,
+//! or different from the public service is listed call by call in docs/bigtable-api.md.
+//!
+//! The modules, highest first. Each imports only what stands below it, and no folder has a circle of files;
+//! the page of a folder (`mod.rs`) says what each of its files is for.
 //!
 //! ```text
-//! data, admin, instances   the services: requests in, answers out
-//! iam                      what tokens may do, as IAM's calls tell it
-//! instance_set, clusters, profiles   instances that were made, and their settings
-//! hot_tablets              regions that were busy
-//! read, mutate, changes    a scan under way; mutations as batches, reads before writes; streams of changes
-//! answer                   messages that wait for their client
-//! pieces, chunks           rows through a filter, piece by piece; messages of a scan
-//! filter, gc               row filters; garbage collection rules
-//! backup_filter            which backups a list has, and in which order
-//! automated_backups        backups that the server makes by itself
-//! backups, backup_places   backups of tables; the directory or object store in which they lie
-//! backup_records           what is kept of each backup, and known of all of them
-//! operations               long-running operations, all finished
-//! bundles                  descriptors of messages that belong to a table
-//! operator                 settings and state, for the command line
-//! regions                  splits and joins of regions
-//! traffic                  how busy each of them is
-//! collect                  deletes cells that are gone by rules of which the engine is not told
-//! reader                   rows put together from the stores of their families
-//! undelete                 tables that were deleted, and can come back
-//! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
-//! row_keys                 schemas of row keys
-//! stored_message           messages that are kept as they came
-//! views                    parts of tables with rights of their own
-//! settings                 options of stores as text
-//! work                     work of a call, counted
-//! listen, serve            connections and TLS; HTTP/2 and HTTP/1 on them
-//! door, methods, wire      how a call is let in: by whom, what of, how much
-//! fields, requests         what becomes of each field; requests that are restated
-//! auth, budget             tokens and rights; memory of calls
-//! client_certificates       those of clients
-//! watched                  files that are read again when they change
-//! browsers                 what keeps pages of others from reading ours
-//! server, calls, http       starting and stopping; counting; health, metrics, page
+//! testing, empty  every decoder, for fuzzing; a service that does nothing, for the bench
+//! load            rows from within the process
+//! server          starting and stopping
+//! background      what the server does by itself: looks at regions, files, backups, changes
+//! services/       requests in, answers out: data, administration, the operator, health and the page
+//! shared          what all calls share
+//! rows/           rows, read and written; streams of changes
+//! tables/         tables with their regions, views, schema bundles and backups; instances
+//! cells/          keys of cells, row filters, garbage collection rules, aggregates
+//! net/            connections, and how calls on them are let in, counted and answered
+//! config          settings of a server
+//! store_options   options of a table's stores as text
+//! status          errors as statuses of calls
+//! names           names of resources, and etags
+//! proto/          messages
+//! time            points in time and lengths of time
 //! ```
-//!
-//! Each line uses what stands below it, but `server`, which makes them all.
 #![forbid(unsafe_code)]
 
 mod background;

@@ -34,8 +34,8 @@ impl Server {
         Ok(self.shared().tables.all().contains_key(&name))
     }
 
-    /// Creates a table with these families and writes the cells into it, many to a batch, in their order. Waits for the disk
-    /// once, at the end. Returns how many cells it wrote.
+    /// Creates a table with these families and writes the cells into it, many to a batch, in their order.
+    /// Waits for the disk once, at the end. Returns how many cells it wrote.
     ///
     /// # Errors
     /// A table that exists, names that are none, what the engine answers.

@@ -1,5 +1,6 @@
-//! Resource names: `projects/P/instances/I`, `.../tables/T`, `.../tables/T/authorizedViews/V`, `.../tables/T/schemaBundles/B`,
-//! `.../clusters/C`; and etags. Any project and instance is accepted; a table belongs to the instance it was created in.
+//! Resource names: `projects/P/instances/I`, `.../tables/T`, `.../tables/T/authorizedViews/V`,
+//! `.../tables/T/schemaBundles/B`, `.../clusters/C`; and etags. Any project and instance is accepted; a table
+//! belongs to the instance it was created in.
 
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
@@ -150,7 +151,8 @@ pub(crate) fn instance_of(name: &str) -> &str {
     name.match_indices('/').nth(3).map_or(name, |(at, _)| &name[..at])
 }
 
-/// The instance and the id of a name such as `projects/P/instances/I/clusters/C`, of which `kind` is the fifth part.
+/// The instance and the id of a name such as `projects/P/instances/I/clusters/C`, of which `kind` is the
+/// fifth part.
 pub(crate) fn within_instance<'a>(name: &'a str, kind: &str) -> Result<(&'a str, &'a str), Status> {
     let parent = instance_of(name);
     let rest = name.get(parent.len() + 1..).and_then(|rest| rest.strip_prefix(kind)?.strip_prefix('/'));
@@ -203,7 +205,8 @@ pub(crate) fn page_size(asked: i32, most: usize) -> Result<usize, Status> {
     }
 }
 
-/// The first items of a list, and the token with which the next page begins behind them: none where there are no more.
+/// The first items of a list, and the token with which the next page begins behind them: none where there are
+/// no more.
 pub(crate) fn page<T>(
     mut items: impl Iterator<Item = T>,
     most: usize,
@@ -215,7 +218,8 @@ pub(crate) fn page<T>(
     (page, token)
 }
 
-/// Whether a pattern means a name: that name, or, where it ends in `*`, all that begin with what stands before it.
+/// Whether a pattern means a name: that name, or, where it ends in `*`, all that begin with what stands
+/// before it.
 pub(crate) fn fits(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(begin) => name.starts_with(begin),

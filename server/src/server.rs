@@ -46,7 +46,8 @@ use tonic::service::Routes;
 
 /// How long calls under way may take when the server stops.
 const STOP_WAIT: Duration = Duration::from_secs(20);
-/// File descriptors that the server needs beside those of tables and connections: logs, listeners, directories.
+/// File descriptors that the server needs beside those of tables and connections: logs, listeners,
+/// directories.
 const DESCRIPTORS: u64 = 64;
 /// Connections that a port must be able to have.
 const CONNECTIONS_MIN: usize = 16;
@@ -94,8 +95,8 @@ fn descriptors() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// How many connections each port may have: as many as are set, and no more than leave the database the descriptors that it needs.
-/// It opens three quarters of all for tables.
+/// How many connections each port may have: as many as are set, and no more than leave the database the
+/// descriptors that it needs. It opens three quarters of all for tables.
 fn connections_max(config: &Config, descriptors: Option<u64>) -> Result<usize, String> {
     let left = |all: u64| usize::try_from((all / 4).saturating_sub(DESCRIPTORS) / 2).unwrap_or(usize::MAX);
     let most = descriptors.map_or(usize::MAX, left);
@@ -290,7 +291,8 @@ impl Server {
         self.with_table(table, until_done).await
     }
 
-    /// Does what is due for backups at that time, in microseconds since 1970, as the server does every minute.
+    /// Does what is due for backups at that time, in microseconds since 1970, as the server does every
+    /// minute.
     ///
     /// # Errors
     /// What the engine answers.

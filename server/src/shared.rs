@@ -1,4 +1,5 @@
-//! What all calls share: the tables, who may call, what is known of the server, and the operations that were answered last.
+//! What all calls share: the tables, who may call, what is known of the server, and the operations that were
+//! answered last.
 
 use crate::config::Config;
 use crate::net::access::Access;
@@ -158,7 +159,8 @@ impl Shared {
     }
 }
 
-/// Does a call of administration from its beginning to its answer, on a thread where it may wait for the disk.
+/// Does a call of administration from its beginning to its answer, on a thread where it may wait for the
+/// disk.
 pub(crate) async fn administer<Q: Send + 'static, R: Send + 'static>(
     shared: &Arc<Shared>,
     request: Request<Q>,
@@ -169,7 +171,8 @@ pub(crate) async fn administer<Q: Send + 'static, R: Send + 'static>(
     call.run(false, move || work(&shared, request).map(Response::new)).await
 }
 
-/// Does a call of administration whose answer may be long: it is counted until its client takes it, and refused where there is no room.
+/// Does a call of administration whose answer may be long: it is counted until its client takes it, and
+/// refused where there is no room.
 pub(crate) async fn administer_long<Q: Send + 'static, R: Message + 'static>(
     shared: &Arc<Shared>,
     request: Request<Q>,
@@ -223,7 +226,8 @@ fn any(kind: &str, message: &impl Message) -> prost_types::Any {
 }
 
 impl FinishedOperations {
-    /// An operation about a table, on what has that name, with its metadata and its response and the types of both.
+    /// An operation about a table, on what has that name, with its metadata and its response and the types of
+    /// both.
     pub(crate) fn add<M: Message, R: Message>(
         &self,
         table: &str,

@@ -1,7 +1,7 @@
 //! The engine's errors as statuses of calls.
 //!
-//! Where files of the server lie is not told to clients: of a path its last part remains, which names the file, and the whole is
-//! logged.
+//! Where files of the server lie is not told to clients: of a path its last part remains, which names the
+//! file, and the whole is logged.
 
 use crate::proto::rpc;
 use prost::Message;
@@ -13,7 +13,8 @@ use tonic::{Code, Status};
 /// After how long a client that was turned away may try again.
 const TRY_AGAIN: Duration = Duration::from_millis(50);
 
-/// What a client is told. Kinds that are worth another try are `UNAVAILABLE` or `ABORTED`, which clients retry by themselves.
+/// What a client is told. Kinds that are worth another try are `UNAVAILABLE` or `ABORTED`, which clients
+/// retry by themselves.
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` wants it")]
 pub(crate) fn status(error: Error) -> Status {
     let message = told(&error.to_string());

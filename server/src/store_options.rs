@@ -1,4 +1,5 @@
-//! Options of a table's stores as text: what `--set OPTION=VALUE` takes, and what is kept of a table's settings.
+//! Options of a table's stores as text: what `--set OPTION=VALUE` takes, and what is kept of a table's
+//! settings.
 
 use siltstone::FamilyOptions;
 use tonic::Status;

@@ -1,6 +1,6 @@
-//! Every decoder of the server, each as a function of bytes that must not panic, hang or take much memory whatever it is given, and
-//! that uses what came of it. The package `siltstone-fuzz` calls them. Requests may take some hundred bytes of memory for each
-//! that they have.
+//! Every decoder of the server, each as a function of bytes that must not panic, hang or take much memory
+//! whatever it is given, and that uses what came of it. The package `siltstone-fuzz` calls them. Requests may
+//! take some hundred bytes of memory for each that they have.
 
 use crate::cells::aggregate::Aggregate;
 use crate::cells::filter::pattern::{LONG_BYTES, Pattern, Patterns, TOO_LARGE};
@@ -197,8 +197,8 @@ pub fn matches_of_pattern(pattern: &[u8], values: &[Vec<u8>]) -> Result<Vec<bool
     Ok(values.iter().map(|value| pattern.matches(value)).collect())
 }
 
-/// A pattern matches the whole of what it is shown, so it does the same inside a group, and what is quoted matches itself alone.
-/// Of a long value the engine that goes step by step says the same as the other.
+/// A pattern matches the whole of what it is shown, so it does the same inside a group, and what is quoted
+/// matches itself alone. Of a long value the engine that goes step by step says the same as the other.
 fn pattern(bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(200)];
     let shown = [&b"abc"[..], b"bc", b"ab", b"a.b", b"xabc", b"abcx", b"", b"\xff", bytes];
@@ -636,7 +636,8 @@ fn change_seeds() -> Vec<Vec<u8>> {
     (0..4).map(|kind| [&[kind, key.len() as u8][..], &key, &[7; 16], b"value"].concat()).collect()
 }
 
-/// A change of the log: its kind, the length of its key, the key, two times, and a value or the end of a range.
+/// A change of the log: its kind, the length of its key, the key, two times, and a value or the end of a
+/// range.
 fn change(bytes: &[u8]) {
     let Some((&[kind, len], rest)) = bytes.split_first_chunk::<2>() else { return };
     let Some((key, rest)) = rest.split_at_checked(usize::from(len)) else { return };

@@ -1,8 +1,8 @@
 //! Aggregate families: what their cells add up to.
 //!
-//! A cell's value is a state, which is what clients read. A write merges another state into it by a merge operator: a number, or
-//! for the number of distinct values a sketch (HyperLogLog++ as ZetaSketch writes it, of which `HLL_COUNT.EXTRACT` and
-//! ZetaSketch's libraries make a number).
+//! A cell's value is a state, which is what clients read. A write merges another state into it by a merge
+//! operator: a number, or for the number of distinct values a sketch (HyperLogLog++ as ZetaSketch writes it,
+//! of which `HLL_COUNT.EXTRACT` and ZetaSketch's libraries make a number).
 
 use crate::proto::admin;
 use crate::proto::admin::r#type::{self, Kind, aggregate::Aggregator};

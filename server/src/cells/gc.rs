@@ -1,8 +1,8 @@
 //! Garbage collection rules: which cells of a column are gone.
 //!
-//! The engine knows two limits of a family, a number of versions and an age, and drops what is beyond either: a union. What it
-//! cannot say (an intersection) is judged here when cells are read, so no reader sees such a cell, and is deleted later
-//! ([`crate::tables::gc_sweep`]).
+//! The engine knows two limits of a family, a number of versions and an age, and drops what is beyond either:
+//! a union. What it cannot say (an intersection) is judged here when cells are read, so no reader sees such a
+//! cell, and is deleted later ([`crate::tables::gc_sweep`]).
 
 use crate::proto::admin;
 use crate::proto::admin::gc_rule::Rule;
@@ -12,7 +12,8 @@ use tonic::Status;
 
 /// Rules may hold rules, this deep.
 const DEPTH_MAX: usize = 10;
-/// Bytes of a rule as encoded, at most: as in the public service. Every cell that is read is judged by the whole rule.
+/// Bytes of a rule as encoded, at most: as in the public service. Every cell that is read is judged by the
+/// whole rule.
 const BYTES_MAX: usize = 500;
 
 /// When a cell is gone.

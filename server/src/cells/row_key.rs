@@ -5,8 +5,8 @@
 //! timestamp = the cell's, explicit
 //! ```
 //!
-//! Keys are in the order of (row, qualifier), so a row is a range of keys, and so is a range of rows. The longest key, of a row
-//! of 4 KiB of zeros and a qualifier of 16 KiB, is far below the engine's limit.
+//! Keys are in the order of (row, qualifier), so a row is a range of keys, and so is a range of rows. The
+//! longest key, of a row of 4 KiB of zeros and a qualifier of 16 KiB, is far below the engine's limit.
 
 use std::borrow::Cow;
 use tonic::Status;

@@ -1,4 +1,5 @@
-//! What an authorized view has of its table, compiled: ranges of keys of rows, and of qualifiers for each family.
+//! What an authorized view has of its table, compiled: ranges of keys of rows, and of qualifiers for each
+//! family.
 
 use crate::cells::row_key::{self, Span};
 use std::collections::{BTreeMap, VecDeque};

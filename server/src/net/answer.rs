@@ -1,7 +1,8 @@
 //! Answers that wait for their client: messages, and the memory that they take.
 //!
-//! What waits is counted until the transport takes it. A client that takes nothing for a minute is given up: what waits for it is
-//! let go of, whether the transport asks for it or not, and if it comes back it is told so.
+//! What waits is counted until the transport takes it. A client that takes nothing for a minute is given up:
+//! what waits for it is let go of, whether the transport asks for it or not, and if it comes back it is told
+//! so.
 
 use crate::net::budget::{self, Budget, Lease};
 use crate::proto::codec::Checked;
@@ -58,7 +59,8 @@ impl<T> Shared<T> {
     }
 }
 
-/// Where the messages of an answer are put. One that just goes away must not look like the end of what there is.
+/// Where the messages of an answer are put. One that just goes away must not look like the end of what there
+/// is.
 pub(crate) struct Sender<T>(Arc<Shared<T>>);
 
 /// The messages as the transport takes them.
@@ -115,7 +117,8 @@ impl<T: Send + 'static> Sender<T> {
         }
     }
 
-    /// Puts a message behind the others, as soon as there is room. False where the client is gone or given up.
+    /// Puts a message behind the others, as soon as there is room. False where the client is gone or given
+    /// up.
     pub(crate) async fn send(&self, message: T, lease: Arc<Lease>) -> bool {
         loop {
             if self.is_gone() {

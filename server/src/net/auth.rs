@@ -1,8 +1,9 @@
 //! Who may do what: bearer tokens with rights on tables.
 //!
-//! Without a file of tokens whoever can connect may do everything. With one, every call needs a token (`authorization: Bearer TOKEN`)
-//! and a right that the file gives it; what it does not give is denied. The file has digests of tokens, not the tokens, and is read
-//! again when it changes. A token may have a time at which it expires.
+//! Without a file of tokens whoever can connect may do everything. With one, every call needs a token
+//! (`authorization: Bearer TOKEN`) and a right that the file gives it; what it does not give is denied. The
+//! file has digests of tokens, not the tokens, and is read again when it changes. A token may have a time at
+//! which it expires.
 
 use crate::names;
 use crate::net::files::Watched;
@@ -58,8 +59,8 @@ pub(crate) struct Grant {
     /// SHA-256 of the token, in hexadecimal.
     sha256: String,
     rights: Vec<Right>,
-    /// Names of tables and of authorized views; one that ends in `*` means all that begin with what stands before it. Rights to a
-    /// table are rights to its views, not the other way round.
+    /// Names of tables and of authorized views; one that ends in `*` means all that begin with what stands
+    /// before it. Rights to a table are rights to its views, not the other way round.
     #[serde(default)]
     tables: Vec<String>,
     /// When it ends, in microseconds since 1970; `None` for never.
@@ -67,8 +68,8 @@ pub(crate) struct Grant {
     expires_us: Option<u64>,
 }
 
-/// When a token ends whose entry has this `expires`, in microseconds since 1970: a time by RFC 3339, or a date, which means
-/// its first moment. Without an offset it is in UTC. `None` for what is neither.
+/// When a token ends whose entry has this `expires`, in microseconds since 1970: a time by RFC 3339, or a
+/// date, which means its first moment. Without an offset it is in UTC. `None` for what is neither.
 #[must_use]
 pub fn token_expiry_us(text: &str) -> Option<u64> {
     let time = text.parse::<prost_types::Timestamp>().ok()?;
@@ -211,7 +212,8 @@ impl Tokens {
         held.map(|grant| grant.name.clone()).collect()
     }
 
-    /// Whose token an `authorization` header has. A password of HTTP's basic way is taken for a token, as browsers ask for that.
+    /// Whose token an `authorization` header has. A password of HTTP's basic way is taken for a token, as
+    /// browsers ask for that.
     pub(crate) fn who(&self, authorization: Option<&[u8]>) -> Result<Who, Status> {
         let text = authorization.and_then(|header| std::str::from_utf8(header).ok());
         let Some((scheme, rest)) = text.and_then(|text| text.split_once(' ')) else {
@@ -328,7 +330,8 @@ impl Who {
         self.has(right, |grant| grant.is_of_part(table))
     }
 
-    /// Whether there is this right to a table of an instance, so that names of the instance may be taken, such as those of backups.
+    /// Whether there is this right to a table of an instance, so that names of the instance may be taken,
+    /// such as those of backups.
     ///
     /// # Errors
     /// `PERMISSION_DENIED`.

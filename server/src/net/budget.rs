@@ -1,9 +1,11 @@
-//! Memory of calls: what their requests become until they are answered, and what is read for clients that have not taken it yet.
+//! Memory of calls: what their requests become until they are answered, and what is read for clients that
+//! have not taken it yet.
 //!
-//! There is a budget for requests and one for answers, so that clients that are slow to read do not keep others from asking. Each
-//! caller, known by a token or else by an address, has a share of both, whatever its connections. Of the budget for requests a part
-//! is for those of at most [`SMALL`] bytes that are there whole, so that they have room beside any number of large ones and of such
-//! as do not end. A request that does not fit is refused as it comes in; a scan waits until there is room for its next messages.
+//! There is a budget for requests and one for answers, so that clients that are slow to read do not keep
+//! others from asking. Each caller, known by a token or else by an address, has a share of both, whatever its
+//! connections. Of the budget for requests a part is for those of at most [`SMALL`] bytes that are there
+//! whole, so that they have room beside any number of large ones and of such as do not end. A request that
+//! does not fit is refused as it comes in; a scan waits until there is room for its next messages.
 
 use crate::net::counts::Counts;
 use crate::status::overloaded;
@@ -164,8 +166,9 @@ impl Budget {
         self.of.as_ref().is_some_and(|of| of.waiting() > self.waiting())
     }
 
-    /// Whether an answer of which nothing is taken is to be given up now, as others wait for its room: those of the same caller, or
-    /// any where all callers together have used the budget up. One answer at a time is.
+    /// Whether an answer of which nothing is taken is to be given up now, as others wait for its room: those
+    /// of the same caller, or any where all callers together have used the budget up. One answer at a time
+    /// is.
     pub(crate) fn is_wanted(&self) -> bool {
         let is_full = |budget: &Self| budget.used() >= budget.most / 4 * 3;
         let by_callers =
@@ -193,8 +196,9 @@ impl Budget {
         }
     }
 
-    /// Whether those come first that wait on the same caller's other connections. One that took nothing of an answer that was given
-    /// up comes after all others. One that has something leaves the last quarter of the share to those that have none.
+    /// Whether those come first that wait on the same caller's other connections. One that took nothing of an
+    /// answer that was given up comes after all others. One that has something leaves the last quarter of the
+    /// share to those that have none.
     fn is_after_others(&self) -> bool {
         let Some(of) = &self.of else { return false };
         if self.is_behind.load(Ordering::Relaxed) {
@@ -204,8 +208,8 @@ impl Budget {
         self.used() > 0 && self.others_wait() && of.used() >= of.most / 4 * 3
     }
 
-    /// Bytes of the caller's share for what a call works with. They are nothing that waits for a client, so whose turn it is does not
-    /// matter.
+    /// Bytes of the caller's share for what a call works with. They are nothing that waits for a client, so
+    /// whose turn it is does not matter.
     pub(crate) fn lend_to_work(self: &Arc<Self>, bytes: usize) -> Option<Arc<Lease>> {
         let lease = self.of.as_ref().unwrap_or(self).lease();
         lease.grow(bytes).then_some(lease)
@@ -217,8 +221,8 @@ impl Budget {
         (caller.waiting() == 0).then(|| self.lend(bytes)).flatten()
     }
 
-    /// Bytes that are in use until the lease is dropped; `None` where there is no room now, or what there is belongs to those of the
-    /// caller's connections that have none.
+    /// Bytes that are in use until the lease is dropped; `None` where there is no room now, or what there is
+    /// belongs to those of the caller's connections that have none.
     pub(crate) fn lend(self: &Arc<Self>, bytes: usize) -> Option<Arc<Lease>> {
         if self.is_after_others() {
             return None;
@@ -331,7 +335,8 @@ impl Budgets {
         }
         let caller = Arc::new(Caller {
             name: name.clone(),
-            // One that writes large batches may use more than a half: others have the rest, and the part for small ones.
+            // One that writes large batches may use more than a half: others have the rest, and the part for
+            // small ones.
             large: Budget::made(self.large.most / 4 * 3, Some(self.large.clone())),
             small: self.small.part(),
             answers: self.answers.part(),
@@ -359,8 +364,8 @@ impl RequestLease {
         Self { caller, large: 0, small: 0 }
     }
 
-    /// Takes bytes for a part of a request of which more is to come. A small one may use half of the part for small ones where
-    /// there is no other room.
+    /// Takes bytes for a part of a request of which more is to come. A small one may use half of the part for
+    /// small ones where there is no other room.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED`.
@@ -375,7 +380,8 @@ impl RequestLease {
         Ok(())
     }
 
-    /// Takes bytes for a request that is there, or for what it becomes: a small one from the part for those first.
+    /// Takes bytes for a request that is there, or for what it becomes: a small one from the part for those
+    /// first.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED`.

@@ -124,7 +124,8 @@ impl CallMetrics {
         Ok(Self(Arc::new(Inner { recorder, kinds, under_way: Counts::default(), limits, turned_away })))
     }
 
-    /// Lets a stream in whose headers have come, where not too many are there: of all, of its caller, of its connection.
+    /// Lets a stream in whose headers have come, where not too many are there: of all, of its caller, of its
+    /// connection.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` where there are too many.
@@ -190,7 +191,8 @@ impl CallMetrics {
 #[derive(Clone)]
 pub(crate) struct Peer {
     pub(crate) answers: Arc<Budget>,
-    /// Its place among the calls under way, and the memory of its request: held as long as somebody works on it.
+    /// Its place among the calls under way, and the memory of its request: held as long as somebody works on
+    /// it.
     pub(crate) _held: (Arc<Slot>, Arc<RequestLease>),
 }
 
@@ -199,7 +201,8 @@ pub(crate) fn peer_of<T>(request: &Request<T>) -> Result<Peer, Status> {
     request.extensions().get::<Peer>().cloned().ok_or_else(|| Status::internal("not let in"))
 }
 
-/// A call under way: until all copies are gone, of which the work has one, as it may go on when nobody waits for it any more.
+/// A call under way: until all copies are gone, of which the work has one, as it may go on when nobody waits
+/// for it any more.
 #[derive(Clone)]
 pub(crate) struct Guard(Arc<Entered>);
 
@@ -228,8 +231,8 @@ impl Guard {
         self.0.metrics.kinds[self.0.call as usize].moved.increment(1);
     }
 
-    /// Does the call's work, and counts its time and end: at once where it does not wait as a rule, as going to another thread and
-    /// back costs more than the work; else where it may wait for the disk.
+    /// Does the call's work, and counts its time and end: at once where it does not wait as a rule, as going
+    /// to another thread and back costs more than the work; else where it may wait for the disk.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         at_once: bool,
@@ -254,7 +257,8 @@ impl Guard {
     }
 }
 
-/// How long a call's client waits for the answer, where it says so: up to 8 digits and a unit, as gRPC has it.
+/// How long a call's client waits for the answer, where it says so: up to 8 digits and a unit, as gRPC has
+/// it.
 pub(crate) fn wait_of(headers: &http::HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

@@ -1,7 +1,8 @@
 //! Certificates of clients: those of an authority that say that they are for clients.
 //!
-//! The verifier of rustls takes a certificate without a list of purposes for one of all purposes, as the standard allows. An
-//! authority that gives certificates to servers too, or to people's mail, would so let all of them in: the purpose must be there.
+//! The verifier of rustls takes a certificate without a list of purposes for one of all purposes, as the
+//! standard allows. An authority that gives certificates to servers too, or to people's mail, would so let
+//! all of them in: the purpose must be there.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -93,7 +94,8 @@ impl ExtendedKeyUsageValidator for Purposes {
 fn is_for_clients(certificate: &CertificateDer<'_>, now: UnixTime) -> bool {
     let purposes = Purposes::default();
     if let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) {
-        // Asked for the certificate alone: without roots there is no chain, and this ends when its purposes were looked at.
+        // Asked for the certificate alone: without roots there is no chain, and this ends when its purposes
+        // were looked at.
         let _ = certificate.verify_for_usage(&[], &[], &[], now, &purposes, None, None);
     }
     purposes.has_clients.get()

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Kinds of streams of HTTP/2 whose numbers have limits of their own: each call is one from its headers to the end of its
-/// answer.
+/// Kinds of streams of HTTP/2 whose numbers have limits of their own: each call is one from its headers to
+/// the end of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Calls that do something.

@@ -1,10 +1,12 @@
-//! The door through which calls come: who calls, what of, and how much of it, before anything is made of a request.
+//! The door through which calls come: who calls, what of, and how much of it, before anything is made of a
+//! request.
 //!
-//! A call is looked at as its parts come in. By its headers: the token, the method, and whether one more may be under way. By the
-//! first bytes of its request: how long it says it is, and, where there are tokens, the table that it names. Only what the caller
-//! may do is taken, piece by piece, each counted in the caller's share, and within a time. Once it is whole it is weighed as what it
-//! becomes (`crate::net::wire`), counted for that too, and handed to the service. Its answer goes out as the client takes it; one that
-//! takes nothing for long loses the call, and what was read for it is freed.
+//! A call is looked at as its parts come in. By its headers: the token, the method, and whether one more may
+//! be under way. By the first bytes of its request: how long it says it is, and, where there are tokens, the
+//! table that it names. Only what the caller may do is taken, piece by piece, each counted in the caller's
+//! share, and within a time. Once it is whole it is weighed as what it becomes (`crate::net::wire`), counted
+//! for that too, and handed to the service. Its answer goes out as the client takes it; one that takes
+//! nothing for long loses the call, and what was read for it is freed.
 
 use crate::config::Config;
 use crate::net::access::Access;
@@ -44,7 +46,8 @@ const NAMED_WITHIN: usize = 64 << 10;
 /// A request may be slow for that long; then it has to come at that many bytes a second.
 const SLOW_START: Duration = Duration::from_secs(5);
 const BYTES_A_SECOND: usize = 64 << 10;
-/// How often an answer of which nothing is taken is looked at, and after how long it yields to those who wait for its room.
+/// How often an answer of which nothing is taken is looked at, and after how long it yields to those who wait
+/// for its room.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const YIELDS_AFTER: Duration = Duration::from_secs(2);
 /// Bytes of an answer that must be taken for the time to begin anew.
@@ -281,8 +284,9 @@ impl Door {
         }
     }
 
-    /// Sends a part of an answer, and no more of it than the client has room for: what it does not take can be taken back. Whether
-    /// it took all. Who takes next to nothing for long is given up, as is who takes nothing while others wait for the room.
+    /// Sends a part of an answer, and no more of it than the client has room for: what it does not take can
+    /// be taken back. Whether it took all. Who takes next to nothing for long is given up, as is who takes
+    /// nothing while others wait for the room.
     async fn send_data(&self, data: Bytes, stream: &mut SendStream<Bytes>, answers: &Arc<Budget>) -> bool {
         let mut left = match data.len() {
             0..=UNCOUNTED => data,

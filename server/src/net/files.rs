@@ -1,6 +1,8 @@
-//! Files of secrets and certificates: read again when their content changes, and told of while they cannot be used.
+//! Files of secrets and certificates: read again when their content changes, and told of while they cannot be
+//! used.
 //!
-//! The content decides, not a time: a file that is put in another's place may well have the same time and the same size.
+//! The content decides, not a time: a file that is put in another's place may well have the same time and the
+//! same size.
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
@@ -49,8 +51,8 @@ impl<T> Watched<T> {
     /// Reads the files again, and makes what they are for anew if they have changed. Whether it did.
     ///
     /// # Errors
-    /// What is wrong with them, once: later looks answer `Ok(false)` until they change. What was made last goes on, so what it
-    /// refuses stays refused.
+    /// What is wrong with them, once: later looks answer `Ok(false)` until they change. What was made last goes
+    /// on, so what it refuses stays refused.
     pub(crate) fn look(&self) -> Result<bool, String> {
         let mut seen = self.seen.lock();
         let (found, made) = match contents(&self.files) {

@@ -1,8 +1,9 @@
 //! Connections: accepted, counted, and with TLS agreed on keys, each without a wait for the others.
 //!
-//! The gRPC side and the HTTP side take theirs from [`Connections`]. All ports have a number of [`Places`], and no address may have
-//! more than half of a port's. Where there is none left for one more, the oldest that has not said anything yet makes room.
-//! Certificates are read again when their files change, and hold for connections from then on.
+//! The gRPC side and the HTTP side take theirs from [`Connections`]. All ports have a number of [`Places`],
+//! and no address may have more than half of a port's. Where there is none left for one more, the oldest that
+//! has not said anything yet makes room. Certificates are read again when their files change, and hold for
+//! connections from then on.
 
 use crate::config::TlsConfig;
 use crate::net::budget::network_of;
@@ -74,7 +75,8 @@ impl Tls {
     }
 }
 
-/// For gRPC and for HTTP, of certificates, their key, and the authority of clients' certificates if there is one.
+/// For gRPC and for HTTP, of certificates, their key, and the authority of clients' certificates if there is
+/// one.
 fn acceptors(files: &[PathBuf], contents: &[Vec<u8>]) -> Result<(TlsAcceptor, TlsAcceptor), String> {
     let config = server_config(files, contents, client_certificates::verifier)?;
     let speaking = |protocol: &[u8]| {

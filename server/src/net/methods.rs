@@ -1,10 +1,10 @@
 //! The methods that are served: who may call each, and what a call of it may be.
 //!
-//! What a caller may do is looked up here by the path of a call and the table that it names, before the rest of its request is
-//! taken. A method that is not listed is not served.
+//! What a caller may do is looked up here by the path of a call and the table that it names, before the rest
+//! of its request is taken. A method that is not listed is not served.
 //!
-//! A call of data may name an authorized view instead, at the end of its request. Its headers name it, too, or its table ([`Said`]):
-//! by these a long request is let in. It is judged again by the view that it names.
+//! A call of data may name an authorized view instead, at the end of its request. Its headers name it, too,
+//! or its table ([`Said`]): by these a long request is let in. It is judged again by the view that it names.
 
 use crate::names;
 use crate::net::auth::{Right, Who};
@@ -34,7 +34,8 @@ type Path = &'static [u64];
 enum Rule {
     /// Whoever can connect.
     Anybody,
-    /// Who has a token that is known. What is answered depends on its rights, or the method looks at them itself.
+    /// Who has a token that is known. What is answered depends on its rights, or the method looks at them
+    /// itself.
     Known,
     /// Who may monitor.
     Monitor,
@@ -42,7 +43,8 @@ enum Rule {
     Sees(Path),
     /// Who has these rights to the table whose name stands there.
     May(&'static [Right], Path),
-    /// Who has these rights to the table whose name stands in field 1, or to the view whose name stands in this field.
+    /// Who has these rights to the table whose name stands in field 1, or to the view whose name stands in
+    /// this field.
     Data(&'static [Right], u64),
     /// Who has any right to the table of what has the name that stands there.
     SeesWithin(Path),
@@ -50,7 +52,8 @@ enum Rule {
     Within(Path),
     /// Who may administer the table whose instance stands in field 1, and its id in field 2.
     Makes,
-    /// Who may administer all tables of the instance that is named there, or in which lies what is named there.
+    /// Who may administer all tables of the instance that is named there, or in which lies what is named
+    /// there.
     Governs(Path),
     /// Who may administer all tables of the instance whose project stands in field 1, and its id in field 2.
     MakesInstance,
@@ -283,7 +286,8 @@ pub(crate) fn of(path: &str) -> Option<&'static Method> {
     METHODS.iter().find(|method| method.path == path)
 }
 
-/// What is answered to a call of a method that is not served, of whatever service: its name, and where it is told what is.
+/// What is answered to a call of a method that is not served, of whatever service: its name, and where it is
+/// told what is.
 pub(crate) fn not_served(path: &str) -> Status {
     let name: String = path.chars().take(NAME_SHOWN_MAX).collect();
     let name = name.trim_start_matches('/');
@@ -380,7 +384,8 @@ impl Method {
         }
     }
 
-    /// Whether that caller may call it, with a request of which so many bytes of `len` have come, from `begin` on.
+    /// Whether that caller may call it, with a request of which so many bytes of `len` have come, from
+    /// `begin` on.
     ///
     /// # Errors
     /// `PERMISSION_DENIED`, and what is wrong with the request.

@@ -1,8 +1,8 @@
 //! Connections served: HTTP/2 for calls, HTTP/1 for the page.
 //!
-//! Each connection has a task, and each call one of its own. A connection ends when it does not begin in time, when its client does
-//! not answer any more, when nothing was asked on it for long, and when its client resets more calls than anybody has a use for.
-//! What one call does ends no other.
+//! Each connection has a task, and each call one of its own. A connection ends when it does not begin in
+//! time, when its client does not answer any more, when nothing was asked on it for long, and when its client
+//! resets more calls than anybody has a use for. What one call does ends no other.
 
 use crate::net::door::{Door, Side, Waits};
 use crate::net::listen::{Connection, Connections, Place, Socket};
@@ -30,7 +30,8 @@ const KEEPALIVE: Duration = Duration::from_secs(20);
 const STREAMS_MAX: u32 = 256;
 /// Calls that may have been reset before they were looked at.
 const RESET_UNSEEN_MAX: usize = 4_096;
-/// Resets of our own that are remembered, so that what was still on its way for them is no error; and errors of streams in all.
+/// Resets of our own that are remembered, so that what was still on its way for them is no error; and errors
+/// of streams in all.
 const RESETS_REMEMBERED: usize = 1_024;
 const STREAM_ERRORS_MAX: usize = 16_384;
 /// Calls of a connection that its client may reset within a second.
@@ -68,7 +69,8 @@ async fn told(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-/// Agrees on keys, and does what else begins a connection: within that time, as long as nobody else needs its place more.
+/// Agrees on keys, and does what else begins a connection: within that time, as long as nobody else needs its
+/// place more.
 async fn begin<T>(
     place: &Place,
     within: Duration,
@@ -166,7 +168,8 @@ impl Pulse {
         Self { ping_pong, is_asked: false }
     }
 
-    /// Whether it has answered since the last time, or sent something that came before the answer. Asks again.
+    /// Whether it has answered since the last time, or sent something that came before the answer. Asks
+    /// again.
     fn is_there(&mut self, side: &Side) -> bool {
         let is_heard = side.is_heard.swap(false, Ordering::Relaxed);
         let Some(ping_pong) = &mut self.ping_pong else { return true };

@@ -1,10 +1,11 @@
-//! Requests as they came, looked at before they are decoded: which table they name, what they would become in memory, and whether
-//! they have fields that are not served.
+//! Requests as they came, looked at before they are decoded: which table they name, what they would become in
+//! memory, and whether they have fields that are not served.
 //!
-//! A message of a few megabytes may hold a million empty ones, each of two bytes and a hundred times that once it is decoded. So a
-//! [`Shape`] says for each kind of request which fields are messages and how large their structs are; [`weigh`] walks the bytes by
-//! it, allocates nothing, and refuses what has more of something than a call may have. What is left is counted before it is made.
-//! In the same walk each field is looked up in the table of all fields (`crate::net::fields`), of a mutation as of a table.
+//! A message of a few megabytes may hold a million empty ones, each of two bytes and a hundred times that
+//! once it is decoded. So a [`Shape`] says for each kind of request which fields are messages and how large
+//! their structs are; [`weigh`] walks the bytes by it, allocates nothing, and refuses what has more of
+//! something than a call may have. What is left is counted before it is made. In the same walk each field is
+//! looked up in the table of all fields (`crate::net::fields`), of a mutation as of a table.
 
 use crate::net::fields::Message;
 use crate::proto::admin::{
@@ -139,7 +140,8 @@ impl<'a, B: AsRef<[u8]>> Input<'a, B> {
         Ok(Head { number, end: None, has_value })
     }
 
-    /// Adds the texts that stand at that path of field numbers, of the message that ends at `end`, as far as it goes.
+    /// Adds the texts that stand at that path of field numbers, of the message that ends at `end`, as far as
+    /// it goes.
     fn texts(&mut self, end: usize, path: &[u64], found: &mut Vec<String>) -> Result<(), Ends> {
         while self.position < end {
             let Head { number, end: Some(field_end), .. } = self.field()? else { continue };
@@ -167,10 +169,12 @@ pub(crate) enum Found {
     Text(String),
 }
 
-/// The text at that path of field numbers. Of one that has all of its `len` bytes it is empty where it is not there.
+/// The text at that path of field numbers. Of one that has all of its `len` bytes it is empty where it is not
+/// there.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for a request that is not whole in itself, or has the text twice: those who decode it take the last.
+/// `INVALID_ARGUMENT` for a request that is not whole in itself, or has the text twice: those who decode it
+/// take the last.
 pub(crate) fn text_of<B: AsRef<[u8]>>(
     pieces: &[B],
     begin: usize,
@@ -462,7 +466,8 @@ static SETTING: Shape = shape!((String, String), [field(1, &TEXT), field(2, &TEX
 /// What a request takes in memory once it is decoded, beside the bytes it came in: those from `begin` on.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for one that is over a limit, or no message; `UNIMPLEMENTED` for one with a field that is not served.
+/// `INVALID_ARGUMENT` for one that is over a limit, or no message; `UNIMPLEMENTED` for one with a field that
+/// is not served.
 pub(crate) fn weigh<B: AsRef<[u8]>>(
     pieces: &[B],
     begin: usize,

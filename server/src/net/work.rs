@@ -1,7 +1,8 @@
 //! Work of a call, counted as it is done.
 //!
-//! What a call does where it came in keeps all other calls of that thread waiting, so it stops after a fixed amount and goes on
-//! where it may take its time. Work of any length looks now and then whether somebody still waits for it.
+//! What a call does where it came in keeps all other calls of that thread waiting, so it stops after a fixed
+//! amount and goes on where it may take its time. Work of any length looks now and then whether somebody
+//! still waits for it.
 //!
 //! A unit is about what it takes to look at a small cell, some 100 ns.
 

@@ -1,4 +1,5 @@
-//! How messages are put on the wire and taken from it: as tonic does it, but that a request which is none is its client's fault.
+//! How messages are put on the wire and taken from it: as tonic does it, but that a request which is none is
+//! its client's fault.
 
 use super::data::ReadRowsRequest;
 use bytes::{BufMut, Bytes};
@@ -35,7 +36,8 @@ where
     }
 }
 
-/// A decoder that says `INVALID_ARGUMENT` of what does not decode. (Its own says `INTERNAL`, on which clients try again.)
+/// A decoder that says `INVALID_ARGUMENT` of what does not decode. (Its own says `INTERNAL`, on which clients
+/// try again.)
 pub(crate) struct Checked<D>(pub(crate) D);
 
 impl<D: Decoder<Error = Status>> Decoder for Checked<D> {

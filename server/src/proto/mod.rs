@@ -1,6 +1,7 @@
 //! The messages of the public API: those of crates, and what is restated here.
 //!
-//! - `requests` are messages with a field that the crates' do not have. [`data`] has them in the place of the crates'.
+//! - `requests` are messages with a field that the crates' do not have. [`data`] has them in the place of the
+//!   crates'.
 //! - `operator_messages` are those of our own service, for the command line.
 //! - `descriptors` are those of protocol buffers, as far as they are looked at.
 //! - `codec` puts messages on the wire, and takes them from it.

@@ -1,5 +1,5 @@
-//! Requests that hold mutations, restated by field number: the crate's messages do not have `Mutation.timestamp_origin`, so it
-//! would be gone once they are decoded.
+//! Requests that hold mutations, restated by field number: the crate's messages do not have
+//! `Mutation.timestamp_origin`, so it would be gone once they are decoded.
 
 use bytes::Bytes;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2::{Idempotency, RowFilter, mutation};

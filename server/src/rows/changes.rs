@@ -1,13 +1,14 @@
 //! A call of ReadChangeStream: what was written to a table, from the engine's stream of changes.
 //!
-//! The engine's stream has the writes of all stores in the order in which they became visible, out of the log. Here those of one
-//! table and a range of rows are picked, and put together row by row as the mutations that a client would send. A token is the
-//! sequence number of a row's last write, or a lower one; a stream goes on behind it. So a table has one partition, which is all of it, whatever its
-//! regions: reading it in parts would read the log once for each part.
+//! The engine's stream has the writes of all stores in the order in which they became visible, out of the
+//! log. Here those of one table and a range of rows are picked, and put together row by row as the mutations
+//! that a client would send. A token is the sequence number of a row's last write, or a lower one; a stream
+//! goes on behind it. So a table has one partition, which is all of it, whatever its regions: reading it in
+//! parts would read the log once for each part.
 //!
-//! The log is kept for this up to `change-log` bytes. Who asks for more than is there is told so (`OUT_OF_RANGE`), never given a part.
-//! A table whose changes are streamed has its regions not joined: a store that is gone has no name any more, and its writes in the
-//! log would belong to nobody.
+//! The log is kept for this up to `change-log` bytes. Who asks for more than is there is told so
+//! (`OUT_OF_RANGE`), never given a part. A table whose changes are streamed has its regions not joined: a
+//! store that is gone has no name any more, and its writes in the log would belong to nobody.
 
 use crate::cells::row_key::{self, Span};
 use crate::proto::data::mutation::{self, Mutation as Kind};
@@ -39,7 +40,8 @@ const MESSAGE_BYTES: usize = 1 << 20;
 const TURN_BYTES: usize = 1 << 20;
 /// Batches that one turn reads, so that a stream of a quiet table in a busy server says something.
 const TURN_BATCHES: usize = 10_000;
-/// Writes are stamped before they are on disk and seen, so one may come this much behind others of its time, in microseconds.
+/// Writes are stamped before they are on disk and seen, so one may come this much behind others of its time,
+/// in microseconds.
 const LATE_US: u64 = 500_000;
 /// How long a stream that has nothing to say rests, at least.
 const REST_MIN: Duration = Duration::from_millis(20);
@@ -64,8 +66,8 @@ pub(crate) struct ChangeRead {
     from_us: u64,
     /// Nothing that was written from then on.
     end_us: Option<u64>,
-    /// The number before the first write that was left out as it came after the end, while earlier ones came behind it: who goes on
-    /// from here must get it, so no token is higher.
+    /// The number before the first write that was left out as it came after the end, while earlier ones came
+    /// behind it: who goes on from here must get it, so no token is higher.
     left_out: Option<SeqNo>,
     /// The log did not hold everything, and it is not known yet whether something is missed.
     lost: Option<Status>,
@@ -116,7 +118,8 @@ impl ChangeRead {
                     })
                 };
                 let seqs: Result<Vec<_>, _> = tokens.tokens.iter().map(seq).collect();
-                // Where one goes on from several, from the one that is furthest behind: some comes twice, and nothing is missed.
+                // Where one goes on from several, from the one that is furthest behind: some comes twice, and
+                // nothing is missed.
                 let first = seqs?.into_iter().min();
                 (first.ok_or_else(|| Status::invalid_argument("no continuation token"))?, 0)
             }
@@ -225,7 +228,8 @@ impl ChangeRead {
         Ok(Turn { messages, waits })
     }
 
-    /// Whether what is not in the log was never there: the moments at which stores were attached, of tables that were restored.
+    /// Whether what is not in the log was never there: the moments at which stores were attached, of tables
+    /// that were restored.
     fn nothing_lost(&self) -> bool {
         let Some((first, last)) = self.changes.lost() else { return false };
         let were_attached = || attached::were_attached(&self.tables.records, first, last).unwrap_or(false);
@@ -307,7 +311,8 @@ pub(crate) fn check_enabled(table: &Table, name: &str) -> Result<u64, Status> {
     }
 }
 
-/// The row's part of a key, and the mutation that a client would send; `None` for what is of more than one row.
+/// The row's part of a key, and the mutation that a client would send; `None` for what is of more than one
+/// row.
 pub(crate) fn mutation_of(family: &str, change: &ChangeKind) -> Option<(Vec<u8>, Kind)> {
     let parts = |key: &[u8]| {
         let len = row_key::row_len(key)?;

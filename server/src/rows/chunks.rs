@@ -1,28 +1,31 @@
 //! Rows as the messages of ReadRows: cells in chunks, none of them and no message too large for clients.
 //!
-//! Chunks are encoded where a cell is read, straight from the memory it lies in, and never held in any other form: a scan would
-//! spend half its time on that. Of a row's last chunk it is known only behind it that it is the last, so the mark that commits
-//! the row is put in then ([`Chunker::end`]).
+//! Chunks are encoded where a cell is read, straight from the memory it lies in, and never held in any other
+//! form: a scan would spend half its time on that. Of a row's last chunk it is known only behind it that it
+//! is the last, so the mark that commits the row is put in then ([`Chunker::end`]).
 //!
-//! A row that fits into a message of 4 MiB, which is what gRPC's clients take, is in one message. A larger one is cut between
-//! cells, and within a value only where that alone does not fit. What the clients' readers ask for:
+//! A row that fits into a message of 4 MiB, which is what gRPC's clients take, is in one message. A larger
+//! one is cut between cells, and within a value only where that alone does not fit. What the clients' readers
+//! ask for:
 //!
-//! - All: the first chunk of a row names row, family and qualifier. A family comes with a qualifier. A key within a row is the
-//!   row's. No piece of a value commits a row, but the last one.
-//! - Go: each message ends with the end of a row, and a piece of a value names nothing. So no row is cut for it
-//!   ([`Chunker::whole_rows`]).
-//! - Python, both APIs: the first chunk of each message names its row, a piece of a value, too. Without a key it is taken for a
-//!   row out of order, and a scan that is resumed behind such a row begins anew.
-//! - Java, and HBase over it: further pieces of a value have neither family, qualifier, timestamp nor labels. All but the last
-//!   one have the size of the value, and the first one has bytes.
+//! - All: the first chunk of a row names row, family and qualifier. A family comes with a qualifier. A key
+//!   within a row is the row's. No piece of a value commits a row, but the last one.
+//! - Go: each message ends with the end of a row, and a piece of a value names nothing. So no row is cut for
+//!   it ([`Chunker::whole_rows`]).
+//! - Python, both APIs: the first chunk of each message names its row, a piece of a value, too. Without a key
+//!   it is taken for a row out of order, and a scan that is resumed behind such a row begins anew.
+//! - Java, and HBase over it: further pieces of a value have neither family, qualifier, timestamp nor labels.
+//!   All but the last one have the size of the value, and the first one has bytes.
 //! - C++: adds up the labels of all pieces. Node, Ruby and PHP ask for nothing more.
 //!
-//! A chunk that names a family names its row, too. (The emulator's name both in each chunk, which would cost a scan more.)
+//! A chunk that names a family names its row, too. (The emulator's name both in each chunk, which would cost
+//! a scan more.)
 //!
 //! The first messages of a scan are small, so that its first rows come soon.
 //!
-//! No more is encoded than there is room for: cells for which there is none wait ([`Chunker::wants`]), as does what is left of a
-//! value that is cut ([`Chunker::go_on`]). Where there is no memory for a row in one message it is cut ([`Chunker::cut`]).
+//! No more is encoded than there is room for: cells for which there is none wait ([`Chunker::wants`]), as
+//! does what is left of a value that is cut ([`Chunker::go_on`]). Where there is no memory for a row in one
+//! message it is cut ([`Chunker::cut`]).
 
 use crate::cells::filter::Cell;
 use crate::rows::row_cursor::Cells;
@@ -233,8 +236,8 @@ impl Chunker {
         self.is_full()
     }
 
-    /// Ends the message where the chunk does not fit into it, and cuts the row and the value where it must be. Returns the chunk's
-    /// bytes.
+    /// Ends the message where the chunk does not fit into it, and cuts the row and the value where it must
+    /// be. Returns the chunk's bytes.
     fn fit<'a>(&mut self, chunk: &mut Chunk<'a>, row: &'a [u8]) -> usize {
         let bytes = chunk.encoded_len();
         if self.begin > 0 && self.message.len() + size_of(bytes) > self.message_bytes() {

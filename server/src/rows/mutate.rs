@@ -1,7 +1,8 @@
 //! Mutations of rows as batches of the engine, and the calls that read before they write.
 //!
-//! All mutations of a row, over all families, are one batch: one record of the log, whole or not at all. A conditional mutation
-//! is written under a condition that is judged again at the moment of writing, so it is atomic with all other writes of the row.
+//! All mutations of a row, over all families, are one batch: one record of the log, whole or not at all. A
+//! conditional mutation is written under a condition that is judged again at the moment of writing, so it is
+//! atomic with all other writes of the row.
 
 use crate::cells::aggregate::Aggregate;
 use crate::cells::filter::{self, Cell, Filter};
@@ -117,8 +118,8 @@ fn check_value(value: &[u8]) -> Result<(), Status> {
     }
 }
 
-/// Whether a view, if a call names one, has all that mutations of a row write. A delete of a whole row is never within one: it is of
-/// all families, and who has a view does not learn which there are.
+/// Whether a view, if a call names one, has all that mutations of a row write. A delete of a whole row is
+/// never within one: it is of all families, and who has a view does not learn which there are.
 ///
 /// # Errors
 /// `PERMISSION_DENIED`.
@@ -272,8 +273,8 @@ pub(crate) fn are_few<'a>(mutations: impl IntoIterator<Item = &'a Mutation>) -> 
     })
 }
 
-/// Reads a row as it is now, of what a call names, whose table the caller holds, and gives what each of the filters lets through
-/// to `take`, until that wants no more.
+/// Reads a row as it is now, of what a call names, whose table the caller holds, and gives what each of the
+/// filters lets through to `take`, until that wants no more.
 fn read_now(
     tables: &Tables,
     target: &Target,
@@ -303,8 +304,8 @@ fn read_now(
     Ok(())
 }
 
-/// Writes what `plan` makes of what `read` finds in a row, if that is still the same at the moment of writing; else it is asked
-/// again.
+/// Writes what `plan` makes of what `read` finds in a row, if that is still the same at the moment of
+/// writing; else it is asked again.
 fn write_after_reading<S, T>(
     (tables, table, row): (&Arc<Tables>, &Arc<Table>, &[u8]),
     durability: Durability,

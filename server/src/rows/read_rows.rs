@@ -1,8 +1,8 @@
 //! A call of ReadRows, message by message.
 //!
-//! Between two messages nothing is held if the client is slow: the rows are opened anew, at a new snapshot, behind the last
-//! row that was given out. Each row is as it was at one moment; different rows of a scan may be of different moments, as
-//! Bigtable has it. So between two messages of one row its snapshot is held.
+//! Between two messages nothing is held if the client is slow: the rows are opened anew, at a new snapshot,
+//! behind the last row that was given out. Each row is as it was at one moment; different rows of a scan may
+//! be of different moments, as Bigtable has it. So between two messages of one row its snapshot is held.
 
 use crate::cells::filter::{Filter, Need};
 use crate::cells::row_key::{self, Span};
@@ -24,7 +24,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tonic::Status;
 
-/// Rows looked at in a row of which the filter lets nothing through before a client that wants to know is told how far it is.
+/// Rows looked at in a row of which the filter lets nothing through before a client that wants to know is
+/// told how far it is.
 const SILENT_ROWS: u64 = 10_000;
 /// After how long a turn sends the messages that it has, though it might read more.
 const SEND_AFTER: Duration = Duration::from_millis(2);
@@ -55,7 +56,8 @@ pub(crate) struct RowScan {
     chunker: Chunker,
     /// Cells of the row that is being filtered that are in messages.
     given: usize,
-    /// Keys of which nothing is read, as the filter lets nothing through, and its client wants to know the last row.
+    /// Keys of which nothing is read, as the filter lets nothing through, and its client wants to know the
+    /// last row.
     unread: VecDeque<Span>,
     /// The row's part of the keys of the row that was looked at last, where no walk is open.
     last: Vec<u8>,
@@ -120,7 +122,8 @@ impl RowScan {
         })
     }
 
-    /// The next messages. There are none at the end, where the work is over before, and where memory is wanted first.
+    /// The next messages. There are none at the end, where the work is over before, and where memory is
+    /// wanted first.
     pub(crate) fn turn(&mut self, work: &mut Work) -> Result<Vec<Bytes>, Status> {
         let (began, mut full) = (Instant::now(), 0);
         while !self.ended && !self.chunker.is_full() && self.chunker.wants()? == 0 {
@@ -211,7 +214,8 @@ impl RowScan {
             || self.open.as_ref().is_some_and(RowCursor::is_in_row)
     }
 
-    /// Reads on in a row, to its end if there is room for it, or comes to the end of all. False where the work is over before.
+    /// Reads on in a row, to its end if there is room for it, or comes to the end of all. False where the
+    /// work is over before.
     fn step(&mut self, work: &mut Work) -> Result<bool, Status> {
         if self.chunker.has_rest() {
             if work.is_over() {

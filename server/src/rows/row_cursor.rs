@@ -1,8 +1,9 @@
 //! Rows of a range: the cells of all families put together, row by row, in order or in reverse.
 //!
-//! Each family is walked by a cursor of its own, region after region, all at one snapshot, so a row is as it was at one moment. A
-//! region is opened when the walk comes to it; by then the table may have been split or joined, and the store that has the
-//! keys is asked for again. What a filter does not need is stepped over by seeks, not read.
+//! Each family is walked by a cursor of its own, region after region, all at one snapshot, so a row is as it
+//! was at one moment. A region is opened when the walk comes to it; by then the table may have been split or
+//! joined, and the store that has the keys is asked for again. What a filter does not need is stepped over by
+//! seeks, not read.
 //!
 //! A walk may pause anywhere and go on later, so a row of any size is read piece by piece.
 
@@ -51,7 +52,8 @@ impl Copies {
 const PIECE_CELLS: usize = 1_024;
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Cells of a row that a walk in reverse looks at one by one: of a row with more its cells are walked forward.
+/// Cells of a row that a walk in reverse looks at one by one: of a row with more its cells are walked
+/// forward.
 const REVERSED_CELLS: usize = 1_024;
 
 /// What it takes to open a cursor, in units of [`Work`].
@@ -81,7 +83,8 @@ pub(crate) trait Cells {
     /// A row begins. What came of the one before, if that had no cell, was nothing.
     fn begin(&mut self, row: &[u8]);
 
-    /// The next cell of the row. Returns whether there is no room for another now; a few more may come all the same.
+    /// The next cell of the row. Returns whether there is no room for another now; a few more may come all
+    /// the same.
     fn add(&mut self, family: &Arc<str>, qualifier: &[u8], timestamp: i64, value: &Pinned) -> bool;
 }
 
@@ -185,7 +188,8 @@ impl RowCursor {
         self.cells
     }
 
-    /// Goes on to the end of the next row that has a cell, unless there is no room for its cells, or the work is over.
+    /// Goes on to the end of the next row that has a cell, unless there is no room for its cells, or the work
+    /// is over.
     pub(crate) fn next(&mut self, into: &mut impl Cells, work: &mut Work) -> Result<Step, Status> {
         loop {
             let is_going_on = self.at.is_some();
@@ -340,7 +344,8 @@ impl FamilyCursor {
         Some((region, part))
     }
 
-    /// Goes on to a cell that is needed, region after region, if the cursor stands on none; false where the work is over before.
+    /// Goes on to a cell that is needed, region after region, if the cursor stands on none; false where the
+    /// work is over before.
     fn settle(&mut self, view: &View, work: &mut Work) -> Result<bool, Status> {
         while !self.is_settled {
             let Some(cursor) = &mut self.cursor else {
@@ -381,8 +386,8 @@ impl FamilyCursor {
         Ok(true)
     }
 
-    /// Takes the cells of the row that the cursor stands in, `most` at most, and goes on behind it, unless it has to pause. A row
-    /// may be gone on with.
+    /// Takes the cells of the row that the cursor stands in, `most` at most, and goes on behind it, unless it
+    /// has to pause. A row may be gone on with.
     fn take_row(
         &mut self,
         view: &View,

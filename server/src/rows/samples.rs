@@ -1,4 +1,5 @@
-//! Sampled keys of rows: where a table, or what a view has of it, may be cut into parts of about the same size.
+//! Sampled keys of rows: where a table, or what a view has of it, may be cut into parts of about the same
+//! size.
 
 use crate::cells::filter::Filter;
 use crate::cells::row_key::{self, Span};
@@ -17,8 +18,9 @@ use tonic::Status;
 /// Bytes of a region for each sampled key, at least.
 const SAMPLE_BYTES: u64 = 16 << 20;
 
-/// Rows that cut a table into parts of about the same size: where its regions begin, and the end. Of a table that is small the
-/// last row is told, too, and how many bytes the values before each have; of others, how many their files have.
+/// Rows that cut a table into parts of about the same size: where its regions begin, and the end. Of a table
+/// that is small the last row is told, too, and how many bytes the values before each have; of others, how
+/// many their files have.
 pub(crate) fn samples(
     tables: &Tables,
     table: &Arc<Table>,
@@ -54,7 +56,8 @@ pub(crate) fn samples(
     Ok(samples)
 }
 
-/// Where regions and large files begin (no row for the first), with the bytes of the files there, and the bytes of all files.
+/// Where regions and large files begin (no row for the first), with the bytes of the files there, and the
+/// bytes of all files.
 fn cuts(table: &Table) -> (BTreeMap<Bytes, u64>, u64) {
     let _hold = table.hold();
     let layout = table.now();
@@ -121,8 +124,9 @@ fn sizes(
     }
 }
 
-/// Rows that cut what a view has, however small the table: where its maker cut it, where large files begin of families of which the
-/// view has all, and the ends of the view. Where regions or files begin else may be a row that the view has not.
+/// Rows that cut what a view has, however small the table: where its maker cut it, where large files begin of
+/// families of which the view has all, and the ends of the view. Where regions or files begin else may be a
+/// row that the view has not.
 pub(crate) fn samples_within(table: &Arc<Table>, view: &Subset) -> Vec<SampleRowKeysResponse> {
     let _hold = table.hold();
     let layout = table.now();

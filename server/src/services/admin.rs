@@ -43,8 +43,8 @@ const PAGE: usize = 1_000;
 /// The service.
 pub(crate) struct TableAdmin(pub(crate) Arc<Shared>);
 
-/// Whether a backup may be given a name in a cluster of that name: all who administer tables of an instance share its names, and
-/// nobody else learns which are taken.
+/// Whether a backup may be given a name in a cluster of that name: all who administer tables of an instance
+/// share its names, and nobody else learns which are taken.
 fn names_backups(who: &Who, cluster: &str) -> Result<(), Status> {
     let instance = cluster.split_once("/clusters/").map_or(cluster, |(instance, _)| instance);
     who.may_within(Right::Admin, instance)

@@ -100,7 +100,8 @@ impl Bigtable for BigtableService {
         let named = named(&request.table_name, &request.authorized_view_name);
         self.0.instances.check_use(named, &request.app_profile_id, Use::Read)?;
         let tables = &self.0.tables;
-        // Dropped with this future, then with the answer's stream: where the client is gone, the work ends soon.
+        // Dropped with this future, then with the answer's stream: where the client is gone, the work ends
+        // soon.
         let interest = Interest::default();
         let caller = Caller::new(call.clone(), interest.0.clone(), memory.clone());
         let mut begun = None;

@@ -1,8 +1,9 @@
 //! What keeps pages of others from reading ours in somebody's browser.
 //!
-//! Where neither tokens nor TLS protect the page, a page elsewhere may name this server's address by a name of its own, and so be
-//! let to read what is answered (DNS rebinding). Such a name stands in the request, and is refused. Beside it every answer says
-//! that only the page's own script runs in it, and that it is framed by nobody.
+//! Where neither tokens nor TLS protect the page, a page elsewhere may name this server's address by a name
+//! of its own, and so be let to read what is answered (DNS rebinding). Such a name stands in the request, and
+//! is refused. Beside it every answer says that only the page's own script runs in it, and that it is framed
+//! by nobody.
 
 use crate::config::Config;
 use crate::shared::Shared;
@@ -63,8 +64,8 @@ fn asks_by_our_name(config: &Config, request: &Request) -> bool {
     named.into_iter().all(|name| name.is_ok_and(|name| is_ours(config, name.host())))
 }
 
-/// Whether a host, as a request names it, is this server. Where it listens at all addresses of the machine, all are its own: who
-/// asks by an address asks no server of names.
+/// Whether a host, as a request names it, is this server. Where it listens at all addresses of the machine,
+/// all are its own: who asks by an address asks no server of names.
 fn is_ours(config: &Config, host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
     match host.parse::<IpAddr>() {

@@ -18,8 +18,8 @@ pub(crate) fn last_scanned_row(metadata: &MetadataMap) -> bool {
         .is_some_and(|flags| flags.last_scanned_row_responses)
 }
 
-/// Whether it takes no row that comes in several messages: Go's requires that no row is open at the end of a message. Its generated
-/// clients say `gl-go`; that for rows says only which library makes its connections.
+/// Whether it takes no row that comes in several messages: Go's requires that no row is open at the end of a
+/// message. Its generated clients say `gl-go`; that for rows says only which library makes its connections.
 pub(crate) fn whole_rows(metadata: &MetadataMap) -> bool {
     let says = |header: &str, word: &str| {
         let names = metadata.get(header).and_then(|value| value.to_str().ok());

@@ -1,7 +1,8 @@
-//! The calls of IAM on instances, tables, backups and what belongs to tables, answered from the file of tokens.
+//! The calls of IAM on instances, tables, backups and what belongs to tables, answered from the file of
+//! tokens.
 //!
-//! A policy has a binding for each right, whose members are the tokens by their names. It is changed in the file alone: to set it to
-//! what it is already is the one that is taken.
+//! A policy has a binding for each right, whose members are the tokens by their names. It is changed in the
+//! file alone: to set it to what it is already is the one that is taken.
 
 use crate::names;
 use crate::net::auth::{Right, Scope, Who};
@@ -32,7 +33,8 @@ enum Resource {
 
 impl Resource {
     /// # Errors
-    /// `NOT_FOUND` for a backup that is not there, or of a table on which there is no right; and what is wrong with the name.
+    /// `NOT_FOUND` for a backup that is not there, or of a table on which there is no right; and what is wrong
+    /// with the name.
     fn of(shared: &Shared, who: &Who, name: &str) -> Result<Self, Status> {
         if name.contains("/backups/") {
             return Ok(Self::Backup(shared.tables.backup(name, who)?.source_table));
@@ -195,7 +197,8 @@ pub(crate) async fn set(
     .await
 }
 
-/// TestIamPermissions: those of the asked permissions that the caller has. Of what is not there nobody has any.
+/// TestIamPermissions: those of the asked permissions that the caller has. Of what is not there nobody has
+/// any.
 pub(crate) async fn test(
     shared: &Arc<Shared>,
     request: Request<TestIamPermissionsRequest>,

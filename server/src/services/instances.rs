@@ -1,5 +1,5 @@
-//! Service `google.bigtable.admin.v2.BigtableInstanceAdmin`: instances, clusters and application profiles, which are names with
-//! settings ([`crate::tables::instance_set`]); hot tablets; and who may do what.
+//! Service `google.bigtable.admin.v2.BigtableInstanceAdmin`: instances, clusters and application profiles,
+//! which are names with settings ([`crate::tables::instance_set`]); hot tablets; and who may do what.
 
 use crate::names;
 use crate::net::answer::Single;
@@ -69,8 +69,8 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Messages of what instances have, in the order of these and of ids, and the token of the next page. The parent is an instance,
-    /// or stands for all of a project (`projects/P/instances/-`).
+    /// Messages of what instances have, in the order of these and of ids, and the token of the next page. The
+    /// parent is an instance, or stands for all of a project (`projects/P/instances/-`).
     fn of<T: 'static, M>(
         &self,
         (shared, who, parent): (&Shared, &Who, &str),

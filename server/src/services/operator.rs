@@ -1,4 +1,5 @@
-//! Service `siltstone.v1.Operator`: what the public API has no call for, for `siltstone table` and `siltstone top`.
+//! Service `siltstone.v1.Operator`: what the public API has no call for, for `siltstone table` and
+//! `siltstone top`.
 //!
 //! Answers are JSON, so that a tool of another version shows what it knows of them.
 

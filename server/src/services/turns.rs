@@ -1,5 +1,5 @@
-//! Answers that are read and sent turn by turn, as there is memory and as their client takes them: scans, and streams of
-//! changes.
+//! Answers that are read and sent turn by turn, as there is memory and as their client takes them: scans, and
+//! streams of changes.
 
 use crate::net::answer::{SEND_WAIT, Sender};
 use crate::net::auth::Right;
@@ -61,8 +61,8 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// Sends the scan's messages, turn by turn, until it ends or the client is gone. Of the first turn there may be messages, and
-    /// memory for them.
+    /// Sends the scan's messages, turn by turn, until it ends or the client is gone. Of the first turn there
+    /// may be messages, and memory for them.
     pub(super) async fn send_all(self, read: RowScan, first: (Vec<Bytes>, Option<Arc<Lease>>)) {
         let ended = self.send(read, first).await;
         let Self { call, caller, into, .. } = self;
@@ -173,7 +173,8 @@ async fn wait_for_memory<T>(
     }
 }
 
-/// Sends changes as they come, until the stream ends, the client is gone or may not read any more, or the server stops.
+/// Sends changes as they come, until the stream ends, the client is gone or may not read any more, or the
+/// server stops.
 pub(super) async fn send_changes(
     shared: Arc<Shared>,
     call: Guard,

@@ -1,8 +1,9 @@
-//! Backups that the server makes by itself: of tables with a policy, one a day, each kept as long as the policy says.
+//! Backups that the server makes by itself: of tables with a policy, one a day, each kept as long as the
+//! policy says.
 //!
-//! A table's first backup is due when its policy is set, the next ones a day after the one before was due. When the last one was due
-//! is a record that is written in one batch with the backup's: so none is made twice or left out, wherever the server ends. What
-//! came due while no server ran is made once.
+//! A table's first backup is due when its policy is set, the next ones a day after the one before was due.
+//! When the last one was due is a record that is written in one batch with the backup's: so none is made
+//! twice or left out, wherever the server ends. What came due while no server ran is made once.
 
 use crate::names;
 use crate::status::status;
@@ -38,7 +39,8 @@ fn last_key(table: u64) -> Vec<u8> {
     [LAST, &table.to_be_bytes()].concat()
 }
 
-/// When the newest backup of a table was due that is due now, with the policy, if it has one and the backup was not made.
+/// When the newest backup of a table was due that is due now, with the policy, if it has one and the backup
+/// was not made.
 fn due_of(tables: &Tables, table: &Table, now_us: u64) -> Result<Option<(Policy, u64)>, Status> {
     let layout = table.now();
     let Some(policy) = &layout.schema.automated_backups else { return Ok(None) };
@@ -90,8 +92,8 @@ pub(crate) fn make_due(tables: &Tables, now_us: u64) -> Result<(), Status> {
 }
 
 impl Tables {
-    /// Does what is due at that time: removes what is left of changes that came to no end, deletes backups whose time is over, and
-    /// makes those that tables are to have by their policies.
+    /// Does what is due at that time: removes what is left of changes that came to no end, deletes backups
+    /// whose time is over, and makes those that tables are to have by their policies.
     pub(crate) fn tend_backups(&self, now_us: u64) -> Result<(), Status> {
         if let Some(_alone) = self.backing_up.try_lock()
             && let Err(error) = self.clean_if_left()

@@ -1,9 +1,11 @@
-//! Which backups a list has, in which order, and page by page: `filter`, `order_by`, `page_size` and `page_token` of ListBackups.
+//! Which backups a list has, in which order, and page by page: `filter`, `order_by`, `page_size` and
+//! `page_token` of ListBackups.
 //!
-//! A filter is made of comparisons such as `source_table:orders`, `state = READY` and `(size_bytes > 1000) AND (name:"b")`, with
-//! AND, OR, NOT and parentheses. As <https://google.aip.dev/160> has it, AND may be left out, and OR binds closer than AND. `:` and a
-//! word ask whether the text has it, in quotes whether it is that. A token of a page holds what the last backup of the page before
-//! is ordered by, so backups that come and go between the pages move no other.
+//! A filter is made of comparisons such as `source_table:orders`, `state = READY` and
+//! `(size_bytes > 1000) AND (name:"b")`, with AND, OR, NOT and parentheses. As <https://google.aip.dev/160>
+//! has it, AND may be left out, and OR binds closer than AND. `:` and a word ask whether the text has it, in
+//! quotes whether it is that. A token of a page holds what the last backup of the page before is ordered by,
+//! so backups that come and go between the pages move no other.
 
 use crate::proto::admin::ListBackupsRequest;
 use crate::tables::backup_records::Head;

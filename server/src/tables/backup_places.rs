@@ -1,9 +1,10 @@
 //! Where backups lie: in a directory, or in an object store that several servers may share.
 //!
-//! In an object store each server has a place of its own, named by a number that it draws once: only it writes there. Copies of
-//! backups that another server's database made lie in one place for each such server, since a place holds backups of one
-//! database. Beside the places is `names`, with an object for each backup that says whose it is and where: by these, servers find
-//! each other's backups. What a server's own records say holds; `names` follows them.
+//! In an object store each server has a place of its own, named by a number that it draws once: only it
+//! writes there. Copies of backups that another server's database made lie in one place for each such server,
+//! since a place holds backups of one database. Beside the places is `names`, with an object for each backup
+//! that says whose it is and where: by these, servers find each other's backups. What a server's own records
+//! say holds; `names` follows them.
 
 use crate::config::BackupLocation;
 use crate::status::{overloaded, told};
@@ -64,7 +65,8 @@ impl Published {
     }
 }
 
-/// The name of the object of a backup: letters, digits, `-` and `_` as they are, others as a dot and their number.
+/// The name of the object of a backup: letters, digits, `-` and `_` as they are, others as a dot and their
+/// number.
 fn object_of(name: &str) -> String {
     let mut object = String::with_capacity(name.len() + 16);
     for byte in name.bytes() {
@@ -188,7 +190,8 @@ impl BackupStore {
         Ok(foreign.map(|published| published.backup))
     }
 
-    /// Says of a backup of this server what its records say: that it is there, or not. What another server says stays.
+    /// Says of a backup of this server what its records say: that it is there, or not. What another server
+    /// says stays.
     pub(crate) fn publish(&self, name: &str, backup: Option<&Backup>) -> Result<(), Status> {
         let (names, object) = (self.open(NAMES)?, object_of(name));
         let is_foreign = |of: &Published| of.server != self.own();

@@ -1,4 +1,5 @@
-//! Which backups the server makes of a table by itself: the policy, as it is stored, and as it is set and changed.
+//! Which backups the server makes of a table by itself: the policy, as it is stored, and as it is set and
+//! changed.
 
 use crate::proto::admin;
 use crate::proto::admin::table::{AutomatedBackupConfig, AutomatedBackupPolicy};

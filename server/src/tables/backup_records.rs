@@ -1,7 +1,7 @@
 //! What is kept of each backup, and what is known of all of them without reading their records.
 //!
-//! A record has what the table was like, which may be large. So the rest of each is held in memory ([`BackupIndex`]): by that,
-//! backups are listed, counted and found when their time is over.
+//! A record has what the table was like, which may be large. So the rest of each is held in memory
+//! ([`BackupIndex`]): by that, backups are listed, counted and found when their time is over.
 
 use crate::proto::admin;
 use crate::status::status;
@@ -19,7 +19,8 @@ const BACKUP: &[u8] = b"backup/";
 /// Backups of a table, by its name, and of all tables, at most.
 const OF_TABLE_MAX: usize = 1_000;
 const ALL_MAX: usize = 10_000;
-/// Bytes of all records, which are read at the first look behind a start: with as many, no more backups are made.
+/// Bytes of all records, which are read at the first look behind a start: with as many, no more backups are
+/// made.
 const RECORDS_MAX: usize = 256 << 20;
 /// Backups that go together when their time is over, at most.
 const EXPIRED_MAX: usize = 1_000;
@@ -99,7 +100,8 @@ fn too_late(field: &str) -> Status {
     Status::invalid_argument(format!("{field} is more than {days} days behind the backup's creation"))
 }
 
-/// When a backup that was made then becomes a standard one; `kept_from_us` is what its latest time is counted from.
+/// When a backup that was made then becomes a standard one; `kept_from_us` is what its latest time is counted
+/// from.
 fn hot_until(
     time: Option<prost_types::Timestamp>,
     is_hot: bool,
@@ -140,7 +142,8 @@ impl<S> Backup<S> {
         }
     }
 
-    /// What its latest time of expiry is counted from: a copy has the times of what it was copied from, not of its own making.
+    /// What its latest time of expiry is counted from: a copy has the times of what it was copied from, not
+    /// of its own making.
     fn kept_from_us(&self, now_us: u64) -> u64 {
         if self.source_backup.is_empty() { self.start_us } else { now_us }
     }

@@ -1,16 +1,19 @@
-//! Backups of tables: made of the engine's backups, restored by moving their families into the database that goes on.
+//! Backups of tables: made of the engine's backups, restored by moving their families into the database that
+//! goes on.
 //!
-//! A backup is an engine backup of the stores of one table, in a directory of its own beside the database's or in an object store
-//! (`backup_places`), and a record in the engine family `tables` that says what the table was like. Files that an earlier backup has
-//! are not copied again. The record is written last, and deleted first; a note that is written before both lets the next start, or
-//! the next look, remove what is left. A copy of a backup is one more record of the same engine backup, which goes when no record
-//! names it; of another server's, found by its name in the object store, it is an engine backup of its own.
+//! A backup is an engine backup of the stores of one table, in a directory of its own beside the database's
+//! or in an object store (`backup_places`), and a record in the engine family `tables` that says what the
+//! table was like. Files that an earlier backup has are not copied again. The record is written last, and
+//! deleted first; a note that is written before both lets the next start, or the next look, remove what is
+//! left. A copy of a backup is one more record of the same engine backup, which goes when no record names it;
+//! of another server's, found by its name in the object store, it is an engine backup of its own.
 //!
-//! To restore, the engine backup becomes a database beside ours, whose families are copied here under a new table's id. Both steps
-//! share the backup's tables by hard links, so no byte of a table is copied where all three directories lie on one file system;
-//! what is merged later is the restored table's own. A table's file goes when neither a backup nor a table of ours has it any
-//! more, which the file system counts, and no part of it is freed before. The restored table is there from the moment its
-//! record is written; before that, its stores are orphans as any others.
+//! To restore, the engine backup becomes a database beside ours, whose families are copied here under a new
+//! table's id. Both steps share the backup's tables by hard links, so no byte of a table is copied where all
+//! three directories lie on one file system; what is merged later is the restored table's own. A table's file
+//! goes when neither a backup nor a table of ours has it any more, which the file system counts, and no part
+//! of it is freed before. The restored table is there from the moment its record is written; before that, its
+//! stores are orphans as any others.
 
 use crate::names;
 use crate::net::auth::{Right, Scope, Who};
@@ -76,8 +79,8 @@ impl Tables {
         value.map(|value| record(name, &value)).transpose()
     }
 
-    /// The backup of that name; of this server, or of one with the same object store of backups. That store is asked for who has some
-    /// right in the backup's instance: others would keep threads waiting for it.
+    /// The backup of that name; of this server, or of one with the same object store of backups. That store
+    /// is asked for who has some right in the backup's instance: others would keep threads waiting for it.
     fn find_backup(&self, name: &str, who: &Who) -> Result<Backup, Status> {
         names::backup(name)?;
         let asks_store = || who.sees_of(Scope::Instance(names::instance_of(name)));
@@ -176,7 +179,8 @@ impl Tables {
         }
     }
 
-    /// Makes an engine backup in a place, after a note by which it is found if nothing comes of it. The caller is alone.
+    /// Makes an engine backup in a place, after a note by which it is found if nothing comes of it. The
+    /// caller is alone.
     fn make_engine_backup(
         &self,
         place: &str,
@@ -227,7 +231,8 @@ impl Tables {
         let picks = |store: &str| owner_of(store).is_some_and(|(table, _)| table == schema.id);
         let made = self
             .make_engine_backup(place, |backups| self.db.backup_families_to(backups, &picks, &mut |_| {}))?;
-        // Tables and families are taken out of sight before their stores are dropped: what is still seen was whole.
+        // Tables and families are taken out of sight before their stores are dropped: what is still seen was
+        // whole.
         let ids = |schema: &Schema| schema.families.values().map(|family| family.id).collect::<BTreeSet<_>>();
         let is_same =
             |now: Arc<Table>| Arc::ptr_eq(&now, &table) && ids(&now.now().schema).is_superset(&ids(&schema));
@@ -267,7 +272,8 @@ impl Tables {
         expire_us: u64,
         who: &Who,
     ) -> Result<Backup, Status> {
-        // Rights come before the lock, here and below: who has none makes nobody wait, and learns nothing of names.
+        // Rights come before the lock, here and below: who has none makes nobody wait, and learns nothing of
+        // names.
         self.allowed(source, who)?;
         let _alone = self.alone()?;
         instance_set::check_cluster(self, names::cluster_of(name))?;
@@ -311,7 +317,8 @@ impl Tables {
         self.forget(&[(name.to_string(), backup.head())])
     }
 
-    /// Deletes the records of these backups, and the engine backups that no other record names. The caller is alone.
+    /// Deletes the records of these backups, and the engine backups that no other record names. The caller is
+    /// alone.
     fn forget(&self, backups: &[(String, Head)]) -> Result<(), Status> {
         let last = self.known_backups.only_of(backups)?;
         let mut batch = Batch::new();
@@ -380,8 +387,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Finds out where backups lie, and removes what changes that did not come to their end have left. What an object store has of
-    /// those is removed by the first look, so that nothing waits for it here.
+    /// Finds out where backups lie, and removes what changes that did not come to their end have left. What
+    /// an object store has of those is removed by the first look, so that nothing waits for it here.
     pub(crate) fn open_backups(&self) -> Result<(), Status> {
         // One that is not ours stays; a restore says so.
         let _ = remove_restoring(&self.restoring);
@@ -402,9 +409,9 @@ impl Tables {
         Ok(())
     }
 
-    /// Removes what is left, as it is noted: an engine backup that was being made and that no record names, and those that were to be
-    /// deleted. What is not noted is not ours to remove: the directory may have backups of another time. Tells the object store what
-    /// it does not know. The caller is alone.
+    /// Removes what is left, as it is noted: an engine backup that was being made and that no record names,
+    /// and those that were to be deleted. What is not noted is not ours to remove: the directory may have
+    /// backups of another time. Tells the object store what it does not know. The caller is alone.
     pub(super) fn clean_if_left(&self) -> Result<(), Status> {
         if !self.backups_left.swap(false, Ordering::Relaxed) {
             return Ok(());
@@ -503,7 +510,8 @@ fn create_restoring(dir: &Path) -> std::io::Result<()> {
     std::fs::File::create_new(dir.join(RESTORING)).map(drop)
 }
 
-/// Removes that directory, if it has our mark or nothing: the mark goes last, so that a removal that is cut short is gone on with.
+/// Removes that directory, if it has our mark or nothing: the mark goes last, so that a removal that is cut
+/// short is gone on with.
 fn remove_restoring(dir: &Path) -> Result<(), Status> {
     let failed = |e: &std::io::Error| file_failed("remove the directory to restore in", dir, e);
     let entries = match std::fs::read_dir(dir) {

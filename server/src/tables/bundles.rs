@@ -1,8 +1,10 @@
-//! Schema bundles: descriptors of protocol buffers that belong to a table, kept for clients and given back as they came.
+//! Schema bundles: descriptors of protocol buffers that belong to a table, kept for clients and given back as
+//! they came.
 //!
-//! A bundle is a record of its own in the engine family `tables`, under its table's id, and is deleted when that is gone for good
-//! (`crate::tables::undelete`). Its descriptors are looked at when they come: they must be a set that is whole in itself. An update must
-//! leave the names and numbers of the messages before it as they were, unless its maker says that it need not.
+//! A bundle is a record of its own in the engine family `tables`, under its table's id, and is deleted when
+//! that is gone for good (`crate::tables::undelete`). Its descriptors are looked at when they come: they must
+//! be a set that is whole in itself. An update must leave the names and numbers of the messages before it as
+//! they were, unless its maker says that it need not.
 
 use crate::names::{self, fingerprint};
 use crate::net::answer;
@@ -30,7 +32,8 @@ const BUNDLE: &[u8] = b"bundle/";
 const BUNDLES_MAX: usize = 10;
 /// Bytes of the descriptors of one, at most: with its name it is within what clients take.
 const DESCRIPTORS_MAX: usize = 4_000_000;
-/// Bytes that descriptors take while they are looked at, at most, and those that the full names of their types take.
+/// Bytes that descriptors take while they are looked at, at most, and those that the full names of their
+/// types take.
 const DECODED_MAX: usize = 64 << 20;
 /// What a full name takes beside its bytes.
 const NAME_BYTES: usize = 96;
@@ -53,8 +56,8 @@ fn shown(name: &str) -> &str {
     &name[..end]
 }
 
-/// What the full names take of types that lie within one of so many bytes. They are counted before any is made, as each
-/// repeats all that it lies in.
+/// What the full names take of types that lie within one of so many bytes. They are counted before any is
+/// made, as each repeats all that it lies in.
 fn names_bytes(within: usize, kinds: &[Kind], choices: &[Choice]) -> usize {
     let full = |name: &str| within.saturating_add(1 + name.len());
     let of_kind = |kind: &Kind| {
@@ -119,7 +122,8 @@ impl Files {
         all
     }
 
-    /// Whether what was written by the descriptors before can be read by these, with the same names; else what cannot.
+    /// Whether what was written by the descriptors before can be read by these, with the same names; else
+    /// what cannot.
     pub(crate) fn check_reads(&self, before: &Self) -> Result<(), String> {
         let (now, before) = (self.all(), before.all());
         for (name, kind) in &before.kinds {
@@ -289,8 +293,8 @@ impl Tables {
         }
     }
 
-    /// Changes a bundle. Where what the one before describes would be read otherwise, that needs `ignore_warnings`. It is returned
-    /// with the memory for the answer.
+    /// Changes a bundle. Where what the one before describes would be read otherwise, that needs
+    /// `ignore_warnings`. It is returned with the memory for the answer.
     pub(crate) fn update_bundle(
         &self,
         request: &UpdateSchemaBundleRequest,
@@ -346,8 +350,8 @@ impl Tables {
         Ok((to_message(name.to_string(), Bytes::copy_from_slice(&descriptors)), lease))
     }
 
-    /// A page of the bundles of a table: so many, from that one on, and as many as fit into a message. With the memory for the
-    /// answer.
+    /// A page of the bundles of a table: so many, from that one on, and as many as fit into a message. With
+    /// the memory for the answer.
     pub(crate) fn bundles(
         &self,
         table: &str,

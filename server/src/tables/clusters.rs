@@ -1,4 +1,5 @@
-//! Clusters as settings: one process serves all of them, so their nodes, zones and disks are kept and told, and have no effect.
+//! Clusters as settings: one process serves all of them, so their nodes, zones and disks are kept and told,
+//! and have no effect.
 
 use crate::proto::admin::{self, cluster::Config, cluster::NodeScalingFactor};
 use serde::{Deserialize, Serialize};
@@ -189,7 +190,8 @@ impl Cluster {
         self.settle()
     }
 
-    /// Takes over all that can be changed, as UpdateCluster does: the number of nodes. What is said beside it must be as it is.
+    /// Takes over all that can be changed, as UpdateCluster does: the number of nodes. What is said beside it
+    /// must be as it is.
     pub(crate) fn replace(&mut self, project: &str, asked: &admin::Cluster) -> Result<(), Status> {
         let now = self.to_message(project, asked.name.clone());
         let other = [

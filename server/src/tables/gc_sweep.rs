@@ -1,12 +1,13 @@
-//! Cells that a rule hides, where the engine is not told of all of it ([`Gc::is_judged_here`]): they are deleted here, so that
-//! merges drop them.
+//! Cells that a rule hides, where the engine is not told of all of it ([`Gc::is_judged_here`]): they are
+//! deleted here, so that merges drop them.
 //!
-//! All versions behind the first that is gone are gone, too: the later ones are older and more are newer. So one tombstone a
-//! column does. It is written only if nothing was written to the column since the snapshot by which it was judged: who deletes the
-//! newer versions meanwhile may have brought older ones back.
+//! All versions behind the first that is gone are gone, too: the later ones are older and more are newer. So
+//! one tombstone a column does. It is written only if nothing was written to the column since the snapshot by
+//! which it was judged: who deletes the newer versions meanwhile may have brought older ones back.
 //!
-//! A table is walked in chunks, each at a snapshot of its own, every hour from five minutes after the start on, and before [`Server::compact`](crate::Server::compact).
-//! Tables whose changes are streamed are left out, as these deletes are nobody's.
+//! A table is walked in chunks, each at a snapshot of its own, every hour from five minutes after the start
+//! on, and before [`Server::compact`](crate::Server::compact). Tables whose changes are streamed are left
+//! out, as these deletes are nobody's.
 
 use crate::cells::gc::Gc;
 use crate::status::status;

@@ -1,8 +1,9 @@
 //! Regions that were busy: what ListHotTablets tells.
 //!
-//! How busy a region is its traffic says ([`crate::tables::traffic`]): ranges read and cells written a second, as a share of the rate at which a
-//! region is split (`region-rate`). It is looked at every ten seconds. Of each region that had a fifth of that or more, the busiest
-//! look of each quarter of an hour is kept, for 14 days at most, in memory: a start begins anew.
+//! How busy a region is its traffic says ([`crate::tables::traffic`]): ranges read and cells written a
+//! second, as a share of the rate at which a region is split (`region-rate`). It is looked at every ten
+//! seconds. Of each region that had a fifth of that or more, the busiest look of each quarter of an hour is
+//! kept, for 14 days at most, in memory: a start begins anew.
 
 use crate::cells::row_key;
 use crate::config::Config;
@@ -148,7 +149,8 @@ impl HotTablets {
         }
     }
 
-    /// Those of a cluster that are asked for, of tables of its instance that may be known of; the hottest first.
+    /// Those of a cluster that are asked for, of tables of its instance that may be known of; the hottest
+    /// first.
     pub(crate) fn list(
         &self,
         cluster: &str,

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use tonic::Status;
 
 impl Tables {
-    /// The tables of a database, after what was left of changes that did not come to their end has been put right.
+    /// The tables of a database, after what was left of changes that did not come to their end has been put
+    /// right.
     pub(crate) fn open(db: Db, base: StoreSettings, directories: Directories) -> Result<Self, Status> {
         let records = records::open(&db)?;
         let schemas = records::schemas(&records)?;

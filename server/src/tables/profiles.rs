@@ -1,5 +1,6 @@
-//! Application profiles as settings: one process serves all clusters, so routing, affinity and priority are kept and told. What a
-//! profile forbids is forbidden: transactions on single rows where it does not allow them, writes where it is for reads alone.
+//! Application profiles as settings: one process serves all clusters, so routing, affinity and priority are
+//! kept and told. What a profile forbids is forbidden: transactions on single rows where it does not allow
+//! them, writes where it is for reads alone.
 
 use crate::proto::admin::{self, app_profile};
 use crate::tables::clusters::Cluster;
@@ -144,7 +145,8 @@ impl Isolation {
 }
 
 impl Profile {
-    /// The one that an instance with these clusters has from the beginning: with one cluster it allows everything.
+    /// The one that an instance with these clusters has from the beginning: with one cluster it allows
+    /// everything.
     pub(crate) fn first<'a>(mut clusters: impl Iterator<Item = &'a String>) -> Self {
         let routing = match (clusters.next(), clusters.next()) {
             (Some(one), None) => Routing::Single { cluster: one.clone(), transactions: true },

@@ -1,12 +1,14 @@
-//! Regions: a table is cut where it grows or is too busy, and put together where it shrank, while it is read and written.
+//! Regions: a table is cut where it grows or is too busy, and put together where it shrank, while it is read
+//! and written.
 //!
-//! Both are edits of the engine, a store after the other, and take milliseconds whatever the size; readers and writers of the table
-//! wait for that long ([`Table::hold`](crate::tables::layout::Table::hold)). If the process ends between two stores, their families
-//! are cut in different places. That is correct, as every family is asked for its own store by key; the next look
-//! ([`Tables::look`]) puts it right.
+//! Both are edits of the engine, a store after the other, and take milliseconds whatever the size; readers
+//! and writers of the table wait for that long ([`Table::hold`](crate::tables::layout::Table::hold)). If the
+//! process ends between two stores, their families are cut in different places. That is correct, as every
+//! family is asked for its own store by key; the next look ([`Tables::look`]) puts it right.
 //!
-//! A look, once a second, takes note of every region's traffic, which is an addition and a lock for each, and asks the engine only
-//! about those that were read or written since. Every tenth looks at all of them, also for neighbours to be put together.
+//! A look, once a second, takes note of every region's traffic, which is an addition and a lock for each, and
+//! asks the engine only about those that were read or written since. Every tenth looks at all of them, also
+//! for neighbours to be put together.
 
 use crate::cells::row_key;
 use crate::config::RegionLimits;
@@ -112,7 +114,8 @@ impl Tables {
         })
     }
 
-    /// Changes the regions of each family, which is given with the table's schema: that stays as it is meanwhile.
+    /// Changes the regions of each family, which is given with the table's schema: that stays as it is
+    /// meanwhile.
     fn change_regions(
         &self,
         table: &Arc<Table>,
@@ -129,9 +132,9 @@ impl Tables {
         changed
     }
 
-    /// Looks at all tables: regions that have grown or are too busy are split, and families that are cut in different places are
-    /// cut alike; a look at the whole joins small neighbours. O(regions) additions, and one question to the engine for each
-    /// store that was used since the last look.
+    /// Looks at all tables: regions that have grown or are too busy are split, and families that are cut in
+    /// different places are cut alike; a look at the whole joins small neighbours. O(regions) additions, and
+    /// one question to the engine for each store that was used since the last look.
     pub(crate) fn look(&self, limits: RegionLimits, look: RegionCheck) -> Result<RegionChanges, Status> {
         let mut looked = RegionChanges::default();
         let mut failed = None;
@@ -163,8 +166,8 @@ impl Tables {
         let seen: Vec<Seen> = (0..count).map(|region| traffic_of(&layout, region, limits, look)).collect();
         let is_streamed = layout.schema.change_retention_us.is_some();
         let mut failed = Ok(());
-        // From the right, so that what is split moves none that is still to be looked at. The region behind, while it may be
-        // joined: its bytes.
+        // From the right, so that what is split moves none that is still to be looked at. The region behind,
+        // while it may be joined: its bytes.
         let mut behind: Option<u64> = None;
         for (region, seen) in seen.iter().enumerate().rev() {
             let of_behind = behind.take();

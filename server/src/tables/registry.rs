@@ -1,14 +1,14 @@
 //! The tables of the server: which there are, which engine families hold their cells, and how these change.
 //!
-//! A table is cut into regions by row. Each column family of each region is an engine family, a *store*, named
-//! `t<table>.<family>` or, for what was split off, `t<table>.<family>.<number>`. All stores share one database and one
-//! log, so a write of a row over its families is one batch. Where regions begin is not kept twice: each store knows its
-//! keys.
+//! A table is cut into regions by row. Each column family of each region is an engine family, a *store*,
+//! named `t<table>.<family>` or, for what was split off, `t<table>.<family>.<number>`. All stores share one
+//! database and one log, so a write of a row over its families is one batch. Where regions begin is not kept
+//! twice: each store knows its keys.
 //!
-//! The engine family `tables` has a record ([`Schema`]) for each table. A table is there from the moment its record is
-//! written, and gone from the moment that is deleted; what is kept of it then, other records name
-//! ([`crate::tables::deleted`]). Stores that no record names come from a change that did not come to its end; they are
-//! dropped at the next start ([`crate::tables::open`]).
+//! The engine family `tables` has a record ([`Schema`]) for each table. A table is there from the moment its
+//! record is written, and gone from the moment that is deleted; what is kept of it then, other records name
+//! ([`crate::tables::deleted`]). Stores that no record names come from a change that did not come to its end;
+//! they are dropped at the next start ([`crate::tables::open`]).
 
 use crate::cells::row_key;
 use crate::config::{Directories, StoreSettings};
@@ -220,7 +220,8 @@ impl Tables {
         }
     }
 
-    /// Creates a table out of copies of stores of another database, which have names of a table's stores there.
+    /// Creates a table out of copies of stores of another database, which have names of a table's stores
+    /// there.
     pub(crate) fn create_from(
         &self,
         name: &str,
@@ -341,7 +342,8 @@ impl Tables {
         stores.try_for_each(|store| self.db.drop_family(store)).map_err(status)
     }
 
-    /// Changes a table's schema: families that are new are made, those that are left out are dropped, all or none.
+    /// Changes a table's schema: families that are new are made, those that are left out are dropped, all or
+    /// none.
     pub(crate) fn alter(
         &self,
         name: &str,

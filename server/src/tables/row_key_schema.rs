@@ -1,4 +1,5 @@
-//! The schema of a table's row keys: how clients and queries read the parts of a key. It has no effect on what is written.
+//! The schema of a table's row keys: how clients and queries read the parts of a key. It has no effect on
+//! what is written.
 
 use crate::proto::admin::r#type::r#struct::encoding::Encoding;
 use crate::proto::admin::r#type::{self, Kind, Struct};

@@ -1,4 +1,5 @@
-//! What is kept of a table besides its cells: its families with their rules, as JSON in the engine family `tables`.
+//! What is kept of a table besides its cells: its families with their rules, as JSON in the engine family
+//! `tables`.
 
 use crate::cells::aggregate::Aggregate;
 use crate::cells::gc::Gc;
@@ -159,7 +160,8 @@ impl FamilySchema {
         let value_type = match (self.aggregate, &self.value_type) {
             (Some(aggregate), _) => Some(aggregate.to_message()),
             (None, Some(StoredMessage(of))) => Some(of.clone()),
-            // A family that says nothing is an empty message, which a map leaves out, and the Node client does not take that.
+            // A family that says nothing is an empty message, which a map leaves out, and the Node client
+            // does not take that.
             (None, None) if gc_rule.is_none() => {
                 let raw = bytes::encoding::Encoding::Raw(bytes::encoding::Raw::default());
                 let plain = Bytes { encoding: Some(bytes::Encoding { encoding: Some(raw) }) };
@@ -170,7 +172,8 @@ impl FamilySchema {
         admin::ColumnFamily { gc_rule, value_type }
     }
 
-    /// Of the engine family of each of its regions: what the server's settings say, and over it what was set for this family.
+    /// Of the engine family of each of its regions: what the server's settings say, and over it what was set
+    /// for this family.
     ///
     /// # Errors
     /// A setting that this version of the engine does not take.

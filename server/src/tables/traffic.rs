@@ -1,9 +1,9 @@
-//! How busy a region is: ranges read (most are one row) and cells written a second, and the keys they go to, so that a region that is too busy is split
-//! where its traffic is halved.
+//! How busy a region is: ranges read (most are one row) and cells written a second, and the keys they go to,
+//! so that a region that is too busy is split where its traffic is halved.
 //!
-//! Counting is one addition for each; one key of 64 is kept, of which the last 64 stay. A look, once a second, makes a rate
-//! of the counts that follows them over ten seconds, and counts the seconds that were busy without a break: a burst is no reason
-//! to split.
+//! Counting is one addition for each; one key of 64 is kept, of which the last 64 stay. A look, once a
+//! second, makes a rate of the counts that follows them over ten seconds, and counts the seconds that were
+//! busy without a break: a burst is no reason to split.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -106,7 +106,8 @@ impl Traffic {
         (looked.busy, looked.calm) = (0, 0);
     }
 
-    /// The key below which half of the traffic goes, where enough is known. What was kept is forgotten: the region is cut there.
+    /// The key below which half of the traffic goes, where enough is known. What was kept is forgotten: the
+    /// region is cut there.
     pub(crate) fn take_middle(&self) -> Option<Vec<u8>> {
         let mut samples = self.samples.lock();
         if samples.keys.len() < SAMPLES {

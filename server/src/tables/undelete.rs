@@ -1,10 +1,10 @@
 //! Tables that were deleted, and can come back for a while ([`Config::undelete_hours`](crate::Config)).
 //!
-//! DeleteTable takes a table out of sight at once: its name is free, and nothing reads or writes it any more, but what was under way.
-//! Its stores and schema bundles stay, and a record of when it was deleted and of its schema, with its views, which is written as
-//! the table's own record goes. When its time is over the record and the bundles go first, then the stores; what a kill leaves of
-//! these no record names, so that the next start drops it. The table stays one object all the while: who still holds it sees
-//! regions as they are.
+//! DeleteTable takes a table out of sight at once: its name is free, and nothing reads or writes it any more,
+//! but what was under way. Its stores and schema bundles stay, and a record of when it was deleted and of its
+//! schema, with its views, which is written as the table's own record goes. When its time is over the record
+//! and the bundles go first, then the stores; what a kill leaves of these no record names, so that the next
+//! start drops it. The table stays one object all the while: who still holds it sees regions as they are.
 //!
 //! On a full disk nothing is kept: there who deletes a table wants room.
 
@@ -285,7 +285,8 @@ mod tests {
             let deleted = Deleted { name: name.to_string(), deleted_us: id, table: table.clone() };
             kept.tables.lock().insert(id, deleted);
         };
-        // The oldest are of a project that has few, and one of many instances of the other has more than the rest of these.
+        // The oldest are of a project that has few, and one of many instances of the other has more than the
+        // rest of these.
         let of = |project: &str, id: u64| format!("projects/{project}/instances/i-{id}/tables/t");
         (1..=2).for_each(|id| put(id, &of("q", id), &empty));
         (3..=TABLES_MAX as u64).for_each(|id| put(id, &of("p", id), &empty));

@@ -1,13 +1,13 @@
 //! Authorized views: parts of a table that have a name, and rights, of their own.
 //!
-//! A view has the rows that begin with some prefixes, and of these the columns that are named or begin with some
-//! prefixes. It is kept in its table's record ([`ViewSchema`]), so it is there as durably as the table, and gone with it.
-//! With each change of that record it is compiled ([`Subset`]): into ranges of keys of rows, and of qualifiers for each
-//! family.
+//! A view has the rows that begin with some prefixes, and of these the columns that are named or begin with
+//! some prefixes. It is kept in its table's record ([`ViewSchema`]), so it is there as durably as the table,
+//! and gone with it. With each change of that record it is compiled ([`Subset`]): into ranges of keys of
+//! rows, and of qualifiers for each family.
 //!
-//! Who calls through a view ([`Target`]) reads what these ranges have and nothing else, before a filter is asked, and
-//! what it would write beyond them is refused. What is outside leaves no trace in an answer: it is in no count and among
-//! no sampled keys.
+//! Who calls through a view ([`Target`]) reads what these ranges have and nothing else, before a filter is
+//! asked, and what it would write beyond them is refused. What is outside leaves no trace in an answer: it is
+//! in no count and among no sampled keys.
 
 use crate::cells::filter::{Filter, Need};
 use crate::cells::row_key::Span;

@@ -1,4 +1,5 @@
-//! Sets of bytes, and those to which RE2 gives names: Perl's, POSIX's, and Unicode's as far as Latin-1 has characters of them.
+//! Sets of bytes, and those to which RE2 gives names: Perl's, POSIX's, and Unicode's as far as Latin-1 has
+//! characters of them.
 
 use regex_syntax::hir::{Class, ClassBytes, ClassBytesRange, Hir};
 
@@ -189,7 +190,8 @@ pub(super) fn unicode_class(name: &[u8], folds_case: bool) -> Option<Set> {
         _ if SCRIPTS.split_ascii_whitespace().any(|script| script.as_bytes() == name) => Set::default(),
         _ => return None,
     };
-    // Letters beyond Latin-1 whose other case is in it: a Greek mu, the capitals of sharp s and of y with two dots.
+    // Letters beyond Latin-1 whose other case is in it: a Greek mu, the capitals of sharp s and of y with two
+    // dots.
     let others: &[u8] = match name {
         b"Lu" => &[0xb5, 0xdf, 0xff],
         b"Greek" => &[0xb5],

@@ -1,17 +1,18 @@
 //! Row filters: what of a row's cells a reader gets.
 //!
-//! A filter is compiled once a call ([`Filter::compile`]: regular expressions, bounds, and everything that is wrong with it) and
-//! then applied to each row's cells. What it excludes for certain is told to the reader first ([`Filter::need`]), so that these
-//! families, columns, times and versions are not read at all.
+//! A filter is compiled once a call ([`Filter::compile`]: regular expressions, bounds, and everything that is
+//! wrong with it) and then applied to each row's cells. What it excludes for certain is told to the reader
+//! first ([`Filter::need`]), so that these families, columns, times and versions are not read at all.
 //!
-//! A row's cells come in any number of pieces ([`Filter::pass`]), in their order, and what comes through is the same as if they
-//! came at once: a filter looks at one cell after the other, and keeps no more than counts and the column that it looked at
-//! last. Conditions alone need to know the row before: of a row in several pieces they are decided first
-//! ([`Filter::begin_to_decide`]), by going through it as often as one depends on another.
+//! A row's cells come in any number of pieces ([`Filter::pass`]), in their order, and what comes through is
+//! the same as if they came at once: a filter looks at one cell after the other, and keeps no more than
+//! counts and the column that it looked at last. Conditions alone need to know the row before: of a row in
+//! several pieces they are decided first ([`Filter::begin_to_decide`]), by going through it as often as one
+//! depends on another.
 //!
-//! Regular expressions (`pattern`) have RE2's syntax (`re2`, with sets of bytes by their names in `classes`), match the
-//! whole of what they look at, byte by byte (Latin-1), in time linear in its length. `need` is what must be read of a
-//! family.
+//! Regular expressions (`pattern`) have RE2's syntax (`re2`, with sets of bytes by their names in `classes`),
+//! match the whole of what they look at, byte by byte (Latin-1), in time linear in its length. `need` is what
+//! must be read of a family.
 
 mod classes;
 mod need;
@@ -183,7 +184,8 @@ impl Filter {
         Self::ColumnLimit(Count::new(most), None)
     }
 
-    /// Whether it takes little to compile a filter, and to apply it to a cell: it has neither patterns nor parts that multiply.
+    /// Whether it takes little to compile a filter, and to apply it to a cell: it has neither patterns nor
+    /// parts that multiply.
     pub(crate) fn is_light(filter: Option<&RowFilter>) -> bool {
         fn are_light(filter: &RowFilter, left: &mut usize) -> bool {
             *left = left.saturating_sub(1);
@@ -433,8 +435,8 @@ impl Filter {
         }
     }
 
-    /// Goes to the conditions that are being asked and whose cells are all known: those before them are decided. Returns whether
-    /// there is none that is being asked.
+    /// Goes to the conditions that are being asked and whose cells are all known: those before them are
+    /// decided. Returns whether there is none that is being asked.
     fn asked(&mut self, to: &mut dyn FnMut(&mut Holds)) -> bool {
         match self {
             Self::Chain(all) => all.iter_mut().all(|one| one.asked(to)),
@@ -523,7 +525,8 @@ impl Filter {
         Some(need)
     }
 
-    /// What of the next cells of a row it lets through, in their order. Of the row's cells it has made `made` so far.
+    /// What of the next cells of a row it lets through, in their order. Of the row's cells it has made `made`
+    /// so far.
     pub(crate) fn pass(
         &mut self,
         row: &[u8],

@@ -1,8 +1,8 @@
 //! RE2's syntax over bytes (Latin-1), read into what the engines of `regex-automata` compile.
 //!
-//! What RE2 takes means the same, and what it refuses is refused in its words; only groups may not nest as deep. Which of
-//! several matches is preferred (`*?`, the flag `U`) says nothing where the whole must match. Case is folded as Unicode has it
-//! within Latin-1.
+//! What RE2 takes means the same, and what it refuses is refused in its words; only groups may not nest as
+//! deep. Which of several matches is preferred (`*?`, the flag `U`) says nothing where the whole must match.
+//! Case is folded as Unicode has it within Latin-1.
 
 use super::classes::{Set, other_case, perl_class, posix_class, unicode_class};
 use regex_syntax::hir::{Dot, Hir, HirKind, Look, Repetition};
@@ -90,8 +90,8 @@ fn joined(parts: Vec<Part>, join: fn(Vec<Hir>) -> Hir) -> Part {
     Part { hir: join(parts.into_iter().map(|part| part.hir).collect()), copies }
 }
 
-/// What is repeated. Stars, pluses and question marks of each other become one, as in RE2: they may follow each other behind
-/// flags or an empty quote, and would nest as deep as a pattern is long.
+/// What is repeated. Stars, pluses and question marks of each other become one, as in RE2: they may follow
+/// each other behind flags or an empty quote, and would nest as deep as a pattern is long.
 fn repetition(hir: Hir, min: u32, max: Option<u32>) -> Hir {
     let is_simple = |min, max| matches!((min, max), (0 | 1, None) | (0, Some(1)));
     match hir.kind() {

@@ -300,7 +300,8 @@ fn cells_that_a_filter_makes_are_counted_and_end_the_call() {
     assert!((10_000..=30_000).contains(&came), "{came}");
 }
 
-/// What a filter lets through of a row by its definition, all of whose cells are there: with `sunk`, to which sinks add.
+/// What a filter lets through of a row by its definition, all of whose cells are there: with `sunk`, to which
+/// sinks add.
 fn by_definition(filter: &Filter, cells: Vec<Cell>, sunk: &mut Vec<Cell>) -> Vec<Cell> {
     let mut out: Vec<Cell> = Vec::new();
     match filter {

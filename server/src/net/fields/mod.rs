@@ -1,7 +1,9 @@
-//! What becomes of each field of a request: it is used, kept, without effect for a reason that is told, or refused by its name.
+//! What becomes of each field of a request: it is used, kept, without effect for a reason that is told, or
+//! refused by its name.
 //!
-//! `fields.txt` lists all of them, and `build.rs` makes [`MESSAGES`] of it. Requests are looked at by it as they came
-//! (`crate::net::wire`): of what the message types do not know nothing is left once they are decoded.
+//! `fields.txt` lists all of them, and `build.rs` makes [`MESSAGES`] of it. Requests are looked at by it as
+//! they came (`crate::net::wire`): of what the message types do not know nothing is left once they are
+//! decoded.
 
 use tonic::Status;
 
@@ -59,8 +61,8 @@ const fn is_same(a: &[u8], b: &[u8]) -> bool {
 }
 
 impl Message {
-    /// Looks at a field of that number, and whether it has a value. Returns the message within whose fields are to be looked at,
-    /// too.
+    /// Looks at a field of that number, and whether it has a value. Returns the message within whose fields
+    /// are to be looked at, too.
     ///
     /// # Errors
     /// `UNIMPLEMENTED` for one that is refused, or not known.

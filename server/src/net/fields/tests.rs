@@ -9,7 +9,8 @@ const NUMBERS: u32 = 100;
 /// Fields by number, each with whether it is a number, a truth or one of an enumeration.
 type Fields = BTreeMap<u32, bool>;
 
-/// The fields that a message type knows: a number at each number is kept, or is wrong there, or nothing comes of it.
+/// The fields that a message type knows: a number at each number is kept, or is wrong there, or nothing comes
+/// of it.
 fn known<M: prost::Message + Default>() -> Fields {
     let of = |number: u32| {
         let mut bytes = Vec::new();

@@ -1,8 +1,9 @@
-//! The instances that were made or changed: names with settings, clusters and application profiles, each a record as JSON in the
-//! engine family `tables`.
+//! The instances that were made or changed: names with settings, clusters and application profiles, each a
+//! record as JSON in the engine family `tables`.
 //!
-//! Nobody has to make an instance: any that is named is there, with one cluster and one profile that allows everything. The first
-//! change of such a one writes it down. Once one was made in a project, those are there that were made or have tables, and no others.
+//! Nobody has to make an instance: any that is named is there, with one cluster and one profile that allows
+//! everything. The first change of such a one writes it down. Once one was made in a project, those are there
+//! that were made or have tables, and no others.
 
 use crate::names::{self, CLUSTER};
 use crate::net::auth::{Scope, Who};
@@ -26,8 +27,8 @@ const PROJECT: &[u8] = b"project/";
 /// The profile that each instance has from the beginning, and of who names none.
 pub(crate) const PROFILE: &str = "default";
 
-/// Instances that are written down, or projects that are noted, and those instances of a project; of an instance its clusters, its
-/// profiles and the bytes of its record; at most.
+/// Instances that are written down, or projects that are noted, and those instances of a project; of an
+/// instance its clusters, its profiles and the bytes of its record; at most.
 const INSTANCES_MAX: usize = 1_000;
 const PROJECT_INSTANCES_MAX: usize = 100;
 const CLUSTERS_MAX: usize = 64;
@@ -199,7 +200,8 @@ impl Instance {
         self.profiles.get(id).ok_or_else(missing)
     }
 
-    /// Makes a profile of that id be this. What there is to be thought over before is told, unless the caller has done so.
+    /// Makes a profile of that id be this. What there is to be thought over before is told, unless the caller
+    /// has done so.
     pub(crate) fn put_profile(&mut self, id: &str, profile: Profile, ignores: bool) -> Result<(), Status> {
         profile.check(&self.clusters)?;
         if self.profiles.len() >= PROFILES_MAX && !self.profiles.contains_key(id) {
@@ -304,8 +306,8 @@ fn has_tables(tables: &Tables, instance: &str) -> bool {
     tables.all().range(begin.clone()..).next().is_some_and(|(name, _)| name.starts_with(&begin))
 }
 
-/// Whether backups may be named in that cluster: in any of an instance that nobody made. Who changes the set of backups is alone, as
-/// whoever deletes clusters and instances is.
+/// Whether backups may be named in that cluster: in any of an instance that nobody made. Who changes the set
+/// of backups is alone, as whoever deletes clusters and instances is.
 ///
 /// # Errors
 /// `NOT_FOUND`.
@@ -366,8 +368,8 @@ impl Instances {
         }
     }
 
-    /// Those whose names begin so, from that one on, and that were made or changed or have tables, as far as the caller may know of
-    /// them.
+    /// Those whose names begin so, from that one on, and that were made or changed or have tables, as far as
+    /// the caller may know of them.
     pub(crate) fn all(&self, who: &Who, begin: &str, from: &str) -> BTreeMap<String, Arc<Instance>> {
         let (known, first) = (self.known.load(), begin.max(from));
         let kept = known.instances.range(first.to_string()..);
@@ -375,7 +377,8 @@ impl Instances {
         let seen = kept.filter(|(name, _)| who.sees_of(Scope::Instance(name)));
         let mut all: BTreeMap<_, _> = seen.map(|(name, instance)| (name.clone(), instance.clone())).collect();
         let tables = self.tables.all();
-        // The tables of an instance from there on are behind its name, and so are some of instances before it.
+        // The tables of an instance from there on are behind its name, and so are some of instances before
+        // it.
         let named = tables.range(first.to_string()..).map(|(table, _)| table);
         for table in named.take_while(|table| table.starts_with(begin)) {
             let name = names::instance_of(table);
