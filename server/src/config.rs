@@ -32,7 +32,8 @@ pub(crate) const UNDELETE_HOURS: u64 = 7 * 24;
 ///
 /// ```
 /// let config: siltstone_server::Config = siltstone_server::Config::parse(
-///     "dir = \"/var/lib/siltstone\"\nmemory = \"4GiB\"\ndurability = \"sync\"\n[tables]\nstrategy = \"leveled\"",
+///     "dir = \"/var/lib/siltstone\"\nmemory = \"4GiB\"\ndurability = \"sync\"\n\
+///      [tables]\nstrategy = \"leveled\"",
 /// )?;
 /// assert_eq!(config.memory.0, 4 << 30);
 /// assert!(siltstone_server::Config::parse("memroy = \"4GiB\"").unwrap_err().contains("line 1"));
@@ -333,7 +334,7 @@ pub(crate) struct StoreSettings {
 }
 
 impl StoreSettings {
-    /// Of a family of a table: later entries over earlier ones.
+    /// The options of a family of a table: later entries over earlier ones.
     pub(crate) fn of(&self, table: &str, family: &str) -> Result<FamilyOptions, Status> {
         let own = self.some.iter().filter(|entry| entry.is_of(table, family)).map(|entry| &entry.settings);
         store_options::with(FamilyOptions::default(), std::iter::once(&self.all).chain(own).flatten())
@@ -658,7 +659,7 @@ impl Config {
         [tokens, key, offload_key, offload, manager].into_iter().flatten()
     }
 
-    /// As a file that [`Config::read`] takes.
+    /// The settings as a file that [`Config::read`] takes.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).unwrap_or_default()
     }

@@ -89,7 +89,7 @@ pub(crate) fn view_of(parent: &str, id: &str) -> Result<String, Status> {
     part_of(parent, VIEWS, id, "authorized_view_id")
 }
 
-/// The same of one that is there.
+/// The name of an authorized view that is there.
 pub(crate) fn view_named(table: &str, id: &str) -> String {
     format!("{table}{VIEWS}{id}")
 }

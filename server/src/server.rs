@@ -55,10 +55,11 @@ const CONNECTIONS_MIN: usize = 16;
 /// A running server.
 ///
 /// ```
-/// # let dir = tempfile::tempdir().unwrap();
+/// # let temporary = tempfile::tempdir().unwrap();
 /// use siltstone_server::{Config, Server};
 /// let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-/// let config = Config { dir: dir.path().join("data"), listen: any_port, http: any_port, ..Config::default() };
+/// let dir = temporary.path().join("data");
+/// let config = Config { dir, listen: any_port, http: any_port, ..Config::default() };
 /// tokio::runtime::Runtime::new().unwrap().block_on(async {
 ///     let server = Server::start(config).await.unwrap();
 ///     println!("BIGTABLE_EMULATOR_HOST={}", server.listens_at());
@@ -247,7 +248,7 @@ impl Server {
         done.map_err(|e| e.message().to_string())
     }
 
-    /// The same, and waits until no merge is due.
+    /// Writes all memory to tables, and waits until no merge is due.
     ///
     /// # Errors
     /// What the engine answers.

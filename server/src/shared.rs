@@ -34,7 +34,7 @@ const BYTES_OF_ONE: usize = 64 << 10;
 /// What all calls share.
 pub(crate) struct Shared {
     pub(crate) tables: Arc<Tables>,
-    /// Those that were made, with their application profiles.
+    /// Instances that were made, with their application profiles.
     pub(crate) instances: Instances,
     /// Regions that were busy.
     pub(crate) hot: HotTablets,

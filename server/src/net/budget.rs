@@ -33,7 +33,7 @@ pub(crate) struct Budget {
     most: usize,
     /// Scans that wait for room.
     waiting: AtomicUsize,
-    /// Those of them on connections of which no answer was given up.
+    /// Scans that wait on connections of which no answer was given up.
     waiting_first: AtomicUsize,
     /// Whether an answer of this connection was given up, and nothing was taken since.
     is_behind: AtomicBool,
@@ -115,7 +115,7 @@ impl Budget {
         self.take_below(bytes, 1)
     }
 
-    /// The same, as long as not more than that part of it is used: half of it for 2.
+    /// Takes bytes as long as not more than that part of it is used, half of it for 2; or nothing.
     fn take_below(&self, bytes: usize, part: usize) -> bool {
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);
         let fits = before.saturating_add(bytes) <= self.most / part
@@ -215,7 +215,7 @@ impl Budget {
         lease.grow(bytes).then_some(lease)
     }
 
-    /// The same as [`Budget::lend`] for who comes new: not where others wait already.
+    /// Lends bytes to who comes new, as [`Budget::lend`] does, but not where others wait already.
     pub(crate) fn lend_new(self: &Arc<Self>, bytes: usize) -> Option<Arc<Lease>> {
         let caller = self.of.as_ref().unwrap_or(self);
         (caller.waiting() == 0).then(|| self.lend(bytes)).flatten()
@@ -311,7 +311,7 @@ pub(crate) struct Budgets {
 }
 
 impl Budgets {
-    /// Of so many bytes together.
+    /// Budgets of so many bytes together.
     pub(crate) fn new(bytes: u64) -> Self {
         let half = usize::try_from(bytes / 2).unwrap_or(usize::MAX);
         let small = (half / 4).min(SMALL_PART_MAX);

@@ -39,7 +39,7 @@ struct Limits {
 }
 
 impl Limits {
-    /// Of all callers, of one, and of one connection.
+    /// The most of a kind: of all callers, of one, and of one connection.
     fn of(self, kind: Kind) -> (usize, usize, usize) {
         let half = |most: usize| (most, most.div_ceil(2), most.div_ceil(2));
         match kind {
@@ -85,7 +85,7 @@ const BUCKETS: [f64; 16] =
 /// Counts and times of one kind of calls.
 struct Times {
     took: Histogram,
-    /// The same for the page: calls by the first bound that they do not pass, those that pass all at the end.
+    /// Calls by the first bound that they do not pass, for the page; at the end those that pass all.
     buckets: [AtomicU64; BUCKETS.len() + 1],
     failed: Counter,
     /// Calls that as a rule are answered where they came in, and were gone on with elsewhere.
@@ -165,7 +165,7 @@ impl CallMetrics {
         Guard(Arc::new(Entered { metrics: self.0.clone(), call, began, until, _peer: peer }))
     }
 
-    /// Of each kind of call, how many took how long; and the bounds in seconds.
+    /// How many calls of each kind took how long; and the bounds in seconds.
     pub(crate) fn buckets(&self) -> (Value, &'static [f64]) {
         let of =
             |kind: &Times| kind.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect::<Vec<_>>();
@@ -174,7 +174,7 @@ impl CallMetrics {
         (Value::Object(all.collect()), &BUCKETS)
     }
 
-    /// As text for Prometheus, with what `record` records besides.
+    /// Counts and times as text for Prometheus, with what `record` records besides.
     #[expect(clippy::cast_precision_loss, reason = "counts")]
     pub(crate) fn render(&self, record: impl FnOnce()) -> String {
         metrics::with_local_recorder(&self.0.recorder, || {

@@ -51,8 +51,8 @@ impl<T> Watched<T> {
     /// Reads the files again, and makes what they are for anew if they have changed. Whether it did.
     ///
     /// # Errors
-    /// What is wrong with them, once: later looks answer `Ok(false)` until they change. What was made last goes
-    /// on, so what it refuses stays refused.
+    /// What is wrong with them, once: later looks answer `Ok(false)` until they change. What was made last
+    /// goes on, so what it refuses stays refused.
     pub(crate) fn look(&self) -> Result<bool, String> {
         let mut seen = self.seen.lock();
         let (found, made) = match contents(&self.files) {

@@ -97,7 +97,7 @@ pub(crate) struct Places {
 struct Taken {
     count: usize,
     of: HashMap<IpAddr, usize>,
-    /// Those that have not said anything yet, in the order in which they came.
+    /// Connections that have not said anything yet, in the order in which they came.
     silent: BTreeMap<u64, (IpAddr, Arc<Eviction>)>,
     next: u64,
 }

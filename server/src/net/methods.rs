@@ -83,7 +83,7 @@ const fn named(path: &'static str, rule: Rule) -> Method {
 const READS: Rule = Rule::May(&[Right::Read], &[1]);
 const ADMINISTERS: Rule = Rule::May(&[Right::Admin], &[1]);
 const GOVERNS: Rule = Rule::Governs(&[1]);
-/// Of a message within the request.
+/// The rule of one whose request names it in a message within.
 const GOVERNS_WITHIN: Rule = Rule::Governs(&[1, 1]);
 /// Rights to data; the views of calls stand in different fields.
 const READ: &[Right] = &[Right::Read];

@@ -92,7 +92,7 @@ impl Work {
     /// Counts a cell of which so many bytes were looked at or copied.
     ///
     /// # Errors
-    /// As of [`Work::count`].
+    /// Nobody waits for the work any more.
     pub(crate) fn count_cell(&mut self, bytes: usize) -> Result<(), Status> {
         self.count(1 + (bytes / UNIT_BYTES) as u64)
     }

@@ -9,7 +9,7 @@ use googleapis_tonic_google_bigtable_v2::google::bigtable::v2::{Idempotency, Row
 pub(crate) struct Mutation {
     #[prost(oneof = "mutation::Mutation", tags = "1, 2, 3, 4, 5, 6")]
     pub(crate) mutation: Option<mutation::Mutation>,
-    /// Of an enumeration, of which `crate::rows::mutate` knows the numbers.
+    /// Who made the timestamp: a number of an enumeration, which `crate::rows::mutate` knows.
     #[prost(int32, tag = "7")]
     pub(crate) timestamp_origin: i32,
 }

@@ -93,7 +93,7 @@ impl Times {
     }
 }
 
-/// Of a call that would write nothing.
+/// What is told of a call that would write nothing.
 pub(crate) fn no_mutations() -> Status {
     Status::invalid_argument("No mutations provided")
 }

@@ -32,7 +32,7 @@ pub(crate) struct Pieces {
     collected: Collected,
     /// Cells that are to go through.
     before: IntoIter<Cell>,
-    /// Those that came through.
+    /// Cells that came through.
     through: IntoIter<Cell>,
     /// Cells that the filter made of others of the row.
     made: u64,

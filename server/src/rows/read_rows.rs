@@ -43,7 +43,7 @@ pub(crate) struct Client {
 pub(crate) struct RowScan {
     tables: Arc<Tables>,
     target: Target,
-    /// Of the families that are read.
+    /// What is needed of the families that are read.
     needs: Vec<(Arc<str>, Need)>,
     /// Where the filter leaves something to do, the row that goes through it.
     filtered: Option<Pieces>,

@@ -255,7 +255,7 @@ struct FamilyCursor {
     reversed: bool,
     /// Keys that are still to be walked, behind the cursor's.
     left: Span,
-    /// Of the region that is being walked.
+    /// A cursor over the region that is being walked.
     cursor: Option<Cursor>,
     /// The cursor stands on the next cell that is needed, or there is none.
     is_settled: bool,

@@ -33,8 +33,8 @@ enum Resource {
 
 impl Resource {
     /// # Errors
-    /// `NOT_FOUND` for a backup that is not there, or of a table on which there is no right; and what is wrong
-    /// with the name.
+    /// `NOT_FOUND` for a backup that is not there, or of a table on which there is no right; and what is
+    /// wrong with the name.
     fn of(shared: &Shared, who: &Who, name: &str) -> Result<Self, Status> {
         if name.contains("/backups/") {
             return Ok(Self::Backup(shared.tables.backup(name, who)?.source_table));

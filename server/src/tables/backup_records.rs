@@ -125,7 +125,7 @@ fn hot_until(
 }
 
 impl<S> Backup<S> {
-    /// The same without what its table was like.
+    /// The backup without what its table was like.
     pub(crate) fn head(&self) -> Head {
         Backup {
             id: self.id,
@@ -244,7 +244,7 @@ pub(crate) struct BackupIndex {
 }
 
 impl BackupIndex {
-    /// Of the records in that engine family; they are read when somebody asks.
+    /// An index of the records in that engine family; they are read when somebody asks.
     pub(crate) fn new(records: Family) -> Self {
         Self { records, all: RwLock::new(None) }
     }

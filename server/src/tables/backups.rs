@@ -91,7 +91,8 @@ impl Tables {
         found.ok_or_else(|| no_backup(name))
     }
 
-    /// The same if it may be known that it is there: of a table on which the caller has any right.
+    /// The backup of that name, if it may be known that it is there: of a table on which the caller has any
+    /// right.
     pub(crate) fn backup(&self, name: &str, who: &Who) -> Result<Backup, Status> {
         let backup = self.find_backup(name, who)?;
         if who.sees(&backup.source_table) { Ok(backup) } else { Err(no_backup(name)) }
@@ -115,7 +116,7 @@ impl Tables {
         self.db.write_with(batch, Durability::Sync).map(|_| ()).map_err(status)
     }
 
-    /// The same of a batch with records of backups: after an error they are there or not.
+    /// Commits a batch with records of backups: after an error they are there or not.
     fn commit_records(&self, batch: &Batch) -> Result<(), Status> {
         self.commit(batch).inspect_err(|_| self.known_backups.distrust())
     }
@@ -170,7 +171,7 @@ impl Tables {
         who.may(Right::Admin, &backup.source_table).map(|()| backup)
     }
 
-    /// The same of one that is to be changed.
+    /// The backup of that name, if the caller may change it.
     fn allowed_own(&self, name: &str, who: &Who) -> Result<Backup, Status> {
         let backup = self.allowed(name, who)?;
         match self.is_foreign(&backup) {
@@ -213,7 +214,7 @@ impl Tables {
         self.create_backup_alone(name, source_table, new, Batch::new())
     }
 
-    /// The same for a caller that is alone, with what is to be written with the record.
+    /// Backs a table up for a caller that is alone, with what is to be written with the record.
     pub(crate) fn create_backup_alone(
         &self,
         name: &str,

@@ -95,7 +95,7 @@ impl Autoscaling {
 }
 
 impl Cluster {
-    /// Of an instance that was not created.
+    /// The cluster of an instance that was not created.
     pub(crate) fn local() -> Self {
         Self { zone: LOCAL.to_string(), nodes: 1, scaling: 0, is_hdd: false, autoscaling: None }
     }

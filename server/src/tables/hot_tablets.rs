@@ -113,7 +113,7 @@ impl Asked {
 
 /// All that were hot.
 pub(crate) struct HotTablets {
-    /// Of which rate a region's traffic is a share.
+    /// The rate of which a region's traffic is a share.
     rate: f64,
     intervals: Mutex<VecDeque<Interval>>,
 }
@@ -149,8 +149,8 @@ impl HotTablets {
         }
     }
 
-    /// Those of a cluster that are asked for, of tables of its instance that may be known of; the hottest
-    /// first.
+    /// Hot tablets of a cluster that are asked for, of tables of its instance that may be known of; the
+    /// hottest first.
     pub(crate) fn list(
         &self,
         cluster: &str,

@@ -86,7 +86,7 @@ impl Stores {
         &self.region(key).store
     }
 
-    /// The same for a write, which counts.
+    /// The store that has a key, for a write, which counts.
     pub(crate) fn written(&self, key: &[u8]) -> &Family {
         let region = self.region(key);
         region.traffic.note(key);

@@ -172,8 +172,8 @@ impl FamilySchema {
         admin::ColumnFamily { gc_rule, value_type }
     }
 
-    /// Of the engine family of each of its regions: what the server's settings say, and over it what was set
-    /// for this family.
+    /// Options of the engine family of each of its regions: what the server's settings say, and over it what
+    /// was set for this family.
     ///
     /// # Errors
     /// A setting that this version of the engine does not take.
@@ -214,7 +214,7 @@ impl FamilySchema {
 }
 
 impl Schema {
-    /// Of a table to be created.
+    /// The schema of a table to be created.
     pub(crate) fn new(id: u64, table: &admin::Table) -> Result<Self, Status> {
         let mut schema = Self {
             id,

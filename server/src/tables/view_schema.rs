@@ -147,7 +147,7 @@ impl ViewSchema {
         }
     }
 
-    /// As a message, of which so much is told.
+    /// The view as a message, of which so much is told.
     pub(crate) fn to_message(&self, name: &str, view: ResponseView) -> admin::AuthorizedView {
         let named = admin::AuthorizedView { name: name.to_string(), ..Default::default() };
         if view == ResponseView::NameOnly {

@@ -625,7 +625,7 @@ impl Compiler<'_> {
         self.patterns.compile(what, pattern, self.work)
     }
 
-    /// The same of what is never empty.
+    /// A pattern of what is never empty.
     fn pattern_of_name(&mut self, what: &str, pattern: &[u8]) -> Result<Pattern, Status> {
         match pattern.is_empty() {
             true => Err(Status::invalid_argument(format!("filter: the pattern of {what} is empty"))),

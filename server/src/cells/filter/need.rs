@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(crate) struct Need {
     /// Qualifiers.
     pub(crate) columns: (Bound<Bytes>, Bound<Bytes>),
-    /// Those of them that the call's view has; all, where it names none.
+    /// Qualifiers that the call's view has; all, where it names none.
     view: Option<Arc<Columns>>,
     /// Timestamps: from, and up to, exclusive.
     pub(crate) times: (i64, Option<i64>),
@@ -30,7 +30,7 @@ impl Default for Need {
 }
 
 impl Need {
-    /// The same of what a view has of the family.
+    /// What is to be read of what a view has of the family.
     pub(crate) fn within(self, view: &Arc<Columns>) -> Self {
         Self { view: (!view.is_all()).then(|| view.clone()), ..self }
     }

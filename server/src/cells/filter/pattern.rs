@@ -40,7 +40,7 @@ pub(crate) struct Patterns {
 }
 
 impl Patterns {
-    /// Of so many.
+    /// Room for so many.
     pub(crate) fn of(count: usize) -> Result<Self, Status> {
         if count > PATTERNS_MAX {
             let message = format!("filter: {count} patterns, the limit is {PATTERNS_MAX}");
@@ -103,7 +103,7 @@ pub(crate) struct Expression {
     pattern: Vec<u8>,
     limit: usize,
     states: usize,
-    /// The same for long values, once there was one; `None` if it cannot be made.
+    /// An engine for long values, once there was one; `None` if it cannot be made.
     long: OnceLock<Option<DFA>>,
     _lease: Option<Arc<Lease>>,
 }
@@ -153,7 +153,7 @@ impl Pattern {
         }
     }
 
-    /// The same, counted; of a long value step by step.
+    /// Whether it matches, counted as work; of a long value step by step.
     ///
     /// # Errors
     /// Nobody waits for it any more.

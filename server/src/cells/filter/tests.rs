@@ -333,7 +333,7 @@ fn by_definition(filter: &Filter, cells: Vec<Cell>, sunk: &mut Vec<Cell>) -> Vec
     out
 }
 
-/// The same in pieces of these sizes, again and again; conditions are decided before.
+/// What a filter lets through in pieces of these sizes, again and again; conditions are decided before.
 fn in_pieces(filter: &mut Filter, cells: &[Cell], sizes: &[usize]) -> Vec<Cell> {
     let go_through = |filter: &mut Filter| {
         let (mut out, mut left, mut sizes) = (Vec::new(), cells, sizes.iter().cycle());

@@ -28,7 +28,7 @@ struct Field {
     number: u64,
     name: &'static str,
     fate: Fate,
-    /// Of a message, or a map, its place in [`MESSAGES`].
+    /// The place of its message in [`MESSAGES`], where it is a message or a map.
     message: Option<usize>,
 }
 

@@ -89,7 +89,7 @@ fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Status> {
 }
 
 impl Instance {
-    /// As any instance is that nobody has made or changed.
+    /// An instance that nobody has made or changed.
     pub(crate) fn implied(name: &str) -> Self {
         let clusters = BTreeMap::from([(CLUSTER.to_string(), Cluster::local())]);
         Self {
@@ -264,7 +264,7 @@ fn warn(warning: Option<String>) -> Result<(), Status> {
 #[derive(Clone, Default)]
 struct Known {
     instances: BTreeMap<String, Arc<Instance>>,
-    /// Those in which an instance was made. Where there are too many, one without instances makes room.
+    /// Projects in which an instance was made. Where there are too many, one without instances makes room.
     projects: BTreeSet<String>,
 }
 
@@ -332,7 +332,7 @@ pub(crate) fn first_cluster(tables: &Tables, instance: &str) -> Result<String, S
 }
 
 impl Instances {
-    /// Those of a database.
+    /// The instances of a database.
     pub(crate) fn open(tables: Arc<Tables>) -> Result<Self, Status> {
         let mut known = Known::default();
         let name_of = |key: &[u8], begin: &[u8]| String::from_utf8_lossy(&key[begin.len()..]).into_owned();
@@ -368,8 +368,8 @@ impl Instances {
         }
     }
 
-    /// Those whose names begin so, from that one on, and that were made or changed or have tables, as far as
-    /// the caller may know of them.
+    /// Instances whose names begin so, from that one on, and that were made or changed or have tables, as far
+    /// as the caller may know of them.
     pub(crate) fn all(&self, who: &Who, begin: &str, from: &str) -> BTreeMap<String, Arc<Instance>> {
         let (known, first) = (self.known.load(), begin.max(from));
         let kept = known.instances.range(first.to_string()..);
