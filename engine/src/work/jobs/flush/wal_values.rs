@@ -1,0 +1,232 @@
+//! SSTables with values in the WAL (CL-SSTables, TRI-4): flushes that leave values there, and the WAL files
+//! that stay for them.
+//!
+//! A flush of a family with `log_tables` asks `strategy::leave_in_log`. If that says yes, a WAL file is
+//! begun, so that the memory to be flushed lies in complete files, and once the flush set is taken these
+//! files are read through, once and in order, for the places of its cells (`log/places.rs`, with the
+//! reasons). The SSTables are then written with references for values; before the edit that names them the
+//! WAL is synced as for any flush (invariant I2).
+//!
+//! A file that is referred to stays on disk for it, so most of it should be this store's: three quarters, or
+//! two fifths where no other store's memory needs the file any more, its own flush apart. (So of two families
+//! that write the same, each leaves its values in the files from before the other's last flush.) Whatever
+//! stands in the way (no room to begin a file, a file that does not read back) makes a plain flush, never an
+//! error: memory has all values.
+//!
+//! Which WAL files stay for SSTables is counted in `version/shelf.rs`.
+
+use super::steps::FlushPolicy;
+use crate::catalog::Catalog;
+use crate::commit::Store;
+use crate::event::EventKind;
+use crate::log::{PlaceScan, Places};
+use crate::merge::{LeftInLog, Merge};
+use crate::shape::TableInfo;
+use crate::strategy::{LogTableChoice, LogTableFacts, leave_in_log};
+use crate::table::{Reference, VALUE_BYTES_MIN};
+use crate::types::{CellRef, Kind, LogFileId, LogPosition};
+use crate::version::{FlushSet, Version};
+use crate::work::jobs::layout::Layout;
+use crate::work::jobs::memory::{bytes_per_user_byte, surviving_share};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The time that an advance looks for places.
+const ADVANCE_NS: u64 = 2_000_000;
+
+/// Frames between two looks at the clock.
+const FRAMES_PER_LOOK: u32 = 32;
+
+/// The length of keys until an SSTable tells.
+const KEY_BYTES: f64 = 24.0;
+
+/// The part of a flush that leaves its values in the WAL.
+pub(super) struct LogTableJob {
+    choice: LogTableChoice,
+    /// The search for places, until they are known.
+    scan: Option<PlaceScan>,
+    files: usize,
+    left_bytes: u64,
+}
+
+/// Bytes of the WAL files that SSTables refer to, each file up to the last entry needed.
+fn referred_bytes(version: &Version) -> u64 {
+    let mut files: BTreeMap<LogFileId, u64> = BTreeMap::new();
+    for (file, end) in version.tables().flat_map(|open| &open.table().properties().logs) {
+        let upto = files.entry(*file).or_default();
+        *upto = (*upto).max(*end);
+    }
+    files.values().sum()
+}
+
+impl LogTableJob {
+    /// The part of a flush whose set was just taken, all of which was logged before `logged_to`.
+    pub(super) fn new(
+        catalog: &Catalog,
+        store: &Store,
+        choice: LogTableChoice,
+        flush: &FlushSet,
+        logged_to: LogPosition,
+    ) -> Self {
+        let front = flush.all().filter_map(|segment| segment.log_front()).min();
+        let scan = front.filter(|_| choice.leave).zip(catalog.commit.log().ok()).map(|(front, log)| {
+            let mut files = log.complete_files();
+            files.retain(|f| f.file >= front && f.file <= logged_to.file);
+            PlaceScan::new(&catalog.commit.env, &catalog.dir, log.database(), store.id, files)
+        });
+        Self { choice, scan, files: 0, left_bytes: 0 }
+    }
+
+    /// Looks for places a little; when done, tells the merge. Whether there is more to do.
+    pub(super) fn advance(&mut self, catalog: &Catalog, store: &Store, merge: &mut Merge) -> bool {
+        let Some(mut scan) = self.scan.take() else { return false };
+        let began = catalog.commit.env.clock.monotonic_ns();
+        let mut looks = 0u32;
+        loop {
+            match scan.advance() {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.tell(scan.finish(), catalog.front_of_others(store), merge);
+                    return false;
+                }
+                Err(_) => {
+                    self.choice.reason = "the log could not be read back".into();
+                    return false;
+                }
+            }
+            looks += 1;
+            if looks.is_multiple_of(FRAMES_PER_LOOK)
+                && catalog.commit.env.clock.monotonic_ns() - began >= ADVANCE_NS
+            {
+                self.scan = Some(scan);
+                return true;
+            }
+        }
+    }
+
+    /// Tells the merge which places are found, but for files with too little of this store. Other stores
+    /// still need the WAL from `others` on.
+    fn tell(&mut self, mut places: Places, others: LogFileId, merge: &mut Merge) {
+        places.retain(|file| {
+            let is_alone = file.file < others;
+            4 * file.owned >= 3 * file.entries || is_alone && 5 * file.owned >= 2 * file.entries
+        });
+        self.files = places.files();
+        kill_point!("flush-places-found");
+        if self.files > 0 {
+            let database = places.database;
+            let find = Box::new(move |cell: &CellRef<'_>| reference(&places, cell));
+            merge.leave_in_log(LeftInLog { database, find });
+        }
+    }
+
+    /// Counts what an installed step left in the WAL.
+    pub(super) fn note(&mut self, catalog: &Catalog, outputs: &[Arc<TableInfo>]) {
+        let tables = outputs.iter().filter(|table| table.is_log_table()).count() as u64;
+        let bytes = outputs.iter().map(|table| table.log_bytes).sum();
+        self.left_bytes += bytes;
+        catalog.commit.metrics.log_tables.add(tables);
+        catalog.commit.metrics.log_table_bytes_saved.add(bytes);
+    }
+
+    /// Records what was decided, on which numbers, and what it gave.
+    pub(super) fn finish(&self, catalog: &Catalog, store: &Store) {
+        let LogTableFacts { cells, user_bytes, survive, compressed, .. } = self.choice.facts;
+        store
+            .work
+            .lock()
+            .merges
+            .rewritten
+            .came(self.left_bytes as f64 * compressed, catalog.commit.settings.write_memory());
+        let percent = |share: f64| (share * 100.0) as u64;
+        let numbers = [
+            ("cells", cells),
+            ("user_bytes", user_bytes),
+            ("survive_percent", percent(survive)),
+            ("compressed_percent", percent(compressed)),
+            ("saved_percent", self.choice.saved_percent),
+            ("live_percent", self.choice.live_percent),
+            ("log_bytes", self.choice.facts.log_bytes),
+            ("referred_bytes", self.choice.facts.referred_bytes),
+            ("merge_memory", self.choice.facts.merge_memory),
+            ("merged_percent", percent(self.choice.facts.merged)),
+            ("log_files", self.files as u64),
+            ("left_bytes", self.left_bytes),
+        ];
+        catalog.commit.events.record(EventKind::LogTable, &store.name, self.choice.reason.clone(), &numbers);
+    }
+}
+
+/// The place of the cell's value, if it is worth leaving there.
+fn reference(places: &Places, cell: &CellRef<'_>) -> Option<Reference> {
+    if cell.kind != Kind::Value || cell.value.len() < VALUE_BYTES_MIN {
+        return None;
+    }
+    let place = places.find(cell)?;
+    Some(Reference { file: place.at.file, offset: place.at.offset, length: place.length })
+}
+
+/// Decides for the flush that is about to take the store's memory; begins a WAL file if its values are to be
+/// left.
+pub(super) fn prepare_log_table(
+    catalog: &Catalog,
+    store: &Store,
+    policy: FlushPolicy,
+) -> Option<LogTableChoice> {
+    // What leaves this database must not leave values behind. A cleaning under way may let go of a file
+    // before any table that refers to it is known. (One that comes later sees the flush set, and leaves the
+    // files it came from.)
+    let settings = store.settings();
+    if !settings.options.log_tables || !Layout::of(&settings).is_whole() || store.is_leaving() {
+        return None;
+    }
+    let mut choice = leave_in_log(&log_table_facts(catalog, store)?);
+    if choice.leave && !policy.leave_in_log {
+        choice = LogTableChoice { leave: false, reason: "the log is being cleaned".into(), ..choice };
+    }
+    if choice.leave {
+        // Reserved and synced ahead here, so that writers hardly wait for the change of files.
+        let begun =
+            catalog.commit.log().and_then(|log| log.prepare()).and_then(|_| catalog.commit.begin_log_file());
+        kill_point!("flush-log-file-begun");
+        if begun.is_err() {
+            choice = LogTableChoice { leave: false, reason: "no log file could be begun".into(), ..choice };
+        }
+    }
+    Some(choice)
+}
+
+/// The facts that this decision rests on; `None` where nothing in memory is in the WAL.
+fn log_table_facts(catalog: &Catalog, store: &Store) -> Option<LogTableFacts> {
+    let version = store.version();
+    let front = version.log_front()?;
+    let segments = || version.frozen.iter().chain(std::iter::once(&version.active));
+    let survived = store.work.lock().flush.survived;
+    let mut facts = LogTableFacts {
+        cells: segments().map(|segment| segment.cells() as u64).sum(),
+        user_bytes: segments().map(|segment| segment.user_bytes() as u64).sum(),
+        survive: surviving_share(&version, survived),
+        log_bytes: catalog
+            .commit
+            .log()
+            .ok()?
+            .files()
+            .iter()
+            .filter(|f| f.file >= front)
+            .map(|f| f.used)
+            .sum(),
+        log_file_bytes: catalog.commit.settings.options.experimental.log_file_bytes,
+        key_bytes: KEY_BYTES,
+        compressed: bytes_per_user_byte(&version).min(1.0),
+        value_bytes_min: VALUE_BYTES_MIN as u64,
+        referred_bytes: referred_bytes(&version),
+        merge_memory: catalog.cache.may_keep_at_most().saturating_sub(catalog.table_memory()),
+        merged: store.work.lock().merges.rewritten.times(),
+        merged_max: store.settings().options.log_tables_merged_max,
+    };
+    if let Some(open) = version.tables().find(|open| open.info.cells > 0) {
+        let p = open.table().properties();
+        facts.key_bytes = p.key_bytes as f64 / p.cells as f64;
+    }
+    Some(facts)
+}
