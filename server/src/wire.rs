@@ -31,9 +31,10 @@ const ALLOCATION: usize = 32;
 
 /// Bytes of a request in pieces, read from the front.
 struct Input<'a, B> {
+    /// The pieces behind the one at which it stands.
     pieces: &'a [B],
-    /// Which piece, and where in it.
-    at: (usize, usize),
+    /// What is left of the piece at which it stands.
+    here: &'a [u8],
     /// Bytes before that place.
     position: usize,
     len: usize,
@@ -55,37 +56,42 @@ struct Head {
 impl<'a, B: AsRef<[u8]>> Input<'a, B> {
     fn new(pieces: &'a [B]) -> Self {
         let len = pieces.iter().map(|piece| piece.as_ref().len()).sum();
-        Self { pieces, at: (0, 0), position: 0, len }
+        Self { pieces, here: &[], position: 0, len }
     }
 
     /// What is left of the piece at which it stands; empty at the end alone.
+    #[inline]
     fn rest(&mut self) -> &'a [u8] {
-        while let Some(piece) = self.pieces.get(self.at.0) {
-            let rest = &piece.as_ref()[self.at.1..];
-            if !rest.is_empty() {
-                return rest;
-            }
-            self.at = (self.at.0 + 1, 0);
+        while self.here.is_empty() {
+            let Some((first, behind)) = self.pieces.split_first() else { break };
+            (self.here, self.pieces) = (first.as_ref(), behind);
         }
-        &[]
+        self.here
     }
 
+    /// Takes at most that many bytes of the piece at which it stands.
+    #[inline]
+    fn take(&mut self, bytes: usize) -> &'a [u8] {
+        let rest = self.rest();
+        let (taken, left) = rest.split_at(bytes.min(rest.len()));
+        self.here = left;
+        self.position += taken.len();
+        taken
+    }
+
+    #[inline]
     fn byte(&mut self) -> Result<u8, Ends> {
-        let byte = *self.rest().first().ok_or(Ends)?;
-        self.at.1 += 1;
-        self.position += 1;
-        Ok(byte)
+        self.take(1).first().copied().ok_or(Ends)
     }
 
+    #[inline]
     fn skip(&mut self, bytes: usize) -> Result<(), Ends> {
         if bytes > self.len - self.position {
             return Err(Ends);
         }
-        let end = self.position + bytes;
-        while self.position < end {
-            let step = self.rest().len().min(end - self.position);
-            self.at.1 += step;
-            self.position += step;
+        let mut left = bytes;
+        while left > 0 {
+            left -= self.take(left).len();
         }
         Ok(())
     }
@@ -94,19 +100,26 @@ impl<'a, B: AsRef<[u8]>> Input<'a, B> {
         if bytes > self.len - self.position {
             return Err(Ends);
         }
-        let end = self.position + bytes;
         let mut read = Vec::with_capacity(bytes);
-        while self.position < end {
-            let rest = self.rest();
-            let step = rest.len().min(end - self.position);
-            read.extend_from_slice(&rest[..step]);
-            self.at.1 += step;
-            self.position += step;
+        while read.len() < bytes {
+            read.extend_from_slice(self.take(bytes - read.len()));
         }
         Ok(read)
     }
 
+    /// A number in groups of seven bits, most of which have one.
+    #[inline]
     fn varint(&mut self) -> Result<u64, Ends> {
+        match self.here {
+            [byte @ ..0x80, left @ ..] => {
+                (self.here, self.position) = (left, self.position + 1);
+                Ok(u64::from(*byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64, Ends> {
         let mut number = 0;
         for shift in (0..70).step_by(7) {
             let byte = self.byte()?;
@@ -119,6 +132,7 @@ impl<'a, B: AsRef<[u8]>> Input<'a, B> {
     }
 
     /// The next field. One without a length is skipped.
+    #[inline]
     fn field(&mut self) -> Result<Head, Ends> {
         let key = self.varint()?;
         let number = key >> 3;
