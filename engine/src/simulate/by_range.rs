@@ -1,5 +1,6 @@
-//! Memory held by range: puts gather in the active segment and, when that is full, in the memory of each range, and while all of it has more than its limit the strategy's victim
-//! is merged with its tables, as `work/jobs/by_range.rs` and `work/jobs/flush.rs` do it.
+//! Memory held by range: puts gather in the active segment and, when that is full, in the memory of each
+//! range, and while all of it has more than its limit the strategy's victim is merged with its tables, as
+//! `work/jobs/memory/scatter.rs` and `work/jobs/flush/range.rs` do it.
 
 use super::content::{self, Piece};
 use super::line::Put;
@@ -10,8 +11,8 @@ use crate::types::{KeyRange, TableId};
 /// Puts come in so many parts of memory at a time.
 const PARTS: u32 = 32;
 
-/// Every flush looks at every range, and there are about as many flushes in a memory of puts as ranges. More looks than
-/// these would take minutes.
+/// Every flush looks at every range, and there are about as many flushes in a memory of puts as ranges. More
+/// looks than these would take minutes.
 const LOOKS_MAX: f64 = 2e7;
 
 /// What a range holds in memory.
@@ -25,8 +26,8 @@ pub(super) struct Held {
     since: u64,
 }
 
-/// The most tables that the shape may have. Fewer where memory is held by range and flushed very often: what it costs
-/// hardly depends on how many ranges there are.
+/// The most tables that the shape may have. Fewer where memory is held by range and flushed very often: what
+/// it costs hardly depends on how many ranges there are.
 pub(super) fn tables_max(options: &SimulateOptions) -> u64 {
     if options.strategy.strategy().by_range().is_none() {
         return options.tables_max;

@@ -1,20 +1,22 @@
 //! Small work that belongs to no job, and whether anything is left to do.
 
 use super::Work;
-use super::jobs::{Advanced, CleanJob, Layout, lay_out_one};
+use super::jobs::{Layout, clean_now, lay_out_one};
 use super::queue::SLICE_NS;
 use crate::commit::Store;
 use crate::strategy::{DbFacts, plan_db};
 use crate::sync::Ordering;
 use std::sync::Arc;
 
-/// Log files with little in them that an open leaves beside the one being written, where it logs again what is needed of others.
+/// WAL files with little in them that an open leaves beside the one being written, where it logs again what
+/// is needed of others.
 const FILES_LEFT: usize = 1;
-/// Of a log with more in it than is logged again at every open, so many may come to be.
+/// WAL files with little in them that may come to be where the WAL has more in it than is logged again at
+/// every open.
 const FILES_LEFT_OF_MUCH: usize = 8;
 
 impl Work {
-    /// Nothing runs and nothing is due.
+    /// Whether nothing runs and nothing is due.
     pub(crate) fn is_settled(&self) -> bool {
         if !self.queue.is_empty() {
             return false;
@@ -26,7 +28,7 @@ impl Work {
             && !self.memory_is_due(now)
     }
 
-    /// Whether nothing of one store runs or is due; else it is looked at again.
+    /// Whether nothing runs or is due for the store; else it is looked at again.
     fn is_store_settled(&self, store: &Arc<Store>, now: u64) -> bool {
         // A job that is just being started is known to its store before it is in the list.
         let begun = {
@@ -109,10 +111,11 @@ impl Work {
         self.catalog.sweep_until(self.commit.env.clock.monotonic_ns().saturating_add(SLICE_NS))
     }
 
-    /// Many short lives leave many log files with little in them. Before workers begin, what memory holds of the oldest is
-    /// logged again until few are left: at most a quarter of a file at each open, or, where there is more in the log, all of it
-    /// once in some opens. So opens leave a bounded number of files, also where none lives long enough for a worker to do
-    /// anything. No table is written, whatever the number of families. A failure changes nothing: the next open tries again.
+    /// Logs again, before workers begin, what memory holds of the oldest WAL files, until few are left: many
+    /// short lives leave many files with little in them. It is at most a quarter of a file at each open, or,
+    /// where there is more in the WAL, all of it once in some opens. So opens leave a bounded number of
+    /// files, also where none lives long enough for a worker to do anything. No SSTable is written, whatever
+    /// the number of families. A failure changes nothing: the next open tries again.
     pub(crate) fn gather_log(&self) {
         let Ok(log) = self.commit.log() else { return };
         let file_bytes = self.commit.settings.options.experimental.log_file_bytes;
@@ -130,10 +133,8 @@ impl Work {
                 return;
             }
             left = Some(FILES_LEFT);
-            let Some(mut job) = CleanJob::start(&self.catalog) else { return };
-            job.must();
-            while let Ok(Advanced::More) = job.advance(&self.catalog) {}
-            self.cleaned(job.outcome());
+            let Some(outcome) = clean_now(&self.catalog) else { return };
+            self.cleaned(outcome);
             if log.files().first().map(|file| file.file) == front {
                 return;
             }

@@ -1,35 +1,47 @@
 //! Background work: what runs, what is to be started, and the turns that workers take.
 //!
-//! [`Work`] owns the jobs (`queue`), decides what is due with the strategies' help (`planner`), answers callers who ask for a
-//! flush or a compaction (`asked`), and does small things in between (`chores`). The kinds of jobs are in `jobs`.
+//! [`Work`] is one object for callers and workers. Its files import only what stands above them here:
 //!
-//! Not owned here: what is worth doing (`strategy`), how a merge runs (`merge`), what a finished step changes (`catalog`).
+//! * `manual` is a compaction that a caller waits for, and the caller's handle on it.
+//! * `jobs` has the kinds of jobs.
+//! * `queue` is the list of jobs, and which of them is the most urgent.
+//! * `planner` decides with the strategies' help what is due, and starts it.
+//! * `chores` does small things between jobs.
+//! * `requests` is what callers ask for: flush, compact a range, wait until nothing is due.
+//! * `turn` is what a worker does in one turn, and what follows when a job ends or fails.
+//!
+//! Not owned here: what is worth doing (`strategy`), how a compaction runs (`merge`), what a finished step
+//! changes (`catalog`).
 
-mod asked;
 mod chores;
 mod jobs;
+mod manual;
 mod planner;
 mod queue;
+mod requests;
+mod turn;
 
-pub use asked::CompactionControl;
-pub(crate) use queue::DbWorker;
+pub use manual::CompactionControl;
 
 use crate::catalog::Catalog;
 use crate::commit::Commit;
+use crate::error::{Error, ErrorKind};
+use crate::schedule::{Turn, Worker};
 use crate::sync::{AtomicU64, Mutex};
-use asked::Manual;
+use manual::ManualCompaction;
 use queue::Queue;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
 
-/// See the page above.
+/// The background work of a database: see the page above.
 pub(crate) struct Work {
     pub(crate) commit: Arc<Commit>,
     pub(crate) catalog: Arc<Catalog>,
     queue: Queue,
-    /// Compactions that were asked for.
-    manual: Mutex<Vec<Arc<Manual>>>,
+    /// Compactions that callers wait for.
+    manual: Mutex<Vec<Arc<ManualCompaction>>>,
     events_saved: AtomicU64,
-    /// When a piece of the log was last looked at, to be written back (monotonic ns).
+    /// When a piece of the WAL was last looked at, to be written back (monotonic ns).
     log_written_ns: AtomicU64,
 }
 
@@ -42,6 +54,23 @@ impl Work {
             manual: Mutex::default(),
             events_saved: AtomicU64::new(0),
             log_written_ns: AtomicU64::new(0),
+        })
+    }
+}
+
+/// A worker of a database. It has nothing to do once the database is gone.
+pub(crate) struct DbWorker(pub(crate) Weak<Work>);
+
+impl Worker for DbWorker {
+    fn turn(&mut self) -> Turn {
+        let Some(work) = self.0.upgrade() else { return Turn::Idle };
+        // Our own bug must not leave writers waiting for work that nobody does any more.
+        catch_unwind(AssertUnwindSafe(|| work.turn())).unwrap_or_else(|_| {
+            work.commit.poison(&Error::new(
+                ErrorKind::Poisoned,
+                "a background worker panicked (see standard error)",
+            ));
+            Turn::Idle
         })
     }
 }

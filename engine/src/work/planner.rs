@@ -1,10 +1,8 @@
 //! What is due: facts for the strategies and for the plan across stores, and jobs started from what they say.
 
 use super::Work;
-use super::asked::Manual;
-use super::jobs::{
-    CleanJob, FlushWanted, Job, JoinJob, Layout, MergeJob, compactable_bytes, surviving_share,
-};
+use super::jobs::{Cleaned, FlushRequest, Job, Layout, compactable_bytes, surviving_share};
+use super::manual::ManualCompaction;
 use super::queue::{Slot, Urgency};
 use crate::commit::{Store, by_id};
 use crate::event::EventKind;
@@ -17,21 +15,21 @@ use crate::version::{OpenTable, Version};
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-/// So many merges for each worker may be started at once though no place is free, each of another family.
+/// Merges for each worker that may be started at once though no place is free, each of another family.
 const BEYOND_MAX: usize = 4;
 
 /// Pause before the log is looked at again when a flush is about to free its oldest file.
 const CLEAN_AGAIN_NS: u64 = 10_000_000;
 
-/// So many merges are planned where only one of level 0 is wanted, which need not be the first.
+/// Merges that are planned where only one of L0 is wanted, which need not be the first.
 const PLANS_OF_LEVEL0: usize = 4;
 
 /// Plans see time in steps of this many seconds.
 const CLOCK_BUCKET_S: u64 = 2;
 
 impl Work {
-    /// Starts what is due: flushes, asked-for merges, merges by strategy. It looks at the stores that are due to be looked
-    /// at (`tally`).
+    /// Starts what is due: flushes, manual compactions, merges by strategy. It looks at the stores that are
+    /// due to be looked at (`tally`).
     pub(super) fn start_due(&self) {
         let now = self.commit.env.clock.monotonic_ns();
         self.start_manual();
@@ -45,13 +43,13 @@ impl Work {
         let stores = self.catalog.take_due(&working, now);
         self.commit.metrics.planned.add(stores.len() as u64);
         for store in &stores {
-            if let Some(job) = JoinJob::start(&self.catalog, store) {
-                self.add_job(Urgency::Join, Some(store.id), Job::Join(Box::new(job)));
+            if let Some(job) = Job::begin_join(&self.catalog, store) {
+                self.add_job(Urgency::Join, Some(store.id), job);
             }
         }
         let merges_free = self.commit.settings.options.workers.saturating_sub(merging);
         let plans: Vec<_> = stores.iter().map(|store| self.plan_store(store, merges_free, now)).collect();
-        // Those that a store may start whatever else runs.
+        // Merges that a store may start whatever else runs.
         let urgent = if merges_free == 0 { plans.iter().map(Vec::len).sum() } else { 0 };
         let beyond = urgent.min(BEYOND_MAX * self.commit.settings.options.workers);
         // What a flush would gain is of use when some are to be chosen.
@@ -76,7 +74,7 @@ impl Work {
             let asked = store.flush_is_asked();
             if asked && now >= store.work.lock().flush.not_before {
                 let (store, reason) = (store.clone(), "it was asked for".into());
-                self.start_flush(FlushWanted { store, reason, may_stay: false, at: None });
+                self.start_flush(FlushRequest { store, reason, may_stay: false, at: None });
             }
             if plans.is_empty() && merges_free > 0 {
                 self.forget_failures(store, now);
@@ -101,11 +99,11 @@ impl Work {
                 DbAction::Flush { store, reason } => {
                     if let Some(store) = by_id(stores, store) {
                         let may_stay = !store.flush_is_asked();
-                        self.start_flush(FlushWanted { store: store.clone(), reason, may_stay, at: None });
+                        self.start_flush(FlushRequest { store: store.clone(), reason, may_stay, at: None });
                     }
                 }
-                DbAction::Clean => match CleanJob::start(&self.catalog) {
-                    Some(job) => self.add_job(Urgency::Clean, None, Job::Clean(Box::new(job))),
+                DbAction::Clean => match Job::begin_cleaning(&self.catalog) {
+                    Some(job) => self.add_job(Urgency::Clean, None, job),
                     None => self.queue.pause_cleaning(now + CLEAN_AGAIN_NS, None),
                 },
                 DbAction::Merge { store, index } => {
@@ -119,7 +117,7 @@ impl Work {
         }
     }
 
-    /// Nothing is to be merged any more: what failed before is nobody's concern.
+    /// Nothing is to be merged any more: earlier failures are nobody's concern.
     fn forget_failures(&self, store: &Store, now: u64) {
         let is_over = {
             let work = store.work.lock();
@@ -131,8 +129,8 @@ impl Work {
         }
     }
 
-    /// Whether there is something to do about the store's memory in another turn: segments to be laid out, what an
-    /// interrupted flush left, more than the store may have.
+    /// Whether there is something to do about the store's memory in another turn: memtables to be laid out,
+    /// what an interrupted flush left, more than the store may have.
     fn has_more(&self, store: &Store) -> bool {
         let version = store.version();
         let settings = store.settings();
@@ -146,7 +144,7 @@ impl Work {
                 || (limit > 0 && version.unflushed_bytes() > limit))
     }
 
-    /// Whether it is of use to look at the log's oldest file.
+    /// Whether it is of use to look at the WAL's oldest file.
     fn can_clean(&self, now: u64) -> bool {
         let Ok(log) = self.commit.log() else { return false };
         let files = log.files();
@@ -198,7 +196,8 @@ impl Work {
         }
     }
 
-    /// The store whose memory needs the log's front, and the log that only it needs from there on. O(stores log stores).
+    /// The store whose memory needs the WAL's oldest file, and the bytes of the WAL that only it needs from
+    /// there on. O(stores log stores).
     fn log_held_alone(&self, stores: &[Arc<Store>]) -> Option<(StoreId, u64)> {
         let front = |store: &Arc<Store>| store.version().log_front_without_flush();
         let mut fronts: Vec<_> = stores.iter().filter_map(|store| Some((front(store)?, store.id))).collect();
@@ -210,52 +209,56 @@ impl Work {
     }
 
     /// Begins a flush of a store, if none is under way there.
-    pub(crate) fn start_flush(&self, wanted: FlushWanted) {
-        let store = wanted.store.clone();
-        let settings = store.settings();
-        if let Some(job) = Layout::of(&settings).flush(&self.catalog, wanted, self.is_cleaning()) {
-            self.drop_join_of(&store);
+    pub(crate) fn start_flush(&self, request: FlushRequest) {
+        let store = request.store.clone();
+        if let Some(job) = Job::begin_flush(&self.catalog, request, self.queue.is_cleaning()) {
+            self.queue.drop_join_of(&self.catalog, &store);
             self.add_job(Urgency::Flush, Some(store.id), job);
         }
     }
 
+    /// Does what a look at the WAL's oldest file leads to.
+    pub(super) fn cleaned(&self, outcome: Cleaned) {
+        if let Some(request) = outcome.flush {
+            self.start_flush(request);
+        }
+        if let Some(until_ns) = outcome.pause_until {
+            self.queue.pause_cleaning(until_ns, outcome.left);
+        }
+    }
+
+    /// Begins the merge that the plan says, for a caller if one waits for it; whether it began.
     pub(crate) fn start_merge(
         &self,
         store: &Arc<Store>,
         plan: MergePlan,
-        manual: Option<Arc<Manual>>,
+        manual: Option<Arc<ManualCompaction>>,
     ) -> bool {
         let (asked, since_ns) = (manual.is_some(), self.commit.env.clock.monotonic_ns());
         let urgency = if plan.is_urgent() && !asked { Urgency::Level0Merge } else { Urgency::Merge };
-        match MergeJob::start(&self.catalog, store, plan, manual) {
+        match Job::begin_merge(&self.catalog, store, plan, manual) {
             Err(e) => {
                 self.merge_not_begun(store, &e, asked);
                 false
             }
             Ok(Some(job)) => {
-                let (id, rests) = (job.id(), job.runs_here());
-                let job = Some(Job::Merge(Box::new(job)));
-                let store = Some(store.id);
-                self.queue.list.lock().push(Slot {
-                    id,
-                    urgency,
-                    asked,
-                    store,
-                    job,
-                    rests,
-                    not_before_ns: 0,
-                    since_ns,
-                });
+                self.queue.add(Slot { asked, ..Slot::new(urgency, Some(store.id), job, since_ns) });
                 true
             }
             Ok(None) => false,
         }
     }
 
+    fn add_job(&self, urgency: Urgency, store: Option<StoreId>, job: Job) {
+        let since_ns = self.commit.env.clock.monotonic_ns();
+        self.queue.add(Slot::new(urgency, store, job, since_ns));
+    }
+
     /// The merges the store's strategy would start now, best first, with so many places for merges free.
     ///
-    /// A store whose level 0 has more than it should may start one that takes of it though no place is free (a job is no
-    /// thread), if no short one does; and while a compaction waits for merges to end, a short one within level 0.
+    /// A store whose L0 has more than it should may start one that takes of it though no place is free (a job
+    /// is no thread), if no short one does; and while a manual compaction waits for merges to end, a short
+    /// one within L0.
     pub(crate) fn plan_store(&self, store: &Arc<Store>, free: usize, now: u64) -> Vec<MergePlan> {
         let version = store.version_full();
         let mut work = store.work.lock();
@@ -328,18 +331,18 @@ impl Work {
     }
 }
 
-/// What tables that are open tell. Of level 0 that is asked at every plan (`auto`), of others every few seconds; all tables are
-/// gone through only for these.
+/// What open SSTables tell. It is asked about L0 at every plan (`auto`), about other levels every few
+/// seconds; all SSTables are gone through only for these.
 struct Seen<'v> {
     version: &'v Version,
     /// How many versions of a key the family keeps.
     kept: u64,
-    /// In the tables' order.
+    /// In the order of the ids.
     level0: OnceCell<Vec<(TableId, SeenTable)>>,
     all: OnceCell<Vec<(TableId, SeenTable)>>,
 }
 
-/// See [`Facts`].
+/// What one SSTable tells: see [`Facts`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 struct SeenTable {
     looks: u64,
@@ -364,7 +367,7 @@ impl<'v> Seen<'v> {
             .unwrap_or_default()
     }
 
-    /// Of that many tables, level 0 first.
+    /// What the first `count` SSTables tell, L0 first.
     fn first(&self, count: usize) -> Vec<(TableId, SeenTable)> {
         let of = |open: &OpenTable| {
             let table = open.table();

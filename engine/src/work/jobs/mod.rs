@@ -1,37 +1,36 @@
-//! The kinds of jobs, a file each: machines driven by `advance`, which take the [`Catalog`] and through it the `Commit`.
+//! The kinds of jobs: machines driven by `advance`, which take the [`Catalog`] and through it the `Commit`.
 //!
-//! `flush` brings all memory of a store to tables, `flush_range` that of one key range (`flushing` is what they share), `merge`
-//! tables to other tables, `join` segments in memory to one, `clean` what memory still needs of the log's oldest file to its end.
-//! `layout` is the one place that knows how a store holds its memory; `lay_out` turns frozen segments flat, `by_range` over the
-//! ranges of memory, which `compact_range` compacts. `keep`, `log_table` and `fills` are parts of flushes and merges.
+//! * `outcome` is what jobs answer: how far they are, and a flush that is wanted next.
+//! * `layout` says how a store holds its memory, as one list of memtables or by key range.
+//! * `compaction` brings SSTables to other SSTables, and has what flushes share with that.
+//! * `memory` lays immutable memtables out, and compacts them in memory.
+//! * `flush` brings memory to SSTables, all of it or that of one key range.
+//! * `clean_wal` logs again what memory still needs of the WAL's oldest file, so that the file can go.
 //!
-//! No job knows another, nor who runs it: what is to be done next it hands out.
+//! Each imports only what stands above it here. Jobs are made in this file alone: none begins another, nor
+//! knows who runs it.
 
-mod by_range;
-mod clean;
-mod compact_range;
-mod fills;
+mod clean_wal;
+mod compaction;
 mod flush;
-mod flush_range;
-mod flushing;
-mod join;
-mod keep;
-mod lay_out;
 mod layout;
-mod log_table;
-mod merge;
+mod memory;
+mod outcome;
 
-pub(super) use clean::{CleanJob, Cleaned};
-pub(super) use join::{JoinJob, compactable_bytes, surviving_share};
-pub(super) use lay_out::lay_out_one;
-pub(super) use layout::{FlushWanted, Layout};
-pub(super) use merge::MergeJob;
+pub(super) use clean_wal::{Cleaned, clean_now};
+pub(super) use layout::Layout;
+pub(super) use memory::{compactable_bytes, surviving_share};
+pub(super) use outcome::{FlushRequest, JobProgress};
 
+use super::manual::ManualCompaction;
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::error::{Error, Result};
-use flush::FlushJob;
-use flush_range::FlushRangeJob;
+use crate::strategy::MergePlan;
+use clean_wal::CleanJob;
+use compaction::MergeJob;
+use flush::{FlushJob, FlushPolicy, FlushRangeJob};
+use memory::JoinJob;
 use std::sync::Arc;
 
 /// Work that is under way.
@@ -43,17 +42,51 @@ pub(super) enum Job {
     Clean(Box<CleanJob>),
 }
 
-/// What an advance of a job came to.
-pub(crate) enum Advanced {
-    More,
-    /// Not before that many nanoseconds have passed. Zero after a step, so that what it made free goes first.
-    Wait(u64),
-    /// The same of one that could not do anything.
-    NotYet(u64),
-    Done,
-}
-
 impl Job {
+    /// Begins a flush: of all memory, of what an earlier one left, or of one range. `None` when there is
+    /// nothing to take yet, or one is under way. No values stay in the WAL while that is being cleaned.
+    pub(super) fn begin_flush(catalog: &Catalog, request: FlushRequest, is_cleaning: bool) -> Option<Self> {
+        let FlushRequest { store, reason, may_stay, at } = request;
+        let settings = store.settings();
+        // First, so that nobody takes or leaves a flush set from here on.
+        let number = flush::begin(&store)?;
+        match Layout::of(&settings) {
+            Layout::ByRange(by_range)
+                if may_stay && !store.is_leaving() && store.version().flush.is_empty() =>
+            {
+                let job = FlushRangeJob::start(catalog, &store, number, by_range, reason, at.as_deref());
+                job.map(|job| Job::FlushRange(Box::new(job)))
+            }
+            _ => {
+                let policy = FlushPolicy { keep: may_stay, leave_in_log: !is_cleaning };
+                let job = FlushJob::start(catalog, &store, number, reason, policy);
+                job.map(|job| Job::Flush(Box::new(job)))
+            }
+        }
+    }
+
+    /// Begins what the plan says, for a caller if one waits for it. `None` when the store no longer fits the
+    /// plan. An error is one of whoever is to run it.
+    pub(super) fn begin_merge(
+        catalog: &Arc<Catalog>,
+        store: &Arc<Store>,
+        plan: MergePlan,
+        manual: Option<Arc<ManualCompaction>>,
+    ) -> Result<Option<Self>> {
+        let job = MergeJob::start(catalog, store, plan, manual)?;
+        Ok(job.map(|job| Job::Merge(Box::new(job))))
+    }
+
+    /// Begins a compaction of the store's memtables in memory, if its policy wants one and none is under way.
+    pub(super) fn begin_join(catalog: &Catalog, store: &Arc<Store>) -> Option<Self> {
+        JoinJob::start(catalog, store).map(|job| Job::Join(Box::new(job)))
+    }
+
+    /// Begins to clean the WAL's oldest file, if that is complete and no flush is about to free it.
+    pub(super) fn begin_cleaning(catalog: &Catalog) -> Option<Self> {
+        CleanJob::start(catalog).map(|job| Job::Clean(Box::new(job)))
+    }
+
     pub(super) fn id(&self) -> u32 {
         match self {
             Job::Flush(job) => job.id(),
@@ -69,7 +102,8 @@ impl Job {
         matches!(self, Job::Merge(job) if job.runs_here())
     }
 
-    pub(super) fn advance(&mut self, catalog: &Arc<Catalog>) -> Result<Advanced> {
+    /// Does a little.
+    pub(super) fn advance(&mut self, catalog: &Arc<Catalog>) -> Result<JobProgress> {
         match self {
             Job::Flush(job) => job.advance(catalog),
             Job::FlushRange(job) => job.advance(catalog),
@@ -79,8 +113,8 @@ impl Job {
         }
     }
 
-    /// Of a flush, which of its store's it is, and whether it also reads tables.
-    pub(super) fn flush(&self) -> Option<(u64, bool)> {
+    /// A flush's number among its store's flushes, and whether it also reads SSTables; `None` for other jobs.
+    pub(super) fn as_flush(&self) -> Option<(u64, bool)> {
         match self {
             Job::Flush(job) => Some((job.number(), false)),
             Job::FlushRange(job) => Some((job.number(), job.reads_tables())),
@@ -88,7 +122,7 @@ impl Job {
         }
     }
 
-    /// Gives up: what was installed stays. Whose it was, and what it was; cleaning is no store's.
+    /// Gives up: what was installed stays. Says whose job it was, and what it was; cleaning is no store's.
     pub(super) fn abandon(self, catalog: &Catalog, why: &Error) -> Option<(Arc<Store>, &'static str)> {
         match self {
             Job::Flush(job) => Some((job.abandon(catalog, why), "flush")),
@@ -101,4 +135,24 @@ impl Job {
             }
         }
     }
+}
+
+/// Lays one immutable memtable of the store out, as its memory is held, or compacts a range of it; whether
+/// there was one. This is done in one go, as a chore.
+pub(super) fn lay_out_one(catalog: &Catalog, store: &Store) -> bool {
+    let settings = store.settings();
+    let layout = Layout::of(&settings);
+    let compacts = store.work.lock().memory.compacts.is_some();
+    if !(compacts || store.version().frozen.iter().any(|segment| layout.is_due(segment)))
+        || std::mem::replace(&mut store.work.lock().memory.laying_out, true)
+    {
+        return false;
+    }
+    let laid_out = memory::compact_range(catalog, store)
+        || match layout {
+            Layout::Whole => memory::flatten_oldest(catalog, store),
+            Layout::ByRange(by_range) => memory::scatter_oldest(catalog, store, by_range),
+        };
+    store.work.lock().memory.laying_out = false;
+    laid_out
 }

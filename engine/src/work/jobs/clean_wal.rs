@@ -1,22 +1,24 @@
-//! Cleaning the log from its front: what memory still holds of the oldest file is logged again at the end, so that the
-//! file can go (ACC-8, TRI-2, RNG-5).
+//! Cleaning the WAL from its front: what memory still holds of the oldest file is logged again at the end, so
+//! that the file can go (ACC-8, TRI-2, RNG-5).
 //!
-//! Which cells came from a file? Log files hold ascending sequence numbers, so the file's own entries are below the
-//! number that the next file began with, and so are all copies in it. What of a segment was logged again before is
-//! known by a bound (`memory/segment.rs`): everything below it stands in later files. So of each segment that needs the
-//! file, the cells between that bound and the next file's first number are taken. What a newer cell covers is left
-//! out: the log is read only after a crash, and no snapshot outlives one.
+//! Which cells came from a file? WAL files hold ascending sequence numbers, so the file's own entries are
+//! below the number that the next file began with, and so are all copies in it. What of a memtable was logged
+//! again before is known by a bound (`memory/segment.rs`): everything below it stands in later files. So of
+//! each memtable that needs the file, the cells between that bound and the next file's first number are
+//! taken. What a newer cell covers is left out: the WAL is read only after a crash, and no snapshot outlives
+//! one.
 //!
-//! A copy keeps its sequence number and gets the generation of the segment in which it was found (invariant I1). A flush
-//! that takes this segment claims at least that generation, whether it ends before or after the copy is logged: so a
-//! copy of a cell that has been in a table since, and was deleted there, does not come back.
+//! A copy keeps its sequence number and gets the generation of the memtable in which it was found (invariant
+//! I1). A flush that takes this memtable claims at least that generation, whether it ends before or after the
+//! copy is logged: so a copy of a cell that has been in an SSTable since, and was deleted there, does not
+//! come back.
 //!
-//! Order: copies, sync, then the segments are told that they need the file no more, then the manifest, then the file
-//! goes. The sync covers what covers the cells left out, too. A crash in between finds some cells twice, which is
-//! once (`replay.rs`).
+//! Order: copies, sync, then the memtables are told that they need the file no more, then the manifest, then
+//! the file goes. The sync covers what covers the cells left out, too. A crash in between finds some cells
+//! twice, which is once (`replay.rs`).
 
-use super::Advanced;
-use super::layout::{FlushWanted, Layout};
+use super::layout::Layout;
+use super::outcome::{FlushRequest, JobProgress};
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::error::{Error, ErrorKind, Result};
@@ -35,29 +37,30 @@ use std::sync::Arc;
 /// Cells looked at between two turns.
 const CELLS: usize = 2_000;
 
-/// After a look that changed nothing the next one comes not before.
+/// The pause after a look that changed nothing.
 const PAUSE_NS: u64 = 10_000_000;
 
-/// What a look at the log's oldest file leads to.
+/// What a look at the WAL's oldest file leads to.
 #[derive(Default)]
 pub(crate) struct Cleaned {
-    /// The store that most of it belongs to is to be flushed.
-    pub(crate) flush: Option<FlushWanted>,
-    /// The next look comes not before that moment (monotonic ns).
+    /// A flush that is wanted, of the store that most of the file belongs to.
+    pub(crate) flush: Option<FlushRequest>,
+    /// The moment before which no other look comes (monotonic ns).
     pub(crate) pause_until: Option<u64>,
-    /// That file is not looked at again while the log is below its limit.
+    /// The file, if it is not looked at again while the WAL is below its limit.
     pub(crate) left: Option<LogFileId>,
 }
 
+/// A cleaning of the WAL's oldest file that is under way.
 pub(crate) struct CleanJob {
     id: u32,
     front: LogFileId,
-    /// The log's files by the sequence number they begin with; the second one is the next after `front`.
+    /// The WAL's files by the sequence number they begin with; the second one is the next after `front`.
     files: Vec<(SeqNo, LogFileId)>,
     facts: FrontFacts,
     visible: SeqNo,
     stores: Vec<Cleaning>,
-    /// It is cleaned whatever is needed of it.
+    /// Whether the file is cleaned whatever is needed of it.
     must: bool,
     outcome: Cleaned,
     /// The store being looked at.
@@ -77,11 +80,11 @@ struct Cleaning {
     live: u64,
 }
 
-/// A segment and what was found of it.
+/// A memtable and what was found of it.
 struct Part {
     segment: Segment,
     generation: Generation,
-    /// Its cells between these are to be logged again; the same twice where it does not need the file.
+    /// The sequence numbers between which its cells are logged again; equal where it does not need the file.
     from: SeqNo,
     below: SeqNo,
     cells: Vec<Cell>,
@@ -95,7 +98,8 @@ impl CleanJob {
     /// Looks at the oldest file, if that is complete and no flush is about to free it.
     pub(crate) fn start(catalog: &Catalog) -> Option<Self> {
         let log = catalog.commit.log().ok()?;
-        // With writes held, so that all that the complete files hold is in memory. Only stores that may need the oldest.
+        // With writes held, so that all that the complete files hold is in memory. Only stores that may need
+        // the oldest.
         let held = catalog.commit.with_writes_held(|_| {
             let files = log.files();
             let needing = files.first().map_or(Vec::new(), |front| catalog.commit.tally.needing(front.file));
@@ -103,7 +107,7 @@ impl CleanJob {
             (needing, versions, files)
         });
         let (stores, versions, files) = held.ok()?;
-        // One that is being dropped needs its files until the manifest has forgotten it, which is soon.
+        // A store that is being dropped needs its files until the manifest has forgotten it, which is soon.
         if stores.iter().any(|store| store.is_dropped()) {
             return None;
         }
@@ -153,7 +157,8 @@ impl CleanJob {
         self.id
     }
 
-    pub(crate) fn advance(&mut self, catalog: &Arc<Catalog>) -> Result<Advanced> {
+    /// Does a little.
+    pub(crate) fn advance(&mut self, catalog: &Arc<Catalog>) -> Result<JobProgress> {
         if let Some(cleaning) = self.stores.get_mut(self.at) {
             let more = cleaning.look(CELLS)?;
             let most = self.stores.iter().map(|cleaning| cleaning.live).max().unwrap_or(0);
@@ -162,7 +167,7 @@ impl CleanJob {
             // Once one store needs too much, which is then the one that needs most, no more is gathered.
             if self.must || small || 2 * most <= self.facts.file_bytes {
                 self.at += usize::from(!more);
-                return Ok(Advanced::More);
+                return Ok(JobProgress::More);
             }
         }
         self.facts.live = self.stores.iter().map(|cleaning| (cleaning.store.id, cleaning.live)).collect();
@@ -180,7 +185,7 @@ impl CleanJob {
                     let is_whole = Layout::of(&store.settings()).is_whole();
                     match cleaning.most_of_it() {
                         at if at.is_some() || is_whole || !may_stay => {
-                            self.outcome.flush = Some(FlushWanted { store, reason, may_stay, at });
+                            self.outcome.flush = Some(FlushRequest { store, reason, may_stay, at });
                         }
                         // It is in what is written now, and a range only once that is scattered.
                         _ => catalog.commit.freeze(&store),
@@ -194,9 +199,10 @@ impl CleanJob {
                 self.pause(catalog, PAUSE_NS);
             }
         }
-        Ok(Advanced::Done)
+        Ok(JobProgress::Done)
     }
 
+    /// Logs the cells again, and lets the file go.
     fn clean(&mut self, catalog: &Catalog, reason: String) -> Result<()> {
         kill_point!("clean-looked");
         let log = catalog.commit.log()?;
@@ -236,8 +242,8 @@ impl CleanJob {
         Ok(())
     }
 
-    /// Lets the file go, unless something needs it again: segments may have been joined while this looked at them.
-    /// Whether it went.
+    /// Lets the file go, unless something needs it again: memtables may have been joined while this looked at
+    /// them. Whether it went.
     fn cut(&mut self, catalog: &Catalog, synced: LogPosition) -> Result<bool> {
         let front = {
             // Fronts are compared under the manifest's lock, as a step of a flush does.
@@ -262,7 +268,8 @@ impl CleanJob {
                 catalog.commit.poison(&e);
                 Err(e)
             }
-            // What is not released now is with the next; that comes later where somebody copies the log's files meanwhile.
+            // What is not released now is with the next; that comes later where somebody copies the log's
+            // files meanwhile.
             _ => {
                 let stays = catalog.commit.log()?.files().first().is_some_and(|file| file.file <= self.front);
                 if stays {
@@ -299,28 +306,32 @@ impl CleanJob {
         catalog.commit.events.record(EventKind::Clean, name, reason, &numbers);
     }
 
-    /// No other file is looked at for so long.
+    /// Puts the next look off for so long.
     fn pause(&mut self, catalog: &Catalog, ns: u64) {
         self.outcome.pause_until = Some(catalog.commit.env.clock.monotonic_ns() + ns);
     }
 
-    /// It is cleaned whatever is needed of it.
-    pub(crate) fn must(&mut self) {
-        self.must = true;
-    }
-
-    /// What is to come of it.
+    /// What the look leads to; it can be taken once.
     pub(crate) fn outcome(&mut self) -> Cleaned {
         std::mem::take(&mut self.outcome)
     }
 
-    /// Gives up: nothing was told to go yet, and copies do no harm.
+    /// Gives up: nothing has been let go yet, and copies do no harm.
     pub(crate) fn abandon(&mut self, catalog: &Catalog, why: &Error, pause_ns: u64) {
         self.pause(catalog, pause_ns);
         if why.kind() != ErrorKind::Closed {
             catalog.commit.events.record(EventKind::Failure, "", format!("log cleaning failed: {why}"), &[]);
         }
     }
+}
+
+/// Cleans the WAL's oldest file at once, whatever is needed of it. `None` if that is not complete, or a flush
+/// is about to free it.
+pub(crate) fn clean_now(catalog: &Arc<Catalog>) -> Option<Cleaned> {
+    let mut job = CleanJob::start(catalog)?;
+    job.must = true;
+    while let Ok(JobProgress::More) = job.advance(catalog) {}
+    Some(job.outcome())
 }
 
 impl Cleaning {
@@ -346,8 +357,7 @@ impl Cleaning {
         }
     }
 
-    /// A key of the memory range that most of what is needed lies in, if memory is held by range and it is in none that
-    /// is written now.
+    /// A key of the memory range in which most of what is needed lies, the active memtable apart.
     fn most_of_it(&self) -> Option<Vec<u8>> {
         let version = self.store.version();
         let mut ranges: BTreeMap<usize, (u64, &[u8])> = BTreeMap::new();
@@ -395,7 +405,7 @@ impl Cleaning {
     }
 }
 
-/// What an entry takes in the log beside its key and value, about.
+/// The bytes that an entry takes in the WAL beside its key and value, about.
 const ENTRY_BYTES: u64 = 16;
 
 impl Part {
@@ -433,7 +443,7 @@ impl Part {
         self.tombstones.iter().map(|t| bytes(t) as u64 + ENTRY_BYTES).sum()
     }
 
-    /// The segment needs the file no more.
+    /// Tells the memtable that it needs the file no more.
     fn mark(
         &self,
         front: LogFileId,

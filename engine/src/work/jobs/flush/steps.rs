@@ -1,14 +1,12 @@
 //! What both kinds of flushes share: a merge of memory, in steps, that is told like a flush.
 //!
-//! After each step the manifest says which keys of which generation are in tables, the flush set's clip rises, and a
-//! crash or a failure goes on from there. Before each such edit the log is synced to where it ended when the flush set
-//! was taken (invariant I2): a table must not hold what the log could still lose, or a crash would leave a hole. What
-//! was logged since is in no table, so it may wait: by the time of the first step those log files are mostly complete,
-//! and syncing a complete one is cheap.
+//! After each step the manifest says which keys of which generation are in SSTables, the flush set's clip
+//! rises, and a crash or a failure goes on from there. Before each such edit the WAL is synced to where it
+//! ended when the flush set was taken (invariant I2): an SSTable must not hold what the WAL could still lose,
+//! or a crash would leave a hole. What was logged since is in no SSTable, so it may wait: by the time of the
+//! first step those WAL files are mostly complete, and syncing a complete one is cheap.
 
-use super::fills::Fills;
-use super::keep::Kept;
-use super::merge::{TableSources, keep_spec, output_spec};
+use super::hot_keys::HotCells;
 use crate::catalog::{Catalog, Flushed, Install};
 use crate::commit::Store;
 use crate::error::Result;
@@ -19,67 +17,79 @@ use crate::shape::{Run, Shape, TableInfo};
 use crate::strategy::{InputRun, MergeKind, MergePlan, PipelineState, Target};
 use crate::types::{Generation, KeyRange, LogPosition, RangeTombstone, TableId, TimeRange};
 use crate::version::Version;
+use crate::work::jobs::compaction::{FillStats, TableSources, keep_spec, output_spec};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A flush of less, but of a range, was asked for; what it costs says nothing of those for full memory.
+/// The least memory of a flush whose cost says anything about flushes of full memory, unless it is of a
+/// range: a smaller one was asked for.
 const DRAIN_MIN: u64 = 64 << 10;
 
-/// A flush under way.
+/// What a flush of a store may do.
+#[derive(Clone, Copy)]
+pub(crate) struct FlushPolicy {
+    /// Hot keys may stay in memory: a caller who asks for a flush wants it empty.
+    pub(crate) keep: bool,
+    /// Values may stay in the WAL: not while its oldest file is being cleaned.
+    pub(crate) leave_in_log: bool,
+}
+
+/// The steps of a flush that is under way.
 // Over 15 fields: the job as it was planned, and how far it has come.
-pub(super) struct Flushing {
+pub(super) struct FlushSteps {
     pub(super) id: u32,
-    /// Which of the store's flushes it is.
+    /// Its number among the store's flushes.
     pub(super) number: u64,
     pub(super) store: Arc<Store>,
     pub(super) merge: Merge,
-    /// As a plan, mostly without inputs, so that a step is installed like any other.
+    /// The flush as a plan, mostly without inputs, so that a step is installed like any other.
     pub(super) plan: MergePlan,
     /// The store's keys when it began.
     bounds: Arc<KeyRange>,
-    /// Up to which its cells are in tables when they are.
+    /// The generation up to which cells are in SSTables once a step is installed.
     claims: Generation,
-    pub(super) fills: Fills,
+    pub(super) fills: FillStats,
     /// Everything in the flush set was logged before this.
     logged_to: LogPosition,
     /// Keys below are done.
     clip: Vec<u8>,
     segments: u64,
     memory_bytes: u64,
-    /// Installed so far.
-    pub(super) steps: u64,
+    /// Steps that are installed.
+    pub(super) installed: u64,
     began_ns: u64,
     busy_ns: u64,
     reported: u64,
 }
 
-/// What a flush begins with.
-pub(super) struct Begin<'a> {
+/// What the steps of a flush begin with.
+pub(super) struct FlushStart<'a> {
     pub(super) number: u64,
     pub(super) id: u32,
     pub(super) version: &'a Version,
     pub(super) plan: MergePlan,
     pub(super) claims: Generation,
     pub(super) logged_to: LogPosition,
-    /// Of the plan.
+    /// The SSTables that the plan reads.
     pub(super) tables: TableSources,
-    /// Its set was left by an earlier flush, so that what it holds is not all to be written.
+    /// Whether its set was left by an earlier flush, so that what it holds is not all to be written.
     pub(super) left_over: bool,
-    /// Tables end here too.
+    /// Keys where SSTables end too.
     pub(super) cuts: Vec<Vec<u8>>,
     pub(super) aside: Option<AsideRules>,
 }
 
-/// What an advance came to.
-pub(super) enum Flushes {
+/// How far an advance has brought a flush.
+pub(super) enum FlushProgress {
     More,
     /// A step is installed.
     Step(Vec<Arc<TableInfo>>),
     Done(Vec<Arc<TableInfo>>),
 }
 
-/// Says that a flush of the store is under way; its number. `None` where one is, or the store is gone.
-pub(super) fn begin(store: &Store) -> Option<u64> {
+/// Notes that a flush of the store is under way, and gives it a number. `None` where one is, or the store is
+/// gone.
+pub(crate) fn begin(store: &Store) -> Option<u64> {
     let mut work = store.work.lock();
     if work.flush.under_way || store.is_dropped() {
         return None;
@@ -90,7 +100,7 @@ pub(super) fn begin(store: &Store) -> Option<u64> {
     Some(work.flush.tries)
 }
 
-/// Of memory alone, into level 0: whatever is in the way below, level 0 is above it.
+/// The plan of a flush of memory alone, into L0: whatever is in the way below, L0 is above it.
 pub(super) fn plain(version: &Version, table_bytes: u64, reason: String) -> MergePlan {
     MergePlan {
         inputs: Vec::<InputRun>::new(),
@@ -109,9 +119,9 @@ pub(super) fn bytes_of(version: &Version) -> u64 {
     version.flush.all().map(|s| s.bytes() as u64).sum()
 }
 
-impl Flushing {
-    pub(super) fn new(catalog: &Catalog, store: &Arc<Store>, begin: Begin<'_>) -> Self {
-        let Begin { number, id, version, plan, claims, logged_to, tables, left_over, mut cuts, aside } =
+impl FlushSteps {
+    pub(super) fn new(catalog: &Catalog, store: &Arc<Store>, begin: FlushStart<'_>) -> Self {
+        let FlushStart { number, id, version, plan, claims, logged_to, tables, left_over, mut cuts, aside } =
             begin;
         let settings = store.settings();
         let inputs: BTreeSet<TableId> = plan.tables().collect();
@@ -149,13 +159,13 @@ impl Flushing {
             merge: Merge::new(env, merge),
             bounds: version.bounds.clone(),
             claims,
-            fills: Fills::default(),
+            fills: FillStats::default(),
             logged_to,
             clip: version.flush.clip.clone(),
             segments: version.flush.segments.len() as u64,
             memory_bytes: bytes_of(version),
             plan,
-            steps: 0,
+            installed: 0,
             began_ns: env.clock.monotonic_ns(),
             busy_ns: 0,
             reported: 0,
@@ -170,20 +180,20 @@ impl Flushing {
         done
     }
 
-    /// Does a little. Cells that a step set aside are logged again by `keep`, and stay in memory.
+    /// Does a little. `keep` logs cells again that a step set aside; they stay in memory.
     pub(super) fn advance(
         &mut self,
         catalog: &Arc<Catalog>,
-        keep: impl FnOnce(&Step) -> Result<Option<Kept>>,
-    ) -> Result<Flushes> {
-        self.busy(catalog, |flushing| flushing.work(catalog, keep))
+        keep: impl FnOnce(&Step) -> Result<Option<HotCells>>,
+    ) -> Result<FlushProgress> {
+        self.busy(catalog, |steps| steps.work(catalog, keep))
     }
 
     fn work(
         &mut self,
         catalog: &Arc<Catalog>,
-        keep: impl FnOnce(&Step) -> Result<Option<Kept>>,
-    ) -> Result<Flushes> {
+        keep: impl FnOnce(&Step) -> Result<Option<HotCells>>,
+    ) -> Result<FlushProgress> {
         let advance = self.merge.advance()?;
         let totals = self.merge.totals();
         // A flush frees memory that writers wait for, so it only takes from the rate limit and never waits.
@@ -194,7 +204,7 @@ impl Flushing {
         if !self.plan.inputs.is_empty() {
             catalog.commit.rates.fills.take_unasked(filled);
         }
-        let Advance::Step(mut step) = advance else { return Ok(Flushes::More) };
+        let Advance::Step(mut step) = advance else { return Ok(FlushProgress::More) };
         let done = step.upto.is_none();
         let kept = keep(&step).inspect_err(|_| catalog.remove_outputs(&step.outputs))?;
         let kept_to = kept.as_ref().map_or(LogPosition::default(), |kept| kept.logged_to);
@@ -226,18 +236,18 @@ impl Flushing {
         })?;
         self.fills.note_evicted(blocks, bytes);
         kill_point!("flush-after-install");
-        self.steps += 1;
+        self.installed += 1;
         if done {
-            return Ok(Flushes::Done(outputs));
+            return Ok(FlushProgress::Done(outputs));
         }
         let mut work = self.store.work.lock();
         if let Some((_, running)) = work.merges.running.iter_mut().find(|(id, _)| *id == self.id) {
             running.clip = Some(self.clip.clone());
         }
-        Ok(Flushes::Step(outputs))
+        Ok(FlushProgress::Step(outputs))
     }
 
-    /// Counts it and tells of it, when it is done or given up.
+    /// Counts the flush and records its event, when it is done or given up.
     pub(super) fn tell(&self, catalog: &Catalog, reason: String) {
         let totals = self.merge.totals();
         let metrics = &catalog.commit.metrics;
@@ -252,7 +262,7 @@ impl Flushing {
         let micros = ns / 1_000;
         let numbers = [
             ("segments", self.segments),
-            ("steps", self.steps),
+            ("steps", self.installed),
             ("memory_bytes", self.memory_bytes),
             ("bytes_in", self.plan.bytes),
             ("bytes", totals.bytes_written),
@@ -263,7 +273,7 @@ impl Flushing {
         catalog.commit.events.record(EventKind::Flush, &self.store.name, reason, &numbers);
     }
 
-    /// Notes what it cost and what was left of what it took.
+    /// Notes what the flush cost, and which part of its cells was written.
     pub(super) fn note_done(&self, catalog: &Catalog) {
         if self.plan.output.level > 0 || self.memory_bytes > DRAIN_MIN {
             catalog.commit.note_drain(self.memory_bytes, self.busy_ns);
@@ -273,7 +283,7 @@ impl Flushing {
         self.store.work.lock().flush.survived = Some(totals.kept as f64 / totals.taken.max(1) as f64);
     }
 
-    /// It is over for the store.
+    /// Ends the flush for the store.
     pub(super) fn leave(&self) {
         let mut work = self.store.work.lock();
         (work.flush.under_way, work.flush.ends) = (false, false);
@@ -302,9 +312,9 @@ fn memory_sources(version: &Version, range: &KeyRange) -> Vec<Source> {
     sources
 }
 
-/// Where tables begin and end in the run of level 0 that a flush is to write. There are some where other ranges were flushed of
-/// the same generations: none of what is in memory now lies within these tables, but one of its tables might reach
-/// over them.
+/// The keys where SSTables begin and end in the run of L0 that a flush is to write. There are some where
+/// other ranges were flushed of the same generations: none of what is in memory now lies within these
+/// SSTables, but one of those that are written might reach over them.
 fn bounds_in_run(shape: &Shape, target: Target) -> Vec<Vec<u8>> {
     let run = shape.run(target.level, target.run).filter(|_| target.level == 0);
     let ranges = run.map_or(&[][..], Run::tables).iter().map(|table| table.live_range());

@@ -1,20 +1,21 @@
-//! Log tables (TRI-4): flushes that leave values in the log, and the log files that stay for them.
+//! SSTables with values in the WAL (CL-SSTables, TRI-4): flushes that leave values there, and the WAL files
+//! that stay for them.
 //!
-//! A flush of a family with `log_tables` asks `strategy::leave_in_log`. If that says yes, a log file is begun, so that
-//! the memory to be flushed lies in complete files, and once the flush set is taken these files are read through, once
-//! and in order, for the places of its cells (`log/places.rs`, with the reasons). The tables are then written with
-//! references for values; before the edit that names them the log is synced as for any flush (invariant I2).
+//! A flush of a family with `log_tables` asks `strategy::leave_in_log`. If that says yes, a WAL file is
+//! begun, so that the memory to be flushed lies in complete files, and once the flush set is taken these
+//! files are read through, once and in order, for the places of its cells (`log/places.rs`, with the
+//! reasons). The SSTables are then written with references for values; before the edit that names them the
+//! WAL is synced as for any flush (invariant I2).
 //!
-//! A file that is referred to stays on disk for it, so most of it should be this store's: three quarters, or two fifths where
-//! no other store's memory needs the file any more, its own flush apart. (So of two families that write the same, each
-//! leaves its values in the files from before the other's last flush.) Whatever stands in the way (no room to begin a file, a file that does not read back) makes a plain flush, never an
+//! A file that is referred to stays on disk for it, so most of it should be this store's: three quarters, or
+//! two fifths where no other store's memory needs the file any more, its own flush apart. (So of two families
+//! that write the same, each leaves its values in the files from before the other's last flush.) Whatever
+//! stands in the way (no room to begin a file, a file that does not read back) makes a plain flush, never an
 //! error: memory has all values.
 //!
-//! Which log files stay for tables is counted in `version/shelf.rs`.
+//! Which WAL files stay for SSTables is counted in `version/shelf.rs`.
 
-use super::flush::May;
-use super::join::surviving_share;
-use super::layout::Layout;
+use super::steps::FlushPolicy;
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::event::EventKind;
@@ -25,28 +26,30 @@ use crate::strategy::{LogTableChoice, LogTableFacts, leave_in_log};
 use crate::table::{Reference, VALUE_BYTES_MIN};
 use crate::types::{CellRef, Kind, LogFileId, LogPosition};
 use crate::version::{FlushSet, Version};
+use crate::work::jobs::layout::Layout;
+use crate::work::jobs::memory::{bytes_per_user_byte, surviving_share};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How long an advance looks for places.
+/// The time that an advance looks for places.
 const ADVANCE_NS: u64 = 2_000_000;
 
 /// Frames between two looks at the clock.
 const FRAMES_PER_LOOK: u32 = 32;
 
-/// Length of keys until a table tells.
+/// The length of keys until an SSTable tells.
 const KEY_BYTES: f64 = 24.0;
 
-/// The part of a flush that leaves its values in the log.
-pub(crate) struct LogTableJob {
+/// The part of a flush that leaves its values in the WAL.
+pub(super) struct LogTableJob {
     choice: LogTableChoice,
-    /// Until places are known.
+    /// The search for places, until they are known.
     scan: Option<PlaceScan>,
     files: usize,
     left_bytes: u64,
 }
 
-/// Bytes of the log files that tables refer to, each file up to the last entry needed.
+/// Bytes of the WAL files that SSTables refer to, each file up to the last entry needed.
 fn referred_bytes(version: &Version) -> u64 {
     let mut files: BTreeMap<LogFileId, u64> = BTreeMap::new();
     for (file, end) in version.tables().flat_map(|open| &open.table().properties().logs) {
@@ -57,8 +60,8 @@ fn referred_bytes(version: &Version) -> u64 {
 }
 
 impl LogTableJob {
-    /// For a flush set just taken, all of which was logged before `logged_to`.
-    pub(crate) fn new(
+    /// The part of a flush whose set was just taken, all of which was logged before `logged_to`.
+    pub(super) fn new(
         catalog: &Catalog,
         store: &Store,
         choice: LogTableChoice,
@@ -75,7 +78,7 @@ impl LogTableJob {
     }
 
     /// Looks for places a little; when done, tells the merge. Whether there is more to do.
-    pub(crate) fn advance(&mut self, catalog: &Catalog, store: &Store, merge: &mut Merge) -> bool {
+    pub(super) fn advance(&mut self, catalog: &Catalog, store: &Store, merge: &mut Merge) -> bool {
         let Some(mut scan) = self.scan.take() else { return false };
         let began = catalog.commit.env.clock.monotonic_ns();
         let mut looks = 0u32;
@@ -101,7 +104,8 @@ impl LogTableJob {
         }
     }
 
-    /// Other stores still need the log from `others` on.
+    /// Tells the merge which places are found, but for files with too little of this store. Other stores
+    /// still need the WAL from `others` on.
     fn tell(&mut self, mut places: Places, others: LogFileId, merge: &mut Merge) {
         places.retain(|file| {
             let is_alone = file.file < others;
@@ -116,8 +120,8 @@ impl LogTableJob {
         }
     }
 
-    /// Counts what an installed step left in the log.
-    pub(crate) fn note(&mut self, catalog: &Catalog, outputs: &[Arc<TableInfo>]) {
+    /// Counts what an installed step left in the WAL.
+    pub(super) fn note(&mut self, catalog: &Catalog, outputs: &[Arc<TableInfo>]) {
         let tables = outputs.iter().filter(|table| table.is_log_table()).count() as u64;
         let bytes = outputs.iter().map(|table| table.log_bytes).sum();
         self.left_bytes += bytes;
@@ -125,8 +129,8 @@ impl LogTableJob {
         catalog.commit.metrics.log_table_bytes_saved.add(bytes);
     }
 
-    /// Tells what was decided, on which numbers, and what it gave.
-    pub(crate) fn finish(&self, catalog: &Catalog, store: &Store) {
+    /// Records what was decided, on which numbers, and what it gave.
+    pub(super) fn finish(&self, catalog: &Catalog, store: &Store) {
         let LogTableFacts { cells, user_bytes, survive, compressed, .. } = self.choice.facts;
         store
             .work
@@ -153,7 +157,7 @@ impl LogTableJob {
     }
 }
 
-/// Where the cell's value is, if it is worth leaving there.
+/// The place of the cell's value, if it is worth leaving there.
 fn reference(places: &Places, cell: &CellRef<'_>) -> Option<Reference> {
     if cell.kind != Kind::Value || cell.value.len() < VALUE_BYTES_MIN {
         return None;
@@ -162,17 +166,22 @@ fn reference(places: &Places, cell: &CellRef<'_>) -> Option<Reference> {
     Some(Reference { file: place.at.file, offset: place.at.offset, length: place.length })
 }
 
-/// Decides for the flush about to take the store's memory; begins a log file if its values are to be left.
-pub(super) fn prepare_log_table(catalog: &Catalog, store: &Store, may: May) -> Option<LogTableChoice> {
-    // What leaves this database must not leave values behind.
-    // A cleaning under way may let go of a file before any table that refers to it is known. (One that comes later sees
-    // the flush set, and leaves the files it came from.)
+/// Decides for the flush that is about to take the store's memory; begins a WAL file if its values are to be
+/// left.
+pub(super) fn prepare_log_table(
+    catalog: &Catalog,
+    store: &Store,
+    policy: FlushPolicy,
+) -> Option<LogTableChoice> {
+    // What leaves this database must not leave values behind. A cleaning under way may let go of a file
+    // before any table that refers to it is known. (One that comes later sees the flush set, and leaves the
+    // files it came from.)
     let settings = store.settings();
     if !settings.options.log_tables || !Layout::of(&settings).is_whole() || store.is_leaving() {
         return None;
     }
     let mut choice = leave_in_log(&log_table_facts(catalog, store)?);
-    if choice.leave && !may.leave_in_log {
+    if choice.leave && !policy.leave_in_log {
         choice = LogTableChoice { leave: false, reason: "the log is being cleaned".into(), ..choice };
     }
     if choice.leave {
@@ -187,7 +196,8 @@ pub(super) fn prepare_log_table(catalog: &Catalog, store: &Store, may: May) -> O
     Some(choice)
 }
 
-pub(super) fn log_table_facts(catalog: &Catalog, store: &Store) -> Option<LogTableFacts> {
+/// The facts that this decision rests on; `None` where nothing in memory is in the WAL.
+fn log_table_facts(catalog: &Catalog, store: &Store) -> Option<LogTableFacts> {
     let version = store.version();
     let front = version.log_front()?;
     let segments = || version.frozen.iter().chain(std::iter::once(&version.active));
@@ -207,7 +217,7 @@ pub(super) fn log_table_facts(catalog: &Catalog, store: &Store) -> Option<LogTab
             .sum(),
         log_file_bytes: catalog.commit.settings.options.experimental.log_file_bytes,
         key_bytes: KEY_BYTES,
-        compressed: 1.0,
+        compressed: bytes_per_user_byte(&version).min(1.0),
         value_bytes_min: VALUE_BYTES_MIN as u64,
         referred_bytes: referred_bytes(&version),
         merge_memory: catalog.cache.may_keep_at_most().saturating_sub(catalog.table_memory()),
@@ -218,10 +228,5 @@ pub(super) fn log_table_facts(catalog: &Catalog, store: &Store) -> Option<LogTab
         let p = open.table().properties();
         facts.key_bytes = p.key_bytes as f64 / p.cells as f64;
     }
-    if let Some(open) = version.tables().find(|open| open.info.cells > 0 && !open.info.is_log_table()) {
-        let p = open.table().properties();
-        facts.compressed = open.info.bytes as f64 / (p.key_bytes + p.value_bytes).max(1) as f64;
-    }
-    facts.compressed = facts.compressed.min(1.0);
     Some(facts)
 }

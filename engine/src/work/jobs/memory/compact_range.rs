@@ -1,21 +1,22 @@
-//! Compaction in memory (ACC-5) where a store holds its memory by key range (`by_range.rs`).
+//! Compaction in memory (ACC-5) where a store holds its memory by key range (`scatter.rs`).
 //!
-//! When a range is about to be flushed, the family's memory policy is asked about the pieces of those ranges where most
-//! could be dead, as it is about the segments of other families: it may want the pieces of one copied into one first, less
-//! what nobody can see any more. A chore does that, in one piece of work, and then it is decided anew whether a flush
-//! is due, and of which range. A range of one piece is left as it is, and one of which little would be freed; after a
-//! compaction that freed little, a range is flushed first. So compactions put a flush off but do not replace it.
-//! `adaptive` decides by what is expected to be redundant, in place of what the last merge met.
+//! When a range is about to be flushed, the family's memory policy is asked about the pieces of those ranges
+//! where most could be dead, as it is about the memtables of other families: it may want the pieces of one
+//! copied into one first, less what nobody can see any more. A chore does that, in one go, and then it is
+//! decided anew whether a flush is due, and of which range. A range of one piece is left as it is, and one of
+//! which little would be freed; after a compaction that freed little, a range is flushed first. So
+//! compactions put a flush off but do not replace it. `adaptive` decides by what is expected to be redundant,
+//! in place of what the last compaction met.
 //!
-//! The copy's memory counts nowhere, as that of dividing a segment by range: it is there for a hundredth of the time that the flush
-//! would take, which frees nothing before its end.
+//! The copy's memory counts nowhere, as that of dividing a memtable by range: it is there for a hundredth of
+//! the time that the flush would take, which frees nothing before its end.
 //!
-//! What joining pieces drops when a segment is scattered is dead within the pieces that are joined; here it is all that is
-//! dead in the range. Nothing is copied for it before memory is full.
+//! What joining pieces drops when a memtable is scattered is dead within the pieces that are joined; here it
+//! is all that is dead in the range. Nothing is copied for it before memory is full.
 
-use super::by_range::piece;
-use super::join::facts;
-use super::lay_out::Seen;
+use super::facts::pipeline_facts;
+use super::ranges::piece;
+use super::visibility::Visible;
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::event::EventKind;
@@ -24,20 +25,20 @@ use crate::strategy::{MemoryMerge, PipelineState};
 use crate::version::Version;
 use std::sync::Arc;
 
-/// Of so many ranges it is asked whether compacting them pays: that hashes the keys of their cells.
+/// Ranges of which it is asked whether compacting them pays: that hashes the keys of their cells.
 const CANDIDATES: usize = 4;
-/// A compaction that is to free less than this part of a range's memory is not worth putting its flush off: it would be due again at
-/// the next segment.
+/// The part of a range's memory (one over this) that a compaction must free to be worth putting the range's
+/// flush off: else it would be due again at the next memtable.
 const FREES_MIN: u64 = 8;
 
 /// Copies the pieces of the range that is to be compacted into one; whether there was such a range.
-pub(super) fn compact_range(catalog: &Catalog, store: &Store) -> bool {
+pub(crate) fn compact_range(catalog: &Catalog, store: &Store) -> bool {
     let Some((range, reason)) = store.work.lock().memory.compacts.clone() else { return false };
     let version = store.version_full();
     let number = version.scattered.find(&range.start);
     let pieces = version.scattered.pieces_of(number);
     if pieces.len() > 1 && version.scattered.range(number) == range {
-        let seen = Seen::now(catalog);
+        let seen = Visible::now(catalog);
         let began_ns = catalog.commit.env.clock.monotonic_ns();
         let sources: Vec<&Segment> = pieces.iter().collect();
         let compacted: Vec<Segment> = piece(&sources, &range, &seen.by(store)).into_iter().collect();
@@ -61,6 +62,7 @@ pub(super) fn compact_range(catalog: &Catalog, store: &Store) -> bool {
     true
 }
 
+/// Counts the compaction and records its event.
 fn note_compaction(
     catalog: &Catalog,
     store: &Store,
@@ -93,8 +95,8 @@ fn note_compaction(
     catalog.commit.events.record(EventKind::MemoryCompaction, &store.name, reason, &numbers);
 }
 
-/// Whether some range is to be compacted before one is flushed: then that is under way.
-pub(super) fn compacts_before(catalog: &Catalog, store: &Store, version: &Version) -> bool {
+/// Whether some range is to be compacted before one is flushed; the chore for it is then due.
+pub(crate) fn compacts_before(catalog: &Catalog, store: &Store, version: &Version) -> bool {
     let copy_ns = {
         let work = store.work.lock();
         if work.memory.compacts.is_some() {
@@ -114,7 +116,7 @@ pub(super) fn compacts_before(catalog: &Catalog, store: &Store, version: &Versio
     for at in candidates(bytes) {
         let pieces = version.scattered.pieces_of(at);
         let flats: Vec<Arc<Flat>> = pieces.iter().filter_map(|piece| piece.as_flat().cloned()).collect();
-        let facts = facts(catalog, copy_ns, &flats);
+        let facts = pipeline_facts(catalog, copy_ns, &flats);
         let state = PipelineState::expecting(facts.distinct, facts.cells);
         let Some((MemoryMerge::Compact, reason)) = policy.plan(&facts, &state) else { continue };
         let expected = facts.stays(MemoryMerge::Compact);
@@ -129,8 +131,9 @@ pub(super) fn compacts_before(catalog: &Catalog, store: &Store, version: &Versio
     false
 }
 
-/// The numbers of the ranges of which most could be dead, first that with most; of each range it is given what its pieces take.
-/// Of what is in several pieces at most all but the largest is dead, as none holds a dead cell itself. O(pieces + ranges log ranges).
+/// The numbers of the ranges of which most could be dead, the one with most first. For each range it is given
+/// what its pieces take: of what is in several pieces at most all but the largest is dead, as none holds a
+/// dead cell itself. O(pieces + ranges log ranges).
 fn candidates(ranges: impl Iterator<Item = impl Iterator<Item = usize>>) -> Vec<usize> {
     let most_dead = |pieces: &mut dyn Iterator<Item = usize>| {
         let (all, largest) = pieces.fold((0, 0), |(all, largest), bytes| (all + bytes, bytes.max(largest)));
@@ -147,7 +150,8 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Counted work: to be asked which of 10,000 ranges are to be compacted looks at each piece once, and hashes those of four.
+    /// Counted work: the question which of 10,000 ranges are to be compacted looks at each piece once, and
+    /// hashes those of four.
     #[test]
     fn of_ten_thousand_ranges_the_four_with_most_to_free_are_found_in_one_look_at_each() {
         let looks = Cell::new(0);
@@ -155,7 +159,8 @@ mod tests {
             looks.set(looks.get() + 1);
             bytes
         };
-        // Of each range a large piece, and small ones whose sum is different everywhere; every third is in one piece.
+        // Of each range a large piece, and small ones whose sum is different everywhere; every third is in
+        // one piece.
         let small = |at: usize| at * 7_919 % 10_007;
         let pieces = |at: usize| {
             let several = if at.is_multiple_of(3) { 0 } else { small(at) };

@@ -1,0 +1,396 @@
+//! A compaction as a job: from a strategy's plan to a running machine, step by step into the manifest.
+
+use super::cache_fill::{FillProgress, FillStats, Opened, Prefill, Publishing};
+use super::running::Running;
+use super::spec::{merge_spec, open_runs, step_fill_bytes};
+use crate::catalog::{Catalog, Install, check_bounds};
+use crate::commit::Store;
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::EventKind;
+use crate::merge::{Advance, Step, Totals};
+use crate::strategy::{MergeKind, MergePlan, RunningMerge, validate};
+use crate::types::{KeyRange, SeqNo};
+use crate::work::jobs::layout::Layout;
+use crate::work::jobs::outcome::JobProgress;
+use crate::work::manual::ManualCompaction;
+use std::sync::Arc;
+
+/// Failures elsewhere after which a compaction is finished here.
+const FAILURES_ELSEWHERE: u32 = 3;
+
+/// Pause before it is looked again for blocks that are on their way.
+const LOOK_AGAIN_NS: u64 = 500_000;
+
+/// A compaction under way.
+// Over 15 fields: the job as it was planned, and how far it has come.
+pub(crate) struct MergeJob {
+    id: u32,
+    store: Arc<Store>,
+    plan: MergePlan,
+    /// The store's keys when this began.
+    bounds: Arc<KeyRange>,
+    /// Who merges; `None` for a trivial move.
+    run: Option<Running>,
+    /// What was done elsewhere before that failed, and how often it failed.
+    carried: Totals,
+    failures: u32,
+    /// The keys below this are done.
+    clip: Option<Vec<u8>>,
+    manual: Option<Arc<ManualCompaction>>,
+    /// Bytes written that the rates have been told of.
+    reported: u64,
+    /// A step that is ready, while blocks of it are brought into the cache.
+    publishing: Option<Publishing>,
+    fills: FillStats,
+    /// Whether a step may end for what it put into the cache, and what is held once it put something there.
+    steps_fill: bool,
+    filling: Option<Arc<()>>,
+    /// Steps that are installed.
+    steps: u64,
+    began_ns: u64,
+}
+
+impl MergeJob {
+    /// Begins what the plan says; `None` when the store no longer fits it. Whoever is to run it may fail to.
+    pub(crate) fn start(
+        catalog: &Arc<Catalog>,
+        store: &Arc<Store>,
+        plan: MergePlan,
+        manual: Option<Arc<ManualCompaction>>,
+    ) -> Result<Option<Self>> {
+        let id = catalog.next_job();
+        let mut work = store.work.lock();
+        let version = store.version_full();
+        let running: Vec<RunningMerge> =
+            work.merges.running.iter().map(|(_, running)| running.clone()).collect();
+        if let Err(why) = validate(&version.shape, &plan, &running) {
+            let reason = format!("plan refused: {why} ({})", plan.reason);
+            catalog.commit.events.record(EventKind::Defer, &store.name, reason, &[]);
+            return Ok(None);
+        }
+        let settings = store.settings();
+        let spec = match plan.kind {
+            MergeKind::Move => None,
+            MergeKind::Merge => Some(merge_spec(catalog, store, &version, &plan, id)),
+        };
+        work.merges.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
+        drop(work);
+        // Without the lock: who runs it may take a while to answer.
+        let run = spec.map(|spec| Running::begin(catalog, store, &version, &spec)).transpose();
+        let run = run.inspect_err(|_| store.work.lock().merges.running.retain(|(other, _)| *other != id))?;
+        // A range keeps one file.
+        let steps_fill = Layout::of(&settings).is_whole() && catalog.commit.settings.steps_end_by_fill();
+        Ok(Some(Self {
+            id,
+            store: store.clone(),
+            plan,
+            bounds: version.bounds.clone(),
+            run,
+            carried: Totals::default(),
+            failures: 0,
+            clip: None,
+            manual,
+            reported: 0,
+            publishing: None,
+            fills: FillStats::default(),
+            steps_fill,
+            filling: None,
+            steps: 0,
+            began_ns: catalog.commit.env.clock.monotonic_ns(),
+        }))
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Whether a caller waits for it, who is told what becomes of it.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.manual.is_some()
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Does a little. What runs here rests after it beside readers, as far as compaction debt allows.
+    pub(crate) fn advance(&mut self, catalog: &Arc<Catalog>) -> Result<JobProgress> {
+        let commit = &catalog.commit;
+        let times = commit.rest();
+        if times == 0.0 || !self.runs_here() {
+            return self.work(catalog);
+        }
+        let began_ns = commit.env.clock.monotonic_ns();
+        let worked = self.work(catalog)?;
+        let now = commit.env.clock.monotonic_ns();
+        let rest = commit.rates.pace.worked(now - began_ns, now, catalog.cache.blocks_asked_for(), times);
+        Ok(match worked {
+            // Whoever takes jobs passes over all that rest.
+            JobProgress::More if rest > 0 => JobProgress::Wait(0),
+            worked => worked,
+        })
+    }
+
+    /// Whether this process does the work, and so rests. A compaction elsewhere has little to do here.
+    pub(crate) fn runs_here(&self) -> bool {
+        self.run.as_ref().is_some_and(|running| !running.is_elsewhere())
+    }
+
+    /// Does a little, without a rest.
+    fn work(&mut self, catalog: &Arc<Catalog>) -> Result<JobProgress> {
+        if self.manual.as_ref().is_some_and(|m| m.is_canceled()) || self.store.is_dropped() {
+            return Err(Error::new(ErrorKind::Canceled, "the compaction was cancelled"));
+        }
+        let Some(running) = &mut self.run else { return self.make_move(catalog) };
+        let wait = catalog.commit.rates.merges.wait().max(catalog.commit.rates.fills.wait());
+        if wait > 0 {
+            return Ok(JobProgress::NotYet(wait));
+        }
+        if self.publishing.is_some() {
+            return self.fill(catalog);
+        }
+        if self.steps_fill {
+            if self.fills.bytes > 0 {
+                self.filling.get_or_insert_with(|| catalog.commit.rates.filling.clone());
+            }
+            running.run.end_steps_at_filled(step_fill_bytes(catalog, 0));
+        }
+        let advance = match running.run.advance() {
+            Err(e) if running.is_elsewhere() => return self.go_on(catalog, &e),
+            advance => advance?,
+        };
+        self.account(catalog);
+        let step = match advance {
+            Advance::Working => return Ok(JobProgress::More),
+            Advance::NotYet(ns) => return Ok(JobProgress::NotYet(ns)),
+            Advance::Step(step) => step,
+        };
+        let verified = self.run.as_mut().map_or(Ok(None), |running| running.verify(catalog, &step));
+        let opened = match verified {
+            Err(e) => return self.go_on(catalog, &e),
+            Ok(opened) => opened,
+        };
+        self.account(catalog);
+        self.publishing = Some(self.publishing(catalog, step, opened)?);
+        self.fill(catalog)
+    }
+
+    /// Moves the SSTables to their target by a manifest edit alone.
+    fn make_move(&self, catalog: &Catalog) -> Result<JobProgress> {
+        catalog.install(Install {
+            store: &self.store,
+            plan: &self.plan,
+            bounds: &self.bounds,
+            outputs: Vec::new(),
+            upto: None,
+            flushed: None,
+            filled: Vec::new(),
+            forgotten: SeqNo::ZERO,
+            opened: None,
+        })?;
+        catalog.commit.metrics.moves.add(1);
+        self.tell(catalog, EventKind::Move, self.plan.reason.clone());
+        self.leave(None);
+        Ok(JobProgress::Done)
+    }
+
+    /// Counts what was written since the last time, against the rates too.
+    fn account(&mut self, catalog: &Catalog) {
+        let totals = self.totals();
+        // What is still in the builder is an estimate, which may turn out too high.
+        let written = totals.bytes_written.max(self.reported);
+        catalog.commit.rates.merges.take(written - self.reported);
+        self.reported = written;
+        catalog.commit.rates.fills.take(self.fills.note(&totals));
+        if let Some(manual) = &self.manual {
+            manual.note_written(written);
+        }
+    }
+
+    /// The step as it is published, with what of it is to be brought into the cache before.
+    fn publishing(&self, catalog: &Catalog, step: Step, opened: Option<Opened>) -> Result<Publishing> {
+        let remote = self.run.as_ref().and_then(|run| run.remote.clone());
+        let keys = KeyRange {
+            start: self.clip.as_ref().unwrap_or(&self.plan.range.start).clone(),
+            end: step.upto.as_ref().or(self.plan.range.end.as_ref()).cloned(),
+        };
+        let inputs = || {
+            let runs = self.plan.inputs.iter().map(|input| input.tables.iter().copied());
+            open_runs(&self.store.version_full(), runs)
+        };
+        Publishing::new(catalog, step, opened, remote, inputs, keys)
+    }
+
+    /// Offers the rest again after a failure elsewhere, from the last true step on; in the end it runs here.
+    fn go_on(&mut self, catalog: &Catalog, why: &Error) -> Result<JobProgress> {
+        self.carried = self.totals();
+        if let Some(running) = self.run.take() {
+            running.remove_left(catalog);
+        }
+        self.failures += 1;
+        let reason = format!("a merge failed elsewhere: {why}");
+        let numbers = [("steps", self.steps), ("failures", u64::from(self.failures))];
+        catalog.commit.events.record(EventKind::OffloadFailure, &self.store.name, reason, &numbers);
+        let version = self.store.version_full();
+        check_bounds(&self.store, &version, &self.bounds)?;
+        // Names of its own: what was written elsewhere may still appear.
+        let mut spec = merge_spec(catalog, &self.store, &version, &self.plan, catalog.next_job());
+        spec.range.start = self.clip.clone().unwrap_or(spec.range.start);
+        self.run = Some(match self.failures < FAILURES_ELSEWHERE {
+            true => Running::begin(catalog, &self.store, &version, &spec)?,
+            false => Running::here(catalog, &spec)?,
+        });
+        Ok(JobProgress::More)
+    }
+
+    /// Brings a piece of what the cache is to have of a step; publishes the step when all is there.
+    fn fill(&mut self, catalog: &Arc<Catalog>) -> Result<JobProgress> {
+        let Some(Publishing { prefill, .. }) = &mut self.publishing else { return Ok(JobProgress::More) };
+        match prefill.as_mut().map_or(FillProgress::All, Prefill::advance) {
+            FillProgress::NotYet => return Ok(JobProgress::NotYet(LOOK_AGAIN_NS)),
+            FillProgress::Blocks(blocks, bytes) => {
+                self.fills.note_brought(blocks, bytes);
+                catalog.commit.rates.fills.take(bytes);
+                return Ok(JobProgress::More);
+            }
+            FillProgress::All => {}
+        }
+        let Some(Publishing { step, opened, prefill }) = self.publishing.take() else {
+            return Ok(JobProgress::More);
+        };
+        let Some(prefill) = prefill else { return self.publish(catalog, step, opened) };
+        if let Some(run) = self.run.as_mut().filter(|_| prefill.failed.is_some() && prefill.remote_bytes == 0)
+        {
+            // Later steps do not wait for it again.
+            run.remote = None;
+        }
+        self.fills.note_prefilled(catalog, &prefill);
+        let published = self.publish(catalog, step, Some(prefill.opened.clone()));
+        if published.is_err() {
+            prefill.undo();
+        }
+        published
+    }
+
+    /// Installs the step.
+    fn publish(&mut self, catalog: &Arc<Catalog>, step: Step, opened: Option<Opened>) -> Result<JobProgress> {
+        let upto = step.upto.clone();
+        kill_point!("merge-before-install");
+        let (blocks, bytes) = catalog.install(Install {
+            store: &self.store,
+            plan: &self.plan,
+            bounds: &self.bounds,
+            outputs: step.outputs,
+            upto: step.upto,
+            flushed: None,
+            filled: step.filled,
+            forgotten: self.totals().forgotten,
+            opened,
+        })?;
+        kill_point!("merge-after-install");
+        self.fills.note_evicted(blocks, bytes);
+        catalog.commit.metrics.merge_steps.add(1);
+        self.steps += 1;
+        match upto {
+            Some(key) => {
+                let mut work = self.store.work.lock();
+                if let Some((_, running)) = work.merges.running.iter_mut().find(|(id, _)| *id == self.id) {
+                    running.clip = Some(key.clone());
+                }
+                work.merges.nothing_of_level0 = None;
+                drop(work);
+                self.clip = Some(key);
+                Ok(JobProgress::Wait(0))
+            }
+            None => {
+                catalog.commit.metrics.merged_in_bytes.add(self.plan.bytes);
+                self.store.metrics.merged_in_bytes.add(self.plan.bytes);
+                let totals = self.totals();
+                catalog.commit.metrics.cells_dropped.add(totals.taken - totals.kept);
+                self.tell(catalog, EventKind::Merge, self.plan.reason.clone());
+                self.leave(None);
+                self.fills.tell(catalog, &self.store, totals.keys);
+                Ok(JobProgress::Done)
+            }
+        }
+    }
+
+    /// Whether the store was split or joined since this began, so that it has other keys.
+    fn is_of_other_keys(&self) -> bool {
+        !Arc::ptr_eq(&self.store.version().bounds, &self.bounds) && !self.store.is_dropped()
+    }
+
+    /// What was done so far; nothing for a trivial move.
+    fn totals(&self) -> Totals {
+        let now = self.run.as_ref().map(Running::totals).unwrap_or_default();
+        Totals {
+            // What was done elsewhere is taken as the other process said it.
+            bytes_written: self.carried.bytes_written.saturating_add(now.bytes_written),
+            taken: self.carried.taken.saturating_add(now.taken),
+            kept: self.carried.kept.saturating_add(now.kept),
+            forgotten: self.carried.forgotten.max(now.forgotten),
+            ..now
+        }
+    }
+
+    /// Counts the compaction and records its event.
+    fn tell(&self, catalog: &Catalog, kind: EventKind, reason: String) {
+        let Totals { taken, kept, bytes_written: bytes, .. } = self.totals();
+        catalog.commit.metrics.merged_bytes.add(bytes);
+        self.store.metrics.merged_bytes.add(bytes);
+        self.store.work.lock().merges.rewritten.merged(bytes);
+        let ns = catalog.commit.env.clock.monotonic_ns() - self.began_ns;
+        if kind == EventKind::Merge {
+            catalog.commit.metrics.merges.add(1);
+            self.store.metrics.merges.add(1);
+            catalog.commit.metrics.timers.merge.note_ns(ns);
+        }
+        let numbers = [
+            ("score_percent", (self.plan.score * 100.0) as u64),
+            ("bytes_in", self.plan.bytes),
+            ("bytes", bytes),
+            ("cells_in", taken),
+            ("cells_out", kept),
+            ("steps", self.steps),
+            ("to_level", self.plan.output.level as u64),
+            ("micros", ns / 1_000),
+        ];
+        catalog.commit.events.record(kind, &self.store.name, reason, &numbers);
+    }
+
+    /// Ends the compaction for the store, and for a caller who waits for it.
+    fn leave(&self, error: Option<&Error>) {
+        {
+            let mut work = self.store.work.lock();
+            work.merges.running.retain(|(id, _)| *id != self.id);
+            work.merges.nothing_of_level0 = None;
+        }
+        match (&self.manual, error) {
+            // The store was split or joined meanwhile: it is planned anew.
+            (Some(manual), Some(error)) if self.is_of_other_keys() && error.kind() == ErrorKind::Canceled => {
+                manual.begin_again();
+            }
+            (Some(manual), Some(error)) => manual.fail(error),
+            (Some(manual), None) => manual.note_done(&self.plan, self.reported),
+            (None, _) => {}
+        }
+    }
+
+    /// Gives up: the steps that were installed stay.
+    pub(crate) fn abandon(self, catalog: &Catalog, why: &Error) -> Arc<Store> {
+        self.leave(Some(why));
+        if self.steps > 0 {
+            self.tell(catalog, EventKind::Merge, format!("{}; given up: {why}", self.plan.reason));
+        }
+        if let Some(running) = &self.run {
+            running.remove_left(catalog);
+        }
+        if let Some(Publishing { step, prefill, .. }) = self.publishing {
+            if let Some(prefill) = prefill {
+                prefill.undo();
+            }
+            catalog.remove_outputs(&step.outputs);
+        }
+        self.store
+    }
+}

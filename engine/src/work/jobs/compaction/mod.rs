@@ -1,0 +1,17 @@
+//! Compactions: SSTables are merged into others, step by step into the manifest.
+//!
+//! * `spec` describes a compaction, from its plan, and what it is expected to write and to find in the cache.
+//! * `cache_fill` brings blocks of a step's outputs into the cache, and tells what that came to.
+//! * `running` is a compaction as whoever runs it does it: here, or elsewhere and then checked.
+//! * `job` takes a plan through its steps.
+//!
+//! Each imports only what stands above it here. Flushes use the first two.
+
+mod cache_fill;
+mod job;
+mod running;
+mod spec;
+
+pub(super) use cache_fill::FillStats;
+pub(super) use job::MergeJob;
+pub(super) use spec::{TableSources, keep_spec, output_spec, table_sources};

@@ -1,0 +1,112 @@
+//! A compaction as whoever runs it does it: this process, or another one, of which everything is checked.
+
+use super::cache_fill::Opened;
+use super::spec::{cached, in_small_steps, open_runs, predicted};
+use crate::catalog::Catalog;
+use crate::commit::Store;
+use crate::error::Result;
+use crate::event::EventKind;
+use crate::merge::{Bounds, MergeRun, MergeSpec, Step, Totals, Verifier};
+use crate::offload::{
+    Decision, MergeTables, Offer, OffloadedMerge, OwnTables, RemoteCache, RemoteFile, There,
+};
+use crate::options::CacheFill;
+use crate::shape::TableInfo;
+use crate::storage::ReadFile;
+use crate::version::Version;
+use std::cell::LazyCell;
+use std::sync::Arc;
+
+/// A compaction that runs, here or elsewhere.
+pub(super) struct Running {
+    pub(super) run: Box<dyn MergeRun>,
+    /// What checks the steps; `None` for one that runs here.
+    verifier: Option<(Verifier, Bounds)>,
+    /// The memory of the process that runs it, if that can be read.
+    pub(super) remote: Option<Arc<dyn RemoteCache>>,
+}
+
+impl Running {
+    /// Begins the compaction: elsewhere if somebody takes it, else here.
+    pub(super) fn begin(
+        catalog: &Catalog,
+        store: &Store,
+        version: &Version,
+        spec: &MergeSpec,
+    ) -> Result<Self> {
+        if let Some(offload) = &catalog.offload {
+            let keep = catalog.commit.settings.options.cache_fill.into();
+            let kept = store.settings().versions_kept();
+            let cached = LazyCell::new(|| cached(version, spec));
+            let there = in_small_steps(catalog, store, spec, &|| *cached);
+            let (predicted, cached) = (&|| predicted(version, spec, kept), &|| *cached);
+            let tables =
+                &|| -> Arc<dyn MergeTables> { Arc::new(OwnTables::new(catalog.tables.store(), &there)) };
+            let offer = Offer { spec: &there, keep, predicted, cached, tables };
+            let Decision { run, reason, numbers } = offload.decide(&offer);
+            if !reason.is_empty() {
+                catalog.commit.events.record(EventKind::Offload, &store.name, reason, &numbers);
+            }
+            if let Some(run) = run {
+                return Ok(Self::there(run, version, &there));
+            }
+        }
+        Self::here(catalog, spec)
+    }
+
+    /// Begins the compaction in this process.
+    pub(super) fn here(catalog: &Catalog, spec: &MergeSpec) -> Result<Self> {
+        Ok(Self { run: catalog.local.begin(spec)?, verifier: None, remote: None })
+    }
+
+    /// The compaction in another process, of SSTables of that version.
+    fn there(run: Box<dyn OffloadedMerge>, version: &Version, spec: &MergeSpec) -> Self {
+        let inputs = spec.inputs.iter().map(|run| run.iter().map(|table| table.id));
+        let bounds = Bounds::new(spec, open_runs(version, inputs));
+        let remote = run.remote_cache();
+        Self { run: Box::new(There::new(run, spec)), verifier: Some((Verifier::new(spec), bounds)), remote }
+    }
+
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.verifier.is_some()
+    }
+
+    /// What was done; for a compaction elsewhere, what was found to be true.
+    pub(super) fn totals(&self) -> Totals {
+        self.verifier.as_ref().map_or_else(|| self.run.totals(), |(verifier, _)| verifier.totals())
+    }
+
+    /// Checks a step that was made elsewhere before it is made true; its outputs, open.
+    pub(super) fn verify(&mut self, catalog: &Catalog, step: &Step) -> Result<Option<Opened>> {
+        let Self { run, verifier: Some((verifier, bounds)), remote } = self else { return Ok(None) };
+        let expected = bounds.below(step.upto.as_deref())?;
+        let next = verifier
+            .step(&step.outputs, step.upto.as_deref(), &run.totals(), &expected)
+            .map_err(|why| run.refused(&format!("what cannot be: {why}")))?;
+        let keeps = catalog.commit.settings.options.cache_fill == CacheFill::Remote;
+        let remote = remote.as_ref().filter(|_| keeps);
+        let open = |info: &Arc<TableInfo>| {
+            // As it is in storage.
+            let handle = catalog.tables.open(info, None)?;
+            handle.table.verify_index()?;
+            let Some(remote) = remote else { return Ok((info.id, handle)) };
+            let bytes = &catalog.remote_bytes;
+            let wrap = |file| -> Arc<dyn ReadFile> {
+                Arc::new(RemoteFile::new(file, info.id, remote.clone(), bytes.clone()))
+            };
+            Ok((info.id, catalog.tables.open_by(info, None, Some(&wrap))?))
+        };
+        let opened = step.outputs.iter().map(open).collect::<Result<Opened>>();
+        let opened = opened.map_err(|e| run.refused(&format!("a table that is not as it says: {e}")))?;
+        *verifier = next;
+        Ok(Some(opened))
+    }
+
+    /// Removes what was written and not made true; elsewhere, what lies there and can be nothing else.
+    pub(super) fn remove_left(&self, catalog: &Catalog) {
+        match &self.verifier {
+            None => catalog.remove_tables(&self.run.leftovers()),
+            Some((verifier, _)) => catalog.remove_strays_of(verifier),
+        }
+    }
+}

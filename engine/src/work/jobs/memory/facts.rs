@@ -1,0 +1,85 @@
+//! What is known of memtables before it is decided whether they are compacted or flushed.
+
+use crate::catalog::Catalog;
+use crate::commit::{Store, StoreWork};
+use crate::memory::{Flat, Segment};
+use crate::strategy::PipelineFacts;
+use crate::types::Sketch;
+use crate::version::Version;
+use std::sync::Arc;
+
+/// The most that compactions are held against a byte that is flushed: most of it comes late, and the byte may
+/// be overwritten by then.
+const WRITTEN_AGAIN_MAX: f64 = 4.0;
+
+/// The cost of copying a byte in memory, until it was measured.
+const COPY_NS_PER_BYTE: f64 = 2.0;
+
+/// The bytes that a compaction in memory, under way or brought by the next memtable, may be expected to free:
+/// as much as the last one since the disk flush did. Nothing is known before that one.
+pub(crate) fn compactable_bytes(store: &Store, version: &Version, work: &StoreWork) -> u64 {
+    let newest = version.frozen.first().map(Segment::generation);
+    let due = work.memory.joining || newest.is_some_and(|newest| newest > work.memory.joined_upto);
+    if work.memory.pipeline.compactions == 0 || !due || !store.settings().options.memory.compacts() {
+        return 0;
+    }
+    let frozen: u64 = version.frozen.iter().map(|segment| segment.bytes() as u64).sum();
+    (frozen as f64 * (1.0 - work.memory.pipeline.stayed)) as u64
+}
+
+/// About how much of a store's memory a flush would find that is not dead by then. `survived` is that share
+/// of the last flush.
+pub(crate) fn surviving_share(version: &Version, survived: Option<f64>) -> f64 {
+    let (mut cells, mut keys, mut live, mut dead) = (0, Sketch::new(), 0, 0);
+    for flat in version.frozen.iter().filter_map(|segment| segment.as_flat()) {
+        cells += flat.cells();
+        live += flat.user_bytes();
+        dead += flat.dead().bytes;
+        flat.sketch_into(&mut keys);
+    }
+    if cells == 0 {
+        // Memtables that are not flat do not know their keys. What the last flush found may hold again.
+        return survived.unwrap_or(1.0);
+    }
+    // Flat ones do, and also what was dead within them: it will be like that with the others.
+    let segments = version.frozen.iter().chain(std::iter::once(&version.active));
+    let user_bytes: usize = segments.map(Segment::user_bytes).sum();
+    let fresh = (user_bytes - live) as f64 * live as f64 / (live + dead).max(1) as f64;
+    let unique = keys.estimate() as f64 / cells as f64;
+    (unique * (live as f64 + fresh) / user_bytes.max(1) as f64).min(1.0)
+}
+
+/// How often a byte of memory is written to SSTables in the end: once by the flush, and as often again as
+/// compactions were seen to.
+fn written_again(catalog: &Catalog) -> f64 {
+    let (flushed, merged) =
+        (catalog.commit.metrics.flushed_bytes.get(), catalog.commit.metrics.merged_bytes.get());
+    if flushed == 0 { 1.0 } else { 1.0 + (merged as f64 / flushed as f64).min(WRITTEN_AGAIN_MAX) }
+}
+
+/// The facts of flat memtables, newest first; there is at least one.
+pub(super) fn pipeline_facts(catalog: &Catalog, copy_ns: f64, flats: &[Arc<Flat>]) -> PipelineFacts {
+    let mut sketch = Sketch::new();
+    flats.iter().for_each(|flat| flat.sketch_into(&mut sketch));
+    PipelineFacts {
+        segments: flats.len(),
+        cells: flats.iter().map(|flat| flat.cells() as u64).sum(),
+        distinct: sketch.estimate(),
+        bytes: flats.iter().map(|flat| flat.bytes() as u64).sum(),
+        dead_bytes: flats.iter().map(|flat| flat.dead().bytes as u64).sum(),
+        newest_bytes: flats[0].bytes() as u64,
+        newest_dead_bytes: flats[0].dead().bytes as u64,
+        flush_ns: catalog.commit.drain_ns_per_byte() * written_again(catalog),
+        copy_ns: if copy_ns == 0.0 { COPY_NS_PER_BYTE } else { copy_ns },
+        draw: catalog.commit.env.random.next_u64() as f64 / (u64::MAX as f64 + 1.0),
+    }
+}
+
+/// What a byte of keys and values takes in an SSTable, as one of the store's has it.
+pub(crate) fn bytes_per_user_byte(version: &Version) -> f64 {
+    let Some(open) = version.tables().find(|open| open.info.cells > 0 && !open.info.is_log_table()) else {
+        return 1.0;
+    };
+    let properties = open.table().properties();
+    open.info.bytes as f64 / (properties.key_bytes + properties.value_bytes).max(1) as f64
+}

@@ -1,0 +1,51 @@
+//! What readers may see while memory is laid out and compacted, and what is told of a memtable laid out.
+
+use crate::catalog::Catalog;
+use crate::commit::Store;
+use crate::event::EventKind;
+use crate::memory::{Segment, Visibility};
+use crate::types::SeqNo;
+use std::sync::Arc;
+
+/// What readers may see: everything up to a sequence number, and what snapshots hold.
+pub(super) struct Visible {
+    visible: SeqNo,
+    snapshots: Arc<[SeqNo]>,
+}
+
+impl Visible {
+    /// What they may see now. What is visible is read first, snapshots second: one taken between them is at
+    /// or above what is visible now.
+    pub(super) fn now(catalog: &Catalog) -> Self {
+        let visible = catalog.commit.snapshots.visible();
+        Self { visible, snapshots: catalog.commit.snapshots.read_points() }
+    }
+
+    /// What readers of that store may see.
+    pub(super) fn by(&self, store: &Store) -> Visibility<'_> {
+        let counts = store.settings().counts_versions();
+        Visibility { counts, visible: self.visible, snapshots: &self.snapshots }
+    }
+}
+
+/// Counts an immutable memtable that was laid out, flat or over the ranges of memory, and records the event.
+pub(super) fn note_memory_flush(catalog: &Catalog, store: &Store, segment: &Segment, began_ns: u64) {
+    catalog.commit.metrics.freezes.add(1);
+    catalog.commit.recount(store);
+    catalog.commit.touch(store.id);
+    let version = store.version();
+    let numbers = [
+        ("cells", segment.cells() as u64),
+        ("bytes", segment.bytes() as u64),
+        ("generation", segment.generation().0),
+        ("segments", version.frozen.len() as u64),
+        ("share", store.active_bytes()),
+        ("micros", (catalog.commit.env.clock.monotonic_ns() - began_ns) / 1_000),
+    ];
+    catalog.commit.events.record(
+        EventKind::MemoryFlush,
+        &store.name,
+        "a segment was frozen".into(),
+        &numbers,
+    );
+}

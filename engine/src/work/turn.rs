@@ -1,0 +1,244 @@
+//! What a worker does in one turn: chores, then it starts what is due, then a slice of the most urgent job.
+//!
+//! A worker takes the most urgent job that is ready, advances it for a slice of time, and puts it back. So a
+//! flush never waits for a merge to end, and one worker can carry any number of merges. What failed is tried
+//! again after a pause.
+
+use super::Work;
+use super::jobs::{Job, JobProgress};
+use super::queue::{SLICE_NS, Slot, Urgency};
+use crate::commit::Store;
+use crate::error::{Error, ErrorKind};
+use crate::event::EventKind;
+use crate::schedule::Turn;
+use std::sync::Arc;
+
+/// For how long a merge waits where a flush must not be held up, before that is looked at again.
+const HELD_NS: u64 = 2_000_000;
+
+/// Pause before failed work is tried again.
+const RETRY_NS: u64 = 250_000_000;
+
+/// Merges of a family that fail one after the other before callers that wait for merges are told.
+const FAILURES_TOLD: u32 = 2;
+
+/// Pause before a merge that met damaged input is tried again.
+const RETRY_DAMAGED_NS: u64 = 30_000_000_000;
+
+impl Work {
+    pub(super) fn turn(&self) -> Turn {
+        if !self.commit.health.is_open() {
+            return Turn::Idle;
+        }
+        let chores = self.chores();
+        let now = self.commit.env.clock.monotonic_ns();
+        let mut found = self.take_job(now);
+        if !matches!(found, Some((_, Urgency::Flush, _))) {
+            if let Some(_planning) = self.queue.planning.try_lock() {
+                self.start_due();
+            }
+            if let Some((id, _, job)) = found.take() {
+                self.queue.give_back(id, job);
+            }
+            found = self.take_job(now);
+        }
+        if matches!(found, Some((_, urgency, _)) if urgency < Urgency::Clean) && self.is_flush_pressed() {
+            let (id, _, job) = found.expect("just matched");
+            self.queue.give_back(id, job);
+            return Turn::Until(HELD_NS);
+        }
+        let Some((id, _, job)) = found else {
+            return if chores { Turn::Worked } else { self.idle(now) };
+        };
+        self.run_slice(id, job, now);
+        Turn::Worked
+    }
+
+    /// Merges of SSTables that have begun and not ended. O(jobs).
+    pub(crate) fn merges_running(&self) -> u64 {
+        self.queue.merges_running()
+    }
+
+    /// The most urgent job that is ready.
+    fn take_job(&self, now: u64) -> Option<(u32, Urgency, Job)> {
+        self.queue.take(now, self.commit.rest_left(now) > 0, self.commit.rates.pace.until())
+    }
+
+    /// A turn without work, until the first job may go on.
+    fn idle(&self, now: u64) -> Turn {
+        let rest = self.commit.rest_left(now);
+        let list = self.queue.list.lock();
+        let wait = |slot: &Slot| {
+            let wait = slot.not_before_ns.saturating_sub(now);
+            if slot.rests { wait.max(rest) } else { wait }
+        };
+        match list.iter().filter(|slot| slot.job.is_some()).map(wait).min() {
+            Some(ns) => Turn::Until(ns.max(1)),
+            None => Turn::Idle,
+        }
+    }
+
+    /// Whether another worker is flushing and memory fills meanwhile. Merges wait then: on few processors
+    /// they would take from the flush, and from the writer, what both need to stay clear of a write stop.
+    fn is_flush_pressed(&self) -> bool {
+        self.commit.tally.memory.get() > self.commit.memory_wait()
+            && self.queue.list.lock().iter().any(|slot| slot.urgency == Urgency::Flush && slot.job.is_none())
+    }
+
+    /// Forgets a job that has ended.
+    fn end_job(&self, id: u32) {
+        let mut list = self.queue.list.lock();
+        if let Some(at) = list.iter().position(|slot| slot.id == id)
+            && let Some(store) = list.remove(at).store
+        {
+            drop(list);
+            self.commit.touch(store);
+        }
+    }
+
+    /// Advances a job for a slice of time, and puts it back or ends it.
+    fn run_slice(&self, id: u32, mut job: Job, began: u64) {
+        let mut worked = false;
+        loop {
+            let advanced = job.advance(&self.catalog);
+            let now = self.commit.env.clock.monotonic_ns();
+            match advanced {
+                Ok(JobProgress::More) if now - began < SLICE_NS && self.commit.health.is_open() => {
+                    worked = true
+                }
+                Ok(JobProgress::More) => return self.queue.put_back(id, job, now, Some(now)),
+                Ok(JobProgress::Wait(ns)) => return self.queue.put_back(id, job, now + ns, Some(now + ns)),
+                // A job that could do nothing goes on waiting, counted from when that began.
+                Ok(JobProgress::NotYet(ns)) => {
+                    return self.queue.put_back(id, job, now + ns, worked.then_some(now + ns));
+                }
+                Ok(JobProgress::Done) => {
+                    if let Job::Clean(job) = &mut job {
+                        self.cleaned(job.outcome());
+                    }
+                    if !matches!(job, Job::Join(_) | Job::Clean(_)) {
+                        *self.commit.health.background_error.lock() = None;
+                        self.commit.room.beyond_full.set(0);
+                    }
+                    if let Job::Merge(job) = &job {
+                        self.commit.gets_on(job.store());
+                    }
+                    self.end_job(id);
+                    return self.commit.scheduler.notify();
+                }
+                Err(e) => {
+                    self.fail_job(job, &e);
+                    self.end_job(id);
+                    return self.commit.scheduler.notify();
+                }
+            }
+        }
+    }
+
+    /// Ends a job that failed, and notes when its like is tried again.
+    fn fail_job(&self, job: Job, error: &Error) {
+        let is_damage = error.kind() == ErrorKind::Corruption;
+        let now = self.commit.env.clock.monotonic_ns();
+        let pause = if is_damage { RETRY_DAMAGED_NS } else { RETRY_NS };
+        let not_before = now + pause;
+        // Work on a family that was dropped meanwhile ends, and concerns nobody else.
+        let matters = |store: &Store| error.kind() != ErrorKind::Canceled && !store.is_dropped();
+        let job = match job {
+            Job::Clean(mut job) => {
+                job.abandon(&self.catalog, error, pause);
+                return self.cleaned(job.outcome());
+            }
+            job => job,
+        };
+        let flush = job.as_flush();
+        let (is_merge, is_asked) = match &job {
+            Job::Merge(job) => (true, job.is_asked()),
+            _ => (false, false),
+        };
+        let Some((store, what)) = job.abandon(&self.catalog, error) else { return };
+        let matter = matters(&store);
+        match flush {
+            // A flush of a range that met damage in the range's SSTables is taken up again at once, and goes
+            // around them.
+            Some((_, true)) if is_damage => {}
+            Some((number, _)) if matter => self.flush_failed(&store, number, error, not_before),
+            Some(_) => {}
+            None if is_merge && matter && !is_asked => self.merge_failed(&store, error, now, pause),
+            None if !is_merge && matter => {
+                store.work.lock().merges.not_before = not_before;
+                self.commit.touch_at(store.id, not_before);
+            }
+            None => {}
+        }
+        if matters(&store) {
+            self.commit.events.record(
+                EventKind::Failure,
+                &store.name,
+                format!("{what} failed: {error}"),
+                &[],
+            );
+            if error.kind() == ErrorKind::DiskFull {
+                // What may go makes room for the next try.
+                self.catalog.give_up_kept_log();
+                *self.commit.health.background_error.lock() = Some(error.clone());
+            }
+        }
+        if self.catalog.manifest.lock().is_poisoned() {
+            self.commit.poison(error);
+        }
+    }
+
+    /// The store's flush of that number failed: the next one comes not before `not_before`.
+    fn flush_failed(&self, store: &Store, number: u64, error: &Error, not_before: u64) {
+        let mut work = store.work.lock();
+        work.flush.not_before = not_before;
+        work.flush.failed = Some((number, error.clone()));
+        drop(work);
+        self.commit.touch_at(store.id, not_before);
+        *self.commit.health.background_error.lock() = Some(error.clone());
+    }
+
+    /// A merge of the store was not begun by whoever is to run it.
+    pub(super) fn merge_not_begun(&self, store: &Arc<Store>, error: &Error, asked: bool) {
+        self.commit.events.record(
+            EventKind::Failure,
+            &store.name,
+            format!("a merge could not be begun: {error}"),
+            &[],
+        );
+        if !asked && !store.is_dropped() {
+            let pause = if error.kind() == ErrorKind::Corruption { RETRY_DAMAGED_NS } else { RETRY_NS };
+            self.merge_failed(store, error, self.commit.env.clock.monotonic_ns(), pause);
+        }
+    }
+
+    /// A merge of the store's strategy failed. What fails again and again is tried ever more seldom.
+    fn merge_failed(&self, store: &Arc<Store>, error: &Error, now: u64, pause: u64) {
+        let is_damage = error.kind() == ErrorKind::Corruption;
+        let mut work = store.work.lock();
+        work.merges.failures += u32::from(!planted!(Bug::HideFailingMerges));
+        let longer = (pause << work.merges.failures.saturating_sub(1).min(7)).min(RETRY_DAMAGED_NS);
+        work.merges.not_before = now + longer;
+        let again = work.merges.failures >= FAILURES_TOLD && error.kind() != ErrorKind::DiskFull;
+        if again || (is_damage && !planted!(Bug::HideFailingMerges)) {
+            let mut failing = self.commit.health.failing.lock();
+            if !store.is_dropped() {
+                failing.insert(store.id, (store.clone(), error.clone()));
+            }
+        }
+        drop(work);
+        self.commit.touch_at(store.id, now + longer);
+    }
+
+    /// Drops all jobs; their finished steps stay.
+    pub(crate) fn abandon_jobs(&self) {
+        let closed = Error::new(ErrorKind::Closed, "the database was closed");
+        // Without the lock: what a job gives up may ask what runs.
+        let all = std::mem::take(&mut *self.queue.list.lock());
+        for slot in all {
+            if let Some(job) = slot.job {
+                drop(job.abandon(&self.catalog, &closed));
+            }
+        }
+    }
+}
