@@ -1,10 +1,11 @@
-//! Server stubs of the public services, from lists of their methods and the crates' message types. A method that is not
-//! listed answers UNIMPLEMENTED, and its name (`src/door.rs`). And the table of the fields of their requests, out of
-//! `src/fields.txt`.
+//! Server stubs of the public services, from lists of their methods and the crates' message types. A method
+//! that is not listed answers UNIMPLEMENTED, and its name (`src/net/door.rs`). And the table of the fields of
+//! their requests, out of `src/net/fields/fields.txt`.
 
 use tonic_build::manual::{Builder, Method, Service, ServiceBuilder};
 
-/// A service's methods, one a line: `NAME [REQUEST] -> [stream] RESPONSE`. The request is `NAMERequest` where none is named.
+/// A service's methods, one a line: `NAME [REQUEST] -> [stream] RESPONSE`. The request is `NAMERequest` where
+/// none is named.
 type Methods = &'static str;
 
 const DATA: Methods = "
@@ -86,7 +87,8 @@ const OPERATOR: Methods = "
     AlterSettings AlterSettings -> Json
 ";
 
-/// Methods whose answer of one message may be long: it is counted as long as it is kept for its client (`src/answer.rs`).
+/// Methods whose answer of one message may be long: it is counted as long as it is kept for its client
+/// (`src/net/answer.rs`).
 const SINGLE: [&str; 14] = [
     "ReadModifyWriteRow",
     "GetTable",
@@ -137,7 +139,8 @@ fn snake_case(name: &str) -> String {
     snake
 }
 
-/// How the stubs of a service are made: `encoded` where its long answers are bytes already, which the service wrote itself.
+/// How the stubs of a service are made: `encoded` where its long answers are bytes already, which the service
+/// wrote itself.
 fn service(package: &str, name: &str, messages: &str, methods: Methods, encoded: bool) -> Service {
     let mut service = ServiceBuilder::default().package(package).name(name);
     for Rpc { name, request, response, streams } in rpcs(methods) {
@@ -152,7 +155,7 @@ fn service(package: &str, name: &str, messages: &str, methods: Methods, encoded:
         };
         let is_single = encoded && SINGLE.contains(&name);
         let answer = match is_single {
-            true => format!("crate::answer::Single<{}>", path(response)),
+            true => format!("crate::net::answer::Single<{}>", path(response)),
             false => path(response),
         };
         let method = Method::builder()
@@ -161,9 +164,9 @@ fn service(package: &str, name: &str, messages: &str, methods: Methods, encoded:
             .input_type(path(&request))
             .output_type(answer)
             .codec_path(match name {
-                "ReadRows" if encoded => "crate::proto::EncodedCodec",
-                _ if is_single => "crate::proto::SingleCodec",
-                _ => "crate::codec::MessageCodec",
+                "ReadRows" if encoded => "crate::proto::codec::EncodedCodec",
+                _ if is_single => "crate::net::answer::SingleCodec",
+                _ => "crate::proto::codec::MessageCodec",
             });
         service = service.method(if streams { method.server_streaming().build() } else { method.build() });
     }
@@ -207,7 +210,7 @@ fn full_name(messages: &str, message: &str) -> String {
     format!("{package}.{message}")
 }
 
-/// A line of `src/fields.txt`: a field.
+/// A line of `src/net/fields/fields.txt`: a field.
 struct Field<'a> {
     number: u32,
     name: &'a str,
@@ -237,7 +240,7 @@ fn field_of(line: &str) -> Field<'_> {
 
 /// Writes the table of the fields of all requests (`fields::MESSAGES`), and which message each method takes.
 fn list_fields() {
-    let text = std::fs::read_to_string("src/fields.txt").expect("src/fields.txt");
+    let text = std::fs::read_to_string("src/net/fields/fields.txt").expect("src/net/fields/fields.txt");
     let mut messages: Vec<(String, Vec<Field<'_>>)> = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         match line.strip_prefix("    ") {
@@ -260,7 +263,7 @@ fn list_fields() {
     messages.extend(entries);
     let place = |name: &str| {
         let found = messages.iter().position(|(message, _)| message == name);
-        found.unwrap_or_else(|| panic!("src/fields.txt does not have {name}"))
+        found.unwrap_or_else(|| panic!("src/net/fields/fields.txt does not have {name}"))
     };
     let mut out = String::from("pub(crate) static MESSAGES: &[Message] = &[\n");
     for (message, fields) in &messages {
@@ -312,5 +315,5 @@ fn main() {
     Builder::new().build_client(false).compile(public);
     Builder::new().compile(std::slice::from_ref(own));
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-changed=src/fields.txt");
+    println!("cargo:rerun-if-changed=src/net/fields/fields.txt");
 }

@@ -1,11 +1,9 @@
 //! The settings of a server: a TOML file, and what the command line says over it.
 
-use crate::backup_places::BackupPlaces;
-use crate::regions::Limits;
-use crate::settings;
-use crate::tables::Places;
+use crate::names;
+use crate::store_options;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use siltstone::storage::FileAccess;
+use siltstone::storage::{FileAccess, OpenObjectStore};
 use siltstone::{CacheFill, Durability, FamilyOptions, Options};
 use siltstone_compactor::{
     ClientTls, CompactionManager, Compactors, CompactorsOptions, ManagerConfig, ServerTls, Spread,
@@ -26,11 +24,16 @@ const BUSY_LOOKS: u32 = 10;
 /// Looks without much traffic after which a region that was split by it may be joined.
 const CALM_LOOKS: u32 = 300;
 
-/// What a server is started with. Every field has a default; an unknown one in a file is an error that names its line.
+/// How long tables that were deleted are kept if nobody says so: seven days, as the service keeps them.
+pub(crate) const UNDELETE_HOURS: u64 = 7 * 24;
+
+/// What a server is started with. Every field has a default; an unknown one in a file is an error that names
+/// its line.
 ///
 /// ```
 /// let config: siltstone_server::Config = siltstone_server::Config::parse(
-///     "dir = \"/var/lib/siltstone\"\nmemory = \"4GiB\"\ndurability = \"sync\"\n[tables]\nstrategy = \"leveled\"",
+///     "dir = \"/var/lib/siltstone\"\nmemory = \"4GiB\"\ndurability = \"sync\"\n\
+///      [tables]\nstrategy = \"leveled\"",
 /// )?;
 /// assert_eq!(config.memory.0, 4 << 30);
 /// assert!(siltstone_server::Config::parse("memroy = \"4GiB\"").unwrap_err().contains("line 1"));
@@ -41,26 +44,29 @@ const CALM_LOOKS: u32 = 300;
 pub struct Config {
     /// Where the database lies.
     pub dir: PathBuf,
-    /// Where the files of tables lie, apart from log and manifest: a directory, or an object store such as `s3://bucket/prefix`,
-    /// reached as the environment says (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL` and so on). Said when the database is created;
-    /// without it they lie in `dir`.
+    /// Where the files of tables lie, apart from log and manifest: a directory, or an object store such as
+    /// `s3://bucket/prefix`, reached as the environment says (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL` and so
+    /// on). Said when the database is created; without it they lie in `dir`.
     pub table_store: Option<PathBuf>,
-    /// Bytes of an object store that are kept on the local disk, in a directory with `-cache` behind the database's name; 0 for
-    /// none, or at least 64 MiB.
+    /// Bytes of an object store that are kept on the local disk, in a directory with `-cache` behind the
+    /// database's name; 0 for none, or at least 64 MiB.
     pub disk_cache: Size,
-    /// Where backups of tables lie: a directory, by default beside the database with `-backups` behind its name; or an object store
-    /// such as `s3://bucket/prefix`, which servers may share, and where each finds the others' backups by their names.
+    /// Where backups of tables lie: a directory, by default beside the database with `-backups` behind its
+    /// name; or an object store such as `s3://bucket/prefix`, which servers may share, and where each finds
+    /// the others' backups by their names.
     pub backups: Option<PathBuf>,
-    /// How many hours a table that was deleted can come back (UndeleteTable), and takes its room on disk; 0 for none.
+    /// How many hours a table that was deleted can come back (UndeleteTable), and takes its room on disk; 0
+    /// for none.
     pub undelete_hours: u64,
     /// Address of the gRPC API.
     pub listen: SocketAddr,
     /// Address of the web page, `/healthz`, `/readyz` and `/metrics`.
     pub http: SocketAddr,
-    /// Names, beside `localhost` and its own address, by which the web page may be asked for where neither tokens nor TLS protect it.
+    /// Names, beside `localhost` and its own address, by which the web page may be asked for where neither
+    /// tokens nor TLS protect it.
     pub http_names: Vec<String>,
-    /// When a write is answered: `sync`, after it is safe from a power loss; `buffered`, after it is safe from the end of the
-    /// process.
+    /// When a write is answered: `sync`, after it is safe from a power loss; `buffered`, after it is safe
+    /// from the end of the process.
     pub durability: WriteDurability,
     /// Memory for the cache and for writes together.
     pub memory: Size,
@@ -72,25 +78,28 @@ pub struct Config {
     pub rate_limit: Size,
     /// What merges put into the cache.
     pub cache_fill: CacheFill,
-    /// Read what families without compression hold through memory mappings: faster where all of it fits the memory that is left
-    /// beside `memory`, slower where it does not, as each page that is missing is a read of 4 KiB.
+    /// Read what families without compression hold through memory mappings: faster where all of it fits the
+    /// memory that is left beside `memory`, slower where it does not, as each page that is missing is a read
+    /// of 4 KiB.
     pub mapped_reads: bool,
-    /// Who may read the files that the server makes: `owner`, its user alone; `group`; or `umask`, whom the process's umask
-    /// lets.
+    /// Who may read the files that the server makes: `owner`, its user alone; `group`; or `umask`, whom the
+    /// process's umask lets.
     pub file_access: FileAccess,
     /// Keys and certificates; without, nothing is encrypted.
     pub tls: Option<TlsConfig>,
-    /// A file of tokens and what each may do, read again when it changes; without, whoever can connect may do everything.
+    /// A file of tokens and what each may do, read again when it changes; without, whoever can connect may do
+    /// everything.
     pub tokens: Option<PathBuf>,
     /// Listen beyond this machine although TLS and tokens (or certificates of clients) do not protect it.
     pub insecure: bool,
     /// Bytes of log that are kept for streams of changes beyond what the database needs.
     pub change_log: Size,
-    /// Connections that a port may have open at a time, and an address half of them; for one more the oldest that has said nothing
-    /// yet makes room, and where there is none it is closed. Fewer where the process may not have as many files open (`ulimit -n`).
+    /// Connections that a port may have open at a time, and an address half of them; for one more the oldest
+    /// that has said nothing yet makes room, and where there is none it is closed. Fewer where the process
+    /// may not have as many files open (`ulimit -n`).
     pub connections_max: usize,
-    /// How many seconds a client may take to agree on keys and to send the first thing that makes sense: the beginning of HTTP/2, the
-    /// headers of a request for the page.
+    /// How many seconds a client may take to agree on keys and to send the first thing that makes sense: the
+    /// beginning of HTTP/2, the headers of a request for the page.
     pub header_seconds: u64,
     /// How many seconds a connection without calls stays open.
     pub idle_seconds: u64,
@@ -98,20 +107,23 @@ pub struct Config {
     pub request_seconds: u64,
     /// How many seconds a client may take nothing of an answer before the call is given up; 60 at most.
     pub answer_seconds: u64,
-    /// Memory for calls under way, as what they become: half for requests, half for answers. Of the half for requests, a quarter
-    /// and 16 MiB at most is for those of up to 64 KiB. A caller, known by a token or else by an address, may use half of that
-    /// part, three quarters of the rest, and half of the memory for answers.
+    /// Memory for calls under way, as what they become: half for requests, half for answers. Of the half for
+    /// requests, a quarter and 16 MiB at most is for those of up to 64 KiB. A caller, known by a token or
+    /// else by an address, may use half of that part, three quarters of the rest, and half of the memory for
+    /// answers.
     pub call_memory: Size,
-    /// Bytes at which a region of a table is split; two neighbours that have a quarter of it together are joined.
+    /// Bytes at which a region of a table is split; two neighbours that have a quarter of it together are
+    /// joined.
     pub region_bytes: Size,
-    /// Ranges read and cells written a second at which, after ten seconds, a region is split, where that halves them; 0 for never.
-    /// Its parts are joined after five minutes with less than a quarter of it, if they are small.
+    /// Ranges read and cells written a second at which, after ten seconds, a region is split, where that
+    /// halves them; 0 for never. Its parts are joined after five minutes with less than a quarter of it, if
+    /// they are small.
     pub region_rate: u64,
-    /// Calls under way at a time, of which a caller may have half; more are answered `RESOURCE_EXHAUSTED` at once, with a time to
-    /// try again.
+    /// Calls under way at a time, of which a caller may have half; more are answered `RESOURCE_EXHAUSTED` at
+    /// once, with a time to try again.
     pub calls_max: usize,
-    /// Streams of changes at a time, which are counted apart, and of which a caller may have half; more are answered
-    /// `RESOURCE_EXHAUSTED`.
+    /// Streams of changes at a time, which are counted apart, and of which a caller may have half; more are
+    /// answered `RESOURCE_EXHAUSTED`.
     pub change_streams_max: usize,
     /// Compaction servers that this server's merges go to; without, it runs them itself.
     pub offload: OffloadConfig,
@@ -120,8 +132,8 @@ pub struct Config {
     /// Options of all tables' stores, where nothing else is set for them.
     #[serde(with = "texts")]
     pub tables: Settings,
-    /// Options of some tables, or of families of them. Later entries go over earlier ones, and what `siltstone table alter` sets
-    /// goes over all.
+    /// Options of some tables, or of families of them. Later entries go over earlier ones, and what
+    /// `siltstone table alter` sets goes over all.
     pub table: Vec<TableConfig>,
 }
 
@@ -133,20 +145,23 @@ pub struct TlsConfig {
     pub certificate: PathBuf,
     /// The server's key.
     pub key: PathBuf,
-    /// Who signs the certificates of clients; where it is given, a client without one is turned away (mutual TLS).
+    /// Who signs the certificates of clients; where it is given, a client without one is turned away (mutual
+    /// TLS).
     pub client_ca: Option<PathBuf>,
 }
 
-/// Compaction servers, and what goes to them. They must reach `dir` by the same path, and be let in there. Each is trusted like this
-/// server itself: it reads tables, and writes them. So where `tokens` or `tls` protect the API, or a server is on another machine, it
-/// has to prove itself: by a certificate (`ca`), or on this machine, where the API is not encrypted, by the secret (`secret-file`).
+/// Compaction servers, and what goes to them. They must reach `dir` by the same path, and be let in there.
+/// Each is trusted like this server itself: it reads tables, and writes them. So where `tokens` or `tls`
+/// protect the API, or a server is on another machine, it has to prove itself: by a certificate (`ca`), or on
+/// this machine, where the API is not encrypted, by the secret (`secret-file`).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct OffloadConfig {
     /// Their addresses, such as `10.0.0.5:7400`.
     pub servers: Vec<String>,
-    /// A compaction manager, which names more of them and says which store's merges go where; while it does not answer, what it said
-    /// last holds. Without it, a merge goes to the server with the most room. Where this process has a manager, that is it.
+    /// A compaction manager, which names more of them and says which store's merges go where; while it does
+    /// not answer, what it said last holds. Without it, a merge goes to the server with the most room. Where
+    /// this process has a manager, that is it.
     pub manager: Option<String>,
     /// Merges of fewer bytes are run by this server.
     pub bytes_min: Size,
@@ -160,11 +175,11 @@ pub struct OffloadConfig {
     pub certificate: Option<PathBuf>,
     /// The key of that, in PEM.
     pub key: Option<PathBuf>,
-    /// A file with a secret of 16 bytes or more, which compaction servers and their manager have too; those that do not show it get
-    /// nothing. It is read again when it changes.
+    /// A file with a secret of 16 bytes or more, which compaction servers and their manager have too; those
+    /// that do not show it get nothing. It is read again when it changes.
     pub secret_file: Option<PathBuf>,
-    /// Which compaction servers a manager may name: `host` or `host:port`, where a host may begin or end with `*`; without, those on
-    /// this machine.
+    /// Which compaction servers a manager may name: `host` or `host:port`, where a host may begin or end with
+    /// `*`; without, those on this machine.
     pub allow: Vec<String>,
 }
 
@@ -240,10 +255,12 @@ pub struct ManagerSettings {
     pub listen: SocketAddr,
     /// Compaction servers that do not announce themselves.
     pub servers: Vec<String>,
-    /// `round-robin`: each has as many regions as any other. `load`: by the processors and slots that each has left.
+    /// `round-robin`: each has as many regions as any other. `load`: by the processors and slots that each
+    /// has left.
     pub spread: String,
-    /// Who signs the certificates of compaction servers and data servers, in PEM, apart from those of the API's clients: one without
-    /// such a certificate is turned away. Needs `tls`, of which certificate and key are the manager's too.
+    /// Who signs the certificates of compaction servers and data servers, in PEM, apart from those of the
+    /// API's clients: one without such a certificate is turned away. Needs `tls`, of which certificate and
+    /// key are the manager's too.
     pub client_ca: Option<PathBuf>,
     /// A file with the secret that they have to show; without, that of `offload`.
     pub secret_file: Option<PathBuf>,
@@ -305,7 +322,7 @@ pub struct TableConfig {
 
 impl TableConfig {
     fn is_of(&self, table: &str, family: &str) -> bool {
-        crate::names::fits(&self.name, table) && self.family.as_ref().is_none_or(|own| own == family)
+        names::fits(&self.name, table) && self.family.as_ref().is_none_or(|own| own == family)
     }
 }
 
@@ -317,11 +334,41 @@ pub(crate) struct StoreSettings {
 }
 
 impl StoreSettings {
-    /// Of a family of a table: later entries over earlier ones.
+    /// The options of a family of a table: later entries over earlier ones.
     pub(crate) fn of(&self, table: &str, family: &str) -> Result<FamilyOptions, Status> {
         let own = self.some.iter().filter(|entry| entry.is_of(table, family)).map(|entry| &entry.settings);
-        settings::with(FamilyOptions::default(), std::iter::once(&self.all).chain(own).flatten())
+        store_options::with(FamilyOptions::default(), std::iter::once(&self.all).chain(own).flatten())
     }
+}
+
+/// When regions are split, and when they are joined.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegionLimits {
+    /// Bytes of a region at which it is split.
+    pub(crate) split_bytes: u64,
+    /// Bytes of two neighbours together below which they are joined.
+    pub(crate) join_bytes: u64,
+    /// Ranges read and cells written a second at which a region is busy; a quarter of it keeps it from being
+    /// joined.
+    pub(crate) split_rate: f64,
+    /// Busy looks one after the other at which it is split.
+    pub(crate) busy: u32,
+    /// Looks without that much before it is joined.
+    pub(crate) calm: u32,
+}
+
+/// Directories beside the database's.
+pub(crate) struct Directories {
+    pub(crate) backups: BackupLocation,
+    /// Where databases are made that are being restored, on the same file system as the database.
+    pub(crate) restoring: PathBuf,
+}
+
+/// Where backups lie.
+pub(crate) enum BackupLocation {
+    Directory(PathBuf),
+    /// A location in an object store, and how places there are opened.
+    Store(String, Box<OpenObjectStore>),
 }
 
 /// Options as a TOML table: texts, numbers and truth values.
@@ -338,7 +385,7 @@ mod texts {
         let values = BTreeMap::<String, toml::Value>::deserialize(from)?;
         let texts = values.into_iter().map(|(name, value)| {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
-            crate::settings::check(&name, &text).map_err(D::Error::custom)?;
+            crate::store_options::check(&name, &text).map_err(D::Error::custom)?;
             Ok((name, text))
         });
         texts.collect()
@@ -399,7 +446,7 @@ impl Default for Config {
             offload: OffloadConfig::default(),
             manager: None,
             backups: None,
-            undelete_hours: crate::undelete::HOURS,
+            undelete_hours: UNDELETE_HOURS,
             listen: SocketAddr::from(([127, 0, 0, 1], 8086)),
             http: SocketAddr::from(([127, 0, 0, 1], 8087)),
             http_names: Vec::new(),
@@ -560,18 +607,19 @@ impl Config {
         }
     }
 
-    /// Places beside the database's directory.
-    pub(crate) fn places(&self) -> Places {
+    /// The directories beside the database's.
+    pub(crate) fn directories(&self) -> Directories {
         let said = self.backups.clone().unwrap_or_else(|| self.beside("-backups"));
         let backups = match said.to_str().filter(|said| said.contains("://")) {
             Some(location) => {
                 // Without the disk cache: what a backup has is read once.
                 let stores = LazyObjectStores::new(ObjectSettings::default());
-                BackupPlaces::store(location, move |location| stores.open(location))
+                let open = move |location: &str| stores.open(location);
+                BackupLocation::Store(location.to_string(), Box::new(open))
             }
-            None => BackupPlaces::Directory(said),
+            None => BackupLocation::Directory(said),
         };
-        Places { backups, restoring: self.beside("-restoring") }
+        Directories { backups, restoring: self.beside("-restoring") }
     }
 
     /// How object stores are reached.
@@ -588,10 +636,10 @@ impl Config {
         PathBuf::from(name)
     }
 
-    pub(crate) fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> RegionLimits {
         #[expect(clippy::cast_precision_loss, reason = "a rate")]
         let split_rate = if self.region_rate == 0 { f64::INFINITY } else { self.region_rate as f64 };
-        Limits {
+        RegionLimits {
             split_bytes: self.region_bytes.0,
             join_bytes: self.region_bytes.0 / 4,
             split_rate,
@@ -611,7 +659,7 @@ impl Config {
         [tokens, key, offload_key, offload, manager].into_iter().flatten()
     }
 
-    /// As a file that [`Config::read`] takes.
+    /// The settings as a file that [`Config::read`] takes.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).unwrap_or_default()
     }

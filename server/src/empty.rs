@@ -1,4 +1,5 @@
-//! A service of the same messages that does nothing: what the bench measures the server against (feature `empty`).
+//! A service of the same messages that does nothing: what the bench measures the server against (feature
+//! `empty`).
 
 use crate::proto::data::{
     CheckAndMutateRowRequest, CheckAndMutateRowResponse, GenerateInitialChangeStreamPartitionsRequest,
@@ -21,8 +22,8 @@ mod bigtable {
     include!(concat!(env!("OUT_DIR"), "/plain/google.bigtable.v2.Bigtable.rs"));
 }
 
-/// The answer of ReadRows, restated: the same fields with the same numbers, but names of families and columns are [`Bytes`], which
-/// many chunks share, where the crate has a text or vector of its own in each.
+/// The answer of ReadRows, restated: the same fields with the same numbers, but names of families and columns
+/// are [`Bytes`], which many chunks share, where the crate has a text or vector of its own in each.
 pub(crate) mod read_rows {
     pub(crate) use crate::proto::data::read_rows_response::cell_chunk::RowStatus;
     use bytes::Bytes;

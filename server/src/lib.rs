@@ -1,158 +1,61 @@
 //! A durable Bigtable: the public Bigtable v2 gRPC API on a siltstone database in a local directory.
 //!
-//! [`Server::start`] opens the database and listens; [`Config`] says where and how. What is served, refused, or different from
-//! the public service is listed call by call in docs/bigtable-api.md.
+//! [`Server::start`] opens the database and listens; [`Config`] says where and how. What is served, refused,
+//! or different from the public service is listed call by call in docs/bigtable-api.md.
+//!
+//! The modules, highest first. Each imports only what stands below it, and no folder has a circle of files;
+//! the page of a folder (`mod.rs`) says what each of its files is for.
 //!
 //! ```text
-//! data, admin, instances   the services: requests in, answers out
-//! iam                      what tokens may do, as IAM's calls tell it
-//! instance_set, clusters, profiles   instances that were made, and their settings
-//! hot_tablets              regions that were busy
-//! read, mutate, changes    a scan under way; mutations as batches, reads before writes; streams of changes
-//! answer                   messages that wait for their client
-//! pieces, chunks           rows through a filter, piece by piece; messages of a scan
-//! filter, gc               row filters; garbage collection rules
-//! backup_filter            which backups a list has, and in which order
-//! automated_backups        backups that the server makes by itself
-//! backups, backup_places   backups of tables; the directory or object store in which they lie
-//! backup_records           what is kept of each backup, and known of all of them
-//! operations               long-running operations, all finished
-//! bundles                  descriptors of messages that belong to a table
-//! operator                 settings and state, for the command line
-//! regions                  splits and joins of regions
-//! traffic                  how busy each of them is
-//! collect                  deletes cells that are gone by rules of which the engine is not told
-//! reader                   rows put together from the stores of their families
-//! undelete                 tables that were deleted, and can come back
-//! tables, schema, rows     the set of tables; what is kept of one; how a cell lies in the engine
-//! row_keys                 schemas of row keys
-//! stored_message           messages that are kept as they came
-//! views                    parts of tables with rights of their own
-//! settings                 options of stores as text
-//! work                     work of a call, counted
-//! listen, serve            connections and TLS; HTTP/2 and HTTP/1 on them
-//! door, methods, wire      how a call is let in: by whom, what of, how much
-//! fields, requests         what becomes of each field; requests that are restated
-//! auth, budget             tokens and rights; memory of calls
-//! client_certificates       those of clients
-//! watched                  files that are read again when they change
-//! browsers                 what keeps pages of others from reading ours
-//! server, calls, http       starting and stopping; counting; health, metrics, page
+//! testing, empty  every decoder, for fuzzing; a service that does nothing, for the bench
+//! load            rows from within the process
+//! server          starting and stopping
+//! background      what the server does by itself: looks at regions, files, backups, changes
+//! services/       requests in, answers out: data, administration, the operator, health and the page
+//! shared          what all calls share
+//! rows/           rows, read and written; streams of changes
+//! tables/         tables with their regions, views, schema bundles and backups; instances
+//! cells/          keys of cells, row filters, garbage collection rules, aggregates
+//! net/            connections, and how calls on them are let in, counted and answered
+//! config          settings of a server
+//! store_options   options of a table's stores as text
+//! status          errors as statuses of calls
+//! names           names of resources, and etags
+//! proto/          messages
+//! time            points in time and lengths of time
 //! ```
-//!
-//! Each line uses what stands below it, but `server`, which makes them all.
 #![forbid(unsafe_code)]
 
-mod admin;
-mod aggregate;
-mod answer;
-mod auth;
-mod automated_backups;
-mod backup_filter;
-mod backup_places;
-mod backup_records;
-mod backups;
-mod browsers;
-mod budget;
-mod bundles;
-mod calls;
-mod changes;
-mod chunks;
-mod client_certificates;
-mod clusters;
-mod codec;
-mod collect;
+mod background;
+mod cells;
 mod config;
-mod data;
-mod door;
 #[cfg(feature = "empty")]
 #[doc(hidden)]
 pub mod empty;
-mod features;
-mod fields;
-mod filter;
-mod gc;
-mod hot_tablets;
-mod http;
-mod iam;
-mod instance_set;
-mod instances;
-mod listen;
 mod load;
-mod methods;
-mod mutate;
 mod names;
-mod operations;
-mod operator;
-mod pieces;
-mod profiles;
+mod net;
 mod proto;
-mod read;
-mod reader;
-mod regions;
-mod requests;
-mod row_keys;
 mod rows;
-mod schema;
-mod serve;
 mod server;
-mod settings;
+mod services;
+mod shared;
 mod status;
-mod stored_message;
+mod store_options;
 mod tables;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
-mod traffic;
-mod undelete;
-mod views;
-mod watched;
-mod wire;
-mod work;
+mod time;
 
-pub use auth::{token_digest, token_expiry_us};
 pub use config::{Config, OffloadConfig, Settings, Size, TableConfig, TlsConfig, WriteDurability};
 pub use load::Cell;
-#[doc(hidden)]
-pub use operator::{AlterSettings, Json, TableName};
+pub use net::auth::{token_digest, token_expiry_us};
 #[doc(hidden)]
 pub use proto::METHODS;
 #[doc(hidden)]
-pub use proto::operator::operator_client::OperatorClient;
-pub use schema::with_operators;
+pub use proto::operator_messages::{AlterSettings, Json, TableName};
 pub use server::Server;
-
-/// Wall-clock microseconds since 1970.
-fn now_us() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
-}
-
-/// Seconds and nanoseconds of a message as microseconds; `None` for less than none.
-fn micros(seconds: i64, nanos: i32) -> Option<u64> {
-    let us = seconds.saturating_mul(1_000_000).saturating_add(i64::from(nanos / 1_000));
-    u64::try_from(us).ok()
-}
-
-/// Microseconds as a message.
-fn duration(us: u64) -> prost_types::Duration {
-    prost_types::Duration {
-        seconds: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
-        nanos: i32::try_from(us % 1_000_000 * 1_000).unwrap_or_default(),
-    }
-}
-
-/// Bytes in hexadecimal.
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
-}
-
-/// A short text that tells bytes from others, as etags and names of what has no other are.
-fn fingerprint(bytes: &[u8]) -> String {
-    use sha2::{Digest, Sha256};
-    hex(&Sha256::digest(bytes)[..8])
-}
+#[doc(hidden)]
+pub use services::stubs::operator::operator_client::OperatorClient;
+pub use tables::schema::with_operators;

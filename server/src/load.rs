@@ -1,9 +1,9 @@
 //! Rows from within the process: what a demonstration, or a program that embeds the server, begins with.
 
-use crate::mutate;
 use crate::names;
 use crate::proto::admin;
 use crate::proto::data::{Mutation, mutation};
+use crate::rows::mutate;
 use crate::server::Server;
 use crate::status::status;
 use siltstone::Batch;
@@ -34,8 +34,8 @@ impl Server {
         Ok(self.shared().tables.all().contains_key(&name))
     }
 
-    /// Creates a table with these families and writes the cells into it, many to a batch, in their order. Waits for the disk
-    /// once, at the end. Returns how many cells it wrote.
+    /// Creates a table with these families and writes the cells into it, many to a batch, in their order.
+    /// Waits for the disk once, at the end. Returns how many cells it wrote.
     ///
     /// # Errors
     /// A table that exists, names that are none, what the engine answers.

@@ -1,6 +1,9 @@
-//! Resource names: `projects/P/instances/I`, `.../tables/T`, `.../tables/T/authorizedViews/V`, `.../tables/T/schemaBundles/B`,
-//! `.../clusters/C`. Any project and instance is accepted; a table belongs to the instance it was created in.
+//! Resource names: `projects/P/instances/I`, `.../tables/T`, `.../tables/T/authorizedViews/V`,
+//! `.../tables/T/schemaBundles/B`, `.../clusters/C`; and etags. Any project and instance is accepted; a table
+//! belongs to the instance it was created in.
 
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
 use tonic::Status;
 
 /// Bytes of the name of an instance, at most.
@@ -9,6 +12,22 @@ const INSTANCE_MAX: usize = 200;
 /// What stands between the name of a table and the id of something of it.
 pub(crate) const VIEWS: &str = "/authorizedViews/";
 const BUNDLES: &str = "/schemaBundles/";
+
+/// The one cluster of each instance that nobody has made.
+pub(crate) const CLUSTER: &str = "siltstone";
+
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// A short text that tells bytes from others, as etags and names of what has no other are.
+pub(crate) fn fingerprint(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes)[..8])
+}
 
 /// Checks the name of an instance.
 pub(crate) fn instance(name: &str) -> Result<&str, Status> {
@@ -70,7 +89,7 @@ pub(crate) fn view_of(parent: &str, id: &str) -> Result<String, Status> {
     part_of(parent, VIEWS, id, "authorized_view_id")
 }
 
-/// The same of one that is there.
+/// The name of an authorized view that is there.
 pub(crate) fn view_named(table: &str, id: &str) -> String {
     format!("{table}{VIEWS}{id}")
 }
@@ -132,7 +151,8 @@ pub(crate) fn instance_of(name: &str) -> &str {
     name.match_indices('/').nth(3).map_or(name, |(at, _)| &name[..at])
 }
 
-/// The instance and the id of a name such as `projects/P/instances/I/clusters/C`, of which `kind` is the fifth part.
+/// The instance and the id of a name such as `projects/P/instances/I/clusters/C`, of which `kind` is the
+/// fifth part.
 pub(crate) fn within_instance<'a>(name: &'a str, kind: &str) -> Result<(&'a str, &'a str), Status> {
     let parent = instance_of(name);
     let rest = name.get(parent.len() + 1..).and_then(|rest| rest.strip_prefix(kind)?.strip_prefix('/'));
@@ -185,7 +205,8 @@ pub(crate) fn page_size(asked: i32, most: usize) -> Result<usize, Status> {
     }
 }
 
-/// The first items of a list, and the token with which the next page begins behind them: none where there are no more.
+/// The first items of a list, and the token with which the next page begins behind them: none where there are
+/// no more.
 pub(crate) fn page<T>(
     mut items: impl Iterator<Item = T>,
     most: usize,
@@ -197,7 +218,8 @@ pub(crate) fn page<T>(
     (page, token)
 }
 
-/// Whether a pattern means a name: that name, or, where it ends in `*`, all that begin with what stands before it.
+/// Whether a pattern means a name: that name, or, where it ends in `*`, all that begin with what stands
+/// before it.
 pub(crate) fn fits(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(begin) => name.starts_with(begin),

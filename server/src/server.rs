@@ -1,370 +1,65 @@
 //! A running server: the database, the listeners, the calls under way, and how it stops.
 
-use crate::admin::TableAdmin;
-use crate::answer::Single;
-use crate::auth::{Tokens, Who};
-use crate::budget::{self, Budgets};
-use crate::calls::{CallMetrics, Guard};
-use crate::collect::Walk;
+use crate::background;
+use crate::cells::row_key;
 use crate::config::Config;
-use crate::data::Data;
-use crate::door::Door;
-use crate::hot_tablets::HotTablets;
-use crate::instance_set::Instances;
-use crate::instances::InstanceAdmin;
-use crate::listen::{Connections, Places, Protocol, Tls};
-use crate::operations::{Finished, OperationsService};
-use crate::operator::OperatorService;
-use crate::proto::bigtable::bigtable_server::BigtableServer;
-use crate::proto::instance_admin::bigtable_instance_admin_server::BigtableInstanceAdminServer;
-use crate::proto::operations::operations_server::OperationsServer;
-use crate::proto::operator::operator_server::OperatorServer;
-use crate::proto::table_admin::bigtable_table_admin_server::BigtableTableAdminServer;
-use crate::regions::{Look, Looked};
+use crate::net::access::Access;
+use crate::net::auth::Tokens;
+use crate::net::blocking::blocking;
+use crate::net::budget::Budgets;
+use crate::net::calls::CallMetrics;
+use crate::net::door::{Door, Waits};
+use crate::net::listen::{Connections, Places, Protocol, Tls};
+use crate::net::methods;
+use crate::net::serve;
+use crate::services::admin::TableAdmin;
+use crate::services::bigtable::BigtableService;
+use crate::services::http;
+use crate::services::instances::InstanceAdmin;
+use crate::services::operations::OperationsService;
+use crate::services::operator::OperatorService;
+use crate::services::stubs::bigtable::bigtable_server::BigtableServer;
+use crate::services::stubs::instance_admin::bigtable_instance_admin_server::BigtableInstanceAdminServer;
+use crate::services::stubs::operations::operations_server::OperationsServer;
+use crate::services::stubs::operator::operator_server::OperatorServer;
+use crate::services::stubs::table_admin::bigtable_table_admin_server::BigtableTableAdminServer;
+use crate::shared::{FinishedOperations, Managing, News, Shared};
 use crate::status::status;
-use crate::tables::{Table, Tables};
-use crate::{methods, regions, rows, schema, serve};
+use crate::tables::gc_sweep::Walk;
+use crate::tables::hot_tablets::HotTablets;
+use crate::tables::instance_set::Instances;
+use crate::tables::layout::Table;
+use crate::tables::regions;
+use crate::tables::registry::Tables;
+use crate::tables::schema;
 use parking_lot::Mutex;
-use siltstone::{Durability, SeqNo};
-use siltstone_compactor::{CompactionManager, Compactors};
+use siltstone_compactor::Compactors;
 use siltstone_storage_object::LazyObjectStores;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use tokio::sync::{Notify, watch};
+use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tonic::metadata::{AsciiMetadataValue, MetadataMap};
+use tonic::Status;
 use tonic::service::Routes;
-use tonic::{Request, Response, Status};
 
-pub(crate) use crate::calls::Call;
-
-/// Where a call's token stands.
-const AUTHORIZATION: &str = "authorization";
-/// How often regions, and files that may change, are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Every so many looks are at all regions.
-const LOOKS_AT_ALL: u64 = 10;
-/// When first, and how often, cells are looked for that are gone by rules of which the engine is not told, and how often the time of a chunk of that
-/// is rested.
-const COLLECT_FIRST: Duration = Duration::from_secs(300);
-const COLLECT_EVERY: Duration = Duration::from_secs(3_600);
-const COLLECT_RESTS: u32 = 9;
-/// After how many failures a walk ends before its end.
-const COLLECT_FAILURES: u32 = 10;
-/// How often backups are made and deleted that are due.
-const TEND_BACKUPS_EVERY: Duration = Duration::from_secs(60);
 /// How long calls under way may take when the server stops.
 const STOP_WAIT: Duration = Duration::from_secs(20);
-/// How often it is looked whether there are changes, where somebody waits for some.
-const CHANGES_AGAIN: Duration = Duration::from_millis(20);
-/// File descriptors that the server needs beside those of tables and connections: logs, listeners, directories.
+/// File descriptors that the server needs beside those of tables and connections: logs, listeners,
+/// directories.
 const DESCRIPTORS: u64 = 64;
 /// Connections that a port must be able to have.
 const CONNECTIONS_MIN: usize = 16;
 
-/// What all calls share.
-pub(crate) struct Shared {
-    pub(crate) tables: Arc<Tables>,
-    /// Those that were made, with their application profiles.
-    pub(crate) instances: Instances,
-    /// Regions that were busy.
-    pub(crate) hot: HotTablets,
-    /// Compaction servers that merges go to, if there are some.
-    pub(crate) compactors: Option<Arc<Compactors>>,
-    /// Object stores, if tables lie in one.
-    stores: Arc<LazyObjectStores>,
-    /// Compaction servers' manager, where it is in this process.
-    manager: Option<Managing>,
-    pub(crate) durability: Durability,
-    pub(crate) calls: CallMetrics,
-    pub(crate) finished: Finished,
-    pub(crate) config: Config,
-    pub(crate) tokens: Option<Tokens>,
-    pub(crate) tls: Option<Arc<Tls>>,
-    /// Which files of secrets others than their owners can read, as lines of text.
-    pub(crate) wide_files: Mutex<Vec<String>>,
-    /// Memory for calls.
-    pub(crate) budgets: Budgets,
-    /// Connections for calls that are open.
-    pub(crate) connections: Arc<Places>,
-    /// Up to where changes can be read, for streams that wait for more.
-    pub(crate) news: News,
-    /// It takes no new calls.
-    pub(crate) stopping: AtomicBool,
-}
-
-/// Tells streams of changes that there are more: one looks, for all.
-pub(crate) struct News {
-    newest: watch::Sender<SeqNo>,
-    /// Somebody began to wait.
-    awaited: Notify,
-}
-
-impl News {
-    fn new() -> Self {
-        Self { newest: watch::Sender::new(SeqNo::ZERO), awaited: Notify::new() }
-    }
-
-    /// For one more who waits.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<SeqNo> {
-        let news = self.newest.subscribe();
-        self.awaited.notify_one();
-        news
-    }
-
-    /// Wakes all who wait.
-    fn tell(&self) {
-        self.newest.send_modify(|_| ());
-    }
-}
-
-/// Looks for changes as long as somebody waits for some.
-async fn look_for_changes(shared: Arc<Shared>) {
-    loop {
-        if shared.news.newest.receiver_count() == 0 {
-            shared.news.awaited.notified().await;
-        }
-        let newest = shared.tables.db.snapshot().seq();
-        shared.news.newest.send_if_modified(|seq| std::mem::replace(seq, newest) != newest);
-        tokio::time::sleep(CHANGES_AGAIN).await;
-    }
-}
-
-impl Shared {
-    /// Whether a write is answered without a wait for the disk, or for memory and merges that are behind.
-    pub(crate) fn writes_at_once(&self) -> bool {
-        self.durability == Durability::Buffered && !self.tables.db.holds_writers_up()
-    }
-
-    /// The settings whose files cannot be used as they are, so that what they had before goes on.
-    pub(crate) fn stale_files(&self) -> Vec<&'static str> {
-        let tls = self.tls.as_ref().is_some_and(|tls| tls.is_stale());
-        let offload = self.compactors.as_ref().map(|compactors| compactors.stale_files());
-        let manager = self.manager().map(CompactionManager::stale_files);
-        let (offload, manager) = (offload.unwrap_or_default(), manager.unwrap_or_default());
-        let has_own = self.config.offload.certificate.is_some();
-        // What is not the manager's own is that of `tls` and `offload`.
-        let own = self.config.manager.as_ref();
-        let own_secret = own.is_some_and(|own| own.secret_file.is_some());
-        let own_ca = own.is_some_and(|own| own.client_ca.is_some());
-        let all = [
-            ("tokens", self.tokens.as_ref().is_some_and(Tokens::is_stale)),
-            ("tls", tls),
-            ("offload.secret-file", offload.secret),
-            ("offload.ca", offload.certificates && !has_own),
-            ("offload.ca, offload.certificate or offload.key", offload.certificates && has_own),
-            ("manager.secret-file", manager.secret && own_secret),
-            ("manager.client-ca", manager.certificates && own_ca && !tls),
-        ];
-        all.into_iter().filter_map(|(setting, is_stale)| is_stale.then_some(setting)).collect()
-    }
-
-    /// Compaction servers' manager, where it is in this process.
-    fn manager(&self) -> Option<&CompactionManager> {
-        self.manager.as_ref().and_then(|manager| manager.0.as_ref())
-    }
-
-    /// Who makes a call.
-    pub(crate) fn who(&self, metadata: &MetadataMap) -> Result<Who, Status> {
-        self.who_of(metadata.get(AUTHORIZATION).map(AsciiMetadataValue::as_bytes))
-    }
-
-    /// The same by the header.
-    pub(crate) fn who_of(&self, header: Option<&[u8]>) -> Result<Who, Status> {
-        self.tokens.as_ref().map_or(Ok(Who::ANYONE), |tokens| tokens.who(header))
-    }
-
-    /// Begins the work of a call that the door let in. All calls that do work come through here.
-    pub(crate) fn begin<T>(&self, call: Call, request: &Request<T>) -> Result<Guard, Status> {
-        // Rights are looked at there, and nowhere else.
-        let peer = budget::peer_of(request)?;
-        if self.stopping.load(Ordering::Relaxed) {
-            return Err(Status::unavailable("the server is stopping"));
-        }
-        let wait = crate::calls::wait_of(request.metadata().as_ref());
-        Ok(self.calls.begin(call, wait, peer))
-    }
-}
-
-/// Does a call of administration from its beginning to its answer, on a thread where it may wait for the disk.
-pub(crate) async fn administer<Q: Send + 'static, R: Send + 'static>(
-    shared: &Arc<Shared>,
-    request: Request<Q>,
-    work: impl FnOnce(&Shared, Q) -> Result<R, Status> + Send + 'static,
-) -> Result<Response<R>, Status> {
-    let call = shared.begin(Call::Admin, &request)?;
-    let (shared, request) = (shared.clone(), request.into_inner());
-    call.run(false, move || work(&shared, request).map(Response::new)).await
-}
-
-/// The same of a call whose answer may be long: it is counted until its client takes it, and refused where there is no room.
-pub(crate) async fn administer_long<Q: Send + 'static, R: prost::Message + 'static>(
-    shared: &Arc<Shared>,
-    request: Request<Q>,
-    work: impl FnOnce(&Shared, Q) -> Result<R, Status> + Send + 'static,
-) -> Result<Response<Single<R>>, Status> {
-    let memory = budget::peer_of(&request)?.answers;
-    administer(shared, request, move |shared, request| Single::counted(work(shared, request)?, &memory)).await
-}
-
-/// Runs work of the engine, which may wait for the disk, on a thread where it may wait.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Status> + Send + 'static,
-) -> Result<T, Status> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => {
-            tracing::error!(%error, "a call failed");
-            Err(Status::internal("the call failed; the server's log says why"))
-        }
-    }
-}
-
-/// Reads certificates, tokens and secrets again if their files have changed.
-fn look_at_files(shared: &Shared) {
-    // These tell the log themselves.
-    if let Some(compactors) = &shared.compactors {
-        compactors.look_at_files();
-    }
-    if let Some(manager) = shared.manager() {
-        manager.look_at_files();
-    }
-    let tls = shared.tls.as_ref().map(|tls| ("certificates", tls.look()));
-    let tokens = shared.tokens.as_ref().map(|tokens| ("tokens", tokens.look()));
-    for (what, looked) in tls.into_iter().chain(tokens) {
-        match looked {
-            Ok(true) => tracing::info!(what, "read again, as the file changed"),
-            Ok(false) => {}
-            Err(error) => tracing::error!(what, error, "the file changed and cannot be used; the old go on"),
-        }
-    }
-}
-
-/// Looks which files of secrets others than their owners can read, and says so when that has changed.
-fn look_at_modes(shared: &Shared) {
-    let of = |(setting, file): (&str, &Path)| {
-        let mode = crate::watched::wide_mode(file)?;
-        Some(format!(
-            "{setting}: the file has mode {mode:o}, which lets others in than its owner: 600 is enough"
-        ))
-    };
-    let found: Vec<String> = shared.config.secrets().filter_map(of).collect();
-    let mut wide = shared.wide_files.lock();
-    if *wide != found {
-        found.iter().for_each(|what| tracing::warn!("{what}"));
-        *wide = found;
-    }
-}
-
-/// Looks at files that may change, and notes the moment, whatever else goes on.
-async fn look_at_files_and_clock(shared: Arc<Shared>) {
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        shared.tables.note_moment();
-        let shared = shared.clone();
-        let look = move || {
-            look_at_files(&shared);
-            look_at_modes(&shared);
-            Ok(())
-        };
-        if let Err(e) = blocking(look).await {
-            tracing::error!(error = e.message(), "files were not looked at");
-        }
-    }
-}
-
-/// Looks at the regions every second, and at deleted tables whose time is over.
-async fn look_now_and_then(shared: Arc<Shared>) {
-    let mut last = Instant::now();
-    let mut whole = true;
-    for look in 0u64.. {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let seconds = last.elapsed().as_secs_f64();
-        last = Instant::now();
-        let shared = shared.clone();
-        let look_at = Look { seconds, whole: whole || look % LOOKS_AT_ALL == 0 };
-        let work = move || {
-            if let Err(e) = shared.tables.drop_deleted(crate::now_us()) {
-                tracing::warn!(error = e.message(), "deleted tables whose time is over were not dropped");
-            }
-            let looked = shared.tables.look(shared.config.limits(), look_at);
-            if look_at.whole {
-                shared.hot.look(&shared.tables, crate::now_us());
-            }
-            looked
-        };
-        whole = false;
-        match blocking(work).await {
-            Ok(Looked { splits: 0, joins: 0, .. }) => {}
-            Ok(looked) => {
-                tracing::info!(splits = looked.splits, joins = looked.joins, "regions changed");
-                // After a change there may be more to do.
-                whole = true;
-            }
-            Err(e) => tracing::warn!(error = e.message(), "regions were not looked at"),
-        }
-    }
-}
-
-/// Makes and deletes the backups that are due. Apart from other looks, as a backup may take hours.
-async fn tend_backups_now_and_then(shared: Arc<Shared>) {
-    // Soon: something may have become due while no server ran.
-    let mut wait = LOOK_EVERY;
-    loop {
-        tokio::time::sleep(wait).await;
-        wait = TEND_BACKUPS_EVERY;
-        let tables = shared.tables.clone();
-        if let Err(e) = blocking(move || tables.tend_backups(crate::now_us())).await {
-            tracing::warn!(error = e.message(), "backups that are due were not made or deleted");
-        }
-    }
-}
-
-/// Deletes what is gone by rules of which the engine is not told, every hour; a tenth of a core at most.
-async fn collect_now_and_then(shared: Arc<Shared>) {
-    let mut wait = COLLECT_FIRST;
-    loop {
-        tokio::time::sleep(wait).await;
-        wait = COLLECT_EVERY;
-        for (name, table) in shared.tables.all().iter() {
-            let (mut walk, mut failures) = (Walk::default(), 0);
-            while failures < COLLECT_FAILURES {
-                let (tables, table, began) = (shared.tables.clone(), table.clone(), Instant::now());
-                let mut taken = std::mem::take(&mut walk);
-                let chunk = move || Ok((tables.collect(&table, &mut taken, crate::now_us()), taken));
-                let Ok((goes_on, walked)) = blocking(chunk).await else { break };
-                walk = walked;
-                match goes_on {
-                    Ok(true) => tokio::time::sleep(began.elapsed() * COLLECT_RESTS).await,
-                    Ok(false) => break,
-                    Err(e) => {
-                        tracing::warn!(
-                            table = name,
-                            error = e.message(),
-                            "cells that are gone were not deleted"
-                        );
-                        failures += 1;
-                        tokio::time::sleep(LOOK_EVERY).await;
-                    }
-                }
-            }
-            if walk.deleted > 0 {
-                tracing::info!(table = name, columns = walk.deleted, "cells that are gone were deleted");
-            }
-        }
-    }
-}
-
 /// A running server.
 ///
 /// ```
-/// # let dir = tempfile::tempdir().unwrap();
+/// # let temporary = tempfile::tempdir().unwrap();
 /// use siltstone_server::{Config, Server};
 /// let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-/// let config = Config { dir: dir.path().join("data"), listen: any_port, http: any_port, ..Config::default() };
+/// let dir = temporary.path().join("data");
+/// let config = Config { dir, listen: any_port, http: any_port, ..Config::default() };
 /// tokio::runtime::Runtime::new().unwrap().block_on(async {
 ///     let server = Server::start(config).await.unwrap();
 ///     println!("BIGTABLE_EMULATOR_HOST={}", server.listens_at());
@@ -378,17 +73,6 @@ pub struct Server {
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     lookers: [JoinHandle<()>; 5],
-}
-
-/// A manager, which must not be dropped where futures run.
-struct Managing(Option<CompactionManager>);
-
-impl Drop for Managing {
-    fn drop(&mut self) {
-        if let Some(manager) = self.0.take() {
-            std::thread::spawn(move || drop(manager));
-        }
-    }
 }
 
 /// Starts the manager, if this process has one, and knows the compaction servers, if there are any.
@@ -412,8 +96,8 @@ fn descriptors() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// How many connections each port may have: as many as are set, and no more than leave the database the descriptors that it needs.
-/// It opens three quarters of all for tables.
+/// How many connections each port may have: as many as are set, and no more than leave the database the
+/// descriptors that it needs. It opens three quarters of all for tables.
 fn connections_max(config: &Config, descriptors: Option<u64>) -> Result<usize, String> {
     let left = |all: u64| usize::try_from((all / 4).saturating_sub(DESCRIPTORS) / 2).unwrap_or(usize::MAX);
     let most = descriptors.map_or(usize::MAX, left);
@@ -442,7 +126,7 @@ impl Server {
     pub async fn start(config: Config) -> Result<Self, String> {
         config.check()?;
         let (dir, options, base) = (config.dir.clone(), config.options(), config.store_settings());
-        let places = config.places();
+        let directories = config.directories();
         let (manager, compactors) = start_offload(&config).await?;
         let offload = compactors.clone();
         let stores = Arc::new(LazyObjectStores::new(config.object_stores()));
@@ -457,7 +141,7 @@ impl Server {
                 None => builder,
             };
             let db = builder.open(&dir).map_err(|e| e.to_string())?;
-            let tables = Tables::open(db, base, places).map(Arc::new);
+            let tables = Tables::open(db, base, directories).map(Arc::new);
             let opened = tables.and_then(|tables| Ok((Instances::open(tables.clone())?, tables)));
             opened.map_err(|e| format!("{}: {}", dir.display(), e.message()))
         });
@@ -465,6 +149,11 @@ impl Server {
         tables.kept.keep_for(config.undelete_hours);
         let tls = config.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
         let connections_max = connections_max(&config, descriptors())?;
+        let access = Arc::new(Access {
+            tokens: config.tokens.as_deref().map(Tokens::read).transpose()?,
+            budgets: Budgets::new(config.call_memory.0),
+            calls: CallMetrics::new(&config)?,
+        });
         let shared = Arc::new(Shared {
             tables,
             instances,
@@ -472,43 +161,36 @@ impl Server {
             compactors,
             stores,
             manager,
-            tokens: config.tokens.as_deref().map(Tokens::read).transpose()?,
+            access,
             tls: tls.clone(),
             wide_files: Mutex::default(),
-            budgets: Budgets::new(config.call_memory.0),
             connections: Places::new(connections_max),
             news: News::new(),
             durability: config.durability.into(),
-            calls: CallMetrics::new(&config)?,
-            finished: Finished::default(),
+            finished: FinishedOperations::default(),
             config,
             stopping: AtomicBool::new(false),
         });
-        look_at_modes(&shared);
+        background::look_at_modes(&shared);
         // Counted apart: idle sockets of one port keep nobody from the other.
         let (places, for_page) = (shared.connections.clone(), Places::new(connections_max));
         let for_grpc = Connections::listen(shared.config.listen, Protocol::Grpc, tls.clone(), places).await?;
         let for_http = Connections::listen(shared.config.http, Protocol::Http, tls, for_page).await?;
         let (grpc, http) = (for_grpc.at(), for_http.at());
         let (stop, stopped) = watch::channel(false);
-        let lookers = [
-            tokio::spawn(look_now_and_then(shared.clone())),
-            tokio::spawn(look_at_files_and_clock(shared.clone())),
-            tokio::spawn(collect_now_and_then(shared.clone())),
-            tokio::spawn(look_for_changes(shared.clone())),
-            tokio::spawn(tend_backups_now_and_then(shared.clone())),
-        ];
+        let lookers = background::start(&shared);
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
-        let bigtable = BigtableServer::new(Data(shared.clone()));
+        let bigtable = BigtableServer::new(BigtableService(shared.clone()));
         let routes = Routes::new(health_service)
             .add_service(bigtable.max_decoding_message_size(methods::WRITE_MAX))
             .add_service(BigtableTableAdminServer::new(TableAdmin(shared.clone())))
             .add_service(BigtableInstanceAdminServer::new(InstanceAdmin(shared.clone())))
             .add_service(OperationsServer::new(OperationsService(shared.clone())))
             .add_service(OperatorServer::new(OperatorService(shared.clone())));
-        let door = Door::new(shared.clone(), routes);
-        let (router, waits) = (crate::http::router(shared.clone()), door.waits);
+        let waits = Waits::new(&shared.config);
+        let door = Door::new(shared.access.clone(), routes, waits);
+        let router = http::router(shared.clone());
         let tasks = vec![
             tokio::spawn(serve::calls(for_grpc, door, stopped.clone())),
             tokio::spawn(serve::page(for_http, router, waits, stopped)),
@@ -533,7 +215,8 @@ impl Server {
     pub fn regions(&self, table: &str) -> Result<Vec<Vec<u8>>, String> {
         let table = self.shared.tables.get(table).map_err(|e| e.message().to_string())?;
         let cuts = regions::cuts(&table.now());
-        let rows = cuts.iter().filter_map(|at| Some(rows::row_of(&at[..rows::row_len(at)?]).into_owned()));
+        let rows =
+            cuts.iter().filter_map(|at| Some(row_key::row_of(&at[..row_key::row_len(at)?]).into_owned()));
         Ok(std::iter::once(Vec::new()).chain(rows).collect())
     }
 
@@ -551,7 +234,7 @@ impl Server {
     /// # Errors
     /// No such table, what the engine answers.
     pub async fn join(&self, table: &str, row: &[u8]) -> Result<(), String> {
-        let at = rows::row_start(row);
+        let at = row_key::row_start(row);
         self.with_table(table, move |tables, table| tables.join(&table, &at)).await
     }
 
@@ -565,7 +248,7 @@ impl Server {
         done.map_err(|e| e.message().to_string())
     }
 
-    /// The same, and waits until no merge is due.
+    /// Writes all memory to tables, and waits until no merge is due.
     ///
     /// # Errors
     /// What the engine answers.
@@ -582,7 +265,7 @@ impl Server {
     pub async fn compact(&self, table: &str) -> Result<(), String> {
         let compact = |tables: &Tables, table: Arc<Table>| {
             let mut walk = Walk::default();
-            let mut collect = || tables.collect(&table, &mut walk, crate::now_us());
+            let mut collect = || tables.collect(&table, &mut walk, crate::time::now_us());
             let collected = loop {
                 match collect() {
                     Ok(true) => {}
@@ -609,7 +292,8 @@ impl Server {
         self.with_table(table, until_done).await
     }
 
-    /// Does what is due for backups at that time, in microseconds since 1970, as the server does every minute.
+    /// Does what is due for backups at that time, in microseconds since 1970, as the server does every
+    /// minute.
     ///
     /// # Errors
     /// What the engine answers.

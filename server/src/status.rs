@@ -1,13 +1,20 @@
 //! The engine's errors as statuses of calls.
 //!
-//! Where files of the server lie is not told to clients: of a path its last part remains, which names the file, and the whole is
-//! logged.
+//! Where files of the server lie is not told to clients: of a path its last part remains, which names the
+//! file, and the whole is logged.
 
+use crate::proto::rpc;
+use prost::Message;
 use siltstone::{Error, ErrorKind};
 use std::path::Path;
-use tonic::Status;
+use std::time::Duration;
+use tonic::{Code, Status};
 
-/// What a client is told. Kinds that are worth another try are `UNAVAILABLE` or `ABORTED`, which clients retry by themselves.
+/// After how long a client that was turned away may try again.
+const TRY_AGAIN: Duration = Duration::from_millis(50);
+
+/// What a client is told. Kinds that are worth another try are `UNAVAILABLE` or `ABORTED`, which clients
+/// retry by themselves.
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` wants it")]
 pub(crate) fn status(error: Error) -> Status {
     let message = told(&error.to_string());
@@ -21,12 +28,10 @@ pub(crate) fn status(error: Error) -> Status {
         ErrorKind::ReadOnly | ErrorKind::MergeRefused => Status::failed_precondition(message),
         ErrorKind::Unsupported => Status::unimplemented(message),
         ErrorKind::ChangesLost => Status::out_of_range(message),
-        ErrorKind::Busy => crate::calls::overloaded(tonic::Code::Unavailable, &message),
+        ErrorKind::Busy => overloaded(Code::Unavailable, &message),
         ErrorKind::Closed => Status::unavailable(message),
         // Connections come and go, and files with them.
-        ErrorKind::Io if error.is_for_descriptors() => {
-            crate::calls::overloaded(tonic::Code::Unavailable, &message)
-        }
+        ErrorKind::Io if error.is_for_descriptors() => overloaded(Code::Unavailable, &message),
         _ => Status::internal(message),
     }
 }
@@ -60,12 +65,24 @@ pub(crate) fn file_failed(what: &str, path: &Path, error: &std::io::Error) -> St
 }
 
 /// The code of a status and its text, for one entry of a call.
-pub(crate) fn entry_status(status: &Status) -> crate::proto::rpc::Status {
-    crate::proto::rpc::Status {
-        code: status.code() as i32,
-        message: status.message().to_string(),
-        details: Vec::new(),
+pub(crate) fn entry_status(status: &Status) -> rpc::Status {
+    rpc::Status { code: status.code() as i32, message: status.message().to_string(), details: Vec::new() }
+}
+
+/// Turns a client away, and tells it when to come again.
+pub(crate) fn overloaded(code: Code, why: &str) -> Status {
+    /// `google.rpc.RetryInfo`.
+    #[derive(Clone, PartialEq, Message)]
+    struct RetryInfo {
+        #[prost(message, optional, tag = "1")]
+        retry_delay: Option<prost_types::Duration>,
     }
+    let nanos = i32::try_from(TRY_AGAIN.as_nanos()).unwrap_or(i32::MAX);
+    let info = RetryInfo { retry_delay: Some(prost_types::Duration { seconds: 0, nanos }) };
+    let type_url = "type.googleapis.com/google.rpc.RetryInfo".to_string();
+    let details = vec![prost_types::Any { type_url, value: info.encode_to_vec() }];
+    let status = rpc::Status { code: code as i32, message: why.to_string(), details };
+    Status::with_details(code, why, status.encode_to_vec().into())
 }
 
 #[cfg(test)]

@@ -1,25 +1,30 @@
-//! Every decoder of the server, each as a function of bytes that must not panic, hang or take much memory whatever it is given, and
-//! that uses what came of it. The package `siltstone-fuzz` calls them. Requests may take some hundred bytes of memory for each
-//! that they have.
+//! Every decoder of the server, each as a function of bytes that must not panic, hang or take much memory
+//! whatever it is given, and that uses what came of it. The package `siltstone-fuzz` calls them. Requests may
+//! take some hundred bytes of memory for each that they have.
 
-use crate::aggregate::Aggregate;
-use crate::backup_filter::forge as backup_filter;
-use crate::backup_places::Published;
-use crate::backup_records::Backup;
-use crate::budget::Budgets;
-use crate::bundles::Files;
-use crate::changes::mutation_of;
-use crate::chunks::Chunker;
+use crate::cells::aggregate::Aggregate;
+use crate::cells::filter::pattern::{LONG_BYTES, Pattern, Patterns, TOO_LARGE};
+use crate::cells::filter::{Cell, Filter};
+use crate::cells::row_key;
 use crate::config::Config;
-use crate::filter::pattern::{LONG_BYTES, Pattern, Patterns, TOO_LARGE};
-use crate::filter::{Cell, Filter};
-use crate::instance_set::Instance;
-use crate::profiles::Profile;
+use crate::names;
+use crate::net::auth;
+use crate::net::budget::Budgets;
+use crate::net::methods;
+use crate::net::wire;
+use crate::net::work::{Caller, Work};
+use crate::proto::descriptors::Files;
 use crate::proto::{admin, data};
-use crate::schema::Schema;
-use crate::views::ViewSchema;
-use crate::work::{Caller, Work};
-use crate::{auth, methods, names, read, rows, wire};
+use crate::rows::changes::mutation_of;
+use crate::rows::chunks::Chunker;
+use crate::rows::read_rows;
+use crate::tables::backup_filter::forge as backup_filter;
+use crate::tables::backup_places::Published;
+use crate::tables::backup_records::Backup;
+use crate::tables::instance_set::Instance;
+use crate::tables::profiles::Profile;
+use crate::tables::schema::Schema;
+use crate::tables::view_schema::ViewSchema;
 use bytes::Bytes;
 use prost::Message;
 use siltstone::testing::Target;
@@ -192,8 +197,8 @@ pub fn matches_of_pattern(pattern: &[u8], values: &[Vec<u8>]) -> Result<Vec<bool
     Ok(values.iter().map(|value| pattern.matches(value)).collect())
 }
 
-/// A pattern matches the whole of what it is shown, so it does the same inside a group, and what is quoted matches itself alone.
-/// Of a long value the engine that goes step by step says the same as the other.
+/// A pattern matches the whole of what it is shown, so it does the same inside a group, and what is quoted
+/// matches itself alone. Of a long value the engine that goes step by step says the same as the other.
 fn pattern(bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(200)];
     let shown = [&b"abc"[..], b"bc", b"ab", b"a.b", b"xabc", b"abcx", b"", b"\xff", bytes];
@@ -242,10 +247,10 @@ fn read_seeds() -> Vec<Vec<u8>> {
 fn read_request(bytes: &[u8]) {
     let Ok(request) = data::ReadRowsRequest::decode(bytes) else { return };
     let _ = names::table(&request.table_name);
-    if let Ok(spans) = read::spans(request.rows.as_ref()) {
+    if let Ok(spans) = read_rows::spans(request.rows.as_ref()) {
         let mut neighbours = spans.iter().zip(spans.iter().skip(1));
         let is_before =
-            |(a, b): (&rows::Span, &rows::Span)| a.end.as_ref().is_some_and(|end| *end <= b.start);
+            |(a, b): (&row_key::Span, &row_key::Span)| a.end.as_ref().is_some_and(|end| *end <= b.start);
         assert!(neighbours.all(is_before), "spans that are not in order");
     }
     through(request.filter.as_ref());
@@ -285,7 +290,7 @@ fn mutate_seeds() -> Vec<Vec<u8>> {
 fn mutate_request(bytes: &[u8]) {
     let Ok(request) = data::MutateRowsRequest::decode(bytes) else { return };
     for entry in &request.entries {
-        let _ = rows::check_row(&entry.row_key);
+        let _ = row_key::check_row(&entry.row_key);
     }
 }
 
@@ -320,7 +325,7 @@ fn modify_seeds() -> Vec<Vec<u8>> {
 
 fn modify_request(bytes: &[u8]) {
     if let Ok(request) = data::ReadModifyWriteRowRequest::decode(bytes) {
-        let _ = rows::check_row(&request.row_key);
+        let _ = row_key::check_row(&request.row_key);
     }
 }
 
@@ -506,7 +511,7 @@ fn use_view(view: &ViewSchema) {
 fn create_view_request(bytes: &[u8]) {
     let Ok(request) = admin::CreateAuthorizedViewRequest::decode(bytes) else { return };
     let _ = names::view_of(&request.parent, &request.authorized_view_id);
-    let view = request.authorized_view.map(|view| ViewSchema::new(&view, &two_families()));
+    let view = request.authorized_view.map(|view| ViewSchema::new(&view, &two_families().families));
     if let Some(Ok(view)) = view {
         use_view(&view);
     }
@@ -530,7 +535,7 @@ fn update_view_request(bytes: &[u8]) {
     let mut changed = ViewSchema::default();
     let _ = names::view(&view.name);
     let mask = request.update_mask.as_ref().map_or(&[][..], |mask| &mask.paths);
-    if changed.update(view, mask, &two_families()).is_ok() {
+    if changed.update(view, mask, &two_families().families).is_ok() {
         use_view(&changed);
     }
 }
@@ -607,31 +612,32 @@ fn stored_instance(bytes: &[u8]) {
 }
 
 fn row_key_seeds() -> Vec<Vec<u8>> {
-    vec![rows::cell_key(b"row", b"q"), rows::cell_key(b"r\0w\0\0", b""), rows::row_end(b"row")]
+    vec![row_key::cell_key(b"row", b"q"), row_key::cell_key(b"r\0w\0\0", b""), row_key::row_end(b"row")]
 }
 
 /// Any key of a store, and any row.
 fn row_key(bytes: &[u8]) {
-    if let Some(len) = rows::row_len(bytes) {
-        let row = rows::row_of(&bytes[..len]);
+    if let Some(len) = row_key::row_len(bytes) {
+        let row = row_key::row_of(&bytes[..len]);
         assert!(row.len() <= len);
     }
-    let key = rows::cell_key(bytes, b"qualifier");
-    let len = rows::row_len(&key).expect("a key that was made has a row");
+    let key = row_key::cell_key(bytes, b"qualifier");
+    let len = row_key::row_len(&key).expect("a key that was made has a row");
     assert_eq!(
-        (&*rows::row_of(&key[..len]), &key[len..]),
+        (&*row_key::row_of(&key[..len]), &key[len..]),
         (bytes, &b"qualifier"[..]),
         "a row is read as it was"
     );
-    assert!(rows::row_span(bytes).has(&key) && rows::prefix_span(bytes).has(&key));
+    assert!(row_key::row_span(bytes).has(&key) && row_key::prefix_span(bytes).has(&key));
 }
 
 fn change_seeds() -> Vec<Vec<u8>> {
-    let key = rows::cell_key(b"row", b"q");
+    let key = row_key::cell_key(b"row", b"q");
     (0..4).map(|kind| [&[kind, key.len() as u8][..], &key, &[7; 16], b"value"].concat()).collect()
 }
 
-/// A change of the log: its kind, the length of its key, the key, two times, and a value or the end of a range.
+/// A change of the log: its kind, the length of its key, the key, two times, and a value or the end of a
+/// range.
 fn change(bytes: &[u8]) {
     let Some((&[kind, len], rest)) = bytes.split_first_chunk::<2>() else { return };
     let Some((key, rest)) = rest.split_at_checked(usize::from(len)) else { return };
@@ -648,7 +654,7 @@ fn change(bytes: &[u8]) {
         }
     };
     if let Some((row, mutation)) = mutation_of("f", &change) {
-        let _ = (rows::row_of(&row).len(), data::ToldMutation { mutation: Some(mutation) }.encoded_len());
+        let _ = (row_key::row_of(&row).len(), data::ToldMutation { mutation: Some(mutation) }.encoded_len());
     }
 }
 
@@ -670,7 +676,7 @@ fn sketch(bytes: &[u8]) {
 fn schema_seeds() -> Vec<Vec<u8>> {
     let families = families().into_iter().enumerate().map(|(n, family)| (format!("f{n}"), family)).collect();
     let table = admin::Table { column_families: families, ..Default::default() };
-    let view = ViewSchema::new(&view_message(), &two_families()).unwrap_or_default();
+    let view = ViewSchema::new(&view_message(), &two_families().families).unwrap_or_default();
     let views = [("v".to_string(), view)].into();
     let schema = Schema { changes_from_us: 1, views, ..Schema::new(1, &table).unwrap_or_default() };
     vec![serde_json::to_vec(&schema).unwrap_or_default()]

@@ -131,13 +131,17 @@ mod tests {
         assert!(!guards(Guard::Sanitizer, "engine/src/memory/mod.rs", "mod arena;"));
         assert!(guards(Guard::Planted, "tests/src/power.rs", ""));
         assert!(guards(Guard::Planted, "engine/src/db/get.rs", "if planted!(Bug::ReadPointBeforeVersion)"));
-        assert!(guards(Guard::Planted, "server/src/data.rs", "siltstone::planted_bug!(WorkInPlace)"));
+        assert!(guards(
+            Guard::Planted,
+            "server/src/services/bigtable.rs",
+            "siltstone::planted_bug!(WorkInPlace)"
+        ));
         assert!(!guards(Guard::Sanitizer, "tests/src/power.rs", "unsafe"));
         assert!(guards(Guard::Models, "engine/src/log/queue.rs", "use crate::sync::Mutex;"));
         assert!(!guards(Guard::Models, "engine/src/table/block.rs", "fn read() {}"));
         assert!(guards(Guard::Instructions, "engine/src/table/block.rs", ""));
         assert!(guards(Guard::Instructions, "tests/instructions/src/main.rs", ""));
-        assert!(!guards(Guard::Instructions, "server/src/data.rs", ""));
+        assert!(!guards(Guard::Instructions, "server/src/services/bigtable.rs", ""));
         assert!(!guards(Guard::Planted, "engine/src/db/scan.rs", ""));
         assert_ne!(fingerprint(Guard::Sanitizer), fingerprint(Guard::Planted));
     }
