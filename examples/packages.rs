@@ -1,7 +1,7 @@
 //! Siltstone in half a minute, on real data: `cargo run --release --example packages` at the repository root.
 //!
-//! Loads the machine's Debian package index, reads it back in two ways, kills a second process in the middle of its
-//! load and shows that nothing that was promised is lost, and ends with the shape of what is on disk.
+//! Loads the machine's Debian package index, reads it back in two ways, kills a second process in the middle
+//! of its load and shows that nothing that was promised is lost, and ends with the shape of what is on disk.
 //!
 //! ```text
 //! packages [DIR]            use this directory (empty or missing) and not a fresh temporary one
@@ -138,8 +138,8 @@ fn read(family: &Family, index: &Index) -> Done {
     Ok(())
 }
 
-/// Another process loads the same rows one by one and is killed without warning. What it reported as safe must be
-/// there, nothing may be torn, and what is there is the beginning of the load without a gap.
+/// Another process loads the same rows one by one and is killed without warning. What it reported as safe
+/// must be there, nothing may be torn, and what is there is the beginning of the load without a gap.
 fn crash(path: &Path, index: &Index) -> Done {
     heading("a crash in mid-load");
     println!("a second process loads the same rows with a sync every {SYNC_EVERY}, and reports each sync");

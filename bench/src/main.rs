@@ -1,13 +1,18 @@
 //! siltstone-bench: measures Siltstone, and beside it the stores it is compared with.
 //!
-//! - `workload/`: what is done, as streams of operations. `store/`: to whom. `drive/`: running it in this process.
+//! - `workload/`: what is done, as streams of operations. `store/`: to whom. `drive/`: running it in this
+//!   process.
 //! - `measure`: what the kernel knows of a process. `limits/`: what the machine can do without any store.
-//! - `child`: the process that measures. `compare`: the processes started one after another, and their ratios.
-//!   `paper`: the same for what papers measured, with their figures beside ours. `felt`: what a merge may let readers feel.
-//!   `tpcc`: TPC-C, apart from the workloads, as it is transactions. `capacity`: whether compaction servers suffice.
-//!   `objects`: what tables in an object store cost. `restores`: what a restore costs that copies tables, or shares them.
-//!   `cliffs`: what ten times as many of something cost. `strategies`: no measurement, but what a simulation says of every method.
-//! - `record`: what a measurement is once it is over. `report/`: records as text and as a page.
+//! - `child`: the process that measures. `compare`: the processes started one after another, and their
+//!   ratios. `paper`: the same for what papers measured, with their figures beside ours. `felt`: what a merge
+//!   may let readers feel. `tpcc`: TPC-C, apart from the workloads, as it is transactions. `capacity`:
+//!   whether compaction servers suffice. `objects`: what tables in an object store cost. `restores`: what a
+//!   restore costs that copies tables, or shares them. `cliffs`: what ten times as many of something cost.
+//!   `strategies`: no measurement, but what a simulation says of every method.
+//! - `server/`: the server, measured from outside. `compactor`: compaction servers for what is measured;
+//!   `offload`: what a merge costs the database's process, here or there.
+//! - `record`: what a measurement is once it is over. `report/`: records as text and as a page. `scratch`: a
+//!   directory for one. `text`: sizes on the command line.
 
 mod capacity;
 mod child;
@@ -44,9 +49,9 @@ use std::process::ExitCode;
 
 /// Measures Siltstone, and beside it the stores it is compared with.
 ///
-/// Each measurement is a process of its own with a directory of its own. Runs end settled: memory written out and all
-/// merges done, with the wait, its CPU time and its bytes counted. Exit codes: 0 fine, 1 a measurement failed or a
-/// store answered wrongly, 2 wrong usage.
+/// Each measurement is a process of its own with a directory of its own. Runs end settled: memory written out
+/// and all merges done, with the wait, its CPU time and its bytes counted. Exit codes: 0 fine, 1 a
+/// measurement failed or a store answered wrongly, 2 wrong usage.
 #[derive(Parser)]
 #[command(name = "siltstone-bench", version, disable_help_subcommand = true, after_help = workload::help())]
 struct Cli {
@@ -76,7 +81,8 @@ enum Task {
   siltstone-bench paper offload --local --scale 0.1
   siltstone-bench paper all --quick --html papers.html --markdown papers.md")]
     Paper(Paper),
-    /// Simulates every strategy with data of ten, a hundred and a thousand times the memory, and draws what each costs.
+    /// Simulates every strategy with data of ten, a hundred and a thousand times the memory, and draws what
+    /// each costs.
     Strategies {
         /// Where to write the drawing.
         #[arg(long)]
@@ -106,7 +112,8 @@ enum Task {
         /// Where to write the matrix, its bars and the figures of papers as Markdown tables.
         #[arg(long)]
         markdown: Option<PathBuf>,
-        /// Where to draw latency over time around a merge, of the first workload that has one in its middle (unseen).
+        /// Where to draw latency over time around a merge, of the first workload that has one in its middle
+        /// (unseen).
         #[arg(long)]
         svg: Option<PathBuf>,
     },
@@ -117,12 +124,14 @@ enum Task {
   siltstone-bench server beside --rate 10000
   siltstone-bench server regions --count 1000")]
     Server(server::Server),
-    /// Measures what a merge costs here, and what where a compaction server runs it; and how fast blocks are handed over.
+    /// Measures what a merge costs here, and what where a compaction server runs it; and how fast blocks are
+    /// handed over.
     #[command(after_help = "Examples:
   siltstone-bench offload
   siltstone-bench offload --keys 2000000 --runs 5")]
     Offload(offload::Costs),
-    /// Measures what tables in an object store cost: loading, merging, opening, gets and scans, beside a directory.
+    /// Measures what tables in an object store cost: loading, merging, opening, gets and scans, beside a
+    /// directory.
     #[command(after_help = "Examples:
   siltstone-bench objects --place s3://bucket/bench
   AWS_ENDPOINT_URL=http://127.0.0.1:9000 siltstone-bench objects --place s3://bucket/bench --keys 1000000")]
@@ -132,7 +141,8 @@ enum Task {
   siltstone-bench restores
   siltstone-bench restores --keys 2000000 --table-bytes 1MiB")]
     Restores(restores::Restores),
-    /// Measures whether compaction servers suffice: stores that are merged once an interval, on servers of a given rate.
+    /// Measures whether compaction servers suffice: stores that are merged once an interval, on servers of a
+    /// given rate.
     #[command(after_help = "Examples:
   siltstone-bench capacity
   siltstone-bench capacity --interval 60 --keys 100000 --rate 20M")]

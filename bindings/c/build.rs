@@ -1,4 +1,5 @@
-//! Gives the shared library the name by which programs that link it ask for it: with the minor version while the major one is 0.
+//! Gives the shared library the name by which programs that link it ask for it: with the minor version while
+//! the major one is 0.
 
 use std::env::{var, var_os};
 

@@ -1,10 +1,11 @@
-//! How long calls take from Rust: what `calls.c` and `calls.py` measure, without a language between. `calls DIR`
+//! How long calls take from Rust: what `calls.c` and `calls.py` measure, without a language between. `calls
+//! DIR`
 
 use siltstone::{Batch, Db, FamilyOptions};
 use std::io::Result;
 use std::time::Instant;
 
-/// The same in all three. So few that memory holds them before they are flushed.
+/// Rows, as many in all three languages: so few that memory holds them before they are flushed.
 const ROWS: u64 = 200_000;
 const BATCH: u64 = 1_000;
 const NOTHING: u64 = 3_000_000;

@@ -1,5 +1,5 @@
-//! Merges of tables run in another process, a *compaction server*, so that the database's own processor and disk are left to
-//! those who read and write (OFF-1).
+//! Merges of tables run in another process, a *compaction server*, so that the database's own processor and
+//! disk are left to those who read and write (OFF-1).
 //!
 //! ```text
 //! database (siltstone::Db)                      compaction server
@@ -9,18 +9,22 @@
 //! ```
 //!
 //! - `protocol`: the messages and the service's stubs; `codec` puts each under a checksum.
-//! - `server`: the compaction server; `admission` says how many merges it runs.
+//! - `server`: the compaction server; `admission` says how many merges it runs, `load` what its process
+//!   uses.
 //! - `capacity`: how many servers a workload needs.
 //! - `carried`: inputs and outputs of merges over the connection, where no storage is shared.
 //! - `manager`: knows which servers there are, and says by a `ring` which stores' merges go to which.
-//! - `client`: decides which merges go, by what `cost` says; `known` chooses a server, `follow` follows a merge for the database
-//!   and takes it back where the server gets nowhere (`watch`), and `fetch` fetches blocks that it wrote from the server's memory.
+//! - `client`: decides which merges go, by what `cost` says; `known` chooses a server, `follow` follows a
+//!   merge for the database and takes it back where the server gets nowhere (`watch`), and `fetch` fetches
+//!   blocks that it wrote from the server's memory.
 //!
-//! - `secret` and `tls`: how both ends of a connection show who they are, by `files` that may change; `reach` says where it may
-//!   lead, and `listen` which ones are taken.
+//! - `secret` and `tls`: how both ends of a connection show who they are, by `files` that may change; `reach`
+//!   says where it may lead, and `listen` which ones are taken.
 //!
-//! A server holds no state that matters. Whatever fails, the merge goes on elsewhere or here, from the last step that the
-//! database made true (OFF-6).
+//! `testing` has the decoders, for fuzzing.
+//!
+//! A server holds no state that matters. Whatever fails, the merge goes on elsewhere or here, from the last
+//! step that the database made true (OFF-6).
 //!
 //! ```
 //! # let dir = tempfile::tempdir().unwrap();

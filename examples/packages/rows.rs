@@ -1,11 +1,12 @@
 //! Rows out of the machine's Debian package index, or out of made-up packages where there is none.
 //!
-//! A record of `apt-cache dumpavail` is a paragraph of `Field: value` lines; a line that begins with a space goes on
-//! with the value before it. Each field becomes a row with the key `package/Field`, so that a prefix scan of
-//! `package/` gives the package back. Where a package is listed more than once, the first record counts.
+//! A record of `apt-cache dumpavail` is a paragraph of `Field: value` lines; a line that begins with a space
+//! goes on with the value before it. Each field becomes a row with the key `package/Field`, so that a prefix
+//! scan of `package/` gives the package back. Where a package is listed more than once, the first record
+//! counts.
 //!
-//! The made-up packages are written by the code below in the very same format instead of being shipped as a file: it
-//! is shorter, and goes through the same parser.
+//! The made-up packages are written by the code below in the very same format instead of being shipped as a
+//! file: it is shorter, and goes through the same parser.
 
 use std::collections::HashSet;
 use std::io::{self, Write};

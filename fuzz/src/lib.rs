@@ -1,11 +1,13 @@
-//! Hostile bytes for every decoder: valid inputs, changed in ways that decoders trip over, with checksums made to
-//! fit again so that the bytes behind them are really decoded.
+//! Hostile bytes for every decoder: valid inputs, changed in ways that decoders trip over, with checksums
+//! made to fit again so that the bytes behind them are really decoded.
 //!
-//! A decoder may answer wrongly on forged bytes. It must not panic, hang, or take more memory than [`memory_max`].
-//! Input `n` of a decoder is a function of the seed and `n`, so a failure is run again by its number; its bytes are
-//! saved below `corpus/` too, where a test replays them for ever.
+//! A decoder may answer wrongly on forged bytes. It must not panic, hang, or take more memory than
+//! [`memory_max`]. Input `n` of a decoder is a function of the seed and `n`, so a failure is run again by its
+//! number; its bytes are saved below `corpus/` too, where a test replays them for ever.
 //!
-//! Each package lists its decoders in a module `testing`; those of the command line, which is no library, are in `rows`.
+//! Each package lists its decoders in a module `testing`; those of the command line, which is no library, are
+//! in `rows`, over its own modules `format`, `escape` and `failure`. `run` runs a decoder over inputs, which
+//! `mutate` makes.
 
 pub mod mutate;
 mod rows;
@@ -26,7 +28,8 @@ use siltstone::testing::Target;
 
 /// Bytes that decoding one input may hold at a time.
 pub const MEMORY_MAX: usize = 64 << 20;
-/// What a request, and a filter on its way to cells, may hold for each byte that it has, and what any may hold besides.
+/// What a request, and a filter on its way to cells, may hold for each byte that it has, and what any may
+/// hold besides.
 const FOR_EACH_BYTE: usize = 512;
 const BESIDES: usize = 1 << 20;
 

@@ -1,5 +1,5 @@
-//! `siltstone-fuzz TARGET|all [--count N] [--seed S] [--threads T] [--seconds S] [--only I]`: N inputs over the decoders
-//! named, or as many as come in that time. The last line says how many there were.
+//! `siltstone-fuzz TARGET|all [--count N] [--seed S] [--threads T] [--seconds S] [--only I]`: N inputs over
+//! the decoders named, or as many as come in that time. The last line says how many there were.
 
 #![expect(unsafe_code, reason = "a global allocator that counts what a thread holds")]
 
@@ -29,7 +29,8 @@ fn freed(bytes: usize) {
     let _ = HELD.try_with(|held| held.set(held.get().saturating_sub(bytes)));
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged; counting neither allocates nor unwinds.
+// SAFETY: every call is passed on to the system's allocator unchanged; counting neither allocates nor
+// unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         took(layout.size());

@@ -59,8 +59,8 @@ pub trait Memory: Sync {
     fn most(&self) -> usize;
 }
 
-/// Runs inputs `range` on so many threads, as many as come in that time; the first failure found ends it. How many inputs
-/// there were.
+/// Runs inputs `range` on so many threads, as many as come in that time; the first failure found ends it. How
+/// many inputs there were.
 pub fn many(
     target: Target,
     seed: u64,

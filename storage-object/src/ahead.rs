@@ -1,11 +1,12 @@
-//! The ends of tables that are about to be opened, fetched some at a time: a database with thousands of tables opens in the
-//! time of some of their requests and not of all of them.
+//! The ends of tables that are about to be opened, fetched some at a time: a database with thousands of
+//! tables opens in the time of some of their requests and not of all of them.
 //!
-//! They are fetched in the order in which they will be asked for, as far as memory for them is free; who comes for one that is
-//! under way waits for it, and who comes for one that has not been begun fetches it himself.
+//! They are fetched in the order in which they will be asked for, as far as memory for them is free; who
+//! comes for one that is under way waits for it, and who comes for one that has not been begun fetches it
+//! himself.
 
 use crate::Threads;
-use crate::store::Calls;
+use crate::calls::Calls;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
@@ -15,7 +16,7 @@ use tokio::task::AbortHandle;
 
 /// Under way at a time.
 const UNDER_WAY: usize = 32;
-/// Of ends that were fetched and not yet asked for, in KiB.
+/// KiB of ends that were fetched and not yet asked for.
 const KIB_MAX: u32 = 64 << 10;
 
 type Tail = io::Result<(u64, Vec<u8>)>;

@@ -1,11 +1,14 @@
-//! Bytes of objects on the local disk, under a budget: what was read once costs no request again, also after a restart.
+//! Bytes of objects on the local disk, under a budget: what was read once costs no request again, also after
+//! a restart.
 //!
-//! An object is cached in chunks of 32 KiB, so that a read of any range finds what another one brought; a read fetches what it
-//! lacks, rounded to chunks, by one request. Reads of 256 KiB and more, as merges and long scans make them, pass by: they would
-//! push out what gets come back for. The ends of tables, with all their indices and filters, are kept when they are opened.
+//! An object is cached in chunks of 32 KiB, so that a read of any range finds what another one brought; a
+//! read fetches what it lacks, rounded to chunks, by one request. Reads of 256 KiB and more, as merges and
+//! long scans make them, pass by: they would push out what gets come back for. The ends of tables, with all
+//! their indices and filters, are kept when they are opened.
 //!
-//! Which chunks go when the budget is used up, how they lie on the disk, their checksums and what survives a crash is
-//! [`foyer`]'s affair. What is wrong all the same the database finds by its own checksums, and asks again past the disk.
+//! Which chunks go when the budget is used up, how they lie on the disk, their checksums and what survives a
+//! crash is [`foyer`]'s affair. What is wrong all the same the database finds by its own checksums, and asks
+//! again past the disk.
 
 use bytes::Bytes;
 use foyer::{
@@ -80,8 +83,8 @@ impl Code for Chunk {
     }
 }
 
-/// What a disk cache needs of [`foyer`]. Its types are so deep that the compiler takes more than a second to see that they may be
-/// sent between threads, in each function that asks, of which a server has dozens.
+/// What a disk cache needs of [`foyer`]. Its types are so deep that the compiler takes more than a second to
+/// see that they may be sent between threads, in each function that asks, of which a server has dozens.
 trait Chunks: Debug + Send + Sync {
     fn get(&self, chunk: Chunk) -> Soon<'_, Option<Bytes>>;
     fn insert(&self, chunk: Chunk, bytes: Bytes);
@@ -119,7 +122,8 @@ impl Chunks for HybridCache<Chunk, Bytes> {
 pub(crate) struct Disk {
     cache: Arc<dyn Chunks>,
     counts: Arc<Counts>,
-    /// Objects of which something wrong was there, and how often: what is kept of them since has other numbers.
+    /// Objects of which something wrong was there, and how often: what is kept of them since has other
+    /// numbers.
     forgotten: Arc<Mutex<HashMap<u128, u64>>>,
     /// Held while it is open.
     _lock: Arc<File>,
@@ -221,8 +225,8 @@ impl Disk {
         }
     }
 
-    /// What is there of the object is as if it were not; whether there can be anything. As often as that is told within the life
-    /// of this process.
+    /// What is there of the object is as if it were not; whether there can be anything. As often as that is
+    /// told within the life of this process.
     pub(crate) fn forget_all(&self, place: &str, name: &str) -> bool {
         let object = first_number(place, name);
         // Its length goes, so that it is not found after a restart; removing takes its time.
@@ -260,7 +264,8 @@ impl Disk {
         self.cache.insert(Chunk { object, number: LEN }, Bytes::copy_from_slice(&len.to_le_bytes()));
     }
 
-    /// Keeps the chunks that these bytes, which begin at `from`, are the whole of. They end at a chunk's end, or at the object's.
+    /// Keeps the chunks that these bytes, which begin at `from`, are the whole of. They end at a chunk's end,
+    /// or at the object's.
     pub(crate) fn keep(&self, object: u128, from: u64, bytes: &[u8]) {
         let first = from.div_ceil(CHUNK_BYTES);
         let chunks = bytes.get((first * CHUNK_BYTES - from) as usize..).unwrap_or_default();
@@ -281,7 +286,8 @@ impl Disk {
         Some(bytes)
     }
 
-    /// The same; what is missing comes by one call of `fetch`, and is kept. Fewer bytes where the object ends before.
+    /// The bytes of a range; what the disk lacks comes by one call of `fetch`, and is kept. Fewer bytes where
+    /// the object ends before.
     pub(crate) async fn read<F: Future<Output = io::Result<Bytes>>>(
         &self,
         object: u128,

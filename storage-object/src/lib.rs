@@ -1,12 +1,15 @@
-//! Tables of [`siltstone`] databases in an object store: S3 and what speaks its protocol, and HDFS (feature `hdfs`).
+//! Tables of [`siltstone`] databases in an object store: S3 and what speaks its protocol, and HDFS (feature
+//! `hdfs`).
 //!
-//! Log and manifest stay in the database's own directory, so that writes cost what they always do. A flush or merge uploads
-//! its tables by parts while it writes them; reads are requests for ranges, and what they bring is kept on the local disk within
-//! a budget. Nothing is deleted but by the database that the place belongs to, after its manifest names the table no more; what
-//! a crash leaves is removed at the next open. Compaction servers reach the same store by themselves.
+//! Log and manifest stay in the database's own directory, so that writes cost what they always do. A flush or
+//! merge uploads its tables by parts while it writes them; reads are requests for ranges, and what they bring
+//! is kept on the local disk within a budget. Nothing is deleted but by the database that the place belongs
+//! to, after its manifest names the table no more; what a crash leaves is removed at the next open.
+//! Compaction servers reach the same store by themselves.
 //!
-//! `location` names a place and finds what holds it, `store` are its calls, which block, `upload` an object that comes by
-//! parts, `ahead` fetches the ends of tables that will be opened, `disk` keeps blocks on the local disk.
+//! `location` names a place and finds what holds it, `calls` are its requests, `store` its calls, which wait
+//! for them, `upload` an object that comes by parts, `ahead` fetches the ends of tables that will be opened,
+//! `disk` keeps blocks on the local disk.
 //!
 //! ```no_run
 //! use siltstone::{Db, Options};
@@ -24,6 +27,7 @@
 //! ```
 
 mod ahead;
+mod calls;
 mod disk;
 mod location;
 mod store;
@@ -51,8 +55,8 @@ pub struct Settings {
     pub patience: Duration,
     /// How long one request may take. Of an upload that is a part of 8 MiB.
     pub timeout: Duration,
-    /// What the environment would say, and over it, by the same names: `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`. Of HDFS, the
-    /// settings of its client.
+    /// What the environment would say, and over it, by the same names: `AWS_ENDPOINT_URL`,
+    /// `AWS_ACCESS_KEY_ID`. Of HDFS, the settings of its client.
     pub variables: BTreeMap<String, String>,
 }
 
@@ -74,7 +78,8 @@ struct Shared {
     runtime: Arc<Threads>,
 }
 
-/// [`ObjectStores`] that start when the first location is asked for, so that who may need none starts no threads and no cache.
+/// [`ObjectStores`] that start when the first location is asked for, so that who may need none starts no
+/// threads and no cache.
 #[derive(Debug, Default)]
 pub struct LazyObjectStores {
     settings: Settings,
@@ -159,18 +164,20 @@ impl ObjectStores {
         Ok(Self(Arc::new(Shared { settings: settings.clone(), disk, runtime })))
     }
 
-    /// The store of that location: `s3://bucket/prefix`, or `hdfs://name:port/path` with feature `hdfs`. Nothing is asked of
-    /// it yet.
+    /// The store of that location: `s3://bucket/prefix`, or `hdfs://name:port/path` with feature `hdfs`.
+    /// Nothing is asked of it yet.
     ///
     /// # Errors
-    /// `InvalidInput` where it is no such location, or the environment does not say what is needed to get there.
+    /// `InvalidInput` where it is no such location, or the environment does not say what is needed to get
+    /// there.
     pub fn open(&self, location: &str) -> io::Result<Arc<dyn ObjectStore>> {
         let Shared { settings, disk, runtime } = &*self.0;
         let found = location::find(location, settings)?;
         Ok(Arc::new(Objects::new(found, disk.clone(), runtime.clone())))
     }
 
-    /// Writes what the disk cache still has in memory, and ends it. Without this call that is lost, and fetched again.
+    /// Writes what the disk cache still has in memory, and ends it. Without this call that is lost, and
+    /// fetched again.
     ///
     /// # Errors
     /// What writing it meets.

@@ -20,9 +20,9 @@ pub(crate) struct Place {
     pub(crate) store: Arc<dyn object_store::ObjectStore>,
     /// What stands before all names.
     pub(crate) prefix: Path,
-    /// As people write it, always in the same way.
+    /// The location as people write it, always in the same way.
     pub(crate) location: String,
-    /// The same with the server that is asked, so that no two places are taken for one.
+    /// The location with the server that is asked, so that no two places are taken for one.
     pub(crate) identity: String,
 }
 

@@ -1,18 +1,19 @@
 //! An object that comes by parts (S3: a multipart upload; small ones by one put).
 //!
-//! The writer gathers a part and hands it on; a few parts are under way at a time, so that a merge neither holds its table in
-//! memory nor waits for each part's answer. The object appears with the last request, whole. An upload that is dropped is
-//! given up; parts of one whose process was killed are invisible, and a rule of the bucket ends them (`AbortIncompleteMultipartUpload`).
+//! The writer gathers a part and hands it on; a few parts are under way at a time, so that a merge neither
+//! holds its table in memory nor waits for each part's answer. The object appears with the last request,
+//! whole. An upload that is dropped is given up; parts of one whose process was killed are invisible, and a
+//! rule of the bucket ends them (`AbortIncompleteMultipartUpload`).
 
 use crate::Threads;
-use crate::store::{Calls, io_error};
+use crate::calls::{Calls, io_error};
 use object_store::{MultipartUpload, ObjectStoreExt};
 use siltstone::storage::Upload;
 use std::io;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Of one part; S3 wants at least 5 MiB, and at most 10,000 of them: 80 GiB.
+/// Bytes of a part; S3 wants at least 5 MiB, and at most 10,000 of them: 80 GiB.
 const PART_BYTES: usize = 8 << 20;
 /// Parts under way, each held in memory until it is answered.
 const UNDER_WAY: usize = 3;
@@ -34,7 +35,8 @@ struct Begun {
 }
 
 impl Begun {
-    /// Hands a part on, if there is one, and waits until no more than so many are under way. After an error the upload is given up.
+    /// Hands a part on, if there is one, and waits until no more than so many are under way. After an error
+    /// the upload is given up.
     async fn put(&mut self, part: Vec<u8>, under_way: usize) -> object_store::Result<()> {
         if !part.is_empty() {
             self.under_way.spawn(self.upload.put_part(part.into()));

@@ -6,6 +6,7 @@
 
 use crate::campaign::{CaseResult, Row};
 use crate::power::Camera;
+use crate::strategies;
 use crate::subject::{Concat, world_of};
 use parking_lot::Mutex;
 use siltstone::schedule::SimScheduler;
@@ -24,15 +25,8 @@ pub const REGIONS: Row = Row::new("regions", "splits and joins", 10_000, case);
 
 const CALLS: u64 = 400;
 const DIR: &str = "db";
-const STRATEGIES: &[&str] = &[
-    "leveled{table_bytes=4KiB, base_bytes=4KiB}",
-    "rangemerge{f=8KiB}",
-    "auto{table_bytes=4KiB}",
-    "exploring",
-    "geometric",
-    "sma",
-    "leveled{table_bytes=8KiB, base_bytes=16KiB}",
-];
+const LEVELED: [&str; 2] =
+    ["leveled{table_bytes=4KiB, base_bytes=4KiB}", "leveled{table_bytes=8KiB, base_bytes=16KiB}"];
 /// Merged in steps that are shorter than its tables.
 const WIDE: &str = "leveled{table_bytes=64KiB, base_bytes=64KiB}";
 
@@ -146,9 +140,14 @@ impl Case {
             options.experimental.step_bytes = 4 << 10;
             value_bytes = 1_500;
         }
-        let strategy = if wide { WIDE } else { rng.pick(STRATEGIES) };
+        let parsed = |text: &str| text.parse().expect("a strategy");
+        let strategy = match wide {
+            true => parsed(WIDE),
+            false if rng.one_in(3) => parsed(rng.pick::<&str>(&LEVELED)),
+            false => strategies::draw_other(&mut rng, 8 << 10),
+        };
         let family = FamilyOptions {
-            strategy: strategy.parse().expect("a strategy"),
+            strategy,
             block_bytes: 300,
             merge_operator: Some("concat".into()),
             log_tables: rng.one_in(4),

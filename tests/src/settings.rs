@@ -194,7 +194,7 @@ pub fn columns(families: usize) -> Vec<usize> {
     fn sizes<T>(values: Values<T>) -> impl Iterator<Item = usize> {
         values.iter().map(|(_, values)| values.len())
     }
-    let family = || sizes(FAMILY).chain([1 + strategies::OTHERS.len()]).chain(sizes(LEVELED));
+    let family = || sizes(FAMILY).chain([1 + strategies::others().count()]).chain(sizes(LEVELED));
     sizes(DATABASE).chain((0..families).flat_map(|_| family())).collect()
 }
 
@@ -280,7 +280,7 @@ mod tests {
         let named = |option: &String| {
             // The size of tables is added.
             ["table_bytes", "f"].contains(&option.as_str())
-                || strategies::OTHERS.iter().any(|text| text.contains(&format!("{option}=")))
+                || strategies::others().any(|text| text.contains(&format!("{option}=")))
         };
         let others = [
             fields(&SmaOptions::default()),

@@ -275,7 +275,7 @@ impl Session {
     fn merge_all(&mut self, disk: &Disk) -> Checked {
         let family = self.db.default_family();
         // Steps have a table at least, and two of each of two merges fit into a twentieth.
-        let strategy = strategies::other(self.rng.index(strategies::OTHERS.len()), 256 << 10);
+        let strategy = strategies::draw_other(&mut self.rng, 256 << 10);
         let told = |what: &str, e: Error| {
             format!("{what} under {strategy} with a twentieth of the disk free: {e:?}")
         };

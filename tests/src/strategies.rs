@@ -1,40 +1,41 @@
 //! Strategies with settings for tiny stores, for the campaigns to draw from.
 
 use siltstone::storage::sim::Rng;
-use siltstone::strategy::StrategyOptions;
+use siltstone::strategy::{METHODS, StrategyOptions};
 
-/// Beside `leveled`, whose settings are options of their own in `settings`. Sizes of tables are added.
-pub const OTHERS: &[&str] = &[
-    "auto{runs_max=4",
-    "auto{",
-    "sma{k=2",
-    "sma{k=4",
-    "nomerge{",
-    "geometric{r=2",
-    "geometric{r=3",
-    "geometric{p=2",
-    "remerge{",
-    "exploring{min_runs=2, max_runs=4, blocking_runs=5",
-    "rangemerge{victim=most-bytes",
-    "rangemerge{",
-    "rangemerge{deltas=2",
+/// Settings beside those of the engine's `METHODS`, so that each has some value that is not the default.
+const SETTINGS: [&str; 6] = [
+    "auto{runs_max=4}",
+    "auto",
+    "exploring{min_runs=2, max_runs=4, blocking_runs=5}",
+    "rangemerge{victim=most-bytes}",
+    "rangemerge{deltas=2}",
     "exploring{min_runs=2, max_bytes=20000, ratio=0.8, off_peak_ratio=3, off_peak_start=6, off_peak_end=2, \
-     major_period_s=300, major_jitter=1",
+     major_period_s=300, major_jitter=1}",
 ];
+
+/// All beside `leveled`, whose settings are options of their own in `settings`.
+pub fn others() -> impl Iterator<Item = &'static str> {
+    METHODS.into_iter().filter(|method| *method != "leveled").chain(SETTINGS)
+}
 
 /// One of the others, with tables of that size.
 pub fn other(which: usize, table_bytes: u64) -> StrategyOptions {
-    let start = OTHERS[which];
-    let comma = if start.ends_with('{') { "" } else { ", " };
-    let size = if start.starts_with("rangemerge") { "f" } else { "table_bytes" };
-    format!("{start}{comma}{size}={table_bytes}}}").parse().expect("a strategy as it should be written")
+    let text = others().nth(which).expect("one of them");
+    let strategy: StrategyOptions = text.parse().expect("a strategy as it should be written");
+    strategy.with_table_bytes(table_bytes)
+}
+
+/// One of the others, drawn, with tables of that size.
+pub fn draw_other(rng: &mut Rng, table_bytes: u64) -> StrategyOptions {
+    other(rng.index(others().count()), table_bytes)
 }
 
 /// Any strategy.
 pub fn draw(rng: &mut Rng) -> StrategyOptions {
     let table_bytes = *rng.pick(&[4096, 10_000, 1 << 20]);
     if rng.chance(60) {
-        return other(rng.index(OTHERS.len()), table_bytes);
+        return draw_other(rng, table_bytes);
     }
     let leveled = format!(
         "leveled{{l0_runs_trigger={}, multiplier=2, base_bytes={}, table_bytes={table_bytes}{}}}",

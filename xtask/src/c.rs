@@ -1,9 +1,9 @@
-//! The C library: installing it, and its tests in C, C++ and Go, with the library that the workspace's own build made. Where a
-//! compiler, or LevelDB's sources, cannot be had, it says so.
+//! The C library: installing it, and its tests in C, C++ and Go, with the library that the workspace's own
+//! build made. Where a compiler, or LevelDB's sources, cannot be had, it says so.
 
 use crate::clients::{done, limited};
 use crate::run::{Tally, command, root};
-use crate::steps::{build, install};
+use crate::tools::{build, install};
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
@@ -18,7 +18,7 @@ const KILLS: &str = "8";
 
 /// Builds the library for users and lays it out below a prefix.
 pub(crate) fn install_into(tally: &mut Tally, prefix: &str) {
-    let mut build = crate::run::cargo("build --quiet --release -p siltstone-c");
+    let mut build = crate::run::cargo("build --release -p siltstone-c");
     if !tally.step("build of the C library", &mut build) {
         return;
     }
@@ -28,7 +28,7 @@ pub(crate) fn install_into(tally: &mut Tally, prefix: &str) {
 
 /// Makes the headers of the sources.
 pub(crate) fn write_headers(tally: &mut Tally) {
-    let mut write = crate::run::cargo("test --quiet -p siltstone-c --test header");
+    let mut write = crate::run::cargo("test -p siltstone-c --test header");
     tally.tests("headers of the C library", write.env("SILTSTONE_HEADER", "write"));
 }
 
@@ -297,7 +297,8 @@ fn sharp(tally: &mut Tally, place: &Place) {
     }
 }
 
-/// Where the test lies. Its package is fetched as signed by Debian, by lists of its own: few machines have those of sources.
+/// Where the test lies. Its package is fetched as signed by Debian, by lists of its own: few machines have
+/// those of sources.
 fn leveldb_test(base: &Path) -> Option<PathBuf> {
     let there = || {
         let entries = fs::read_dir(base).ok()?;

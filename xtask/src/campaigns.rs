@@ -1,6 +1,7 @@
-//! Runs the campaigns, the long tests (`list` is their table). Rows are those of the goal table of faults (`docs/open.md`
-//! names the rows that have no program yet). Every campaign prints its seed and how to run a failing case again, and ends
-//! with 0 only if all cases held. They run the binaries that the tests were built with, so nothing is compiled twice.
+//! Runs the campaigns, the long tests (`list` is their table). Rows are those of the goal table of faults
+//! (`docs/open.md` names the rows that have no program yet). Every campaign prints its seed and how to run a
+//! failing case again, and ends with 0 only if all cases held. They run the binaries that the tests were
+//! built with, so nothing is compiled twice.
 
 use crate::guards::{self, Guard};
 use crate::list::{CAMPAIGNS, Campaign};
@@ -8,19 +9,23 @@ use crate::run::{Tally, command, root};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+/// How many there are.
+pub(crate) const COUNT: usize = CAMPAIGNS.len();
+
 /// The row of the planted bugs.
 const PLANTED: &str = "25";
 /// The row that takes longest, by its seed one to four minutes: one list of calls under many configurations.
 const LONGEST: &str = "8";
 
-/// A seed that no run had before, so that runs add up. It is printed with each campaign. Cases take the seeds from theirs
-/// upwards, so those of two runs lie far apart.
+/// A seed that no run had before, so that runs add up. It is printed with each campaign. Cases take the seeds
+/// from theirs upwards, so those of two runs lie far apart.
 pub(crate) fn fresh_seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs()) << 24
 }
 
-/// The campaigns with the counts that every change must reach; those that leave a processor idle run two at a time. The planted
-/// bugs only where something that finds or plants them has changed since they were last looked for.
+/// The campaigns with the counts that every change must reach; those that leave a processor idle run two at a
+/// time. The planted bugs only where something that finds or plants them has changed since they were last
+/// looked for.
 pub(crate) fn gate(tally: &mut Tally, seed: u64) {
     let (mut beside, others): (Vec<&Campaign>, Vec<&Campaign>) =
         CAMPAIGNS.iter().partition(|campaign| campaign.leaves_a_processor());
@@ -36,8 +41,8 @@ pub(crate) fn gate(tally: &mut Tally, seed: u64) {
     }
 }
 
-/// The campaigns up to their counts of a release. Where hours are given, each gets an even share of what is left of them, and
-/// how far it came is said at the end.
+/// The campaigns up to their counts of a release. Where hours are given, each gets an even share of what is
+/// left of them, and how far it came is said at the end.
 pub(crate) fn soak(tally: &mut Tally, hours: Option<f64>, seed: u64) {
     let end = hours.map(|hours| Instant::now() + Duration::from_secs_f64(hours.clamp(0.0, 1e5) * 3600.0));
     let mut reached = Vec::new();
@@ -101,7 +106,8 @@ impl Campaign {
         tally.step(&name, &mut command)
     }
 
-    /// Up to the count of a release, or as far as it comes in that time. How many cases there were, as the campaign says.
+    /// Up to the count of a release, or as far as it comes in that time. How many cases there were, as the
+    /// campaign says.
     fn soak(&self, tally: &mut Tally, share: Option<Duration>, seed: u64) -> u64 {
         let (mut name, mut command) = self.command(self.release, seed);
         if let Some(share) = share {

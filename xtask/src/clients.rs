@@ -1,6 +1,6 @@
-//! Official clients, and a browser, against the real server: each is installed from its registry into `target/clients`, reads
-//! what the demonstration loaded, writes it into a table of its own and reads it back. Where a registry or a program cannot be
-//! had, that client is left out, and it says so.
+//! Official clients, and a browser, against the real server: each is installed from its registry into
+//! `target/clients`, reads what the demonstration loaded, writes it into a table of its own and reads it
+//! back. Where a registry or a program cannot be had, that client is left out, and it says so.
 
 use crate::run::{Tally, command, root};
 use std::fs;
@@ -12,7 +12,8 @@ use std::process::{Child, Command, Stdio};
 const RUN_SECONDS: &str = "120";
 pub(crate) const GET_SECONDS: &str = "300";
 
-/// The clients' packages; Go's is pinned in the `go.mod` of its program, Java's in the `pom.xml`, Node's in the `package.json`.
+/// The clients' packages; Go's is pinned in the `go.mod` of its program, Java's in the `pom.xml`, Node's in
+/// the `package.json`.
 pub(crate) const GO_MODULE: &str = "cloud.google.com/go/bigtable";
 pub(crate) const PYTHON_PACKAGE: &str = "google-cloud-bigtable==2.50.2";
 /// The program that compares what bigtable-hbase maps with HBase's documentation.
@@ -40,7 +41,7 @@ impl Served {
 }
 
 pub(crate) fn step(tally: &mut Tally) {
-    if !tally.step("build of the server", &mut crate::steps::build()) {
+    if !tally.step("build of the server", &mut crate::tools::build()) {
         return;
     }
     let base = root().join("target/clients");
@@ -143,7 +144,8 @@ pub(crate) fn limited(seconds: &str, program: impl AsRef<std::ffi::OsStr>) -> Co
     command
 }
 
-/// A Python environment, made if it is not there, with what `pip install` is told to get within so many seconds; its interpreter.
+/// A Python environment, made if it is not there, with what `pip install` is told to get within so many
+/// seconds; its interpreter.
 pub(crate) fn environment(place: &Path, seconds: &str, packages: &[&str]) -> Option<PathBuf> {
     let python = place.join("bin/python");
     let is_there = python.exists() || done(limited(seconds, "python3").args(["-m", "venv"]).arg(place));
@@ -215,8 +217,8 @@ pub(crate) fn java_of(place: &Path, mains: &str) -> Option<Command> {
     }
     let classpath = fs::read_to_string(place.join("target/classpath")).ok()?;
     let mut run = limited(RUN_SECONDS, "sh");
-    // Its log is long and says what its configuration is. HBase's FuzzyRowFilter reads its mask by memory that
-    // java.base opens to it alone when told; without, its mask reaches no server as HBase means it.
+    // Its log is long and says what its configuration is. HBase's FuzzyRowFilter reads its mask by memory
+    // that java.base opens to it alone when told; without, its mask reaches no server as HBase means it.
     run.args([
         "-c",
         "mvn -q -B compile || exit 1; for main in $2; do java --add-opens java.base/java.nio=ALL-UNNAMED \

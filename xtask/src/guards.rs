@@ -1,6 +1,7 @@
-//! Checks that need not run for every change: they have held of exactly these sources before. `xtask/guards.txt` has a line a
-//! check, with the hash of the files that it guards as they were when it last passed; whoever changes one of these files
-//! has it run again. Of the planted bugs a change draws twelve. `soak` runs all, always.
+//! Checks that need not run for every change: they have held of exactly these sources before.
+//! `xtask/guards.txt` has a line a check, with the hash of the files that it guards as they were when it last
+//! passed; whoever changes one of these files has it run again. Of the planted bugs a change draws twelve.
+//! `soak` runs all, always.
 
 use crate::run::{Tally, root};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,16 +1,19 @@
-//! How many instructions an operation takes, by callgrind, beside what `xtask/instructions.txt` says: unlike times, they are
-//! the same on a busy machine. Whoever makes an operation cost more, or less, writes the new figure there, with the reason.
+//! How many instructions an operation takes, by callgrind, beside what `xtask/instructions.txt` says: unlike
+//! times, they are the same on a busy machine. Whoever makes an operation cost more, or less, writes the new
+//! figure there, with the reason.
 //!
-//! The program is built as a release, and alone: what else is built beside it would decide on features of what it links.
+//! The program is built as a release, and alone: what else is built beside it would decide on features of
+//! what it links.
 
 use crate::run::{Tally, WRAPPER, cargo, command, root};
-use crate::steps::install;
+use crate::tools::install;
 use std::process::Command;
 
 /// By how much a count may differ from the recorded one, in per cent.
 const MAY_DIFFER: f64 = 5.0;
 
-/// What is counted: the work of `siltstone-instructions`, and the function that is counted with all that it calls.
+/// What is counted: the work of `siltstone-instructions`, and the function that is counted with all that it
+/// calls.
 const ROWS: [(&str, &str, &str); 10] = [
     ("put", "put", "*siltstone_instructions::measured*"),
     ("put in a batch of 4,000", "batch", "*siltstone_instructions::measured*"),
@@ -31,14 +34,14 @@ struct Line {
     reason: String,
 }
 
-/// Builds, counts, prints how the counts differ from the recorded ones, and fails where one differs by more than it may.
-/// With a reason the counts that differ so are recorded.
+/// Builds, counts, prints how the counts differ from the recorded ones, and fails where one differs by more
+/// than it may. With a reason the counts that differ so are recorded.
 pub(crate) fn step(tally: &mut Tally, reason: Option<&str>) -> bool {
     if !install("valgrind", "--version", "valgrind") {
         println!("valgrind is not here and cannot be installed: instructions are NOT COUNTED");
         return false;
     }
-    let mut build = cargo("build --quiet --release -p siltstone-instructions");
+    let mut build = cargo("build --release -p siltstone-instructions");
     // Linted it was with the tests.
     if !tally.step("build of what is counted", build.env_remove(WRAPPER)) {
         return false;

@@ -1,5 +1,6 @@
-//! The list of campaigns. The packages that have the programs read this file in their tests, too: what it says of a program's
-//! checks must be what the program itself does, and the README's table must be made of it.
+//! The list of campaigns. The packages that have the programs read this file in their tests, too: what it
+//! says of a program's checks must be what the program itself does, and the README's table must be made of
+//! it.
 
 /// A campaign.
 pub(crate) struct Campaign {
@@ -13,8 +14,8 @@ pub(crate) struct Campaign {
     pub(crate) gate: u64,
     /// Cases before a release, summed over runs.
     pub(crate) release: u64,
-    /// The fewest cases whose success says something: from so many on the program asks whether it has met enough of what
-    /// it is there for, and of more cases it asks more.
+    /// The fewest cases whose success says something: from so many on the program asks whether it has met
+    /// enough of what it is there for, and of more cases it asks more.
     pub(crate) least: u64,
 }
 

@@ -1,17 +1,24 @@
 //! What people and CI run: `cargo xtask help` lists it.
 //!
-//! `ci` and `test` are lists of steps (`steps`), `list` is the one table of the long tests with their counts, `campaigns` runs them,
-//! `guards` says which checks need not run again, `rules` are checks of the sources that no compiler makes, `run` runs
-//! commands, times them and counts what came of them.
+//! `run` runs commands, times them and counts what came of them; `progress` says how far a run is; `tools`
+//! are what many steps need. `check` is for while one works, `steps` has the parts of `test` and `ci`, `list`
+//! is the one table of the long tests with their counts, `campaigns` runs them, `guards` says which checks
+//! need not run again, and `rules` are checks of the sources that no compiler makes.
+//!
+//! The others are a command each: `c`, `python` and `release` for what is built for users, `clients`,
+//! `suites` and `patterns` for the server beside programs of others, `objects` for object stores, and
+//! `instructions`, `speed` and `ycsb` measure.
 
 mod c;
 mod campaigns;
+mod check;
 mod clients;
 mod guards;
 mod instructions;
 mod list;
 mod objects;
 mod patterns;
+mod progress;
 mod python;
 mod release;
 mod rules;
@@ -19,17 +26,20 @@ mod run;
 mod speed;
 mod steps;
 mod suites;
+mod tools;
 mod ycsb;
 
 use run::Tally;
 use std::process::ExitCode;
 
 const HELP: &str = "\
+cargo xtask check              formatting, house rules, and lints and unit tests of the packages that differ from the main branch:
+                               for while you work
 cargo xtask test [--fast]      all tests; without --fast the models and the campaigns with their gate counts too
 cargo xtask soak [--hours H]   the campaigns up to their release counts, or as far as they come in H hours, with all
                                planted bugs; then the sanitizer, and the models with more schedules (20 minutes more)
 cargo xtask ci                 formatting, lints, documentation, licences, house rules, then test, and the sanitizer
-cargo xtask rules              the house rules alone
+cargo xtask rules              the house rules alone; --shrink writes their lists of exceptions (xtask/exceptions) anew
 cargo xtask loom               models of what threads share: all interleavings up to a bound
 cargo xtask shuttle            the same and whole databases: random schedules
 cargo xtask sanitize           the unit tests of the modules with unsafe code under the address sanitizer
@@ -66,66 +76,64 @@ fn main() -> ExitCode {
             _ => return usage("--seed needs a number"),
         },
     };
-    let mut tally = Tally::default();
     match args[..] {
-        ["test"] => steps::test(&mut tally, seed, true),
-        ["test", "--fast"] => steps::test(&mut tally, seed, false),
-        ["soak"] => steps::soak(&mut tally, seed, None),
-        ["soak", "--hours", hours] => match hours.parse() {
-            Ok(hours) => steps::soak(&mut tally, seed, Some(hours)),
-            Err(_) => return usage(&format!("--hours {hours} is not a number")),
-        },
-        ["ci"] => steps::ci(&mut tally, seed),
-        ["rules"] => rules::step(&mut tally),
-        ["loom"] => _ = steps::interleavings(&mut tally),
-        ["shuttle"] => _ = steps::schedules(&mut tally, seed, 1),
-        ["sanitize"] => guards::run_now(&mut tally, guards::Guard::Sanitizer, steps::sanitize),
-        ["instructions"] => _ = instructions::step(&mut tally, None),
-        ["instructions", "--update", reason] => _ = instructions::step(&mut tally, Some(reason)),
-        ["peers"] => steps::peers(&mut tally),
-        ["semver", revision] => steps::semver(&mut tally, revision),
-        ["clients"] => clients::step(&mut tally),
-        ["patterns"] => patterns::step(&mut tally, patterns::COUNT, seed),
-        ["patterns", count] => match count.parse() {
-            Ok(count) => patterns::step(&mut tally, count, seed),
-            Err(_) => return usage(&format!("{count} is no number of patterns")),
-        },
+        ["list"] => print!("{}", campaigns::list()),
+        ["help" | "--help" | "-h"] => println!("{HELP}"),
+        _ => {
+            let mut tally = Tally::default();
+            return match run(&args, &mut tally, seed) {
+                Ok(()) => tally.close(),
+                Err(why) => usage(&why),
+            };
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Runs the task; an error where there is no such task.
+fn run(args: &[&str], tally: &mut Tally, seed: u64) -> Result<(), String> {
+    match *args {
+        ["check"] => check::step(tally),
+        ["test"] => steps::test(tally, seed, true),
+        ["test", "--fast"] => steps::test(tally, seed, false),
+        ["soak"] => steps::soak(tally, seed, None),
+        ["soak", "--hours", hours] => steps::soak(tally, seed, Some(number(hours)?)),
+        ["ci"] => steps::ci(tally, seed),
+        ["rules"] => rules::alone(tally),
+        ["rules", "--shrink"] => rules::shrink(tally),
+        ["loom"] => _ = steps::interleavings(tally),
+        ["shuttle"] => _ = steps::schedules(tally, seed, 1),
+        ["sanitize"] => guards::run_now(tally, guards::Guard::Sanitizer, steps::sanitize),
+        ["instructions"] => _ = instructions::step(tally, None),
+        ["instructions", "--update", reason] => _ = instructions::step(tally, Some(reason)),
+        ["peers"] => steps::peers(tally),
+        ["semver", revision] => steps::semver(tally, revision),
+        ["clients"] => clients::step(tally),
+        ["patterns"] => patterns::step(tally, patterns::COUNT, seed),
+        ["patterns", count] => patterns::step(tally, number(count)?, seed),
         ["suites", ref which @ ..] => {
-            if !suites::step(&mut tally, which) {
-                return usage(&format!("no such suite in: {}", which.join(" ")));
+            if !suites::step(tally, which) {
+                return Err(format!("no such suite in: {}", which.join(" ")));
             }
         }
-        ["python"] => python::step(&mut tally),
-        ["speed"] => speed::step(&mut tally, 3),
-        ["speed", rounds] => match rounds.parse() {
-            Ok(rounds) => speed::step(&mut tally, rounds),
-            Err(_) => return usage(&format!("{rounds} is no number of rounds")),
-        },
-        ["release"] => release::step(&mut tally),
-        ["c"] => c::step(&mut tally, seed),
-        ["c", "--header"] => c::write_headers(&mut tally),
-        ["c", "--install", prefix] => c::install_into(&mut tally, prefix),
-        ["objects"] => objects::step(&mut tally, 200_000),
-        ["objects", count] => match count.parse() {
-            Ok(count) => objects::step(&mut tally, count),
-            Err(_) => return usage(&format!("{count} is no number of keys")),
-        },
-        ["ycsb"] => ycsb::step(&mut tally, 100_000),
-        ["ycsb", count] => match count.parse() {
-            Ok(count) => ycsb::step(&mut tally, count),
-            Err(_) => return usage(&format!("{count} is no number of records")),
-        },
-        ["list"] => {
-            print!("{}", campaigns::list());
-            return ExitCode::SUCCESS;
-        }
-        ["help" | "--help" | "-h"] => {
-            println!("{HELP}");
-            return ExitCode::SUCCESS;
-        }
-        _ => return usage(&format!("no such task: {}", args.join(" "))),
+        ["python"] => python::step(tally),
+        ["speed"] => speed::step(tally, 3),
+        ["speed", rounds] => speed::step(tally, number(rounds)?),
+        ["release"] => release::step(tally),
+        ["c"] => c::step(tally, seed),
+        ["c", "--header"] => c::write_headers(tally),
+        ["c", "--install", prefix] => c::install_into(tally, prefix),
+        ["objects"] => objects::step(tally, 200_000),
+        ["objects", count] => objects::step(tally, number(count)?),
+        ["ycsb"] => ycsb::step(tally, 100_000),
+        ["ycsb", count] => ycsb::step(tally, number(count)?),
+        _ => return Err(format!("no such task: {}", args.join(" "))),
     }
-    tally.close()
+    Ok(())
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{text} is no number for that"))
 }
 
 fn usage(why: &str) -> ExitCode {

@@ -1,6 +1,6 @@
-//! Tables in real object stores on loopback: SeaweedFS, from PyPI, and HDFS, from Maven Central. `siltstone-bench objects` looks at
-//! every value that it reads, so this is a test as well as a measurement. Too large for CI, which has `s3s-fs`. What cannot be
-//! had is left out, and it says so.
+//! Tables in real object stores on loopback: SeaweedFS, from PyPI, and HDFS, from Maven Central.
+//! `siltstone-bench objects` looks at every value that it reads, so this is a test as well as a measurement.
+//! Too large for CI, which has `s3s-fs`. What cannot be had is left out, and it says so.
 
 use crate::clients::{copied_from, done, limited};
 use crate::run::{Tally, cargo, command, root};
@@ -30,7 +30,7 @@ impl Drop for Server {
 
 pub(crate) fn step(tally: &mut Tally, keys: u64) {
     let base = root().join("target/objects");
-    let build = "build --quiet --release -p siltstone-bench --features hdfs";
+    let build = "build --release -p siltstone-bench --features hdfs";
     if tally.step("build of the bench", &mut cargo(build)) {
         seaweed(tally, &base.join("seaweed"), keys);
         hdfs(tally, &base.join("hdfs"), keys);

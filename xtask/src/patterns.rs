@@ -1,4 +1,5 @@
-//! Patterns of filters beside Go's `regexp`, another RE2, where Go is there to build what asks it (`tests/patterns`).
+//! Patterns of filters beside Go's `regexp`, another RE2, where Go is there to build what asks it
+//! (`tests/patterns`).
 
 use crate::clients::{done, limited};
 use crate::run::{Tally, root};
@@ -19,7 +20,7 @@ pub(crate) fn step(tally: &mut Tally, count: u64, seed: u64) {
         println!("patterns beside Go's: left out, as there is no Go here");
         return;
     }
-    if !tally.step("build of what compares patterns", &mut crate::steps::build()) {
+    if !tally.step("build of what compares patterns", &mut crate::tools::build()) {
         return;
     }
     let mut compare = Command::new(root().join("target/debug/siltstone-patterns"));

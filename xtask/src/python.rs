@@ -1,5 +1,6 @@
-//! The Python package, tested as it is in the sources, with the library that the workspace's own build made: no wheel is built
-//! and the engine is not compiled again. Where Python, or a package that the tests need, cannot be had, it says so.
+//! The Python package, tested as it is in the sources, with the library that the workspace's own build made:
+//! no wheel is built and the engine is not compiled again. Where Python, or a package that the tests need,
+//! cannot be had, it says so.
 
 use crate::clients::{environment, limited};
 use crate::run::{Tally, root};
@@ -12,7 +13,7 @@ const GET_SECONDS: &str = "300";
 const RUN_SECONDS: &str = "300";
 
 pub(crate) fn step(tally: &mut Tally) {
-    if !tally.step("build of the Python package", &mut crate::steps::build()) {
+    if !tally.step("build of the Python package", &mut crate::tools::build()) {
         return;
     }
     let (sources, base) = (root().join("bindings/python"), root().join("target/python"));

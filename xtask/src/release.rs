@@ -1,8 +1,9 @@
-//! What a release consists of: the crate, the wheel and source distribution for Python, tarballs of the C library and of the command
-//! line. Each is built, then used as users would from an environment that has nothing of this workspace. Nothing is uploaded: the
-//! last lines say what to upload, and how.
+//! What a release consists of: the crate, the wheel and source distribution for Python, tarballs of the C
+//! library and of the command line. Each is built, then used as users would from an environment that has
+//! nothing of this workspace. Nothing is uploaded: the last lines say what to upload, and how.
 //!
-//! The version is that of the workspace (`Cargo.toml`); everything else takes it from there, or is checked here.
+//! The version is that of the workspace (`Cargo.toml`); everything else takes it from there, or is checked
+//! here.
 
 use crate::c;
 use crate::clients::{done, environment, limited};
@@ -39,7 +40,8 @@ fn versions() -> Vec<String> {
     wrong
 }
 
-/// Why what was built here must not be uploaded, beside steps that failed. It may be built all the same, to see that it can.
+/// Why what was built here must not be uploaded, beside steps that failed. It may be built all the same, to
+/// see that it can.
 fn hindrances() -> Vec<String> {
     let read = |file: &str| fs::read_to_string(root().join(file)).unwrap_or_default();
     let mut all = Vec::new();
@@ -60,7 +62,7 @@ fn hindrances() -> Vec<String> {
 
 /// The library as crates.io has it: cargo unpacks and builds it; then a program that depends on it alone.
 fn crate_package(tally: &mut Tally, out: &Path) {
-    if !tally.step("crate", &mut cargo("package --quiet -p siltstone --allow-dirty")) {
+    if !tally.step("crate", &mut cargo("package -p siltstone --allow-dirty")) {
         return;
     }
     let name = format!("siltstone-{VERSION}.crate");
@@ -141,9 +143,9 @@ fn tarballs(tally: &mut Tally, out: &Path) {
     let names = ["siltstone-c", "siltstone"].map(|name| format!("{name}-{VERSION}-{machine}-linux"));
     let stage = out.join("check/stage");
     // Apart: the command line switches on more of the engine.
-    let laid = tally.step("C library", &mut cargo("build --quiet --release -p siltstone-c"))
+    let laid = tally.step("C library", &mut cargo("build --release -p siltstone-c"))
         && tally.check("layout of the C library", || c::laid_out(&built, &stage.join(&names[0])))
-        && tally.step("command line", &mut cargo("build --quiet --release -p siltstone-cli"));
+        && tally.step("command line", &mut cargo("build --release -p siltstone-cli"));
     let laid = laid
         && tally.check("layout of the command line, licences", || {
             let bin = stage.join(&names[1]).join("bin");

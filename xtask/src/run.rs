@@ -1,6 +1,7 @@
-//! Runs commands, prints what each took (all together at the end, longest first), and counts: tests passed, steps passed,
-//! failures by name.
+//! Runs commands, prints what each took (all together at the end, longest first), and counts: tests passed,
+//! steps passed, failures by name.
 
+use crate::progress::{Cargo, Place};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -10,18 +11,20 @@ use std::time::{Duration, Instant};
 
 /// What has come of everything so far.
 pub(crate) struct Tally {
-    began: Instant,
+    place: Place,
     passed: u64,
     failed: Vec<String>,
     took: Vec<Took>,
     /// Processor time of all steps until now.
     processors: Duration,
+    /// Test programs that the last build made.
+    programs: Option<usize>,
 }
 
 /// What a step took.
 struct Took {
     wall: Duration,
-    /// Processor time. Of steps that ran beside each other, the first that is told has that of all.
+    /// Processor time. Where steps ran beside each other, that of all since the last one ended.
     processors: Duration,
     name: String,
 }
@@ -36,18 +39,20 @@ impl Took {
 impl Default for Tally {
     fn default() -> Self {
         Tally {
-            began: Instant::now(),
+            place: Place::default(),
             passed: 0,
             failed: Vec::new(),
             took: Vec::new(),
             processors: processors_of_children(),
+            programs: None,
         }
     }
 }
 
 /// Processor time of all that this process has started and that has ended.
 fn processors_of_children() -> Duration {
-    // Behind the name of the program, which may contain anything: user and system time of children, in hundredths of a second.
+    // Behind the name of the program, which may contain anything: user and system time of children, in
+    // hundredths of a second.
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(13).take(2);
     let ticks: u64 = fields.map(|field| field.parse::<u64>().unwrap_or(0)).sum();
@@ -69,11 +74,16 @@ pub(crate) fn lint_builds() {
 
 /// A cargo command in the workspace, by the cargo that runs this.
 pub(crate) fn cargo(args: &str) -> Command {
-    let mut command = command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args);
+    let mut command = command(&cargo_program(), args);
+    command.envs(Cargo::ENVIRONMENT);
     if LINTS.load(Ordering::Relaxed) {
         command.env(WRAPPER, "clippy-driver");
     }
     command
+}
+
+fn cargo_program() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
 }
 
 /// The variable that names what compiles the workspace in the compiler's place.
@@ -87,100 +97,101 @@ pub(crate) fn command(program: &str, args: &str) -> Command {
 }
 
 impl Tally {
+    /// From now on steps are those of this part, of so many; with how many there are, where that is known
+    /// beforehand.
+    pub(crate) fn part(&mut self, part: usize, parts: usize, steps: Option<usize>) {
+        self.place.part(part, parts, steps);
+    }
+
+    /// The run, which has no parts, has so many steps.
+    pub(crate) fn steps(&mut self, steps: usize) {
+        self.place.steps(steps);
+    }
+
     /// A step that is right if the command ends with 0.
     pub(crate) fn step(&mut self, name: &str, command: &mut Command) -> bool {
-        let began = begin(name);
-        let ok = command.status().is_ok_and(|status| status.success());
+        let began = self.begin(name);
+        let mut cargo = Cargo::default();
+        let ok = run(command, &mut cargo, None);
+        self.programs = Some(cargo.built).filter(|built| *built > 0);
         self.count(name, began.elapsed(), ok)
     }
 
-    /// The same, and right only if the compiler warns of nothing. (Told again of what was built before.)
+    /// A step that is right only if the compiler, beside, warns of nothing. (It warns again of what was built
+    /// before.)
     pub(crate) fn step_without_warnings(&mut self, name: &str, command: &mut Command) -> bool {
-        let began = begin(name);
-        let mut warnings = 0;
-        // Without colours, by which no line would begin with the word.
-        let ok =
-            command.env("CARGO_TERM_COLOR", "never").stderr(Stdio::piped()).spawn().is_ok_and(|mut child| {
-                for line in child
-                    .stderr
-                    .take()
-                    .into_iter()
-                    .flat_map(|out| BufReader::new(out).lines())
-                    .map_while(Result::ok)
-                {
-                    eprintln!("{line}");
-                    warnings += usize::from(line.starts_with("warning"));
-                }
-                child.wait().is_ok_and(|status| status.success())
-            });
-        self.count(name, began.elapsed(), ok && warnings == 0)
+        let began = self.begin(name);
+        let mut cargo = Cargo::default();
+        let ok = run(command.stderr(Stdio::piped()), &mut cargo, None);
+        self.programs = Some(cargo.built).filter(|built| *built > 0);
+        self.count(name, began.elapsed(), ok && cargo.warnings == 0)
     }
 
-    /// The same, with each line of its output seen as it is passed on.
+    /// A step with each line of its output seen as it is passed on.
     pub(crate) fn step_with_lines(
         &mut self,
         name: &str,
         command: &mut Command,
-        seen: impl FnMut(&str),
+        mut seen: impl FnMut(&str),
     ) -> bool {
-        let began = begin(name);
-        let ok = each_line(command, seen);
+        let began = self.begin(name);
+        let ok = run(command, &mut Cargo::default(), Some(&mut seen));
         self.count(name, began.elapsed(), ok)
     }
 
-    /// Steps of which so many run beside each other; what they print comes when they have ended.
+    /// Steps of which so many run beside each other; what one prints comes when it has ended.
     pub(crate) fn beside(&mut self, steps: Vec<(String, Command)>, at_once: usize) {
         let waiting = Mutex::new(steps.into_iter());
-        let ended = Mutex::new(Vec::new());
+        let tally = Mutex::new(self);
+        let locked = || tally.lock().expect("no thread panics");
         std::thread::scope(|scope| {
             for _ in 0..at_once {
                 scope.spawn(|| {
                     loop {
                         let next = waiting.lock().expect("no thread panics").next();
                         let Some((name, mut command)) = next else { return };
-                        let began = Instant::now();
+                        let began = locked().begin(&name);
                         let output = command.stdin(Stdio::null()).output();
-                        ended.lock().expect("no thread panics").push((name, began.elapsed(), output));
+                        let mut tally = locked();
+                        let ok = match output {
+                            Ok(output) => {
+                                print!("{}", String::from_utf8_lossy(&output.stdout));
+                                eprint!("{}", String::from_utf8_lossy(&output.stderr));
+                                output.status.success()
+                            }
+                            Err(e) => {
+                                println!("{e}");
+                                false
+                            }
+                        };
+                        tally.count(&name, began.elapsed(), ok);
                     }
                 });
             }
         });
-        for (name, took, output) in ended.into_inner().expect("no thread panics") {
-            begin(&name);
-            let ok = match output {
-                Ok(output) => {
-                    print!("{}", String::from_utf8_lossy(&output.stdout));
-                    eprint!("{}", String::from_utf8_lossy(&output.stderr));
-                    output.status.success()
-                }
-                Err(e) => {
-                    println!("{e}");
-                    false
-                }
-            };
-            self.count(&name, took, ok);
-        }
     }
 
     /// A step that is a function: it answers with what is wrong.
     pub(crate) fn check(&mut self, name: &str, wrong: impl FnOnce() -> Vec<String>) -> bool {
-        let began = begin(name);
+        let began = self.begin(name);
         let wrong = wrong();
         wrong.iter().for_each(|line| println!("  {line}"));
         self.count(name, began.elapsed(), wrong.is_empty())
     }
 
-    /// A run of `cargo test`: every test counts. A run that fails without naming a failed test (it does not build,
-    /// or a test binary died) counts as one failure.
+    /// A run of `cargo test`: every test counts. A run that fails without naming a failed test (it does not
+    /// build, or a test binary died) counts as one failure.
     pub(crate) fn tests(&mut self, name: &str, command: &mut Command) -> bool {
-        let began = begin(name);
+        let began = self.begin(name);
         let (mut passed, mut failed) = (0, 0);
-        let ok = each_line(command, |line| {
+        let mut cargo = Cargo::running(self.programs.take());
+        let mut seen = |line: &str| {
             if let Some((p, f)) = test_result(line) {
                 passed += p;
                 failed += f;
             }
-        });
+        };
+        let ok = run(command, &mut cargo, Some(&mut seen));
         let ok = ok && failed == 0;
         self.passed += passed;
         if !ok {
@@ -208,7 +219,13 @@ impl Tally {
         ok
     }
 
-    /// Notes what a step took; the same for people.
+    /// Says which step begins, and how far the run is.
+    fn begin(&mut self, name: &str) -> Instant {
+        println!("=== {} {name}", self.place.next());
+        Instant::now()
+    }
+
+    /// Notes what a step took; answers that as text.
     fn took(&mut self, name: &str, wall: Duration) -> String {
         let now = processors_of_children();
         let took = Took { wall, processors: now.saturating_sub(self.processors), name: name.to_string() };
@@ -221,7 +238,7 @@ impl Tally {
     /// Prints the closing line; the process's exit status.
     pub(crate) fn close(mut self) -> ExitCode {
         self.took.sort_by_key(|took| std::cmp::Reverse(took.wall));
-        println!("where the time went, {:.1} minutes in all:", self.began.elapsed().as_secs_f64() / 60.0);
+        println!("where the time went, {:.1} minutes in all:", self.place.elapsed().as_secs_f64() / 60.0);
         self.took.iter().for_each(|took| println!("{}  {}", took.text(), took.name));
         self.failed.iter().for_each(|name| println!("failed: {name}"));
         println!("{} passed, {} failed", self.passed, self.failed.len());
@@ -229,21 +246,28 @@ impl Tally {
     }
 }
 
-fn begin(name: &str) -> Instant {
-    println!("=== {name}");
-    Instant::now()
-}
-
-/// Runs the command, passing its standard output on, line by line; whether it ended with 0.
-fn each_line(command: &mut Command, mut line_seen: impl FnMut(&str)) -> bool {
-    let Ok(mut child) = command.stdout(Stdio::piped()).spawn() else { return false };
-    if let Some(out) = child.stdout.take() {
-        for line in BufReader::new(out).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line);
-            println!("{line}");
-            line_seen(&line);
-        }
+/// Runs the command, passing on, line by line, what it prints and what cargo says; whether it ended with 0.
+fn run(command: &mut Command, cargo: &mut Cargo, seen: Option<&mut dyn FnMut(&str)>) -> bool {
+    if command.get_program() == &*cargo_program() {
+        command.stderr(Stdio::piped());
     }
+    if seen.is_some() {
+        command.stdout(Stdio::piped());
+    }
+    let Ok(mut child) = command.spawn() else { return false };
+    let (out, errors) = (child.stdout.take(), child.stderr.take());
+    std::thread::scope(|scope| {
+        if let Some(errors) = errors {
+            scope.spawn(|| cargo.follow(errors));
+        }
+        if let (Some(out), Some(seen)) = (out, seen) {
+            for line in BufReader::new(out).split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line);
+                println!("{line}");
+                seen(&line);
+            }
+        }
+    });
     child.wait().is_ok_and(|status| status.success())
 }
 

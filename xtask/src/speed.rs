@@ -1,5 +1,5 @@
-//! How long calls take from Rust, C and Python, and from Python of other stores: the same calls in one alternating run. Nothing
-//! here fails for being slow: it prints medians, and which goals hold.
+//! How long calls take from Rust, C and Python, and from Python of other stores: the same calls in one
+//! alternating run. Nothing here fails for being slow: it prints medians, and which goals hold.
 
 use crate::c;
 use crate::clients::{environment, limited};
@@ -45,7 +45,7 @@ pub(crate) fn step(tally: &mut Tally, rounds: u32) {
 /// Builds what is compared: each with its words before the directory.
 fn programs(tally: &mut Tally, base: &Path) -> Option<Vec<(String, Vec<PathBuf>)>> {
     let sources = root().join("bindings/speed");
-    let mut build = cargo("build --quiet --release -p siltstone-c --lib --example calls");
+    let mut build = cargo("build --release -p siltstone-c --lib --example calls");
     let prefix = base.join("prefix");
     let laid = tally.step("build of the library and the program in Rust", &mut build)
         && tally.check("the C library is laid out", || c::laid_out(&root().join("target/release"), &prefix));
@@ -127,7 +127,8 @@ fn print(told: &Told) {
         }
     };
     let over = |what: &str, a: &str, b: &str| Some(of(what, a)? - of(what, b)?);
-    // The shortest call, and so the one that shows what C adds: longer ones differ by more from round to round.
+    // The shortest call, and so the one that shows what C adds: longer ones differ by more from round to
+    // round.
     goal("C over Rust, get of nothing, us".into(), over("get of nothing", "c", "rust"), 0.02);
     for what in ["put", "get from memory", "get from tables"] {
         goal(format!("Python over Rust, {what}, us"), over(what, "python", "rust"), 1.0);

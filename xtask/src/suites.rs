@@ -1,6 +1,7 @@
-//! The clients' own test suites against the real server. They come from the clients' registries when they are run, and nothing of
-//! them is in our tree. Each test is a process of its own, so that one that ends its process costs one test. A suite fails
-//! where a test does that is not excluded, and where fewer pass than are known to: whoever excludes a test changes a count, too.
+//! The clients' own test suites against the real server. They come from the clients' registries when they are
+//! run, and nothing of them is in our tree. Each test is a process of its own, so that one that ends its
+//! process costs one test. A suite fails where a test does that is not excluded, and where fewer pass than
+//! are known to: whoever excludes a test changes a count, too.
 
 use crate::clients::{
     GET_SECONDS, GO_MODULE, HBASE_MAPPING, PYTHON_PACKAGE, Served, copied_from, done, environment,
@@ -46,7 +47,7 @@ static SUITES: [Suite; 5] = [
     Suite { name: "java", client: "java", passes: 1, get: java },
 ];
 
-/// Those that every change runs.
+/// The suites that every change runs.
 const GATE: [&str; 2] = ["integration", "unit"];
 
 /// Tests that do not count, by suite and name (which `*` ends), and why. They run with `--all`.
@@ -188,7 +189,7 @@ pub(crate) fn step(tally: &mut Tally, which: &[&str]) -> bool {
     if !names.iter().all(is_known) {
         return false;
     }
-    if tally.step("build of the server", &mut cargo("build --quiet --release -p siltstone-cli")) {
+    if tally.step("build of the server", &mut cargo("build --release -p siltstone-cli")) {
         let is_asked =
             |suite: &&Suite| names.is_empty() || names.iter().any(|n| [suite.name, suite.client].contains(n));
         for suite in SUITES.iter().filter(is_asked) {
@@ -198,7 +199,7 @@ pub(crate) fn step(tally: &mut Tally, which: &[&str]) -> bool {
     true
 }
 
-/// Those that take about a minute, with the server that all tests were built with.
+/// Runs the suites that take about a minute, with the server that all tests were built with.
 pub(crate) fn gate(tally: &mut Tally) {
     for suite in SUITES.iter().filter(|suite| GATE.contains(&suite.name)) {
         suite.step(tally, "debug", false);
@@ -225,7 +226,8 @@ impl Suite {
         tally.check("the server stops at SIGTERM", || stop(served));
     }
 
-    /// Runs the tests, a line for each; what is wrong. Excluded ones come last: what they leave behind harms no other.
+    /// Runs the tests, a line for each; what is wrong. Excluded ones come last: what they leave behind harms
+    /// no other.
     fn judge(&self, tests: &Tests, served: &mut Served, log: &Path, is_all: bool) -> Vec<String> {
         let [mut passed, mut skipped] = [0; 2];
         let (mut failed, mut wrong) = (Vec::new(), Vec::new());
@@ -311,8 +313,8 @@ fn prod(place: &Path, server: &str) -> Option<Tests> {
     go_tests(program, sources, &[("BIGTABLE_EMULATOR_HOST", server)], "^TestIntegration_", SERVICE)
 }
 
-/// The test program of a package of the Go client, built from a copy of its module, and the copy. Where it is told to, what the
-/// package `bttest` has of a server in memory gives way to what calls the real one.
+/// The test program of a package of the Go client, built from a copy of its module, and the copy. Where it is
+/// told to, what the package `bttest` has of a server in memory gives way to what calls the real one.
 fn go_program(place: &Path, package: &str, is_redirected: bool) -> Option<(PathBuf, PathBuf)> {
     let sources = place.join("sources");
     let _ = fs::remove_dir_all(&sources);
@@ -372,8 +374,8 @@ const PYTHON_BEHIND_ANOTHER: (&str, &str) = (
     "tests/system/v2_client/test_data_api.py::test_access_with_non_admin_client",
 );
 
-/// The Python client's system tests, which its source distribution has. Its other ones (`admin_overlay`, `cross_sync`) skip
-/// themselves for an emulator, or test a generator of code.
+/// The Python client's system tests, which its source distribution has. Its other ones (`admin_overlay`,
+/// `cross_sync`) skip themselves for an emulator, or test a generator of code.
 fn python(place: &Path, server: &str) -> Option<Tests> {
     let packages =
         [PYTHON_PACKAGE, "google-cloud-testutils", "pytest", "pytest-asyncio", "pytest-order", "mock"];
@@ -417,7 +419,8 @@ fn python(place: &Path, server: &str) -> Option<Tests> {
     })
 }
 
-/// One program, which is one test: it ends with 0 only if all its operations answer as HBase's documentation says.
+/// One program, which is one test: it ends with 0 only if all its operations answer as HBase's documentation
+/// says.
 fn java(place: &Path, server: &str) -> Option<Tests> {
     let mut program = java_of(place, HBASE_MAPPING)?;
     program.env("BIGTABLE_EMULATOR_HOST", server);

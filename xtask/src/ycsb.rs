@@ -1,5 +1,5 @@
-//! YCSB A to F on the real server, over the official Java client. The client is slow: this shows that the mixes work, and what
-//! the server does for them; the bench's own client measures how fast it is.
+//! YCSB A to F on the real server, over the official Java client. The client is slow: this shows that the
+//! mixes work, and what the server does for them; the bench's own client measures how fast it is.
 
 use crate::clients::{Served, copied_from, done, limited, start};
 use crate::run::{Tally, cargo, root};
@@ -18,7 +18,7 @@ const WORKLOADS: [(&str, [f64; 5], &str); 6] = [
 const SHARES: [&str; 5] = ["read", "update", "scan", "insert", "readmodifywrite"];
 
 pub(crate) fn step(tally: &mut Tally, count: u64) {
-    if !tally.step("build of the server", &mut cargo("build --quiet --release -p siltstone-cli")) {
+    if !tally.step("build of the server", &mut cargo("build --release -p siltstone-cli")) {
         return;
     }
     let place = root().join("target/ycsb");
@@ -60,7 +60,8 @@ pub(crate) fn step(tally: &mut Tally, count: u64) {
     tally.check("the server stops at SIGTERM", || crate::clients::stop(served));
 }
 
-/// Runs it, prints its throughput and latencies, and fails where an operation did, or where fewer were done than asked for.
+/// Runs it, prints its throughput and latencies, and fails where an operation did, or where fewer were done
+/// than asked for.
 fn report(tally: &mut Tally, name: &str, count: u64, run: &mut Command) {
     let mut said = String::new();
     let (mut done, mut failed) = (0, Vec::new());

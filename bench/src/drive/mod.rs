@@ -1,9 +1,10 @@
-//! Running a phase: load, settle, then the measured threads, then settle again with the wait, its CPU and its bytes
-//! counted, because work put off is work all the same.
+//! Running a phase: load, settle, then the measured threads, then settle again with the wait, its CPU and its
+//! bytes counted, because work put off is work all the same.
 //!
-//! Two workloads have phases of their own: `open` opens a store again and again, `unseen` reads before, during and
-//! after a merge. In a phase of puts at a rate one more thread may scan what has been put by then. `worker` issues the operations of one thread, `latency` records them, `watch` looks at the directory meanwhile,
-//! `live` counts what should be there in the end.
+//! Two workloads have phases of their own: `open` opens a store again and again, `unseen` reads before,
+//! during and after a merge. In a phase of puts at a rate one more thread may scan what has been put by then.
+//! `worker` issues the operations of one thread, `latency` records them, `beside` those in seconds with a
+//! merge apart, `watch` looks at the directory meanwhile, `live` counts what should be there in the end.
 
 mod beside;
 mod latency;
@@ -28,8 +29,8 @@ use std::time::{Duration, Instant};
 use watch::Watch;
 use worker::{Shared, Worker};
 
-/// Rows written at once while loading, which is not measured; fewer where they would take more than this part of write
-/// memory, as stores bound a batch by it.
+/// Rows written at once while loading, which is not measured; fewer where they would take more than this part
+/// of write memory, as stores bound a batch by it.
 const LOAD_BATCH: u64 = 100;
 const LOAD_BATCH_SHARE: u64 = 16;
 
@@ -57,7 +58,8 @@ impl<'a> Bench<'a> {
         Bench { store, dir, identity, live: None }
     }
 
-    /// Runs a workload: one record, or one for each of its phases. What it needs is loaded if nothing is there yet.
+    /// Runs a workload: one record, or one for each of its phases. What it needs is loaded if nothing is
+    /// there yet.
     pub(crate) fn run(&mut self, workload: &Workload) -> Result<Vec<RunRecord>> {
         let seed = self.identity.seed;
         let values = Values::new(seed, workload.longest_value());
@@ -323,8 +325,9 @@ impl Rate {
         Some(Duration::from_secs_f64(threads as f64 / rate))
     }
 
-    /// How many operations of a thread that come so often are due at once. A thread that waits for less than it takes to wake up
-    /// keeps a processor busy with that, which those would need who are measured beside it.
+    /// How many operations of a thread that come so often are due at once. A thread that waits for less than
+    /// it takes to wake up keeps a processor busy with that, which those would need who are measured beside
+    /// it.
     fn together(self, every: Duration) -> usize {
         match self {
             Rate::Apart { .. } => (TOGETHER.as_secs_f64() / every.as_secs_f64()).max(1.0) as usize,

@@ -1,8 +1,9 @@
 //! What the machine can do without any store: the bounds that the results are read against.
 //!
-//! Everything is measured in about ten seconds, right beside the runs, because a shared machine is another machine an
-//! hour later. Every figure of the processor is the median of several short windows, so that one that was interrupted
-//! does not count; every figure of the disk says in its name whether it went past the page cache.
+//! Everything is measured in about ten seconds, right beside the runs, because a shared machine is another
+//! machine an hour later. Every figure of the processor is the median of several short windows, so that one
+//! that was interrupted does not count; every figure of the disk says in its name whether it went past the
+//! page cache. `memory` is about a core and its memory, `disk` about the disk.
 
 mod disk;
 mod memory;

@@ -1,11 +1,15 @@
-//! The papers' own comparisons, run on ours: what each paper measured against what it was built on, here measured
-//! against our own store with the mechanism off, and the paper's figure beside ours.
+//! The papers' own comparisons, run on ours: what each paper measured against what it was built on, here
+//! measured against our own store with the mechanism off, and the paper's figure beside ours.
 //!
-//! A paper is two lists: cells, which say what is run (workloads and the configurations that take turns on them), and
-//! figures, each of which relates two configurations of a cell. What a figure aims at is the paper's figure where it
-//! counts flushes, merges or bytes, and where our own aim is written down, that one. For throughput it is less: part of
-//! what the papers gained came from a garbage collector or a skiplist that ours never had. Where strategies are compared, what
-//! our simulation says stands between the paper's figure and the measured one.
+//! A paper is two lists: cells, which say what is run (workloads and the configurations that take turns on
+//! them), and figures, each of which relates two configurations of a cell. What a figure aims at is the
+//! paper's figure where it counts flushes, merges or bytes, and where our own aim is written down, that one.
+//! For throughput it is less: part of what the papers gained came from a garbage collector or a skiplist that
+//! ours never had. Where strategies are compared, what our simulation says stands between the paper's figure
+//! and the measured one.
+//!
+//! A paper is a file: `accordion`, `triad`, `rangemerge`, and of compaction offloading `offload` and, with
+//! what several stores or tables share, `shared`.
 
 mod accordion;
 mod offload;
@@ -36,10 +40,12 @@ pub(crate) struct Paper {
     /// Of `offload` the methods of one machine, without a compaction server.
     #[arg(long)]
     local: bool,
-    /// Of `offload`: milliseconds that each read of a file takes longer once the store is loaded, as one through a network does.
+    /// Of `offload`: milliseconds that each read of a file takes longer once the store is loaded, as one
+    /// through a network does.
     #[arg(long, default_value_t = 0)]
     slow: u32,
-    /// Of `rangemerge` only the inserts that go as fast as they can, which at `--scale 10` take minutes, not hours.
+    /// Of `rangemerge` only the inserts that go as fast as they can, which at `--scale 10` take minutes, not
+    /// hours.
     #[arg(long)]
     unthrottled: bool,
     /// Of `rangemerge` only the puts and scans at a rate, which take six minutes a method at `--scale 1`.
@@ -174,8 +180,8 @@ impl Paper {
         Ok(QUICK.map(one).into())
     }
 
-    /// Runs everything and relates it. `seen` gets each run as it comes; the answer is what failed. Of all papers, one that cannot
-    /// be run leaves the others their figures.
+    /// Runs everything and relates it. `seen` gets each run as it comes; the answer is what failed. Of all
+    /// papers, one that cannot be run leaves the others their figures.
     pub(crate) fn measure(&self, records: &mut Records, seen: impl Fn(&RunRecord)) -> Result<Vec<String>> {
         let mut failures = Vec::new();
         for paper in self.papers()? {
@@ -281,7 +287,8 @@ fn deviation(run: &RunRecord, kind: &str) -> f64 {
     mean_of(&|nanos| (nanos - mean).powi(2)).sqrt()
 }
 
-/// A latency of one kind of operation, from its raw histogram, as `share` of the operations did not exceed it.
+/// A latency of one kind of operation, from its raw histogram, as `share` of the operations did not exceed
+/// it.
 fn quantile(run: &RunRecord, kind: &str, share: f64) -> f64 {
     let Some(latency) = run.latency.get(kind) else { return f64::NAN };
     let wanted = (latency.count as f64 * share).ceil() as u64;

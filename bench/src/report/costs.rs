@@ -3,6 +3,7 @@
 //! runs are on the same axis in all, so that a method can be followed from one to the next.
 
 use super::plot::{Scale, escape, plain};
+use siltstone::strategy::METHODS;
 use std::fmt::Write;
 
 /// What one strategy costs.
@@ -32,15 +33,19 @@ const BOTTOM: f64 = 84.0;
 /// Lines of names are so far apart at least, and their letters about so wide.
 const LINE: f64 = 13.0;
 const LETTER: f64 = 6.1;
-/// Names of one of these share a colour.
-const FAMILIES: [(&str, &str); 6] = [
-    ("leveled", "#0067b0"),
-    ("sma", "#d1540a"),
-    ("geometric", "#00856a"),
-    ("rangemerge", "#b6508f"),
-    ("exploring", "#8a6d00"),
-    ("", "#555b61"),
-];
+/// Colours of the methods, in the order of their names in [`METHODS`]; beyond them, the last.
+const COLOURS: [&str; 7] = ["#0067b0", "#d1540a", "#00856a", "#555b61", "#b6508f", "#8a6d00", "#555b61"];
+
+/// The colour that all settings of a method share.
+fn colour(method: &str) -> &'static str {
+    fn name(text: &str) -> &str {
+        text.split('{').next().unwrap_or(text)
+    }
+    let mut names = METHODS.map(name).to_vec();
+    names.dedup();
+    let at = names.iter().position(|one| *one == name(method)).unwrap_or(COLOURS.len());
+    COLOURS[at.min(COLOURS.len() - 1)]
+}
 
 /// The drawing.
 pub(crate) fn costs(panels: &[Panel]) -> String {
@@ -118,7 +123,7 @@ fn draw(svg: &mut String, panel: &Panel, x: &Scale, y: &Scale, left: f64) {
         .collect();
     for (point, (name_x, name_y)) in points.iter().zip(names(&points, right)) {
         let Point { name, x, y, radius } = point;
-        let colour = FAMILIES.iter().find(|(family, _)| name.starts_with(family)).map_or("#333", |f| f.1);
+        let colour = colour(name);
         let name = escape(name);
         let _ = writeln!(
             svg,

@@ -1,7 +1,9 @@
 //! The stores that are measured: one trait, one file a store, and the table of what can be named.
 //!
-//! Every store gets the same memory, the same durability and, where it can, LZ4. What a store does with its threads and
-//! its files is its own affair; what it is set to is said in its file and printed with the results.
+//! Every store gets the same memory, the same durability and, where it can, LZ4. What a store does with its
+//! threads and its files is its own affair; what it is set to is said in its file and printed with the
+//! results. `siltstone` is ours; beside it are `rocksdb`, `fjall`, `lmdb` and `pebble`. `slow` makes reads of
+//! files take longer.
 
 #[cfg(feature = "peers")]
 mod fjall;
@@ -96,7 +98,8 @@ pub(crate) trait Store: Sync {
     fn slow_down(&self) -> Result<()> {
         Ok(())
     }
-    /// Waits until nothing that is due is left to do; memory stays as it is where the store can tell the two apart.
+    /// Waits until nothing that is due is left to do; memory stays as it is where the store can tell the two
+    /// apart.
     fn drain(&self) -> Result<()> {
         self.settle()
     }
@@ -132,7 +135,8 @@ pub(crate) trait Store: Sync {
     }
 }
 
-/// What one thread asks of a store. Values are handed out where they lie: a store that can do without copying may.
+/// What one thread asks of a store. Values are handed out where they lie: a store that can do without copying
+/// may.
 pub(crate) trait Session {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
     fn delete(&mut self, key: &[u8]) -> Result<()>;
@@ -144,7 +148,8 @@ pub(crate) trait Session {
     fn put_many(&mut self, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<()>;
     /// Gets all; `seen` gets the place in `keys` of each found and its value.
     fn get_many(&mut self, keys: &[Vec<u8>], seen: &mut dyn FnMut(usize, &[u8])) -> Result<()>;
-    /// How the cache of blocks does for this session, where the store tells that of sessions only; from the first call on.
+    /// How the cache of blocks does for this session, where the store tells that of sessions only; from the
+    /// first call on.
     fn cache(&mut self) -> Option<CacheCount> {
         None
     }
@@ -180,8 +185,8 @@ pub(crate) fn all() -> Vec<Named> {
     .concat()
 }
 
-/// The store of a name; a name without a configuration means its first one. Our own configurations are put together
-/// from parts, so `siltstone:basic+s2` is one, though no list can hold them all.
+/// The store of a name; a name without a configuration means its first one. Our own configurations are put
+/// together from parts, so `siltstone:basic+s2` is one, though no list can hold them all.
 pub(crate) fn named(name: &str) -> Result<Named, String> {
     let (store, config) = name.split_once(':').unwrap_or((name, ""));
     if store == siltstone::STORE && !config.is_empty() {
@@ -220,8 +225,8 @@ impl Named {
         (self.open)(wanted, &self.config)
     }
 
-    /// The library's version, from the lock file that this program was built with. RocksDB's own follows its binding's;
-    /// Pebble's is in the file of its own.
+    /// The library's version, from the lock file that this program was built with. RocksDB's own follows its
+    /// binding's; Pebble's is in the file of its own.
     pub(crate) fn version(&self) -> &'static str {
         if let Some(required) = include_str!("../../pebble/go.mod").split(self.package).nth(1) {
             return required.split_whitespace().next().unwrap_or_default().trim_start_matches('v');

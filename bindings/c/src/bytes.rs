@@ -1,18 +1,18 @@
-//! Bytes and texts on their way in and out.
+//! Bytes on their way in and out, and texts on their way in.
 //!
-//! All that is read through a pointer of the caller's is read here. The caller's promise, which the header states: a slice's bytes
-//! and a text up to its end may be read during the call.
+//! All that is read through a pointer of the caller's is read here. The caller's promise, which the header
+//! states: a slice's bytes and a text up to its end may be read during the call.
 
 use crate::error::invalid;
 use siltstone::{Pinned, Result};
-use std::ffi::{CStr, CString, OsStr, c_char};
+use std::ffi::{CStr, OsStr, c_char};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::null;
 
-/// Bytes that belong to somebody else. NULL with length 0 is no bytes where bytes are asked for, and nothing given where that
-/// may be left out.
+/// Bytes that belong to somebody else. NULL with length 0 is no bytes where bytes are asked for, and nothing
+/// given where that may be left out.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {
@@ -40,7 +40,7 @@ impl Slice {
         Ok(self.given(name)?.unwrap_or_default())
     }
 
-    /// The same, if there are any.
+    /// Its bytes, if there are any.
     #[inline]
     pub(crate) fn given<'a>(self, name: &str) -> Result<Option<&'a [u8]>> {
         match (self.data.is_null(), self.len) {
@@ -100,7 +100,7 @@ pub(crate) fn utf8<'a>(text: *const c_char, name: &str) -> Result<&'a str> {
     unsafe { of_text(text, name) }?.to_str().map_err(|why| invalid(format!("{name} is not UTF-8: {why}")))
 }
 
-/// The same, or nothing for NULL.
+/// A text in UTF-8, or nothing for NULL.
 pub(crate) fn utf8_if_given<'a>(text: *const c_char, name: &str) -> Result<Option<&'a str>> {
     if text.is_null() { Ok(None) } else { utf8(text, name).map(Some) }
 }
@@ -112,14 +112,8 @@ pub(crate) fn path<'a>(text: *const c_char, name: &str) -> Result<&'a Path> {
     Ok(Path::new(OsStr::from_bytes(text.to_bytes())))
 }
 
-/// Bytes as a text for C; zero bytes in them are left out.
-pub(crate) fn text(bytes: &[u8]) -> CString {
-    let kept: Vec<u8> = bytes.iter().copied().filter(|byte| *byte != 0).collect();
-    CString::new(kept).unwrap_or_default()
-}
-
-/// A value, held where it lies: in memory or in the block cache. What it holds is kept until it is freed, also when the key is
-/// written anew or the database closed. Must not be copied as a struct and freed twice.
+/// A value, held where it lies: in memory or in the block cache. What it holds is kept until it is freed,
+/// also when the key is written anew or the database closed. Must not be copied as a struct and freed twice.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Value {
@@ -171,30 +165,5 @@ impl Value {
 pub extern "C" fn siltstone_value_free(value: Option<&mut Value>) {
     if let Some(value) = value {
         value.free();
-    }
-}
-
-/// Bytes in memory of `malloc`, with a zero byte behind them, for callers to change and free as they like.
-pub(crate) fn handed_out(bytes: &[u8]) -> *mut c_char {
-    // SAFETY: the memory is as large as what is written, and nobody else's.
-    unsafe {
-        let memory = libc::malloc(bytes.len() + 1).cast::<u8>();
-        if memory.is_null() {
-            // As wherever memory is short.
-            std::process::abort();
-        }
-        memory.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-        memory.add(bytes.len()).write(0);
-        memory.cast()
-    }
-}
-
-/// Frees a text of this library's and sets the pointer to NULL. NULL, and a pointer to NULL, are fine.
-#[unsafe(no_mangle)]
-pub extern "C" fn siltstone_text_free(text: Option<&mut *mut c_char>) {
-    if let Some(text) = text {
-        // SAFETY: it came from `handed_out`, which the header asks for; NULL is fine.
-        unsafe { libc::free(text.cast()) };
-        *text = std::ptr::null_mut();
     }
 }

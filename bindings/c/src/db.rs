@@ -1,13 +1,14 @@
 //! Databases: opening, families, closing.
 
 use crate::batch::Batch;
-use crate::bytes::{handed_out, path, text, utf8, utf8_if_given};
-use crate::error::{Answer, Error, answer, invalid};
+use crate::bytes::{path, utf8, utf8_if_given};
+use crate::error::{Answer, Error, answer};
 use crate::family::Family;
-use crate::handle::{Place, free, given, no_handle, open};
+use crate::handle::{Place, check_open, free, given, no_handle};
 use crate::options::{Options, of_family};
 use crate::snapshot::Snapshot;
-use siltstone::{DEFAULT_FAMILY, Durability, FamilyOptions, Result};
+use crate::text::{handed_out, text};
+use siltstone::{DEFAULT_FAMILY, FamilyOptions, Result};
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
@@ -18,19 +19,11 @@ pub struct Db {
     path: CString,
 }
 
-/// The call returns once the write survives a kill of the process. A power loss may lose the newest writes.
-pub const SILTSTONE_BUFFERED: i32 = 0;
-/// The call returns once the write survives a power loss.
-pub const SILTSTONE_SYNC: i32 = 1;
-
-/// What a write waits for.
-#[inline]
-pub(crate) fn durability(number: i32) -> Result<Durability> {
-    match number {
-        SILTSTONE_BUFFERED => Ok(Durability::Buffered),
-        SILTSTONE_SYNC => Ok(Durability::Sync),
-        other => Err(invalid(format!("durability is SILTSTONE_BUFFERED or SILTSTONE_SYNC, not {other}"))),
-    }
+/// A database that must be there and open: for calls of which the engine itself does not ask.
+pub(crate) fn open(db: Option<&Db>) -> Result<&siltstone::Db> {
+    let db = &given(db, "db")?.db;
+    check_open(db)?;
+    Ok(db)
 }
 
 /// The version of this library.
@@ -56,8 +49,8 @@ fn opened(
     })
 }
 
-/// Opens the database in a directory, and makes one where there is none. `options` may be NULL. `*db` is freed with
-/// `siltstone_db_free`; where this fails it becomes NULL.
+/// Opens the database in a directory, and makes one where there is none. `options` may be NULL. `*db` is
+/// freed with `siltstone_db_free`; where this fails it becomes NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_open(
     dir: *const c_char,
@@ -77,17 +70,17 @@ pub extern "C" fn siltstone_open_read_only(
     opened(dir, options, db, true)
 }
 
-/// Closes a database: waits for its workers and unlocks its directory. Calls that come later, by this handle and all that were
-/// made of it, answer `SILTSTONE_KIND_CLOSED`. Values stay, and batches and transactions may still be filled, but not committed. May
-/// be called again.
+/// Closes a database: waits for its workers and unlocks its directory. Calls that come later, by this handle
+/// and all that were made of it, answer `SILTSTONE_KIND_CLOSED`. Values stay, and batches and transactions
+/// may still be filled, but not committed. May be called again.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_close(db: Option<&Db>) -> Option<Box<Error>> {
     answer(|| given(db, "db")?.db.close())
 }
 
-/// Frees a database's handle and sets the pointer to NULL. Unless `siltstone_close` did so, the database itself is closed when all
-/// families, iterators, transactions and batches with writes that were made of it are freed, too. NULL, and a pointer to NULL, are
-/// fine.
+/// Frees a database's handle and sets the pointer to NULL. Unless `siltstone_close` did so, the database
+/// itself is closed when all families, iterators, transactions and batches with writes that were made of it
+/// are freed, too. NULL, and a pointer to NULL, are fine.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_db_free(db: Option<&mut Option<Box<Db>>>) {
     free(db);
@@ -99,8 +92,8 @@ pub extern "C" fn siltstone_db_path(db: Option<&Db>) -> *const c_char {
     db.map_or(std::ptr::null(), |db| db.path.as_ptr())
 }
 
-/// Puts the family of that name into `*family`, or the one named "default", which every database has, for NULL. Freed with
-/// `siltstone_family_free`.
+/// Puts the family of that name into `*family`, or the one named "default", which every database has, for
+/// NULL. Freed with `siltstone_family_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_family_open(
     db: Option<&Db>,
@@ -151,7 +144,8 @@ pub extern "C" fn siltstone_family_names(
     })
 }
 
-/// Writes all of a batch or nothing. `seq` gets the sequence number of its last write; it may be NULL. The batch stays as it is.
+/// Writes all of a batch or nothing. `seq` gets the sequence number of its last write; it may be NULL. The
+/// batch stays as it is.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_write(
     db: Option<&Db>,
@@ -161,7 +155,7 @@ pub extern "C" fn siltstone_write(
 ) -> Option<Box<Error>> {
     answer(|| {
         let (db, batch) = (given(db, "db")?, given(batch, "batch")?);
-        let last = db.db.write_with(&batch.0, self::durability(durability)?)?;
+        let last = db.db.write_with(&batch.0, crate::family::durability(durability)?)?;
         if let Some(seq) = seq {
             *seq = last.0;
         }
@@ -169,7 +163,8 @@ pub extern "C" fn siltstone_write(
     })
 }
 
-/// A read point: reads that are given it see what was there now. While it is not freed, what it sees is kept on disk.
+/// A read point: reads that are given it see what was there now. While it is not freed, what it sees is kept
+/// on disk.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_snapshot_new(
     db: Option<&Db>,

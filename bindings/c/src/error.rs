@@ -1,6 +1,6 @@
 //! What a call answers: nothing, or an error object.
 
-use crate::bytes::text;
+use crate::text::text;
 use siltstone::{Error as Cause, ErrorKind as Kind};
 use std::ffi::{CString, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -89,7 +89,7 @@ pub(crate) fn answer(body: impl FnOnce() -> siltstone::Result<()>) -> Answer {
     }
 }
 
-/// As text without what C would take for its end.
+/// An error with its texts, without what C would take for their ends.
 #[cold]
 fn boxed(cause: Cause) -> Box<Error> {
     let message = text(cause.to_string().as_bytes());
@@ -109,7 +109,8 @@ pub extern "C" fn siltstone_error_kind(error: Option<&Error>) -> ErrorKind {
     error.map_or(ErrorKind::None, |error| error.cause.kind().into())
 }
 
-/// One line that says what happened, with file, offset and cause where they are known; empty for NULL. Lives as long as the error.
+/// One line that says what happened, with file, offset and cause where they are known; empty for NULL. Lives
+/// as long as the error.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_error_message(error: Option<&Error>) -> *const c_char {
     error.map_or(c"".as_ptr(), |error| error.message.as_ptr())
@@ -121,7 +122,8 @@ pub extern "C" fn siltstone_error_file(error: Option<&Error>) -> *const c_char {
     error.and_then(|error| error.file.as_ref()).map_or(null(), |file| file.as_ptr())
 }
 
-/// Puts the place in that file, in bytes, into `offset` and answers true, or answers false where none is known.
+/// Puts the place in that file, in bytes, into `offset` and answers true, or answers false where none is
+/// known.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_error_offset(error: Option<&Error>, offset: Option<&mut u64>) -> bool {
     match (error.and_then(|error| error.cause.offset()), offset) {

@@ -1,17 +1,32 @@
 //! Families: reading and writing.
 
-use crate::bytes::{Slice, Value, check_row, slices, text, utf8};
-use crate::db::durability;
-use crate::error::{Answer, Error, answer};
+use crate::bytes::{Slice, Value, check_row, slices, utf8};
+use crate::error::{Answer, Error, answer, invalid};
 use crate::handle::{Place, check_open, emptied, free, given, no_handle};
 use crate::iterator::Iterator;
 use crate::options::of_family;
 use crate::range::Range;
 use crate::snapshot::Snapshot;
+use crate::text::text;
 use crate::write::Write;
-use siltstone::{Db, Pinned, Result, Timestamp};
+use siltstone::{Db, Durability, Pinned, Result, Timestamp};
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
+
+/// The call returns once the write survives a kill of the process. A power loss may lose the newest writes.
+pub const SILTSTONE_BUFFERED: i32 = 0;
+/// The call returns once the write survives a power loss.
+pub const SILTSTONE_SYNC: i32 = 1;
+
+/// What a write waits for.
+#[inline]
+pub(crate) fn durability(number: i32) -> Result<Durability> {
+    match number {
+        SILTSTONE_BUFFERED => Ok(Durability::Buffered),
+        SILTSTONE_SYNC => Ok(Durability::Sync),
+        other => Err(invalid(format!("durability is SILTSTONE_BUFFERED or SILTSTONE_SYNC, not {other}"))),
+    }
+}
 
 /// A column family: an ordered map of keys to values. May be used by several threads at once.
 pub struct Family {
@@ -65,8 +80,8 @@ pub extern "C" fn siltstone_family_alter(family: Option<&Family>, toml: *const c
     })
 }
 
-/// Sets a key's value. With explicit timestamps the version gets the current time. `durability` is `SILTSTONE_BUFFERED` or
-/// `SILTSTONE_SYNC`.
+/// Sets a key's value. With explicit timestamps the version gets the current time. `durability` is
+/// `SILTSTONE_BUFFERED` or `SILTSTONE_SYNC`.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_put(
     family: Option<&Family>,
@@ -121,7 +136,7 @@ pub extern "C" fn siltstone_merge(
     write(family, || Write::merge(key, operand, None), durability)
 }
 
-/// The same at a timestamp of choice.
+/// Adds an operand at a timestamp of choice.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_merge_at(
     family: Option<&Family>,
@@ -143,8 +158,9 @@ pub extern "C" fn siltstone_delete_range(
     write(family, || Write::delete_range(range), durability)
 }
 
-/// Puts the key's newest value into `*value`: now, or at a snapshot if that is not NULL. `value->data` is NULL where the key is not
-/// there. Free it with `siltstone_value_free` before it is used for another key. What `*value` was before does not matter.
+/// Puts the key's newest value into `*value`: now, or at a snapshot if that is not NULL. `value->data` is
+/// NULL where the key is not there. Free it with `siltstone_value_free` before it is used for another key.
+/// What `*value` was before does not matter.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_get(
     family: Option<&Family>,
@@ -159,8 +175,8 @@ pub extern "C" fn siltstone_get(
     })
 }
 
-/// Puts the values of `count` keys into `values`, as of one moment. Cheaper than a `siltstone_get` each. If it fails all of
-/// `values` are empty; else each is freed with `siltstone_value_free`.
+/// Puts the values of `count` keys into `values`, as of one moment. Cheaper than a `siltstone_get` each. If
+/// it fails all of `values` are empty; else each is freed with `siltstone_value_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_get_many(
     family: Option<&Family>,
@@ -215,8 +231,9 @@ fn scan(
     })
 }
 
-/// Puts an iterator over a range (all keys for NULL) into `*iterator`, which sees the family as it is now, or at a snapshot. It stands
-/// nowhere yet. With explicit timestamps it stands at each version, newest first. Freed with `siltstone_iterator_free`.
+/// Puts an iterator over a range (all keys for NULL) into `*iterator`, which sees the family as it is now, or
+/// at a snapshot. It stands nowhere yet. With explicit timestamps it stands at each version, newest first.
+/// Freed with `siltstone_iterator_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_scan(
     family: Option<&Family>,
@@ -227,7 +244,8 @@ pub extern "C" fn siltstone_scan(
     scan(family, snapshot, range, None, iterator)
 }
 
-/// The same, of versions with timestamps from `from` up to, but not including, `to`. Where timestamps are explicit.
+/// Puts an iterator into `*iterator` as `siltstone_scan` does, over versions with timestamps from `from` up
+/// to, but not including, `to`. Where timestamps are explicit.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_scan_times(
     family: Option<&Family>,
@@ -252,7 +270,8 @@ pub extern "C" fn siltstone_compact(family: Option<&Family>, range: Option<&Rang
     answer(|| given(family, "family")?.family.compact(Range::of(range)?))
 }
 
-/// About how many bytes and cells of tables a range has; nothing of memory counts. `bytes` and `cells` may be NULL.
+/// About how many bytes and cells of tables a range has; nothing of memory counts. `bytes` and `cells` may be
+/// NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_estimate(
     family: Option<&Family>,

@@ -10,13 +10,6 @@ pub(crate) fn given<T>(argument: Option<T>, name: &str) -> Result<T> {
     argument.ok_or_else(|| invalid(format!("{name} is NULL")))
 }
 
-/// A database that must be there and open: for calls of which the engine itself does not ask.
-pub(crate) fn open(db: Option<&crate::db::Db>) -> Result<&siltstone::Db> {
-    let db = &given(db, "db")?.db;
-    check_open(db)?;
-    Ok(db)
-}
-
 /// `Closed` once it was closed.
 #[inline]
 pub(crate) fn check_open(db: &siltstone::Db) -> Result<()> {
@@ -26,13 +19,14 @@ pub(crate) fn check_open(db: &siltstone::Db) -> Result<()> {
 /// Where a call puts what it made, which may be undefined before.
 pub(crate) type Place<'a, T> = Option<&'a mut MaybeUninit<T>>;
 
-/// Checks the place for what a call will make, and empties it, so that it is defined also where the call fails.
+/// Checks the place for what a call will make, and empties it, so that it is defined also where the call
+/// fails.
 #[inline]
 pub(crate) fn emptied<'a, T>(place: Place<'a, T>, name: &str, empty: T) -> Result<&'a mut T> {
     Ok(given(place, name)?.write(empty))
 }
 
-/// The same for a handle.
+/// Checks and empties the place for a handle.
 #[inline]
 pub(crate) fn no_handle<'a, T>(
     place: Place<'a, Option<Box<T>>>,

@@ -72,8 +72,9 @@ fn sought(
     })
 }
 
-/// Moves to the first entry. `*entry` is where the iterator stands then, or NULL where there is no entry. After an error, which also
-/// sets `*entry` to NULL, the iterator stands nowhere and may be put somewhere again.
+/// Moves to the first entry. `*entry` is where the iterator stands then, or NULL where there is no entry.
+/// After an error, which also sets `*entry` to NULL, the iterator stands nowhere and may be put somewhere
+/// again.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_iterator_first(
     iterator: Option<&mut Iterator>,

@@ -1,11 +1,14 @@
-//! Siltstone from C. `include/siltstone.h` is made of this by cbindgen (`cargo xtask c --header`), comments and all.
+//! Siltstone from C. `include/siltstone.h` is made of this by cbindgen (`cargo xtask c --header`), comments
+//! and all.
 //!
-//! Each function takes and gives pointers as Rust sees them: `Option<&T>` is one that may be NULL, `Option<Box<T>>` one that
-//! owns. So little is unsafe: `bytes` reads what callers point to, `operator` calls their functions.
+//! Each function takes and gives pointers as Rust sees them: `Option<&T>` is one that may be NULL,
+//! `Option<Box<T>>` one that owns. So little is unsafe: `bytes` reads what callers point to, `operator` calls
+//! their functions.
 //!
 //! ```text
 //! error        what a call answers           handle       NULL checks, places for what is made, freeing
-//! bytes        slices, values, texts         range        ranges of keys
+//! bytes        slices, values, texts in      text         texts out
+//! range        ranges of keys                testing      decoders, for fuzzing
 //! options      TOML text, operators          operator     functions of the caller's
 //! db           opening, families, closing    family       reading and writing
 //! write        one write, wherever it goes   batch        writes together
@@ -14,7 +17,8 @@
 //! leveldb      LevelDB's interface over the same engine
 //! ```
 //!
-//! A panic ends the process: it is a fault of the library's, and nothing that could go on from there is known to be right.
+//! A panic ends the process: it is a fault of the library's, and nothing that could go on from there is known
+//! to be right.
 
 #![allow(unsafe_code, reason = "this is what C calls")]
 #![allow(
@@ -38,6 +42,7 @@ mod snapshot;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
+mod text;
 mod transaction;
 mod upkeep;
 mod write;
@@ -52,5 +57,6 @@ pub use operator::*;
 pub use options::*;
 pub use range::*;
 pub use snapshot::*;
+pub use text::*;
 pub use transaction::*;
 pub use upkeep::*;

@@ -4,10 +4,11 @@ use crate::bytes::Slice;
 use siltstone::{CompactionFilter, Error, ErrorKind, MergeOperator, Timestamp};
 use std::ffi::c_void;
 
-/// Combines operands, oldest first, with the key's value before them (`base`, NULL where there is none), and says what came of it by
-/// `siltstone_output_value` or `siltstone_output_refuse`. Called by readers and by workers of the engine, also at once. Must answer
-/// the same whenever it is asked the same, and whether it gets operands one after the other or together. It must return (no longjmp
-/// and no C++ exception may leave it) and must not use the database.
+/// Combines operands, oldest first, with the key's value before them (`base`, NULL where there is none), and
+/// says what came of it by `siltstone_output_value` or `siltstone_output_refuse`. Called by readers and by
+/// workers of the engine, also at once. Must answer the same whenever it is asked the same, and whether it
+/// gets operands one after the other or together. It must return (no longjmp and no C++ exception may leave
+/// it) and must not use the database.
 pub type OperatorFunction = Option<
     extern "C" fn(
         context: *mut c_void,
@@ -19,9 +20,9 @@ pub type OperatorFunction = Option<
     ),
 >;
 
-/// Whether the value is unwanted; `now_us` is the time in microseconds since 1970. Once a value is unwanted it must stay so. Called
-/// by readers and by workers of the engine, also at once. It must return (no longjmp and no C++ exception may leave it) and must not
-/// use the database.
+/// Whether the value is unwanted; `now_us` is the time in microseconds since 1970. Once a value is unwanted
+/// it must stay so. Called by readers and by workers of the engine, also at once. It must return (no longjmp
+/// and no C++ exception may leave it) and must not use the database.
 pub type FilterFunction = Option<
     extern "C" fn(context: *mut c_void, key: Slice, timestamp: u64, value: Slice, now_us: u64) -> bool,
 >;
@@ -36,8 +37,8 @@ pub(crate) struct Context {
     free: Option<extern "C" fn(*mut c_void)>,
 }
 
-// SAFETY: whoever registers a function promises that it may be called with its context by several threads at once, and that the
-// context may be freed by another one than made it.
+// SAFETY: whoever registers a function promises that it may be called with its context by several threads at
+// once, and that the context may be freed by another one than made it.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -102,8 +103,8 @@ pub extern "C" fn siltstone_output_value(output: Option<&mut Output>, value: Sli
     }
 }
 
-/// The operator's answer: it does not take these operands. Reads of the key answer `SILTSTONE_KIND_MERGE_REFUSED` with this
-/// text, and the operands stay.
+/// The operator's answer: it does not take these operands. Reads of the key answer
+/// `SILTSTONE_KIND_MERGE_REFUSED` with this text, and the operands stay.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_output_refuse(output: Option<&mut Output>, why: Slice) {
     if let Some(output) = output {

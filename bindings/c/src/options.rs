@@ -10,8 +10,8 @@ use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 use toml::{Table, Value};
 
-/// How a database is opened. Made by `siltstone_options_new`, freed with `siltstone_options_free`, to be used by one thread at a
-/// time. May be used for several databases.
+/// How a database is opened. Made by `siltstone_options_new`, freed with `siltstone_options_free`, to be used
+/// by one thread at a time. May be used for several databases.
 #[derive(Default)]
 pub struct Options {
     options: DbOptions,
@@ -96,9 +96,9 @@ pub extern "C" fn siltstone_options_new() -> Option<Box<Options>> {
     Some(Box::default())
 }
 
-/// Sets what the TOML text says, and nothing if it is wrong. Options have the names and meanings that docs.rs/siltstone gives for
-/// `Options` and `FamilyOptions`; sizes may be numbers of bytes or texts such as "64MiB", times numbers of microseconds or texts
-/// such as "30days":
+/// Sets what the TOML text says, and nothing if it is wrong. Options have the names and meanings that
+/// docs.rs/siltstone gives for `Options` and `FamilyOptions`; sizes may be numbers of bytes or texts such as
+/// "64MiB", times numbers of microseconds or texts such as "30days":
 ///
 ///     write_memory = "128MiB"
 ///     experimental.step_bytes = "16MiB"
@@ -106,8 +106,8 @@ pub extern "C" fn siltstone_options_new() -> Option<Box<Options>> {
 ///     timestamps = "explicit"
 ///     strategy = "sma{k=4}"
 ///
-/// A family that is named there gets all its options by it: those that are not given have their defaults. To change some of a
-/// family's options and keep the others, use `siltstone_family_alter`.
+/// A family that is named there gets all its options by it: those that are not given have their defaults. To
+/// change some of a family's options and keep the others, use `siltstone_family_alter`.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_options_parse(
     options: Option<&mut Options>,
@@ -116,9 +116,9 @@ pub extern "C" fn siltstone_options_parse(
     answer(|| given(options, "options")?.parse(utf8(toml, "toml")?))
 }
 
-/// Registers a merge operator under the name that families refer to (`merge_operator = "name"`). `context` is handed to each call,
-/// from several threads at once. `free_context` (which may be NULL) is called with it once, on any thread, when neither these options
-/// nor a database need it any more, or when this call fails.
+/// Registers a merge operator under the name that families refer to (`merge_operator = "name"`). `context` is
+/// handed to each call, from several threads at once. `free_context` (which may be NULL) is called with it
+/// once, on any thread, when neither these options nor a database need it any more, or when this call fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_options_merge_operator(
     options: Option<&mut Options>,
@@ -138,8 +138,8 @@ pub extern "C" fn siltstone_options_merge_operator(
     })
 }
 
-/// Registers a compaction filter under the name that families refer to (`filter = "name"`). `context` is treated as for merge
-/// operators.
+/// Registers a compaction filter under the name that families refer to (`filter = "name"`). `context` is
+/// treated as for merge operators.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_options_filter(
     options: Option<&mut Options>,

@@ -4,8 +4,9 @@ use crate::bytes::Slice;
 use crate::error::invalid;
 use siltstone::{KeyRange, Result};
 
-/// A range of keys, in the order of their bytes: from `start` up to, but not including, `end`; or those that begin with `prefix`,
-/// if that is given instead. What is left out (`data` NULL) does not bound it: `{0}` is all keys.
+/// A range of keys, in the order of their bytes: from `start` up to, but not including, `end`; or those that
+/// begin with `prefix`, if that is given instead. What is left out (`data` NULL) does not bound it: `{0}` is
+/// all keys.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Range {

@@ -11,7 +11,8 @@ pub extern "C" fn siltstone_snapshot_seq(snapshot: Option<&Snapshot>) -> u64 {
     snapshot.map_or(0, |snapshot| snapshot.0.seq().0)
 }
 
-/// Frees a snapshot and sets the pointer to NULL. Iterators that were made at it go on. NULL, and a pointer to NULL, are fine.
+/// Frees a snapshot and sets the pointer to NULL. Iterators that were made at it go on. NULL, and a pointer
+/// to NULL, are fine.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_snapshot_free(snapshot: Option<&mut Option<Box<Snapshot>>>) {
     free(snapshot);

@@ -1,5 +1,5 @@
-//! Every decoder of the C interface, each as a function of bytes that must not panic, hang or take much memory whatever it is given. The
-//! package `siltstone-fuzz` calls them.
+//! Every decoder of the C interface, each as a function of bytes that must not panic, hang or take much
+//! memory whatever it is given. The package `siltstone-fuzz` calls them.
 
 use crate::options::{Options, of_family};
 use siltstone::FamilyOptions;

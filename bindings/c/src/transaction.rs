@@ -1,10 +1,10 @@
 //! Optimistic transactions.
 
 use crate::bytes::{Slice, Value};
-use crate::db::{Db, durability};
+use crate::db::{Db, open};
 use crate::error::{Answer, Error, answer, invalid};
-use crate::family::Family;
-use crate::handle::{Place, emptied, free, given, no_handle, open};
+use crate::family::{Family, durability};
+use crate::handle::{Place, emptied, free, given, no_handle};
 use crate::iterator::Entry;
 use crate::range::Range;
 use crate::write::Write;
@@ -12,7 +12,8 @@ use siltstone::{Isolation, Pinned, Result};
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
-/// Sees one moment under its own writes, which take effect together at the commit, or not at all. To be used by one thread at a time.
+/// Sees one moment under its own writes, which take effect together at the commit, or not at all. To be used
+/// by one thread at a time.
 pub struct Transaction(siltstone::Transaction);
 
 /// A commit fails where others wrote to anything that the transaction read.
@@ -23,8 +24,8 @@ pub const SILTSTONE_SNAPSHOT: i32 = 1;
 /// Is called with each entry of a scan, which is valid during that call; true goes on, false ends the scan.
 pub type EntryFunction = Option<extern "C" fn(context: *mut c_void, entry: &Entry) -> bool>;
 
-/// Begins a transaction; `isolation` is `SILTSTONE_SERIALIZABLE` or `SILTSTONE_SNAPSHOT`. End it with `siltstone_commit`, or with
-/// `siltstone_transaction_free`, which discards its writes.
+/// Begins a transaction; `isolation` is `SILTSTONE_SERIALIZABLE` or `SILTSTONE_SNAPSHOT`. End it with
+/// `siltstone_commit`, or with `siltstone_transaction_free`, which discards its writes.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_begin(
     db: Option<&Db>,
@@ -83,8 +84,8 @@ fn read(
     })
 }
 
-/// `siltstone_get` of what the transaction sees. The commit fails if others write to the key before, unless the isolation is
-/// `SILTSTONE_SNAPSHOT`.
+/// `siltstone_get` of what the transaction sees. The commit fails if others write to the key before, unless
+/// the isolation is `SILTSTONE_SNAPSHOT`.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_transaction_get(
     transaction: Option<&Transaction>,
@@ -95,7 +96,8 @@ pub extern "C" fn siltstone_transaction_get(
     read(transaction, family, key, value, |transaction, family, key| transaction.get(family, key))
 }
 
-/// The same; the commit fails if others write to the key before, whatever the isolation.
+/// `siltstone_get` of what the transaction sees. The commit fails if others write to the key before, whatever
+/// the isolation.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_transaction_get_for_update(
     transaction: Option<&Transaction>,
@@ -106,8 +108,8 @@ pub extern "C" fn siltstone_transaction_get_for_update(
     read(transaction, family, key, value, |transaction, family, key| transaction.get_for_update(family, key))
 }
 
-/// Calls `function` with each entry of a range (all keys for NULL) that the transaction sees, in order, from the end where
-/// `reverse` says so. It must not use the transaction meanwhile.
+/// Calls `function` with each entry of a range (all keys for NULL) that the transaction sees, in order, from
+/// the end where `reverse` says so. It must not use the transaction meanwhile.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_transaction_scan(
     transaction: Option<&Transaction>,
@@ -232,7 +234,8 @@ pub extern "C" fn siltstone_transaction_savepoint(
     })
 }
 
-/// Forgets what was written since the newest mark, and that mark. `SILTSTONE_KIND_NOT_FOUND` if there is none.
+/// Forgets what was written since the newest mark, and that mark. `SILTSTONE_KIND_NOT_FOUND` if there is
+/// none.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_transaction_rollback(
     transaction: Option<&mut Transaction>,

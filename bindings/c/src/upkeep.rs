@@ -1,9 +1,10 @@
 //! Looking after databases: statistics, copies, checks.
 
-use crate::bytes::{handed_out, path};
-use crate::db::Db;
+use crate::bytes::path;
+use crate::db::{Db, open};
 use crate::error::{Answer, Error, answer, invalid};
-use crate::handle::{Place, emptied, given, open};
+use crate::handle::{Place, emptied, given};
+use crate::text::handed_out;
 use serde::Serialize;
 use siltstone::storage::Env;
 use siltstone::{Backups, Result};
@@ -21,7 +22,8 @@ fn json<T: Serialize>(place: Place<'_, *mut c_char>, data: impl FnOnce() -> Resu
     })
 }
 
-/// What the database holds and has done since it was opened, as a JSON object. Freed with `siltstone_text_free`.
+/// What the database holds and has done since it was opened, as a JSON object. Freed with
+/// `siltstone_text_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_stats(
     db: Option<&Db>,
@@ -30,7 +32,8 @@ pub extern "C" fn siltstone_stats(
     self::json(json, || Ok(open(db)?.statistics()))
 }
 
-/// Recent flushes, merges and the like, oldest first, as a JSON array of texts. Freed with `siltstone_text_free`.
+/// Recent flushes, merges and the like, oldest first, as a JSON array of texts. Freed with
+/// `siltstone_text_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_events(
     db: Option<&Db>,
@@ -48,8 +51,8 @@ pub extern "C" fn siltstone_checkpoint(db: Option<&Db>, dir: *const c_char) -> O
     answer(|| given(db, "db")?.db.checkpoint(path(dir, "dir")?).map(drop))
 }
 
-/// Adds a backup to a directory of backups and puts its number into `id`, which may be NULL. What earlier ones have is not copied
-/// again.
+/// Adds a backup to a directory of backups and puts its number into `id`, which may be NULL. What earlier
+/// ones have is not copied again.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_backup(
     db: Option<&Db>,
@@ -84,7 +87,8 @@ pub extern "C" fn siltstone_restore(dir: *const c_char, id: u64, to: *const c_ch
     })
 }
 
-/// Reads a closed database whole and tells what is wrong with it, as a JSON object. Freed with `siltstone_text_free`.
+/// Reads a closed database whole and tells what is wrong with it, as a JSON object. Freed with
+/// `siltstone_text_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_check(
     dir: *const c_char,

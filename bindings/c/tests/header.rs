@@ -30,6 +30,7 @@ fn is_current(header: &str, made: &str) {
 fn the_header_is_current() {
     let sources = [
         "bytes.rs",
+        "text.rs",
         "error.rs",
         "operator.rs",
         "options.rs",

@@ -1,5 +1,5 @@
-//! Ranges as Arrow record batches: columns `key` and `value`, and `timestamp` where it is asked for. No object is made for
-//! a row, and no copy beyond the one into the batch.
+//! Ranges as Arrow record batches: columns `key` and `value`, and `timestamp` where it is asked for. No
+//! object is made for a row, and no copy beyond the one into the batch.
 
 use crate::capsule;
 use crate::error::invalid;
@@ -12,10 +12,12 @@ use pyo3::types::PyCapsule;
 use siltstone::Cursor;
 use std::sync::Arc;
 
-/// Bytes of keys or values after which a batch ends: with the largest value beyond them, its offsets still fit 31 bits.
+/// Bytes of keys or values after which a batch ends: with the largest value beyond them, its offsets still
+/// fit 31 bits.
 const BATCH_BYTES: usize = 64 << 20;
 
-/// A range that is read once, by whoever takes its stream (`__arrow_c_stream__`: pyarrow, polars, duckdb and others do).
+/// A range that is read once, by whoever takes its stream (`__arrow_c_stream__`: pyarrow, polars, duckdb and
+/// others do).
 #[pyclass(module = "siltstone")]
 pub(crate) struct ArrowScan(OfProcess<Batches>);
 

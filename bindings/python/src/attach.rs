@@ -1,8 +1,9 @@
 //! Python from threads of the engine, or of other libraries.
 //!
-//! pyo3 counts how often a thread has entered Python. It does not see that C code which Python called has let go of it since: so
-//! does pyarrow while it reads a stream of ours. There pyo3 would take the thread for one that runs Python, and an operator in
-//! Python would run beside another thread. The interpreter itself knows better, so it is asked first.
+//! pyo3 counts how often a thread has entered Python. It does not see that C code which Python called has let
+//! go of it since: so does pyarrow while it reads a stream of ours. There pyo3 would take the thread for one
+//! that runs Python, and an operator in Python would run beside another thread. The interpreter itself knows
+//! better, so it is asked first.
 
 #![expect(unsafe_code, reason = "pyo3 has no call for it that is right in such a thread")]
 
@@ -34,8 +35,8 @@ pub(crate) fn with_python<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     if ENDS.load(Ordering::SeqCst) {
         return None;
     }
-    // SAFETY: there is an interpreter, as it has loaded this library, and it does not end yet. Any thread may enter it, also
-    // one that is inside.
+    // SAFETY: there is an interpreter, as it has loaded this library, and it does not end yet. Any thread may
+    // enter it, also one that is inside.
     let _entered = Entered(unsafe { ffi::PyGILState_Ensure() });
     Python::try_attach(call)
 }

@@ -34,14 +34,14 @@ impl Write<'_> {
     }
 }
 
-/// Writes that become true together, when its `with` block ends or by `write`. Calls go to the family that made it, unless
-/// they name another one.
+/// Writes that become true together, when its `with` block ends or by `write`. Calls go to the family that
+/// made it, unless they name another one.
 #[pyclass(module = "siltstone")]
 pub(crate) struct Batch(OfProcess<Inside>);
 
 struct Inside {
     db: Db,
-    /// That a write goes to which names none.
+    /// The family of writes that name none.
     family: siltstone::Family,
     batch: siltstone::Batch,
     sync: bool,

@@ -4,7 +4,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView};
 
-/// A key, value or operand: `bytes`, or a copy of whatever else holds bytes (`bytearray`, `memoryview`, an array).
+/// A key, value or operand: `bytes`, or a copy of whatever else holds bytes (`bytearray`, `memoryview`, an
+/// array).
 pub(crate) struct Bytes<'py>(Bound<'py, PyBytes>);
 
 impl Bytes<'_> {

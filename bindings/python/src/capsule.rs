@@ -1,7 +1,8 @@
 //! Arrow's C data interface: streams and arrays of other libraries, which hand them over in capsules.
 //!
-//! The only unsafe code of this crate. What it relies on is the interface's own promise: a capsule with one of these names
-//! holds a pointer to the structure of that name, and whoever takes the content out leaves it released.
+//! The only unsafe code of this crate. What it relies on is the interface's own promise: a capsule with one
+//! of these names holds a pointer to the structure of that name, and whoever takes the content out leaves it
+//! released.
 
 #![expect(unsafe_code, reason = "the interface is made of C structures")]
 
@@ -38,8 +39,8 @@ fn pointer<T>(capsule: &Bound<'_, PyAny>, name: &CStr) -> PyResult<NonNull<T>> {
 /// The stream in a capsule.
 fn stream(capsule: &Bound<'_, PyAny>) -> PyResult<FFI_ArrowArrayStream> {
     let stream = pointer::<FFI_ArrowArrayStream>(capsule, STREAM)?;
-    // SAFETY: the capsule's name says what it points to. `from_raw` takes the stream and leaves a released one behind,
-    // and the interpreter lets nobody else at it meanwhile.
+    // SAFETY: the capsule's name says what it points to. `from_raw` takes the stream and leaves a released
+    // one behind, and the interpreter lets nobody else at it meanwhile.
     Ok(unsafe { FFI_ArrowArrayStream::from_raw(stream.as_ptr()) })
 }
 
@@ -57,8 +58,8 @@ pub(crate) fn next(py: Python<'_>, arrays: &mut ArrayStreamReader) -> PyResult<O
 pub(crate) fn take_array(schema: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
     let (schema, array) =
         (pointer::<FFI_ArrowSchema>(schema, SCHEMA)?, pointer::<FFI_ArrowArray>(array, ARRAY)?);
-    // SAFETY: the capsules' names say what they point to. `from_raw` takes the array and leaves a released one behind; the
-    // schema is only looked at, and its capsule lives as long as this call.
+    // SAFETY: the capsules' names say what they point to. `from_raw` takes the array and leaves a released
+    // one behind; the schema is only looked at, and its capsule lives as long as this call.
     let (array, schema) = unsafe { (FFI_ArrowArray::from_raw(array.as_ptr()), schema.as_ref()) };
     if array.is_released() {
         return Err(refused("they were taken before"));

@@ -21,7 +21,7 @@ pub(crate) enum Given<'py> {
     Arrow(Vec<ArrayRef>),
 }
 
-/// The same, as it can be read while Python runs on.
+/// A column as it can be read while Python runs on.
 pub(crate) enum Column<'a> {
     Objects(Vec<&'a [u8]>),
     Fixed(&'a [u8], usize),
@@ -119,7 +119,7 @@ fn times(column: &ArrayRef) -> PyResult<Vec<u64>> {
     }
 }
 
-/// Of byte strings or text, without nulls.
+/// The array, if it is of byte strings or text and has no nulls.
 fn checked(array: ArrayRef, name: &str) -> PyResult<ArrayRef> {
     use DataType::{Binary, BinaryView, FixedSizeBinary, LargeBinary, LargeUtf8, Utf8, Utf8View};
     match array.data_type() {

@@ -6,7 +6,8 @@ use crate::forked::OfProcess;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// A place in a range. Each move says whether there is an entry where it came to; it sees the moment it was made.
+/// A place in a range. Each move says whether there is an entry where it came to; it sees the moment it was
+/// made.
 #[pyclass(module = "siltstone")]
 pub(crate) struct Cursor(OfProcess<siltstone::Cursor>);
 

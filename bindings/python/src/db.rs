@@ -124,8 +124,9 @@ impl Db {
         Bound::new(py, Snapshot::take(self.0.get(py)?))
     }
 
-    /// An optimistic transaction, which commits at the end of its `with` block. `ConflictError` says that others wrote
-    /// meanwhile to what it read (`serializable`), or to what it wrote or read for update (`snapshot`).
+    /// An optimistic transaction, which commits at the end of its `with` block. `ConflictError` says that
+    /// others wrote meanwhile to what it read (`serializable`), or to what it wrote or read for update
+    /// (`snapshot`).
     #[pyo3(signature = (*, isolation="serializable"))]
     fn transaction(&self, py: Python<'_>, isolation: &str) -> PyResult<Transaction> {
         Transaction::begin(py, self.0.get(py)?, isolation)
@@ -170,7 +171,8 @@ impl Db {
         self.run(py, siltstone::Db::settle)
     }
 
-    /// Makes a database of its own in a new directory, by hard links where it can. Answers the sequence number.
+    /// Makes a database of its own in a new directory, by hard links where it can. Answers the sequence
+    /// number.
     fn checkpoint(&self, py: Python<'_>, directory: Place) -> PyResult<u64> {
         self.run(py, |db| db.checkpoint(directory.0)).map(|seq| seq.0)
     }

@@ -78,8 +78,8 @@ impl Family {
         py.detach(|| family.alter(options)).or_raise(py)
     }
 
-    /// Sets a value; with explicit timestamps, of the version `timestamp` (now, if there is none). Without `sync` a power loss
-    /// may lose it, a kill of the process cannot.
+    /// Sets a value; with explicit timestamps, of the version `timestamp` (now, if there is none). Without
+    /// `sync` a power loss may lose it, a kill of the process cannot.
     #[pyo3(signature = (key, value, *, timestamp=None, sync=false))]
     fn put<'py>(
         &self,
@@ -123,8 +123,8 @@ impl Family {
         self.write(py, Write::Merge { key, operand, timestamp }, sync)
     }
 
-    /// Deletes all keys of a range: from `start` up to, but not including, `stop`, or those that begin with `prefix`; without
-    /// either, all.
+    /// Deletes all keys of a range: from `start` up to, but not including, `stop`, or those that begin with
+    /// `prefix`; without either, all.
     #[pyo3(signature = (start=None, stop=None, *, prefix=None, sync=false))]
     fn delete_range<'py>(
         &self,
@@ -166,10 +166,12 @@ impl Family {
         .or_raise(py)
     }
 
-    /// Puts many rows, in batches of 256 KiB or as much as the database takes at once, and answers how many: a column of keys and one of values, each a list of bytes, an
-    /// array of numpy whose rows are bytes of one width, or an array of Arrow; or a table of Arrow with columns `key` and
-    /// `value`, and `timestamp` (uint64, microseconds) where the family has explicit ones, which is read batch by batch;
-    /// or an iterable of pairs. If it fails half-way, rows before may have been written. With `sync` all are durable in the end.
+    /// Puts many rows, in batches of 256 KiB or as much as the database takes at once, and answers how many:
+    /// a column of keys and one of values, each a list of bytes, an array of numpy whose rows are bytes of
+    /// one width, or an array of Arrow; or a table of Arrow with columns `key` and `value`, and `timestamp`
+    /// (uint64, microseconds) where the family has explicit ones, which is read batch by batch; or an
+    /// iterable of pairs. If it fails half-way, rows before may have been written. With `sync` all are
+    /// durable in the end.
     #[pyo3(signature = (keys, values=None, /, *, sync=false))]
     fn put_many<'py>(
         &self,
@@ -223,8 +225,8 @@ impl Family {
         py.detach(|| family.flush()).or_raise(py)
     }
 
-    /// Merges the tables of a range into the last level; with `rewrite` also what lies there already and has nothing to drop,
-    /// so that changed options (compression, block size, filter bits) hold for it.
+    /// Merges the tables of a range into the last level; with `rewrite` also what lies there already and has
+    /// nothing to drop, so that changed options (compression, block size, filter bits) hold for it.
     #[pyo3(signature = (start=None, stop=None, *, prefix=None, rewrite=false))]
     fn compact<'py>(
         &self,

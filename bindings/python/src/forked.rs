@@ -1,8 +1,8 @@
 //! Databases in a process that was forked.
 //!
-//! A child has its parent's memory but none of its threads: no worker flushes there, the log's file is shared with the
-//! parent, and a lock that another thread held stays locked. So what was opened before a fork answers `ClosedError` in the
-//! child, and its end does nothing there.
+//! A child has its parent's memory but none of its threads: no worker flushes there, the log's file is shared
+//! with the parent, and a lock that another thread held stays locked. So what was opened before a fork
+//! answers `ClosedError` in the child, and its end does nothing there.
 
 use crate::attach::with_python;
 use crate::error::raised;
@@ -37,8 +37,8 @@ fn closed(py: Python<'_>, why: &str) -> PyErr {
     raised(py, &Error::new(ErrorKind::Closed, why))
 }
 
-/// Something of the engine that may be closed before Python forgets it. In a child of the process it was made in it is
-/// neither used nor dropped.
+/// Something of the engine that may be closed before Python forgets it. In a child of the process it was made
+/// in it is neither used nor dropped.
 pub(crate) struct OfProcess<T: Send> {
     /// Absent when it was closed.
     what: Option<T>,
@@ -64,13 +64,13 @@ impl<T: Send> OfProcess<T> {
         self.what.as_ref().ok_or_else(|| closed(py, "it was closed"))
     }
 
-    /// The same to change it.
+    /// It, to be changed, if this is its process and it was not closed.
     pub(crate) fn get_mut(&mut self, py: Python<'_>) -> PyResult<&mut T> {
         self.check(py)?;
         self.what.as_mut().ok_or_else(|| closed(py, "it was closed"))
     }
 
-    /// The same where Python is not at hand.
+    /// It, to be changed where Python is not at hand.
     pub(crate) fn get_here(&mut self) -> Option<&mut T> {
         self.what.as_mut().filter(|_| self.born == forks())
     }
@@ -89,8 +89,8 @@ impl<T: Send> OfProcess<T> {
     }
 }
 
-/// The last one that goes closes the database, which waits for the engine's workers: Python runs on meanwhile, as one of
-/// them may be in an operator.
+/// The last one that goes closes the database, which waits for the engine's workers: Python runs on
+/// meanwhile, as one of them may be in an operator.
 impl<T: Send> Drop for OfProcess<T> {
     fn drop(&mut self) {
         let Some(what) = self.what.take() else { return };

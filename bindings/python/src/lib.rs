@@ -1,12 +1,18 @@
-//! Siltstone from Python: the module `siltstone._siltstone`, which the package in `python/siltstone` gives its names.
+//! Siltstone from Python: the module `siltstone._siltstone`, which the package in `python/siltstone` gives
+//! its names.
 //!
-//! One class builds on another: a `Reader` reads (`reader.rs`), a `Family` also writes (`family.rs`), a `Db` is its default
-//! family with what concerns all of them (`db.rs`), and a `Snapshot` is a reader of one moment. Beside them are batches and
-//! transactions, and two ways through a range: `Scan`, an iterator, and `Cursor`.
+//! One class builds on another: a `Reader` reads (`reader.rs`), a `Family` also writes (`family.rs`), a `Db`
+//! is its default family with what concerns all of them (`db.rs`), and a `Snapshot` (`snapshot.rs`) is a
+//! reader of one moment. Beside them are batches (`batch.rs`) and transactions (`transaction.rs`), and two
+//! ways through a range: `Scan`, an iterator (`scan.rs`), and `Cursor` (`cursor.rs`).
+//!
+//! What goes in and out: `bytes`, `path`, `range`, `time` and `options` read what Python gives, `columns`
+//! many rows at once, `capsule` what other libraries hand over as Arrow, and `arrow` makes record batches.
+//! `error` has the exceptions, and `operator` calls operators that are written in Python.
 //!
 //! Four rules hold everywhere:
-//! - Python runs on (`py.detach`) while the engine works, as any call may wait for the disk. So no thread that waits for
-//!   the engine keeps another one from calling a merge operator that is written in Python.
+//! - Python runs on (`py.detach`) while the engine works, as any call may wait for the disk. So no thread
+//!   that waits for the engine keeps another one from calling a merge operator that is written in Python.
 //! - Whoever comes from elsewhere (operators, the last handle that is dropped) enters Python by `attach.rs`.
 //! - What goes in is borrowed from `bytes`, which never change, or copied; what comes out is copied.
 //! - A process that was forked from another must not use what that one has opened (`forked.rs`).

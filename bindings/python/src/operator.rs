@@ -1,7 +1,8 @@
 //! Merge operators and compaction filters that are written in Python.
 //!
-//! They are called by whoever reads, flushes or merges, mostly a worker of the engine, which waits for its turn to run
-//! Python. What they raise is a refusal: reads of that key raise `MergeRefusedError`, and the operands stay.
+//! They are called by whoever reads, flushes or merges, mostly a worker of the engine, which waits for its
+//! turn to run Python. What they raise is a refusal: reads of that key raise `MergeRefusedError`, and the
+//! operands stay.
 
 use crate::attach::{interrupt, with_python};
 use pyo3::exceptions::PyKeyboardInterrupt;

@@ -1,5 +1,5 @@
-//! Settings as Python gives them: by name, as in the engine's `Options` and `FamilyOptions`, as values or as texts that these
-//! read (`"sma{k=4}"`, `"64MiB"`), with `ttl` as a `timedelta` instead of `ttl_us`.
+//! Settings as Python gives them: by name, as in the engine's `Options` and `FamilyOptions`, as values or as
+//! texts that these read (`"sma{k=4}"`, `"64MiB"`), with `ttl` as a `timedelta` instead of `ttl_us`.
 
 use crate::error::{OrRaise, invalid};
 use crate::time::duration_us;

@@ -48,7 +48,8 @@ impl Source {
     }
 }
 
-/// Reads a family, as it is now (`Family`, `Db`) or was when a snapshot was taken (`Snapshot`). A mapping of bytes to bytes.
+/// Reads a family, as it is now (`Family`, `Db`) or was when a snapshot was taken (`Snapshot`). A mapping of
+/// bytes to bytes.
 #[pyclass(frozen, subclass, module = "siltstone")]
 pub(crate) struct Reader(OfProcess<Source>);
 
@@ -132,7 +133,8 @@ impl Reader {
         Ok(Scan::new(self.range(py, &KeyRange::all())?, Yields::Keys, false))
     }
 
-    /// The values of many keys, as of one moment, in the order asked; None for what is not there. Cheaper than a `get` each.
+    /// The values of many keys, as of one moment, in the order asked; None for what is not there. Cheaper
+    /// than a `get` each.
     fn get_many<'py>(&self, py: Python<'py>, keys: Vec<Bytes<'py>>) -> PyResult<Bound<'py, PyList>> {
         let source = self.source(py)?;
         let keys: Vec<&[u8]> = keys.iter().map(Bytes::as_bytes).collect();
@@ -144,8 +146,9 @@ impl Reader {
         )
     }
 
-    /// The newest versions of a key, newest first, as pairs of timestamp and value; those with timestamps from `times[0]` up to,
-    /// but not including, `times[1]`. Without explicit timestamps there is one version, with timestamp 0.
+    /// The newest versions of a key, newest first, as pairs of timestamp and value; those with timestamps
+    /// from `times[0]` up to, but not including, `times[1]`. Without explicit timestamps there is one
+    /// version, with timestamp 0.
     #[pyo3(signature = (key, limit=None, *, times=None))]
     fn versions<'py>(
         &self,
@@ -166,9 +169,10 @@ impl Reader {
         Ok(found.iter().map(|(timestamp, value)| (timestamp.0, PyBytes::new(py, value))).collect())
     }
 
-    /// Iterates over the keys and values of a range, in order: from `start` up to, but not including, `stop`, or those that begin
-    /// with `prefix`. It sees the family as it was when the scan was made. With explicit timestamps each key comes with its newest
-    /// version, of those in `times`; with `timestamps` each version comes, newest first, as `(key, timestamp, value)`.
+    /// Iterates over the keys and values of a range, in order: from `start` up to, but not including, `stop`,
+    /// or those that begin with `prefix`. It sees the family as it was when the scan was made. With explicit
+    /// timestamps each key comes with its newest version, of those in `times`; with `timestamps` each version
+    /// comes, newest first, as `(key, timestamp, value)`.
     #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false, times=None, timestamps=false))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn scan<'py>(
@@ -210,7 +214,8 @@ impl Reader {
         Ok(Scan::new(self.range(py, &KeyRange::all())?, Yields::Items, false))
     }
 
-    /// A place in a range that can be moved both ways. With explicit timestamps it stands at each version, newest first.
+    /// A place in a range that can be moved both ways. With explicit timestamps it stands at each version,
+    /// newest first.
     #[pyo3(signature = (start=None, stop=None, *, prefix=None))]
     fn cursor<'py>(
         &self,

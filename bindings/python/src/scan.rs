@@ -1,9 +1,9 @@
 //! Scans: iterators over a range.
 //!
-//! The engine is asked for many entries at a time, more and more, as each asking lets other Python threads run and has to
-//! wait for its turn again. Of a family with versions each key comes once, with its newest, unless versions are asked for.
-//! What it found lies in one buffer until Python has taken it. A second thread that takes a step
-//! meanwhile gets a `RuntimeError`, as with a generator.
+//! The engine is asked for many entries at a time, more and more, as each asking lets other Python threads
+//! run and has to wait for its turn again. Of a family with versions each key comes once, with its newest,
+//! unless versions are asked for. What it found lies in one buffer until Python has taken it. A second thread
+//! that takes a step meanwhile gets a `RuntimeError`, as with a generator.
 
 use crate::error::raised;
 use crate::forked::OfProcess;

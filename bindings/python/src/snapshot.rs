@@ -21,7 +21,7 @@ struct Inside {
 }
 
 impl Snapshot {
-    /// Of the present.
+    /// A snapshot of the present.
     pub(crate) fn take(db: &Db) -> PyClassInitializer<Self> {
         let snapshot = db.snapshot();
         let seq = snapshot.seq().0;
@@ -58,7 +58,7 @@ impl Snapshot {
         Ok(self.0.get(py)?.seq)
     }
 
-    /// The same moment of another family, by itself or its name. Closed with this one.
+    /// This moment of another family, by itself or its name. Closed with this one.
     fn family<'py>(&self, py: Python<'py>, family: Named<'py>) -> PyResult<Bound<'py, Self>> {
         let Inside { db, moment, seq } = self.0.get(py)?;
         Bound::new(py, Self::of(db.clone(), family.family(py, db)?, moment.clone(), *seq))

@@ -1,7 +1,8 @@
 //! Transactions, and scans through what they see.
 //!
-//! The engine's scan borrows its transaction, which here may be changed or ended between two steps. So a scan asks for a
-//! few keys at a time, more and more, and goes on behind the last one. Each key comes once, with its newest version.
+//! The engine's scan borrows its transaction, which here may be changed or ended between two steps. So a scan
+//! asks for a few keys at a time, more and more, and goes on behind the last one. Each key comes once, with
+//! its newest version.
 
 use crate::batch::Write;
 use crate::bytes::Bytes;
@@ -17,12 +18,12 @@ use pyo3::types::{PyBytes, PySlice, PyTuple};
 use siltstone::{Db, Entry, Isolation, KeyRange};
 use std::collections::VecDeque;
 
-/// Sees one moment under its own writes, which become true together at the commit, or not at all. Calls concern the default
-/// family, unless they name another one.
+/// Sees one moment under its own writes, which become true together at the commit, or not at all. Calls
+/// concern the default family, unless they name another one.
 #[pyclass(module = "siltstone")]
 pub(crate) struct Transaction {
     inside: OfProcess<siltstone::Transaction>,
-    /// That a call concerns which names none.
+    /// The family of calls that name none.
     family: OfProcess<siltstone::Family>,
 }
 
@@ -84,7 +85,8 @@ impl Transaction {
 
 #[pymethods]
 impl Transaction {
-    /// The key's value, or `default`. With `for_update` others must not have written to it at the commit, whatever the isolation.
+    /// The key's value, or `default`. With `for_update` others must not have written to it at the commit,
+    /// whatever the isolation.
     #[pyo3(signature = (key, default=None, *, family=None, for_update=false))]
     fn get<'py>(
         &self,
@@ -106,7 +108,8 @@ impl Transaction {
         Ok(self.value(py, &key, None, false)?.is_some())
     }
 
-    /// The keys and values of a range, in order. It may or may not show what this transaction writes meanwhile.
+    /// The keys and values of a range, in order. It may or may not show what this transaction writes
+    /// meanwhile.
     #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false, family=None))]
     fn scan<'py>(
         this: PyRef<'py, Self>,

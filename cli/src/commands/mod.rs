@@ -1,4 +1,10 @@
 //! The commands, one a file: its options, its `run`, and what it prints.
+//!
+//! - Rows of a database: `get`, `put`, `delete`, `scan`; in files: `load`, `dump`, `ingest`.
+//! - A database: `family`, `inspect`, `compact`, `backup`, `check`, `repair`; and `simulate`, which needs
+//!   none.
+//! - A server: `serve`, `token`, `table`, `cells`, `top`. Compaction servers: `compactor`, `plan_compactors`.
+//!   `serving` has the flags of all that listen.
 
 mod backup;
 mod cells;

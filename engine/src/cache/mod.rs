@@ -1,20 +1,22 @@
 //! Uncompressed blocks in memory, under one budget.
 //!
-//! Two caches: one of data blocks, one of index and filter blocks. A lost index or filter block costs every key
-//! under it a read, so theirs has a share of its own that data never pushes into: it starts small and grows with
-//! use, up to half the budget. Open tables may keep index and filter blocks themselves (a read then looks nothing
-//! up), up to a quarter of the budget in all; what they keep is not in the caches and counts as index and filter
-//! bytes. Blocks are known by (table, offset), where a table's number is drawn anew at every open, so that a block
-//! never outlives what it was read from.
+//! Two caches: one of data blocks, one of index and filter blocks. A lost index or filter block costs every
+//! key under it a read, so theirs has a share of its own that data never pushes into: it starts small and
+//! grows with use, up to half the budget. Open tables may keep index and filter blocks themselves (a read
+//! then looks nothing up), up to a quarter of the budget in all; what they keep is not in the caches and
+//! counts as index and filter bytes. Blocks are known by (table, offset), where a table's number is drawn
+//! anew at every open, so that a block never outlives what it was read from.
 //!
-//! Merges put blocks of their outputs in before anybody reads them ([`Filling`]) and take those out that are dead. The
-//! cache counts *periods*, each of several reads for every block that it holds: `warmth` tells by them what was read
-//! lately.
+//! Merges put blocks of their outputs in before anybody reads them ([`Filling`]) and take those out that are
+//! dead. The cache counts *periods*, each of several reads for every block that it holds: `warmth` tells by
+//! them what was read lately.
 //!
-//! What is cached is a block ready to be searched (`block`) or a part of a filter (`filter`).
+//! What is cached is a block ready to be searched (`block`) or a part of a filter (`filter`). `buffers` gives
+//! the memory of blocks that are gone to those that come. Blocks of mapped tables are not cached: `believed`
+//! has those that were checked a moment ago.
 //!
-//! Not owned here: reading and checking blocks (`table`), which blocks are worth warming (`table`, `merge`), when a merge's
-//! come in (`db`).
+//! Not owned here: reading and checking blocks (`table`), which blocks are worth warming (`table`, `merge`),
+//! when a merge's come in (`db`).
 
 mod believed;
 pub(crate) mod block;
@@ -106,7 +108,8 @@ impl Weighter<BlockKey, Meta> for Bytes {
 
 type Store<V> = Cache<BlockKey, V, Bytes, Spread, DefaultLifecycle<BlockKey, V>>;
 
-/// The memory of a block, counted as long as somebody has it: the cache, a value that a caller keeps, a scan, a merge.
+/// The memory of a block, counted as long as somebody has it: the cache, a value that a caller keeps, a scan,
+/// a merge.
 #[derive(Debug)]
 pub(crate) struct Counted {
     sum: Arc<AtomicU64>,
@@ -178,8 +181,8 @@ struct Shares {
     meta: u64,
     /// Index and filter bytes that open tables keep.
     kept: u64,
-    /// Bytes set aside for those: ahead of them by a little, since each change of a cache's capacity goes through all
-    /// of its parts.
+    /// Bytes set aside for those: ahead of them by a little, since each change of a cache's capacity goes
+    /// through all of its parts.
     kept_room: u64,
 }
 
@@ -190,7 +193,8 @@ impl Shares {
     }
 }
 
-/// A counter on a cache line of its own: who counts does not take the line from those who read what lies beside it.
+/// A counter on a cache line of its own: who counts does not take the line from those who read what lies
+/// beside it.
 #[derive(Default)]
 #[repr(align(64))]
 pub(crate) struct Counter(pub(crate) AtomicU64);
@@ -230,8 +234,8 @@ const META_SHARE_FIRST: u64 = 16;
 const KEPT_SHARE: u64 = 4;
 /// In how many steps the room for them grows, from nothing to the whole budget.
 const KEPT_STEPS: u64 = 128;
-/// A period lasts until blocks were asked for so many times as often as there are blocks: with keys by Zipf's law those
-/// that a cache of a tenth of the data should just hold are asked for once in about that.
+/// A period lasts until blocks were asked for so many times as often as there are blocks: with keys by Zipf's
+/// law those that a cache of a tenth of the data should just hold are asked for once in about that.
 const PERIOD_READS: u64 = 16;
 const PERIOD_BLOCKS_MIN: u64 = 16;
 /// Largest number of independently locked parts.
@@ -273,7 +277,8 @@ impl BlockCache {
         })
     }
 
-    /// Mapped blocks that were checked are believed for a second, by that clock. Without it each is checked each time.
+    /// Mapped blocks that were checked are believed for a second, by that clock. Without it each is checked
+    /// each time.
     pub(crate) fn believe(&self, clock: &Arc<dyn Clock>) {
         let believed = Believed::new(self.capacity(), clock);
         self.count_table(believed.memory_bytes(), true);
@@ -390,8 +395,8 @@ impl BlockCache {
         }
     }
 
-    /// Puts a data block in that a merge has made. With `lasting` it counts as read, twice: a block that nobody has read
-    /// since it came is the first to go, and before its table is published nobody can.
+    /// Puts a data block in that a merge has made. With `lasting` it counts as read, twice: a block that
+    /// nobody has read since it came is the first to go, and before its table is published nobody can.
     pub(crate) fn fill_data(&self, key: BlockKey, block: Arc<Block>, lasting: bool) {
         self.filled.add(Bytes.weight(&key, &block));
         self.data.insert(key, block);

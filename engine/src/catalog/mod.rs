@@ -1,9 +1,10 @@
 //! What a database consists of, durably: its stores, their tables and the manifest that names them.
 //!
-//! [`Catalog`] owns the list of stores (`stores`), the manifest, the files of tables and the graveyard of what nobody reads any
-//! more (`tables`). `install` is the one place where tables change. `regions` splits and
-//! joins stores. `moment` says what a copy consists of, `directory` where a database may be
-//! made, `recover` and `replay` bring back what log and manifest hold.
+//! [`Catalog`] owns the list of stores (`stores`), the manifest, the files of tables and the graveyard of
+//! what nobody reads any more (`tables`). `install` is the one place where tables change. `regions` splits
+//! and joins stores. `moment` says what a copy consists of, `directory` where a database may be made,
+//! `recover` and `replay` bring back what log and manifest hold, `strays` looks for tables that a merge
+//! elsewhere left behind.
 //!
 //! Not owned here: the path of a write (`commit`), who flushes and merges, and when (`work`).
 
@@ -40,8 +41,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes of deletes of keys that are taken with the disk full, until a flush or merge is done; with those of ranges twice
-/// as many.
+/// Bytes of deletes of keys that are taken with the disk full, until a flush or merge is done; with those of
+/// ranges twice as many.
 const BEYOND_FULL_BYTES: u64 = 64 << 10;
 
 /// See the page above.
@@ -163,8 +164,9 @@ impl Catalog {
         if !full(&written) || !ops.iter().all(Op::deletes) {
             return written;
         }
-        // What is set aside for a full disk is for what makes room: with memory full too, deletes make it in both. Not all of
-        // it, as a table and edits must fit; keys one by one leave some to a range, which may empty all.
+        // What is set aside for a full disk is for what makes room: with memory full too, deletes make it in
+        // both. Not all of it, as a table and edits must fit; keys one by one leave some to a range, which
+        // may empty all.
         let bytes = ops.iter().map(|op| (op.bytes() + CELL_BYTES) as u64).sum();
         let is_range = ops.iter().any(Op::deletes_range);
         let most = if is_range { 2 * BEYOND_FULL_BYTES } else { BEYOND_FULL_BYTES };

@@ -1,12 +1,16 @@
 //! The database: what a caller holds, and the paths of a write, a read and a scan.
 //!
-//! - `open`, `close`: recovery, and ending in good order.
-//! - `batch`, `transaction`: what is written together; how it is written is `commit`.
-//! - `get`, `scan`: the read paths, with `visible` and `covers` deciding what a reader sees.
-//! - `family`, `checkpoint`, `backup`, `moving`, `copying`, `ingest`, `inspect`: the rest of what a caller can do.
+//! - `open`, `close`, `destroy`: recovery, ending in good order, and deleting.
+//! - `batch`, `transaction`: what is written together; how it is written is `commit`. `condition` has what
+//!   must hold at a write, `conflicts` what others have written since, `own` what a transaction has written
+//!   itself.
+//! - `get`, `multi_get`, `scan`, `cursor`: the read paths. Scans and cursors are made of a `walk` in one
+//!   direction over `sources`, that is memory and tables; `visible` and `covers` decide what a reader sees.
+//! - `family`, `checkpoint`, `backup`, `moving`, `copying`, `ingest`, `inspect`, `estimate`, `changes` (the
+//!   stream of what is written), `export` (statistics): the rest of what a caller can do.
 //!
-//! This folder owns no format and no background work: it joins `commit` (the write path and what stores hold), `catalog`
-//! (stores, manifest and tables) and `work` (flushes, merges and other jobs).
+//! This folder owns no format and no background work: it joins `commit` (the write path and what stores
+//! hold), `catalog` (stores, manifest and tables) and `work` (flushes, merges and other jobs).
 
 mod backup;
 mod batch;
@@ -83,8 +87,8 @@ pub(crate) struct Inner {
 
 crate::types::sent!(Inner { commit, catalog, work, log_found, locks });
 
-/// A database. A cheap handle: clone it freely; the database is closed when the last handle, family and scan is
-/// dropped, or by [`Db::close`].
+/// A database. A cheap handle: clone it freely; the database is closed when the last handle, family and scan
+/// is dropped, or by [`Db::close`].
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -112,11 +116,11 @@ impl std::fmt::Debug for Db {
 }
 
 impl Db {
-    /// Opens the database in a directory, creating it if there is none, with default options. `Busy` when it is open for
-    /// writing already, here or in another process.
+    /// Opens the database in a directory, creating it if there is none, with default options. `Busy` when it
+    /// is open for writing already, here or in another process.
     ///
-    /// Which file systems are supported, and what holds for networks and for processes that fork, is in docs/filesystems.md: in
-    /// short, local disks, and no `fork` without `exec` while a database is open.
+    /// Which file systems are supported, and what holds for networks and for processes that fork, is in
+    /// docs/filesystems.md: in short, local disks, and no `fork` without `exec` while a database is open.
     pub fn open(dir: impl AsRef<Path>) -> Result<Db> {
         Builder::new().open(dir)
     }
@@ -160,7 +164,8 @@ impl Db {
         stores.iter().map(|store| Family::new(self.inner.clone(), store.clone())).collect()
     }
 
-    /// Changes the options of several families, as [`Family::alter`] does of one: all or none, at the cost of one.
+    /// Changes the options of several families, as [`Family::alter`] does of one: all or none, at the cost of
+    /// one.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -202,8 +207,8 @@ impl Db {
         self.inner.catalog.write(&batch.ops(&self.inner)?, durability, None)
     }
 
-    /// Writes the batch if all conditions hold at that moment, else `Conflict`. Atomic with respect to all other
-    /// writes.
+    /// Writes the batch if all conditions hold at that moment, else `Conflict`. Atomic with respect to all
+    /// other writes.
     pub fn write_if(&self, conditions: &[Condition], batch: &Batch, durability: Durability) -> Result<SeqNo> {
         let depends = condition::Conditions { db: &self.inner, all: conditions };
         self.inner.catalog.write(&batch.ops(&self.inner)?, durability, Some(&depends))
@@ -265,13 +270,14 @@ impl Db {
         self.inner.catalog.stores().iter().try_for_each(|store| self.inner.work.flush(store))
     }
 
-    /// Waits until no flush and no merge runs or is due. The error of background work that fails again and again ends it.
+    /// Waits until no flush and no merge runs or is due. The error of background work that fails again and
+    /// again ends it.
     pub fn settle(&self) -> Result<()> {
         self.inner.work.settle()
     }
 
-    /// Writes an exact copy of the database as it is now into a new directory, on the same file system without
-    /// copying tables. Writers go on meanwhile.
+    /// Writes an exact copy of the database as it is now into a new directory, on the same file system
+    /// without copying tables. Writers go on meanwhile.
     pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<SeqNo> {
         self.inner.checkpoint(dir.as_ref())
     }
@@ -281,7 +287,8 @@ impl Db {
         self.inner.statistics()
     }
 
-    /// Whether it waits for space on a full disk: a flush or a merge failed for want of it, and none has come to its end since.
+    /// Whether it waits for space on a full disk: a flush or a merge failed for want of it, and none has come
+    /// to its end since.
     pub fn is_disk_full(&self) -> bool {
         let failure = self.inner.commit.background_failure();
         failure.is_some_and(|error| error.kind() == ErrorKind::DiskFull)
@@ -302,11 +309,11 @@ impl Db {
         self.inner.log_listing()
     }
 
-    /// Divides memory anew, at once and without a restart: `write_memory` bytes of `memory_budget` are for unflushed writes,
-    /// the rest is for the cache. What the cache loses is evicted in this call; writes beyond the new limit are flushed, as
-    /// ever by what frees most per byte written, and the cache grows as they go. With less write memory come less log and
-    /// smaller batches (a quarter of the log's limit). It lasts until the database is closed: the next open takes what its
-    /// [`Options`] say.
+    /// Divides memory anew, at once and without a restart: `write_memory` bytes of `memory_budget` are for
+    /// unflushed writes, the rest is for the cache. What the cache loses is evicted in this call; writes
+    /// beyond the new limit are flushed, as ever by what frees most per byte written, and the cache grows as
+    /// they go. With less write memory come less log and smaller batches (a quarter of the log's limit). It
+    /// lasts until the database is closed: the next open takes what its [`Options`] say.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -327,8 +334,8 @@ impl Db {
         self.inner.commit.settings.now()
     }
 
-    /// Whether a write now would be held up, as memory or merges are behind: for who must not wait, and can do something else.
-    /// O(1); a moment later it may be otherwise.
+    /// Whether a write now would be held up, as memory or merges are behind: for who must not wait, and can
+    /// do something else. O(1); a moment later it may be otherwise.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -351,15 +358,15 @@ impl Db {
         self.inner.commit.rates.fills.set_rate(bytes_per_second);
     }
 
-    /// Ends background work, syncs the log and closes. Later calls answer `Closed`; memory that was not flushed is
-    /// in the log. Dropping the last handle does the same but cannot tell of a failure.
+    /// Ends background work, syncs the log and closes. Later calls answer `Closed`; memory that was not
+    /// flushed is in the log. Dropping the last handle does the same but cannot tell of a failure.
     pub fn close(&self) -> Result<()> {
         check_outside()?;
         self.inner.close()
     }
 
-    /// Whether it was closed. Scans and cursors that were made before go on over what they hold; where that is not wanted, this
-    /// says so.
+    /// Whether it was closed. Scans and cursors that were made before go on over what they hold; where that
+    /// is not wanted, this says so.
     pub fn is_closed(&self) -> bool {
         !self.inner.commit.health.is_open()
     }

@@ -2,16 +2,20 @@
 //!
 //! * `active` is the segment being written: cells in an arena, a B+-tree over their keys, the versions of a
 //!   key in a chain. One writer at a time, readers without locks.
-//! * `flat` is a frozen segment: an ordered array of 8 bytes of key and the cell's place, over the chunks of the
-//!   active it came from. `flatten` decides which versions it leaves out.
+//! * `flat` is a frozen segment: an ordered array of 8 bytes of key and the cell's place, over the chunks of
+//!   the active it came from. `flatten` decides which versions it leaves out.
 //! * `join` makes one flat segment of several, with or without what nobody can see any more.
 //! * `gather` copies the cells of one key range out of flat segments.
 //! * `kept` makes a flat segment of the hot cells that a flush leaves in memory.
 //! * `segment` is either, as readers and the memory list see it.
 //! * `spares` keeps chunks that became free for the segments to come.
-//! * `ahead` asks the processor for memory that a write is about to touch.
-//! * `arena`, `cell`, `node` and `tree` are what these are made of; `unsafe` lives there. `cells` walks a flat
-//!   or active segment both ways.
+//! * `prefetch` asks the processor for memory that a write is about to touch.
+//! * `arena`, `cell`, `node` and `tree` are what these are made of, over `pages` from the system; `unsafe`
+//!   lives there. `sync` has the atomics that readers walk by, for loom to replace. `active_cursor` walks an
+//!   active segment both ways.
+//! * `ranges` has an active segment's range tombstones, `stats` what is known of a segment's cells as a
+//!   whole.
+//! * `probe` opens these to `benches/active.rs`.
 //!
 //! This folder does not know the log, files, or when to freeze and flush; it does not order segments, and it
 //! judges no visibility except what flattening may drop. Readers filter by their own read point.
@@ -69,9 +73,9 @@ pub(crate) struct MemoryOptions {
 }
 
 impl MemoryOptions {
-    /// For active segments that are frozen at about this size: an eighth of it, at most 2 MiB (ACC-10). The first chunks
-    /// fit a segment that is going to be `expected` bytes, as its predecessor was: one of a thousand families that are
-    /// seldom written takes next to nothing.
+    /// For active segments that are frozen at about this size: an eighth of it, at most 2 MiB (ACC-10). The
+    /// first chunks fit a segment that is going to be `expected` bytes, as its predecessor was: one of a
+    /// thousand families that are seldom written takes next to nothing.
     pub(crate) fn for_active_bytes(bytes: usize, expected: usize, spares: Option<Arc<Spares>>) -> Self {
         let power = |bytes: usize| 1 << (bytes / 8).clamp(FIRST_CHUNK, 2 << 20).ilog2();
         Self { chunks: Sizes { chunk_bytes: power(bytes), first_bytes: power(expected) }, spares }

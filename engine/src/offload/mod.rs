@@ -1,9 +1,10 @@
 //! Merges run elsewhere: the seam to whoever carries them to another process.
 //!
-//! The engine knows no network. A database that was given an [`Offload`] asks it about each merge of tables. Where it takes one, the
-//! merge goes there as plain data ([`MergeSpec`]), and what is done of it comes back as plain data ([`MergeAnswer`]). At the other
-//! end a [`MergeRunner`] runs the same merge code on tables that both ends reach. The crate `siltstone-compactor` carries the two
-//! over a network; whatever else can move bytes may do so too.
+//! The engine knows no network. A database that was given an [`Offload`] asks it about each merge of tables.
+//! Where it takes one, the merge goes there as plain data ([`MergeSpec`]), and what is done of it comes back
+//! as plain data ([`MergeAnswer`]). At the other end a [`MergeRunner`] runs the same merge code on tables
+//! that both ends reach. The crate `siltstone-compactor` carries the two over a network; whatever else can
+//! move bytes may do so too.
 //!
 //! ```text
 //! database: Offload::decide(offer) -> OffloadedMerge     spec ->      MergeRunner::begin(spec) -> RunningMerge
@@ -11,12 +12,16 @@
 //!           RemoteCache::read(table, parts)         <- blocks         KeptOutputs::read(table, parts)
 //! ```
 //!
-//! Who ran a merge keeps what it wrote in memory for a while, the *remote cache* (OFF-3), so that the database's own cache gets the
-//! new blocks from there and not from storage ([`crate::CacheFill`] says which and when).
+//! Who ran a merge keeps what it wrote in memory for a while, the *remote cache* (OFF-3), so that the
+//! database's own cache gets the new blocks from there and not from storage ([`crate::CacheFill`] says which
+//! and when).
 //!
-//! Nothing that comes back is believed before it was checked (invariant I5): that it is the answer that is waited for
-//! (`AnswerOf`), and then what it says. Whatever goes wrong, the database finishes the merge itself, from the last step that it
-//! made true: no answer is ever needed for it to go on.
+//! Nothing that comes back is believed before it was checked (invariant I5): that it is the answer that is
+//! waited for (`AnswerOf`), and then what it says. Whatever goes wrong, the database finishes the merge
+//! itself, from the last step that it made true: no answer is ever needed for it to go on.
+//!
+//! Here is the database's end. `runner` is the other end, `kept` its remote cache, and `carried` runs merges
+//! where the two share no storage.
 
 mod carried;
 mod kept;
@@ -50,8 +55,8 @@ const LOOK_AGAIN_NS: u64 = 1_000_000;
 /// Decides about merges of tables, and has those that it takes run elsewhere. Given to a database by
 /// [`crate::Builder::offload`].
 pub trait Offload: Send + Sync + Debug {
-    /// Takes a merge, or leaves it to the database, and says why. Must not wait for an answer from elsewhere: workers of the
-    /// database do other work meanwhile. Must not panic.
+    /// Takes a merge, or leaves it to the database, and says why. Must not wait for an answer from elsewhere:
+    /// workers of the database do other work meanwhile. Must not panic.
     fn decide(&self, offer: &Offer<'_>) -> Decision;
 }
 
@@ -67,13 +72,15 @@ pub struct Offer<'a> {
 }
 
 impl Offer<'_> {
-    /// About how many bytes it will write: its input bytes by the share of distinct keys that the inputs' sketches tell, where a
-    /// number of versions of each is kept; else, and where there are many inputs, all of them. Reads a sketch for each input.
+    /// About how many bytes it will write: its input bytes by the share of distinct keys that the inputs'
+    /// sketches tell, where a number of versions of each is kept; else, and where there are many inputs, all
+    /// of them. Reads a sketch for each input.
     pub fn predicted_bytes(&self) -> u64 {
         (self.predicted)()
     }
 
-    /// Its inputs and outputs, for whoever runs it and shares no storage with the database. Good as long as the merge is.
+    /// Its inputs and outputs, for whoever runs it and shares no storage with the database. Good as long as
+    /// the merge is.
     pub fn tables(&self) -> Arc<dyn MergeTables> {
         (self.tables)()
     }
@@ -138,13 +145,14 @@ impl Debug for Decision {
 
 /// A merge under way elsewhere. Dropped, it is given up there.
 pub trait OffloadedMerge: Send {
-    /// What has come of it since the last call, in order; `None` where there is nothing yet. Must not wait. After an error, or the
-    /// last step, it is not called again. The database keeps asking while the answer is `None`. It is up to this method
-    /// to notice that the other end has been silent for too long, and to return an error.
+    /// What has come of it since the last call, in order; `None` where there is nothing yet. Must not wait.
+    /// After an error, or the last step, it is not called again. The database keeps asking while the answer
+    /// is `None`. It is up to this method to notice that the other end has been silent for too long, and to
+    /// return an error.
     fn advance(&mut self) -> Result<Option<MergeAnswer>>;
 
-    /// What came of it last is not believed, for that reason, and nothing more is asked of it: whoever runs it has failed. Returns
-    /// the error that tells of it, which should say who that is.
+    /// What came of it last is not believed, for that reason, and nothing more is asked of it: whoever runs
+    /// it has failed. Returns the error that tells of it, which should say who that is.
     fn refused(&mut self, why: &str) -> Error {
         Error::new(ErrorKind::Io, format!("a merge run elsewhere handed out {why}"))
     }
@@ -155,8 +163,8 @@ pub trait OffloadedMerge: Send {
     }
 }
 
-/// The memory of whoever ran a merge, with the tables that it wrote (OFF-3). What comes from there is checked as what comes from
-/// storage is, and whatever is not to be had there is in storage.
+/// The memory of whoever ran a merge, with the tables that it wrote (OFF-3). What comes from there is checked
+/// as what comes from storage is, and whatever is not to be had there is in storage.
 pub trait RemoteCache: Send + Sync + Debug {
     /// Begins to read these parts of a table's file. Must not wait.
     fn read(&self, table: TableId, parts: Vec<Range<u64>>) -> Box<dyn RemoteRead>;
@@ -164,8 +172,8 @@ pub trait RemoteCache: Send + Sync + Debug {
 
 /// Parts of a table's file on their way from a [`RemoteCache`].
 pub trait RemoteRead: Send {
-    /// The bytes of the parts, one behind the other; `None` where they are not there within `wait`. Not called again after that
-    /// came to something.
+    /// The bytes of the parts, one behind the other; `None` where they are not there within `wait`. Not
+    /// called again after that came to something.
     fn advance(&mut self, wait: Duration) -> Result<Option<Vec<u8>>>;
 }
 
@@ -185,13 +193,14 @@ pub(crate) struct StepAnswer {
     pub(crate) upto: Option<Vec<u8>>,
 }
 
-/// Which answer of which merge one is. One of another merge, of an attempt that was given up, or of a step before tells nothing of
-/// the merge that is waited for, though all that it says may have been true.
+/// Which answer of which merge one is. One of another merge, of an attempt that was given up, or of a step
+/// before tells nothing of the merge that is waited for, though all that it says may have been true.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AnswerOf {
     pub(crate) database: u64,
-    /// The name of the merge's first output: store, epoch of the owner, and job. Each attempt at a merge has a job number of its own.
+    /// The name of the merge's first output: store, epoch of the owner, and job. Each attempt at a merge has
+    /// a job number of its own.
     pub(crate) merge: TableId,
     /// Steps that were handed out before this answer.
     pub(crate) step: u64,
@@ -288,7 +297,8 @@ impl MergeRun for There {
     }
 }
 
-/// What was carried under a checksum. Of how far a step has come nothing but that can tell whether it is what was said.
+/// What was carried under a checksum. Of how far a step has come nothing but that can tell whether it is what
+/// was said.
 fn carried<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let json = unsealed(bytes).map_err(|Malformed(why)| why.to_string())?;
     serde_json::from_slice(json).map_err(|e| e.to_string())
@@ -321,8 +331,8 @@ impl MergeSpec {
         Ok(self)
     }
 
-    /// The same merge without the directory of the database, unless values of its inputs lie in the log there: for whoever runs it
-    /// that is one directory less to be let into.
+    /// The same merge without the directory of the database, unless values of its inputs lie in the log
+    /// there: for whoever runs it that is one directory less to be let into.
     #[must_use]
     pub fn without_log(mut self) -> Self {
         if !self.needs_log() && !self.place.is_empty() {
@@ -332,8 +342,8 @@ impl MergeSpec {
         self
     }
 
-    /// Whether whoever runs it reads the log of the database. (What else the files of its inputs may say, they are then not those
-    /// that are described.)
+    /// Whether whoever runs it reads the log of the database. (What else the files of its inputs may say,
+    /// they are then not those that are described.)
     pub fn needs_log(&self) -> bool {
         self.inputs().any(|table| table.log_bytes > 0 || table.is_log_table())
     }

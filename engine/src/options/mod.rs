@@ -1,5 +1,5 @@
-//! Settings: plain data that can be read from a file or code. Components (storage, operators, filters) are given
-//! to [`crate::Builder`] instead.
+//! Settings: plain data that can be read from a file or code. Components (storage, operators, filters) are
+//! given to [`crate::Builder`] instead. `text` reads options by name.
 
 mod text;
 
@@ -26,38 +26,41 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Refuse to open an existing database. Default false.
     pub error_if_exists: bool,
-    /// Bytes of memory for everything that grows: write memory, block cache, table metadata. Default 256 MiB. How it is
-    /// divided can change while the database runs: [`crate::Db::set_memory`].
+    /// Bytes of memory for everything that grows: write memory, block cache, table metadata. Default 256 MiB.
+    /// How it is divided can change while the database runs: [`crate::Db::set_memory`].
     pub memory_budget: u64,
     /// Share of the budget, in bytes, that unflushed writes of all families may take. Default 64 MiB.
     pub write_memory: u64,
-    /// Bytes of log that are kept for [`changes_since`](crate::Db::changes_since) beyond what recovery needs, also over
-    /// reopens, so that a reader who comes back later finds them. Default 0.
+    /// Bytes of log that are kept for [`changes_since`](crate::Db::changes_since) beyond what recovery needs,
+    /// also over reopens, so that a reader who comes back later finds them. Default 0.
     pub changes_kept: u64,
     /// Background workers that flush and merge. Default 2.
     pub workers: usize,
-    /// Bytes a second that flushes and merges may write together; 0 for no limit. Flushes count towards the limit but never
-    /// wait for it, as writers wait for the memory that they free; merges do. Default 0.
+    /// Bytes a second that flushes and merges may write together; 0 for no limit. Flushes count towards the
+    /// limit but never wait for it, as writers wait for the memory that they free; merges do. Default 0.
     pub rate_limit: u64,
-    /// Which blocks of what merges and flushes write enter the block cache before they are read. Default `step`.
+    /// Which blocks of what merges and flushes write enter the block cache before they are read. Default
+    /// `step`.
     pub cache_fill: CacheFill,
-    /// Read tables past the page cache (`O_DIRECT`), so that the block cache is the only one. Opening fails where the
-    /// file system refuses that. Log files are read through the page cache. Default false.
+    /// Read tables past the page cache (`O_DIRECT`), so that the block cache is the only one. Opening fails
+    /// where the file system refuses that. Log files are read through the page cache. Default false.
     pub direct_reads: bool,
-    /// Read what tables hold uncompressed ([`FamilyOptions::compression`]) through memory mappings, so that the page cache is the
-    /// cache. Gets and scans take half to three quarters of the time as long as the tables fit it. Where they do not, leave this
-    /// off: each page that is missing costs a fault and a read of 4 KiB. Values are copied when they are handed out. Blocks are
-    /// checked when they are read, but not twice within a second. A handler for SIGBUS is installed in the process, which turns
-    /// pages that cannot be read into errors; another library that takes this signal for itself must pass it on. Up to
-    /// 32,768 tables of a process are mapped. Without effect with `direct_reads` and for tables in an object store. Default false.
+    /// Read what tables hold uncompressed ([`FamilyOptions::compression`]) through memory mappings, so that
+    /// the page cache is the cache. Gets and scans take half to three quarters of the time as long as the
+    /// tables fit it. Where they do not, leave this off: each page that is missing costs a fault and a read
+    /// of 4 KiB. Values are copied when they are handed out. Blocks are checked when they are read, but not
+    /// twice within a second. A handler for SIGBUS is installed in the process, which turns pages that cannot
+    /// be read into errors; another library that takes this signal for itself must pass it on. Up to 32,768
+    /// tables of a process are mapped. Without effect with `direct_reads` and for tables in an object store.
+    /// Default false.
     pub mapped_reads: bool,
-    /// Where tables lie, apart from log and manifest: a directory, by an absolute path, or an object store, such as
-    /// `s3://bucket/prefix`, if [`Builder::object_stores`](crate::Builder::object_stores) finds it. It belongs to one database.
-    /// `None`: beside them. Said when the database is created; later opens find it by themselves, and another one is refused.
-    /// Default `None`.
+    /// Where tables lie, apart from log and manifest: a directory, by an absolute path, or an object store,
+    /// such as `s3://bucket/prefix`, if [`Builder::object_stores`](crate::Builder::object_stores) finds it.
+    /// It belongs to one database. `None`: beside them. Said when the database is created; later opens find
+    /// it by themselves, and another one is refused. Default `None`.
     pub tables: Option<std::path::PathBuf>,
-    /// Who may read the files and directories that the database makes: by default its user alone. What is there keeps its
-    /// mode. In text `owner`, `group` or `umask`.
+    /// Who may read the files and directories that the database makes: by default its user alone. What is
+    /// there keeps its mode. In text `owner`, `group` or `umask`.
     pub file_access: FileAccess,
     /// Measure how long each get and write takes, for [`Db::latencies`](crate::Db::latencies). Default false.
     pub latencies: bool,
@@ -86,7 +89,8 @@ impl Default for Options {
     }
 }
 
-/// Settings of a database that few people need. They are there to be measured and may change, or go, in any release.
+/// Settings of a database that few people need. They are there to be measured and may change, or go, in any
+/// release.
 ///
 /// ```
 /// use siltstone::{Experimental, Options};
@@ -98,49 +102,54 @@ impl Default for Options {
 pub struct Experimental {
     /// Bytes of one log file. Default 16 MiB.
     pub log_file_bytes: u64,
-    /// Bytes of log that recovery needs no more and open streams of changes may hold, or `changes_kept` if that is more. A
-    /// stream that falls further behind is told what it lost. Default 256 MiB.
+    /// Bytes of log that recovery needs no more and open streams of changes may hold, or `changes_kept` if
+    /// that is more. A stream that falls further behind is told what it lost. Default 256 MiB.
     pub changes_held_max: u64,
-    /// Bytes of log beyond which its oldest part is cleaned, or the family that holds most of that flushed; at least
-    /// four times `write_memory`, which is also the default (written as 0). On disk come what is reserved of the newest file, the
-    /// one that is prepared and two that are used again: four log files at most (`Statistics::log_disk_bytes` has all of it).
+    /// Bytes of log beyond which its oldest part is cleaned, or the family that holds most of that flushed;
+    /// at least four times `write_memory`, which is also the default (written as 0). On disk come what is
+    /// reserved of the newest file, the one that is prepared and two that are used again: four log files at
+    /// most (`Statistics::log_disk_bytes` has all of it).
     pub log_bytes_max: u64,
-    /// Bytes of log beyond which files at its front of which at most half is still needed are cleaned: what memory holds
-    /// of them is logged again at the end. 0 for `log_bytes_max`; less bounds the time of recovery. Default 0.
+    /// Bytes of log beyond which files at its front of which at most half is still needed are cleaned: what
+    /// memory holds of them is logged again at the end. 0 for `log_bytes_max`; less bounds the time of
+    /// recovery. Default 0.
     pub log_clean_bytes: u64,
-    /// Share of `write_memory`: while memory holds less, a log over its limit is cleaned whatever is needed of it, and
-    /// nothing is flushed for it. Default 0.25.
+    /// Share of `write_memory`: while memory holds less, a log over its limit is cleaned whatever is needed
+    /// of it, and nothing is flushed for it. Default 0.25.
     pub log_flush_threshold: f64,
-    /// Write log files full of zeros before first use, so that each sync needs no metadata; costs device bytes
-    /// once, as files are recycled. Pays where most writes are `Sync`. Default false.
+    /// Write log files full of zeros before first use, so that each sync needs no metadata; costs device
+    /// bytes once, as files are recycled. Pays where most writes are `Sync`. Default false.
     pub log_written_ahead: bool,
     /// Bytes of one merge step: bounds the pause, the I/O burst and the extra disk space that any merge can
-    /// cause (but with [`CacheFill::Before`], where a merge is one step). A step has at least one whole table, so larger tables (`table_bytes` of a
-    /// strategy, or `f`) make larger steps. Default 64 MiB.
+    /// cause (but with [`CacheFill::Before`], where a merge is one step). A step has at least one whole
+    /// table, so larger tables (`table_bytes` of a strategy, or `f`) make larger steps. Default 64 MiB.
     pub step_bytes: u64,
-    /// Ratio of sleep to work of merges beside readers, while little merging is owed: less the more is owed, and none where
-    /// writers would be slowed for merges. All merges of a database sleep together, for some milliseconds mostly and 100 at
-    /// most. Readers notice such merges less, which take that much longer. 0 for no sleep. Default 7.
+    /// Ratio of sleep to work of merges beside readers, while little merging is owed: less the more is owed,
+    /// and none where writers would be slowed for merges. All merges of a database sleep together, for some
+    /// milliseconds mostly and 100 at most. Readers notice such merges less, which take that much longer. 0
+    /// for no sleep. Default 7.
     pub merge_rest: u32,
-    /// Bytes a second that merges may write while nothing is owed: the rate rises from there with the debt, and beyond any
-    /// limit but `rate_limit` before writers would be slowed for it. 0 for `rate_limit` alone. Default 0.
+    /// Bytes a second that merges may write while nothing is owed: the rate rises from there with the debt,
+    /// and beyond any limit but `rate_limit` before writers would be slowed for it. 0 for `rate_limit` alone.
+    /// Default 0.
     pub rate_limit_auto: u64,
-    /// Bytes a second that merges may put into the block cache, whatever `cache_fill` lets them put there; 0 for no limit. A
-    /// merge that fills faster waits, so with `write-through` this limits what merges write, too. A flush that merges
-    /// with tables only takes its part, as of [`Options::rate_limit`]. Default 0.
+    /// Bytes a second that merges may put into the block cache, whatever `cache_fill` lets them put there; 0
+    /// for no limit. A merge that fills faster waits, so with `write-through` this limits what merges write,
+    /// too. A flush that merges with tables only takes its part, as of [`Options::rate_limit`]. Default 0.
     pub cache_fill_rate: u64,
-    /// A scan that begins over the key up to which a merge has come reads the tables as they were before the merge, and none that it
-    /// wrote, as in the paper on offloaded compaction. It sees the same either way. What merges replace then stays on disk until
-    /// they end. There to be compared with. Default false.
+    /// A scan that begins over the key up to which a merge has come reads the tables as they were before the
+    /// merge, and none that it wrote, as in the paper on offloaded compaction. It sees the same either way.
+    /// What merges replace then stays on disk until they end. There to be compared with. Default false.
     pub scan_one_side: bool,
-    /// Writers are slowed down, more and more, between a low mark and the hard bound of memory, level 0 and debt. Without it they
-    /// go at full speed until they are stopped at the bound. There to be compared with. Default true.
+    /// Writers are slowed down, more and more, between a low mark and the hard bound of memory, level 0 and
+    /// debt. Without it they go at full speed until they are stopped at the bound. There to be compared with.
+    /// Default true.
     pub slow_writers: bool,
-    /// Table files that are open at a time, at most: those read lately. 0 for three quarters of what the process may have
-    /// open, for which its soft limit is raised to the hard one. Default 0.
+    /// Table files that are open at a time, at most: those read lately. 0 for three quarters of what the
+    /// process may have open, for which its soft limit is raised to the hard one. Default 0.
     pub open_tables: usize,
-    /// Milliseconds that a writer waits at a hard bound of memory or debt before it is turned away with `Busy`, nothing written;
-    /// 0 for no such limit. Default 0.
+    /// Milliseconds that a writer waits at a hard bound of memory or debt before it is turned away with
+    /// `Busy`, nothing written; 0 for no such limit. Default 0.
     pub stop_wait_ms: u64,
     /// Keep running events and decisions in memory for `inspect`, this many. Default 1,000.
     pub events_kept: usize,
@@ -228,8 +237,8 @@ impl Options {
     }
 }
 
-/// How caches stay warm when merges replace files: which blocks of their outputs enter the block cache before anybody
-/// reads them. Blocks of files that are gone leave it with each of these.
+/// How caches stay warm when merges replace files: which blocks of their outputs enter the block cache before
+/// anybody reads them. Blocks of files that are gone leave it with each of these.
 ///
 /// ```
 /// use siltstone::{CacheFill, Options};
@@ -243,17 +252,18 @@ pub enum CacheFill {
     None,
     /// Every block, as it is written.
     WriteThrough,
-    /// Every block of a merge's whole output, read back before the merge replaces its inputs all at once. Such a merge needs
-    /// as much disk space again as its inputs have. Flushes fill nothing, nor do those that merge with tables.
+    /// Every block of a merge's whole output, read back before the merge replaces its inputs all at once.
+    /// Such a merge needs as much disk space again as its inputs have. Flushes fill nothing, nor do those
+    /// that merge with tables.
     Before,
-    /// Blocks with cells that were cached and read lately where they come from, or were updated in memory before a
-    /// flush; in steps, each of which replaces its part of the inputs. With them their indices and filters, and those that
-    /// replace some which readers keep: a get costs no more after a merge. These two are not counted by
-    /// [`Experimental::cache_fill_rate`].
+    /// Blocks with cells that were cached and read lately where they come from, or were updated in memory
+    /// before a flush; in steps, each of which replaces its part of the inputs. With them their indices and
+    /// filters, and those that replace some which readers keep: a get costs no more after a merge. These two
+    /// are not counted by [`Experimental::cache_fill_rate`].
     #[default]
     Step,
-    /// None where a merge runs here. Of one that a compaction server ran, readers have blocks from the memory of that server, not
-    /// from storage, as long as it has them (the paper's remote cache, RC).
+    /// None where a merge runs here. Of one that a compaction server ran, readers have blocks from the memory
+    /// of that server, not from storage, as long as it has them (the paper's remote cache, RC).
     Remote,
 }
 
@@ -306,17 +316,18 @@ pub struct FamilyOptions {
     pub memory: MemoryPolicy,
     /// Which keys stay in memory when it is flushed. Default: those updated more than twice the mean.
     pub hot_keys: HotKeys,
-    /// Whether a flush may leave values in the log where that pays, so that they are not written a second time.
-    /// Default false.
+    /// Whether a flush may leave values in the log where that pays, so that they are not written a second
+    /// time. Default false.
     pub log_tables: bool,
-    /// Upper bound on the family's recent write amplification by merges, in bytes merged for each byte written: values are
-    /// left in the log only below it, as a merge has to read them, uncompressed, and write them to a table. Default 1.
+    /// Upper bound on the family's recent write amplification by merges, in bytes merged for each byte
+    /// written: values are left in the log only below it, as a merge has to read them, uncompressed, and
+    /// write them to a table. Default 1.
     pub log_tables_merged_max: f64,
     /// Bytes of unflushed writes of this family alone; 0 for no limit but the database's. Default 0.
     pub write_memory: u64,
-    /// Share of what a flush takes at which the segment being written is frozen (A): 0.02 to 0.5. A flush takes half of the
-    /// database's write memory, or the family's own. Less makes smaller segments, which are searched faster and merged in
-    /// memory more often. Default 0.1.
+    /// Share of what a flush takes at which the segment being written is frozen (A): 0.02 to 0.5. A flush
+    /// takes half of the database's write memory, or the family's own. Less makes smaller segments, which are
+    /// searched faster and merged in memory more often. Default 0.1.
     pub active_share: f64,
     /// Name of a registered [`crate::MergeOperator`].
     pub merge_operator: Option<String>,
@@ -382,8 +393,8 @@ impl FamilyOptions {
         if self.write_memory == 0 { all } else { self.write_memory.min(all) }
     }
 
-    /// Bytes at which its active segment is frozen (ACC-2), where the database's write memory is `all`. A few cells at
-    /// least, however small a limit of its own is.
+    /// Bytes at which its active segment is frozen (ACC-2), where the database's write memory is `all`. A few
+    /// cells at least, however small a limit of its own is.
     pub(crate) fn active_bytes(&self, all: u64) -> u64 {
         let flushed = self.write_limit(all).min(all / 2);
         (flushed as f64 * self.active_share).max(ACTIVE_BYTES_MIN) as u64

@@ -1,9 +1,12 @@
 //! A store's levels as plain data: levels of runs of tables. Strategies, the simulator and the manifest all
 //! speak this; it imports nothing but `types`.
 //!
-//! Level 0 holds whole flushes, newest run first; a deeper level of `leveled` holds one run. Tables of a run are
-//! sorted and do not overlap. A table's *clip* is the key below which a step merge has already moved its cells
-//! elsewhere: the table answers only for keys at or above it (idea 3 of the design).
+//! Level 0 holds whole flushes, newest run first; a deeper level of `leveled` holds one run. Tables of a run
+//! are sorted and do not overlap. A table's *clip* is the key below which a step merge has already moved its
+//! cells elsewhere: the table answers only for keys at or above it (idea 3 of the design).
+//!
+//! `change` is a change of a shape, `check` what must hold of every shape, `regions` makes two of one and one
+//! of two, and `text` writes and reads shapes for people and tests.
 
 mod change;
 mod check;
@@ -38,7 +41,8 @@ use std::sync::Arc;
 pub struct TableInfo {
     /// Its name.
     pub id: TableId,
-    /// Random number in the file's header and under every checksum in it, so that no other file passes for it.
+    /// Random number in the file's header and under every checksum in it, so that no other file passes for
+    /// it.
     pub identity: u64,
     /// File size.
     pub bytes: u64,
@@ -64,11 +68,11 @@ pub struct TableInfo {
     pub logs: Vec<LogFileId>,
     /// Ingested tables: the sequence number that all their cells take.
     pub ingested_at: Option<SeqNo>,
-    /// Set while (or after) a step merge moved its lower part elsewhere, or where the store was split from one that answers for
-    /// the lower part.
+    /// Set while (or after) a step merge moved its lower part elsewhere, or where the store was split from
+    /// one that answers for the lower part.
     pub clip: Option<Clip>,
-    /// Set where another store answers for the upper part, so that `range` ends before the file does: about how many of the
-    /// table's bytes lie there.
+    /// Set where another store answers for the upper part, so that `range` ends before the file does: about
+    /// how many of the table's bytes lie there.
     pub above: Option<u64>,
 }
 
@@ -124,7 +128,8 @@ impl TableInfo {
         // A description from another process may say anything, so nothing here overflows.
         let below = self.clip.as_ref().map_or(0, |clip| clip.bytes_below);
         let live = self.bytes.saturating_sub(below.saturating_add(self.above.unwrap_or(0)));
-        // Values are spread over the file as its own bytes are. No more than `log_bytes`, so the cast loses nothing.
+        // Values are spread over the file as its own bytes are. No more than `log_bytes`, so the cast loses
+        // nothing.
         let values = u128::from(self.log_bytes) * u128::from(live) / u128::from(self.bytes.max(1));
         live.saturating_add(values as u64)
     }
@@ -140,8 +145,8 @@ impl TableInfo {
     }
 }
 
-/// Tables that do not overlap, sorted by key. Tables come and go through its methods only, because it keeps their
-/// totals: a plan over 20,000 tables asks for them all the time.
+/// Tables that do not overlap, sorted by key. Tables come and go through its methods only, because it keeps
+/// their totals: a plan over 20,000 tables asks for them all the time.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -155,8 +160,8 @@ impl TableInfo {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Run {
-    /// Orders the runs of a level by age: larger is newer. In level 0 the number of the flush; deeper a run takes
-    /// the id of the newest run that was merged into it when it was made.
+    /// Orders the runs of a level by age: larger is newer. In level 0 the number of the flush; deeper a run
+    /// takes the id of the newest run that was merged into it when it was made.
     pub id: u64,
     tables: Vec<Arc<TableInfo>>,
     live_bytes: u64,
@@ -167,7 +172,8 @@ pub struct Run {
 pub(crate) const TABLE_COUNT_MAX: u64 = 1 << 44;
 
 impl Run {
-    /// A run of these tables, which are sorted here and must not overlap ([`Shape::check`] says so if they do).
+    /// A run of these tables, which are sorted here and must not overlap ([`Shape::check`] says so if they
+    /// do).
     pub fn new(id: u64, mut tables: Vec<Arc<TableInfo>>) -> Self {
         tables.sort_by(|a, b| a.live_start().cmp(b.live_start()));
         let mut run = Run { id, tables, live_bytes: 0, tombstones: 0 };

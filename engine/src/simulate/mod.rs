@@ -1,18 +1,22 @@
-//! A strategy on any data size in seconds: the production `plan` and `apply` over tables that are only numbers.
+//! A strategy on any data size in seconds: the production `plan` and `apply` over tables that are only
+//! numbers.
 //!
-//! A table is a key range with the expected number of distinct keys in it (`content`, `line`); a flush and a merge are
-//! arithmetic on those. After every flush, merges run until the strategy asks for none. Two phases: *fill* inserts
-//! every key once, in random order unless the workload says otherwise; *overwrite* draws keys from the workload. Amplifications come from
-//! the second half of the overwrite phase (the whole fill when there is none), when levels have reached their
-//! sizes.
+//! A table is a key range with the expected number of distinct keys in it (`content`, `line`); a flush and a
+//! merge are arithmetic on those. After every flush, merges run until the strategy asks for none. Two phases:
+//! *fill* inserts every key once, in random order unless the workload says otherwise; *overwrite* draws keys
+//! from the workload. Amplifications come from the second half of the overwrite phase (the whole fill when
+//! there is none), when levels have reached their sizes.
 //!
-//! What is scaled is printed: tables are made larger, never fewer bytes of memory or data, so that a shape has at
-//! most `tables_max` of them; and where flushes would be too many, or touch too many tables, the fill is loaded in key order
-//! instead and the overwrite phase cut short.
+//! What is scaled is printed: tables are made larger, never fewer bytes of memory or data, so that a shape
+//! has at most `tables_max` of them; and where flushes would be too many, or touch too many tables, the fill
+//! is loaded in key order instead and the overwrite phase cut short.
 //!
-//! Not simulated: what goes on at once. Debt is counted, not estimated: what merges had to write after a flush until the
-//! strategy was satisfied. Time is reckoned from bytes: each put costs its caller `put_ns`, and nothing is put while a
-//! flush and its merges read and write at `device_bytes_s`. The clock that strategies see stands still.
+//! Not simulated: what goes on at once. Debt is counted, not estimated: what merges had to write after a
+//! flush until the strategy was satisfied. Time is reckoned from bytes: each put costs its caller `put_ns`,
+//! and nothing is put while a flush and its merges read and write at `device_bytes_s`. The clock that
+//! strategies see stands still.
+//!
+//! `by_range` simulates memory that is held by range, and `report` tells what was found.
 
 mod by_range;
 mod content;
@@ -48,8 +52,8 @@ pub struct SimulateOptions {
     pub data_bytes: u64,
     /// What a flush writes: of a database, half of [`Options::write_memory`](crate::Options).
     pub memory_bytes: u64,
-    /// The part of it that is the active segment when it is full, which is not yet divided by range where memory is. By
-    /// default a tenth, as with `FamilyOptions::active_share`; 0 in the paper RNG.
+    /// The part of it that is the active segment when it is full, which is not yet divided by range where
+    /// memory is. By default a tenth, as with `FamilyOptions::active_share`; 0 in the paper RNG.
     pub active_share: f64,
     /// Bytes of a key.
     pub key_bytes: u64,
@@ -459,7 +463,8 @@ impl<'a> Simulator<'a> {
         tables
     }
 
-    /// Where the n-th of `parts` tables ends, give or take some: exactly equal parts would line up across levels.
+    /// Where the n-th of `parts` tables ends, give or take some: exactly equal parts would line up across
+    /// levels.
     fn limit(&mut self, total: f64, n: usize, parts: usize) -> f64 {
         self.random = crate::types::random::after(self.random);
         let jitter = (self.random >> 40) as f64 / (1u64 << 24) as f64 - 0.5;

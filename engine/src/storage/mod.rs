@@ -2,9 +2,14 @@
 //! simulated disk from one seed (`sim`, feature `testing`) exactly as it runs on a real one (`local`).
 //!
 //! What the traits promise, and nothing more: bytes written survive a process kill; they survive a power loss
-//! only once synced; a created, renamed or removed name survives a power loss only once its directory is synced.
-//! A failed sync leaves the file's unsynced bytes in an unknown state and must not be retried (invariant I2).
-//! This folder does not know what the files mean.
+//! only once synced; a created, renamed or removed name survives a power loss only once its directory is
+//! synced. A failed sync leaves the file's unsynced bytes in an unknown state and must not be retried
+//! (invariant I2). This folder does not know what the files mean.
+//!
+//! On `local` stand `direct` (files past the page cache) and `mapping` (through memory mappings); `place`
+//! keeps calls in the directory that was opened, `own` tells files of ours from others, `copied` cleans up a
+//! directory that could not be filled. `tables` says where a database's tables lie, `objects` puts them into
+//! an object store, and `open_files` bounds how many are open.
 
 mod copied;
 mod direct;
@@ -74,7 +79,8 @@ impl FileAccess {
     }
 }
 
-/// A file system. All calls block. Paths are whole paths; directories must exist before files are made in them.
+/// A file system. All calls block. Paths are whole paths; directories must exist before files are made in
+/// them.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -89,18 +95,21 @@ impl FileAccess {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait Storage: Send + Sync + Debug {
-    /// This storage with the directory held open: whatever its name leads to later, paths in it lead to the directory that
-    /// has the name now. Links in it are refused, not followed. `None` where names cannot come to lead elsewhere.
+    /// This storage with the directory held open: whatever its name leads to later, paths in it lead to the
+    /// directory that has the name now. Links in it are refused, not followed. `None` where names cannot come
+    /// to lead elsewhere.
     fn bind(&self, _dir: &Path) -> io::Result<Option<Arc<dyn Storage>>> {
         Ok(None)
     }
 
-    /// This storage whose new files and directories can be read by whom that says. `None` where nobody else reads.
+    /// This storage whose new files and directories can be read by whom that says. `None` where nobody else
+    /// reads.
     fn with_access(&self, _access: FileAccess) -> Option<Arc<dyn Storage>> {
         None
     }
 
-    /// The path without a look at the file system, and no longer relative to a working directory that may change.
+    /// The path without a look at the file system, and no longer relative to a working directory that may
+    /// change.
     fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
         Ok(path.to_path_buf())
     }
@@ -110,8 +119,8 @@ pub trait Storage: Send + Sync + Debug {
         Ok(true)
     }
 
-    /// Creates a file to be written from its start; `AlreadyExists` where something has that name. The *name* is durable
-    /// after `sync_dir`, the bytes after `WriteFile::sync`.
+    /// Creates a file to be written from its start; `AlreadyExists` where something has that name. The *name*
+    /// is durable after `sync_dir`, the bytes after `WriteFile::sync`.
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>>;
 
     /// Opens a file to be appended to at its end.
@@ -126,13 +135,14 @@ pub trait Storage: Send + Sync + Debug {
         self.open(path)
     }
 
-    /// Reserves `len` bytes on disk for a file that is there, keeping the bytes it has, and maps it.
-    /// A full disk shows here, and in a later write only where files are not written in place. With `written_ahead` the bytes beyond what exists are
-    /// written as zeros and synced, so that later syncs need no metadata.
+    /// Reserves `len` bytes on disk for a file that is there, keeping the bytes it has, and maps it. A full
+    /// disk shows here, and in a later write only where files are not written in place. With `written_ahead`
+    /// the bytes beyond what exists are written as zeros and synced, so that later syncs need no metadata.
     fn map(&self, path: &Path, len: u64, written_ahead: bool) -> io::Result<Box<dyn MappedFile>>;
 
-    /// Whether a file there that is written over keeps its blocks, so that space once reserved is enough for ever. Where it
-    /// is not so, as on copy-on-write file systems, log files are not used again, and `map` writes through the file.
+    /// Whether a file there that is written over keeps its blocks, so that space once reserved is enough for
+    /// ever. Where it is not so, as on copy-on-write file systems, log files are not used again, and `map`
+    /// writes through the file.
     fn writes_in_place(&self, _dir: &Path) -> bool {
         true
     }
@@ -151,8 +161,8 @@ pub trait Storage: Send + Sync + Debug {
     /// Removes a file. Durable after `sync_dir`.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes `to` a second name of the same, no longer changing file; copies where links are not supported. Of a symbolic
-    /// link in a directory that is not bound, what it leads to is linked.
+    /// Makes `to` a second name of the same, no longer changing file; copies where links are not supported.
+    /// Of a symbolic link in a directory that is not bound, what it leads to is linked.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// The same, but nothing is copied: `false`, with nothing made, where there can be no second name.
@@ -163,7 +173,8 @@ pub trait Storage: Send + Sync + Debug {
     /// File names (not directories) in a directory, sorted.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
-    /// All names in a directory, sorted, those of directories with a slash behind. What is no UTF-8 is replaced.
+    /// All names in a directory, sorted, those of directories with a slash behind. What is no UTF-8 is
+    /// replaced.
     fn list_all(&self, dir: &Path) -> io::Result<Vec<String>> {
         self.list(dir)
     }
@@ -177,12 +188,13 @@ pub trait Storage: Send + Sync + Debug {
     /// Makes names created, renamed and removed in the directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Takes an exclusive lock by this file, held until dropped. With `create` the file is made if needed; without it nothing
-    /// is changed, and the right to read the file is enough. `WouldBlock` when another holder, in this process or another,
-    /// has it.
+    /// Takes an exclusive lock by this file, held until dropped. With `create` the file is made if needed;
+    /// without it nothing is changed, and the right to read the file is enough. `WouldBlock` when another
+    /// holder, in this process or another, has it.
     fn lock(&self, path: &Path, create: bool) -> io::Result<Box<dyn Send + Sync>>;
 
-    /// How many files may be open at a time, where there is such a limit. Raises it as far as this process may.
+    /// How many files may be open at a time, where there is such a limit. Raises it as far as this process
+    /// may.
     fn open_files_max(&self) -> Option<u64> {
         None
     }
@@ -194,15 +206,16 @@ pub trait Storage: Send + Sync + Debug {
     /// not supported or where the file has other names (hard links).
     fn punch_hole(&self, path: &Path, offset: u64, len: u64) -> io::Result<bool>;
 
-    /// What is kept of a file between it and the reader seems to be wrong: it is read anew from now on. Whether anything may
-    /// have been kept.
+    /// What is kept of a file between it and the reader seems to be wrong: it is read anew from now on.
+    /// Whether anything may have been kept.
     fn forget(&self, _path: &Path) -> bool {
         false
     }
 }
 
-/// Creates the directory and its missing parents, and makes their names durable. All parents are synced, also those
-/// that were there: an earlier try may have made them and failed to sync. One that may not be read is left out.
+/// Creates the directory and its missing parents, and makes their names durable. All parents are synced, also
+/// those that were there: an earlier try may have made them and failed to sync. One that may not be read is
+/// left out.
 pub(crate) fn create_dir_durably(storage: &dyn Storage, dir: &Path) -> io::Result<()> {
     storage.create_dir(dir)?;
     for parent in dir.ancestors().skip(1) {
@@ -220,8 +233,8 @@ pub(crate) const LOCK_FILE: &str = "LOCK";
 /// A directory's lock, held until dropped.
 pub(crate) type DirLock = Box<dyn Send + Sync>;
 
-/// Takes the directory's lock. With `create` unset only if its file exists, so that nothing is changed; where the file may not
-/// even be read, there is nobody of the same right who could hold it.
+/// Takes the directory's lock. With `create` unset only if its file exists, so that nothing is changed; where
+/// the file may not even be read, there is nobody of the same right who could hold it.
 pub(crate) fn lock_dir(env: &Env, dir: &Path, create: bool) -> Result<Option<DirLock>> {
     let path = dir.join(LOCK_FILE);
     if !create && !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
@@ -241,8 +254,8 @@ pub(crate) fn lock_dir(env: &Env, dir: &Path, create: bool) -> Result<Option<Dir
 /// Files are copied in pieces of this size.
 const COPY_PIECE: u64 = 1 << 20;
 
-/// Copies the first `bytes` of a file, durably but for its name; the crc32c of what was read. `advanced` is told of each
-/// piece's length.
+/// Copies the first `bytes` of a file, durably but for its name; the crc32c of what was read. `advanced` is
+/// told of each piece's length.
 pub(crate) fn copy_file(
     source: &dyn Storage,
     from: &Path,
@@ -302,7 +315,8 @@ pub trait WriteFile: Send {
 pub trait ReadFile: Send + Sync {
     /// Fills the buffer from that offset; `UnexpectedEof` when the file ends before.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
-    /// The same where what was read turned out to be wrong: from where the bytes are kept, past what may lie between.
+    /// The same where what was read turned out to be wrong: from where the bytes are kept, past what may lie
+    /// between.
     fn read_again_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.read_exact_at(buffer, offset)
     }
@@ -316,17 +330,18 @@ pub trait ReadFile: Send + Sync {
         self.read_exact_at(&mut tail, from)?;
         Ok((len, tail))
     }
-    /// Where bytes that were written begin at or behind that offset, as far as can be told: what lies between is a hole, which
-    /// reads as zeros. The file's length where there are none.
+    /// Where bytes that were written begin at or behind that offset, as far as can be told: what lies between
+    /// is a hole, which reads as zeros. The file's length where there are none.
     fn data_from(&self, offset: u64) -> io::Result<u64> {
         Ok(offset)
     }
-    /// The file in memory, where it can be had so and is not written any more: read without a call, and without a copy.
+    /// The file in memory, where it can be had so and is not written any more: read without a call, and
+    /// without a copy.
     fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
         None
     }
-    /// Where each read is a request to somebody far away: how many bytes one may take for little more time than a few. 0 where
-    /// it is not so.
+    /// Where each read is a request to somebody far away: how many bytes one may take for little more time
+    /// than a few. 0 where it is not so.
     fn request_bytes(&self) -> usize {
         0
     }
@@ -350,12 +365,14 @@ pub trait ReadFile: Send + Sync {
 pub trait MappedRead: Send + Sync {
     /// All of the file.
     fn bytes(&self) -> &[u8];
-    /// Whether some part could not be had from the device when it was read. What was read before the call may then be wrong,
-    /// and the file is to be read by [`ReadFile::read_exact_at`], which tells what is the matter.
+    /// Whether some part could not be had from the device when it was read. What was read before the call may
+    /// then be wrong, and the file is to be read by [`ReadFile::read_exact_at`], which tells what is the
+    /// matter.
     fn failed(&self) -> bool;
 }
 
-/// A reserved file, in memory where it is safe there, for the log. One thread writes at a time, any thread may sync meanwhile.
+/// A reserved file, in memory where it is safe there, for the log. One thread writes at a time, any thread
+/// may sync meanwhile.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -376,17 +393,18 @@ pub trait MappedFile: Send + Sync {
     /// Copies the bytes in at that offset. Survives a process kill once it returns. Bytes beyond the reserved
     /// length are an error and nothing is written.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Writes zeros, where nothing was written before, in pieces of that many bytes. For the cost of bytes written there
-    /// later; see the log.
+    /// Writes zeros, where nothing was written before, in pieces of that many bytes. For the cost of bytes
+    /// written there later; see the log.
     fn zero(&self, offset: u64, len: u64, _piece: u64) -> io::Result<()> {
         self.write(offset, &vec![0; len as usize])
     }
     /// Makes everything written so far durable. Until then any 512-byte sector written since the last sync
     /// may or may not survive a power loss, in any combination.
     fn sync(&self) -> io::Result<()>;
-    /// Lets the device begin to write those bytes, so that a sync has less to wait for and others find it less busy then. Does not
-    /// wait until they are written, and decides nothing: only a sync says what is durable, and an error here must not be
-    /// taken away from it. One that is told here is of bytes that may be lost.
+    /// Lets the device begin to write those bytes, so that a sync has less to wait for and others find it
+    /// less busy then. Does not wait until they are written, and decides nothing: only a sync says what is
+    /// durable, and an error here must not be taken away from it. One that is told here is of bytes that may
+    /// be lost.
     fn begin_write_back(&self, _from: u64, _to: u64) -> io::Result<()> {
         Ok(())
     }
@@ -489,7 +507,8 @@ pub(crate) fn absolute(env: &Env, dir: &Path) -> Result<PathBuf> {
     env.storage.absolute(dir).map_err(|e| Error::io("find the working directory for", dir, e))
 }
 
-/// Longest file that is read as a whole, but for manifests and descriptors of backups: longer ones are none of ours.
+/// Longest file that is read as a whole, but for manifests and descriptors of backups: longer ones are none
+/// of ours.
 pub(crate) const SMALL_FILE_BYTES: u64 = 64 << 20;
 
 /// Reads a whole file of at most so many bytes; `Corruption` if it is longer.

@@ -89,17 +89,31 @@ impl StrategyOptions {
             _ => data_bytes / tables_max * 3,
         };
         let mut scaled = self.clone();
-        let table_bytes = match &mut scaled {
+        let table_bytes = scaled.table_bytes();
+        let factor = (least as f64 / *table_bytes as f64).max(1.0);
+        *table_bytes = least.max(*table_bytes);
+        (scaled, factor)
+    }
+
+    /// This method with tables of that size, for tests that take all of [`METHODS`].
+    #[cfg(any(test, feature = "testing"))]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_table_bytes(mut self, table_bytes: u64) -> Self {
+        *self.table_bytes() = table_bytes;
+        self
+    }
+
+    /// The size at which tables are cut.
+    fn table_bytes(&mut self) -> &mut u64 {
+        match self {
             StrategyOptions::Auto(options) => &mut options.table_bytes,
             StrategyOptions::Leveled(options) => &mut options.table_bytes,
             StrategyOptions::Rangemerge(options) => &mut options.f,
             StrategyOptions::Sma(options) => &mut options.table_bytes,
             StrategyOptions::Geometric(options) => &mut options.table_bytes,
             StrategyOptions::Exploring(options) => &mut options.table_bytes,
-        };
-        let factor = (least as f64 / *table_bytes as f64).max(1.0);
-        *table_bytes = least.max(*table_bytes);
-        (scaled, factor)
+        }
     }
 
     /// Says which setting is out of bounds.

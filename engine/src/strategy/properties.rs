@@ -135,24 +135,20 @@ fn shapes() -> impl proptest::strategy::Strategy<Value = (Shape, Cells)> {
     prop::collection::vec((0usize..5, spans), 1..9).prop_map(|runs| build(&runs))
 }
 
-const STRATEGIES: &[&str] = &[
+/// Settings for little data, beside those of `METHODS`.
+const SETTINGS: [&str; 6] = [
     "leveled{l0_runs_trigger=2, multiplier=2, levels=5, base_bytes=4096, table_bytes=4096, tombstone_share=0.4}",
     "auto{runs_max=4, table_bytes=4096}",
     "auto{table_bytes=4096}",
-    "sma{k=2, table_bytes=4096}",
     "sma{k=3, table_bytes=4096}",
-    "nomerge{table_bytes=4096}",
-    "geometric{r=2, table_bytes=4096}",
-    "geometric{r=3, table_bytes=4096}",
-    "geometric{p=2, table_bytes=4096}",
-    "remerge{table_bytes=4096}",
-    "rangemerge{f=4096}",
     "rangemerge{f=8192, deltas=2}",
     "exploring{min_runs=2, max_runs=4, blocking_runs=3, table_bytes=4096}",
 ];
 
 fn strategies() -> impl proptest::strategy::Strategy<Value = StrategyOptions> {
-    prop::sample::select(STRATEGIES).prop_map(|text| text.parse().expect("a strategy"))
+    let parsed = |text: &str| text.parse::<StrategyOptions>().expect("a strategy");
+    let methods = METHODS.iter().map(|text| parsed(text).with_table_bytes(4096));
+    prop::sample::select(methods.chain(SETTINGS.iter().map(|text| parsed(text))).collect::<Vec<_>>())
 }
 
 fn facts<'a>(running: &'a [RunningMerge], merges_max: usize) -> Facts<'a> {

@@ -1,7 +1,9 @@
 //! For tests of this crate and of others: kill points and planted bugs (`hooks`), and every decoder.
 //!
-//! Everything that turns bytes from disk or text from people into values, each as a function of bytes that must not
-//! panic, hang or take much memory whatever it is given. The package `siltstone-fuzz` calls them.
+//! Everything that turns bytes from disk or text from people into values, each as a function of bytes that
+//! must not panic, hang or take much memory whatever it is given. The package `siltstone-fuzz` calls them.
+//!
+//! `elsewhere` runs merges behind a pipe, as a compaction server would.
 
 mod elsewhere;
 

@@ -1,5 +1,15 @@
 //! The words every other module speaks: keys, cells, ids, range tombstones, byte codecs, the distinct-count
-//! sketch, counts of updates. Pure data: this folder imports nothing of ours except the error type, does no I/O and takes no lock.
+//! sketch, counts of updates. Pure data: this folder imports nothing of ours except the error type, does no
+//! I/O and takes no lock.
+//!
+//! - `cell` and the order of cells, `key` (and ranges of keys), `ids`, `time` (ranges of timestamps),
+//!   `tombstone` (those of ranges).
+//! - `cursor`: how merges and reads meet memory, tables and logs. `pinned`: values handed out without
+//!   copying.
+//! - `sketch` counts distinct keys, `counts` how often each of some values is there, `heat` says how often keys
+//!   were written lately, `pushed` which versions the number of versions to be kept has pushed out.
+//! - `codec` for bytes, `size` for sizes as people write them, `random` for random numbers. `sent` tells the
+//!   compiler what may be sent to other threads.
 
 mod cell;
 pub(crate) mod codec;

@@ -1,8 +1,11 @@
 //! What a store consists of at one moment, and the only place where that changes.
 //!
-//! `version` joins a shape with memory and open tables in one immutable object; `edit` is a change, `code` its encoding, `regions` what splits and joins make of stores; `manifest` makes changes durable.
-//! `scattered` is memory held apart by key range, `around` what deletes ranges of keys. `shelf` counts which log files tables need, `sums` finds records behind a damaged part of a manifest.
-//! Nothing here decides *what* to change.
+//! `version` joins a shape with memory and open tables in one immutable object; `edit` is a change, `code`
+//! its encoding, `regions` what splits and joins make of stores; `manifest` makes changes durable.
+//! `open_tables` has one handle for each table, `unions` says what a merge leaves of its inputs, `one_side`
+//! serves scans from one side of a merge. `scattered` is memory held apart by key range, `around` what
+//! deletes ranges of keys. `shelf` counts which log files tables need, `sums` finds records behind a damaged
+//! part of a manifest. Nothing here decides *what* to change.
 
 mod around;
 pub(crate) mod code;

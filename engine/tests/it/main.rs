@@ -30,6 +30,7 @@ mod regions;
 mod schedule;
 #[cfg(feature = "testing")]
 mod space;
+#[cfg(feature = "testing")]
 mod strategies;
 mod transactions;
 #[cfg(feature = "testing")]
@@ -38,6 +39,26 @@ mod turns;
 mod versions;
 #[cfg(feature = "testing")]
 mod warm;
+
+/// All methods, with tables of that size, and with levels and numbers of runs that little data reaches.
+#[cfg(feature = "testing")]
+fn strategies(table_bytes: u64) -> Vec<siltstone::strategy::StrategyOptions> {
+    use siltstone::strategy::{METHODS, StrategyOptions};
+    let small = |text: &&str| {
+        let strategy: StrategyOptions = text.parse().expect("a method");
+        let mut strategy = strategy.with_table_bytes(table_bytes);
+        match &mut strategy {
+            StrategyOptions::Auto(auto) => auto.runs_max = 6,
+            StrategyOptions::Leveled(leveled) => {
+                (leveled.base_bytes, leveled.multiplier) = (2 * table_bytes, 2);
+            }
+            StrategyOptions::Exploring(exploring) => exploring.min_runs = 2,
+            _ => {}
+        }
+        strategy
+    };
+    ["auto"].iter().chain(&METHODS).map(small).collect()
+}
 
 /// How often files were read while that ran.
 #[cfg(feature = "testing")]

@@ -10,16 +10,12 @@ use siltstone::{
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-const STRATEGIES: [&str; 8] = [
-    "leveled{base_bytes=128KiB, table_bytes=64KiB}",
-    "sma{k=4, table_bytes=64KiB}",
-    "nomerge{table_bytes=64KiB}",
-    "geometric{r=2, table_bytes=64KiB}",
-    "remerge{table_bytes=64KiB}",
-    "exploring{table_bytes=64KiB}",
-    "rangemerge{f=512KiB}",
-    "rangemerge{deltas=2, f=64KiB}",
-];
+const LEVELED: &str = "leveled{base_bytes=128KiB, table_bytes=64KiB}";
+
+/// All methods, with tables of a quarter of a step.
+fn strategies() -> impl Iterator<Item = String> {
+    crate::strategies(64 << 10).into_iter().map(|strategy| strategy.to_string())
+}
 
 /// A clock on which looking takes time, some 50 microseconds: without that all work in memory would take none.
 #[derive(Debug)]
@@ -65,12 +61,12 @@ fn options() -> Options {
 
 #[test]
 fn a_flush_starts_within_10_ms_of_being_due_though_a_major_merge_holds_the_only_worker() {
-    for (seed, strategy) in STRATEGIES.iter().enumerate() {
+    for (seed, strategy) in strategies().enumerate() {
         let world = SimWorld::new(seed as u64);
         // A device that takes its time, too.
         let clock = world.clock.clone();
         world.storage.on_op(move |_, _| clock.advance_us(50));
-        let (db, scheduler) = open(&world, options(), strategy);
+        let (db, scheduler) = open(&world, options(), &strategy);
         let mut rng = Rng::new(seed as u64);
         for n in 0..16_000u64 {
             db.put((n * 7919 % 12_000).to_be_bytes(), rng.bytes(250)).unwrap();
@@ -290,9 +286,9 @@ fn what_comes_to_level_0_behind_a_long_merge_is_merged_among_itself_and_stops_no
 
 #[test]
 fn keys_appended_beside_a_compaction_do_not_prolong_it() {
-    for strategy in STRATEGIES {
+    for strategy in strategies() {
         let world = SimWorld::new(7);
-        let (db, scheduler, mut rng) = loaded(&world, strategy);
+        let (db, scheduler, mut rng) = loaded(&world, &strategy);
         let family = db.default_family();
         let ranges = family.shape().tables().count();
         let act = {
@@ -367,7 +363,7 @@ fn behind_a_merge_of_all_data_that_nobody_asked_for_the_only_worker_merges_what_
 #[test]
 fn a_long_merge_of_one_family_keeps_no_other_family_from_merging() {
     let world = SimWorld::new(8);
-    let (db, scheduler, rng) = loaded(&world, STRATEGIES[0]);
+    let (db, scheduler, rng) = loaded(&world, LEVELED);
     let (family, told) = (db.default_family(), Told::default());
     let other = db.create_family("other", family.options()).unwrap();
     let load = Load { db: db.clone(), family: other, rng, turns: 0 };

@@ -3,25 +3,12 @@
 use crate::turns::Between;
 use siltstone::storage::Storage;
 use siltstone::storage::sim::{Rng, SimWorld};
+use siltstone::strategy::StrategyOptions;
 use siltstone::{Backups, Builder, Compression, Db, Experimental, FamilyOptions, Options};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// The size of tables comes behind these.
-const STRATEGIES: [&str; 11] = [
-    "auto{table_bytes",
-    "leveled{base_bytes=128KiB, table_bytes",
-    "sma{k=2, table_bytes",
-    "sma{k=4, table_bytes",
-    "nomerge{table_bytes",
-    "geometric{r=2, table_bytes",
-    "geometric{p=2, table_bytes",
-    "remerge{table_bytes",
-    "exploring{table_bytes",
-    "rangemerge{f",
-    "rangemerge{deltas=2, f",
-];
 const STEP: u64 = 128 << 10;
 const KEYS: u64 = 2_000;
 /// Of each run that a merge passes this stays at the clip: the block before it, and pages of which a part is still needed.
@@ -31,14 +18,18 @@ const VALUE_BYTES: usize = 4_000;
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn family(strategy: &str, table_bytes: u64) -> FamilyOptions {
-    let strategy = format!("{strategy}={table_bytes}}}").parse().unwrap();
+/// All methods, with tables of one step.
+fn strategies() -> Vec<StrategyOptions> {
+    crate::strategies(STEP)
+}
+
+fn family(strategy: StrategyOptions) -> FamilyOptions {
     FamilyOptions { strategy, compression: Compression::None, ..FamilyOptions::default() }
 }
 
 /// A database of tables of several steps each, so that only their holes keep what a merge adds small, with runs that are
 /// not merged yet, as merges may hardly write.
-fn filled(world: &SimWorld, strategy: &str) -> (Db, Arc<Between>, Contents) {
+fn filled(world: &SimWorld, strategy: &StrategyOptions) -> (Db, Arc<Between>, Contents) {
     let options = Options {
         write_memory: 1 << 20,
         memory_budget: 4 << 20,
@@ -48,7 +39,8 @@ fn filled(world: &SimWorld, strategy: &str) -> (Db, Arc<Between>, Contents) {
     };
     let scheduler = Between::new(world);
     let builder = Builder::new().options(options).env(world.env()).scheduler(scheduler.clone());
-    let db = builder.family("default", family(strategy, 1 << 20)).open("/db").unwrap();
+    let db =
+        builder.family("default", family(strategy.clone().with_table_bytes(1 << 20))).open("/db").unwrap();
     let mut model = Contents::new();
     let mut put = |n: u64| {
         let (key, value) = ((n * 7919 % KEYS).to_be_bytes().to_vec(), vec![n as u8; VALUE_BYTES]);
@@ -58,7 +50,7 @@ fn filled(world: &SimWorld, strategy: &str) -> (Db, Arc<Between>, Contents) {
     (0..KEYS).for_each(&mut put);
     db.flush().unwrap();
     db.settle().unwrap();
-    db.default_family().alter(family(strategy, STEP)).unwrap();
+    db.default_family().alter(family(strategy.clone())).unwrap();
     db.settle().unwrap();
     db.set_rate_limit(1);
     (KEYS..KEYS + 100).for_each(put);
@@ -82,7 +74,7 @@ fn tables(world: &SimWorld) -> Vec<String> {
 #[test]
 fn a_major_merge_of_any_strategy_adds_at_most_two_steps_to_the_bytes_on_disk() {
     let mut of_many = 0;
-    for (seed, strategy) in STRATEGIES.iter().enumerate() {
+    for (seed, strategy) in strategies().iter().enumerate() {
         let world = SimWorld::new(seed as u64);
         let (db, scheduler, model) = filled(&world, strategy);
         let runs = db.default_family().shape().runs().count() as u64;
@@ -118,7 +110,7 @@ fn a_major_merge_of_any_strategy_adds_at_most_two_steps_to_the_bytes_on_disk() {
 
 #[test]
 fn a_major_merge_under_load_on_a_disk_that_is_95_percent_full_refuses_no_write() {
-    for (seed, strategy) in STRATEGIES.iter().enumerate() {
+    for (seed, strategy) in strategies().iter().enumerate() {
         let world = SimWorld::new(seed as u64);
         let (db, scheduler, model) = filled(&world, strategy);
         let runs = db.default_family().shape().runs().count() as u64;
@@ -162,7 +154,7 @@ fn a_major_merge_under_load_on_a_disk_that_is_95_percent_full_refuses_no_write()
 
 #[test]
 fn checkpoints_and_backups_in_the_middle_of_a_major_merge_are_exact() {
-    for (seed, strategy) in STRATEGIES.iter().enumerate() {
+    for (seed, strategy) in strategies().iter().enumerate() {
         let world = SimWorld::new(seed as u64);
         let (db, scheduler, model) = filled(&world, strategy);
         let shared = Arc::new(Mutex::new((model, Rng::new(seed as u64), 0)));

@@ -22,22 +22,9 @@ fn strategy(text: &str) -> StrategyOptions {
     text.parse().unwrap()
 }
 
-const STRATEGIES: [&str; 11] = [
-    "auto{runs_max=6, table_bytes=32768}",
-    "leveled{l0_runs_trigger=2, multiplier=2, base_bytes=65536, table_bytes=32768}",
-    "sma{k=2, table_bytes=32768}",
-    "sma{k=4, table_bytes=32768}",
-    "nomerge{table_bytes=32768}",
-    "geometric{r=2, table_bytes=32768}",
-    "geometric{p=2, table_bytes=32768}",
-    "remerge{table_bytes=32768}",
-    "exploring{min_runs=2, table_bytes=32768}",
-    "rangemerge{f=32768}",
-    "rangemerge{deltas=2, f=32768}",
-];
-
 #[test]
 fn a_strategy_is_changed_while_merges_run_and_every_answer_stays() {
+    let strategies = crate::strategies(32 << 10);
     let (mut in_the_middle, mut changes) = (0, 0);
     for seed in 0..6 {
         let (mut rng, world) = (Rng::new(seed), SimWorld::new(seed));
@@ -70,7 +57,7 @@ fn a_strategy_is_changed_while_merges_run_and_every_answer_stays() {
             scheduler.run(rng.range(1..30) as u32);
             let family = db.default_family();
             in_the_middle += u32::from(family.shape().tables().any(|(_, _, table)| table.clip.is_some()));
-            let next = strategy(rng.pick::<&str>(&STRATEGIES));
+            let next = rng.pick(&strategies).clone();
             changes += u32::from(next != family.options().strategy);
             family.alter(FamilyOptions { strategy: next.clone(), ..family.options() }).unwrap();
             assert_eq!(family.options().strategy, next);

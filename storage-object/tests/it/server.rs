@@ -1,4 +1,5 @@
-//! An S3 server over a directory (`s3s-fs`), and in front of it what counts requests, delays, refuses and cuts them.
+//! An S3 server over a directory (`s3s-fs`), and in front of it what counts requests, delays, refuses and
+//! cuts them.
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;

@@ -1,6 +1,10 @@
-//! The real server, a process of its own, under clients that write while it is killed, that flood it, lie to it, and say nothing.
+//! The real server, a process of its own, under clients that write while it is killed, that flood it, lie to
+//! it, and say nothing.
 //!
-//! Each row prints its seed and counts, and ends with 0 only if all held.
+//! Each row prints its seed and counts, and ends with 0 only if all held. A row is a module: `kills`,
+//! `offload` (compaction servers that fail), `ring` (rows that point to each other), `hostile` and `attack`
+//! (those who mean no good), `overload`, `messages` and `peers` (damaged ones, to the server and to
+//! compaction servers) and `beside` (Bigtable's emulator). `child` is the server as a process.
 
 mod attack;
 mod beside;
@@ -26,7 +30,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// What is done to the server.
 #[derive(Clone, Copy, ValueEnum)]
 enum Row {
-    /// Kills under writers: every acknowledged row is there, no row is half, streams of changes and backups are whole
+    /// Kills under writers: every acknowledged row is there, no row is half, streams of changes and backups
+    /// are whole
     Kills,
     /// A ring of rows that point to each other, with kills and splits: none points to nothing
     Ring,

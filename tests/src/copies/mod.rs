@@ -1,9 +1,10 @@
-//! Copies taken while writers go on, and crashes in their middle: checkpoints, backups with their restores, families that move
-//! between databases, and copies that share tables.
+//! Copies taken while writers go on, and crashes in their middle: checkpoints, backups with their restores,
+//! families that move between databases, and copies that share tables.
 //!
-//! While a copy is made, more is written and merged between its stages, and the disk is copied as a kill or a power
-//! cut would leave it before random storage calls. In each such image the source must hold every promised batch and a
-//! prefix of the rest, and each copy is whole and exact or no copy at all.
+//! While a copy is made, more is written and merged between its stages, and the disk is copied as a kill or a
+//! power cut would leave it before random storage calls. In each such image the source must hold every
+//! promised batch and a prefix of the rest, and each copy is whole and exact or no copy at all. A kind of
+//! copy is a file: `checkpoints`, `backups`, `moves` and `clones`.
 
 mod backups;
 mod checkpoints;

@@ -1,7 +1,8 @@
-//! What goes wrong in corners that the other campaigns do not enter: lives of one write, a thousand families, merges whose
-//! input cannot be read, opening to read while somebody writes, conditions judged beside other writers, range deletes
-//! inside each other and versions in every order, operators that refuse and descriptors that are missing, merges elsewhere that lose
-//! cells and say so of none. Each case is one of them, with sizes and moments drawn.
+//! What goes wrong in corners that the other campaigns do not enter: lives of one write, a thousand families,
+//! merges whose input cannot be read, opening to read while somebody writes, conditions judged beside other
+//! writers, range deletes inside each other and versions in every order, operators that refuse and
+//! descriptors that are missing, merges elsewhere that lose cells and say so of none. Each case is one of
+//! them, with sizes and moments drawn. `refusals` has operators and descriptors.
 
 mod refusals;
 
@@ -127,7 +128,8 @@ fn many_families(rng: &mut Rng, seed: u64) -> Checked {
     Ok(())
 }
 
-/// A table that cannot be read: once, which a later try mends, or for good, which everybody is told who waits for merges.
+/// A table that cannot be read: once, which a later try mends, or for good, which everybody is told who waits
+/// for merges.
 fn unreadable_input(rng: &mut Rng, seed: u64) -> Checked {
     let world = SimWorld::new(seed);
     let strategy = "leveled{l0_runs_trigger=2, defer_below=0}".parse().map_err(|e: String| e)?;
@@ -177,7 +179,8 @@ fn unreadable_input(rng: &mut Rng, seed: u64) -> Checked {
     }
 }
 
-/// Merges elsewhere that say of some steps that nothing was left, with counts that fit, where only what is written over may go.
+/// Merges elsewhere that say of some steps that nothing was left, with counts that fit, where only what is
+/// written over may go.
 fn merges_that_lose_cells(rng: &mut Rng, seed: u64) -> Checked {
     let world = SimWorld::new(seed);
     let explicit = rng.chance(50);
@@ -254,7 +257,8 @@ fn reading_beside_a_writer(rng: &mut Rng, seed: u64) -> Checked {
     }
 }
 
-/// A write that rests on a key's absence, while another write of that key comes between the look and the write.
+/// A write that rests on a key's absence, while another write of that key comes between the look and the
+/// write.
 fn judged_beside_a_writer(rng: &mut Rng, seed: u64) -> Checked {
     let world = SimWorld::new(seed);
     let db = builder(&world, small()).open("/db").map_err(failed("open"))?;

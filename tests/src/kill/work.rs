@@ -1,5 +1,6 @@
 //! What a child writes, as a function of numbers.
 
+use crate::strategies;
 use siltstone::storage::sim::Rng;
 use siltstone::strategy::StrategyOptions;
 use siltstone::{
@@ -165,19 +166,11 @@ fn builder(seed: u64) -> Builder {
 
 /// How a family is merged, leveled as often as by the others together.
 pub fn strategy(rng: &mut Rng) -> StrategyOptions {
-    const STRATEGIES: [&str; 9] = [
-        "leveled{table_bytes=64KiB, multiplier=4}",
-        "auto{table_bytes=64KiB}",
-        "sma{k=2, table_bytes=64KiB}",
-        "nomerge{table_bytes=64KiB}",
-        "geometric{table_bytes=64KiB}",
-        "remerge{table_bytes=64KiB}",
-        "exploring{min_runs=2, table_bytes=64KiB}",
-        "rangemerge{f=65536}",
-        "rangemerge{f=16384, deltas=2}",
-    ];
-    let text = if rng.chance(50) { STRATEGIES[0] } else { rng.pick::<&str>(&STRATEGIES) };
-    text.parse().expect("a strategy")
+    if rng.chance(55) {
+        return "leveled{table_bytes=64KiB, multiplier=4}".parse().expect("a strategy");
+    }
+    let table_bytes = if rng.one_in(4) { 16 << 10 } else { 64 << 10 };
+    strategies::draw_other(rng, table_bytes)
 }
 
 /// The number in a stream's marker, the same in both families; 0 when there is none.

@@ -168,7 +168,7 @@ pub(crate) fn builder(disk: &SimStorage, seed: u64) -> Builder {
 fn family_options(family: usize, size: Size, seed: u64) -> FamilyOptions {
     let strategy = match family {
         2 if size == Size::Large => {
-            strategies::other((seed % strategies::OTHERS.len() as u64) as usize, size.table_bytes())
+            strategies::other((seed % strategies::others().count() as u64) as usize, size.table_bytes())
         }
         _ => size.strategy().parse().expect("a strategy"),
     };

@@ -1,16 +1,20 @@
 //! Bit rot (row 6 of the reliability goals): damage of every kind to every byte of a store at rest.
 //!
-//! `rot` makes one damage at a time to a copy of a fixture store, opens it and reads. The answer must be right or
-//! an error that names a file; never a panic, never silently wrong. It takes a store of some 300 KB: one drawn bit of
-//! each of its bytes, lengths by a stride, blocks and files drawn. `every-bit` leaves nothing to a draw on one of some
-//! 50 KB: all lengths of all its files, all bits of all their bytes. A case of either makes a thirteenth of that, and the cases
-//! of thirteen seeds from a multiple of thirteen make all of one store. `rescue` makes some damages together, repairs, and
-//! demands everything back that is not reported lost.
+//! `rot` makes one damage at a time to a copy of a fixture store, opens it and reads. The answer must be
+//! right or an error that names a file; never a panic, never silently wrong. It takes a store of some 300 KB:
+//! one drawn bit of each of its bytes, lengths by a stride, blocks and files drawn. `every-bit` leaves
+//! nothing to a draw on one of some 50 KB: all lengths of all its files, all bits of all their bytes. A case
+//! of either makes a thirteenth of that, and the cases of thirteen seeds from a multiple of thirteen make all
+//! of one store. `rescue` makes some damages together, repairs, and demands everything back that is not
+//! reported lost.
 //!
-//! What is read after a damage: of a table, the keys whose reads touch the damaged bytes (by get, and by scans both
-//! ways around them); of any other file, opening is what reads it, and a few keys of each family follow. One case in
-//! [`FULL_EVERY`] reads everything by get and by scans both ways, one in [`CHECK_EVERY`] is also checked, which must
-//! report every damage that could be met, and one in [`WRITE_EVERY`] is opened for writing instead of only reading.
+//! What is read after a damage: of a table, the keys whose reads touch the damaged bytes (by get, and by
+//! scans both ways around them); of any other file, opening is what reads it, and a few keys of each family
+//! follow. One case in [`FULL_EVERY`] reads everything by get and by scans both ways, one in [`CHECK_EVERY`]
+//! is also checked, which must report every damage that could be met, and one in [`WRITE_EVERY`] is opened
+//! for writing instead of only reading.
+//!
+//! `fixture` makes the store, `sweep` goes through all of a small one.
 
 mod fixture;
 mod rescue;
@@ -29,8 +33,8 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-/// One case in so many reads the whole store. This and the next two have no factor in common with the number of kinds of
-/// damages nor with that of parts, so that each kind meets each.
+/// One case in so many reads the whole store. This and the next two have no factor in common with the number
+/// of kinds of damages nor with that of parts, so that each kind meets each.
 pub const FULL_EVERY: u64 = 257;
 /// One case in so many is checked.
 pub const CHECK_EVERY: u64 = 49;
@@ -59,7 +63,8 @@ pub struct Report {
     pub harmless: u64,
     /// Cases checked, and how many of these the check found damaged.
     pub checked: (u64, u64),
-    /// What must not happen, each with what replays it. At most [`VIOLATIONS_KEPT`] are kept, all are counted.
+    /// What must not happen, each with what replays it. At most [`VIOLATIONS_KEPT`] are kept, all are
+    /// counted.
     pub violations: Vec<String>,
     /// Count of violations; at [`VIOLATIONS_KEPT`] the rest is left out.
     pub violated: u64,
@@ -177,8 +182,8 @@ impl Damage {
     }
 }
 
-/// The damages: flips at evenly spread bytes (every byte, once there are enough of them), cuts likewise, and blocks
-/// and files drawn from the seed.
+/// The damages: flips at evenly spread bytes (every byte, once there are enough of them), cuts likewise, and
+/// blocks and files drawn from the seed.
 pub(crate) struct Damages<'f> {
     fixture: &'f Fixture,
     seed: u64,
@@ -246,8 +251,8 @@ impl<'f> Damages<'f> {
 
 const RESCUES: u64 = 100;
 
-/// Of the damages to one store a case of a campaign makes one in so many. The cases of that many seeds, from a multiple of it
-/// on, make all.
+/// Of the damages to one store a case of a campaign makes one in so many. The cases of that many seeds, from
+/// a multiple of it on, make all.
 const PARTS: u64 = 13;
 
 /// Row 6: damaged files. A case uses two threads of its own.

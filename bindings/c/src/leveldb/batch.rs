@@ -37,7 +37,7 @@ impl WriteBatch {
         self.writes().map(|(key, _)| key)
     }
 
-    /// The same writes, of a family.
+    /// Its writes as those of a family.
     pub(super) fn of(&self, family: &Family) -> siltstone::Batch {
         let mut batch = siltstone::Batch::new();
         for (key, value) in self.writes() {
@@ -119,8 +119,8 @@ pub extern "C" fn leveldb_writebatch_iterate(
 /// Adds all writes of `source`, which may be the same batch.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_writebatch_append(destination: *mut WriteBatch, source: *const WriteBatch) {
-    // SAFETY: both are batches of this library's, or NULL; nothing else refers to them during the call, and the copy is made before
-    // the one to change is referred to.
+    // SAFETY: both are batches of this library's, or NULL; nothing else refers to them during the call, and
+    // the copy is made before the one to change is referred to.
     let (source, destination) = unsafe { (source.as_ref().cloned(), destination.as_mut()) };
     if let (Some(source), Some(destination)) = (source, destination) {
         source.writes().for_each(|(key, value)| destination.add(key, value));

@@ -2,11 +2,11 @@
 
 use super::batch::WriteBatch;
 use super::memory::{given, told};
-use super::options::{LevelOptions, ReadOptions, WriteOptions};
+use super::options::{LevelOptions, LevelSnapshot, ReadOptions, WriteOptions};
 use super::order::Order;
-use crate::bytes::handed_out;
 use crate::bytes::path;
 use crate::error::invalid;
+use crate::text::handed_out;
 use parking_lot::Mutex;
 use siltstone::storage::Env;
 use siltstone::{Db, ErrorKind, Family, KeyRange, Result};
@@ -163,9 +163,6 @@ pub extern "C" fn leveldb_get(
     found.map_or(null_mut(), |value| handed_out(&value))
 }
 
-/// A snapshot.
-pub struct LevelSnapshot(pub(super) siltstone::Snapshot);
-
 /// A snapshot of now, for `leveldb_readoptions_set_snapshot`.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_create_snapshot(db: Option<&LevelDb>) -> *const LevelSnapshot {
@@ -274,8 +271,8 @@ pub extern "C" fn leveldb_compact_range(
     let _ = db.family.compact(KeyRange { start: start.to_vec(), end });
 }
 
-/// Deletes a database that is closed, with all that it holds. What is not a database's is left there; where there is none, nothing
-/// is done.
+/// Deletes a database that is closed, with all that it holds. What is not a database's is left there; where
+/// there is none, nothing is done.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_destroy_db(
     options: Option<&LevelOptions>,

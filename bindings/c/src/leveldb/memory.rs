@@ -1,11 +1,12 @@
 //! Bytes of the caller's, and what is handed out: texts, values, errors.
 
-use crate::bytes::{bytes_fit, handed_out};
+use crate::bytes::bytes_fit;
+use crate::text::handed_out;
 use siltstone::Result;
 use std::ffi::{c_char, c_void};
 
-/// Bytes of the caller's, to be used during the call alone. More than there can be end the process: most calls of this interface
-/// have no way to tell of an error.
+/// Bytes of the caller's, to be used during the call alone. More than there can be end the process: most
+/// calls of this interface have no way to tell of an error.
 ///
 /// # Safety
 /// The caller's promise, as in LevelDB: unless `data` is NULL, `len` bytes may be read there during the call.

@@ -1,8 +1,7 @@
 //! Options of databases, reads and writes.
 
-use super::db::LevelSnapshot;
 use super::order::{Comparator, FilterPolicy, Order};
-use crate::bytes::handed_out;
+use crate::text::handed_out;
 use siltstone::{Compression, Durability, FamilyOptions, Options as DbOptions, Result};
 use std::ffi::{c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -63,7 +62,8 @@ impl LevelOptions {
             ..DbOptions::default()
         };
         options.experimental.open_tables = self.open_files;
-        // So that batches may be much larger than the memory for writes, as in LevelDB, and the log no longer for it.
+        // So that batches may be much larger than the memory for writes, as in LevelDB, and the log no longer
+        // for it.
         options.experimental.log_bytes_max = LOG_BYTES.max(4 * write_memory);
         options.experimental.log_clean_bytes = 4 * write_memory;
         let mut family = FamilyOptions {
@@ -147,7 +147,8 @@ pub extern "C" fn leveldb_options_set_info_log(options: Option<&mut LevelOptions
 /// LevelDB hands none out.
 pub struct Logger(());
 
-/// Bytes of writes in memory before they are written to tables; twice as much may be in memory. Default 4 MiB.
+/// Bytes of writes in memory before they are written to tables; twice as much may be in memory. Default 4
+/// MiB.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_set_write_buffer_size(options: Option<&mut LevelOptions>, bytes: usize) {
     set(options, |options| options.buffer_bytes = bytes);
@@ -192,6 +193,9 @@ pub extern "C" fn leveldb_options_set_compression(options: Option<&mut LevelOpti
     set(options, |options| options.compressed = compression != UNCOMPRESSED);
 }
 
+/// A snapshot.
+pub struct LevelSnapshot(pub(super) siltstone::Snapshot);
+
 /// How to read.
 #[derive(Default)]
 pub struct ReadOptions {
@@ -222,7 +226,8 @@ pub extern "C" fn leveldb_readoptions_set_fill_cache(options: Option<&mut ReadOp
     let _ = (options, fill);
 }
 
-/// Reads of that moment, or of the present for NULL. The moment is kept until these options have another one or are freed.
+/// Reads of that moment, or of the present for NULL. The moment is kept until these options have another one
+/// or are freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_readoptions_set_snapshot(
     options: Option<&mut ReadOptions>,
@@ -297,7 +302,8 @@ pub extern "C" fn leveldb_env_destroy(env: Option<Box<Environment>>) {
     drop(env);
 }
 
-/// A directory for tests: what `TEST_TMPDIR` says, or one of the user's among the temporary files. Freed with `leveldb_free`.
+/// A directory for tests: what `TEST_TMPDIR` says, or one of the user's among the temporary files. Freed with
+/// `leveldb_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_env_get_test_directory(env: Option<&Environment>) -> *mut c_char {
     let _ = env;

@@ -1,6 +1,7 @@
-//! Comparators. Keys are in the order of their bytes here, so a comparator of the caller's is taken if it says the same. It is asked
-//! about the caller's own keys alone: each that is written, deleted, got or sought beside the one before, and those beside each
-//! other where an iterator steps. Where it says otherwise that call fails. What it says of keys that never meet so nobody learns.
+//! Comparators. Keys are in the order of their bytes here, so a comparator of the caller's is taken if it
+//! says the same. It is asked about the caller's own keys alone: each that is written, deleted, got or sought
+//! beside the one before, and those beside each other where an iterator steps. Where it says otherwise that
+//! call fails. What it says of keys that never meet so nobody learns.
 
 use crate::bytes::Slice;
 use crate::error::invalid;
@@ -57,7 +58,8 @@ impl Order {
     }
 }
 
-/// A comparator. `destructor` gets `state` when neither this nor options, databases and iterators that have it need it any more.
+/// A comparator. `destructor` gets `state` when neither this nor options, databases and iterators that have
+/// it need it any more.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_comparator_create(
     state: *mut c_void,
@@ -99,7 +101,8 @@ pub extern "C" fn leveldb_filterpolicy_create_bloom(bits_per_key: c_int) -> Opti
     Some(Box::new(FilterPolicy { bits_per_key, state: std::ptr::null_mut(), destructor: None }))
 }
 
-/// A policy of the caller's: it is freed as such, but tables have filters of their own kind in its place. Its functions are not called.
+/// A policy of the caller's: it is freed as such, but tables have filters of their own kind in its place. Its
+/// functions are not called.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_filterpolicy_create(
     state: *mut c_void,

@@ -1,3 +1,6 @@
+//! Tests of the log on a `disk` in memory: `frames` and `places` by themselves, `writing`, `crash` (power
+//! loss and kills), and `damage` at rest.
+
 mod crash;
 mod damage;
 mod disk;

@@ -1,15 +1,18 @@
-//! A simulated world: disk, clock and randomness that come from one seed, so that a whole database runs, fails,
-//! loses power and is reopened in one thread, and does the same again from the same seed.
+//! A simulated world: disk, clock and randomness that come from one seed, so that a whole database runs,
+//! fails, loses power and is reopened in one thread, and does the same again from the same seed.
 //!
-//! The disk keeps what the machine sees apart from what its medium holds. `inode` says what a power loss makes of
-//! a file's bytes, `disk` what it makes of names; both are as harsh as the storage traits allow and harsher than
-//! any one file system. [`SimStorage::kill`] and [`SimStorage::crash`] end a disk's life and give the one that
-//! the next process finds; [`SimStorage::clone_killed`] and [`SimStorage::clone_crashed`] give that and let the
-//! first one live on, at the cost of copying pointers.
+//! The disk keeps what the machine sees apart from what its medium holds. `inode` says what a power loss
+//! makes of a file's bytes, `disk` what it makes of names; both are as harsh as the storage traits allow and
+//! harsher than any one file system. [`SimStorage::kill`] and [`SimStorage::crash`] end a disk's life and
+//! give the one that the next process finds; [`SimStorage::clone_killed`] and [`SimStorage::clone_crashed`]
+//! give that and let the first one live on, at the cost of copying pointers.
 //!
-//! `faults` counts operations, fails the ones a test names, cuts the power at one, and keeps a hash of all that
-//! happened; `damage` changes bytes behind the database's back. This folder knows nothing of what files mean, and
-//! does not decide when a crash happens: the test does.
+//! `faults` counts operations, fails the ones a test names, cuts the power at one, and keeps a hash of all
+//! that happened; `damage` changes bytes behind the database's back. This folder knows nothing of what files
+//! mean, and does not decide when a crash happens: the test does.
+//!
+//! `handles` are the storage traits over the disk, `content` the bytes of a file as blocks that copies share,
+//! `objects` an object store on the disk, and `random` randomness and time.
 
 mod content;
 mod damage;
@@ -136,8 +139,8 @@ impl SimStorage {
 
     // Ends and copies
 
-    /// Cuts the power: this disk answers nothing any more, and the one returned is what a restart finds. It has no
-    /// planned failures and counts from zero.
+    /// Cuts the power: this disk answers nothing any more, and the one returned is what a restart finds. It
+    /// has no planned failures and counts from zero.
     pub fn crash(&self, survive: Survive, seed: u64) -> SimStorage {
         self.shared.state.lock().frozen = true;
         self.clone_crashed(survive, seed)
@@ -151,8 +154,8 @@ impl SimStorage {
         Self::with(disk, rng, state.clock.clone())
     }
 
-    /// Kills the process: all that was written stays, synced or not, and locks are free. This disk answers nothing
-    /// any more; the one returned still loses what is not synced if its power is cut.
+    /// Kills the process: all that was written stays, synced or not, and locks are free. This disk answers
+    /// nothing any more; the one returned still loses what is not synced if its power is cut.
     pub fn kill(&self) -> SimStorage {
         self.shared.state.lock().frozen = true;
         self.clone_killed()
@@ -166,9 +169,9 @@ impl SimStorage {
 
     // Planned failures
 
-    /// Fails the `nth` (from one) operation of that kind from now on; with [`Mode::Sticky`] also all after it. A
-    /// failing write may have written a part; the sectors of a failing sync are lost at the next power loss
-    /// whatever is synced later.
+    /// Fails the `nth` (from one) operation of that kind from now on; with [`Mode::Sticky`] also all after
+    /// it. A failing write may have written a part; the sectors of a failing sync are lost at the next power
+    /// loss whatever is synced later.
     pub fn fail_at(&self, op: OpKind, nth: u64, mode: Mode, error: io::ErrorKind) {
         self.shared.state.lock().faults.plan(Some(op), None, nth, mode, error);
     }
@@ -183,8 +186,8 @@ impl SimStorage {
         self.shared.state.lock().faults.plan(None, None, nth, mode, error);
     }
 
-    /// Cuts the power at the `nth` operation from now on: a write may happen in part, and nothing happens after.
-    /// The database sees errors; [`SimStorage::crash`] gives what is left.
+    /// Cuts the power at the `nth` operation from now on: a write may happen in part, and nothing happens
+    /// after. The database sees errors; [`SimStorage::crash`] gives what is left.
     pub fn crash_at(&self, nth: u64) {
         self.shared.state.lock().faults.plan_crash(None, nth);
     }
@@ -243,7 +246,8 @@ impl SimStorage {
 
     // Space
 
-    /// Limits the bytes of all files, reserved ones included; `None` for no limit. May be changed at any time.
+    /// Limits the bytes of all files, reserved ones included; `None` for no limit. May be changed at any
+    /// time.
     pub fn set_quota(&self, bytes: Option<u64>) {
         self.shared.state.lock().disk.set_quota(bytes);
     }

@@ -1,6 +1,7 @@
-//! The server beside the emulator, Bigtable's own server in memory: both are asked the same, call after call, drawn from a seed,
-//! and must answer alike. What differs for a reason stands in one table (`known`); the first other difference is told with its
-//! call. The emulator comes from Go's registry when this is run; where it cannot be had, it says so, and nothing is compared.
+//! The server beside the emulator, Bigtable's own server in memory: both are asked the same, call after call,
+//! drawn from a seed (`draw`), and must answer alike. What differs for a reason stands in one table
+//! (`known`); the first other difference is told with its call. The emulator comes from Go's registry when
+//! this is run; where it cannot be had, it says so, and nothing is compared.
 
 mod draw;
 mod known;
@@ -21,8 +22,8 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-/// The fewest calls whose success says something: among so many each kind of call was answered, and each difference that is
-/// known was met.
+/// The fewest calls whose success says something: among so many each kind of call was answered, and each
+/// difference that is known was met.
 pub(crate) const LEAST: u64 = 2_000;
 const CONFIG: &str = "memory = \"64MiB\"\nwrite-memory = \"16MiB\"\ndurability = \"buffered\"\n";
 const EMULATOR: &str = "cloud.google.com/go/bigtable/cmd/emulator";
@@ -218,7 +219,8 @@ fn families(table: admin::Table) -> String {
 /// Cells of a row by column, newest first.
 type Cells = BTreeMap<(String, Vec<u8>), Vec<(Reverse<i64>, bytes::Bytes, Vec<String>)>>;
 
-/// A row as text: what is equal but for its order among families, and among cells of one column and time, is the same text.
+/// A row as text: what is equal but for its order among families, and among cells of one column and time, is
+/// the same text.
 fn row_text(key: &[u8], cells: Cells) -> String {
     let mut text = format!("\"{}\"", key.escape_ascii());
     for ((family, qualifier), mut cells) in cells {
