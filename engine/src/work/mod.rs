@@ -1,6 +1,7 @@
 //! Background work: what runs, what is to be started, and the turns that workers take.
 //!
-//! [`Work`] is one object for callers and workers. Its files import only what stands above them here:
+//! [`Work`] is one object for callers and workers. Its files import only what stands above them here, and
+//! from `planner` on [`Work`] itself:
 //!
 //! * `manual` is a compaction that a caller waits for, and the caller's handle on it.
 //! * `jobs` has the kinds of jobs.

@@ -26,6 +26,7 @@ const FAILURES_TOLD: u32 = 2;
 const RETRY_DAMAGED_NS: u64 = 30_000_000_000;
 
 impl Work {
+    /// Takes one turn.
     pub(super) fn turn(&self) -> Turn {
         if !self.commit.health.is_open() {
             return Turn::Idle;

@@ -311,6 +311,11 @@ impl CleanJob {
         self.outcome.pause_until = Some(catalog.commit.env.clock.monotonic_ns() + ns);
     }
 
+    /// Has the file cleaned whatever is needed of it.
+    pub(crate) fn must(&mut self) {
+        self.must = true;
+    }
+
     /// What the look leads to; it can be taken once.
     pub(crate) fn outcome(&mut self) -> Cleaned {
         std::mem::take(&mut self.outcome)
@@ -323,15 +328,6 @@ impl CleanJob {
             catalog.commit.events.record(EventKind::Failure, "", format!("log cleaning failed: {why}"), &[]);
         }
     }
-}
-
-/// Cleans the WAL's oldest file at once, whatever is needed of it. `None` if that is not complete, or a flush
-/// is about to free it.
-pub(crate) fn clean_now(catalog: &Arc<Catalog>) -> Option<Cleaned> {
-    let mut job = CleanJob::start(catalog)?;
-    job.must = true;
-    while let Ok(JobProgress::More) = job.advance(catalog) {}
-    Some(job.outcome())
 }
 
 impl Cleaning {

@@ -17,7 +17,7 @@ mod layout;
 mod memory;
 mod outcome;
 
-pub(super) use clean_wal::{Cleaned, clean_now};
+pub(super) use clean_wal::Cleaned;
 pub(super) use layout::Layout;
 pub(super) use memory::{compactable_bytes, surviving_share};
 pub(super) use outcome::{FlushRequest, JobProgress};
@@ -155,4 +155,13 @@ pub(super) fn lay_out_one(catalog: &Catalog, store: &Store) -> bool {
         };
     store.work.lock().memory.laying_out = false;
     laid_out
+}
+
+/// Cleans the WAL's oldest file at once, whatever is needed of it, and says what that leads to. `None` if the
+/// file is not complete, or a flush is about to free it.
+pub(super) fn clean_now(catalog: &Arc<Catalog>) -> Option<Cleaned> {
+    let mut job = CleanJob::start(catalog)?;
+    job.must();
+    while let Ok(JobProgress::More) = job.advance(catalog) {}
+    Some(job.outcome())
 }

@@ -61,7 +61,8 @@ typedef struct leveldb_writeoptions_t leveldb_writeoptions_t;
 extern "C" {
 #endif // __cplusplus
 
-// A comparator. `destructor` gets `state` when neither this nor options, databases and iterators that have it need it any more.
+// A comparator. `destructor` gets `state` when neither this nor options, databases and iterators that have
+// it need it any more.
 leveldb_comparator_t *leveldb_comparator_create(void *state,
                                                 void (*destructor)(void*),
                                                 int (*compare)(void*, const char*, size_t, const char*, size_t),
@@ -73,7 +74,8 @@ void leveldb_comparator_destroy(leveldb_comparator_t *comparator);
 // Filters of that many bits a key.
 leveldb_filterpolicy_t *leveldb_filterpolicy_create_bloom(int bits_per_key);
 
-// A policy of the caller's: it is freed as such, but tables have filters of their own kind in its place. Its functions are not called.
+// A policy of the caller's: it is freed as such, but tables have filters of their own kind in its place. Its
+// functions are not called.
 leveldb_filterpolicy_t *leveldb_filterpolicy_create(void *state,
                                                     void (*destructor)(void*),
                                                     char *(*create_filter)(void*,
@@ -118,7 +120,8 @@ void leveldb_options_set_env(leveldb_options_t *options, const leveldb_env_t *en
 // Does nothing.
 void leveldb_options_set_info_log(leveldb_options_t *options, const leveldb_logger_t *logger);
 
-// Bytes of writes in memory before they are written to tables; twice as much may be in memory. Default 4 MiB.
+// Bytes of writes in memory before they are written to tables; twice as much may be in memory. Default 4
+// MiB.
 void leveldb_options_set_write_buffer_size(leveldb_options_t *options, size_t bytes);
 
 // Files open at a time. Default 1,000.
@@ -151,9 +154,9 @@ void leveldb_readoptions_set_verify_checksums(leveldb_readoptions_t *options, ui
 // Does nothing: what scans read once leaves the cache first.
 void leveldb_readoptions_set_fill_cache(leveldb_readoptions_t *options, uint8_t fill);
 
-// Reads of that moment, or of the present for NULL. The moment is kept until these options have another one or are freed.
-void leveldb_readoptions_set_snapshot(leveldb_readoptions_t *options,
-                                      const leveldb_snapshot_t *snapshot);
+// Reads of that moment, or of the present for NULL. The moment is kept until these options have another one
+// or are freed.
+void leveldb_readoptions_set_snapshot(leveldb_readoptions_t *options, const leveldb_snapshot_t *snapshot);
 
 // Writes that a kill of the process cannot lose.
 leveldb_writeoptions_t *leveldb_writeoptions_create(void);
@@ -176,7 +179,8 @@ leveldb_env_t *leveldb_create_default_env(void);
 // Frees it.
 void leveldb_env_destroy(leveldb_env_t *env);
 
-// A directory for tests: what `TEST_TMPDIR` says, or one of the user's among the temporary files. Freed with `leveldb_free`.
+// A directory for tests: what `TEST_TMPDIR` says, or one of the user's among the temporary files. Freed with
+// `leveldb_free`.
 char *leveldb_env_get_test_directory(const leveldb_env_t *env);
 
 // Opens a database.
@@ -241,11 +245,9 @@ void leveldb_compact_range(const leveldb_t *db,
                            const char *limit_key,
                            size_t limit_key_len);
 
-// Deletes a database that is closed, with all that it holds. What is not a database's is left there; where there is none, nothing
-// is done.
-void leveldb_destroy_db(const leveldb_options_t *options,
-                        const char *name,
-                        char **errptr);
+// Deletes a database that is closed, with all that it holds. What is not a database's is left there; where
+// there is none, nothing is done.
+void leveldb_destroy_db(const leveldb_options_t *options, const char *name, char **errptr);
 
 // Saves what can be saved of a damaged database that is closed.
 void leveldb_repair_db(const leveldb_options_t *options, const char *name, char **errptr);
