@@ -3,6 +3,7 @@
 //! `cargo xtask test` has them.
 
 use crate::run::{Tally, cargo, command, root};
+use crate::tools::on_many_threads;
 use crate::{rules, steps};
 use std::collections::BTreeSet;
 use std::fs;
@@ -41,7 +42,8 @@ pub(crate) fn step(tally: &mut Tally) {
         let mut build = of(&unit_tests, &tested);
         if tally.step(&format!("build of the unit tests of {names}"), build.arg("--no-run")) {
             let mut run = of(&unit_tests, &tested);
-            tally.tests(&format!("unit tests of {names}"), run.args(["--no-fail-fast", "--", "--quiet"]));
+            run.args(["--no-fail-fast", "--", "--quiet"]);
+            tally.tests(&format!("unit tests of {names}"), on_many_threads(&mut run));
         }
     }
 }

@@ -299,7 +299,9 @@ mod tests {
         let mut warns = Command::new("sh");
         assert!(!tally.step_without_warnings("warns", warns.args(["-c", "echo warning: unused >&2"])));
         assert!(tally.step_without_warnings("right", &mut command("true", "")));
-        assert_eq!(tally.failed, ["wrong", "missing", "warns"]);
-        assert_eq!(tally.passed, 2);
+        let beside = ["true", "false", "true"].map(|program| (program.to_string(), command(program, "")));
+        tally.beside(beside.into(), 2);
+        assert_eq!(tally.failed, ["wrong", "missing", "warns", "false"]);
+        assert_eq!(tally.passed, 4);
     }
 }

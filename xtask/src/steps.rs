@@ -3,7 +3,7 @@
 
 use crate::guards::{self, Guard};
 use crate::run::{Tally, WRAPPER, cargo, command, lint_builds, root};
-use crate::tools::{build, install, there};
+use crate::tools::{build, install, on_many_threads, there};
 use crate::{campaigns, rules};
 use std::process::Command;
 
@@ -144,10 +144,8 @@ fn tests(tally: &mut Tally) {
     if !there(&mut command("apt-cache", "--version")) {
         println!("no apt-cache here: the example and its test make packages up");
     }
-    // Many wait for a disk, a clock or another process.
-    let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
     let mut run = cargo("test --workspace --no-fail-fast -- --quiet");
-    tally.tests("tests", run.env("RUST_TEST_THREADS", threads.to_string()));
+    tally.tests("tests", on_many_threads(&mut run));
 }
 
 /// Fetches what makes file systems to try, where this machine lets us. The campaigns leave out what cannot be

@@ -14,8 +14,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Seconds that a test may take: Python's client tries again for two minutes where a test says that a call fails
-/// for good.
+/// Seconds that a test may take: Python's client tries again for two minutes where a test says that a call
+/// fails for good.
 const TEST_SECONDS: &str = "180";
 /// What the program for HBase begins a line with that tells of a difference.
 const DIFFERS: &str = "differs: ";

@@ -9,6 +9,13 @@ pub(crate) fn build() -> Command {
     cargo("test --workspace --all-targets --no-run")
 }
 
+/// Has tests run on twice as many threads as there are processors: many wait for a disk, a clock or another
+/// process.
+pub(crate) fn on_many_threads(tests: &mut Command) -> &mut Command {
+    let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
+    tests.env("RUST_TEST_THREADS", threads.to_string())
+}
+
 /// Whether the program is there, from the Debian package if need be.
 pub(crate) fn install(program: &str, version: &str, package: &str) -> bool {
     let install = || there(&mut command("apt-get", &format!("install --yes --quiet {package}")));

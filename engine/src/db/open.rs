@@ -3,8 +3,8 @@
 //! 1. Lock the directory, read the manifest, open every table it names.
 //! 2. Read the log's history into memory, skipping what tables already hold (by generation, invariant I1).
 //! 3. Check the manifest against the longest one the log knew of: a manifest that lost its tail is an error.
-//! 4. Make the history durable, then write a fresh manifest with a new epoch and the place where history ended.
-//!    Only now may files that are no part of it be removed.
+//! 4. Make the history durable, then write a fresh manifest with a new epoch and the place where history
+//!    ended. Only now may files that are no part of it be removed.
 //! 5. Start a fresh log file on the first write. History never goes on inside a recovered file.
 
 use super::{DEFAULT_FAMILY, Db, Family, Inner, LogListing, Shared};
@@ -127,15 +127,16 @@ impl Builder {
         self
     }
 
-    /// Tables lie there, apart from log and manifest. It belongs to one database: say it when that is created, and at each open.
+    /// Tables lie there, apart from log and manifest. It belongs to one database: say it when that is
+    /// created, and at each open.
     #[must_use]
     pub fn object_store(mut self, store: Arc<dyn ObjectStore>) -> Self {
         self.objects = Some(store);
         self
     }
 
-    /// Finds the object store of a location such as `s3://bucket/prefix`, which [`Options::tables`] or the database itself names.
-    /// Crate `siltstone-storage-object` has one for S3 and HDFS.
+    /// Finds the object store of a location such as `s3://bucket/prefix`, which [`Options::tables`] or the
+    /// database itself names. Crate `siltstone-storage-object` has one for S3 and HDFS.
     #[must_use]
     pub fn object_stores(
         mut self,
@@ -152,9 +153,9 @@ impl Builder {
         self
     }
 
-    /// What runs the merges of other databases in this process, with the operators, filters, object store and files that were said
-    /// here. It keeps what it reads again, such as indices, in `cache_bytes` of memory, and in `kept_bytes` of memory what it wrote
-    /// of merges that want it ([`crate::offload::KeepOutputs`]).
+    /// What runs the merges of other databases in this process, with the operators, filters, object store and
+    /// files that were said here. It keeps what it reads again, such as indices, in `cache_bytes` of memory,
+    /// and in `kept_bytes` of memory what it wrote of merges that want it ([`crate::offload::KeepOutputs`]).
     pub fn merge_runner(&self, cache_bytes: u64, kept_bytes: u64) -> MergeRunner {
         let objects = (self.objects.clone(), self.stores.clone());
         MergeRunner::new(&self.env, &self.registry, objects, cache_bytes, kept_bytes)
@@ -187,13 +188,14 @@ impl Builder {
         }
     }
 
-    /// Opens the database in `dir`. Without one there it is made, where [`Options::create_if_missing`] says so and the directory
-    /// is absent or empty; in one that holds other things nothing is touched. From here on the directory is held open: should it
-    /// be renamed, and another come to have its name, this database goes on in the renamed one.
+    /// Opens the database in `dir`. Without one there it is made, where [`Options::create_if_missing`] says
+    /// so and the directory is absent or empty; in one that holds other things nothing is touched. From here
+    /// on the directory is held open: should it be renamed, and another come to have its name, this database
+    /// goes on in the renamed one.
     ///
     /// # Errors
-    /// `Invalid` where other things lie in the directory, `NotFound` where no database is to be made, `Busy` where another
-    /// process has it open, `Corruption` where it is damaged.
+    /// `Invalid` where other things lie in the directory, `NotFound` where no database is to be made, `Busy`
+    /// where another process has it open, `Corruption` where it is damaged.
     pub fn open(mut self, dir: impl AsRef<Path>) -> Result<Db> {
         self.options.validate()?;
         let dir = self.absolute(dir.as_ref())?;
@@ -204,7 +206,8 @@ impl Builder {
         open(self, &dir)
     }
 
-    /// The directory's path, and that of its tables in the options, no longer depend on the working directory.
+    /// The directory's path, and that of its tables in the options, no longer depend on the working
+    /// directory.
     fn absolute(&mut self, dir: &Path) -> Result<PathBuf> {
         if let Some(tables) = self.options.tables.as_mut().filter(|tables| !TableStore::is_location(tables)) {
             *tables = absolute(&self.env, tables)?;
@@ -212,8 +215,8 @@ impl Builder {
         absolute(&self.env, dir)
     }
 
-    /// Opens it for reading: as it is at this moment, without its lock, without changing a byte on disk. Where
-    /// another process is writing to it, what that process removes meanwhile shows as an error.
+    /// Opens it for reading: as it is at this moment, without its lock, without changing a byte on disk.
+    /// Where another process is writing to it, what that process removes meanwhile shows as an error.
     pub fn open_read_only(mut self, dir: impl AsRef<Path>) -> Result<Db> {
         self.options.validate()?;
         let dir = self.absolute(dir.as_ref())?;
@@ -294,8 +297,8 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
 /// How often an open begins again where the directory is removed or replaced meanwhile.
 const LOCK_AGAIN: usize = 10;
 
-/// Takes the directory's lock and reads the manifest, or makes the state of a new database. The builder's storage is bound to the
-/// directory then.
+/// Takes the directory's lock and reads the manifest, or makes the state of a new database. The builder's
+/// storage is bound to the directory then.
 fn lock_and_load(builder: &mut Builder, dir: &Path) -> Result<(DirLock, ManifestState, Option<Mark>)> {
     for _ in 0..LOCK_AGAIN {
         let env = directory_for(builder, dir)?;
@@ -331,8 +334,8 @@ fn is_there_still(env: &Env, dir: &Path) -> Result<bool> {
     env.storage.is_bound_still(dir).map_err(|e| Error::io("look for", dir, e))
 }
 
-/// The environment bound to the directory, which is made where there is none and one is to be made. Until it is known that a
-/// database lies there, or may be made there, nothing is touched.
+/// The environment bound to the directory, which is made where there is none and one is to be made. Until it
+/// is known that a database lies there, or may be made there, nothing is touched.
 fn directory_for(builder: &Builder, dir: &Path) -> Result<Env> {
     let (options, unbound) = (&builder.options, &builder.env);
     let is_there = unbound.storage.exists(dir).map_err(|e| Error::io("look for", dir, e))?;
@@ -390,8 +393,8 @@ fn start_manifest(
     kill_point!("open-before-manifest");
     let manifest = match Manifest::start(env, dir, number, state.clone()) {
         Err(e) if e.kind() == ErrorKind::DiskFull => {
-            // Perhaps the disk is full of what a merge had written when it ended. No manifest names that, and the one in
-            // force is known to be whole.
+            // Perhaps the disk is full of what a merge had written when it ended. No manifest names that, and
+            // the one in force is known to be whole.
             remove_unnamed_tables(env, dir, store, &state);
             Manifest::start(env, dir, number + 2, state)?
         }
@@ -415,8 +418,8 @@ fn log_options(options: &Options) -> LogOptions {
 /// How often a read-only open begins again where a writer changes what it reads.
 const READ_AGAIN: usize = 50;
 
-/// Beside a writer files go and grow between the reading of one and of the next: what looks like damage then is none. So an
-/// error counts only if nothing was written meanwhile.
+/// Beside a writer files go and grow between the reading of one and of the next: what looks like damage then
+/// is none. So an error counts only if nothing was written meanwhile.
 fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
     let env = builder.env.clone();
     let mut failed = None;
@@ -495,7 +498,8 @@ fn files_for(builder: &Builder, store: &TableStore) -> Result<Arc<OpenFiles>> {
     Ok(OpenFiles::new(store.storage().clone(), most))
 }
 
-/// Where the tables lie: as the manifest says, or of a new database, whose directory is marked, as the builder says.
+/// Where the tables lie: as the manifest says, or of a new database, whose directory is marked, as the
+/// builder says.
 fn table_store(builder: &Builder, dir: &Path, is_new: bool, state: &mut ManifestState) -> Result<TableStore> {
     if is_new {
         mark_begun(&*builder.env.storage, dir).map_err(|e| Error::io("create a file in", dir, e))?;
@@ -519,8 +523,9 @@ fn table_store(builder: &Builder, dir: &Path, is_new: bool, state: &mut Manifest
     }
 }
 
-/// The number of a database that is being created. It is noted before the place of its tables is claimed by it, so that a
-/// creation that a crash ended can be begun again. The note stays, for a repair that finds no manifest.
+/// The number of a database that is being created. It is noted before the place of its tables is claimed by
+/// it, so that a creation that a crash ended can be begun again. The note stays, for a repair that finds no
+/// manifest.
 fn number_to_claim_by(env: &Env, dir: &Path, drawn: u64, tables: &str) -> Result<u64> {
     let path = dir.join(NOTE);
     let mut number = drawn;

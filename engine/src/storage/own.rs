@@ -1,13 +1,16 @@
-//! Which files are ours, told by what they begin with, before one that was found by its name is removed or replaced.
+//! Which files are ours, told by what they begin with, before one that was found by its name is removed or
+//! replaced.
 //!
-//! Files that this process made are known. Those that an open, a check or a deletion *finds* in a directory may be
-//! another program's with a name like ours. What we write begins with a magic or a checksum. A crash may leave of it a part, or
-//! zeros where a sector was not written; both count as ours under a name of ours, an empty file too.
+//! Files that this process made are known. Those that an open, a check or a deletion *finds* in a directory
+//! may be another program's with a name like ours. What we write begins with a magic or a checksum. A crash
+//! may leave of it a part, or zeros where a sector was not written; both count as ours under a name of ours,
+//! an empty file too.
 //!
-//! That holds in a directory of ours. In one that is about to become ours, a blank file may as well be another program's, and it
-//! tells nothing. So a directory in which something blank lies is refused, and one without is *marked* before the first file
-//! of ours is made there: by an empty file with a name that nobody else gives, durable before anything else. What is blank
-//! beside the mark came after it, and is ours. The mark goes when a file that tells by its bytes is durable.
+//! That holds in a directory of ours. In one that is about to become ours, a blank file may as well be
+//! another program's, and it tells nothing. So a directory in which something blank lies is refused, and one
+//! without is *marked* before the first file of ours is made there: by an empty file with a name that nobody
+//! else gives, durable before anything else. What is blank beside the mark came after it, and is ours. The
+//! mark goes when a file that tells by its bytes is durable.
 
 use super::{LOCK_FILE, Storage, WriteFile};
 use std::io;
@@ -49,8 +52,8 @@ pub(crate) enum Maker {
     Other,
 }
 
-/// Whether the file is one that was made here, or the beginning of one. `begins` judges its first bytes, at most 128. What
-/// is no regular file is not ours.
+/// Whether the file is one that was made here, or the beginning of one. `begins` judges its first bytes, at
+/// most 128. What is no regular file is not ours.
 pub(crate) fn is_own(storage: &dyn Storage, path: &Path, begins: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
     if planted!(Bug::RemoveForeign) {
         return storage.exists(path);

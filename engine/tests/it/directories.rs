@@ -1,4 +1,5 @@
-//! Whose files a database touches: its own, whatever lies beside them and whatever becomes of its directory's name.
+//! Whose files a database touches: its own, whatever lies beside them and whatever becomes of its directory's
+//! name.
 #![allow(clippy::disallowed_methods, reason = "makes, moves and compares real files")]
 
 use siltstone::storage::{Env, FileAccess};

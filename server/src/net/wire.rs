@@ -60,7 +60,8 @@ impl<'a, B: AsRef<[u8]>> Input<'a, B> {
         Self { pieces, here: &[], position: 0, len }
     }
 
-    /// Goes on to the next piece where this one has ended. The bytes left of it, which are none at the end alone.
+    /// Goes on to the next piece where this one has ended. The bytes left of it, which are none at the end
+    /// alone.
     #[inline]
     fn rest(&mut self) -> &'a [u8] {
         while self.here.is_empty() {

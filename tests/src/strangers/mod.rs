@@ -1,6 +1,7 @@
-//! Other people's files, on the real file system: directories full of them, with names like ours, links, FIFOs and sparse giants.
-//! Whatever is done there, or to a database that lies among them, succeeds without touching one of them or is refused with an error
-//! that names the place; a refusal leaves nothing behind. Each database has what it acknowledged.
+//! Other people's files, on the real file system: directories full of them, with names like ours, links,
+//! FIFOs and sparse giants. Whatever is done there, or to a database that lies among them, succeeds without
+//! touching one of them or is refused with an error that names the place; a refusal leaves nothing behind.
+//! Each database has what it acknowledged.
 //!
 //! `files` makes and compares such files; `replaced` puts another directory in the place of one that is open.
 
@@ -237,7 +238,8 @@ fn inside(rng: &mut Rng) -> CaseResult {
         let done = within(name, || operation(&work, &theirs))?;
         untouched(&before, &[&theirs, &victims]).map_err(|e| format!("{name}, which ended {done:?}: {e}"))?;
         if done.is_ok() {
-            // An empty file of that name is a lock whoever made it, and goes with the database that came to lie beside it.
+            // An empty file of that name is a lock whoever made it, and goes with the database that came to
+            // lie beside it.
             let lock = theirs.join("LOCK");
             let is_empty =
                 std::fs::symlink_metadata(&lock).is_ok_and(|meta| meta.is_file() && meta.len() == 0);
@@ -285,7 +287,8 @@ fn has_rows(dir: &Path, rows: u32) -> Checked {
     if report.is_clean() { Ok(()) } else { Err(format!("{}: {:?}", dir.display(), report.damages)) }
 }
 
-/// A database of ours in whose directory other people put files: it goes on, is checked, repaired, copied and destroyed.
+/// A database of ours in whose directory other people put files: it goes on, is checked, repaired, copied and
+/// destroyed.
 fn among(rng: &mut Rng) -> CaseResult {
     let (place, theirs, victims) = places()?;
     let made = builder().open(&theirs).and_then(write_to);
