@@ -1,10 +1,12 @@
-//! Whether compaction servers suffice (the pattern of Figure 9 of the paper on offloaded compaction): 5 stores without a server and
-//! on one, 10 stores on one and on two. `siltstone plan-compactors` says the same by arithmetic and by simulation.
+//! Whether compaction servers suffice (the pattern of Figure 9 of the paper on offloaded compaction): 5
+//! stores without a server and on one, 10 stores on one and on two. `siltstone plan-compactors` says the same
+//! by arithmetic and by simulation.
 //!
-//! Each store has all of its tables merged once an interval, the stores one after another at equal distances. Each server runs one merge
-//! at a time and reads no faster than its rate, so that it is busy without taking the processor from the stores: what runs out is
-//! servers, not cores. A merge for which no server has room is run by its store (where the paper's waits), so too few servers show
-//! by how many merges the stores run, and by what these cost their readers.
+//! Each store has all of its tables merged once an interval, the stores one after another at equal distances.
+//! Each server runs one merge at a time and reads no faster than its rate, so that it is busy without taking
+//! the processor from the stores: what runs out is servers, not cores. A merge for which no server has room
+//! is run by its store (where the paper's waits), so too few servers show by how many merges the stores run,
+//! and by what these cost their readers.
 
 use crate::compactor::{Servers, pin_to_first};
 use crate::measure::{Usage, times};
@@ -186,7 +188,8 @@ impl Measured {
         })
     }
 
-    /// Updates a tenth of a store and merges all of it, once an interval; the seconds of each merge from when it was due.
+    /// Updates a tenth of a store and merges all of it, once an interval; the seconds of each merge from when
+    /// it was due.
     fn merges(&self, store: &Store, first: Instant, interval: Duration) -> Result<Vec<f64>> {
         let mut took = Vec::new();
         for n in 0..self.intervals {
@@ -201,8 +204,8 @@ impl Measured {
         Ok(took)
     }
 
-    /// Gets at the rate until all is over, each timed from when it was due, so that the time in which the thread wakes up counts.
-    /// In nanoseconds.
+    /// Gets at the rate until all is over, each timed from when it was due, so that the time in which the
+    /// thread wakes up counts. In nanoseconds.
     fn gets(&self, stores: &[Store], is_over: &AtomicBool) -> Result<Histogram<u64>> {
         let (mut rng, mut took) = (Rng::new(1, "gets", 0), times(1_000_000_000));
         let (began, apart) = (Instant::now(), Duration::from_secs(1) / self.gets.max(1) as u32);

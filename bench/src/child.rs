@@ -1,5 +1,6 @@
-//! The process that measures: one store, one group of workloads, one directory. It prints a record a line as soon as
-//! it has it, and ends without closing the store: what it measured is over, and its directory is thrown away.
+//! The process that measures: one store, one group of workloads, one directory. It prints a record a line as
+//! soon as it has it, and ends without closing the store: what it measured is over, and its directory is
+//! thrown away.
 
 use crate::drive::{Bench, Identity, open, unseen};
 use crate::record::RunRecord;
@@ -42,8 +43,9 @@ impl Child {
             command.arg("--killed");
         }
         if self.workload.iter().any(|name| around_a_merge(name, &self.scale)) {
-            // The system's allocator gives each thread a heap of its own. Blocks that readers brought into a cache and merges
-            // replace are then free in the one and missing in the other, so memory grows by the cache without being used.
+            // The system's allocator gives each thread a heap of its own. Blocks that readers brought into a
+            // cache and merges replace are then free in the one and missing in the other, so memory grows by
+            // the cache without being used.
             command.env("MALLOC_ARENA_MAX", "1");
         }
         Ok(command)

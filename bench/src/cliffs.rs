@@ -1,6 +1,6 @@
-//! What an operation costs with ten times as many families, versions, snapshots, range deletes or tables: CPU an operation
-//! at n and at 10 n, and their ratio. On Siltstone alone, and with no figures but these: a cost that grows with what there
-//! is shows as a ratio, on a busy machine too.
+//! What an operation costs with ten times as many families, versions, snapshots, range deletes or tables: CPU
+//! an operation at n and at 10 n, and their ratio. On Siltstone alone, and with no figures but these: a cost
+//! that grows with what there is shows as a ratio, on a busy machine too.
 
 use crate::measure::Usage;
 use crate::store::Result;
@@ -312,7 +312,8 @@ fn tables(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
         let gets = 10_000;
         let cpu = timed(gets, || {
             for i in 0..gets {
-                // Of the newest hundred tables, so that the runs that a read passes are as many for each count.
+                // Of the newest hundred tables, so that the runs that a read passes are as many for each
+                // count.
                 let i = count - 1 - i % 100.min(count);
                 families[(i % 100) as usize].get(i.to_be_bytes())?;
             }

@@ -1,5 +1,5 @@
-//! Compaction servers for stores that are measured: processes of their own on the last processor, while the process that measures
-//! has the first.
+//! Compaction servers for stores that are measured: processes of their own on the last processor, while the
+//! process that measures has the first.
 
 use crate::measure::cpu_of;
 use crate::store::Result;

@@ -1,11 +1,12 @@
 //! Measuring several stores fairly, and relating them.
 //!
-//! Every store and group of workloads of every round is a fresh process with a fresh directory, so memory, CPU time and
-//! bytes are its own. Within a round the stores take turns on each group, so what changes on the machine over minutes
-//! meets all of them; every second round goes the other way round, so none always comes after the same neighbour.
+//! Every store and group of workloads of every round is a fresh process with a fresh directory, so memory,
+//! CPU time and bytes are its own. Within a round the stores take turns on each group, so what changes on the
+//! machine over minutes meets all of them; every second round goes the other way round, so none always comes
+//! after the same neighbour.
 //!
-//! A ratio is made round by round between runs of one durability class that were both settled. Where these differ
-//! there is no ratio, and a refusal says why.
+//! A ratio is made round by round between runs of one durability class that were both settled. Where these
+//! differ there is no ratio, and a refusal says why.
 
 use crate::child::Child;
 use crate::record::{Latency, RatioRecord, RefusalRecord, RunRecord};
@@ -46,14 +47,15 @@ pub(crate) struct How {
     /// Seed of all keys, values and choices.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Where stores are made, each in a directory that is removed afterwards (default: beside this program's folder).
+    /// Where stores are made, each in a directory that is removed afterwards (default: beside this program's
+    /// folder).
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
     /// Seconds after which a process that measures is ended and counted as failed.
     #[arg(long, default_value_t = 900)]
     pub(crate) limit: u64,
-    /// Per cent of the processors' time that other machines on the same hardware may take of a run: beyond it, it is done
-    /// again, up to four times, and the one of which they took least counts.
+    /// Per cent of the processors' time that other machines on the same hardware may take of a run: beyond
+    /// it, it is done again, up to four times, and the one of which they took least counts.
     #[arg(long, value_name = "PERCENT")]
     pub(crate) stolen: Option<f64>,
     /// Print one JSON object a line, runs as they end, instead of a table.
@@ -152,7 +154,8 @@ impl How {
         Ok(base)
     }
 
-    /// Of one run, and of more where others take too much of the machine: the one of which they took least. A failure is told beside it.
+    /// Of one run, and of more where others take too much of the machine: the one of which they took least. A
+    /// failure is told beside it.
     fn calmest(
         &self,
         mut run: impl FnMut(&mut Vec<RunRecord>) -> Result<()>,
@@ -333,7 +336,8 @@ pub(crate) struct Relation {
 }
 
 impl Relation {
-    /// Round by round. Nothing where a round has no number: nothing was written by either, or by the other alone.
+    /// Round by round. Nothing where a round has no number: nothing was written by either, or by the other
+    /// alone.
     pub(crate) fn of(pairs: &[(&RunRecord, &RunRecord)], figure: Figure) -> Option<Relation> {
         let mut values: Vec<f64> = pairs.iter().map(|(a, b)| figure(a) / figure(b)).collect();
         values.sort_by(f64::total_cmp);
@@ -352,8 +356,8 @@ pub(crate) fn pairs<'a>(a: &[&'a RunRecord], b: &[&'a RunRecord]) -> Vec<(&'a Ru
     a.iter().filter_map(|a| Some((*a, *b.iter().find(|b| b.run == a.run)?))).collect()
 }
 
-/// The ratios of the runs of `a` to those of `b` on one workload, paired by round; or why there are none: nothing to
-/// pair, or no common ground.
+/// The ratios of the runs of `a` to those of `b` on one workload, paired by round; or why there are none:
+/// nothing to pair, or no common ground.
 fn relate(a: &[&RunRecord], b: &[&RunRecord]) -> Result<Vec<RatioRecord>, Option<RefusalRecord>> {
     let pairs = pairs(a, b);
     let Some((one, other)) = pairs.first() else { return Err(None) };

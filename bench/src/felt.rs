@@ -1,9 +1,9 @@
-//! What readers felt of a merge in the middle of a run, or of merges as they came, and the bars on what ours may let them
-//! feel.
+//! What readers felt of a merge in the middle of a run, or of merges as they came, and the bars on what ours
+//! may let them feel.
 //!
-//! The windows of such a run tell latencies and the cache's hits before the merge, during it and after it. Felt is what
-//! the worst of them has beyond what was usual before: a mean over the merge would hide the moment in which everybody
-//! waits.
+//! The windows of such a run tell latencies and the cache's hits before the merge, during it and after it.
+//! Felt is what the worst of them has beyond what was usual before: a mean over the merge would hide the
+//! moment in which everybody waits.
 
 use crate::compare::median;
 use crate::record::{FigureRecord, RunRecord, Stage, Window};

@@ -1,4 +1,5 @@
-//! What the kernel knows of this process: CPU time, bytes to and from the device, memory; and what a directory takes.
+//! What the kernel knows of this process: CPU time, bytes to and from the device, memory; and what a
+//! directory takes.
 
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
@@ -6,8 +7,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// An empty histogram of times up to an hour in the unit, nanoseconds or microseconds, of which there are so many in a second. (One that
-/// is made without bounds grows when told a large value, but not when told to cut it off.)
+/// An empty histogram of times up to an hour in the unit, nanoseconds or microseconds, of which there are so
+/// many in a second. (One that is made without bounds grows when told a large value, but not when told to cut
+/// it off.)
 pub(crate) fn times(in_a_second: u64) -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600 * in_a_second, 3).expect("these bounds are right")
 }
@@ -66,7 +68,8 @@ impl Processors {
     }
 
     fn of(stat: &str) -> Self {
-        // user, nice, system, idle, iowait, irq, softirq, steal; guests' time, which follows, is in the first two.
+        // user, nice, system, idle, iowait, irq, softirq, steal; guests' time, which follows, is in the first
+        // two.
         let line = stat.lines().find_map(|line| line.strip_prefix("cpu ")).unwrap_or_default();
         let ticks: Vec<u64> = line.split_whitespace().take(8).filter_map(|n| n.parse().ok()).collect();
         Processors { all: ticks.iter().sum(), stolen: ticks.get(7).copied().unwrap_or(0) }
@@ -137,7 +140,8 @@ pub(crate) fn peak_rss_bytes() -> u64 {
     field(&std::fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmHWM:") * 1024
 }
 
-/// Starts the peak anew from what is resident now. Where the kernel refuses, the peak of an earlier phase stays.
+/// Starts the peak anew from what is resident now. Where the kernel refuses, the peak of an earlier phase
+/// stays.
 pub(crate) fn forget_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

@@ -1,9 +1,10 @@
-//! What tables in an object store cost: the same work on a directory, in the object store, and there with a disk cache.
+//! What tables in an object store cost: the same work on a directory, in the object store, and there with a
+//! disk cache.
 //!
-//! Each is a database of its own, made anew: all keys are written in random order, a fifth of them again, and merged into one run;
-//! the database is opened again, keys are read at random with a block cache that holds a sixteenth of the data, the same keys once
-//! more, and everything is scanned. The disk cache holds everything, so that what is read once more comes from there. Every value
-//! that is got is looked at.
+//! Each is a database of its own, made anew: all keys are written in random order, a fifth of them again, and
+//! merged into one run; the database is opened again, keys are read at random with a block cache that holds a
+//! sixteenth of the data, the same keys once more, and everything is scanned. The disk cache holds
+//! everything, so that what is read once more comes from there. Every value that is got is looked at.
 
 use crate::measure::times;
 use crate::scratch::Scratch;
@@ -24,8 +25,9 @@ const SPREAD: u64 = 2_654_435_761;
 /// See the page above.
 #[derive(clap::Args)]
 pub(crate) struct Objects {
-    /// Where tables go, such as `s3://bucket/bench`, each run into folders of its own. Credentials and endpoint come from the
-    /// environment (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`).
+    /// Where tables go, such as `s3://bucket/bench`, each run into folders of its own. Credentials and
+    /// endpoint come from the environment (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
+    /// `AWS_REGION`).
     #[arg(long)]
     place: String,
     /// Keys, with values of 1,000 B.

@@ -1,9 +1,10 @@
-//! What a merge costs the process that has the database: run here, or by a compaction server on the other processor; and how fast
-//! blocks are handed over.
+//! What a merge costs the process that has the database: run here, or by a compaction server on the other
+//! processor; and how fast blocks are handed over.
 //!
-//! Each row is a database of its own, loaded alike: all keys, then a fifth again. A cache that holds it, tables past the page cache.
-//! Then all is merged, once, with nobody else at work. The hand-over is timed from the first block asked for to the last one
-//! that is there, with what the database does to put each into its cache.
+//! Each row is a database of its own, loaded alike: all keys, then a fifth again. A cache that holds it,
+//! tables past the page cache. Then all is merged, once, with nobody else at work. The hand-over is timed
+//! from the first block asked for to the last one that is there, with what the database does to put each into
+//! its cache.
 
 use crate::compactor::{Servers, pin_to_first};
 use crate::measure::Usage;

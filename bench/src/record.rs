@@ -1,11 +1,12 @@
-//! What a measurement is once it is over: plain data. Running fills it in, `compare` relates several of them, the
-//! reports print them; nothing else passes between those parts. One record is one line of JSON, a public form: fields
-//! are added, never renamed.
+//! What a measurement is once it is over: plain data. Running fills it in, `compare` relates several of them,
+//! the reports print them; nothing else passes between those parts. One record is one line of JSON, a public
+//! form: fields are added, never renamed.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a killed process or a power cut takes of what was acknowledged. Ratios are made within one class only.
+/// What a killed process or a power cut takes of what was acknowledged. Ratios are made within one class
+/// only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Durability {
@@ -52,7 +53,8 @@ pub(crate) struct RunRecord {
     pub(crate) device_write_bytes: u64,
     /// Bytes the process caused to be read from the device.
     pub(crate) device_read_bytes: u64,
-    /// Bytes of tables that the store's flushes wrote; absent, as the next four, where the store does not tell.
+    /// Bytes of tables that the store's flushes wrote; absent, as the next four, where the store does not
+    /// tell.
     #[serde(default)]
     pub(crate) flushed_bytes: Option<u64>,
     /// Bytes of tables that its merges wrote.
@@ -90,8 +92,8 @@ pub(crate) struct RunRecord {
     pub(crate) settle_seconds: f64,
     /// Latencies by kind of operation: `read`, `write`, `scan`, `modify`, `open`.
     pub(crate) latency: BTreeMap<String, Latency>,
-    /// The same of the seconds in which, and in the two before which, others took at most 2 % of the processors; how many
-    /// seconds these are. A whole run's, where nobody looked.
+    /// The same of the seconds in which, and in the two before which, others took at most 2 % of the
+    /// processors; how many seconds these are. A whole run's, where nobody looked.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) calm: BTreeMap<String, Latency>,
     #[serde(default)]
@@ -107,22 +109,23 @@ pub(crate) struct RunRecord {
     /// And p99 of all gets before the merge, of calm windows if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) before_p99_us: Option<f64>,
-    /// The most runs of tables that might hold one key, seen five times a second; absent, as the next one, where the
-    /// store does not tell.
+    /// The most runs of tables that might hold one key, seen five times a second; absent, as the next one,
+    /// where the store does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) runs_max: Option<u64>,
     /// The most bytes of tables that one merge, or one flush that merged, read and wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) largest_merge_bytes: Option<u64>,
-    /// Share of the time of all processors that other machines on the same hardware took while this one had work, until
-    /// settled; absent where the kernel does not tell. What is measured while it is large says little of latencies.
+    /// Share of the time of all processors that other machines on the same hardware took while this one had
+    /// work, until settled; absent where the kernel does not tell. What is measured while it is large says
+    /// little of latencies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stolen: Option<f64>,
     /// Of a run with scans beside its puts: the scans of each second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) scan_timeline: Vec<Second>,
-    /// Of operations at due times: how late a thread was that did nothing at such times. So late the machine makes one, and the
-    /// store's own threads.
+    /// Of operations at due times: how late a thread was that did nothing at such times. So late the machine
+    /// makes one, and the store's own threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) control: Option<Latency>,
     /// Of `felt`: what it was like while merges ran.
@@ -130,8 +133,8 @@ pub(crate) struct RunRecord {
     pub(crate) beside_merges: Option<BesideMerges>,
 }
 
-/// Latencies told apart by whether a merge of tables was seen in the second in which an operation ended. Stores are looked at
-/// five times a second; a merge that ended between two looks counts too.
+/// Latencies told apart by whether a merge of tables was seen in the second in which an operation ended.
+/// Stores are looked at five times a second; a merge that ended between two looks counts too.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct BesideMerges {
     /// By kind of operation, of the seconds with a merge, and of those without.
@@ -150,7 +153,8 @@ pub(crate) struct BesideMerges {
     pub(crate) merging: Vec<u64>,
 }
 
-/// Where in a run with a merge in its middle a window lies. A window in which the merge ran at all is `During`.
+/// Where in a run with a merge in its middle a window lies. A window in which the merge ran at all is
+/// `During`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Stage {

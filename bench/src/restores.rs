@@ -1,8 +1,10 @@
-//! The cost of restoring a backup into a database that goes on: with its tables copied, as to another disk, and shared.
+//! The cost of restoring a backup into a database that goes on: with its tables copied, as to another disk,
+//! and shared.
 //!
-//! One database is written and merged into one level of small tables and backed up. Then the backup becomes a database beside,
-//! whose family gets into a second one: copied, by a restore that reads and compares every byte, a detach and an attach; shared, by
-//! hard links alone. In the end every row is read, which is not counted.
+//! One database is written and merged into one level of small tables and backed up. Then the backup becomes a
+//! database beside, whose family gets into a second one: copied, by a restore that reads and compares every
+//! byte, a detach and an attach; shared, by hard links alone. In the end every row is read, which is not
+//! counted.
 
 use crate::measure::Usage;
 use crate::scratch::Scratch;

@@ -1,8 +1,8 @@
 //! SIGINT and SIGTERM: each leaves one sentence that says what was done.
 //!
-//! A thread waits for the first signal and calls what the running command has set by [`on_signal`]. That gives the sentence
-//! to end with at once, or `None` where the command ends by itself at its next step with what [`check`] says.
-//! A second signal ends at once.
+//! A thread waits for the first signal and calls what the running command has set by [`on_signal`]. That
+//! gives the sentence to end with at once, or `None` where the command ends by itself at its next step with
+//! what [`check`] says. A second signal ends at once.
 
 use crate::failure::{Failure, Outcome};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -18,7 +18,8 @@ static ON_SIGNAL: Mutex<Option<OnSignal>> = Mutex::new(None);
 /// The signal that came; 0 for none.
 static CAME: AtomicI32 = AtomicI32::new(0);
 
-/// Waits for signals from now on. Where that is not possible they end the process as they do any other, which is safe, too.
+/// Waits for signals from now on. Where that is not possible they end the process as they do any other, which
+/// is safe, too.
 pub(crate) fn watch() {
     let wanted = [SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal));
     let Ok(mut signals) = Signals::new(wanted) else { return };

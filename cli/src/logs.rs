@@ -1,5 +1,5 @@
-//! What the server says of itself: structured logs on standard error, and with the feature `otel` spans of calls for a collector of
-//! OpenTelemetry.
+//! What the server says of itself: structured logs on standard error, and with the feature `otel` spans of
+//! calls for a collector of OpenTelemetry.
 
 use clap::ValueEnum;
 use std::io::{self, IsTerminal};

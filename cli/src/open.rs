@@ -7,7 +7,8 @@ use siltstone_storage_object::LazyObjectStores;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Finds object stores, reached as the environment says. Nothing is kept on the disk of what one command reads.
+/// Finds object stores, reached as the environment says. Nothing is kept on the disk of what one command
+/// reads.
 pub(crate) fn object_stores() -> impl Fn(&str) -> std::io::Result<Arc<dyn ObjectStore>> + Send + Sync {
     let stores = LazyObjectStores::default();
     move |location| stores.open(location)

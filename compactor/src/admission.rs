@@ -1,5 +1,6 @@
-//! How many merges a server takes: l = floor(m/b) run at a time, where m is its memory and b what one merge may take (OFF-7);
-//! a few more wait their turn, and the rest are refused at once, as their database can do them itself meanwhile.
+//! How many merges a server takes: l = floor(m/b) run at a time, where m is its memory and b what one merge
+//! may take (OFF-7); a few more wait their turn, and the rest are refused at once, as their database can do
+//! them itself meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

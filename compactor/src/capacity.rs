@@ -1,8 +1,9 @@
 //! How many compaction servers a workload needs (OFF-7; section 5 of the paper on offloaded compaction).
 //!
-//! A merge of b bytes takes D = b/c + b/w seconds: read and merged at c bytes a second, handed over at w. A server with m bytes of
-//! memory has l = floor(m/b) of them at a time, so it does h = l t/D in an interval of t seconds. With T merges a region in that
-//! time it serves floor(h/T) regions, and R regions take C = ceil(R / floor(h/T)) servers.
+//! A merge of b bytes takes D = b/c + b/w seconds: read and merged at c bytes a second, handed over at w. A
+//! server with m bytes of memory has l = floor(m/b) of them at a time, so it does h = l t/D in an interval of
+//! t seconds. With T merges a region in that time it serves floor(h/T) regions, and R regions take C = ceil(R
+//! / floor(h/T)) servers.
 
 use crate::protocol::CompactorState;
 
@@ -63,8 +64,8 @@ impl Capacity {
     /// How many servers it takes.
     ///
     /// # Errors
-    /// A figure that is not above zero; a merge that is larger than a server's memory; regions that merge more than a whole server
-    /// can do.
+    /// A figure that is not above zero; a merge that is larger than a server's memory; regions that merge
+    /// more than a whole server can do.
     pub fn plan(&self) -> Result<CapacityPlan, String> {
         let figures = [
             ("the rate of merging", self.merge_rate),
@@ -138,9 +139,10 @@ impl MeasuredRates {
 }
 
 impl Capacity {
-    /// Simulates so many servers over so many intervals (Figure 9 of the paper): regions are spread over servers in turn, each
-    /// has a merge due every t/T seconds from a moment on that is drawn from the seed, and a server takes merges as they come due,
-    /// l at a time. Where servers are too few, merges of each interval wait longer than those of the one before.
+    /// Simulates so many servers over so many intervals (Figure 9 of the paper): regions are spread over
+    /// servers in turn, each has a merge due every t/T seconds from a moment on that is drawn from the seed,
+    /// and a server takes merges as they come due, l at a time. Where servers are too few, merges of each
+    /// interval wait longer than those of the one before.
     ///
     /// Takes time in the number of merges.
     ///
@@ -244,7 +246,8 @@ mod tests {
 
     #[test]
     fn too_few_servers_fall_behind_and_enough_do_not() {
-        // Figure 9 of the paper: 5 and 10 region servers, each with a merge an hour, for four hours, on 1 and 2 servers.
+        // Figure 9 of the paper: 5 and 10 region servers, each with a merge an hour, for four hours, on 1 and
+        // 2 servers.
         let longest = |regions, servers, seed| -> Vec<f64> {
             let waits = Capacity { regions, ..EXAMPLE }.waits(servers, 4, seed).unwrap();
             assert_eq!(waits.iter().map(|w| w.merges).sum::<u64>(), 4 * regions);

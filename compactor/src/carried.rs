@@ -1,5 +1,5 @@
-//! Inputs and outputs of a merge that go over its stream, where server and database share no storage: the server's end asks, the
-//! database's end answers, one thing at a time.
+//! Inputs and outputs of a merge that go over its stream, where server and database share no storage: the
+//! server's end asks, the database's end answers, one thing at a time.
 
 use crate::protocol::{CARRIED_BYTES, Fetch, FromCompactor, Store, Tell, telling};
 use prost::bytes::Bytes;

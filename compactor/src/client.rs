@@ -1,7 +1,7 @@
 //! The database's side: which merges go, and where to.
 //!
-//! One thread follows all servers (`known`) and all merges (`follow`). The database's workers never wait for it: they ask what has
-//! come ([`OffloadedMerge::advance`]) and do other work meanwhile.
+//! One thread follows all servers (`known`) and all merges (`follow`). The database's workers never wait for
+//! it: they ask what has come ([`OffloadedMerge::advance`]) and do other work meanwhile.
 
 use crate::cost::{Costs, Facts};
 use crate::fetch::Memory;
@@ -27,26 +27,27 @@ use tokio::sync::mpsc;
 pub struct CompactorsOptions {
     /// Merges of fewer bytes stay here: sending one costs as much work as so many bytes do.
     pub bytes_min: u64,
-    /// Larger ones stay too where they cost less here (size, what the sketches predict, what is cached, load here and there). Without
-    /// it every one of them goes as long as a server has room.
+    /// Larger ones stay too where they cost less here (size, what the sketches predict, what is cached, load
+    /// here and there). Without it every one of them goes as long as a server has room.
     pub by_cost: bool,
     /// After how long without a word from a server its merge goes on elsewhere.
     pub patience: Duration,
-    /// After how long in which nothing came of a merge (no step, no bytes of a table, no other count of cells) it goes on elsewhere,
-    /// whatever the server says; all of it may take that long and a second for each MiB of its inputs. Time in which the server waits
-    /// for the database does not count.
+    /// After how long in which nothing came of a merge (no step, no bytes of a table, no other count of
+    /// cells) it goes on elsewhere, whatever the server says; all of it may take that long and a second for
+    /// each MiB of its inputs. Time in which the server waits for the database does not count.
     pub stall: Duration,
-    /// A manager, which says what other servers there are, and which stores' merges go to which; while it does not answer, what it
-    /// said last holds. Without it, and where that server has no room, a merge goes to the known server with the most room.
+    /// A manager, which says what other servers there are, and which stores' merges go to which; while it
+    /// does not answer, what it said last holds. Without it, and where that server has no room, a merge goes
+    /// to the known server with the most room.
     pub manager: Option<String>,
-    /// Certificates, where the servers and the manager speak TLS. They are read again when they change. Without, only servers on
-    /// this machine are reached.
+    /// Certificates, where the servers and the manager speak TLS. They are read again when they change.
+    /// Without, only servers on this machine are reached.
     pub tls: Option<ClientTls>,
-    /// A file with a secret of 16 bytes or more that the servers and the manager have too: merges go to those alone that show it. It
-    /// is read again when it changes.
+    /// A file with a secret of 16 bytes or more that the servers and the manager have too: merges go to those
+    /// alone that show it. It is read again when it changes.
     pub secret_file: Option<PathBuf>,
-    /// Which servers a manager may name: `host` or `host:port`, where a host may begin or end with `*`; with none, those on this
-    /// machine. Others are not connected to.
+    /// Which servers a manager may name: `host` or `host:port`, where a host may begin or end with `*`; with
+    /// none, those on this machine. Others are not connected to.
     pub allow: Vec<String>,
     /// Servers on other machines are reached though nothing proves who answers there.
     pub insecure: bool,
@@ -110,7 +111,8 @@ impl Compactors {
     /// The same with other settings.
     ///
     /// # Errors
-    /// An address that is none, or is of another machine that proves nothing; a certificate or secret that cannot be read.
+    /// An address that is none, or is of another machine that proves nothing; a certificate or secret that
+    /// cannot be read.
     pub fn connect_with<A: Into<String>>(
         addresses: impl IntoIterator<Item = A>,
         options: CompactorsOptions,
@@ -261,7 +263,8 @@ impl Offload for Compactors {
     }
 }
 
-/// A directory's name as it is without links, which is how a server on the same machine, or one that mounts the same, knows it.
+/// A directory's name as it is without links, which is how a server on the same machine, or one that mounts
+/// the same, knows it.
 fn as_it_is(dir: &Path) -> siltstone::Result<PathBuf> {
     std::fs::canonicalize(dir)
         .map_err(|e| Error::new(ErrorKind::Io, format!("the directory {}: {e}", dir.display())))

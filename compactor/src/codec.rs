@@ -1,6 +1,8 @@
-//! Messages under a checksum: what a network changed is noticed before it is believed, and never becomes part of a table.
+//! Messages under a checksum: what a network changed is noticed before it is believed, and never becomes part
+//! of a table.
 //!
-//! The checksum stands behind the message as a field of its own, number 100, so that whoever does not know it still reads the rest:
+//! The checksum stands behind the message as a field of its own, number 100, so that whoever does not know it
+//! still reads the rest:
 //!
 //! ```text
 //! fields of the message | A5 06 (field 100, four bytes) | CRC-32C of the fields, little-endian

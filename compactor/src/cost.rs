@@ -1,4 +1,5 @@
-//! Where a merge costs less: here or there. A pure function of what is known, so that a decision can be told with its numbers.
+//! Where a merge costs less: here or there. A pure function of what is known, so that a decision can be told
+//! with its numbers.
 //!
 //! Costs are in bytes of work, a byte read or written counting one:
 //!
@@ -8,20 +9,23 @@
 //! handed over = overhead + cached / input x predicted  (+ (input + predicted) / 2 where no storage is shared)
 //! ```
 //!
-//! Predicted is what the merge will write as the inputs' sketches say; cached is what of its inputs is in the block cache, whose
-//! successors come over the connection. Loads are shares of all processors, from 0 to 1. Work here is felt by readers and
-//! writers, the more the busier they keep the machine; work there is felt by none, but has to wait for what is done there.
+//! Predicted is what the merge will write as the inputs' sketches say; cached is what of its inputs is in the
+//! block cache, whose successors come over the connection. Loads are shares of all processors, from 0 to 1.
+//! Work here is felt by readers and writers, the more the busier they keep the machine; work there is felt by
+//! none, but has to wait for what is done there.
 
 /// How much more work here weighs on a machine that is busy than on an idle one.
 const FELT: f64 = 4.0;
 
-/// What it takes here to read and send, or to receive and write a byte, as a part of what it takes to merge it.
+/// What it takes here to read and send, or to receive and write a byte, as a part of what it takes to merge
+/// it.
 const CARRIED: f64 = 0.5;
 
 /// What is known of a merge and of both ends.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Facts {
-    /// What carrying a merge over costs here, whatever its size: its description, its answers, the check of its outputs.
+    /// What carrying a merge over costs here, whatever its size: its description, its answers, the check of
+    /// its outputs.
     pub(crate) overhead_bytes: u64,
     pub(crate) input_bytes: u64,
     pub(crate) predicted_bytes: u64,

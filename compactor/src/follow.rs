@@ -290,7 +290,8 @@ mod tests {
         }
     }
 
-    /// What happens where a merge of 1,000 cells, of which 500 are left, is offered to a server that has room for so many.
+    /// What happens where a merge of 1,000 cells, of which 500 are left, is offered to a server that has room
+    /// for so many.
     fn events(slots: u64) -> Vec<siltstone::Event> {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();

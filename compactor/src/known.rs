@@ -1,6 +1,6 @@
-//! The compaction servers that a database knows: given to it, or named by a manager. Each is asked every second how it is; one that
-//! does not answer, or fails a merge, gets none until it answers again. With a manager, a merge of a store looks at the one server
-//! that is the store's, however many there are.
+//! The compaction servers that a database knows: given to it, or named by a manager. Each is asked every
+//! second how it is; one that does not answer, or fails a merge, gets none until it answers again. With a
+//! manager, a merge of a store looks at the one server that is the store's, however many there are.
 
 use crate::client::{CompactorsOptions, ManagerSeen, ServerSeen};
 use crate::manager::Managed;
@@ -101,9 +101,10 @@ impl Server {
         self.channel.lock().clone()
     }
 
-    /// It failed a merge: it gets none before it has answered again, and the more it failed in a row, the longer. What begins later
-    /// has a connection of its own: a damaged one may let small calls through and hold up large ones for good, where its two ends
-    /// no longer agree on how much may be on the way. Inside the runtime.
+    /// It failed a merge: it gets none before it has answered again, and the more it failed in a row, the
+    /// longer. What begins later has a connection of its own: a damaged one may let small calls through and
+    /// hold up large ones for good, where its two ends no longer agree on how much may be on the way. Inside
+    /// the runtime.
     pub(crate) fn note_failure(&self) {
         let channel = self.endpoint.lock().connect_lazy();
         *self.channel.lock() = channel;
@@ -173,8 +174,8 @@ impl Known {
         self.manager.clone().map(|address| ManagerSeen { address, answers })
     }
 
-    /// The server that the manager has for the store, if it has room: O(1). Else the one with the most room that has any, which
-    /// looks at all of them, from `first` on.
+    /// The server that the manager has for the store, if it has room: O(1). Else the one with the most room
+    /// that has any, which looks at all of them, from `first` on.
     pub(crate) fn choose(&self, store: u32, first: usize) -> Result<Chosen, String> {
         let ring = self.ring.lock().clone();
         if let Some(Some(own)) = server_of(&ring.servers, store)
@@ -230,9 +231,9 @@ impl Known {
         server
     }
 
-    /// Takes what the manager says: servers that are new are known from now on. Those that it does not name any more stay known, as
-    /// they may be there again, until there are too many; then all of them are forgotten.
-    /// O(servers log servers) where the ring is another one than before, else O(1).
+    /// Takes what the manager says: servers that are new are known from now on. Those that it does not name
+    /// any more stay known, as they may be there again, until there are too many; then all of them are
+    /// forgotten. O(servers log servers) where the ring is another one than before, else O(1).
     fn take(&self, ring: &Ring) {
         if ring.number != 0 && self.ring.lock().number == ring.number {
             return;
@@ -310,7 +311,8 @@ pub(crate) async fn follow_own_manager(known: std::sync::Weak<Known>, manager: A
     }
 }
 
-/// Has servers reached with other certificates once they have changed, as long as somebody wants to know them.
+/// Has servers reached with other certificates once they have changed, as long as somebody wants to know
+/// them.
 pub(crate) async fn renew(known: std::sync::Weak<Known>) {
     let mut version = 0;
     while let Some(of) = known.upgrade() {
@@ -385,8 +387,8 @@ mod tests {
         let before = known.ring.lock().clone();
         known.take(&Ring { number: 7, servers: Vec::new() });
         assert!(Arc::ptr_eq(&before, &known.ring.lock()));
-        // Without a new one nobody is forgotten; where there are too many, those that are not named are. An entry that is no address
-        // leaves the others where they are.
+        // Without a new one nobody is forgotten; where there are too many, those that are not named are. An
+        // entry that is no address leaves the others where they are.
         known.take(&Ring { number: 8, servers: vec!["10.0.0.1:9".into()] });
         assert_eq!(known.servers.lock().len(), KNOWN_MAX);
         let named = ["no address", "10.0.0.2:1", "10.0.0.1:9", "10.0.1.1:1"].map(String::from).to_vec();

@@ -1,5 +1,5 @@
-//! Connections that come to a manager or a compaction server: counted, encrypted with certificates that may change, and closed where
-//! no call is let in soon.
+//! Connections that come to a manager or a compaction server: counted, encrypted with certificates that may
+//! change, and closed where no call is let in soon.
 
 use crate::tls::Tls;
 use std::io;

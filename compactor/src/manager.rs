@@ -1,13 +1,14 @@
-//! The compaction manager (OFF-2): knows which compaction servers there are, and says which stores' merges go to which.
+//! The compaction manager (OFF-2): knows which compaction servers there are, and says which stores' merges go
+//! to which.
 //!
 //! ```text
 //! compaction servers   Announce(address, state)  every second     ->  manager
 //! data servers         Ring()                    every second     ->  manager: servers, and which stores go where (`ring`)
 //! ```
 //!
-//! Servers announce themselves, or the manager is given their addresses and asks them. One that has not been heard of for some
-//! seconds is left out. The manager holds no state that matters: one that begins anew knows all servers a second later, and
-//! while it is down data servers go on with those that they know.
+//! Servers announce themselves, or the manager is given their addresses and asks them. One that has not been
+//! heard of for some seconds is left out. The manager holds no state that matters: one that begins anew knows
+//! all servers a second later, and while it is down data servers go on with those that they know.
 
 use crate::files::StaleFiles;
 use crate::listen::{bounded, connections};
@@ -37,7 +38,8 @@ pub(crate) const EVERY: Duration = Duration::from_secs(1);
 const LOST_AFTER: Duration = Duration::from_secs(4);
 /// How long an answer may take.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
-/// How often it is looked whether servers are still there: a request costs nothing else, however many servers and databases there are.
+/// How often it is looked whether servers are still there: a request costs nothing else, however many servers
+/// and databases there are.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// By load, the ring is made anew this often: load moves faster than merges end.
 const NEW_RING_EVERY: Duration = Duration::from_secs(5);
@@ -51,7 +53,8 @@ const ADDRESS_MAX: usize = 300;
 /// Settings of a manager.
 #[derive(Clone, Debug)]
 pub struct ManagerConfig {
-    /// Where it listens; beyond this machine only with TLS, and certificates or a secret of others, or `insecure`.
+    /// Where it listens; beyond this machine only with TLS, and certificates or a secret of others, or
+    /// `insecure`.
     pub listen: SocketAddr,
     /// Servers that do not announce themselves.
     pub servers: Vec<String>,
@@ -61,8 +64,9 @@ pub struct ManagerConfig {
     pub tls: Option<ServerTls>,
     /// For the servers that it asks, where they speak TLS.
     pub servers_tls: Option<ClientTls>,
-    /// A file with a secret of 16 bytes or more: only those that have it too may announce themselves or ask, and are asked. It is read
-    /// again when it changes. Without it, and without certificates that are asked for, any process on this machine may.
+    /// A file with a secret of 16 bytes or more: only those that have it too may announce themselves or ask,
+    /// and are asked. It is read again when it changes. Without it, and without certificates that are asked
+    /// for, any process on this machine may.
     pub secret_file: Option<PathBuf>,
     /// Listens beyond this machine although nothing protects it.
     pub insecure: bool,
@@ -118,7 +122,8 @@ impl Managed {
 #[derive(Default)]
 struct Known {
     servers: BTreeMap<String, (CompactorState, Instant)>,
-    /// The ring as it was made last, of which servers, and when; when it was last looked whether they are there.
+    /// The ring as it was made last, of which servers, and when; when it was last looked whether they are
+    /// there.
     ring: Arc<Ring>,
     of: Vec<String>,
     made: Option<Instant>,

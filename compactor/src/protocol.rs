@@ -1,5 +1,5 @@
-//! What goes over the connection: one stream of messages each way for each merge, a call for blocks that it wrote, and one that
-//! asks how the server is.
+//! What goes over the connection: one stream of messages each way for each merge, a call for blocks that it
+//! wrote, and one that asks how the server is.
 //!
 //! ```text
 //! to the server      Begin(merge)   GoAhead ...  (one for each step made true)          end of stream: given up, or all is done
@@ -12,10 +12,10 @@
 //! to the database    ReadPiece(bytes) ...                                               NotFound: not in memory (any more)
 //! ```
 //!
-//! A server is at most one step ahead of what was made true: it begins the step behind the next only when told to go ahead.
-//! Where the merge says so it keeps a step's tables in memory until then, and behind the last step until the stream ends.
-//! It says something at least every second as long as it works, so who hears nothing for long knows that nothing comes.
-//! Each message is under a checksum (`codec`).
+//! A server is at most one step ahead of what was made true: it begins the step behind the next only when
+//! told to go ahead. Where the merge says so it keeps a step's tables in memory until then, and behind the
+//! last step until the stream ends. It says something at least every second as long as it works, so who hears
+//! nothing for long knows that nothing comes. Each message is under a checksum (`codec`).
 
 use prost::bytes::Bytes;
 use prost::{Message, Oneof};
@@ -30,7 +30,8 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Bytes of an input or output that are carried in one message.
 pub(crate) const CARRIED_BYTES: usize = 1 << 20;
 
-/// Parts of a table's file, and their bytes, that a database may ask for at once. A block that is larger it reads from storage.
+/// Parts of a table's file, and their bytes, that a database may ask for at once. A block that is larger it
+/// reads from storage.
 pub(crate) const PARTS_MAX: usize = 4 << 10;
 pub(crate) const READ_BYTES_MAX: u64 = 8 << 20;
 
@@ -67,7 +68,8 @@ pub(crate) struct Begin {
     /// A [`siltstone::offload::MergeSpec`], as it is carried.
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) merge: Vec<u8>,
-    /// How long its outputs are kept in memory: 0 not at all, 1 each step until it is made true, 2 as long as there is room.
+    /// How long its outputs are kept in memory: 0 not at all, 1 each step until it is made true, 2 as long as
+    /// there is room.
     #[prost(uint32, tag = "3")]
     pub(crate) keep: u32,
     /// Inputs come and outputs go over this stream, as both share no storage.
@@ -108,7 +110,8 @@ pub(crate) enum Tell {
     /// The merge waits no more. Again and again: it is being worked at, with nothing to say yet.
     #[prost(message, tag = "4")]
     Begun(Begun),
-    /// Of a merge that is carried: a part of an input is wanted. The next message to the server is the answer, or one to go ahead.
+    /// Of a merge that is carried: a part of an input is wanted. The next message to the server is the
+    /// answer, or one to go ahead.
     #[prost(message, tag = "5")]
     Fetch(Fetch),
     /// A part of an output, answered likewise.
@@ -283,7 +286,8 @@ pub(crate) struct RingRequest {
     pub(crate) number: u64,
 }
 
-/// Which servers there are, each as often as it has shares of all stores: store number n goes to entry n modulo their number.
+/// Which servers there are, each as often as it has shares of all stores: store number n goes to entry n
+/// modulo their number.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Ring {
     /// None where who asks has it already.

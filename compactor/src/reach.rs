@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use tonic::transport::{Channel, Endpoint, Error};
 
-/// Whether others may reach that address: it is of this machine alone, they have to show who they are, or it is to be so.
+/// Whether others may reach that address: it is of this machine alone, they have to show who they are, or it
+/// is to be so.
 pub(crate) fn may_listen(
     at: SocketAddr,
     tls: Option<&ServerTls>,
@@ -40,8 +41,8 @@ pub fn is_loopback(address: &str) -> bool {
     host == "localhost" || ip.is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// Which addresses a manager may name: `host` or `host:port`, where a host may begin or end with `*`. With none, those of this
-/// machine.
+/// Which addresses a manager may name: `host` or `host:port`, where a host may begin or end with `*`. With
+/// none, those of this machine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Allowed(Vec<String>);
 

@@ -1,9 +1,10 @@
-//! Which server a store's merges go to: a pure function of the store's number and a list of servers, so that the mapping of ten
-//! thousand regions is one short list, new regions have a server from the moment that they are made, and every data server
-//! that has the list maps alike without asking.
+//! Which server a store's merges go to: a pure function of the store's number and a list of servers, so that
+//! the mapping of ten thousand regions is one short list, new regions have a server from the moment that they
+//! are made, and every data server that has the list maps alike without asking.
 //!
-//! The list, a *ring*, names each server once for each share that it is to have. Store number n goes to the entry n modulo its
-//! length. A compaction server holds nothing that matters, so a store that goes to another server from now on costs nothing.
+//! The list, a *ring*, names each server once for each share that it is to have. Store number n goes to the
+//! entry n modulo its length. A compaction server holds nothing that matters, so a store that goes to another
+//! server from now on costs nothing.
 
 use crate::protocol::CompactorState;
 use std::collections::BTreeMap;
@@ -55,7 +56,8 @@ fn shares(spread: Spread, state: &CompactorState) -> u64 {
     }
 }
 
-/// The ring of these servers: in the order of their addresses, each as often as it has shares, apart from each other.
+/// The ring of these servers: in the order of their addresses, each as often as it has shares, apart from
+/// each other.
 pub(crate) fn ring(spread: Spread, servers: &BTreeMap<String, CompactorState>) -> Vec<String> {
     let all: Vec<(&String, u64)> = servers.iter().map(|(at, state)| (at, shares(spread, state))).collect();
     let rounds = all.iter().map(|(_, shares)| *shares).max().unwrap_or(0);

@@ -1,15 +1,15 @@
-//! A secret that databases, compaction servers and their manager share, and how both ends of a call show that they have it without
-//! telling it.
+//! A secret that databases, compaction servers and their manager share, and how both ends of a call show that
+//! they have it without telling it.
 //!
 //! ```text
 //! caller    siltstone-ask:     N, HMAC(secret, "ask" S N port)       N: random, of this call
 //! server    siltstone-answer:  S, HMAC(secret, "answer" S N port)    S: random, of this server since it was started
 //! ```
 //!
-//! A caller that does not know S yet is turned away with a server's answer, from which it learns it. So nothing that was heard is of
-//! use for another call, another server or another day. Where connections are encrypted the certificate says which server it is,
-//! and the port counts as 0; elsewhere, which is on one machine, a server's place is its port, so that nobody can pass on the
-//! answers of one server as another's.
+//! A caller that does not know S yet is turned away with a server's answer, from which it learns it. So
+//! nothing that was heard is of use for another call, another server or another day. Where connections are
+//! encrypted the certificate says which server it is, and the port counts as 0; elsewhere, which is on one
+//! machine, a server's place is its port, so that nobody can pass on the answers of one server as another's.
 
 use crate::files::file_content;
 use crate::reach::parts;
@@ -34,7 +34,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 type Number = [u8; 32];
 
-/// See the page above. The file is read again when its content changes; what is no secret leaves the last one in force.
+/// See the page above. The file is read again when its content changes; what is no secret leaves the last one
+/// in force.
 pub(crate) struct Secret {
     file: PathBuf,
     now: Mutex<Known>,
@@ -263,7 +264,8 @@ impl Guard {
 }
 
 impl Guarding {
-    /// What proves to the caller that it has the secret, too; the same with the error where the caller has not shown it.
+    /// What proves to the caller that it has the secret, too; the same with the error where the caller has
+    /// not shown it.
     fn check(&self, metadata: &MetadataMap) -> Result<Proof, Status> {
         let turned_away =
             || Status::unauthenticated("this compaction service is for those who have its secret");
@@ -339,7 +341,8 @@ mod tests {
         assert!(call(&good, &mut guard).is_err(), "it does not know the server");
         call(&good, &mut guard).unwrap();
         call(&good, &mut guard).unwrap();
-        // Who has none, another, or asks elsewhere is turned away, and so is a server that has none, another, or is another.
+        // Who has none, another, or asks elsewhere is turned away, and so is a server that has none, another,
+        // or is another.
         let elsewhere = calls(Some(&ours), "127.0.0.1:7401");
         for stranger in [calls(None, "127.0.0.1:7400"), calls(Some(&theirs), "127.0.0.1:7400"), elsewhere] {
             assert!((0..3).all(|_| call(&stranger, &mut guard).is_err()));
@@ -348,7 +351,8 @@ mod tests {
             let mut other = Guard::new(secret, port, false);
             assert!((0..3).all(|_| call(&good, &mut other).is_err()), "{secret:?} at {port}");
         }
-        // A request that was heard is none for the server once it is started again, and an answer none to another call.
+        // A request that was heard is none for the server once it is started again, and an answer none to
+        // another call.
         let (request, _) = good.request(());
         let heard = request.metadata().clone();
         assert!(guard.0.as_ref().unwrap().check(&heard).is_ok());

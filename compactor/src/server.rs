@@ -1,7 +1,9 @@
-//! The compaction server: admits merges, runs each on a thread of its own with the engine's code, and tells what comes of it.
+//! The compaction server: admits merges, runs each on a thread of its own with the engine's code, and tells
+//! what comes of it.
 //!
-//! A merge lives as long as its stream. Where the database goes away, or says nothing in time, the merge ends, and its slot is
-//! free again. What it wrote and did not hand out the database removes: only the owner of a directory deletes there (I5).
+//! A merge lives as long as its stream. Where the database goes away, or says nothing in time, the merge
+//! ends, and its slot is free again. What it wrote and did not hand out the database removes: only the owner
+//! of a directory deletes there (I5).
 
 use crate::admission::{Admission, Queued};
 use crate::carried::OverStream;
@@ -40,7 +42,8 @@ const WAITS_EVERY: Duration = Duration::from_secs(1);
 const MESSAGES_WAITING: usize = 4;
 /// The part of the memory for what merges read again.
 const CACHE_PART: u64 = 8;
-/// The part of the rest for what merges wrote, until databases have fetched it: half of what a merge may take (b).
+/// The part of the rest for what merges wrote, until databases have fetched it: half of what a merge may take
+/// (b).
 const KEPT_PART: u64 = 2;
 /// Bytes of a table in one message.
 const PIECE_BYTES: usize = 1 << 20;
@@ -48,7 +51,8 @@ const PIECE_BYTES: usize = 1 << 20;
 const SAVED_PART: usize = 8;
 /// Threads for what is not a merge.
 const THREADS_BESIDE: usize = 8;
-/// After how long in one piece of work a merge is taken for hung, and its database no longer told that it is worked at.
+/// After how long in one piece of work a merge is taken for hung, and its database no longer told that it is
+/// worked at.
 const HUNG: Duration = Duration::from_secs(60);
 /// After how long a message for which there was no room is tried again.
 const ROOM_AGAIN: Duration = Duration::from_millis(5);
@@ -56,11 +60,13 @@ const ROOM_AGAIN: Duration = Duration::from_millis(5);
 /// Settings of a compaction server.
 #[derive(Clone, Debug)]
 pub struct CompactorConfig {
-    /// Where it listens; beyond this machine only with TLS, and certificates or a secret of databases, or `insecure`.
+    /// Where it listens; beyond this machine only with TLS, and certificates or a secret of databases, or
+    /// `insecure`.
     pub listen: SocketAddr,
-    /// Directories and object stores (`s3://bucket/prefix`) in which it may read and write tables, and what lies below them. With
-    /// none, and no object store given to the builder, it shares no storage with databases: inputs and outputs of merges go over the
-    /// connection. The builder must find object stores ([`Builder::object_stores`]).
+    /// Directories and object stores (`s3://bucket/prefix`) in which it may read and write tables, and what
+    /// lies below them. With none, and no object store given to the builder, it shares no storage with
+    /// databases: inputs and outputs of merges go over the connection. The builder must find object stores
+    /// ([`Builder::object_stores`]).
     pub tables: Vec<PathBuf>,
     /// Memory in bytes, m of OFF-7: it runs floor(m/b) merges at a time, at least one.
     pub memory: u64,
@@ -68,8 +74,8 @@ pub struct CompactorConfig {
     pub merge_memory: u64,
     /// Merges that may wait for others; more are refused.
     pub queue: u64,
-    /// A manager that it tells every second that it is there, and under which address databases reach it (where it listens, if
-    /// that is not said).
+    /// A manager that it tells every second that it is there, and under which address databases reach it
+    /// (where it listens, if that is not said).
     pub manager: Option<String>,
     /// See there.
     pub advertise: Option<String>,
@@ -77,9 +83,10 @@ pub struct CompactorConfig {
     pub manager_tls: Option<ClientTls>,
     /// Certificates, where connections are encrypted. They are read again when they change.
     pub tls: Option<ServerTls>,
-    /// A file with a secret of 16 bytes or more: only databases and managers that have it too are served, and the manager is told
-    /// of this server only if it has it. It is read again when it changes. Without it, and without certificates that are asked
-    /// for, any process on this machine may have merges run here, and read the tables of those of others.
+    /// A file with a secret of 16 bytes or more: only databases and managers that have it too are served, and
+    /// the manager is told of this server only if it has it. It is read again when it changes. Without it,
+    /// and without certificates that are asked for, any process on this machine may have merges run here, and
+    /// read the tables of those of others.
     pub secret_file: Option<PathBuf>,
     /// Listens beyond this machine although nothing protects it.
     pub insecure: bool,
@@ -112,8 +119,9 @@ pub struct CompactorServer {
 }
 
 impl CompactorServer {
-    /// Starts it on threads of its own; not to be called, nor the server dropped, where futures run. The builder says which
-    /// operators and filters it has, and the object store with the tables, if they lie in one.
+    /// Starts it on threads of its own; not to be called, nor the server dropped, where futures run. The
+    /// builder says which operators and filters it has, and the object store with the tables, if they lie in
+    /// one.
     ///
     /// # Errors
     /// What is wrong with the settings, or with the address.
@@ -274,8 +282,8 @@ impl Shared {
         Ok(Job { spec, keep, is_carried: false })
     }
 
-    /// The directory, as it is without links, if it is one that was given, or below one. A path that leads out again by `..`, or begins
-    /// where this process happens to be, is not.
+    /// The directory, as it is without links, if it is one that was given, or below one. A path that leads
+    /// out again by `..`, or begins where this process happens to be, is not.
     fn may_work_in(&self, dir: &Path) -> siltstone::Result<PathBuf> {
         let is_plain = dir.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
         // One that is not there holds no tables.
@@ -405,8 +413,8 @@ fn compressed(raw: Bytes) -> ReadPiece {
     ReadPiece { bytes: bytes.into(), raw: raw.len() as u32 }
 }
 
-/// Sees a merge through: its turn, its work, and what the database says meanwhile. Behind the last step it keeps what the
-/// database has not fetched.
+/// Sees a merge through: its turn, its work, and what the database says meanwhile. Behind the last step it
+/// keeps what the database has not fetched.
 async fn follow(
     shared: Arc<Shared>,
     queued: Queued,

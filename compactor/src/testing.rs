@@ -1,5 +1,6 @@
-//! Every decoder of what compaction servers, databases and managers send each other, each as a function of bytes that must not panic,
-//! hang or take much memory whatever it is given, and that uses what came of it. The package `siltstone-fuzz` calls them.
+//! Every decoder of what compaction servers, databases and managers send each other, each as a function of
+//! bytes that must not panic, hang or take much memory whatever it is given, and that uses what came of it.
+//! The package `siltstone-fuzz` calls them.
 
 use crate::codec::{seal, unsealed};
 use crate::fetch::add;

@@ -1,5 +1,5 @@
-//! Encrypted connections, and who may connect: certificates on both sides where they are given. Files are read again when their
-//! contents change; what cannot be used leaves the certificates of before in force.
+//! Encrypted connections, and who may connect: certificates on both sides where they are given. Files are
+//! read again when their contents change; what cannot be used leaves the certificates of before in force.
 
 use crate::files::file_content;
 use parking_lot::Mutex;
@@ -123,8 +123,9 @@ impl std::fmt::Debug for Tls {
     }
 }
 
-/// What a server speaks TLS with: its certificate, the key, and, where there is one, who signs those of clients, in PEM, by their
-/// files and the contents of these. `verifier` says which certificates of clients that hang on these roots are taken.
+/// What a server speaks TLS with: its certificate, the key, and, where there is one, who signs those of
+/// clients, in PEM, by their files and the contents of these. `verifier` says which certificates of clients
+/// that hang on these roots are taken.
 ///
 /// # Errors
 /// What is wrong with a file, by its path.

@@ -1,15 +1,16 @@
-//! Whether a server gets anywhere with a merge: what it says is not enough, as one that only says that it works would keep the merge
-//! for ever, and with it the tables that wait for it.
+//! Whether a server gets anywhere with a merge: what it says is not enough, as one that only says that it
+//! works would keep the merge for ever, and with it the tables that wait for it.
 //!
-//! A merge is taken back when for a while neither a step, nor bytes of a table that is carried, nor another count of cells came; and
-//! when all of it takes longer than its bytes may. Time in which the server waits for the database does not count: it is at most one
-//! step ahead of what was made true.
+//! A merge is taken back when for a while neither a step, nor bytes of a table that is carried, nor another
+//! count of cells came; and when all of it takes longer than its bytes may. Time in which the server waits
+//! for the database does not count: it is at most one step ahead of what was made true.
 
 use std::time::{Duration, Instant};
 
 /// What all of a merge may take, besides: a second for so many bytes of its inputs.
 const BYTES_PER_SECOND: u64 = 1 << 20;
-/// Bytes of inputs that may be fetched: so often all of them, and so many more. Blocks of an index may be read again.
+/// Bytes of inputs that may be fetched: so often all of them, and so many more. Blocks of an index may be
+/// read again.
 const FETCHED: (u64, u64) = (4, 64 << 20);
 /// Steps that a server has handed out and may not go on behind.
 const AHEAD: u64 = 2;

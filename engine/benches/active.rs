@@ -1,5 +1,6 @@
-//! Chooses the active segment's structure by measuring it against others: nanoseconds an operation, the median
-//! of five runs, on one thread, with keys of 16 random bytes or 16 zero-padded digits and values of 100 bytes.
+//! Chooses the active segment's structure by measuring it against others: nanoseconds an operation, the
+//! median of five runs, on one thread, with keys of 16 random bytes or 16 zero-padded digits and values of
+//! 100 bytes.
 //!
 //! `cargo bench -p siltstone --features testing --bench active`
 //!

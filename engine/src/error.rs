@@ -22,7 +22,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// The call was wrong (a key over the limit, an unknown option): change the call.
     Invalid,
-    /// The key is not one of the family's: it was split, and another family answers for the key now. Ask that one.
+    /// The key is not one of the family's: it was split, and another family answers for the key now. Ask that
+    /// one.
     OutOfRange,
     /// What was named does not exist.
     NotFound,
@@ -34,8 +35,8 @@ pub enum ErrorKind {
     Corruption,
     /// The file system failed; file and cause are in the message.
     Io,
-    /// No space left. Reads go on; writes resume by themselves once there is space. Deletes are taken still, those of
-    /// single keys up to 64 KiB of them; a compaction then makes room of what they delete.
+    /// No space left. Reads go on; writes resume by themselves once there is space. Deletes are taken still,
+    /// those of single keys up to 64 KiB of them; a compaction then makes room of what they delete.
     DiskFull,
     /// A write or sync of the log failed before. Reads go on; reopen the database to write again.
     Poisoned,
@@ -45,12 +46,13 @@ pub enum ErrorKind {
     ReadOnly,
     /// Written by a newer release, or needs a name (merge operator, filter) that was not registered.
     Unsupported,
-    /// A stream of changes asked for writes that are not in the log, or not any more: read the present and go on from there.
+    /// A stream of changes asked for writes that are not in the log, or not any more: read the present and go
+    /// on from there.
     ChangesLost,
     /// Cancelled by its caller.
     Canceled,
-    /// The family's merge operator refused a key's operands. Other keys are not affected: put or delete the key, or register
-    /// an operator that takes them.
+    /// The family's merge operator refused a key's operands. Other keys are not affected: put or delete the
+    /// key, or register an operator that takes them.
     MergeRefused,
 }
 

@@ -1,7 +1,8 @@
-//! What the database decided and did, with the numbers it rested on: for listeners, for `inspect`, for statistics.
+//! What the database decided and did, with the numbers it rested on: for listeners, for `inspect`, for
+//! statistics.
 //!
-//! The newest events are also kept in the file `EVENTS` (one line each, a checksum in front), so that a later process
-//! can show them. The file is for people: it is not synced, and losing it harms nothing.
+//! The newest events are also kept in the file `EVENTS` (one line each, a checksum in front), so that a later
+//! process can show them. The file is for people: it is not synced, and losing it harms nothing.
 
 use crate::error::{Error, Result};
 use crate::storage::{Env, SMALL_FILE_BYTES, Storage, create_over_own, is_own, remove_own};
@@ -161,8 +162,8 @@ impl Newest {
         Self { events: events.into(), memory_flushes }
     }
 
-    /// Adds an event, and lets the oldest go beyond `keep`. As there are some ten memory flushes to each other event, they
-    /// have half of the places.
+    /// Adds an event, and lets the oldest go beyond `keep`. As there are some ten memory flushes to each
+    /// other event, they have half of the places.
     fn push(&mut self, event: Event, keep: usize) {
         let is_flush = |event: &Event| event.kind == EventKind::MemoryFlush;
         self.memory_flushes += usize::from(is_flush(&event));
@@ -226,8 +227,8 @@ impl Events {
     }
 }
 
-/// Hands the event to the crate `tracing`: failures as warnings, writers that were stopped as information, all others for
-/// debugging.
+/// Hands the event to the crate `tracing`: failures as warnings, writers that were stopped as information,
+/// all others for debugging.
 #[cfg(feature = "tracing")]
 fn trace(event: &Event) {
     let Event { kind, family, reason, numbers, .. } = event;

@@ -1,16 +1,17 @@
-//! Kill points and planted bugs: places in the engine where a test may end the process, and mistakes it may switch
-//! on to prove that it would notice them. Without the feature `testing` both macros expand to nothing.
+//! Kill points and planted bugs: places in the engine where a test may end the process, and mistakes it may
+//! switch on to prove that it would notice them. Without the feature `testing` both macros expand to nothing.
 //!
 //! `kill_point!("log-before-sync")` names a place. The name must be listed in [`KILL_POINTS`] (checked when
-//! compiled) and every listed name must be used (checked by a unit test). `SILTSTONE_KILL=name:nth` aborts the
-//! process at that visit of that place, `SILTSTONE_KILL=random:seed:cases` at a visit drawn once in so many cases;
-//! [`with_kill_hook`] lets a simulation in one thread do something else there, such as cutting the power.
+//! compiled) and every listed name must be used (checked by a unit test). `SILTSTONE_KILL=name:nth` aborts
+//! the process at that visit of that place, `SILTSTONE_KILL=random:seed:cases` at a visit drawn once in so
+//! many cases; [`with_kill_hook`] lets a simulation in one thread do something else there, such as cutting
+//! the power.
 //!
-//! `work!(bytes)` counts what a decoder looks at, so that a test may say how much that is for so many bytes, and not how
-//! long it takes: [`work_of`].
+//! `work!(bytes)` counts what a decoder looks at, so that a test may say how much that is for so many bytes,
+//! and not how long it takes: [`work_of`].
 //!
-//! `planted!(Bug::SkipLogSync)` is false unless a test or `SILTSTONE_BUG=skip-log-sync` planted that bug. Planted
-//! bugs are switches of the whole process: plant them only where no other test runs beside.
+//! `planted!(Bug::SkipLogSync)` is false unless a test or `SILTSTONE_BUG=skip-log-sync` planted that bug.
+//! Planted bugs are switches of the whole process: plant them only where no other test runs beside.
 
 /// Marks a place where a test may end the process.
 #[cfg(any(test, feature = "testing"))]
@@ -212,7 +213,8 @@ mod switches {
         true
     }
 
-    /// What [`kill_point!`](crate::testing) does: counts, and ends the process if this is the visit asked for.
+    /// What [`kill_point!`](crate::testing) does: counts, and ends the process if this is the visit asked
+    /// for.
     pub fn visit(point: usize) {
         let nth = VISITS[point].fetch_add(1, Ordering::Relaxed) + 1;
         let overall = ALL_VISITS.fetch_add(1, Ordering::Relaxed) + 1;

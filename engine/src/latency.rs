@@ -1,8 +1,9 @@
 //! How long calls and background work took, as histograms.
 //!
-//! Buckets grow with the value, 32 to each power of two, so that a quantile is right to 3 %. Flushes, merges and delays are
-//! always counted, as they are rare; gets and writes where [`Options::latencies`](crate::Options::latencies) asks for it,
-//! since reading the clock twice costs a get in memory a tenth.
+//! Buckets grow with the value, 32 to each power of two, so that a quantile is right to 3 %. Flushes, merges
+//! and delays are always counted, as they are rare; gets and writes where
+//! [`Options::latencies`](crate::Options::latencies) asks for it, since reading the clock twice costs a get
+//! in memory a tenth.
 
 use histogram::AtomicHistogram;
 use std::fmt;
@@ -108,7 +109,8 @@ impl Histogram {
         self.0.as_slice().iter().sum()
     }
 
-    /// The duration under or at which that share of them lies, 0 to 1; `None` if there are none, or of another share. O(1,300).
+    /// The duration under or at which that share of them lies, 0 to 1; `None` if there are none, or of
+    /// another share. O(1,300).
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let bucket = self.0.quantile_bucket(share).ok()??;
         Some(Duration::from_nanos(bucket.end()))

@@ -11,8 +11,8 @@
 //! # Ok::<(), siltstone::Error>(())
 //! ```
 //!
-//! Start at [`Db`]; [`Family`] is a column family, [`Batch`] an atomic write, [`Snapshot`] a read point. The tour of
-//! the inside is ARCHITECTURE.md; the byte formats are docs/format.md.
+//! Start at [`Db`]; [`Family`] is a column family, [`Batch`] an atomic write, [`Snapshot`] a read point. The
+//! tour of the inside is ARCHITECTURE.md; the byte formats are docs/format.md.
 
 #[macro_use]
 mod hooks;
@@ -72,7 +72,8 @@ pub use types::*;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// Whether a test planted that bug, for the packages around the engine: `siltstone::planted_bug!(RightsAfterBody)`.
+/// Whether a test planted that bug, for the packages around the engine:
+/// `siltstone::planted_bug!(RightsAfterBody)`.
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 #[macro_export]

@@ -177,8 +177,8 @@ pub struct Statistics {
     pub log_bytes: u64,
     /// Log that recovery needs no more and streams of changes may still read.
     pub log_kept_bytes: u64,
-    /// Bytes on disk that the log takes: its files as reserved, the next one, and those to be used again. (What tables
-    /// have in log files that the log needs no more is not counted.)
+    /// Bytes on disk that the log takes: its files as reserved, the next one, and those to be used again.
+    /// (What tables have in log files that the log needs no more is not counted.)
     pub log_disk_bytes: u64,
     /// Flushes finished, or given up after a step of them was installed.
     pub flushes: u64,
@@ -224,12 +224,13 @@ pub struct Statistics {
     pub log_cleanings: u64,
     /// Keys and values logged again for that.
     pub log_cleaned_bytes: u64,
-    /// Unflushed writes in memory, capacity counted, with what merges in memory that are under way take beside them.
+    /// Unflushed writes in memory, capacity counted, with what merges in memory that are under way take
+    /// beside them.
     pub write_memory: u64,
     /// Bytes of chunks that are kept to be used again, beside that.
     pub spare_memory: u64,
-    /// Whole blocks and chunks of memory that values ([`crate::Pinned`]), scans and merges hold beside cache and write memory. A
-    /// lower bound: what write memory counts beside chunks is subtracted, too.
+    /// Whole blocks and chunks of memory that values ([`crate::Pinned`]), scans and merges hold beside cache
+    /// and write memory. A lower bound: what write memory counts beside chunks is subtracted, too.
     pub pinned_bytes: u64,
     /// Tables, all families.
     pub tables: u64,
@@ -253,7 +254,8 @@ pub struct Statistics {
     pub cache_filled_blocks: u64,
     /// See above.
     pub cache_filled_bytes: u64,
-    /// Bytes of tables that came from the memory of compaction servers, compressed as in the file, for the cache or for readers.
+    /// Bytes of tables that came from the memory of compaction servers, compressed as in the file, for the
+    /// cache or for readers.
     pub remote_cache_bytes: u64,
     /// Blocks that left the block cache with the files they were of, and their bytes there.
     pub cache_evicted_blocks: u64,

@@ -1,8 +1,9 @@
-//! Functions of the user's that take part in reads and merges: merge operators and compaction filters. They are
-//! registered by name with [`crate::Builder`]; families refer to the names, so that a database says what it needs.
+//! Functions of the user's that take part in reads and merges: merge operators and compaction filters. They
+//! are registered by name with [`crate::Builder`]; families refer to the names, so that a database says what
+//! it needs.
 //!
-//! A worker runs them, or a writer in the log stage. What they ask of a database may therefore wait for nobody: all but
-//! reading is refused on a thread that is in such a function ([`check_outside`]).
+//! A worker runs them, or a writer in the log stage. What they ask of a database may therefore wait for
+//! nobody: all but reading is refused on a thread that is in such a function ([`check_outside`]).
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{Timestamp, VALUE_BYTES_MAX};
@@ -13,15 +14,16 @@ use std::sync::Arc;
 
 /// Combines merge operands with what a key holds.
 ///
-/// Must be deterministic, and associative in the sense that merging a base with operands one after the other or
-/// all at once gives the same bytes.
+/// Must be deterministic, and associative in the sense that merging a base with operands one after the other
+/// or all at once gives the same bytes.
 ///
-/// It may refuse, by an error, a panic, or a value longer than [`VALUE_BYTES_MAX`]. Then reads of that key fail with the
-/// error, and flushes and merges keep the key's operands as they are, until a later call succeeds. Other keys are not
-/// affected.
+/// It may refuse, by an error, a panic, or a value longer than [`VALUE_BYTES_MAX`]. Then reads of that key
+/// fail with the error, and flushes and merges keep the key's operands as they are, until a later call
+/// succeeds. Other keys are not affected.
 ///
-/// It may read databases. Whatever else it asks of one (writes, flushes, compactions, `settle`, `sync`, `close` and the like)
-/// is refused with `Invalid`, as it could wait for the very worker that runs the operator.
+/// It may read databases. Whatever else it asks of one (writes, flushes, compactions, `settle`, `sync`,
+/// `close` and the like) is refused with `Invalid`, as it could wait for the very worker that runs the
+/// operator.
 ///
 /// ```
 /// struct Sum;
@@ -68,13 +70,13 @@ pub(crate) fn merged(
     Ok(value)
 }
 
-/// Decides which values are no longer wanted. Readers ask too, so a value is gone from the moment the filter says
-/// so, and its bytes go with the next merge. Once a value is unwanted it must stay so as `now` grows.
+/// Decides which values are no longer wanted. Readers ask too, so a value is gone from the moment the filter
+/// says so, and its bytes go with the next merge. Once a value is unwanted it must stay so as `now` grows.
 ///
-/// In a family with explicit timestamps that keeps a number of versions, one that is unwanted counts as one of them until it is
-/// pushed out, deleted or expired: which versions there are depends on what was written alone, not on when merges ran.
-/// Merges keep its key and timestamp so long. Where keys are to vanish wholly by the filter, keep all versions (`versions:
-/// 0`), or set a TTL.
+/// In a family with explicit timestamps that keeps a number of versions, one that is unwanted counts as one
+/// of them until it is pushed out, deleted or expired: which versions there are depends on what was written
+/// alone, not on when merges ran. Merges keep its key and timestamp so long. Where keys are to vanish wholly
+/// by the filter, keep all versions (`versions: 0`), or set a TTL.
 ///
 /// Of databases it may ask what a [`MergeOperator`] may.
 ///
@@ -87,7 +89,8 @@ pub(crate) fn merged(
 /// }
 /// ```
 pub trait CompactionFilter: Send + Sync {
-    /// Whether the value is unwanted. `now_us`: wall-clock microseconds since the epoch, one for a whole read.
+    /// Whether the value is unwanted. `now_us`: wall-clock microseconds since the epoch, one for a whole
+    /// read.
     fn remove(&self, key: &[u8], timestamp: Timestamp, value: &[u8], now_us: u64) -> bool;
 }
 

@@ -63,8 +63,8 @@ impl Snapshots {
     }
 }
 
-/// A read point: reads through it see the database as it was when it was taken. Cheap to clone; released when the
-/// last clone is dropped.
+/// A read point: reads through it see the database as it was when it was taken. Cheap to clone; released when
+/// the last clone is dropped.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! The memory that TRIAD's parts take (TRI-5), counted by the allocator and not by what the engine says of itself. With n
-//! entries in memory and ten tables in level 0 the paper's bound is 12 B x n + 10 x (4 KB + 8 B x n).
+//! The memory that TRIAD's parts take (TRI-5), counted by the allocator and not by what the engine says of
+//! itself. With n entries in memory and ten tables in level 0 the paper's bound is 12 B x n + 10 x (4 KB + 8
+//! B x n).
 #![expect(unsafe_code, reason = "a global allocator that counts what this thread holds")]
 
 use siltstone::schedule::SimScheduler;
@@ -31,7 +32,8 @@ fn took(bytes: isize) {
     });
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged; counting neither allocates nor unwinds.
+// SAFETY: every call is passed on to the system's allocator unchanged; counting neither allocates nor
+// unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         took(layout.size() as isize);
@@ -163,7 +165,8 @@ fn log_tables_take_no_more_memory_than_the_papers_bound() {
         assert!(on.tables <= TABLES as isize * (4096 + 8 * entries), "{on:?}");
         (entries, on.memory - off.memory, on.flush - off.flush, on.tables - off.tables)
     });
-    // The first term: what is kept with an entry, and what a flush adds. That needs buffers, too, whatever it flushes.
+    // The first term: what is kept with an entry, and what a flush adds. That needs buffers, too, whatever it
+    // flushes.
     assert_eq!((few.1, many.1), (0, 0), "nothing is kept with an entry");
     let more = (many.0 - few.0) as f64;
     let flush = (many.2 - few.2) as f64 / more;

@@ -1,4 +1,5 @@
-//! Events through the crate `tracing`. A program of its own, as what `tracing` has installed is one for a process.
+//! Events through the crate `tracing`. A program of its own, as what `tracing` has installed is one for a
+//! process.
 #![cfg(feature = "tracing")]
 
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Running a campaign: many independent cases, each from a seed of its own, on a few threads.
 //!
-//! Case `i` of a campaign with seed `s` has the seed `s + i`, so `--seed s+i --count 1` replays it alone. A case fails
-//! by an error or by a panic anywhere on its thread, the database's workers included (they run there too).
+//! Case `i` of a campaign with seed `s` has the seed `s + i`, so `--seed s+i --count 1` replays it alone. A
+//! case fails by an error or by a panic anywhere on its thread, the database's workers included (they run
+//! there too).
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,8 +30,8 @@ pub struct Row {
     pub name: &'static str,
     /// What one unit of its count is.
     pub unit: &'static str,
-    /// How many are run where nobody says, and in search of a planted bug. (How many every change must reach stands in
-    /// the list of campaigns.)
+    /// How many are run where nobody says, and in search of a planted bug. (How many every change must reach
+    /// stands in the list of campaigns.)
     pub usual: u64,
     /// Runs the case of a seed.
     pub case: fn(seed: u64) -> CaseResult,

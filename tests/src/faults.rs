@@ -1,8 +1,8 @@
 //! Storage that fails: at the Nth call of each kind, in a sync and never again, and by running full.
 //!
-//! Whatever fails, every call answers with success or a typed error, reads stay right, and a reopening without faults
-//! finds every promised batch. After a failed write the batch's fate is open; as soon as a later one goes through, it is
-//! known that it was refused.
+//! Whatever fails, every call answers with success or a typed error, reads stay right, and a reopening
+//! without faults finds every promised batch. After a failed write the batch's fate is open; as soon as a
+//! later one goes through, it is known that it was refused.
 
 use crate::campaign::{CaseResult, Row, Together};
 use crate::history::{BatchId, End, History};
@@ -45,9 +45,9 @@ const FAILED_MAX: usize = 10;
 /// A batch whose write failed, and when it was written.
 type Failed = (BatchId, Vec<Op>, u64);
 
-/// A failed write may have been refused before it was logged (nothing could be flushed, so there was no room) and
-/// the next one have failed after that. So each of them, the newest of the history, may be there without those before
-/// it. How many batches the history has if that explains the contents.
+/// A failed write may have been refused before it was logged (nothing could be flushed, so there was no room)
+/// and the next one have failed after that. So each of them, the newest of the history, may be there without
+/// those before it. How many batches the history has if that explains the contents.
 fn with_some_failed(
     history: &mut History,
     failed: &[Failed],
@@ -265,8 +265,8 @@ impl Session {
         }
     }
 
-    /// Deletes and compacts everything on a disk of so many bytes that has refused writes. Then writes go on, if the disk
-    /// has room for two files of the log beside what is set aside.
+    /// Deletes and compacts everything on a disk of so many bytes that has refused writes. Then writes go on,
+    /// if the disk has room for two files of the log beside what is set aside.
     fn make_room(&mut self, quota: u64) -> Result<(), String> {
         // An edit may have used it up, and writes the room it left.
         if !self.disk().list_all().iter().any(|(path, _)| path.ends_with("RESERVE")) {

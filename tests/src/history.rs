@@ -1,9 +1,9 @@
 //! What must hold after a crash: what was acknowledged is kept, the rest is a prefix, there is no hole.
 //!
-//! A writer notes each batch here before it hands it to the database, and what became of it after. After recovery
-//! the database must hold exactly what the model holds after *some* prefix of the batches, and that prefix must
-//! include every batch whose acknowledgement promised to outlive this kind of end. As the prefix has no hole, it
-//! includes what came before such a batch too.
+//! A writer notes each batch here before it hands it to the database, and what became of it after. After
+//! recovery the database must hold exactly what the model holds after *some* prefix of the batches, and that
+//! prefix must include every batch whose acknowledgement promised to outlive this kind of end. As the prefix
+//! has no hole, it includes what came before such a batch too.
 
 use crate::model::{Model, Op, Row, Rules};
 
@@ -118,9 +118,9 @@ impl History {
         model
     }
 
-    /// Compares what the recovered database holds (each family's forward scan at `now_us`) with the model. The
-    /// answer is the shortest and the longest prefix that explain it (they differ where batches changed nothing
-    /// visible), or what is wrong.
+    /// Compares what the recovered database holds (each family's forward scan at `now_us`) with the model.
+    /// The answer is the shortest and the longest prefix that explain it (they differ where batches changed
+    /// nothing visible), or what is wrong.
     pub fn check(&self, end: End, contents: &[Vec<Row>], now_us: u64) -> Result<(usize, usize), String> {
         let promised = self.promised(end);
         let mut model = self.model(promised);
@@ -163,8 +163,8 @@ impl History {
         format!("{} families were expected, found {}", expected.len(), contents.len())
     }
 
-    /// Goes on from a recovered database that [`History::check`] found to hold `batches` batches: the others never
-    /// were. With `durable` (recovery made what it found durable) what is left can no longer be lost.
+    /// Goes on from a recovered database that [`History::check`] found to hold `batches` batches: the others
+    /// never were. With `durable` (recovery made what it found durable) what is left can no longer be lost.
     pub fn recovered(&mut self, batches: usize, durable: bool) {
         self.batches.truncate(batches);
         let least = if durable { Answer::Synced } else { Answer::Buffered };

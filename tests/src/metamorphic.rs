@@ -1,7 +1,8 @@
-//! One list of calls, many configurations: what readers see must not depend on how large memory, tables, blocks or
-//! steps are, on compression, filters, workers, or when merges happen. Together the configurations of a list have every
-//! pair of values that two options can have (`settings` has the values, `pairs` makes the rows and counts). A list that
-//! gives two histories is cut down by halves as long as it still does, and then tried with each option as the base has it.
+//! One list of calls, many configurations: what readers see must not depend on how large memory, tables,
+//! blocks or steps are, on compression, filters, workers, or when merges happen. Together the configurations
+//! of a list have every pair of values that two options can have (`settings` has the values, `pairs` makes
+//! the rows and counts). A list that gives two histories is cut down by halves as long as it still does, and
+//! then tried with each option as the base has it.
 
 use crate::campaign::{CaseResult, Row};
 use crate::model::Op;
@@ -210,7 +211,8 @@ impl Other<'_> {
         history(self.base, self.base_seed, calls) != history(setup, self.seed, calls)
     }
 
-    /// The first call that differs in a list as short as may be, both answers, and which single options make it go.
+    /// The first call that differs in a list as short as may be, both answers, and which single options make
+    /// it go.
     fn report(&self, calls: Vec<Call>) -> String {
         let setup = (self.make)(None);
         let (all, mut calls) = (calls.len(), shrink(calls, |calls| self.differs(&setup, calls)));

@@ -1,12 +1,15 @@
-//! A reference model of the database: every write ever made, in one ordered map a family, and reads that follow
-//! the definition word by word. It never merges, drops or caches anything, so it is slow and right.
+//! A reference model of the database: every write ever made, in one ordered map a family, and reads that
+//! follow the definition word by word. It never merges, drops or caches anything, so it is slow and right.
 //!
 //! What a reader at a read point sees of a key:
-//! - a point tombstone deletes cells of its key with a timestamp at or below its own and a smaller sequence number;
-//! - a range tombstone deletes cells of its keys with a timestamp within its bounds and a smaller sequence number;
-//! - of one (key, timestamp) the newest cell counts; operands combine with what is older, down to the first value,
-//!   tombstone or deleted cell;
-//! - of more than `versions` timestamps of a key that are there after a write, the lowest is gone from then on;
+//! - a point tombstone deletes cells of its key with a timestamp at or below its own and a smaller sequence
+//!   number;
+//! - a range tombstone deletes cells of its keys with a timestamp within its bounds and a smaller sequence
+//!   number;
+//! - of one (key, timestamp) the newest cell counts; operands combine with what is older, down to the first
+//!   value, tombstone or deleted cell;
+//! - of more than `versions` timestamps of a key that are there after a write, the lowest is gone from then
+//!   on;
 //! - expired and filtered values are not there.
 
 use siltstone::KeyRange;
@@ -120,7 +123,8 @@ impl Model {
         Self { families, seq: 0 }
     }
 
-    /// Applies a batch written at that wall time. Each write takes the next sequence number; the last one is returned.
+    /// Applies a batch written at that wall time. Each write takes the next sequence number; the last one is
+    /// returned.
     pub fn apply(&mut self, batch: &[Op], now_us: u64) -> u64 {
         for op in batch {
             self.seq += 1;
@@ -179,7 +183,8 @@ impl Model {
             || family.range_deletes.iter().any(|delete| delete.seq > seq && delete.range.contains(key))
     }
 
-    /// What was written of a key, in order: `put 5`, `delete 5`, `merge 5`, `delete 3..=5`, each behind its number.
+    /// What was written of a key, in order: `put 5`, `delete 5`, `merge 5`, `delete 3..=5`, each behind its
+    /// number.
     pub fn history(&self, family: usize, key: &[u8]) -> String {
         let family = &self.families[family];
         let cells = family.cells.get(key).into_iter().flatten().map(|((timestamp, seq), cell)| {

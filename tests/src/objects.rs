@@ -1,5 +1,6 @@
-//! Tables in an object store that is slow, fails, loses answers and lists what was there before. Each call that fails is made
-//! again, as a caller would; nothing acknowledged is lost, and no answer is wrong. Two databases never share a store.
+//! Tables in an object store that is slow, fails, loses answers and lists what was there before. Each call
+//! that fails is made again, as a caller would; nothing acknowledged is lost, and no answer is wrong. Two
+//! databases never share a store.
 
 use crate::campaign::{CaseResult, Row};
 use siltstone::schedule::SimScheduler;

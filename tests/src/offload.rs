@@ -1,7 +1,7 @@
-//! Merges that run elsewhere, where one kind of thing goes wrong, again and again ([`MergeFault`]): lies, silence, a server that forgets
-//! or works on unheard, answers twice or late, tables that vanish, wrong bits. No call fails by it, no answer is wrong, nothing is
-//! applied twice, and once the database has been opened again there is no table that it does not name. Everything runs on one
-//! thread, by a seed.
+//! Merges that run elsewhere, where one kind of thing goes wrong, again and again ([`MergeFault`]): lies,
+//! silence, a server that forgets or works on unheard, answers twice or late, tables that vanish, wrong bits.
+//! No call fails by it, no answer is wrong, nothing is applied twice, and once the database has been opened
+//! again there is no table that it does not name. Everything runs on one thread, by a seed.
 
 use crate::campaign::{CaseResult, Checked, Row, Together, failed};
 use crate::subject::Concat;

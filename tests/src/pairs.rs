@@ -1,10 +1,11 @@
 //! Few rows that hold every pair of values.
 //!
-//! Most faults of configuration need two options with certain values, seldom three. A row gives each column (an
-//! option) one of its values; all pairs of values of any two columns fit in some tens of rows, where all combinations
-//! would be billions. Rows are made greedily: a pair that no row has yet, then for one column after the other, in
-//! random order, the value that makes the most new pairs with those chosen so far. Of a few such rows the best is
-//! taken. What was reached is counted apart from how the rows were made: [`Pairs`] is told of each row that ran.
+//! Most faults of configuration need two options with certain values, seldom three. A row gives each column
+//! (an option) one of its values; all pairs of values of any two columns fit in some tens of rows, where all
+//! combinations would be billions. Rows are made greedily: a pair that no row has yet, then for one column
+//! after the other, in random order, the value that makes the most new pairs with those chosen so far. Of a
+//! few such rows the best is taken. What was reached is counted apart from how the rows were made: [`Pairs`]
+//! is told of each row that ran.
 
 use siltstone::storage::sim::Rng;
 
@@ -94,8 +95,8 @@ impl Pairs {
     }
 }
 
-/// Rows with every pair of values of columns with so many values each; at least `least` rows, the ones beyond need
-/// be drawn at random.
+/// Rows with every pair of values of columns with so many values each; at least `least` rows, the ones beyond
+/// need be drawn at random.
 pub fn covering(columns: &[usize], least: usize, rng: &mut Rng) -> Vec<Vec<usize>> {
     let mut pairs = Pairs::new(columns);
     let mut rows = Vec::new();

@@ -1,5 +1,5 @@
-//! Whether the campaigns notice mistakes: each bug that the engine can be asked to make is planted in a child process,
-//! and some campaign must fail there within its usual count.
+//! Whether the campaigns notice mistakes: each bug that the engine can be asked to make is planted in a child
+//! process, and some campaign must fail there within its usual count.
 
 use crate::rows::ROWS;
 use siltstone::storage::sim::Rng;
@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 /// The campaigns in the order in which they are tried, cheapest first.
 const TRIED: &[&str] = &["twice", "sync", "power", "model", "faults", "full"];
-/// Where a bug is looked for first, as only that campaign goes there: damaged tables, failed syncs, moments in mid-way, answers
-/// while nothing crashes. Those that are tried for all take minutes until they have found nothing.
+/// Where a bug is looked for first, as only that campaign goes there: damaged tables, failed syncs, moments
+/// in mid-way, answers while nothing crashes. Those that are tried for all take minutes until they have found
+/// nothing.
 const FIRST: &[(Bug, &str)] = &[
     // It has threads of its own.
     (Bug::SkipBlockChecksum, "rot --threads 1"),
@@ -41,7 +42,8 @@ const FIRST: &[(Bug, &str)] = &[
 ];
 /// The program whose attacks find what callers of the server may do; it lies beside this one.
 const SIEGE: &str = "siltstone-siege";
-/// By what the usual count is multiplied where a bug is looked for first: a case that shows it may be one in a hundred.
+/// By what the usual count is multiplied where a bug is looked for first: a case that shows it may be one in
+/// a hundred.
 const LOOK_LONGER: u64 = 8;
 /// A campaign that takes longer says nothing: it is ended, and the bug is looked for elsewhere.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -1,8 +1,8 @@
 //! Power cuts and kills at any storage operation of a random workload, recovery included.
 //!
-//! While the workload runs, its disk is copied as a power cut (or a kill) at that moment would leave it. Each copy is
-//! opened as a database of its own and must hold every promised batch and a prefix of the rest. Some copies lose power
-//! again during that recovery; some are written on and lose power then.
+//! While the workload runs, its disk is copied as a power cut (or a kill) at that moment would leave it. Each
+//! copy is opened as a database of its own and must hold every promised batch and a prefix of the rest. Some
+//! copies lose power again during that recovery; some are written on and lose power then.
 
 use crate::campaign::{CaseResult, Row};
 use crate::history::{End, History};
@@ -81,7 +81,8 @@ pub fn recovered_batches(
         .or_else(|wrong| at_one_time(&contents, setup, history, end, subject.now_us()).map_err(|_| wrong))
 }
 
-/// The same where each batch is there or was never acknowledged: then the stream of changes must show them, too.
+/// The same where each batch is there or was never acknowledged: then the stream of changes must show them,
+/// too.
 pub fn recovered_and_shown(
     subject: &Subject,
     setup: &Setup,
@@ -247,7 +248,8 @@ fn check_image(
     if !rng.one_in(6) {
         return Ok(points);
     }
-    // Without a marker it may not be known which batches are there: the last may have deleted what nobody saw.
+    // Without a marker it may not be known which batches are there: the last may have deleted what nobody
+    // saw.
     let contents = |batches| history.model(batches).contents(subject.now_us());
     if !setup.marker && (history.promised(end)..batches).any(|fewer| contents(fewer) == contents(batches)) {
         return Ok(points);

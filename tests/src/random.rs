@@ -1,6 +1,6 @@
-//! Random calls against the reference model: writes of all kinds, reads forward and backward, snapshots held across
-//! flushes and merges, transactions, ingest, checkpoints, read-only opens, changes of strategy, moves of the clock and of
-//! memory.
+//! Random calls against the reference model: writes of all kinds, reads forward and backward, snapshots held
+//! across flushes and merges, transactions, ingest, checkpoints, read-only opens, changes of strategy, moves
+//! of the clock and of memory.
 
 use crate::campaign::{CaseResult, Checked, Row, Together, failed};
 use crate::model::{At, Model, Op, Rules};
@@ -330,8 +330,8 @@ impl Run {
             .map_err(|wrong| format!("scan of {range} of {times:?} in family {family} at {at:?}: {wrong}"))
     }
 
-    /// A write that must not go through where its key was written to since a moment of before. Where it was not, a conflict
-    /// is an answer too: a merge may have dropped what would tell.
+    /// A write that must not go through where its key was written to since a moment of before. Where it was
+    /// not, a conflict is an answer too: a merge may have dropped what would tell.
     fn write_unless_newer(&mut self) -> Checked {
         let (family, key) = (self.rng.index(2), self.setup.key(&mut self.rng));
         let present = (self.subject().db.snapshot().seq(), self.model.seq());
@@ -409,7 +409,8 @@ impl Run {
         }
     }
 
-    /// A transaction with writes of its own, some of which it takes back, that reads between them, while another writes.
+    /// A transaction with writes of its own, some of which it takes back, that reads between them, while
+    /// another writes.
     fn transaction(&mut self) -> Checked {
         let isolation = if self.rng.chance(50) { Isolation::Serializable } else { Isolation::Snapshot };
         let mut transaction = self.subject().db.begin_with(isolation);

@@ -1,8 +1,10 @@
-//! Regions: a family is split and joined under writes, flushes, compactions, snapshots and ends of all kinds, and is one family
-//! to whoever reads all its parts. Nothing acknowledged is lost, nothing comes back, no table is lost or left.
+//! Regions: a family is split and joined under writes, flushes, compactions, snapshots and ends of all kinds,
+//! and is one family to whoever reads all its parts. Nothing acknowledged is lost, nothing comes back, no
+//! table is lost or left.
 //!
-//! At every kill point of a split and of a join, and at random calls of the disk, the disk is copied as a kill or a power cut
-//! would leave it. Each copy opens as it was before or after, is written on and compacted.
+//! At every kill point of a split and of a join, and at random calls of the disk, the disk is copied as a
+//! kill or a power cut would leave it. Each copy opens as it was before or after, is written on and
+//! compacted.
 
 use crate::campaign::{CaseResult, Row};
 use crate::power::Camera;
@@ -258,7 +260,8 @@ impl Case {
         }
         self.cuts = vec![after];
         self.done += 1;
-        // The part above merges first what both parts have yet: what it frees of a table must leave the part below whole.
+        // The part above merges first what both parts have yet: what it frees of a table must leave the part
+        // below whole.
         if self.rng.one_in(3) {
             right.compact::<&[u8]>(..).map_err(|e| format!("compact {name}: {}", at(&e)))?;
             same(&contents(db, None)?, &self.model, "one part compacted")?;
@@ -336,7 +339,8 @@ impl Case {
         self.settled(&db, &world, &scheduler, &found)
     }
 
-    /// All told apart, and again together: what is there is what should be, and no table is there that nobody has.
+    /// All told apart, and again together: what is there is what should be, and no table is there that nobody
+    /// has.
     fn settled(
         &self,
         db: &Db,

@@ -1,6 +1,7 @@
 //! Every option with the values that runs of one list of calls are compared over: the columns of `pairs`.
 //!
-//! An option that is not here must say so in [`ELSEWHERE`]: a unit test compares both with the options that exist.
+//! An option that is not here must say so in [`ELSEWHERE`]: a unit test compares both with the options that
+//! exist.
 
 use crate::strategies;
 use siltstone::strategy::{
@@ -169,8 +170,8 @@ pub const LEVELED: Values<LeveledOptions> = &[
     ("defer_runs_max", &[|o| o.defer_runs_max = 1, |o| o.defer_runs_max = 8]),
 ];
 
-/// Options that say what the answers are, or what opening refuses, and so cannot differ between runs that must agree.
-/// What the first five are is drawn with each list of calls.
+/// Options that say what the answers are, or what opening refuses, and so cannot differ between runs that
+/// must agree. What the first five are is drawn with each list of calls.
 pub const ELSEWHERE: &[&str] = &[
     "timestamps",
     "versions",

@@ -1,15 +1,16 @@
-//! Real file systems that fill up: the simulated disk's campaign (`full` in `faults`) once more, where the operating
-//! system decides what still fits.
+//! Real file systems that fill up: the simulated disk's campaign (`full` in `faults`) once more, where the
+//! operating system decides what still fits.
 //!
-//! A case mounts a small file system of its own (of each kind by turns, see `disks`), loads a database until writes are
-//! refused for want of space, and reads on. Then a ballast file is deleted: writes must go on without a reopening, and
-//! a reopening must find every acknowledged write and none that was refused. At last the file system is filled by another
-//! ballast but for a twentieth of it, and all is merged by a strategy that is drawn, while a little is written: nothing
-//! may be refused. Where nothing can be mounted (that takes root), the campaign says
-//! so and counts nothing.
+//! A case mounts a small file system of its own (of each kind by turns, see `disks`), loads a database until
+//! writes are refused for want of space, and reads on. Then a ballast file is deleted: writes must go on
+//! without a reopening, and a reopening must find every acknowledged write and none that was refused. At last
+//! the file system is filled by another ballast but for a twentieth of it, and all is merged by a strategy
+//! that is drawn, while a little is written: nothing may be refused. Where nothing can be mounted (that takes
+//! root), the campaign says so and counts nothing.
 //!
-//! Btrfs finds room for what was written when it is synced, so a full disk can fail a sync there. The log takes nothing more
-//! then: it is opened again, and of what was written since the last sync a beginning is there.
+//! Btrfs finds room for what was written when it is synced, so a full disk can fail a sync there. The log
+//! takes nothing more then: it is opened again, and of what was written since the last sync a beginning is
+//! there.
 
 use crate::campaign::{CaseResult, Checked, Row, failed};
 use crate::disks::{Disk, KINDS, Kind};
@@ -92,7 +93,8 @@ impl Session {
         Self { db, rng, acknowledged, unsynced, syncs_fail, sync_failed: false }
     }
 
-    /// The same database, opened again. After a failed sync a beginning of the batches since the last is there.
+    /// The same database, opened again. After a failed sync a beginning of the batches since the last is
+    /// there.
     fn open_again(mut self, dir: &Path) -> Checked<Self> {
         drop(self.db);
         self.db = open(dir).map_err(failed("open again"))?;
@@ -239,8 +241,8 @@ impl Session {
         self.read_everything()
     }
 
-    /// Writes go on: one at once after a while, then many. A flush that failed is tried again after a moment; until
-    /// then a writer may meet its error.
+    /// Writes go on: one at once after a while, then many. A flush that failed is tried again after a moment;
+    /// until then a writer may meet its error.
     fn resume(&mut self) -> Checked {
         let since = Instant::now();
         let mut taken = 0;

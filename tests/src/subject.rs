@@ -1,5 +1,5 @@
-//! The database under test in its simulated world: tiny settings drawn from a seed, random writes, and the calls that
-//! all campaigns make.
+//! The database under test in its simulated world: tiny settings drawn from a seed, random writes, and the
+//! calls that all campaigns make.
 
 use crate::model::{Filter, Op, Operator, Row, Rules};
 use siltstone::schedule::SimScheduler;
@@ -370,7 +370,8 @@ pub fn draw_memory(options: &Options, rng: &mut Rng) -> (u64, u64) {
     (write_memory, write_memory + *rng.pick(&[0, 16 << 10, 1 << 20]))
 }
 
-/// The options with policies of memory, hot keys and log tables drawn anew, all of which may change at run time.
+/// The options with policies of memory, hot keys and log tables drawn anew, all of which may change at run
+/// time.
 pub fn draw_mechanisms(rng: &mut Rng, options: &FamilyOptions) -> FamilyOptions {
     FamilyOptions {
         memory: (rng.pick(&["none", "basic{segments=2}", "eager", "adaptive{segments=1, r=0.1}", "sketch"]))

@@ -1,11 +1,11 @@
 //! Torn ends: what a power cut leaves of the last thing written to each kind of file, at every offset.
 //!
-//! A random workload gives three ends that nothing has synced: the last frames of the log, the record just appended to
-//! the manifest, and a table still being written. Between its last synced byte and its end, each is torn at every
-//! offset in three ways: cut there, zero from there on, zero up to there (later sectors may reach the disk before
-//! earlier ones). Opening must never fail, everything before the torn end must be there, and the rest must be a prefix.
-//! Of a torn manifest or table nothing may be lost at all, as the log still has it. Some databases are written on and
-//! opened once more.
+//! A random workload gives three ends that nothing has synced: the last frames of the log, the record just
+//! appended to the manifest, and a table still being written. Between its last synced byte and its end, each
+//! is torn at every offset in three ways: cut there, zero from there on, zero up to there (later sectors may
+//! reach the disk before earlier ones). Opening must never fail, everything before the torn end must be
+//! there, and the rest must be a prefix. Of a torn manifest or table nothing may be lost at all, as the log
+//! still has it. Some databases are written on and opened once more.
 
 use crate::campaign::{CaseResult, Row};
 use crate::history::{BatchId, End, History};
@@ -166,7 +166,8 @@ impl Fixture {
             if let [(file, range)] = &unsynced(&disk, "")[..]
                 && file.extension().is_some_and(|end| end == "log")
             {
-                // Frames are padded to eight bytes, and the last bytes of a checksum may be zero like what pads it.
+                // Frames are padded to eight bytes, and the last bytes of a checksum may be zero like what
+                // pads it.
                 let length = disk.file_bytes(file).map_or(0, |bytes| bytes.len() as u64);
                 let range = range.start..(range.end.next_multiple_of(8) + 8).min(length);
                 let (file, history) = (file.clone(), self.history.clone());

@@ -1,10 +1,10 @@
-//! Crashes in pairs: at any two of the places where memory is frozen, goes to tables or to the log again, where the log
-//! becomes tables, and where either is let go, one after the other.
+//! Crashes in pairs: at any two of the places where memory is frozen, goes to tables or to the log again,
+//! where the log becomes tables, and where either is let go, one after the other.
 //!
-//! A workload with all of that switched on has its disk copied, as a power cut or a kill would leave it, at visits of some
-//! of the places. Each copy is opened and goes on as a database of its own, whose disk is copied at every place that it
-//! comes by, those of its recovery included. What is found must be all that was promised and a prefix of the rest,
-//! after the first crash and after the second.
+//! A workload with all of that switched on has its disk copied, as a power cut or a kill would leave it, at
+//! visits of some of the places. Each copy is opened and goes on as a database of its own, whose disk is
+//! copied at every place that it comes by, those of its recovery included. What is found must be all that was
+//! promised and a prefix of the rest, after the first crash and after the second.
 
 use crate::campaign::{CaseResult, Row, Together};
 use crate::history::{End, History};
@@ -56,7 +56,8 @@ const SECOND_STEPS: u64 = 60;
 const ALL_PAIRS: u64 = 160_000;
 /// How often.
 const TIMES: u64 = 20;
-/// Of fewer pairs of crashes one in so many pairs of places may be met too seldom: those that hardly follow each other.
+/// Of fewer pairs of crashes one in so many pairs of places may be met too seldom: those that hardly follow
+/// each other.
 const MAY_LACK: usize = 20;
 /// From where on each pair has its part, which is once.
 const TOGETHER: Together = Together { least: ALL_PAIRS / TIMES, check: together };

@@ -1,5 +1,5 @@
-//! The ways through a range: a scan forward, backward, from both ends at once, of keys alone, and a cursor that is moved about.
-//! Whatever the way, the entries are the same.
+//! The ways through a range: a scan forward, backward, from both ends at once, of keys alone, and a cursor
+//! that is moved about. Whatever the way, the entries are the same.
 
 use crate::campaign::{Checked, failed};
 use crate::model::Row;

@@ -1,4 +1,5 @@
-//! Every merge of tables in another process, over a pipe: the same answers as here, also when that process is killed.
+//! Every merge of tables in another process, over a pipe: the same answers as here, also when that process is
+//! killed.
 
 use siltstone::storage::sim::Rng;
 use siltstone::testing::Elsewhere;

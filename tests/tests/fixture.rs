@@ -1,7 +1,8 @@
-//! A database of format version 1 that was written once and is read ever since (row 20 of the campaigns' table).
+//! A database of format version 1 that was written once and is read ever since (row 20 of the campaigns'
+//! table).
 //!
-//! `SILTSTONE_WRITE_FIXTURE=1 cargo test -p siltstone-tests --test fixture` writes it anew: only for a new format version, in a
-//! directory of its own.
+//! `SILTSTONE_WRITE_FIXTURE=1 cargo test -p siltstone-tests --test fixture` writes it anew: only for a new
+//! format version, in a directory of its own.
 
 use siltstone::storage::Env;
 use siltstone::{

@@ -1,8 +1,8 @@
 //! Latencies of one thread, and what becomes of those of all threads.
 //!
-//! Recording must not show in what is recorded: an operation costs one clock reading and one increment. So only the
-//! histograms of the current second are kept at hand; when a second is over they are folded into the totals, and the
-//! second itself is kept as its non-empty buckets.
+//! Recording must not show in what is recorded: an operation costs one clock reading and one increment. So
+//! only the histograms of the current second are kept at hand; when a second is over they are folded into the
+//! totals, and the second itself is kept as its non-empty buckets.
 
 use crate::record::{Latency, Second};
 use hdrhistogram::Histogram;
@@ -85,8 +85,8 @@ impl Recorder {
         (self.began, self.second_ends, self.ended) = (began, began + Duration::from_secs(1), began);
     }
 
-    /// `count` operations that took `took` and ended `now`. Answers with the instant from which the next is measured:
-    /// `now`, unless housekeeping lay between.
+    /// `count` operations that took `took` and ended `now`. Answers with the instant from which the next is
+    /// measured: `now`, unless housekeeping lay between.
     #[inline]
     pub(crate) fn record(&mut self, class: Class, took: Duration, now: Instant, count: u64) -> Instant {
         let resume = if now >= self.second_ends { self.turn(now) } else { now };
@@ -149,7 +149,8 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// `is_calm`: whether others let the machine alone in a second, by when the clock was started and the second's number.
+    /// `is_calm`: whether others let the machine alone in a second, by when the clock was started and the
+    /// second's number.
     pub(crate) fn of(mut recorders: Vec<Recorder>, is_calm: impl Fn(Instant, u64) -> bool) -> Self {
         let mut all = empty();
         let mut calm: [Histogram<u64>; CLASSES.len()] = std::array::from_fn(|_| empty());

@@ -1,8 +1,10 @@
-//! Opening: a store is loaded and closed, then opened again and again, each time until a first get is answered.
+//! Opening: a store is loaded and closed, then opened again and again, each time until a first get is
+//! answered.
 //!
-//! Twice over. First after an orderly end, when a store has only its files to find. Then after a kill in the middle of
-//! writing, when it has its log to read too: a process of its own opens the store, puts as many bytes as its write
-//! memory holds, says so and waits to be killed, as no call of a library ends as hard as a kill does.
+//! Twice over. First after an orderly end, when a store has only its files to find. Then after a kill in the
+//! middle of writing, when it has its log to read too: a process of its own opens the store, puts as many
+//! bytes as its write memory holds, says so and waits to be killed, as no call of a library ends as hard as a
+//! kill does.
 
 use super::latency::{Class, Recorded, Recorder};
 use super::{Bench, Identity, Phase};
@@ -111,8 +113,8 @@ fn write_and_kill(mut writer: Command) -> Result<()> {
     }
 }
 
-/// The process that is killed: puts as many bytes as write memory holds or as the workload says, over keys that are there. Should whoever is to
-/// kill it vanish, it ends.
+/// The process that is killed: puts as many bytes as write memory holds or as the workload says, over keys
+/// that are there. Should whoever is to kill it vanish, it ends.
 pub(crate) fn write_and_wait(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload) -> Result<()> {
     let values = Values::new(identity.seed, workload.longest_value());
     let mut rng = Rng::new(identity.seed, "writes before a kill", 0);

@@ -1,9 +1,10 @@
-//! The compaction nobody can see: readers at a rate, one major merge in their middle, and what they felt of it.
+//! The compaction nobody can see: readers at a rate, one major merge in their middle, and what they felt of
+//! it.
 //!
-//! A loaded store is updated in part, so that a major merge has everything to rewrite. Then its readers go as fast as they
-//! can, until caches are full and the maximum is known; then at a share of that, from due times: for a while, during the
-//! merge, and for as long again. All of it is told window by window: latencies, how often a block was found in the cache,
-//! and how much memory the process took more than before the merge.
+//! A loaded store is updated in part, so that a major merge has everything to rewrite. Then its readers go as
+//! fast as they can, until caches are full and the maximum is known; then at a share of that, from due times:
+//! for a while, during the merge, and for as long again. All of it is told window by window: latencies, how
+//! often a block was found in the cache, and how much memory the process took more than before the merge.
 
 use super::latency::{Buckets, Class, Recorder, add, buckets, empty, latency};
 use super::worker::wait_until;
@@ -105,7 +106,8 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
     bench.load(workload, &values)?;
     let live_bytes = bench.live.as_ref().map_or(0, |live| live.bytes(workload));
     update(store.as_ref(), workload, &values, identity.seed, workload.keys / UPDATED)?;
-    // Once more a little: what a merge that came by itself has left in one piece would have nothing to be merged with.
+    // Once more a little: what a merge that came by itself has left in one piece would have nothing to be
+    // merged with.
     update(store.as_ref(), workload, &values, !identity.seed, workload.keys / UPDATED_LAST)?;
     if workload.memory.cache > live_bytes {
         read_all(store.as_ref())?;
@@ -188,8 +190,8 @@ fn read_all(store: &dyn Store) -> Result<()> {
 }
 
 impl Readers<'_> {
-    /// Reads for so many windows, at a rate or as fast as it goes; with a merge beginning at the end of them, during it and
-    /// for as many windows again.
+    /// Reads for so many windows, at a rate or as fast as it goes; with a merge beginning at the end of them,
+    /// during it and for as many windows again.
     fn run(&self, rate: Option<f64>, windows: u32, with_merge: bool) -> Result<Part> {
         let stop = AtomicBool::new(false);
         let began = Instant::now();

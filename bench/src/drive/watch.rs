@@ -1,6 +1,6 @@
-//! Looks at a phase from outside, five times a second: how far it is, for the bar on the terminal, and how large the
-//! directory has become, what others take of the processors, whether a merge runs, and how many runs of tables there are,
-//! for the peaks.
+//! Looks at a phase from outside, five times a second: how far it is, for the bar on the terminal, and how
+//! large the directory has become, what others take of the processors, whether a merge runs, and how many
+//! runs of tables there are, for the peaks.
 
 use super::worker::Shared;
 use crate::measure::{Stolen, directory_bytes};
@@ -98,7 +98,8 @@ impl<'a> Watch<'a> {
         self.store.written().map_or(0, |written| written.merges)
     }
 
-    /// What others took of the processors, and what the store said of its merges; nothing, if it does not tell.
+    /// What others took of the processors, and what the store said of its merges; nothing, if it does not
+    /// tell.
     pub(super) fn looks(self) -> (Stolen, Vec<Look>) {
         let stolen = self.stolen.into_inner().unwrap_or_else(PoisonError::into_inner);
         (stolen, self.merges.into_inner().unwrap_or_else(PoisonError::into_inner))

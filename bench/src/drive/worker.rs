@@ -80,8 +80,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Issues each operation when it is due, or as soon after as the one before has ended; measured from when it was
-    /// due, so that a stall counts for all who would have waited. So many are due at the same time.
+    /// Issues each operation when it is due, or as soon after as the one before has ended; measured from when
+    /// it was due, so that a stall counts for all who would have waited. So many are due at the same time.
     pub(crate) fn open(
         &mut self,
         ops: impl Iterator<Item = Op>,
@@ -105,8 +105,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Issues `batch` operations at once: puts as one write, gets as one read, others one by one. Each is as late as
-    /// its batch.
+    /// Issues `batch` operations at once: puts as one write, gets as one read, others one by one. Each is as
+    /// late as its batch.
     pub(crate) fn batched(
         &mut self,
         mut ops: impl Iterator<Item = Op>,
@@ -188,8 +188,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Scans at a rate until told to stop, each from when it was due and from a key that was put before. Nothing is scanned
-    /// while it is not known that something was put.
+    /// Scans at a rate until told to stop, each from when it was due and from a key that was put before.
+    /// Nothing is scanned while it is not known that something was put.
     pub(crate) fn scans_of_what_was_put(
         &mut self,
         scans: &Scans,
@@ -331,8 +331,8 @@ fn wrong(number: u64, found: bool) -> crate::store::Error {
     format!("key number {number} {what}").into()
 }
 
-/// The control: does nothing, at due times, until the others are done. It is as late as the machine and the store's threads make
-/// it.
+/// The control: does nothing, at due times, until the others are done. It is as late as the machine and the
+/// store's threads make it.
 pub(super) fn nothing(shared: &Shared, began: Instant) -> Recorder {
     let mut recorder = Recorder::new();
     recorder.begin(began);
@@ -348,8 +348,8 @@ pub(super) fn nothing(shared: &Shared, began: Instant) -> Recorder {
     recorder
 }
 
-/// Sleeps through a long wait and spins through the end of it: waking up takes longer than an operation, and one who only
-/// spun would take a processor from the store.
+/// Sleeps through a long wait and spins through the end of it: waking up takes longer than an operation, and
+/// one who only spun would take a processor from the store.
 pub(super) fn wait_until(due: Instant) {
     const SPIN: Duration = Duration::from_micros(60);
     loop {

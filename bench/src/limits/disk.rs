@@ -1,9 +1,10 @@
 //! The limits of the disk and of the page cache.
 //!
-//! - In sequence: one file, 1 MiB requests, eight under way at once (threads), past the page cache where the file
-//!   system allows it. The write ends with fdatasync.
-//! - Synced: 4 KiB overwritten at the front of a file that was written before, then fdatasync, so that no metadata
-//!   has to follow. That is the least a durable write can cost, and what synced puts are held against.
+//! - In sequence: one file, 1 MiB requests, eight under way at once (threads), past the page cache where the
+//!   file system allows it. The write ends with fdatasync.
+//! - Synced: 4 KiB overwritten at the front of a file that was written before, then fdatasync, so that no
+//!   metadata has to follow. That is the least a durable write can cost, and what synced puts are held
+//!   against.
 //! - Cached: 4 KiB read at random places of a file that the page cache holds.
 
 use super::{limit, noise};
@@ -154,8 +155,8 @@ fn cached(path: &Path, bytes: u64, time: Duration) -> io::Result<f64> {
     Ok(reads as f64 / started.elapsed().as_secs_f64())
 }
 
-/// Overwrites and syncs from `threads` threads, each in its own file: how often a second altogether, and how long
-/// each fdatasync took, in microseconds.
+/// Overwrites and syncs from `threads` threads, each in its own file: how often a second altogether, and how
+/// long each fdatasync took, in microseconds.
 fn synced(dir: &Path, threads: usize, time: Duration) -> io::Result<(f64, Vec<f64>)> {
     let files: Vec<(PathBuf, File)> = (0..threads)
         .map(|n| {

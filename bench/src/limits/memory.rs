@@ -1,4 +1,5 @@
-//! The limits of one core and of the memory: copying, checksums, compression. Bytes a second of the plain data.
+//! The limits of one core and of the memory: copying, checksums, compression. Bytes a second of the plain
+//! data.
 
 use super::{limit, noise};
 use crate::record::LimitRecord;

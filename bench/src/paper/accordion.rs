@@ -1,7 +1,7 @@
 //! Accordion (PVLDB 11(12), 2018, section 4): its policies of in-memory merging against none.
 //!
-//! Figures are of its cluster with flash disks, where there are several. Its scans ran while memory was full; here
-//! memory is made so small that the inserts between scans fill it again and again.
+//! Figures are of its cluster with flash disks, where there are several. Its scans ran while memory was full;
+//! here memory is made so small that the inserts between scans fill it again and again.
 
 use super::Goal::{AtLeast, AtMost};
 use super::{Cell, Contents, Figure, flushed_merged_bytes, ops_s, quantile, strings};

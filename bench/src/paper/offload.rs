@@ -1,18 +1,19 @@
-//! Compaction offloading (PVLDB 8(8), 2015, section 5, figures 4 to 7; 8 and 9: `shared`): what readers feel of a major
-//! compaction and after it, by method of warming the cache with its result. Degradation of the mean latency, in percent of that
-//! before.
+//! Compaction offloading (PVLDB 8(8), 2015, section 5, figures 4 to 7; 8 and 9: `shared`): what readers feel
+//! of a major compaction and after it, by method of warming the cache with its result. Degradation of the
+//! mean latency, in percent of that before.
 //!
-//! All methods of the paper: the standard one (SS, cold caches and one switch at the end), local write-through (WTC), and with a
-//! compaction server, which has the other processor: offloading alone (CO), the server's memory as a cache (RC), warming from
-//! there before one switch (PSW), step by step (IW) and the same throttled (TIW). `TIW here` is ours without a server: steps
-//! that put into the cache what was read lately, as they are written.
+//! All methods of the paper: the standard one (SS, cold caches and one switch at the end), local
+//! write-through (WTC), and with a compaction server, which has the other processor: offloading alone (CO),
+//! the server's memory as a cache (RC), warming from there before one switch (PSW), step by step (IW) and the
+//! same throttled (TIW). `TIW here` is ours without a server: steps that put into the cache what was read
+//! lately, as they are written.
 //!
-//! Ours merges and warms in one go, step by step and without rests, so what the paper calls the warm-up phase is here the time
-//! after the merge; where a method is held to another one, the two phases count together. Updates beside the reads are left out:
-//! they would begin merges of their own.
+//! Ours merges and warms in one go, step by step and without rests, so what the paper calls the warm-up phase
+//! is here the time after the merge; where a method is held to another one, the two phases count together.
+//! Updates beside the reads are left out: they would begin merges of their own.
 //!
-//! A run of which the mean before the merge is not known to a tenth, as its windows differ by too much, says nothing of
-//! degradation: its figures are no numbers.
+//! A run of which the mean before the merge is not known to a tenth, as its windows differ by too much, says
+//! nothing of degradation: its figures are no numbers.
 
 use super::Goal::AtMost;
 use super::{Cell, Contents, Figure, flushed_merged_bytes, strings};
@@ -29,8 +30,8 @@ const LEVELED: &str = "none";
 /// The standard error that the mean before the merge may have, as a part of it.
 const SWING: f64 = 0.10;
 
-/// A method, ours by it on one processor or with a server, and the paper's percentages: gets and scans during compaction, then
-/// in the warm-up.
+/// A method, ours by it on one processor or with a server, and the paper's percentages: gets and scans during
+/// compaction, then in the warm-up.
 struct Method {
     name: &'static str,
     config: &'static str,

@@ -1,11 +1,12 @@
-//! Rangemerge (TPDS; sections 6 and 12): methods of merging under its own load, a tenth of it at scale 1. Puts of all keys in
-//! an order of no pattern: at a rate, beside scans of ten entries from due times (figure 5); then as fast as they go, with
-//! write memory of a fifth, a twentieth and a hundredth of the data (figures 7 and 13).
+//! Rangemerge (TPDS; sections 6 and 12): methods of merging under its own load, a tenth of it at scale 1.
+//! Puts of all keys in an order of no pattern: at a rate, beside scans of ten entries from due times (figure
+//! 5); then as fast as they go, with write memory of a fifth, a twentieth and a hundredth of the data
+//! (figures 7 and 13).
 //!
-//! Its machine has a disk that turns; ours need not. So latencies and times are related between methods, and what
-//! the simulation says of the same shapes stands beside: it knows bytes, not latencies. A range's file is a fortieth of
-//! the data, as in the paper's default, and where scans are timed a block has the paper's 64 KiB (C). Inserts end when nothing
-//! is left to merge, with memory as full as it is.
+//! Its machine has a disk that turns; ours need not. So latencies and times are related between methods, and
+//! what the simulation says of the same shapes stands beside: it knows bytes, not latencies. A range's file
+//! is a fortieth of the data, as in the paper's default, and where scans are timed a block has the paper's 64
+//! KiB (C). Inserts end when nothing is left to merge, with memory as full as it is.
 
 use super::Goal::{self, AtMost};
 use super::{Cell, Contents, Figure, deviation, quantile, strings};
@@ -62,7 +63,8 @@ pub(super) fn contents(scale: f64) -> Result<Contents> {
     let file = (1e9 * scale / 40.0 / f64::from(1 << 20) * 100.0).round() / 100.0;
     let range = format!("range+f{file}");
     let deltas = format!("range+d4+f{file}");
-    // What it takes to write far less than leveled merging, and no slower than geometric, where data is a hundred times the memory.
+    // What it takes to write far less than leveled merging, and no slower than geometric, where data is a
+    // hundred times the memory.
     let many = format!("range+d32+f{file}");
     let ours = [range.as_str(), deltas.as_str(), SMA, GEOMETRIC, LEVELED];
     let mut configs = strings(&[&ours[..], PEERS].concat());
@@ -183,8 +185,8 @@ fn scanned(config: &str) -> String {
     if PEERS.contains(&config) { config.into() } else { format!("{config}+b64") }
 }
 
-/// Figure 5, in milliseconds: mean 15.6 against 28.6 and 23.5, deviation 8.2 against 24.3 and 20.5, the longest 30.5 against
-/// 93.3 and 64.5. It gives no number for p99.
+/// Figure 5, in milliseconds: mean 15.6 against 28.6 and 23.5, deviation 8.2 against 24.3 and 20.5, the
+/// longest 30.5 against 93.3 and 64.5. It gives no number for p99.
 fn latencies(figures: &mut Vec<Figure>, range: &str) {
     let others = [
         (SMA, "sma k 4", [15.6 / 28.6, 8.2 / 24.3, NONE, 30.5 / 93.3]),
@@ -217,8 +219,8 @@ fn latencies(figures: &mut Vec<Figure>, range: &str) {
     }
 }
 
-/// Section 14 names them, and has no figure: writers slowed before a bound, over writers that are stopped there. With puts as
-/// fast as they go.
+/// Section 14 names them, and has no figure: writers slowed before a bound, over writers that are stopped
+/// there. With puts as fast as they go.
 fn watermarks(figures: &mut Vec<Figure>, range: &str, abrupt: &str) {
     let metrics: [(&str, Metric); 2] =
         [("longest put", |run| latency(run, "write", |l| l.max_us)), ("puts a second", |run| run.ops_s)];
@@ -236,8 +238,9 @@ fn watermarks(figures: &mut Vec<Figure>, range: &str, abrupt: &str) {
     }
 }
 
-/// The run as if there had been none but its calm seconds, if these have a tenth of its scans. A store that keeps both processors
-/// busy has fewer of them, and those are missing in which it was busiest: that is to its advantage.
+/// The run as if there had been none but its calm seconds, if these have a tenth of its scans. A store that
+/// keeps both processors busy has fewer of them, and those are missing in which it was busiest: that is to
+/// its advantage.
 fn calm(run: &RunRecord) -> RunRecord {
     let scans = |of: &BTreeMap<String, Latency>| of.get("scan").map_or(0, |scans| scans.count);
     let latency = if scans(&run.calm) * 10 >= scans(&run.latency) { &run.calm } else { &run.latency };

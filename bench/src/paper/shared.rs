@@ -1,5 +1,6 @@
-//! Figures 8 and 9 of the paper on offloaded compaction: TPC-C beside a merge of one of its tables, and many stores that share
-//! compaction servers. Each is a command of its own (`tpcc`, `capacity`), run in a process of its own, which chooses its processors.
+//! Figures 8 and 9 of the paper on offloaded compaction: TPC-C beside a merge of one of its tables, and many
+//! stores that share compaction servers. Each is a command of its own (`tpcc`, `capacity`), run in a process
+//! of its own, which chooses its processors.
 
 use super::Goal::{self, AtLeast, AtMost};
 use crate::record::FigureRecord;

@@ -1,11 +1,12 @@
-//! TRIAD (USENIX ATC 2017, section 5): its parts, each alone and all together, against the same store without them.
+//! TRIAD (USENIX ATC 2017, section 5): its parts, each alone and all together, against the same store without
+//! them.
 //!
-//! As fast as it can our store writes so much that fifteen flushes gather before level 0 is merged, whatever its trigger is. So
-//! ws3 is also run at a rate at which merges keep up, with level 0 of four flushes and tables of 2 MB, as the paper's store
-//! had them: there each part has something to act on.
+//! As fast as it can our store writes so much that fifteen flushes gather before level 0 is merged, whatever
+//! its trigger is. So ws3 is also run at a rate at which merges keep up, with level 0 of four flushes and
+//! tables of 2 MB, as the paper's store had them: there each part has something to act on.
 //!
-//! The paper's write amplification is (flushed + merged) over flushed bytes. Its read amplification, disk accesses a
-//! get, is not made here: what a get reads comes from the page cache.
+//! The paper's write amplification is (flushed + merged) over flushed bytes. Its read amplification, disk
+//! accesses a get, is not made here: what a get reads comes from the page cache.
 
 use super::Goal::{AtLeast, AtMost};
 use super::{Cell, Contents, Figure, flushed_merged_bytes, ops_s, strings};
@@ -18,7 +19,8 @@ const BASE: &str = "none+l4";
 const ITS_OWN: &str = "none+l4+tables2";
 /// Its workload, at a rate at which merges keep up.
 const PACED: &str = "ws3:at20k";
-/// Merges hold the log of their inputs in the cache, and may write more than they do by default where values stay there.
+/// Merges hold the log of their inputs in the cache, and may write more than they do by default where values
+/// stay there.
 const LOG_ACTS: &str = "+cache512+w1000";
 const OURS: &str = "default";
 /// A full log has memory flushed, however small it is (TRI-2).
@@ -28,7 +30,8 @@ const WORKLOADS: &[&str] = &["ws1", "ws1:r50", "ws2", "ws2:r50", "ws3", "ws3:r50
 /// One of the three techniques.
 pub(super) struct Part {
     name: &'static str,
-    /// Parts of a configuration's name that switch it on; the first is the one it has together with the others.
+    /// Parts of a configuration's name that switch it on; the first is the one it has together with the
+    /// others.
     settings: &'static [&'static str],
     /// Write amplification of it alone on ws3, over that without (figure 11).
     write_amp: f64,

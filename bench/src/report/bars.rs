@@ -1,4 +1,5 @@
-//! Figures of papers as bars: the paper's, what was simulated and ours, one below the other, as far as there are any.
+//! Figures of papers as bars: the paper's, what was simulated and ours, one below the other, as far as there
+//! are any.
 
 use super::digits;
 use super::plot::escape;

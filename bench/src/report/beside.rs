@@ -1,4 +1,5 @@
-//! Of runs whose merges came as they came (`felt`): latencies beside merges and without them, as a table and over time.
+//! Of runs whose merges came as they came (`felt`): latencies beside merges and without them, as a table and
+//! over time.
 
 use super::plot::{Axis, Chart, Line, micros, plain};
 use super::{Block, Row, digits};

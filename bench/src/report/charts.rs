@@ -1,5 +1,5 @@
-//! Which charts a block of the report gets: its course over time, from the run of each store whose rate is the
-//! median, and how its latencies are distributed, over all runs together.
+//! Which charts a block of the report gets: its course over time, from the run of each store whose rate is
+//! the median, and how its latencies are distributed, over all runs together.
 
 use super::columns::whole_seconds;
 use super::plot::{Axis, Chart, Line, micros, plain, share, thousands};
@@ -85,7 +85,8 @@ fn histogram(row: &Row<'_>, kind: &str) -> Histogram {
     sum
 }
 
-/// The share of operations in buckets of equal width on a logarithmic axis, each at its lower end; both ends at zero.
+/// The share of operations in buckets of equal width on a logarithmic axis, each at its lower end; both ends
+/// at zero.
 fn bars(histogram: &Histogram) -> Vec<(f64, f64)> {
     let total = histogram.values().sum::<u64>() as f64;
     let bucket = |nanos: u64| (nanos.max(1) as f64 / 1e3).log10().mul_add(BUCKETS, 1e-9).floor() as i32;

@@ -147,8 +147,9 @@ pub(super) fn durability(class: Durability) -> &'static str {
     }
 }
 
-/// The whole seconds of a run in order, and what was done in each: nothing is recorded of a second in which no
-/// operation ended, and what is left over at the end would look like a stall. Empty when no second was recorded.
+/// The whole seconds of a run in order, and what was done in each: nothing is recorded of a second in which
+/// no operation ended, and what is left over at the end would look like a stall. Empty when no second was
+/// recorded.
 pub(super) fn whole_seconds(run: &RunRecord) -> Vec<(f64, Option<&Second>)> {
     let of = |number: u64| run.timeline.iter().find(|second| second.at as u64 == number);
     let count = if run.timeline.is_empty() { 0 } else { run.seconds as u64 };

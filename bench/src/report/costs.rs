@@ -1,6 +1,7 @@
-//! Strategies by what they cost, as one drawing that needs no page around it: how often a byte is written over how many
-//! runs a key may be in, both logarithmic, and the peak of space as the size of a point. A panel for each ratio of data to memory;
-//! runs are on the same axis in all, so that a method can be followed from one to the next.
+//! Strategies by what they cost, as one drawing that needs no page around it: how often a byte is written
+//! over how many runs a key may be in, both logarithmic, and the peak of space as the size of a point. A
+//! panel for each ratio of data to memory; runs are on the same axis in all, so that a method can be followed
+//! from one to the next.
 
 use super::plot::{Scale, escape, plain};
 use siltstone::strategy::METHODS;
@@ -151,8 +152,8 @@ fn wide(name: &str) -> f64 {
     LETTER * name.len() as f64
 }
 
-/// Where each name begins: beside its point, to the right where there is room, and higher or lower where another name or
-/// point is in its place.
+/// Where each name begins: beside its point, to the right where there is room, and higher or lower where
+/// another name or point is in its place.
 fn names(points: &[Point<'_>], right: f64) -> Vec<(f64, f64)> {
     let mut order: Vec<usize> = (0..points.len()).collect();
     order.sort_by(|a, b| points[*a].y.total_cmp(&points[*b].y));

@@ -1,5 +1,5 @@
-//! Records as one page of HTML that needs no other file: tables, charts, settings, and the records themselves, with
-//! their raw histograms, as JSON in an element that no browser runs.
+//! Records as one page of HTML that needs no other file: tables, charts, settings, and the records
+//! themselves, with their raw histograms, as JSON in an element that no browser runs.
 
 use super::bars::bars;
 use super::charts::charts;
@@ -254,7 +254,8 @@ fn tabled(class: &str, heads: &[(&str, &str)], rows: &[Vec<String>]) -> String {
     )
 }
 
-/// The records as they were read, in one array. `<` is written as an escape, so that no text can end the element.
+/// The records as they were read, in one array. `<` is written as an escape, so that no text can end the
+/// element.
 fn raw(records: &Records) -> String {
     // Records are plain data with names for keys, which JSON can always hold.
     fn lines<T: serde::Serialize>(records: &[T]) -> impl Iterator<Item = String> {

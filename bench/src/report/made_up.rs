@@ -129,8 +129,8 @@ pub(crate) fn run(workload: &str, store: &str, config: &str, round: u32, ops_s: 
     }
 }
 
-/// A run of `unseen` with windows of five seconds: two before the merge, with so many gets and such hit ratios, two during it
-/// and one after it, with such p99s.
+/// A run of `unseen` with windows of five seconds: two before the merge, with so many gets and such hit
+/// ratios, two during it and one after it, with such p99s.
 pub(crate) fn around_a_merge(
     store: &str,
     config: &str,

@@ -1,8 +1,8 @@
-//! All workloads by all stores, a table for each figure: what `compare --matrix` is about. A cell is the median of its
-//! runs, coloured by how far it is behind the best of its row.
+//! All workloads by all stores, a table for each figure: what `compare --matrix` is about. A cell is the
+//! median of its runs, coloured by how far it is behind the best of its row.
 //!
-//! And its bars: on no workload may the first store do fewer operations a second, or take more CPU time for one, than the
-//! best of the other log-structured stores.
+//! And its bars: on no workload may the first store do fewer operations a second, or take more CPU time for
+//! one, than the best of the other log-structured stores.
 
 use super::plot::escape;
 use super::{Block, Row, blocks, digits};
@@ -162,7 +162,8 @@ pub(super) fn is_bar(figure: &FigureRecord) -> bool {
 /// What the names of bars begin with.
 const BAR: &str = "matrix: ";
 
-/// For each workload operations a second and CPU time of the first store over those of the best other log-structured one.
+/// For each workload operations a second and CPU time of the first store over those of the best other
+/// log-structured one.
 pub(crate) fn bars(runs: &[RunRecord]) -> Vec<FigureRecord> {
     if tables(runs).is_empty() {
         return Vec::new();

@@ -1,12 +1,12 @@
 //! One chart as SVG: lines over two axes, each linear or logarithmic.
 //!
-//! The drawing has a fixed size in its own units and is scaled by the page. Colours and fonts come from the page's
-//! style, by class: `s0`, `s1`, ... for the lines, which also differ in their dashes, so that colour alone never has
-//! to tell two apart. A line breaks where a value cannot be drawn, as zero on a logarithmic axis. What a line has marked
-//! is a bar of its colour above the plot.
+//! The drawing has a fixed size in its own units and is scaled by the page. Colours and fonts come from the
+//! page's style, by class: `s0`, `s1`, ... for the lines, which also differ in their dashes, so that colour
+//! alone never has to tell two apart. A line breaks where a value cannot be drawn, as zero on a logarithmic
+//! axis. What a line has marked is a bar of its colour above the plot.
 //!
-//! A chart can also be a file of its own, for a text that shows it as a picture: with title, legend and the style inside, on
-//! a ground of its own, so that it is readable wherever it is put.
+//! A chart can also be a file of its own, for a text that shows it as a picture: with title, legend and the
+//! style inside, on a ground of its own, so that it is readable wherever it is put.
 
 use std::fmt::Write;
 
@@ -202,8 +202,8 @@ impl Line {
     }
 }
 
-/// The classes of a line or of its sample in a legend: seven colours with dashes of their own, then the same colours
-/// with others. Fourteen can be told apart.
+/// The classes of a line or of its sample in a legend: seven colours with dashes of their own, then the same
+/// colours with others. Fourteen can be told apart.
 pub(super) fn classes(style: usize) -> String {
     let more = if style % (2 * COLOURS) < COLOURS { "" } else { " more" };
     format!("line s{}{more}", style % COLOURS)
@@ -233,8 +233,8 @@ impl Scale {
         Self { lo: 0.0, hi: count * step, log: false, from, to, ticks }
     }
 
-    /// From the tick at or below `lo` to the one at or above `hi`: powers of ten, and between them 2 and 5 where
-    /// there are few. So a chart never spans less than a factor of two.
+    /// From the tick at or below `lo` to the one at or above `hi`: powers of ten, and between them 2 and 5
+    /// where there are few. So a chart never spans less than a factor of two.
     pub(super) fn log(lo: f64, hi: f64, from: f64, to: f64) -> Self {
         let decades = (hi / lo).log10();
         let mantissas: &[f64] = match decades {

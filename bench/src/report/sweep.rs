@@ -1,5 +1,5 @@
-//! Charts of a setting: where configurations of a store differ in one number only, as `basic+s1` to `basic+s5` do, the
-//! number is the axis.
+//! Charts of a setting: where configurations of a store differ in one number only, as `basic+s1` to
+//! `basic+s5` do, the number is the axis.
 
 use super::plot::{Axis, Chart, Line, plain, thousands};
 use super::{Block, Row};
@@ -14,7 +14,8 @@ struct Sweep<'a> {
     points: Vec<(f64, &'a Row<'a>)>,
 }
 
-/// A chart of operations a second and one of the bytes of tables written, for each setting that the block varies.
+/// A chart of operations a second and one of the bytes of tables written, for each setting that the block
+/// varies.
 pub(super) fn charts(block: &Block<'_>) -> Vec<Chart> {
     let mut charts = Vec::new();
     for sweep in sweeps(&block.rows) {

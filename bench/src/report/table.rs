@@ -1,5 +1,5 @@
-//! Records as aligned text: a block for each workload, its ratios below it, then how far all of it repeats and what
-//! the machine can do.
+//! Records as aligned text: a block for each workload, its ratios below it, then how far all of it repeats
+//! and what the machine can do.
 
 use super::columns::COLUMNS;
 use super::{
@@ -120,8 +120,8 @@ fn machine(limits: &[LimitRecord]) -> String {
     format!("limits of this machine\n{}", align(&lines, 1))
 }
 
-/// Columns of equal width, two spaces in front of each: the first `left` to the left, the others to the right. A
-/// last column of words, as units are, needs no padding either way.
+/// Columns of equal width, two spaces in front of each: the first `left` to the left, the others to the
+/// right. A last column of words, as units are, needs no padding either way.
 fn align(lines: &[Vec<String>], left: usize) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or_default();
     let wide: Vec<usize> = (0..columns)

@@ -1,7 +1,7 @@
 //! Of runs with a merge in their middle: what readers felt of it, as a table and over time.
 //!
-//! Windows are drawn at their middles. A bar above the plot says of each store when its merge ran: all begin at the same
-//! time and end when they end.
+//! Windows are drawn at their middles. A bar above the plot says of each store when its merge ran: all begin
+//! at the same time and end when they end.
 
 use super::plot::{Axis, Chart, Line, micros, plain, share};
 use super::{Block, Row, digits};

@@ -1,4 +1,5 @@
-//! What readers feel of merges: reads that come at a steady rate, each timed from the moment at which it was due.
+//! What readers feel of merges: reads that come at a steady rate, each timed from the moment at which it was
+//! due.
 
 use super::peer::{Client, Given, Peer, TABLE};
 use super::{ROWS_OF_A_CALL, entries, fill, key};

@@ -1,5 +1,5 @@
-//! The servers that are measured: processes of their own, started by the one that measures them and told by their standard input
-//! what no client may ask.
+//! The servers that are measured: processes of their own, started by the one that measures them and told by
+//! their standard input what no client may ask.
 
 use crate::compactor::GIVEN_MIN;
 use crate::measure::{cpu_of, rss_bytes_of};

@@ -1,7 +1,8 @@
-//! Calls a second, latencies, and the server's CPU time for each, beside an empty service of the same messages.
+//! Calls a second, latencies, and the server's CPU time for each, beside an empty service of the same
+//! messages.
 //!
-//! Both run on the second core; the client, 16 connections with 16 calls in flight each, has the first. They take turns, so that
-//! what else the machine does meets both.
+//! Both run on the second core; the client, 16 connections with 16 calls in flight each, has the first. They
+//! take turns, so that what else the machine does meets both.
 
 use super::peer::{Client, Given, Peer, TABLE};
 use super::{ROWS_OF_A_CALL, Server, entries, fill, key, median, set};

@@ -38,8 +38,8 @@ impl Store for Fjall {
         Ok(Box::new(Thread { store: self }))
     }
 
-    /// It has no call for this: its flushes and compactions are counted, and it is settled when none of either was seen
-    /// for a while, because one that ends can start the next.
+    /// It has no call for this: its flushes and compactions are counted, and it is settled when none of
+    /// either was seen for a while, because one that ends can start the next.
     fn settle(&self) -> Result<()> {
         const POLL: Duration = Duration::from_millis(10);
         const QUIET_POLLS: u32 = 20;

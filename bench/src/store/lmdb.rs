@@ -1,8 +1,8 @@
 //! LMDB through heed. It has no compression and no memory of its own but the map of its file, so it is marked
 //! uncompressed and the memory wanted means nothing to it: the page cache is its cache.
 //!
-//! Where writes need only survive the end of the process, it writes into a shared map and never syncs; where they must
-//! survive a power cut, it runs with its defaults.
+//! Where writes need only survive the end of the process, it writes into a shared map and never syncs; where
+//! they must survive a power cut, it runs with its defaults.
 #![expect(
     unsafe_code,
     reason = "opening a map is unsafe: the directory is ours alone, nobody else changes the file"

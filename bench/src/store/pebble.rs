@@ -1,8 +1,9 @@
-//! Pebble, through the C functions of a library in Go (`bench/pebble`), which `cargo xtask peers` builds: its defaults
-//! with filters, with the memory wanted. It compresses by Snappy: LZ4 it does not have.
+//! Pebble, through the C functions of a library in Go (`bench/pebble`), which `cargo xtask peers` builds: its
+//! defaults with filters, with the memory wanted. It compresses by Snappy: LZ4 it does not have.
 //!
-//! Its `NoSync` leaves the log in the process until another thread writes it, so a killed process loses the last writes:
-//! where `buffered` is wanted it is `volatile`, and ratios to it are made for reads and `Sync` only.
+//! Its `NoSync` leaves the log in the process until another thread writes it, so a killed process loses the
+//! last writes: where `buffered` is wanted it is `volatile`, and ratios to it are made for reads and `Sync`
+//! only.
 #![expect(unsafe_code, reason = "a library in another language")]
 
 use super::{CacheCount, Named, Result, Session, Store, Wanted, Written};
@@ -38,7 +39,8 @@ const FAILED: i64 = -1;
 const MISSING: i64 = -2;
 /// Room for what they answer, at first.
 const ROOM: usize = 16 << 10;
-/// Entries that a step of a scan asks for at most. Each step asks for twice as many as the one before, from one on.
+/// Entries that a step of a scan asks for at most. Each step asks for twice as many as the one before, from
+/// one on.
 const STEP_MAX: i64 = 128;
 
 /// Functions of the library, as `pebble.go` has them.
@@ -104,7 +106,8 @@ impl Room {
         Room(vec![0; ROOM])
     }
 
-    /// What the call answers, which gets the buffer and its size; it is called again with a larger one if it says so.
+    /// What the call answers, which gets the buffer and its size; it is called again with a larger one if it
+    /// says so.
     fn ask(&mut self, call: impl Fn(*mut u8, i64) -> i64) -> Result<Option<&[u8]>> {
         loop {
             match call(self.0.as_mut_ptr(), self.0.len() as i64) {
@@ -129,7 +132,8 @@ struct Pebble {
 fn open(wanted: &Wanted<'_>, _config: &str) -> Result<Box<dyn Store>> {
     let functions = functions()?;
     let dir = wanted.dir.as_os_str().as_encoded_bytes();
-    // It takes memtables out of its cache's memory: the one that is written, and one that it keeps for the next.
+    // It takes memtables out of its cache's memory: the one that is written, and one that it keeps for the
+    // next.
     let memtable = wanted.memory.write as i64;
     let cache = wanted.memory.cache as i64 + 2 * memtable;
     let sync = i64::from(wanted.durability == Durability::Sync);
@@ -226,8 +230,8 @@ fn first_of(entries: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((key, value, rest))
 }
 
-// SAFETY of all calls here: the pointers are of slices that live as long as the call, with their lengths; the library
-// copies what it keeps.
+// SAFETY of all calls here: the pointers are of slices that live as long as the call, with their lengths; the
+// library copies what it keeps.
 impl Session for Thread<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let Pebble { functions, handle, .. } = self.store;

@@ -1,11 +1,12 @@
-//! RocksDB, as it comes and tuned. This file alone says what "tuned" means: what its authors and users recommend for
-//! a small machine and can be set through its C interface, measured to be the best of what was tried.
+//! RocksDB, as it comes and tuned. This file alone says what "tuned" means: what its authors and users
+//! recommend for a small machine and can be set through its C interface, measured to be the best of what was
+//! tried.
 //!
-//! Its statistics are on at the lowest level that has counters, without histograms and timers: they alone say how many
-//! bytes its flushes, compactions and log took.
+//! Its statistics are on at the lowest level that has counters, without histograms and timers: they alone say
+//! how many bytes its flushes, compactions and log took.
 //!
-//! A configuration beyond these two is made of parts, as ours are: `universal+prepopulate` is as tuned, by universal
-//! compaction, and puts what compactions write into the block cache.
+//! A configuration beyond these two is made of parts, as ours are: `universal+prepopulate` is as tuned, by
+//! universal compaction, and puts what compactions write into the block cache.
 
 use super::{CacheCount, Named, Result, Session, Store, Wanted, Written};
 use crate::record::Durability;
@@ -136,7 +137,8 @@ fn opened(wanted: &Wanted<'_>, config: &str) -> Result<RocksDb> {
         () => None,
     };
     if let Some(prepopulate) = prepopulate {
-        // The binding has no call for it, but options of tables can be set by their names while a database is open.
+        // The binding has no call for it, but options of tables can be set by their names while a database is
+        // open.
         let tables = format!("{{prepopulate_block_cache={prepopulate};}}");
         db.set_options(&[("block_based_table_factory", &tables)])?;
         settings.push(("prepopulate_block_cache", prepopulate.to_string()));
@@ -205,8 +207,8 @@ impl Store for RocksDb {
     }
 }
 
-/// From its table of compactions by level, the count in a row: the sixth column from the end. What ends in level 0 are
-/// flushes; a compaction within level 0 counts as one too.
+/// From its table of compactions by level, the count in a row: the sixth column from the end. What ends in
+/// level 0 are flushes; a compaction within level 0 counts as one too.
 fn compactions(table: &str, row: &str) -> u64 {
     let found = table.lines().find(|line| line.split_whitespace().next() == Some(row));
     found.and_then(|line| line.split_whitespace().nth_back(5)?.parse().ok()).unwrap_or(0)
@@ -291,8 +293,8 @@ impl Session for Thread<'_> {
         Ok(())
     }
 
-    /// Its counters of the whole database have its compactions in them, which look into the cache too; those of a thread
-    /// have not. Index and filter blocks, which are counted alike, are kept outside the cache.
+    /// Its counters of the whole database have its compactions in them, which look into the cache too; those
+    /// of a thread have not. Index and filter blocks, which are counted alike, are kept outside the cache.
     fn cache(&mut self) -> Option<CacheCount> {
         let counters = self.counters.get_or_insert_with(|| {
             set_perf_stats(PerfStatsLevel::EnableCount);

@@ -1,7 +1,7 @@
 //! Siltstone itself: its defaults, and the same with something changed.
 //!
-//! A configuration's name is made of parts, applied in order: `none+defer` is our own baseline with one mechanism on,
-//! `adaptive+r0.2+s2` a policy with two of its settings. A new setting is one line in `PARTS`.
+//! A configuration's name is made of parts, applied in order: `none+defer` is our own baseline with one
+//! mechanism on, `adaptive+r0.2+s2` a policy with two of its settings. A new setting is one line in `PARTS`.
 
 use super::slow::{Pace, Slow, Switch};
 use super::{CacheCount, DEFAULT_CONFIG, Error, Named, Result, Session, Store, Wanted, Written};
@@ -52,11 +52,12 @@ impl Default for Setup {
     }
 }
 
-/// Sets something, given the number behind the part's name if it has one; says whether it had anything to set.
+/// Sets something, given the number behind the part's name if it has one; says whether it had anything to
+/// set.
 type Change = fn(&mut Setup, f64) -> bool;
 
-/// An example that ends with the part (a number in it says that the part takes one), what the example is, how it is
-/// made.
+/// An example that ends with the part (a number in it says that the part takes one), what the example is, how
+/// it is made.
 const PARTS: &[(&str, &str, Change)] = &[
     (DEFAULT_CONFIG, "its defaults", |_, _| true),
     ("none", "with no mechanism on memory, log or level 0: our own baseline", |Setup { family, .. }, _| {
@@ -387,9 +388,9 @@ struct Siltstone {
 
 fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
     let memory = wanted.memory;
-    // One budget for what the others give to memtables, a cache, and, beyond both, the metadata of tables. Our write memory
-    // is a bound on all of it, where others bound a memtable and may hold two (RocksDB's default) to four of them (tuned): we
-    // get two, so that a flush begins at the same size.
+    // One budget for what the others give to memtables, a cache, and, beyond both, the metadata of tables.
+    // Our write memory is a bound on all of it, where others bound a memtable and may hold two (RocksDB's
+    // default) to four of them (tuned): we get two, so that a flush begins at the same size.
     let options = Options {
         memory_budget: 2 * memory.write + memory.cache,
         write_memory: 2 * memory.write,

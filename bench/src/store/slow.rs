@@ -1,5 +1,6 @@
-//! A local storage of which each read takes longer, as one does that lies behind a network, or which gives so many bytes a second
-//! and no more. Writes are as they are: they are few and large, and nobody waits for them.
+//! A local storage of which each read takes longer, as one does that lies behind a network, or which gives so
+//! many bytes a second and no more. Writes are as they are: they are few and large, and nobody waits for
+//! them.
 
 use siltstone::storage::{Env, MappedFile, ReadFile, Storage, WriteFile};
 use std::io;

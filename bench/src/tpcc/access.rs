@@ -1,5 +1,5 @@
-//! How the driver reaches its tables; and those of an embedded database, which it reaches by transactions. (Those of a server:
-//! `served`.)
+//! How the driver reaches its tables; and those of an embedded database, which it reaches by transactions.
+//! (Those of a server: `served`.)
 
 use super::schema::{Row, Table};
 use crate::store::Result;

@@ -5,8 +5,8 @@ use super::schema::{Table, district, key, order, parts, warehouse};
 use super::transactions::{Size, lines_of};
 use crate::store::Result;
 
-/// Looks at everything; an error names what does not hold. That orders are delivered in their order only holds where transactions
-/// are atomic.
+/// Looks at everything; an error names what does not hold. That orders are delivered in their order only
+/// holds where transactions are atomic.
 pub(crate) fn check(access: &mut dyn Access, size: Size, is_atomic: bool) -> Result<()> {
     for w in 1..=size.warehouses {
         let mut taken = 0;

@@ -1,11 +1,12 @@
-//! TPC-C, embedded, each transaction a serializable one, or on a server: its mix as the paper on offloaded compaction has it, no
-//! terminals and no think time. With a merge of Stock or Order-Line in the middle it is the experiment of that paper's Figure 8.
+//! TPC-C, embedded, each transaction a serializable one, or on a server: its mix as the paper on offloaded
+//! compaction has it, no terminals and no think time. With a merge of Stock or Order-Line in the middle it is
+//! the experiment of that paper's Figure 8.
 //!
-//! One of a hundred New-Orders names an item that there is not. It ends before it writes anything, so that nothing has to be taken
-//! back on a server either; the standard wants the database to take it back.
+//! One of a hundred New-Orders names an item that there is not. It ends before it writes anything, so that
+//! nothing has to be taken back on a server either; the standard wants the database to take it back.
 //!
-//! `schema` are tables, keys and rows, `load` what they hold at first, `transactions` the five, `access` how tables are reached,
-//! `served` those of a server, `check` what must hold afterwards.
+//! `schema` are tables, keys and rows, `load` what they hold at first, `transactions` the five, `access` how
+//! tables are reached, `served` those of a server, `check` what must hold afterwards.
 
 mod access;
 mod check;

@@ -1,9 +1,10 @@
-//! The tables on a server, each with one family and one column, reached as any client would: by calls of single rows.
+//! The tables on a server, each with one family and one column, reached as any client would: by calls of
+//! single rows.
 //!
-//! There are no transactions. A row is changed by reading it and, if it is still what was read, replacing it; otherwise once
-//! more. What is read of two rows may be of two moments. As each row is changed as a whole, and nothing is written that must be
-//! taken back, the tables are consistent when nobody writes; only a delivery may have overtaken an order of its district whose rows
-//! were still being put.
+//! There are no transactions. A row is changed by reading it and, if it is still what was read, replacing it;
+//! otherwise once more. What is read of two rows may be of two moments. As each row is changed as a whole,
+//! and nothing is written that must be taken back, the tables are consistent when nobody writes; only a
+//! delivery may have overtaken an order of its district whose rows were still being put.
 
 use super::access::{Access, Outcome, Put, Tables};
 use super::schema::{Row, Table};

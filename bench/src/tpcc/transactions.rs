@@ -85,8 +85,9 @@ impl Size {
     }
 }
 
-/// Below which order of a district none waits to be delivered, as deliveries found it. They look for the oldest from there on: else
-/// each looks at the tombstones of all orders that were delivered before it, and takes longer than the one before.
+/// Below which order of a district none waits to be delivered, as deliveries found it. They look for the
+/// oldest from there on: else each looks at the tombstones of all orders that were delivered before it, and
+/// takes longer than the one before.
 pub(crate) struct OldestWaiting {
     districts: u32,
     orders: Vec<AtomicU32>,
@@ -146,7 +147,8 @@ impl Planned {
         let lines = rng.below(11) as u32 + 5;
         // One of a hundred names an item that there is not.
         let fails = rng.below(100) == 0;
-        // Nothing is written before it is known that all items are there: on a server, nothing could be taken back.
+        // Nothing is written before it is known that all items are there: on a server, nothing could be taken
+        // back.
         let mut wanted = Vec::new();
         for n in 1..=lines {
             let item = if fails && n == lines { self.size.items + 1 } else { self.size.item(rng) };
@@ -189,7 +191,8 @@ impl Planned {
         Ok(Outcome::Committed)
     }
 
-    /// The customer of Payment and Order-Status: six of ten by last name, the middle one of those who have it.
+    /// The customer of Payment and Order-Status: six of ten by last name, the middle one of those who have
+    /// it.
     fn find_customer(&self, access: &mut dyn Access, rng: &mut Rng, w: u32, d: u32) -> Result<u32> {
         if rng.below(100) >= 60 {
             return Ok(self.size.customer(rng));

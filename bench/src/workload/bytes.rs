@@ -1,13 +1,14 @@
 //! The bytes of keys and values.
 //!
-//! A key is a number written in one of two forms. *Ordered*, as in db_bench: eight bytes, the most significant first,
-//! filled up with '0', so that numbers in order are keys in order. *Scattered*: the same of the number's image under a
-//! bijection of 64 bits, so that neighbours in number (and in popularity) lie far apart; with room for it, as in YCSB,
-//! "user" and twenty digits.
+//! A key is a number written in one of two forms. *Ordered*, as in db_bench: eight bytes, the most
+//! significant first, filled up with '0', so that numbers in order are keys in order. *Scattered*: the same
+//! of the number's image under a bijection of 64 bits, so that neighbours in number (and in popularity) lie
+//! far apart; with room for it, as in YCSB, "user" and twenty digits.
 //!
-//! A value is cut from a megabyte made once, whose pieces of 100 bytes are random in the first half and repeat it in the
-//! second: cut at the start of a piece, it compresses about 2:1. Its first eight bytes are replaced by the key's number,
-//! here and where the piece repeats them, so that a read can tell a right answer from a wrong one.
+//! A value is cut from a megabyte made once, whose pieces of 100 bytes are random in the first half and
+//! repeat it in the second: cut at the start of a piece, it compresses about 2:1. Its first eight bytes are
+//! replaced by the key's number, here and where the piece repeats them, so that a read can tell a right
+//! answer from a wrong one.
 
 use super::random::{Rng, mix};
 
@@ -81,8 +82,8 @@ impl Values {
         Values { pool }
     }
 
-    /// Replaces `out` by the value of `len` bytes that `salt` names, for the key of `number`. The columns of a row follow
-    /// one another in the pool, so that it compresses as a value of its length does.
+    /// Replaces `out` by the value of `len` bytes that `salt` names, for the key of `number`. The columns of
+    /// a row follow one another in the pool, so that it compresses as a value of its length does.
     #[inline]
     pub(crate) fn write(&self, number: u64, salt: u32, column: usize, len: usize, out: &mut Vec<u8>) {
         let at = salt as usize % (POOL / PIECE) * PIECE + column * len % PIECE;

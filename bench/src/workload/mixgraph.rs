@@ -1,11 +1,12 @@
 //! mixgraph: what a social graph asks of its store, modelled on traces of production (Cao, Dong, Vemuri, Du:
 //! "Characterizing, Modeling, and Benchmarking RocksDB Key-Value Workloads at Facebook", USENIX FAST 2020).
 //!
-//! The numbers below are those that RocksDB's db_bench publishes for its benchmark of that name in the variant with hot
-//! ranges of keys ("prefix_dist", facebook/rocksdb pull request 5953 and its wiki page on traces): 85 % gets, 14 %
-//! puts, 1 % seeks; key ranges whose popularity falls as the sum of two exponentials; within a range a power law;
-//! lengths of values and scans by a generalised Pareto distribution. The variation of the load over the day is left
-//! out: this measures what a store can do, not what it is asked to.
+//! The numbers below are those that RocksDB's db_bench publishes for its benchmark of that name in the
+//! variant with hot ranges of keys ("prefix_dist", facebook/rocksdb pull request 5953 and its wiki page on
+//! traces): 85 % gets, 14 % puts, 1 % seeks; key ranges whose popularity falls as the sum of two
+//! exponentials; within a range a power law; lengths of values and scans by a generalised Pareto
+//! distribution. The variation of the load over the day is left out: this measures what a store can do, not
+//! what it is asked to.
 
 use super::random::{Rng, Shuffle, mix};
 

@@ -1,7 +1,8 @@
 //! The workloads: what a name on the command line means.
 //!
-//! `table` holds the names, `stream` makes the operations of a thread, `pick` the distributions, `bytes` the keys and
-//! values, `mixgraph` the one workload with a model of its own, `random` the numbers behind all of them.
+//! `table` holds the names, `stream` makes the operations of a thread, `pick` the distributions, `bytes` the
+//! keys and values, `mixgraph` the one workload with a model of its own, `random` the numbers behind all of
+//! them.
 
 pub(crate) mod bytes;
 mod mixgraph;
@@ -40,8 +41,8 @@ pub(crate) struct Scale {
     /// Bytes of memory, K, M and G understood: one memtable and the cache, divided as the workload's default.
     #[arg(long, value_parser = crate::text::size)]
     pub(crate) memory: Option<u64>,
-    /// Seconds of reading before a merge and after it, for the workloads that have one in their middle; they are told in
-    /// twelfths; for `stability` seconds of the open loop (default: per workload).
+    /// Seconds of reading before a merge and after it, for the workloads that have one in their middle; they
+    /// are told in twelfths; for `stability` seconds of the open loop (default: per workload).
     #[arg(long)]
     pub(crate) seconds: Option<f64>,
     /// Read tables past the page cache, so that a store's own is the only one (default: per workload).
@@ -175,10 +176,11 @@ pub(crate) struct Workload {
     pub(crate) keeps_memory: bool,
     /// A major merge runs in its middle, beside readers at this share of the most that they can do.
     pub(crate) merged: Option<f64>,
-    /// Its operations are timed from when they began, as YCSB does it, and not from when they were due: one that waits makes no
-    /// other one wait.
+    /// Its operations are timed from when they began, as YCSB does it, and not from when they were due: one
+    /// that waits makes no other one wait.
     pub(crate) from_begin: bool,
-    /// How long it reads before that merge, and after; or how long the open loop lasts, if not as long as the closed one.
+    /// How long it reads before that merge, and after; or how long the open loop lasts, if not as long as the
+    /// closed one.
     pub(crate) seconds: f64,
     /// The closed loop ends after so many seconds.
     pub(crate) ends_after: Option<f64>,

@@ -1,5 +1,5 @@
-//! Which of n things the next operation takes: rank 0 is the most popular one. What a rank stands for (a scattered key,
-//! the newest key) is the stream's business.
+//! Which of n things the next operation takes: rank 0 is the most popular one. What a rank stands for (a
+//! scattered key, the newest key) is the stream's business.
 
 use super::random::Rng;
 
@@ -39,8 +39,8 @@ impl Pick {
     }
 }
 
-/// Zipf's law with YCSB's exponent, drawn by the method of Gray et al. (SIGMOD 1994), which YCSB uses too: the two
-/// first ranks by comparison, the rest by inverting an approximation of the sum.
+/// Zipf's law with YCSB's exponent, drawn by the method of Gray et al. (SIGMOD 1994), which YCSB uses too:
+/// the two first ranks by comparison, the rest by inverting an approximation of the sum.
 #[derive(Clone, Debug)]
 pub(crate) struct Zipf {
     n: u64,

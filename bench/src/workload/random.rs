@@ -1,5 +1,5 @@
-//! Numbers that look random and are a pure function of what they are seeded with: every store gets the same streams,
-//! on every machine, whatever version of whatever crate is linked.
+//! Numbers that look random and are a pure function of what they are seeded with: every store gets the same
+//! streams, on every machine, whatever version of whatever crate is linked.
 
 /// A bijection of 64-bit numbers whose images look unrelated (the finaliser of splitmix64).
 #[inline]
@@ -41,8 +41,9 @@ impl Rng {
     }
 }
 
-/// A bijection of 0..n in an order that looks random: a Feistel network over the next even number of bits, walked until
-/// it lands below n (at most four steps on average). It needs no table, so it costs no memory that would be measured.
+/// A bijection of 0..n in an order that looks random: a Feistel network over the next even number of bits,
+/// walked until it lands below n (at most four steps on average). It needs no table, so it costs no memory
+/// that would be measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Shuffle {
     n: u64,

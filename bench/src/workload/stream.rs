@@ -1,5 +1,6 @@
-//! The operations of one thread: a pure function of seed, workload and thread, so every store is asked for exactly the
-//! same, byte for byte. What a stream reads exists: it was loaded before or this same stream inserted it.
+//! The operations of one thread: a pure function of seed, workload and thread, so every store is asked for
+//! exactly the same, byte for byte. What a stream reads exists: it was loaded before or this same stream
+//! inserted it.
 
 use super::mixgraph::{self, MixGraph};
 use super::pick::{Pick, Zipf};
@@ -76,7 +77,8 @@ impl<'a> Stream<'a> {
         let (ops, threads, at) =
             (workload.ops, u64::from(workload.threads - workload.readers), u64::from(thread));
         let (kind, todo) = match workload.kind {
-            // As many as all writers together, unless they have a rate of their own: they are ended when the writers are done.
+            // As many as all writers together, unless they have a rate of their own: they are ended when the
+            // writers are done.
             _ if thread >= workload.threads - workload.readers => {
                 let is_apart = matches!(workload.pace, Pace::Apart(_));
                 (Kind::Mix(workload.reads), if is_apart { u64::MAX } else { ops })
@@ -116,7 +118,8 @@ impl<'a> Stream<'a> {
         match self.workload.distribution {
             Distribution::Uniform | Distribution::Hot { .. } => rank,
             Distribution::Zipf => self.picks.scatter.at(rank),
-            // Newest first: its own inserts, then what was loaded. Those of other threads are not known to be there.
+            // Newest first: its own inserts, then what was loaded. Those of other threads are not known to be
+            // there.
             Distribution::Latest if rank < self.inserted => self.new_key(self.inserted - 1 - rank),
             Distribution::Latest => self.workload.keys - 1 - (rank - self.inserted),
         }

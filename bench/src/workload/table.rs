@@ -67,7 +67,8 @@ const ACCORDION: Memory = Memory { write: 128 * MIB, cache: 128 * MIB };
 const TRIAD: Memory = Memory { write: 4 * MIB, cache: 32 * MIB };
 /// Operations of which those in which the cache fills are a few per cent.
 const STEADY_READS: u64 = 6_000_000;
-/// The same where fewer do: seeks, of which each takes longer, and gets of other numbers of threads, which come to a full cache.
+/// The same where fewer do: seeks, of which each takes longer, and gets of other numbers of threads, which
+/// come to a full cache.
 const STEADY_FEWER: u64 = 2_000_000;
 const STEADY_SCANS: u64 = 400_000;
 /// Less is no store's memory any more.
@@ -295,8 +296,8 @@ fn accordion(distribution: Distribution) -> Workload {
     }
 }
 
-/// Turns are those of YCSB's own recommendation, where what inserts comes late; E scans a fifth as often as the others
-/// do anything.
+/// Turns are those of YCSB's own recommendation, where what inserts comes late; E scans a fifth as often as
+/// the others do anything.
 fn ycsb(letter: &str) -> Option<Workload> {
     let mix = Mix::default();
     let (turn, kind) = match letter {

@@ -87,7 +87,8 @@ fn line(backup: &BackupInfo) -> String {
 
 /// Make a database of a backup
 ///
-/// Every byte is checked on the way. A damaged backup is an error that names the file, and leaves nothing behind.
+/// Every byte is checked on the way. A damaged backup is an error that names the file, and leaves nothing
+/// behind.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone restore /mnt/backups /tmp/db

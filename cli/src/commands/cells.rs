@@ -1,8 +1,8 @@
 //! Cells of a server's table in a file and back: one JSON object a line.
 //!
-//! `{"row": "..", "family": "..", "qualifier": "..", "timestamp": 1000, "value": ".."}`, with `\\` for a backslash and `\xNN` for
-//! bytes that are not UTF-8 in the strings. Rows are written whole, many to a call; what a call that failed for a while held is
-//! sent again.
+//! `{"row": "..", "family": "..", "qualifier": "..", "timestamp": 1000, "value": ".."}`, with `\\` for a
+//! backslash and `\xNN` for bytes that are not UTF-8 in the strings. Rows are written whole, many to a call;
+//! what a call that failed for a while held is sent again.
 
 use crate::escape::{unescape, unicode};
 use crate::failure::{Failure, Outcome};
@@ -36,7 +36,8 @@ struct Line {
     value: String,
 }
 
-/// Reads lines and writes their cells. Returns how many; a line that is none ends it, and what stood before it stays.
+/// Reads lines and writes their cells. Returns how many; a line that is none ends it, and what stood before
+/// it stays.
 pub(super) fn load(remote: &Remote, table: &str, input: impl BufRead, bar: &ProgressBar) -> Outcome<u64> {
     let mut loader =
         Loader { remote, table: remote.table(table), entries: Vec::new(), cells: 0, bytes: 0, stored: 0 };

@@ -29,7 +29,8 @@ pub(crate) struct Compact {
     /// Only keys before this one
     #[arg(long)]
     end: Option<Bytes>,
-    /// Also write anew what has nothing to drop, so that changed options (compression, block size, filter bits) hold for it
+    /// Also write anew what has nothing to drop, so that changed options (compression, block size, filter
+    /// bits) hold for it
     #[arg(long)]
     rewrite: bool,
     /// Do only the merges that the strategy asks for, in all families

@@ -14,8 +14,9 @@ use std::sync::mpsc;
 
 /// Run merges for other servers and databases
 ///
-/// A server (`siltstone serve --compactor HOST:PORT`) or an embedded database gives it merges of tables, which it reads and writes in
-/// directories that both reach by the same path, or gets and sends over the connection. It may be started and ended at any time: what it was doing goes on elsewhere.
+/// A server (`siltstone serve --compactor HOST:PORT`) or an embedded database gives it merges of tables,
+/// which it reads and writes in directories that both reach by the same path, or gets and sends over the
+/// connection. It may be started and ended at any time: what it was doing goes on elsewhere.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone compactor --tables /var/lib/siltstone
@@ -26,8 +27,8 @@ pub(crate) struct Compactor {
     /// Address on which merges are taken
     #[arg(long, env = "SILTSTONE_COMPACTOR_LISTEN", default_value = "127.0.0.1:7400")]
     listen: SocketAddr,
-    /// A directory or object store (s3://bucket/prefix) in which it may work, with all below it; may be given several times.
-    /// Without one it shares no storage with databases, and tables go over the connection
+    /// A directory or object store (s3://bucket/prefix) in which it may work, with all below it; may be given
+    /// several times. Without one it shares no storage with databases, and tables go over the connection
     #[arg(long, env = "SILTSTONE_COMPACTOR_TABLES", value_delimiter = ',')]
     tables: Vec<PathBuf>,
     /// Memory in all; so many merges run at a time as it has room for
@@ -45,8 +46,8 @@ pub(crate) struct Compactor {
     /// The address under which databases reach this server, for the manager [default: where it listens]
     #[arg(long, value_name = "HOST:PORT", requires = "manager")]
     advertise: Option<String>,
-    /// A file with a secret of 16 bytes or more: only databases and managers that have it too are served. Without it, and without
-    /// --tls-client-ca, any process on this machine may have merges run here
+    /// A file with a secret of 16 bytes or more: only databases and managers that have it too are served.
+    /// Without it, and without --tls-client-ca, any process on this machine may have merges run here
     #[arg(long, env = "SILTSTONE_COMPACTION_SECRET_FILE", value_name = "FILE")]
     secret_file: Option<PathBuf>,
     /// Who signs the manager's certificate, in PEM, where that speaks TLS

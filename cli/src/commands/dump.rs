@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 /// Export all rows of a family to a file
 ///
-/// `siltstone load` reads tsv, csv and jsonl back to exactly the same rows; its help describes them. A table (a file that ends in
-/// .table) is what `siltstone ingest` takes.
+/// `siltstone load` reads tsv, csv and jsonl back to exactly the same rows; its help describes them. A table
+/// (a file that ends in .table) is what `siltstone ingest` takes.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone dump /tmp/db rows.jsonl
@@ -33,7 +33,8 @@ pub(crate) struct Dump {
     /// Format of the rows [default: by the end of the file's name]
     #[arg(long)]
     format: Option<Form>,
-    /// Export all cells of a table of a running server, which is named instead of the directory; https://HOST:PORT for TLS
+    /// Export all cells of a table of a running server, which is named instead of the directory;
+    /// https://HOST:PORT for TLS
     #[arg(long, conflicts_with_all = ["format", "family"])]
     server: Option<String>,
     #[command(flatten)]
@@ -131,8 +132,8 @@ fn create(path: &Path) -> std::io::Result<File> {
     }
 }
 
-/// Has a file written: under another name first, if it is no device or pipe. `write` is told the name, how to say that writing
-/// failed, and whether it is one of these.
+/// Has a file written: under another name first, if it is no device or pipe. `write` is told the name, how to
+/// say that writing failed, and whether it is one of these.
 fn to_file(
     file: &Path,
     write: impl FnOnce(&Path, &dyn Fn(std::io::Error) -> Failure, bool) -> Outcome<u64>,
@@ -189,8 +190,8 @@ fn dump_table(family: &Family, path: &Path) -> Outcome<u64> {
     Ok(rows)
 }
 
-/// Visits all rows of the family, under a bar. A signal ends it where what was written is a part that goes again; else what
-/// waits for signals ends the process, and two would speak.
+/// Visits all rows of the family, under a bar. A signal ends it where what was written is a part that goes
+/// again; else what waits for signals ends the process, and two would speak.
 fn each_row(family: &Family, is_part: bool, mut visit: impl FnMut(Entry) -> Outcome) -> Outcome<u64> {
     let cells = family.shape().tables().map(|(_, _, table)| table.cells).sum::<u64>();
     let bar = progress::rows(cells + family.segments().iter().map(|segment| segment.cells).sum::<u64>());

@@ -109,7 +109,8 @@ impl List {
 
 /// Show a family's options
 ///
-/// A line for each, written as --set takes it. The documentation of the library's `FamilyOptions` says what they mean.
+/// A line for each, written as --set takes it. The documentation of the library's `FamilyOptions` says what
+/// they mean.
 #[derive(Args)]
 #[command(after_help = "Example: siltstone family show /tmp/db history")]
 struct Show {
@@ -191,7 +192,8 @@ impl Create {
 
 /// Change a family's options
 ///
-/// Data is not rewritten: new tables have the new layout, and merges go by the new strategy. Timestamps cannot change.
+/// Data is not rewritten: new tables have the new layout, and merges go by the new strategy. Timestamps
+/// cannot change.
 #[derive(Args)]
 #[command(
     after_help = "Example: siltstone family alter /tmp/db history --set versions=5 --set ttl_us=30days"
@@ -236,8 +238,8 @@ impl Drop {
 
 /// Divide a family at a key
 ///
-/// The family keeps the keys below it; a new one with the same options has those from there on. Nothing is rewritten: tables
-/// over the key belong to both until merges have told them apart.
+/// The family keeps the keys below it; a new one with the same options has those from there on. Nothing is
+/// rewritten: tables over the key belong to both until merges have told them apart.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone family split /tmp/db events 2025 events/2025
@@ -285,8 +287,8 @@ impl Join {
 
 /// Take a family out of the database and leave it in a directory of its own
 ///
-/// `siltstone family attach` puts it into another database. The directory is a database, too, but once it was written to it
-/// cannot be attached any more.
+/// `siltstone family attach` puts it into another database. The directory is a database, too, but once it was
+/// written to it cannot be attached any more.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone family detach /tmp/a history /tmp/moving

@@ -10,8 +10,8 @@ use std::io::Write;
 
 /// Print the value of a key
 ///
-/// The value is printed with backslash escapes and a newline. Without such a key nothing is printed and the exit
-/// code is 1.
+/// The value is printed with backslash escapes and a newline. Without such a key nothing is printed and the
+/// exit code is 1.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone get /tmp/db river

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 
 /// Show shape, memory, log, statistics, events, or a table's blocks
 ///
-/// Nothing is changed, and a database in use may be inspected. Statistics count what was done since the database
-/// was opened, which here is now; events are kept from one process to the next.
+/// Nothing is changed, and a database in use may be inspected. Statistics count what was done since the
+/// database was opened, which here is now; events are kept from one process to the next.
 #[derive(Args)]
 #[command(after_help = "\
 Each line is a run of tables: level, run, then each table with its keys, its size and what is special about it.

@@ -1,4 +1,5 @@
-//! Import. Rows are written in batches; a malformed line ends the load with its number, and the rows before it stay.
+//! Import. Rows are written in batches; a malformed line ends the load with its number, and the rows before
+//! it stay.
 
 use super::scan::is_explicit;
 use crate::failure::{Failure, Outcome};
@@ -17,8 +18,8 @@ use std::time::Instant;
 
 /// Import rows from a file
 ///
-/// The database is made if the directory is missing or empty. Everything loaded survives a power loss once the
-/// command has ended.
+/// The database is made if the directory is missing or empty. Everything loaded survives a power loss once
+/// the command has ended.
 #[derive(Args)]
 #[command(after_help = "\
 Formats: tsv is key, tab, value a line, with \\t, \\n, \\\\ and \\xNN for bytes that would not print; csv is key,
@@ -43,7 +44,8 @@ pub(crate) struct Load {
     /// Format of the rows [default: by the end of the file's name]
     #[arg(long)]
     format: Option<Format>,
-    /// Load cells into a table of a running server, as `siltstone dump --server` writes them; https://HOST:PORT for TLS
+    /// Load cells into a table of a running server, as `siltstone dump --server` writes them;
+    /// https://HOST:PORT for TLS
     #[arg(long, conflicts_with_all = ["format", "family", "create_family"])]
     server: Option<String>,
     #[command(flatten)]
@@ -155,7 +157,8 @@ fn kept(rows: u64, before: &str, unsynced: Option<&Error>) -> String {
     format!("{}{before} stored{may_go}", count(rows, "row"))
 }
 
-/// At a signal the load ends behind the row that it is at; one that waits for a stream cannot, and ends at once.
+/// At a signal the load ends behind the row that it is at; one that waits for a stream cannot, and ends at
+/// once.
 fn on_signal(db: &Arc<Db>, stored: &Arc<AtomicU64>, is_stream: bool) {
     let (db, stored) = (db.clone(), stored.clone());
     interrupt::on_signal(move || {

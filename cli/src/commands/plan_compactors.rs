@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 /// Work out how many compaction servers a workload needs
 ///
-/// By the formula of the paper on offloaded compaction: a merge of b bytes takes D = b/c + b/w; a server has l = floor(m/b) at a time,
-/// does h = l t/D in t, and serves floor(h/T) regions. A table shows what other memory and other sizes of merges come to, and a
-/// simulation how long merges wait with that number of servers and with one less. A compaction server that has been at work tells
-/// c, w, m and b (`--measured`).
+/// By the formula of the paper on offloaded compaction: a merge of b bytes takes D = b/c + b/w; a server has
+/// l = floor(m/b) at a time, does h = l t/D in t, and serves floor(h/T) regions. A table shows what other
+/// memory and other sizes of merges come to, and a simulation how long merges wait with that number of
+/// servers and with one less. A compaction server that has been at work tells c, w, m and b (`--measured`).
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone plan-compactors --merge-rate 20MB --handover-rate 8MB --memory 6GB --merge-bytes 4GB --regions 10

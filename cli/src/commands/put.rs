@@ -21,7 +21,8 @@ pub(crate) struct Put {
     key: Bytes,
     /// The value; may hold backslash escapes
     value: Bytes,
-    /// The version's timestamp (families with explicit timestamps); without it, now in microseconds since 1970
+    /// The version's timestamp (families with explicit timestamps); without it, now in microseconds since
+    /// 1970
     #[arg(long)]
     timestamp: Option<u64>,
     /// Make the family if there is none, with default options; `siltstone family create` takes options

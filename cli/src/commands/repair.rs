@@ -10,8 +10,8 @@ use std::path::PathBuf;
 
 /// Rescue what is readable of a damaged database, and say what was lost
 ///
-/// Unreadable files move into the directory `lost` inside the database; nothing is removed. A sound database is
-/// left as it is. Exit code 1 if anything was lost.
+/// Unreadable files move into the directory `lost` inside the database; nothing is removed. A sound database
+/// is left as it is. Exit code 1 if anything was lost.
 #[derive(Args)]
 #[command(after_help = "Example: siltstone repair /tmp/db && siltstone check /tmp/db")]
 pub(crate) struct Repair {

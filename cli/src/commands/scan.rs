@@ -10,8 +10,8 @@ use std::ops::Bound;
 
 /// Print the rows of a range of keys, in order
 ///
-/// A row is key, tab, value, with backslash escapes; of families with explicit timestamps each version is a row
-/// with the timestamp behind.
+/// A row is key, tab, value, with backslash escapes; of families with explicit timestamps each version is a
+/// row with the timestamp behind.
 #[derive(Args)]
 #[command(after_help = "Example: siltstone scan /tmp/db --prefix r --limit 10")]
 pub(crate) struct Scan {

@@ -15,8 +15,9 @@ use tokio::sync::mpsc;
 
 /// Serve the Bigtable API on a local directory
 ///
-/// Clients reach it with BIGTABLE_EMULATOR_HOST, without changes. Settings come from the file, then from the environment
-/// (SILTSTONE_LISTEN, ...), then from flags. SIGTERM or Ctrl-C ends it once the calls under way are answered.
+/// Clients reach it with BIGTABLE_EMULATOR_HOST, without changes. Settings come from the file, then from the
+/// environment (SILTSTONE_LISTEN, ...), then from flags. SIGTERM or Ctrl-C ends it once the calls under way
+/// are answered.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone serve --demo
@@ -47,8 +48,8 @@ pub(crate) struct Serve {
     /// File of tokens and their rights, as `siltstone token` prints them; a call without one is turned away
     #[arg(long, env = "SILTSTONE_TOKENS")]
     tokens: Option<PathBuf>,
-    /// Where the files of tables lie, apart from the log: a directory, or an object store, as s3://bucket/prefix [default: in the
-    /// directory of the database]
+    /// Where the files of tables lie, apart from the log: a directory, or an object store, as
+    /// s3://bucket/prefix [default: in the directory of the database]
     #[arg(long, env = "SILTSTONE_TABLE_STORE", value_name = "PLACE")]
     table_store: Option<PathBuf>,
     /// Disk space for what is kept of an object store; 0 for none [default: 4GiB]
@@ -57,7 +58,8 @@ pub(crate) struct Serve {
     /// A compaction server that merges go to, as host:port; may be given several times
     #[arg(long = "compactor", env = "SILTSTONE_COMPACTORS", value_delimiter = ',')]
     compactors: Vec<String>,
-    /// Be a compaction manager too: compaction servers announce themselves there [default address: 127.0.0.1:7401]
+    /// Be a compaction manager too: compaction servers announce themselves there [default address:
+    /// 127.0.0.1:7401]
     #[arg(long, env = "SILTSTONE_MANAGER", num_args = 0..=1, default_missing_value = "127.0.0.1:7401", value_name = "ADDRESS")]
     manager: Option<SocketAddr>,
     /// A compaction manager elsewhere, as host:port, which names the compaction servers
@@ -68,7 +70,8 @@ pub(crate) struct Serve {
     compaction_secret_file: Option<PathBuf>,
     #[command(flatten)]
     logging: Logging,
-    /// Collector of OpenTelemetry that gets a span for each call, such as http://127.0.0.1:4317 (needs the feature otel)
+    /// Collector of OpenTelemetry that gets a span for each call, such as http://127.0.0.1:4317 (needs the
+    /// feature otel)
     #[arg(long, env = "SILTSTONE_OTLP")]
     otlp: Option<String>,
     /// Load the machine's package index as a table `packages`, unless it is there

@@ -8,8 +8,9 @@ use siltstone::{parse_size, size_text};
 
 /// Run a merge strategy on any data size, without I/O
 ///
-/// Prints write, read and space amplification, the runs that may hold a key, the largest merge, the peaks of space and debt,
-/// the time of the fill, and what was scaled to stay under a minute. The strategy's decisions are those of the real engine.
+/// Prints write, read and space amplification, the runs that may hold a key, the largest merge, the peaks of
+/// space and debt, the time of the fill, and what was scaled to stay under a minute. The strategy's decisions
+/// are those of the real engine.
 #[derive(Args)]
 #[command(after_help = "\
 Sizes: 4096, 64MiB, 64M (the same), 100TB (powers of ten).
@@ -31,11 +32,12 @@ pub(crate) struct Simulate {
     /// What a flush writes: of a database, half of its write memory
     #[arg(long, default_value = "256MiB", value_parser = parse_size)]
     memory: u64,
-    /// Share of that memory in the active segment, which `rangemerge` does not divide by range; 0 in its paper
+    /// Share of that memory in the active segment, which `rangemerge` does not divide by range; 0 in its
+    /// paper
     #[arg(long, default_value_t = 0.1)]
     active_share: f64,
-    /// Which keys are put: uniform; zipf:THETA, or head:THETA with popular keys side by side, for what is overwritten;
-    /// sorted:SHARE with this share of the fill in the order of keys
+    /// Which keys are put: uniform; zipf:THETA, or head:THETA with popular keys side by side, for what is
+    /// overwritten; sorted:SHARE with this share of the fill in the order of keys
     #[arg(long, default_value = "uniform")]
     workload: Workload,
     /// Bytes of a key

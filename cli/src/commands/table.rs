@@ -196,8 +196,8 @@ fn print(table: &Value) {
 
 /// Change how a table's stores are set, while the server runs
 ///
-/// Data is not rewritten: new tables have the new layout, and merges go by the new strategy. What is set here stands above the
-/// server's configuration, and lasts.
+/// Data is not rewritten: new tables have the new layout, and merges go by the new strategy. What is set here
+/// stands above the server's configuration, and lasts.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone table alter packages --set strategy=tiered

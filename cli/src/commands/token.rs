@@ -11,8 +11,8 @@ const TOKEN_BYTES: usize = 32;
 
 /// Make a token for clients of the server
 ///
-/// Prints an entry for the file of tokens (`siltstone serve --tokens FILE`) and, on standard error, the token itself, which is
-/// kept nowhere. Clients send it as `authorization: Bearer TOKEN`.
+/// Prints an entry for the file of tokens (`siltstone serve --tokens FILE`) and, on standard error, the token
+/// itself, which is kept nowhere. Clients send it as `authorization: Bearer TOKEN`.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone token shop --right read,write --table 'projects/p/instances/i/tables/orders*' >> tokens.toml

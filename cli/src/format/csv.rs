@@ -1,8 +1,8 @@
 //! Comma-separated rows; quoting is the business of the crate `csv`.
 //!
-//! That crate takes a quote that is never closed for a very long field, and where a record begins it says only
-//! roughly (not behind empty lines, not where lines end as on Windows). Both are mended by watching the bytes go by:
-//! the place of each line end and each quote is kept until the record it lies in is read.
+//! That crate takes a quote that is never closed for a very long field, and where a record begins it says
+//! only roughly (not behind empty lines, not where lines end as on Windows). Both are mended by watching the
+//! bytes go by: the place of each line end and each quote is kept until the record it lies in is read.
 
 use super::{BYTE_ORDER_MARK, LINE_BYTES_MAX, Malformed, Row, parse_timestamp};
 use csv::{ByteRecord, ReaderBuilder, Writer, WriterBuilder};
@@ -52,7 +52,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// A record ends before `end`: the line ends before its last byte since the beginning, and the quotes in it.
+    /// A record ends before `end`: the line ends before its last byte since the beginning, and the quotes in
+    /// it.
     fn pass(&mut self, end: u64) -> (u64, u64) {
         let mut quotes = 0;
         while let Some((_, mark)) =

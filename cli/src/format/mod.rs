@@ -6,8 +6,8 @@
 //! | csv | key, comma, value; quoted where needed (RFC 4180), no heading | as they are |
 //! | jsonl | `{"key": "..", "value": ".."}` | in the string: `\\` for a backslash, `\xNN` for what is not UTF-8 (then JSON's own escapes) |
 //!
-//! Rows of families with explicit timestamps have a third field (`"timestamp"`), microseconds since the epoch or
-//! whatever the application counts. Nothing here knows a database.
+//! Rows of families with explicit timestamps have a third field (`"timestamp"`), microseconds since the epoch
+//! or whatever the application counts. Nothing here knows a database.
 
 mod csv;
 mod jsonl;

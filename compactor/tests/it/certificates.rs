@@ -1,4 +1,5 @@
-//! A compaction server that asks for certificates: who has none, one of somebody else, or one that is over gets nothing done.
+//! A compaction server that asks for certificates: who has none, one of somebody else, or one that is over
+//! gets nothing done.
 
 use crate::support::{World, builder, contents, eventually, merged, options, write};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};

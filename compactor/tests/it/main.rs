@@ -1,4 +1,5 @@
-//! Databases whose merges run at compaction servers: the same contents as without, whatever happens to the servers.
+//! Databases whose merges run at compaction servers: the same contents as without, whatever happens to the
+//! servers.
 
 mod certificates;
 mod failures;

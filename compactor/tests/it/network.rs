@@ -1,5 +1,6 @@
-//! A bad network between a database and its compaction server (OFF-6): bytes that come late, not at all in one direction, or changed,
-//! and connections that are cut or refused. The contents are those without a server, and merges go there again when it is over.
+//! A bad network between a database and its compaction server (OFF-6): bytes that come late, not at all in
+//! one direction, or changed, and connections that are cut or refused. The contents are those without a
+//! server, and merges go there again when it is over.
 
 use crate::support::{self, World, builder, contents, eventually, merged, write};
 use siltstone::Rng;
@@ -25,8 +26,8 @@ enum Fault {
     Refused,
     /// A bit is wrong.
     Changed,
-    /// One of the bits by which a server says how much of a stream may be on its way. The database takes it for less; neither
-    /// end notices, and small messages pass.
+    /// One of the bits by which a server says how much of a stream may be on its way. The database takes it
+    /// for less; neither end notices, and small messages pass.
     Window,
 }
 

@@ -1,5 +1,5 @@
-//! Servers and managers that have a secret: who lacks it gives them nothing and gets nothing, and is not named. A name that is not
-//! allowed is not connected to.
+//! Servers and managers that have a secret: who lacks it gives them nothing and gets nothing, and is not
+//! named. A name that is not allowed is not connected to.
 
 use crate::support::{self, World, builder, contents, eventually, merged, write};
 use siltstone_compactor::{

@@ -5,8 +5,9 @@ use super::{BackupInfo, Backups, Making};
 use crate::error::Result;
 
 impl Backups {
-    /// Copies the backup of that number to those, where it gets a number of its own; tables that another backup there has are
-    /// shared. Every file is held against its length and checksum. After an error they are as they were.
+    /// Copies the backup of that number to those, where it gets a number of its own; tables that another
+    /// backup there has are shared. Every file is held against its length and checksum. After an error they
+    /// are as they were.
     pub fn copy_to(&self, id: u64, to: &Backups) -> Result<BackupInfo> {
         let _reading = self.lock_to_read()?;
         if !self.ids()?.contains(&id) {

@@ -1,5 +1,5 @@
-//! What says that a backup is there: a line with magic and checksum, then JSON that names every file of it. Layout:
-//! docs/format.md.
+//! What says that a backup is there: a line with magic and checksum, then JSON that names every file of it.
+//! Layout: docs/format.md.
 
 use super::BackupInfo;
 use crate::error::{Error, ErrorKind, Result};
@@ -68,7 +68,8 @@ impl StoredTable {
         }
     }
 
-    /// Whether a file that holds what `self` needs holds what `other` needs too. (Hexadecimal keeps the order of keys.)
+    /// Whether a file that holds what `self` needs holds what `other` needs too. (Hexadecimal keeps the order
+    /// of keys.)
     pub(crate) fn serves(&self, other: &StoredTable) -> bool {
         self.identity == other.identity && self.clip <= other.clip
     }

@@ -23,8 +23,8 @@ pub(crate) struct Making {
 }
 
 impl Making {
-    /// Begins a backup of the database of that id, in hexadecimal, beside those there are; `Invalid` if they are another
-    /// database's.
+    /// Begins a backup of the database of that id, in hexadecimal, beside those there are; `Invalid` if they
+    /// are another database's.
     pub(crate) fn begin(backups: &Backups, database: &str) -> Result<Self> {
         let dir = &absolute(&backups.env, &backups.dir)?;
         let backups = Backups { dir: dir.clone(), ..backups.clone() };
@@ -87,7 +87,8 @@ impl Making {
         self.known_as(&info.id.file_name(), info.bytes, StoredTable::of(info))
     }
 
-    /// The table of that name and length as an earlier backup has it, if its file is still there in full length.
+    /// The table of that name and length as an earlier backup has it, if its file is still there in full
+    /// length.
     pub(super) fn known_as(&self, name: &str, bytes: u64, table: StoredTable) -> Option<StoredFile> {
         let fits = |file: &&StoredFile| {
             let serves = file.table.as_ref().is_some_and(|stored| stored.serves(&table));
@@ -142,7 +143,8 @@ impl Making {
         file.sync().map_err(failed)
     }
 
-    /// Makes it a backup. After an error from here it may be one all the same: a failed sync leaves that open.
+    /// Makes it a backup. After an error from here it may be one all the same: a failed sync leaves that
+    /// open.
     pub(crate) fn finish(mut self, descriptor: &Descriptor) -> Result<BackupInfo> {
         let bytes = descriptor.encode()?;
         self.backups.sync_dir()?;
@@ -153,7 +155,8 @@ impl Making {
         self.write(&temporary, &bytes)?;
         kill_point!("backup-descriptor-written");
         if self.backups.are_objects() {
-            // An object may have its new name though the call failed: what it names must stay. If it has not, the next backup cleans up.
+            // An object may have its new name though the call failed: what it names must stay. If it has not,
+            // the next backup cleans up.
             self.written.clear();
         }
         let renamed = self.backups.env.storage.rename(&temporary, &path);

@@ -1,17 +1,19 @@
 //! Backups: several states of one database in a directory of their own, which may be on another file system.
 //!
-//! A backup is a descriptor (`descriptor.rs`) that names files beside it: a manifest, copies of log files up to the
-//! moment, and tables. Tables never change, so those that an earlier backup of the directory has are named again instead of
-//! copied. Every file carries the number of the backup that copied it in its name, so no file is ever written
-//! over, and two databases that grew out of one (a backup restored and written to) can share a directory though their
-//! tables have equal names. The descriptor comes last, by rename: before it nothing of the backup is visible, and
-//! the next backup removes what no descriptor names.
+//! A backup is a descriptor (`descriptor.rs`) that names files beside it: a manifest, copies of log files up
+//! to the moment, and tables. Tables never change, so those that an earlier backup of the directory has are
+//! named again instead of copied. Every file carries the number of the backup that copied it in its name, so
+//! no file is ever written over, and two databases that grew out of one (a backup restored and written to)
+//! can share a directory though their tables have equal names. The descriptor comes last, by rename: before
+//! it nothing of the backup is visible, and the next backup removes what no descriptor names.
 //!
-//! - `making.rs`: writes a backup's files, whoever gives them. What is copied and when is `db/backup.rs`'s matter.
+//! - `making.rs`: writes a backup's files, whoever gives them. What is copied and when is `db/backup.rs`'s
+//!   matter.
 //! - `restore.rs`: makes a database of a backup, and checks every byte on the way.
 //! - `copy.rs`: brings a backup from one directory to another.
 //!
-//! The directory may be an object store. There are no locks there: whoever uses it sees to it that nobody else does.
+//! The directory may be an object store. There are no locks there: whoever uses it sees to it that nobody
+//! else does.
 //!
 //! This folder knows no open database.
 
@@ -107,8 +109,8 @@ pub struct Backups {
     dir: PathBuf,
     /// Where databases are restored.
     local: Env,
-    /// The numbers of backups that are in the object store whatever a listing says, until they are removed here; `None` for a
-    /// directory.
+    /// The numbers of backups that are in the object store whatever a listing says, until they are removed
+    /// here; `None` for a directory.
     known: Option<Arc<Mutex<Vec<u64>>>>,
 }
 
@@ -118,9 +120,10 @@ impl Backups {
         Self { env: env.clone(), dir: dir.as_ref().to_path_buf(), local: env.clone(), known: None }
     }
 
-    /// The backups in an object store; nothing is asked of it yet. There are no locks: nobody else may make or remove any there
-    /// meanwhile. A listing may be older than what was put, so `known` has the numbers of all that the caller knows of: none of
-    /// their files is removed before they are, by this value or a clone of it. Databases are restored into local directories.
+    /// The backups in an object store; nothing is asked of it yet. There are no locks: nobody else may make
+    /// or remove any there meanwhile. A listing may be older than what was put, so `known` has the numbers of
+    /// all that the caller knows of: none of their files is removed before they are, by this value or a clone
+    /// of it. Databases are restored into local directories.
     pub fn in_object_store(store: Arc<dyn ObjectStore>, known: &[u64]) -> Self {
         let (dir, local) = (PathBuf::from(store.location()), Env::local());
         let env = Env { storage: Arc::new(ObjectFiles(store)), ..local.clone() };
@@ -154,8 +157,8 @@ impl Backups {
         self.ids()?.into_iter().map(read).collect()
     }
 
-    /// The numbers of all backups, ascending, by the names of their descriptors: one that is damaged is among them. A directory that
-    /// is not there holds none.
+    /// The numbers of all backups, ascending, by the names of their descriptors: one that is damaged is among
+    /// them. A directory that is not there holds none.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -187,8 +190,8 @@ impl Backups {
         self.remove(&[id])
     }
 
-    /// Removes several backups, and then once the files that no other names, also those that a call which failed has left. Backups
-    /// that are not there are passed over.
+    /// Removes several backups, and then once the files that no other names, also those that a call which
+    /// failed has left. Backups that are not there are passed over.
     pub fn delete_all(&self, ids: &[u64]) -> Result<()> {
         let _lock = self.lock(false)?;
         let mut there = self.ids()?;
@@ -196,7 +199,8 @@ impl Backups {
         if there.is_empty() { self.clean() } else { self.remove(&there) }
     }
 
-    /// Removes all but the newest `count` backups, and the files that those do not name; the numbers of those removed.
+    /// Removes all but the newest `count` backups, and the files that those do not name; the numbers of those
+    /// removed.
     pub fn keep_last(&self, count: usize) -> Result<Vec<u64>> {
         if count == 0 {
             return Err(Error::invalid("at least one backup is kept; delete the directory to have none"));
@@ -248,7 +252,8 @@ impl Backups {
         }
     }
 
-    /// Whether a file tells by its bytes that backups lie here: a descriptor, or, should that be damaged, what was copied for one.
+    /// Whether a file tells by its bytes that backups lie here: a descriptor, or, should that be damaged,
+    /// what was copied for one.
     fn are_ours(&self, names: &[String]) -> bool {
         let is_descriptor = |name: &&String| descriptor::parse_file_name(name).is_some();
         let is_stored = |name: &&String| descriptor::stored_of(name).is_some();
@@ -261,7 +266,8 @@ impl Backups {
         names.iter().any(|name| name == BEGUN) || self.are_ours(names)
     }
 
-    /// Whether a file is what a backup may have left that did not come to its end, or that was deleted: by its name and its bytes.
+    /// Whether a file is what a backup may have left that did not come to its end, or that was deleted: by
+    /// its name and its bytes.
     fn is_left(&self, name: &str, is_begun: impl Fn() -> bool) -> bool {
         descriptor::parse_file_name(name).is_none()
             && match self.maker(name) {
@@ -293,8 +299,9 @@ impl Backups {
         Descriptor::read(&self.env, &self.dir, id)
     }
 
-    /// Removes the files of backups that no descriptor names: those of deleted ones, and of one that never came to its end.
-    /// As long as a descriptor cannot be read nothing is removed, since it may name anything.
+    /// Removes the files of backups that no descriptor names: those of deleted ones, and of one that never
+    /// came to its end. As long as a descriptor cannot be read nothing is removed, since it may name
+    /// anything.
     fn clean(&self) -> Result<()> {
         let read: Result<Vec<Descriptor>> = self.ids()?.into_iter().map(|id| self.read(id)).collect();
         read.map_or(Ok(()), |descriptors| self.remove_all_but(&descriptors))

@@ -1,12 +1,12 @@
-//! A database out of a backup. Every file is compared with the length and checksum its descriptor gives while it is
-//! copied, and the manifest with the files; `CURRENT` comes last. So what was restored was whole, and before that there
-//! is nothing that opens.
+//! A database out of a backup. Every file is compared with the length and checksum its descriptor gives while
+//! it is copied, and the manifest with the files; `CURRENT` comes last. So what was restored was whole, and
+//! before that there is nothing that opens.
 //!
-//! Tables may be shared instead of copied: they never change, so a hard link is a reference that the file system counts.
-//! Backup and database each have a name of the file and remove their own; the bytes go with the last. A database frees parts of
-//! tables in place, but none that has a second name (`Storage::punch_hole`). A reference in a manifest would
-//! not do here: the two directories know nothing of each other, and either may be removed as a whole. Logs are written over in
-//! place, so they are copied.
+//! Tables may be shared instead of copied: they never change, so a hard link is a reference that the file
+//! system counts. Backup and database each have a name of the file and remove their own; the bytes go with
+//! the last. A database frees parts of tables in place, but none that has a second name
+//! (`Storage::punch_hole`). A reference in a manifest would not do here: the two directories know nothing of
+//! each other, and either may be removed as a whole. Logs are written over in place, so they are copied.
 
 use super::descriptor::{Descriptor, StoredFile};
 use super::{BackupInfo, Backups};
@@ -23,8 +23,9 @@ use std::io;
 use std::path::Path;
 
 impl Backups {
-    /// Makes a database of the backup of that number, or of the newest, in a directory that is new or empty. A backup
-    /// that is damaged in any byte is an error that names the file, and nothing is left in the directory.
+    /// Makes a database of the backup of that number, or of the newest, in a directory that is new or empty.
+    /// A backup that is damaged in any byte is an error that names the file, and nothing is left in the
+    /// directory.
     pub fn restore(
         &self,
         id: Option<u64>,
@@ -34,9 +35,10 @@ impl Backups {
         self.restore_by(id, to.as_ref(), false, progress)
     }
 
-    /// The same, but that the tables are shared with the backup where both directories lie on one file system that has hard
-    /// links. Their bytes are neither copied nor read: a damaged block is found when it is read, as in any database. What is
-    /// damaged in one place is so in both: for safety from a failing disk there is [`Backups::restore`].
+    /// The same, but that the tables are shared with the backup where both directories lie on one file system
+    /// that has hard links. Their bytes are neither copied nor read: a damaged block is found when it is
+    /// read, as in any database. What is damaged in one place is so in both: for safety from a failing disk
+    /// there is [`Backups::restore`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -99,8 +101,8 @@ impl Backups {
         Ok(backup.info())
     }
 
-    /// Keeps backups from being removed meanwhile. Where nothing may be written, as on a read-only file system, nobody
-    /// can remove them either.
+    /// Keeps backups from being removed meanwhile. Where nothing may be written, as on a read-only file
+    /// system, nobody can remove them either.
     pub(super) fn lock_to_read(&self) -> Result<Option<DirLock>> {
         match self.lock(false) {
             Err(e) if e.kind() == ErrorKind::Io => Ok(None),

@@ -1,13 +1,15 @@
 //! Blocks of mapped tables that were checked a moment ago.
 //!
-//! A mapped block is checked when it is read, as one that is read from the file is. One that is read again and again would
-//! cost as much each time, so it is believed until the clock's second ends, and by a cursor as long as that stands in it:
-//! while a page is read so often it stays in memory, and what is in memory the block cache believes, too. A page that was
-//! away meanwhile comes from the device and is checked anew. (The seconds come round in 194 days.)
+//! A mapped block is checked when it is read, as one that is read from the file is. One that is read again
+//! and again would cost as much each time, so it is believed until the clock's second ends, and by a cursor
+//! as long as that stands in it: while a page is read so often it stays in memory, and what is in memory the
+//! block cache believes, too. A page that was away meanwhile comes from the device and is checked anew. (The
+//! seconds come round in 194 days.)
 //!
-//! One table of fixed size for all tables of a database, without locks: a slot holds a part of the block's hash and the
-//! second of the check. Blocks that meet in a slot push each other out and are checked more often. (Two whose hashes also
-//! agree in 40 bits are taken for each other: then one of them is believed although it was not checked this second.)
+//! One table of fixed size for all tables of a database, without locks: a slot holds a part of the block's
+//! hash and the second of the check. Blocks that meet in a slot push each other out and are checked more
+//! often. (Two whose hashes also agree in 40 bits are taken for each other: then one of them is believed
+//! although it was not checked this second.)
 
 use super::{BlockKey, Spread};
 use crate::storage::Clock;
@@ -19,7 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const SECOND_BITS: u32 = 24;
 const SECONDS: u64 = (1 << SECOND_BITS) - 1;
 const NS: u64 = 1_000_000_000;
-/// It takes this part of the cache's size, up to twice that as slots are a power of two, but no more than for so many slots: blocks of 4 GiB.
+/// It takes this part of the cache's size, up to twice that as slots are a power of two, but no more than for
+/// so many slots: blocks of 4 GiB.
 const CACHE_PART: u64 = 16;
 const SLOTS_MAX: u64 = 1 << 20;
 

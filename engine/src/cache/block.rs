@@ -1,15 +1,15 @@
 //! A sorted block in memory: entries, restart points, and beside each restart point eight key bytes.
 //!
 //! A search compares integers first. All keys of a block begin with its *common prefix*; behind it, the next
-//! eight bytes of each restart key lie in one array, so bisection touches a few adjacent cache lines and decodes
-//! nothing. Only where those bytes tie are whole keys compared. What is left is a scan of one restart interval,
-//! which needs no key rebuilt: if the entry before is smaller than the target and shares `m` bytes with it, then
-//! an entry that shares more than `m` bytes with its predecessor is smaller too, one that shares fewer is
-//! larger, and only at exactly `m` are bytes compared. (The builder shares all it can, except at restarts, which
-//! share nothing; and a scan crosses no restart.)
+//! eight bytes of each restart key lie in one array, so bisection touches a few adjacent cache lines and
+//! decodes nothing. Only where those bytes tie are whole keys compared. What is left is a scan of one restart
+//! interval, which needs no key rebuilt: if the entry before is smaller than the target and shares `m` bytes
+//! with it, then an entry that shares more than `m` bytes with its predecessor is smaller too, one that
+//! shares fewer is larger, and only at exactly `m` are bytes compared. (The builder shares all it can, except
+//! at restarts, which share nothing; and a scan crosses no restart.)
 //!
-//! The bytes come from a file and their checksum held, yet every length is checked again on use: a decoder may
-//! answer wrongly on forged bytes but it neither panics nor runs away.
+//! The bytes come from a file and their checksum held, yet every length is checked again on use: a decoder
+//! may answer wrongly on forged bytes but it neither panics nor runs away.
 
 use super::Counted;
 use super::buffers::{Buffer, prefetch};
@@ -64,7 +64,8 @@ impl Deref for Borrowed<'_> {
     }
 }
 
-/// One decoded entry. Its key is `shared` bytes of the key before and then its suffix. Small, as it is handed on by value.
+/// One decoded entry. Its key is `shared` bytes of the key before and then its suffix. Small, as it is handed
+/// on by value.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     at: u32,
@@ -128,7 +129,8 @@ impl Block {
         Self::over(Buffer::from(bytes), false)
     }
 
-    /// The same where the payload lies. One that `is_known` was taken before; its restart points are not looked through again.
+    /// The same where the payload lies. One that `is_known` was taken before; its restart points are not
+    /// looked through again.
     pub(crate) fn over(bytes: Buffer, is_known: bool) -> Decoded<Self> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(Malformed("block of 4 GiB or more"));
@@ -231,10 +233,12 @@ impl Block {
         if at >= self.entries_end {
             return Err(Malformed("entry beyond the block"));
         }
-        // Nearly always lengths of one byte, that of the value of one or two; behind the last entry there are restart points.
+        // Nearly always lengths of one byte, that of the value of one or two; behind the last entry there are
+        // restart points.
         let Some(bytes) = self.bytes[at..].first_chunk::<HEAD_BYTES>() else { return self.unusual_head(at) };
         let [shared, unshared, value, more, flags] = *bytes;
-        // Which of the two it is can be foreseen, as values of one block are mostly alike: so no load waits for another.
+        // Which of the two it is can be foreseen, as values of one block are mostly alike: so no load waits
+        // for another.
         if (shared | unshared | value) < 0x80 {
             self.head_of([shared.into(), unshared.into(), value.into()], more, at + 4)
         } else if (shared | unshared | more) < 0x80 {
@@ -337,8 +341,8 @@ impl Block {
         &self.bytes[entry.value()]
     }
 
-    /// Whether the key of `entry`, which must be one found by `lower_bound(target)` or follow another entry of
-    /// key `target`, is `target`.
+    /// Whether the key of `entry`, which must be one found by `lower_bound(target)` or follow another entry
+    /// of key `target`, is `target`.
     #[inline]
     pub(crate) fn is_key(&self, entry: &Entry, target: &[u8]) -> bool {
         target.get(entry.shared()..).is_some_and(|rest| rest == self.suffix(entry))

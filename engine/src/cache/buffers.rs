@@ -1,11 +1,11 @@
 //! Memory of blocks that are gone, for blocks that come.
 //!
-//! Who reads a block that is not in the cache pushes another of about the same size out of it. Its memory serves the next one
-//! that the thread reads: the allocator is not asked, whose locks two readers would meet at (what one thread allocated
-//! another frees), and nothing is filled with zeros first.
+//! Who reads a block that is not in the cache pushes another of about the same size out of it. Its memory
+//! serves the next one that the thread reads: the allocator is not asked, whose locks two readers would meet
+//! at (what one thread allocated another frees), and nothing is filled with zeros first.
 //!
-//! How much memory a block takes depends on its length alone, not on what was there before: what the cache evicts must
-//! replay.
+//! How much memory a block takes depends on its length alone, not on what was there before: what the cache
+//! evicts must replay.
 //!
 //! Blocks of mapped tables have no memory: their bytes stay where they are in the mapping.
 #![expect(unsafe_code, reason = "a block reads its bytes without asking each time where they lie")]
@@ -15,9 +15,11 @@ use std::cell::RefCell;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// Bytes of a block. When those in memory go, the thread that lets go of them keeps their memory for its next block.
+/// Bytes of a block. When those in memory go, the thread that lets go of them keeps their memory for its next
+/// block.
 pub(crate) struct Buffer {
-    /// Invariant: so many bytes there live and do not move as long as `of` does (for `Lent` its giver promises it).
+    /// Invariant: so many bytes there live and do not move as long as `of` does (for `Lent` its giver
+    /// promises it).
     at: *const u8,
     len: usize,
     of: Of,
@@ -50,16 +52,16 @@ const LINES_AHEAD: usize = 16;
 /// What a thread keeps at most, counted nowhere: so many buffers, none larger than that.
 const KEPT: usize = 4;
 const BYTES_MAX: usize = 32 << 10;
-/// Sizes between a power of two and the next: of a buffer less than that part is wasted. Blocks of a table differ by about the
-/// length of an entry.
+/// Sizes between a power of two and the next: of a buffer less than that part is wasted. Blocks of a table
+/// differ by about the length of an entry.
 const SIZES: usize = 64;
 
 thread_local! {
     static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Has the processor fetch bytes that are about to be read, as many as there are or 1 KiB. It would not see by itself that more
-/// than a line is wanted until a few were waited for.
+/// Has the processor fetch bytes that are about to be read, as many as there are or 1 KiB. It would not see
+/// by itself that more than a line is wanted until a few were waited for.
 #[inline]
 pub(crate) fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]

@@ -1,6 +1,6 @@
-//! One partition of a table's Bloom filter, blocked by cache line: a key's bits all lie in one line of 64 bytes,
-//! so a probe costs one cache miss. The upper half of the key's hash chooses the line, the lower half, stirred
-//! by a multiplication for each bit, the bits.
+//! One partition of a table's Bloom filter, blocked by cache line: a key's bits all lie in one line of 64
+//! bytes, so a probe costs one cache miss. The upper half of the key's hash chooses the line, the lower half,
+//! stirred by a multiplication for each bit, the bits.
 
 use crate::types::codec::{Decoded, Malformed};
 

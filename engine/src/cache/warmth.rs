@@ -1,11 +1,11 @@
-//! How lately parts of a table's data were read: two bits for each, kept with the open table, since a cache cannot be
-//! asked what it holds. They tell a merge which of the cells it moves are wanted where they go.
+//! How lately parts of a table's data were read: two bits for each, kept with the open table, since a cache
+//! cannot be asked what it holds. They tell a merge which of the cells it moves are wanted where they go.
 //!
-//! A part is about an eighth of a block's target size, counted in the file, so that one popular key in a block does not
-//! make its neighbours look popular too. One bit says "in this period", the other "in the last one"; a period lasts for so
-//! many reads of the data cache ([`super::BlockCache`] counts them: by bytes that enter it would say little, since most of
-//! those leave at once). Two unused periods are forgotten. The bits are a hint: concurrent readers and the end of a period may
-//! lose a mark, never more.
+//! A part is about an eighth of a block's target size, counted in the file, so that one popular key in a
+//! block does not make its neighbours look popular too. One bit says "in this period", the other "in the last
+//! one"; a period lasts for so many reads of the data cache ([`super::BlockCache`] counts them: by bytes that
+//! enter it would say little, since most of those leave at once). Two unused periods are forgotten. The bits
+//! are a hint: concurrent readers and the end of a period may lose a mark, never more.
 
 use super::BlockCache;
 use crate::sync::{AtomicU64, Ordering};

@@ -1,9 +1,10 @@
-//! Where a database may be made: in a directory that is absent, empty, or has what an earlier try left that a crash ended.
+//! Where a database may be made: in a directory that is absent, empty, or has what an earlier try left that a
+//! crash ended.
 //!
-//! A directory with anything else in it is surely not the one that was meant, and what lies there might have a name that a
-//! database uses. What a creation leaves is the lock, its mark, a note, the first manifest and the next `CURRENT`; tables, logs and
-//! higher manifests say that there was a database which lost its `CURRENT`. What is blank counts as left by a creation only
-//! beside the mark (`storage/own.rs`).
+//! A directory with anything else in it is surely not the one that was meant, and what lies there might have
+//! a name that a database uses. What a creation leaves is the lock, its mark, a note, the first manifest and
+//! the next `CURRENT`; tables, logs and higher manifests say that there was a database which lost its
+//! `CURRENT`. What is blank counts as left by a creation only beside the mark (`storage/own.rs`).
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::log;
@@ -28,8 +29,8 @@ pub(crate) fn no_database(env: &Env, dir: &Path) -> Error {
     }
 }
 
-/// A directory without `CURRENT` but with logs, tables or manifests is a damaged database, not an empty place. One file that begins
-/// as ours do is enough to say so.
+/// A directory without `CURRENT` but with logs, tables or manifests is a damaged database, not an empty
+/// place. One file that begins as ours do is enough to say so.
 pub(crate) fn refuse_leftovers(env: &Env, dir: &Path) -> Result<()> {
     let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
     if names.iter().any(|name| name == CURRENT) {
@@ -44,7 +45,8 @@ pub(crate) fn refuse_leftovers(env: &Env, dir: &Path) -> Result<()> {
     }
 }
 
-/// `NotFound` where nothing is a database's by its bytes: neither `CURRENT`, which may be another program's, nor any part.
+/// `NotFound` where nothing is a database's by its bytes: neither `CURRENT`, which may be another program's,
+/// nor any part.
 pub(crate) fn refuse_no_database(env: &Env, dir: &Path) -> Result<()> {
     let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
     let current = dir.join(CURRENT);
@@ -67,8 +69,8 @@ fn part_among<'n>(env: &Env, dir: &Path, names: &'n [String]) -> Result<Option<&
     Ok(None)
 }
 
-/// Refuses to make a database beside anything that no unfinished creation has left: `Corruption` where there was one, else
-/// `Invalid`.
+/// Refuses to make a database beside anything that no unfinished creation has left: `Corruption` where there
+/// was one, else `Invalid`.
 pub(crate) fn refuse_occupied(env: &Env, dir: &Path) -> Result<()> {
     let storage = &*env.storage;
     refuse_leftovers(env, dir)?;
@@ -108,8 +110,8 @@ fn is_own_part(storage: &dyn Storage, path: &Path, name: &str) -> io::Result<boo
     }
 }
 
-/// Whether the entry is what an unfinished creation left, or a file system made. Without the mark of one, what is blank may be
-/// anybody's.
+/// Whether the entry is what an unfinished creation left, or a file system made. Without the mark of one,
+/// what is blank may be anybody's.
 fn is_unfinished(storage: &dyn Storage, dir: &Path, name: &str, is_begun: bool) -> io::Result<bool> {
     let path = &dir.join(name);
     let is_left = match name {

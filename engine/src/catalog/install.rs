@@ -1,8 +1,9 @@
 //! Making a step of a flush or merge true: durable in the manifest first, then one version swap.
 //!
-//! Whoever changes tables comes through here, under the manifest's lock, so that versions follow the manifest's
-//! order. After a failure nothing changed in memory, and the inputs stay. Outputs that the manifest was never given are
-//! removed at once; where giving it failed it may name them all the same, so the next open looks.
+//! Whoever changes tables comes through here, under the manifest's lock, so that versions follow the
+//! manifest's order. After a failure nothing changed in memory, and the inputs stay. Outputs that the
+//! manifest was never given are removed at once; where giving it failed it may name them all the same, so the
+//! next open looks.
 
 use super::Catalog;
 use super::regions::check_bounds;
@@ -42,7 +43,8 @@ pub(crate) struct Flushed {
     /// These keys of generations up to this one are in tables now.
     pub(crate) range: KeyRange,
     pub(crate) generation: Generation,
-    /// Except for these cells of them, which stay. They are in the log again, durably, under a higher generation.
+    /// Except for these cells of them, which stay. They are in the log again, durably, under a higher
+    /// generation.
     pub(crate) kept: Option<Segment>,
 }
 

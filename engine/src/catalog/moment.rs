@@ -1,7 +1,8 @@
 //! The database at one moment, for a copy of it: what the copy consists of, held until it is made.
 //!
-//! The moment is taken under the manifest's lock, with no write between log and memory. It gives the log's end E; the copy's
-//! manifest is ours plus "history ends at E". From then on tables and log files are held, not the lock.
+//! The moment is taken under the manifest's lock, with no write between log and memory. It gives the log's
+//! end E; the copy's manifest is ours plus "history ends at E". From then on tables and log files are held,
+//! not the lock.
 
 use super::Catalog;
 use super::recover::needed_logs;
@@ -39,8 +40,8 @@ pub(crate) struct Held {
 }
 
 impl Catalog {
-    /// The database between two writes, without the families that are not picked. As long as the manifest stays locked its
-    /// tables and log files stay too.
+    /// The database between two writes, without the families that are not picked. As long as the manifest
+    /// stays locked its tables and log files stay too.
     pub(crate) fn moment(&self, manifest: &Manifest, picks: &dyn Fn(&str) -> bool) -> Result<Moment> {
         let log = self.commit.log()?;
         let (last, end) = self.commit.with_writes_held(|last| (last, log.end()))?;

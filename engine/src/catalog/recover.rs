@@ -12,7 +12,8 @@ use crate::version::manifest::{self, Mark};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Reads the log's history behind what the manifest knows, and checks from its notes that the manifest is whole.
+/// Reads the log's history behind what the manifest knows, and checks from its notes that the manifest is
+/// whole.
 pub(crate) fn read_log(
     env: &Env,
     dir: &Path,
@@ -46,8 +47,9 @@ pub(crate) fn highest_manifest(env: &Env, dir: &Path) -> Result<u64> {
     Ok(names.iter().filter_map(|n| manifest::parse_file_name(n)).max().unwrap_or(0))
 }
 
-/// Removes what no manifest names: outputs of merges that a crash ended, logs that are no part of history. What
-/// cannot be removed now is tried again at the next open, and what has a name of ours and other bytes stays.
+/// Removes what no manifest names: outputs of merges that a crash ended, logs that are no part of history.
+/// What cannot be removed now is tried again at the next open, and what has a name of ours and other bytes
+/// stays.
 pub(crate) fn remove_orphans(
     env: &Env,
     dir: &Path,

@@ -1,17 +1,18 @@
 //! Splitting a store at a key, and joining two neighbours: one edit of the manifest, whatever the size.
 //!
-//! *Split.* With nothing being logged, the active segment is frozen, the edit says which keys are whose, and two versions take the
-//! place of one. Tables over the key are in both, each answering for its part; so is all memory, of which each store flushes its
-//! own keys. Records of the log go by key: what was logged for the store before, and belongs to the new one now, is found
-//! there by a recovery ([`super::replay`]), as the manifest names the store that it came from.
+//! *Split.* With nothing being logged, the active segment is frozen, the edit says which keys are whose, and
+//! two versions take the place of one. Tables over the key are in both, each answering for its part; so is
+//! all memory, of which each store flushes its own keys. Records of the log go by key: what was logged for
+//! the store before, and belongs to the new one now, is found there by a recovery ([`super::replay`]), as the
+//! manifest names the store that it came from.
 //!
-//! *Join.* The same the other way round. Segments and runs of both stand in one order, as generations are given once in a
-//! database. Parts of one table that lie in the same place become one again; a part that went elsewhere meanwhile gets
-//! another name before, as one store has no table twice.
+//! *Join.* The same the other way round. Segments and runs of both stand in one order, as generations are
+//! given once in a database. Parts of one table that lie in the same place become one again; a part that went
+//! elsewhere meanwhile gets another name before, as one store has no table twice.
 //!
-//! A job that runs on the store meanwhile finds at its next step that the store's keys have changed, and gives up: its finished
-//! steps stay, and what is left is planned anew. A table's file goes when no store has it any more: the manifest counts.
-//! Nothing of a shared table's file is freed before.
+//! A job that runs on the store meanwhile finds at its next step that the store's keys have changed, and
+//! gives up: its finished steps stay, and what is left is planned anew. A table's file goes when no store has
+//! it any more: the manifest counts. Nothing of a shared table's file is freed before.
 
 use super::{Catalog, check_name};
 use crate::commit::{FamilySettings, Store};
@@ -200,8 +201,9 @@ impl Catalog {
     }
 }
 
-/// Refuses two that are no neighbours; and parts of different families while recovery could not tell their records apart: where a
-/// third store, which one of them came from, or which came from one of them, has keys of theirs. O(stores).
+/// Refuses two that are no neighbours; and parts of different families while recovery could not tell their
+/// records apart: where a third store, which one of them came from, or which came from one of them, has keys
+/// of theirs. O(stores).
 fn check_neighbours(
     manifest: &Manifest,
     (store, own): (&Store, &KeyRange),
@@ -227,8 +229,8 @@ fn check_neighbours(
     }
 }
 
-/// The change by which a store that is split off has no origins, where nothing of its keys, up to that generation, is in memory
-/// only: no record of the log is for it.
+/// The change by which a store that is split off has no origins, where nothing of its keys, up to that
+/// generation, is in memory only: no record of the log is for it.
 fn no_origins(
     manifest: &Manifest,
     store: StoreId,
@@ -262,7 +264,8 @@ fn memory_within(version: &Version, keys: &KeyRange) -> Version {
     version.with_scattered(parts(&mut version.waiting()), Arc::default(), flush)
 }
 
-/// The memory of two neighbours, in one order: what was being flushed is frozen memory again, as far as it is in no table yet.
+/// The memory of two neighbours, in one order: what was being flushed is frozen memory again, as far as it is
+/// in no table yet.
 fn both_memories(own: &Version, other: &Version) -> Version {
     let mut frozen: Vec<Segment> = own.waiting().chain(other.waiting()).cloned().collect();
     frozen.extend(Some(&other.active).filter(|active| !active.is_empty()).cloned());

@@ -1,11 +1,11 @@
 //! The log's history, back into memory, cell by cell.
 //!
-//! What tables hold already is left out: what is at or below the generation that the manifest knows for the key
-//! (invariant I1). The rest came in the order in which it was written, except for cells that were logged *again*, by a
-//! flush that kept them or by cleaning. These are older than what stands around them in the log. A memory segment
-//! must hold only newer versions than the ones after it (invariant I3), so each segment made here holds a stretch of sequence
-//! numbers, and a cell that was logged again goes where its number belongs. There it also meets itself, if the
-//! log still holds it where it was first: it is in memory once.
+//! What tables hold already is left out: what is at or below the generation that the manifest knows for the
+//! key (invariant I1). The rest came in the order in which it was written, except for cells that were logged
+//! *again*, by a flush that kept them or by cleaning. These are older than what stands around them in the
+//! log. A memory segment must hold only newer versions than the ones after it (invariant I3), so each segment
+//! made here holds a stretch of sequence numbers, and a cell that was logged again goes where its number
+//! belongs. There it also meets itself, if the log still holds it where it was first: it is in memory once.
 
 use crate::commit::{Generations, Store};
 use crate::error::Result;
@@ -27,8 +27,8 @@ pub(crate) struct Replay {
     pub(crate) max_seq: SeqNo,
 }
 
-/// The stores whose cells may have been logged for one: itself, those that it was split into, and that took it in; each with
-/// where its keys begin, in that order.
+/// The stores whose cells may have been logged for one: itself, those that it was split into, and that took
+/// it in; each with where its keys begin, in that order.
 #[derive(Default)]
 struct Heirs {
     all: Vec<(Vec<u8>, StoreId)>,
@@ -42,7 +42,8 @@ struct Replayed {
     /// The keys that it has.
     bounds: Arc<KeyRange>,
     flushed: Flushed,
-    /// All its segments, oldest first, each with the first sequence number it is for. The last one is the active.
+    /// All its segments, oldest first, each with the first sequence number it is for. The last one is the
+    /// active.
     segments: Vec<(SeqNo, Segment)>,
 }
 
@@ -81,8 +82,8 @@ impl Replay {
         Self { stores, heirs, generations, logged_for: BTreeSet::new(), max_seq: SeqNo::ZERO }
     }
 
-    /// Who is gone, and of whom the log says nothing, is no origin of cells any more; and a store of which all that the log has is
-    /// in tables already has none.
+    /// Who is gone, and of whom the log says nothing, is no origin of cells any more; and a store of which
+    /// all that the log has is in tables already has none.
     pub(crate) fn forget_origins(&self, state: &mut State) {
         let mut alive = self.logged_for.clone();
         alive.extend(state.stores.keys());

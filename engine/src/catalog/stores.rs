@@ -206,8 +206,8 @@ impl Catalog {
         self.commit.touch_all(&self.stores());
     }
 
-    /// The stores that planning looks at now: those that were touched, those with jobs, some in turn, and where memory
-    /// is to be made free those that have most of it. By number.
+    /// The stores that planning looks at now: those that were touched, those with jobs, some in turn, and
+    /// where memory is to be made free those that have most of it. By number.
     pub(crate) fn take_due(&self, working: &[StoreId], now: u64) -> Vec<Arc<Store>> {
         let stores = self.stores();
         let mut ids = self.commit.tally.take_due(&stores, now);
@@ -285,8 +285,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Begins a new active segment where the present one is too large by now, or could only begin with a chunk of the old
-    /// size.
+    /// Begins a new active segment where the present one is too large by now, or could only begin with a
+    /// chunk of the old size.
     fn fit_active(&self, store: &Store) {
         let active = store.version().active.clone();
         if active.is_empty() || active.bytes() as u64 >= store.active_bytes() {

@@ -1,6 +1,6 @@
-//! Tables that a merge elsewhere wrote and that were not made true. Whoever ran it may be slow to notice that nobody waits any
-//! more, and finish one after it was given up. So they are looked for at once, and a few times later. What comes later
-//! still is removed by the next open, as all that no manifest names.
+//! Tables that a merge elsewhere wrote and that were not made true. Whoever ran it may be slow to notice that
+//! nobody waits any more, and finish one after it was given up. So they are looked for at once, and a few
+//! times later. What comes later still is removed by the next open, as all that no manifest names.
 
 use super::Catalog;
 use crate::merge::Verifier;

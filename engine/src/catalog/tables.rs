@@ -1,4 +1,5 @@
-//! Files of tables: opened, given up, swept when nobody reads them any more, with what they have in the cache.
+//! Files of tables: opened, given up, swept when nobody reads them any more, with what they have in the
+//! cache.
 
 use super::Catalog;
 use crate::commit::Store;
@@ -35,8 +36,8 @@ impl Catalog {
         self.cache.table_memory()
     }
 
-    /// Removes what a merge that was given up had written and nobody was told of. What cannot be removed is at the
-    /// next open.
+    /// Removes what a merge that was given up had written and nobody was told of. What cannot be removed is
+    /// at the next open.
     pub(crate) fn remove_tables(&self, tables: &[TableId]) {
         for table in tables {
             let _ = self.tables.store().remove(*table);
@@ -107,14 +108,15 @@ impl Catalog {
         gone
     }
 
-    /// Gives the block cache what the budget leaves it: less write memory, or what writes take where that is more, less what
-    /// open tables hold.
+    /// Gives the block cache what the budget leaves it: less write memory, or what writes take where that is
+    /// more, less what open tables hold.
     pub(crate) fn fit_cache(&self) {
         let _one = self.fitting.lock();
         let (memory, write_memory) =
             (self.commit.settings.memory_budget(), self.commit.settings.write_memory());
         let left = memory.saturating_sub(write_memory.max(self.commit.memory_taken()));
-        // However much the others hold, a little cache stays: without one each read would read its index anew.
+        // However much the others hold, a little cache stays: without one each read would read its index
+        // anew.
         let least = memory.saturating_sub(write_memory) / 8;
         self.cache.set_capacity(left.saturating_sub(self.table_memory()).max(least));
     }
@@ -144,8 +146,8 @@ impl Catalog {
         }
     }
 
-    /// Gives up log that is kept for streams of changes, all of it, as the disk is full; whether there was any. They will be told
-    /// what they lost.
+    /// Gives up log that is kept for streams of changes, all of it, as the disk is full; whether there was
+    /// any. They will be told what they lost.
     pub(crate) fn give_up_kept_log(&self) -> bool {
         self.commit.log().is_ok_and(|log| log.drop_kept(&|file| self.claim_log(file)))
     }

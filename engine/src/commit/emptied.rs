@@ -1,11 +1,13 @@
 //! Keys of which scans found that nothing is left.
 //!
-//! Rows that are deleted one by one may lie in tables for long, each under a tombstone of its own. A scan has to go through all of
-//! them once. What it finds then stays true whatever is written and merged later: of what was written to these keys before its
-//! read point, nobody sees anything who reads there or later. So it is noted, like a range tombstone that nobody wrote, and later
-//! scans find it among the others and go past the keys at once (`db/covers.rs`).
+//! Rows that are deleted one by one may lie in tables for long, each under a tombstone of its own. A scan has
+//! to go through all of them once. What it finds then stays true whatever is written and merged later: of
+//! what was written to these keys before its read point, nobody sees anything who reads there or later. So it
+//! is noted, like a range tombstone that nobody wrote, and later scans find it among the others and go past
+//! the keys at once (`db/covers.rs`).
 //!
-//! It is known in memory only. A split or join changes what a store has of its keys: what was found before is forgotten.
+//! It is known in memory only. A split or join changes what a store has of its keys: what was found before is
+//! forgotten.
 
 use crate::sync::ArcSwap;
 use crate::types::{KeyRange, RangeTombstone, SeqNo, Timestamp};
@@ -35,7 +37,8 @@ impl Emptied {
         self.0.load_full()
     }
 
-    /// A scan at that read point found nothing left in the range. Where two tell of it at once, one of them may be forgotten.
+    /// A scan at that read point found nothing left in the range. Where two tell of it at once, one of them
+    /// may be forgotten.
     pub(crate) fn note(&self, bounds: &Arc<KeyRange>, range: KeyRange, read: SeqNo) {
         let before = self.found();
         let known = if Arc::ptr_eq(&before.bounds, bounds) { &before.ranges[..] } else { &[] };

@@ -16,7 +16,8 @@ pub const DEFAULT_FAMILY: &str = "default";
 /// Options with the names in them resolved.
 #[repr(C)]
 pub(crate) struct FamilySettings {
-    /// Whether cells keep the time of writing, and whether they have timestamps of their own: what each write asks.
+    /// Whether cells keep the time of writing, and whether they have timestamps of their own: what each write
+    /// asks.
     pub(crate) keeps_written: bool,
     pub(crate) explicit: bool,
     pub(crate) options: FamilyOptions,
@@ -24,9 +25,9 @@ pub(crate) struct FamilySettings {
     pub(crate) inherited: Arc<Inherited>,
 }
 
-/// What a strategy owed of a family when it took that over, by opening or `alter`. Tables that another strategy left may be
-/// many times what backpressure allows, and no writer is to wait until all of them are merged. So it is not held
-/// against writers: what they add is, while this is worked off.
+/// What a strategy owed of a family when it took that over, by opening or `alter`. Tables that another
+/// strategy left may be many times what backpressure allows, and no writer is to wait until all of them are
+/// merged. So it is not held against writers: what they add is, while this is worked off.
 pub(crate) struct Inherited {
     debt: AtomicU64,
     level0_runs: AtomicU64,
@@ -37,7 +38,8 @@ impl Inherited {
         Self { debt: AtomicU64::new(u64::MAX), level0_runs: AtomicU64::new(u64::MAX) }
     }
 
-    /// The part of the debt there is now that was not inherited. What it is asked first is what was inherited.
+    /// The part of the debt there is now that was not inherited. What it is asked first is what was
+    /// inherited.
     pub(crate) fn debt_beyond(&self, now: u64) -> u64 {
         now - self.debt.fetch_min(now, Ordering::Relaxed).min(now)
     }

@@ -15,7 +15,8 @@ use std::sync::{Arc, OnceLock};
 #[derive(Default)]
 pub(crate) struct Health {
     closed: AtomicBool,
-    /// Why the log or the manifest takes nothing any more. Each write asks twice, so nothing is locked for it.
+    /// Why the log or the manifest takes nothing any more. Each write asks twice, so nothing is locked for
+    /// it.
     pub(crate) poisoned: OnceLock<Error>,
     /// Why flushing fails at present.
     pub(crate) background_error: Mutex<Option<Error>>,
@@ -42,8 +43,8 @@ impl Commit {
         }
     }
 
-    /// An error where writes and background work are refused: after `close`, read-only, poisoned, and to a function that the
-    /// database itself has called.
+    /// An error where writes and background work are refused: after `close`, read-only, poisoned, and to a
+    /// function that the database itself has called.
     pub(crate) fn check_writable(&self) -> Result<()> {
         check_outside()?;
         self.check_open()?;

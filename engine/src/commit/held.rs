@@ -1,4 +1,5 @@
-//! What is done to log and memory between writes: freezing, copies, notes, and whatever needs that nothing is being logged.
+//! What is done to log and memory between writes: freezing, copies, notes, and whatever needs that nothing is
+//! being logged.
 
 use super::Commit;
 use super::store::Store;
@@ -58,8 +59,9 @@ impl Commit {
         Ok(run(SeqNo(stage.next_seq.0 - 1)))
     }
 
-    /// Runs with writes held and one sequence number of its own, above `floor`; if it answers `true`, the number is used
-    /// up and becomes visible. It is given the first number that no write has then, and its own, up to which none has.
+    /// Runs with writes held and one sequence number of its own, above `floor`; if it answers `true`, the
+    /// number is used up and becomes visible. It is given the first number that no write has then, and its
+    /// own, up to which none has.
     pub(crate) fn with_one_seq(
         &self,
         floor: SeqNo,
@@ -79,10 +81,10 @@ impl Commit {
         Ok(used)
     }
 
-    /// Logs entries again that stay in memory, or came from a log file that is to go: they keep their sequence numbers and
-    /// get this generation. Where the log holds them, or `None` where there were none. In frames of limited size, so
-    /// that writers get their turns between; each cell stands for itself, so it does not matter where a crash ends
-    /// that.
+    /// Logs entries again that stay in memory, or came from a log file that is to go: they keep their
+    /// sequence numbers and get this generation. Where the log holds them, or `None` where there were none.
+    /// In frames of limited size, so that writers get their turns between; each cell stands for itself, so it
+    /// does not matter where a crash ends that.
     pub(crate) fn log_copies<'c>(
         &self,
         store: &Store,
@@ -114,8 +116,9 @@ impl Commit {
         Ok(copied)
     }
 
-    /// Tells the log how much of the manifest is durable, so that a manifest that lost its tail is noticed. Evidence
-    /// only: where the log takes nothing (full disk, poison), the edit is still made, so nobody is told.
+    /// Tells the log how much of the manifest is durable, so that a manifest that lost its tail is noticed.
+    /// Evidence only: where the log takes nothing (full disk, poison), the edit is still made, so nobody is
+    /// told.
     pub(crate) fn log_note(&self, mark: Mark) {
         let Ok(stages) = self.stages() else { return };
         let mut stage = stages.stage.lock();

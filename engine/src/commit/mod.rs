@@ -1,12 +1,14 @@
 //! From a caller's write to the log and memory.
 //!
-//! [`Commit`] owns the log and the stages that a write goes through (`write`, `turns`), what is visible and to whom
-//! (snapshots), what holds writers up (`throttle`, `room`, with what `tally` counts) and whether writes are taken at all
-//! (`health`). `store` is one column family as writers and readers meet it, `family` its options, `rules` what readers may
-//! see of it, `emptied` where they found nothing, `store_work` what background work knows of it. `settings` are the database's, as they are now. `held` is what
-//! happens between two writes.
+//! [`Commit`] owns the log and the stages that a write goes through (`write`, `turns`), what is visible and
+//! to whom (snapshots), what holds writers up (`throttle`, `room`, with what `tally` counts) and whether
+//! writes are taken at all (`health`). `store` is one column family as writers and readers meet it, `family`
+//! its options, `rules` what readers may see of it, `emptied` where they found nothing, `store_work` what
+//! background work knows of it. `settings` are the database's, as they are now. `held` is what happens
+//! between two writes.
 //!
-//! Not owned here: which stores there are, tables and the manifest (`catalog`), and who flushes and merges (`work`).
+//! Not owned here: which stores there are, tables and the manifest (`catalog`), and who flushes and merges
+//! (`work`).
 
 mod emptied;
 mod family;

@@ -1,5 +1,5 @@
-//! A store's version, memory and read points as writers, readers and background work share them. Each model joins
-//! parts that run in production in the order in which `write`, `get` and `background` join them.
+//! A store's version, memory and read points as writers, readers and background work share them. Each model
+//! joins parts that run in production in the order in which `write`, `get` and `background` join them.
 
 use super::family::FamilySettings;
 use super::store::{Generations, Store};
@@ -190,7 +190,8 @@ fn a_reader_beside_a_freeze_and_a_flattening_finds_its_version_of_a_key() {
                 parts.flatten();
             })
         };
-        // No snapshot keeps the old version: only the order in which a reader takes version and read point does.
+        // No snapshot keeps the old version: only the order in which a reader takes version and read point
+        // does.
         let (found, read) = parts.read();
         assert_eq!(found, Some(read));
         writer.join().unwrap();

@@ -1,12 +1,12 @@
 //! Write memory: who has what of it, and where in it flushing begins.
 //!
-//! The low watermark (RNG-9) is half of write memory, so that as much can be written while one flush is under way. A flush
-//! costs the same however little it writes, and where memory is spread over many stores each is short: there the mark is
-//! up to three quarters, with room left for some flushes of the largest store.
+//! The low watermark (RNG-9) is half of write memory, so that as much can be written while one flush is under
+//! way. A flush costs the same however little it writes, and where memory is spread over many stores each is
+//! short: there the mark is up to three quarters, with room left for some flushes of the largest store.
 //!
-//! The largest store is looked for when memory is over the mark, in O(stores). Until the next look it is taken to have all
-//! that memory has grown by since. So the mark sinks towards memory as that grows, and a look is due now and then, not
-//! at each turn; a store that grows alone is found before it needs the room.
+//! The largest store is looked for when memory is over the mark, in O(stores). Until the next look it is
+//! taken to have all that memory has grown by since. So the mark sinks towards memory as that grows, and a
+//! look is due now and then, not at each turn; a store that grows alone is found before it needs the room.
 
 use super::Commit;
 use crate::memory::Spares;

@@ -24,8 +24,8 @@ impl ReadRules {
         self.ttl_us > 0 || self.filter.is_some()
     }
 
-    /// The timestamps that say something about versions with those: a cell speaks of itself and a tombstone of older
-    /// ones, but newer versions count too where only so many are kept.
+    /// The timestamps that say something about versions with those: a cell speaks of itself and a tombstone
+    /// of older ones, but newer versions count too where only so many are kept.
     pub(crate) fn looks_at(&self, times: TimeRange) -> Result<TimeRange> {
         match (self.explicit, self.versions) {
             (false, _) if times == TimeRange::ALL => Ok(times),

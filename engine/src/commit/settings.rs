@@ -1,13 +1,15 @@
 //! The database's settings as they are now: the one object that everything asks.
 //!
-//! Most are as at the open. How the memory budget is divided can change while the database runs: two numbers, the budget and
-//! the part of it that is write memory. All limits on memory and log follow from them: when active segments are frozen, when
-//! flushing begins, where writers stop, how much log there may be. The cache has what is left, less what open tables hold.
+//! Most are as at the open. How the memory budget is divided can change while the database runs: two numbers,
+//! the budget and the part of it that is write memory. All limits on memory and log follow from them: when
+//! active segments are frozen, when flushing begins, where writers stop, how much log there may be. The cache
+//! has what is left, less what open tables hold.
 //!
-//! A move changes the numbers at once and waits for nothing. What the cache gives up is evicted in the call. What write
-//! memory gives up may still hold writes: as soon as they are over the new marks `strategy/plan_db.rs` has them flushed,
-//! and the cache, which counts what writes really take where that is more than their limit, grows as they go. So the two
-//! together stay within the budget all along. Like the rate limit this lasts until the database is closed.
+//! A move changes the numbers at once and waits for nothing. What the cache gives up is evicted in the call.
+//! What write memory gives up may still hold writes: as soon as they are over the new marks
+//! `strategy/plan_db.rs` has them flushed, and the cache, which counts what writes really take where that is
+//! more than their limit, grows as they go. So the two together stay within the budget all along. Like the
+//! rate limit this lasts until the database is closed.
 
 use crate::cache::Filling;
 use crate::metrics::Counter;

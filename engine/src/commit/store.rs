@@ -17,8 +17,9 @@ const DEAD_LOOKS_MIN: u64 = if cfg!(feature = "testing") { 500 } else { 20_000 }
 /// With so many frozen segments none is added before it is full: each is one more to look into.
 const FROZEN_MAX: usize = 8;
 
-/// What each read and write touches comes first and stays together: among thousands of families all of it is cold. What
-/// writes change follows, in cache lines of its own, so that a writer does not take the first from readers.
+/// What each read and write touches comes first and stays together: among thousands of families all of it is
+/// cold. What writes change follows, in cache lines of its own, so that a writer does not take the first from
+/// readers.
 #[repr(C, align(64))]
 // Over 15 fields: one atomic for each thing that writers look at without a lock.
 pub(crate) struct Store {
@@ -39,13 +40,14 @@ pub(crate) struct Store {
     pub(crate) name: String,
     graveyard: Arc<Graveyard>,
     generations: Arc<Generations>,
-    /// The highest generation that recovery found in the log: all of it was in memory when the store was opened.
+    /// The highest generation that recovery found in the log: all of it was in memory when the store was
+    /// opened.
     replayed: AtomicU64,
-    /// The highest generation of memory that came from other stores, by a split or join, or that recovery may have found under
-    /// their names.
+    /// The highest generation of memory that came from other stores, by a split or join, or that recovery may
+    /// have found under their names.
     inherited: AtomicU64,
-    /// A store that was attached: the sequence number of that moment. Its cells have numbers of another database, so a
-    /// read point from before would show some of them.
+    /// A store that was attached: the sequence number of that moment. Its cells have numbers of another
+    /// database, so a read point from before would show some of them.
     attached_at: SeqNo,
     /// From here up to that moment no write has a sequence number.
     attached_from: SeqNo,
@@ -66,7 +68,8 @@ pub(crate) struct Store {
 /// What was last counted of a store; see `tally`.
 #[repr(align(64))]
 pub(crate) struct Counted {
-    /// Held while memory and tables are counted anew, so that who read an older version does not have the last word.
+    /// Held while memory and tables are counted anew, so that who read an older version does not have the
+    /// last word.
     pub(crate) counting: Mutex<()>,
     pub(crate) memory: AtomicU64,
     pub(crate) tables: AtomicU64,
@@ -91,12 +94,14 @@ impl Counted {
     }
 }
 
-/// Gives out generations, each once in a database: so that memory and tables of stores that are joined stand in one order.
+/// Gives out generations, each once in a database: so that memory and tables of stores that are joined stand
+/// in one order.
 #[derive(Default)]
 pub(crate) struct Generations(AtomicU64);
 
 impl Generations {
-    /// One for a new active segment; the one before it stays reserved for cells that a flush keeps in memory (invariant I1).
+    /// One for a new active segment; the one before it stays reserved for cells that a flush keeps in memory
+    /// (invariant I1).
     pub(crate) fn take(&self) -> Generation {
         Generation(self.0.fetch_add(2, Ordering::Relaxed) + 1)
     }
@@ -206,8 +211,8 @@ impl Store {
         MemoryOptions::for_active_bytes(self.active_bytes() as usize, expected, self.spares.get().cloned())
     }
 
-    /// Prefetches what a write touches of its version and counters. For single writes: a batch meets its stores one after
-    /// the other before it comes to the first of them again.
+    /// Prefetches what a write touches of its version and counters. For single writes: a batch meets its
+    /// stores one after the other before it comes to the first of them again.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch_value(&self.counted);
@@ -285,7 +290,8 @@ impl Store {
         self.counted.dead_looks.fetch_add(looks, Ordering::Relaxed);
     }
 
-    /// Whether scans have looked at covered cells for longer than it takes to lay the active segment out without them.
+    /// Whether scans have looked at covered cells for longer than it takes to lay the active segment out
+    /// without them.
     #[inline]
     pub(crate) fn is_mostly_dead(&self, version: &Version) -> bool {
         let looks = self.counted.dead_looks.load(Ordering::Relaxed);
@@ -344,8 +350,9 @@ impl Store {
         self.check_not_dropped()
     }
 
-    /// Of keys written up to this sequence number no cell may be left: whoever finds none of a key cannot know whether it was
-    /// written after an older one. To be asked after the version that was searched was taken.
+    /// Of keys written up to this sequence number no cell may be left: whoever finds none of a key cannot
+    /// know whether it was written after an older one. To be asked after the version that was searched was
+    /// taken.
     pub(crate) fn forgotten(&self) -> SeqNo {
         SeqNo(self.forgotten.load(Ordering::Acquire))
     }

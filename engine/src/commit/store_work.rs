@@ -42,7 +42,8 @@ pub(crate) struct FlushWork {
 #[derive(Default)]
 pub(crate) struct MergeWork {
     pub(crate) plan_state: PlanState,
-    /// A shape of which nothing of level 0 could be merged with so many merges running, and whether a compaction waited.
+    /// A shape of which nothing of level 0 could be merged with so many merges running, and whether a
+    /// compaction waited.
     pub(crate) nothing_of_level0: Option<(Arc<Shape>, usize, bool)>,
     pub(crate) running: Vec<(u32, RunningMerge)>,
     /// After one that failed: not before this moment (monotonic ns).
@@ -93,8 +94,8 @@ impl MemoryWork {
 /// A copy of less says nothing about what copying costs.
 const COPY_NOTED_MIN: u64 = 64 << 10;
 
-/// Bytes that came to a store's tables, those left in the log as tables would have them, and what its merges wrote; the
-/// older the less they count.
+/// Bytes that came to a store's tables, those left in the log as tables would have them, and what its merges
+/// wrote; the older the less they count.
 #[derive(Default)]
 pub(crate) struct Rewritten {
     came: f64,

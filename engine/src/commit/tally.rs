@@ -1,15 +1,15 @@
-//! What the stores of a database hold, counted as it changes, and which of them may have something to do. So a turn of a
-//! worker, a freeze and an install cost what they change, however many families there are.
+//! What the stores of a database hold, counted as it changes, and which of them may have something to do. So
+//! a turn of a worker, a freeze and an install cost what they change, however many families there are.
 //!
-//! - *Memory, what of it was kept by flushes, tables, level 0, debt*: each store knows what was last counted of it, and
-//!   the sums change by the difference. One at a time counts a store, and reads its version then: the last count is of
-//!   the last version.
-//! - *Log*: stores stand under the log file that their memory needs, or under an older one. They are entered by the first
-//!   write into empty memory; that memory needs only later files by now is found out when the front is asked for, of the
-//!   stores at the front alone.
-//! - *Due*: a store is looked at in the next turn when it was touched: its memory was frozen, its tables changed, a job of
-//!   it ended, somebody asked for something. Each turn looks at a few others in turn besides, since strategies also go by
-//!   time and by what readers do.
+//! - *Memory, what of it was kept by flushes, tables, level 0, debt*: each store knows what was last counted
+//!   of it, and the sums change by the difference. One at a time counts a store, and reads its version then:
+//!   the last count is of the last version.
+//! - *Log*: stores stand under the log file that their memory needs, or under an older one. They are entered
+//!   by the first write into empty memory; that memory needs only later files by now is found out when the
+//!   front is asked for, of the stores at the front alone.
+//! - *Due*: a store is looked at in the next turn when it was touched: its memory was frozen, its tables
+//!   changed, a job of it ended, somebody asked for something. Each turn looks at a few others in turn
+//!   besides, since strategies also go by time and by what readers do.
 
 use super::Commit;
 use super::store::Store;
@@ -59,8 +59,9 @@ fn change(sum: &Counter, before: u64, now: u64) {
 }
 
 impl Tally {
-    /// A write to the store took so much; what all memory was before. The sum first: who counts the store anew in between takes
-    /// what it had from the sum, which would else fall below zero, and stop all writers.
+    /// A write to the store took so much; what all memory was before. The sum first: who counts the store
+    /// anew in between takes what it had from the sum, which would else fall below zero, and stop all
+    /// writers.
     #[inline]
     pub(crate) fn grew(&self, store: &Store, bytes: u64) -> u64 {
         let before = self.memory.take_add(bytes);
@@ -164,7 +165,8 @@ impl Commit {
         self.tally.due.lock().later.insert((at_ns, store));
     }
 
-    /// Counts the runs in level 0 for which the store's writers are held up; whether there are fewer than before.
+    /// Counts the runs in level 0 for which the store's writers are held up; whether there are fewer than
+    /// before.
     pub(crate) fn count_level0(&self, store: &Store, version: &Version) -> bool {
         let runs = version.shape.levels.first().map_or(0, |l| l.runs.len());
         let settings = store.settings();
@@ -248,7 +250,8 @@ impl Commit {
         let mut best = end.min(of_without.unwrap_or(LogFileId::MAX));
         let mut fronts = self.tally.fronts.lock();
         let mut from = LogFileId::ZERO;
-        // Who stands under an older file than it needs goes on to the one it needs; the first that stays is the answer.
+        // Who stands under an older file than it needs goes on to the one it needs; the first that stays is
+        // the answer.
         while let Some((&front, there)) = fronts.range(from..).next().filter(|(front, _)| **front < best) {
             let mut stays = false;
             for store in there.values().cloned().collect::<Vec<_>>() {
@@ -257,8 +260,8 @@ impl Commit {
                     continue;
                 }
                 let needs = store.version().log_front();
-                // Less where its memory was copied while the front was cleaned: what the copy says of a file that is gone since
-                // stands in later ones.
+                // Less where its memory was copied while the front was cleaned: what the copy says of a file
+                // that is gone since stands in later ones.
                 if needs.is_some_and(|needs| needs <= front) {
                     stays = true;
                     break;

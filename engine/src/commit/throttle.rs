@@ -1,7 +1,9 @@
-//! How writers are held up for flushes and merges: how full memory, level 0 and what is owed are (`strategy::backpressure` says what
-//! that costs a writer), the wait at the bounds, and the rate of merges that follows what is owed.
+//! How writers are held up for flushes and merges: how full memory, level 0 and what is owed are
+//! (`strategy::backpressure` says what that costs a writer), the wait at the bounds, and the rate of merges
+//! that follows what is owed.
 //!
-//! Who writes is held up for the families it writes to alone, and told of damage that keeps merges from making room.
+//! Who writes is held up for the families it writes to alone, and told of damage that keeps merges from
+//! making room.
 
 use super::Commit;
 use super::store::Store;
@@ -79,7 +81,8 @@ impl Commit {
         }
     }
 
-    /// How many times as long as they work merges rest beside readers: all alike, by the store with most runs too many.
+    /// How many times as long as they work merges rest beside readers: all alike, by the store with most runs
+    /// too many.
     pub(crate) fn rest(&self) -> f64 {
         rest(self.settings.options.experimental.merge_rest, &self.pressure_of_merges())
     }
@@ -140,9 +143,9 @@ impl Commit {
         }
     }
 
-    /// Holds a writer of so many bytes up by as much as memory and merge debt ask for: gradually, and at the hard
-    /// bound until a step or a merge has made room. `fullest` is the store with most runs too many in level 0 of
-    /// those it writes to: who writes to other families is not held up for them.
+    /// Holds a writer of so many bytes up by as much as memory and merge debt ask for: gradually, and at the
+    /// hard bound until a step or a merge has made room. `fullest` is the store with most runs too many in
+    /// level 0 of those it writes to: who writes to other families is not held up for them.
     pub(crate) fn throttle<'s>(&self, bytes: u64, fullest: &dyn Fn() -> Option<&'s Store>) -> Result<()> {
         let delay = match backpressure(&self.pressure(fullest().map_or(0, Store::level0_over))) {
             Delay::NsPerByte(0.0) => return Ok(()),
@@ -221,8 +224,9 @@ impl Commit {
         })
     }
 
-    /// Notes what the bytes cost of a flush because memory was full, for the delay of writers: in the mean over twice the
-    /// write memory, as flushes of ranges are now cheap, now dear. Where less was flushed yet, over that.
+    /// Notes what the bytes cost of a flush because memory was full, for the delay of writers: in the mean
+    /// over twice the write memory, as flushes of ranges are now cheap, now dear. Where less was flushed yet,
+    /// over that.
     pub(crate) fn note_drain(&self, bytes: u64, ns: u64) {
         let drained = (self.drain.bytes.get() + bytes).min(2 * self.settings.write_memory());
         self.drain.bytes.set(drained);

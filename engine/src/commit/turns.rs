@@ -1,13 +1,14 @@
 //! Turns in ticket order: the apply stage of the write path (see `write`).
 //!
-//! A turn lasts about a microsecond, so who comes too early looks again for a while. Then he leaves his work behind before he
-//! gives the processor away: whoever ends the turn before does it for him. Without that, more writers than processors would
-//! have to be given one each, in the order of their tickets, and that takes many times as long as a turn: with eight writers on
-//! two cores three switches a write. Who runs need not do work for one who looks, as that one does it at once.
+//! A turn lasts about a microsecond, so who comes too early looks again for a while. Then he leaves his work
+//! behind before he gives the processor away: whoever ends the turn before does it for him. Without that,
+//! more writers than processors would have to be given one each, in the order of their tickets, and that
+//! takes many times as long as a turn: with eight writers on two cores three switches a write. Who runs need
+//! not do work for one who looks, as that one does it at once.
 //!
-//! Who has left his work yields for some time before he sleeps: being woken takes fifty times as long as a turn. Whose turn
-//! it is and whether anybody sleeps stand in one word: who ends a turn either sees that somebody sleeps, or that sleeper, about
-//! to say so, sees that the turn has ended.
+//! Who has left his work yields for some time before he sleeps: being woken takes fifty times as long as a
+//! turn. Whose turn it is and whether anybody sleeps stand in one word: who ends a turn either sees that
+//! somebody sleeps, or that sleeper, about to say so, sees that the turn has ended.
 
 // Work lies on the stack of the writer who left it, who is there until it was done.
 #![expect(unsafe_code, reason = "what is left borrows from a stack")]
@@ -34,8 +35,8 @@ struct Place {
 
 /// More than writers that usually wait. Of two at the same place only one leaves his work.
 const PLACES: usize = if cfg!(models) { 2 } else { 256 };
-/// Who is no more turns than these away looks before he leaves his work. Where hundreds wait, those that look would take the
-/// processor from the one whose turn it is.
+/// Who is no more turns than these away looks before he leaves his work. Where hundreds wait, those that look
+/// would take the processor from the one whose turn it is.
 const NEAR: u64 = if cfg!(models) { 1 } else { 16 };
 /// Who ends a turn does no more work of others than this, as his own caller waits.
 const DONE_FOR_OTHERS: usize = if cfg!(models) { 1 } else { 64 };
@@ -82,7 +83,8 @@ fn between_yields<T>(patience: Patience, mut look: impl FnMut() -> Option<T>) ->
     None
 }
 
-/// Work that its writer has left. Who takes it from its place does it, says so by `done`, and does not touch it any more.
+/// Work that its writer has left. Who takes it from its place does it, says so by `done`, and does not touch
+/// it any more.
 struct Left {
     ticket: u64,
     work: *const (dyn Fn() + Sync),
@@ -95,8 +97,8 @@ unsafe impl Send for Left {}
 impl Left {
     fn complete(self) {
         let in_work = AbortOnPanic;
-        // SAFETY: whoever left it stays in `Turns::leave` until `done` is true, unless he has taken it back himself: then it
-        // would not be here. The store is the last that is done with either.
+        // SAFETY: whoever left it stays in `Turns::leave` until `done` is true, unless he has taken it back
+        // himself: then it would not be here. The store is the last that is done with either.
         unsafe {
             (*self.work)();
             (*self.done).store(true, Ordering::Release);
@@ -105,8 +107,9 @@ impl Left {
     }
 }
 
-/// Ends the process where it is dropped, which is when a panic leaves a turn: nobody would end that turn, so its writer and all
-/// later ones would wait for ever. (A panic while cells are inserted does not come this far: see `Commit::apply`.)
+/// Ends the process where it is dropped, which is when a panic leaves a turn: nobody would end that turn, so
+/// its writer and all later ones would wait for ever. (A panic while cells are inserted does not come this
+/// far: see `Commit::apply`.)
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -134,8 +137,9 @@ impl Turns {
         self.turn.load(Ordering::Acquire) / 2 == ticket
     }
 
-    /// Does the work in the ticket's turn, here or in the thread that had the turn before, and answers what came of it. Each
-    /// ticket must come here once. A panic in the work ends the process, as all later turns wait for this one.
+    /// Does the work in the ticket's turn, here or in the thread that had the turn before, and answers what
+    /// came of it. Each ticket must come here once. A panic in the work ends the process, as all later turns
+    /// wait for this one.
     #[inline]
     pub(crate) fn run<T: Send>(&self, ticket: u64, patience: Patience, work: impl Fn() -> T + Sync) -> T {
         if !self.is_turn_of(ticket) {
@@ -164,7 +168,8 @@ impl Turns {
         answer
     }
 
-    /// Leaves the work at its place, if that is free, and returns when it is done, or taken back with the turn come.
+    /// Leaves the work at its place, if that is free, and returns when it is done, or taken back with the
+    /// turn come.
     fn leave(&self, ticket: u64, patience: Patience, is_near: bool, work: &(dyn Fn() + Sync)) -> bool {
         let done = AtomicBool::new(false);
         let is_left = {
@@ -172,8 +177,8 @@ impl Turns {
             let is_free = place.is_none();
             if is_free {
                 self.left.fetch_add(1, Ordering::AcqRel);
-                // SAFETY: only the lifetime is forgotten. This call does not end, nor unwind, before the work is done or
-                // was taken back: see `Left`.
+                // SAFETY: only the lifetime is forgotten. This call does not end, nor unwind, before the work
+                // is done or was taken back: see `Left`.
                 let work =
                     unsafe { std::mem::transmute::<&(dyn Fn() + Sync), &'static (dyn Fn() + Sync)>(work) };
                 *place = Some(Left { ticket, work, done: &raw const done });
@@ -227,7 +232,8 @@ impl Turns {
         }
     }
 
-    /// Ends one turn, whose writer may sleep if it was left; and wakes the next one's, unless its work was taken.
+    /// Ends one turn, whose writer may sleep if it was left; and wakes the next one's, unless its work was
+    /// taken.
     #[inline]
     fn end_with(&self, ticket: u64, was_left: bool, is_taken: bool) {
         let before = self.turn.fetch_add(2, Ordering::AcqRel);
@@ -255,7 +261,8 @@ impl Turns {
         }
     }
 
-    /// Waits until all turns before this ticket are over. The caller keeps further tickets from being given out.
+    /// Waits until all turns before this ticket are over. The caller keeps further tickets from being given
+    /// out.
     pub(crate) fn wait_all(&self, next_ticket: u64) {
         let is_over = || self.is_turn_of(next_ticket).then_some(());
         look_again(Patience::Long, is_over).unwrap_or_else(|| self.sleep_until(next_ticket, is_over));
@@ -267,7 +274,8 @@ mod tests {
     use super::*;
     use std::thread::{ThreadId, current, scope};
 
-    /// Who did the work of each ticket, in order, if the writer of ticket 0 waits in his turn until so many have left theirs.
+    /// Who did the work of each ticket, in order, if the writer of ticket 0 waits in his turn until so many
+    /// have left theirs.
     fn done_by(writers: u64) -> Vec<(u64, ThreadId)> {
         let (turns, done) = (Turns::new(), Mutex::new(Vec::new()));
         let run = |ticket: u64, patience| {

@@ -1,23 +1,25 @@
 //! The write path, and the order it keeps.
 //!
-//! The naive write: give the batch its sequence numbers, append it to the log, sync if asked, insert it into memory,
-//! make it visible. Done under one lock that is correct, but an fdatasync under the lock would hold everybody up
-//! and give each `Sync` writer a sync of its own. So there are two stages with a ticket between them:
+//! The naive write: give the batch its sequence numbers, append it to the log, sync if asked, insert it into
+//! memory, make it visible. Done under one lock that is correct, but an fdatasync under the lock would hold
+//! everybody up and give each `Sync` writer a sync of its own. So there are two stages with a ticket between
+//! them:
 //!
 //! 1. *Log stage*, under `stage`: take sequence numbers and a ticket, append one frame. Some 100 ns.
 //! 2. If `Sync` was asked: [`crate::log::Log::sync`], which serves everyone who arrived before it began.
-//! 3. *Apply stage*, in ticket order (`turns`): insert into the active segments, publish the sequence number. Who has to wait
-//!    long for his turn finds this done by the one who had the turn before.
+//! 3. *Apply stage*, in ticket order (`turns`): insert into the active segments, publish the sequence number.
+//!    Who has to wait long for his turn finds this done by the one who had the turn before.
 //!
 //! A lone writer goes straight through two uncontended locks. Under contention appends of one writer overlap
-//! inserts of another, and `Sync` writers share their syncs: that is the group commit. A batch becomes visible
-//! only after its own sync, and never before an older one.
+//! inserts of another, and `Sync` writers share their syncs: that is the group commit. A batch becomes
+//! visible only after its own sync, and never before an older one.
 //!
-//! Who needs memory to hold everything logged so far (freezing, conditional writes) keeps `stage` locked and waits
-//! for the last ticket: nothing new is logged meanwhile, so a record's generation is that of the segment its
-//! cells are inserted into (invariants I1, I4).
+//! Who needs memory to hold everything logged so far (freezing, conditional writes) keeps `stage` locked and
+//! waits for the last ticket: nothing new is logged meanwhile, so a record's generation is that of the
+//! segment its cells are inserted into (invariants I1, I4).
 //!
-//! A batch whose sync failed is not inserted. Its outcome is unknown until the next open; the log is poisoned.
+//! A batch whose sync failed is not inserted. Its outcome is unknown until the next open; the log is
+//! poisoned.
 
 use super::Commit;
 use super::store::Store;
@@ -121,12 +123,14 @@ impl<'a> Op<'a> {
     }
 }
 
-/// What a conditional write rests on. It is judged with what tables hold before the write has its place in the log, so that
-/// nobody waits for a read; in that place only what was written meanwhile, which is in memory, is looked at.
+/// What a conditional write rests on. It is judged with what tables hold before the write has its place in
+/// the log, so that nobody waits for a read; in that place only what was written meanwhile, which is in
+/// memory, is looked at.
 pub(crate) trait Depends {
     /// Whether it holds now; its error is the write's answer.
     fn judge(&self) -> Result<()>;
-    /// Whether anything that it rests on may have been written after that. Reads no file; a `true` may be wrong.
+    /// Whether anything that it rests on may have been written after that. Reads no file; a `true` may be
+    /// wrong.
     fn may_have_changed(&self, since: SeqNo) -> bool;
 }
 
@@ -136,7 +140,8 @@ const JUDGED_OUTSIDE: usize = 3;
 /// About what a cell in memory has beside key and value.
 pub(crate) const CELL_BYTES: usize = 24;
 
-/// Of that many operations of a batch the memory is fetched ahead: more would push each other out of the processor's caches.
+/// Of that many operations of a batch the memory is fetched ahead: more would push each other out of the
+/// processor's caches.
 const FETCHED_AHEAD: usize = 64;
 
 /// The stages a write goes through.
@@ -161,7 +166,8 @@ impl Stages {
         Self { stage: Mutex::new(stage), turns: Turns::new() }
     }
 
-    /// The stage's lock, for a writer: it is held for some microseconds, so who finds it taken looks again before sleeping.
+    /// The stage's lock, for a writer: it is held for some microseconds, so who finds it taken looks again
+    /// before sleeping.
     fn stage_soon(&self, patience: Patience) -> MutexGuard<'_, LogStage> {
         look_again(patience, || self.stage.try_lock()).unwrap_or_else(|| self.stage.lock())
     }
@@ -177,8 +183,8 @@ impl Commit {
         self.stages.as_ref().ok_or_else(Self::read_only_error)
     }
 
-    /// Writes the operations, all or none, if what they rest on holds with everything older in memory and nothing newer
-    /// logged; its error is the answer. The sequence number of the last operation.
+    /// Writes the operations, all or none, if what they rest on holds with everything older in memory and
+    /// nothing newer logged; its error is the answer. The sequence number of the last operation.
     ///
     /// With `makes_room` it does not wait for room in memory, and a small log file will do.
     pub(crate) fn write(
@@ -188,7 +194,8 @@ impl Commit {
         depends: Option<&dyn Depends>,
         makes_room: bool,
     ) -> Result<SeqNo> {
-        // Batches come straight here; after a failed sync of the manifest the log itself would still take them.
+        // Batches come straight here; after a failed sync of the manifest the log itself would still take
+        // them.
         self.check_writable()?;
         let stages = self.stages()?;
         let bytes = self.check_batch(ops)?;
@@ -373,8 +380,8 @@ impl Commit {
         Ok(appended)
     }
 
-    /// Makes a write visible that is safe, in its turn: whichever thread has that. Whether memory has come over the mark at
-    /// which flushing begins; or the panic, which is its writer's.
+    /// Makes a write visible that is safe, in its turn: whichever thread has that. Whether memory has come
+    /// over the mark at which flushing begins; or the panic, which is its writer's.
     fn apply(
         &self,
         synced: &Result<()>,

@@ -1,14 +1,17 @@
-//! Backups of an open database: exact at one sequence number over all families, while writers and merges go on.
+//! Backups of an open database: exact at one sequence number over all families, while writers and merges go
+//! on.
 //!
-//! As with a checkpoint one moment under the manifest's lock says what the copy consists of; unlike there nothing is
-//! linked, since a backup may lie on another file system, and copying takes long, so the lock is not kept. Instead:
+//! As with a checkpoint one moment under the manifest's lock says what the copy consists of; unlike there
+//! nothing is linked, since a backup may lie on another file system, and copying takes long, so the lock is
+//! not kept. Instead:
 //!
-//! - Log files are not released while the hold on the log lasts. They are few (the log's limit) and copied first.
-//! - Tables are held by their handles, so that merges may take them off the list but not off the disk, and no hole is
-//!   punched for a clip that was raised after the moment ([`crate::version::TablesHeld`]). Below the clip of the
-//!   moment a table may have holes; nobody reads there, in the copy neither.
-//! - Should the database be closed meanwhile, another process may open it and do all of that. So at the end it must still
-//!   be open, else the backup is given up.
+//! - Log files are not released while the hold on the log lasts. They are few (the log's limit) and copied
+//!   first.
+//! - Tables are held by their handles, so that merges may take them off the list but not off the disk, and no
+//!   hole is punched for a clip that was raised after the moment ([`crate::version::TablesHeld`]). Below the
+//!   clip of the moment a table may have holes; nobody reads there, in the copy neither.
+//! - Should the database be closed meanwhile, another process may open it and do all of that. So at the end
+//!   it must still be open, else the backup is given up.
 
 use super::{Db, Inner};
 use crate::backup::{BackupInfo, Backups, Descriptor, Making};
@@ -20,9 +23,10 @@ use crate::version::manifest;
 use std::path::Path;
 
 impl Db {
-    /// Adds an exact copy of the database as it is now to a directory of backups, which is created if need be; see
-    /// [`Backups`](crate::Backups). Only tables that no earlier backup there has are copied. Writers go on meanwhile.
-    /// After a crash or an error the earlier backups are as they were, and there is nothing of this one.
+    /// Adds an exact copy of the database as it is now to a directory of backups, which is created if need
+    /// be; see [`Backups`](crate::Backups). Only tables that no earlier backup there has are copied. Writers
+    /// go on meanwhile. After a crash or an error the earlier backups are as they were, and there is nothing
+    /// of this one.
     pub fn backup(&self, dir: impl AsRef<Path>) -> Result<BackupInfo> {
         self.backup_with(dir, &mut |_| {})
     }
@@ -36,8 +40,9 @@ impl Db {
         self.inner.backup(&self.backups_in(dir.as_ref()), &|_| true, progress)
     }
 
-    /// A backup of the families that `picks` names, and of the default one: what is restored has only these. The tables of all
-    /// others are not copied; the log, which all share, is. As exact, and as safe from crashes, as [`Db::backup`].
+    /// A backup of the families that `picks` names, and of the default one: what is restored has only these.
+    /// The tables of all others are not copied; the log, which all share, is. As exact, and as safe from
+    /// crashes, as [`Db::backup`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -63,7 +68,8 @@ impl Db {
         self.inner.backup(&self.backups_in(dir.as_ref()), picks, progress)
     }
 
-    /// [`Db::backup_families`] to where backups lie, which may be an object store ([`Backups::in_object_store`]).
+    /// [`Db::backup_families`] to where backups lie, which may be an object store
+    /// ([`Backups::in_object_store`]).
     pub fn backup_families_to(
         &self,
         backups: &Backups,

@@ -7,8 +7,8 @@ use crate::types::{KeyRange, Kind, Timestamp};
 use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
 
-/// Writes over any families of one database that become visible and durable together, all or none. Later writes of
-/// a key win over earlier ones of the same batch. Limit: a quarter of the log's limit.
+/// Writes over any families of one database that become visible and durable together, all or none. Later
+/// writes of a key win over earlier ones of the same batch. Limit: a quarter of the log's limit.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -39,8 +39,8 @@ enum What {
     DeleteRange { range: KeyRange, from: Timestamp, to: Timestamp },
 }
 
-/// A write of a [`Batch`], as it reads back. Without a timestamp: where timestamps are explicit, that of the moment of
-/// writing; a delete deletes all versions.
+/// A write of a [`Batch`], as it reads back. Without a timestamp: where timestamps are explicit, that of the
+/// moment of writing; a delete deletes all versions.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Operation<'a> {

@@ -48,7 +48,8 @@ pub struct ChangeBatch {
 pub struct Change {
     /// Its sequence number.
     pub seq: SeqNo,
-    /// The name of the family that it was written to; none where that was dropped and the database opened again since.
+    /// The name of the family that it was written to; none where that was dropped and the database opened
+    /// again since.
     pub family: Option<Arc<str>>,
     /// What was written.
     pub kind: ChangeKind,
@@ -78,16 +79,17 @@ pub enum ChangeKind {
     DeleteRange { range: KeyRange, from: Timestamp, to: Timestamp },
 }
 
-/// A stream of changes, in the order in which they became visible, batch by batch. Each batch comes whole and once, and what
-/// comes is durable: where the newest writes are not synced yet, the stream syncs the log.
+/// A stream of changes, in the order in which they became visible, batch by batch. Each batch comes whole and
+/// once, and what comes is durable: where the newest writes are not synced yet, the stream syncs the log.
 ///
 /// It reads the log, which is kept for it as far as it has not come, up to
-/// [`Experimental::changes_held_max`](crate::Experimental::changes_held_max) bytes. What is not in the log (any more) makes an error of
-/// kind [`ChangesLost`](ErrorKind::ChangesLost) that names the sequence numbers; the stream goes on behind them. That concerns
-/// ingested tables and attached families, too: they take sequence numbers and are not logged.
+/// [`Experimental::changes_held_max`](crate::Experimental::changes_held_max) bytes. What is not in the log
+/// (any more) makes an error of kind [`ChangesLost`](ErrorKind::ChangesLost) that names the sequence numbers;
+/// the stream goes on behind them. That concerns ingested tables and attached families, too: they take
+/// sequence numbers and are not logged.
 ///
-/// As an iterator it ends where nothing more is visible for now, and may go on later; an error that is not `ChangesLost` ends
-/// it for good.
+/// As an iterator it ends where nothing more is visible for now, and may go on later; an error that is not
+/// `ChangesLost` ends it for good.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -114,11 +116,12 @@ pub struct Changes {
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 impl Db {
-    /// The writes behind that sequence number, of all families, as a stream; [`SeqNo::ZERO`] for all that the log holds.
+    /// The writes behind that sequence number, of all families, as a stream; [`SeqNo::ZERO`] for all that the
+    /// log holds.
     ///
-    /// `ChangesLost` for a number that was never given out, or was and a power loss took the writes: start again from the present.
-    /// To notice that for certain, go on only from numbers that a [stream](Changes::seq) or a `Sync` write gave.
-    /// `ReadOnly` of a database that was opened so.
+    /// `ChangesLost` for a number that was never given out, or was and a power loss took the writes: start
+    /// again from the present. To notice that for certain, go on only from numbers that a
+    /// [stream](Changes::seq) or a `Sync` write gave. `ReadOnly` of a database that was opened so.
     pub fn changes_since(&self, seq: SeqNo) -> Result<Changes> {
         let commit = &self.inner.commit;
         commit.check_open()?;
@@ -139,7 +142,8 @@ impl Changes {
         self.follower.as_ref().map_or(SeqNo::ZERO, Follower::position)
     }
 
-    /// The first and the last sequence number that the last error of kind [`ChangesLost`](ErrorKind::ChangesLost) was about.
+    /// The first and the last sequence number that the last error of kind
+    /// [`ChangesLost`](ErrorKind::ChangesLost) was about.
     pub fn lost(&self) -> Option<(SeqNo, SeqNo)> {
         self.lost
     }

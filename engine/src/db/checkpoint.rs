@@ -1,10 +1,10 @@
 //! Checkpoints: an exact copy at one sequence number, while writers go on.
 //!
-//! One moment under the manifest's lock, with no write between log and memory, gives the log's end E; the copy's manifest is
-//! ours plus "history ends at E". From then on tables and log files are held, not the lock: to another file system links
-//! are copies, which take long. So a batch over several
-//! families is in the copy wholly or not at all, without flushing anything. Tables are linked (they never change; a
-//! linked file is never hole-punched), and so are log files that only tables need; the few files of the log itself are
+//! One moment under the manifest's lock, with no write between log and memory, gives the log's end E; the
+//! copy's manifest is ours plus "history ends at E". From then on tables and log files are held, not the
+//! lock: to another file system links are copies, which take long. So a batch over several families is in the
+//! copy wholly or not at all, without flushing anything. Tables are linked (they never change; a linked file
+//! is never hole-punched), and so are log files that only tables need; the few files of the log itself are
 //! copied, since ours are recycled later.
 
 use super::Inner;

@@ -1,5 +1,5 @@
-//! Ending in good order: workers first, then the log's end is synced and told to the manifest, so that the next open
-//! knows every byte of the log to be history.
+//! Ending in good order: workers first, then the log's end is synced and told to the manifest, so that the
+//! next open knows every byte of the log to be history.
 
 use super::Inner;
 use crate::error::Result;

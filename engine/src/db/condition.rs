@@ -28,10 +28,11 @@ pub enum Expected {
     Present,
     /// It has this value.
     Value(Vec<u8>),
-    /// Nothing concerning it was written after this. Once a merge has dropped deletes or versions of the family that are newer
-    /// than this number, that cannot be told of a key that is not there (with explicit timestamps, of any key), and the
-    /// answer is a `Conflict` that says "may have been written to". So hold the number only for a short time, or a
-    /// [`Snapshot`](crate::Snapshot) from which it is: of what is newer than a snapshot enough stays to tell.
+    /// Nothing concerning it was written after this. Once a merge has dropped deletes or versions of the
+    /// family that are newer than this number, that cannot be told of a key that is not there (with explicit
+    /// timestamps, of any key), and the answer is a `Conflict` that says "may have been written to". So hold
+    /// the number only for a short time, or a [`Snapshot`](crate::Snapshot) from which it is: of what is
+    /// newer than a snapshot enough stays to tell.
     NotNewerThan(SeqNo),
 }
 
@@ -65,10 +66,11 @@ impl Condition {
         Self(What::Key { family: family.clone(), key: key.into(), expected })
     }
 
-    /// `holds` must answer true. It reads the present through [`Family`] handles, and no more of it than is named by
-    /// [`Condition::rests_on`]: what is written elsewhere between its last call and the write goes unnoticed. It may be
-    /// called several times, also while all writers wait; it may only read (a write, flush or split in it is refused with
-    /// `Invalid`, as it would wait for itself), and its error is the write's.
+    /// `holds` must answer true. It reads the present through [`Family`] handles, and no more of it than is
+    /// named by [`Condition::rests_on`]: what is written elsewhere between its last call and the write goes
+    /// unnoticed. It may be called several times, also while all writers wait; it may only read (a write,
+    /// flush or split in it is refused with `Invalid`, as it would wait for itself), and its error is the
+    /// write's.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,10 @@
-//! Whether keys and ranges were written to since some sequence number: what conditions and transactions rest on.
+//! Whether keys and ranges were written to since some sequence number: what conditions and transactions rest
+//! on.
 //!
-//! Each question has two forms. The exact one looks into tables, too. The one that *may* be wrong when it says yes looks
-//! into memory alone: it is asked while all other writers wait. A family that was dropped or joined to another, and keys
-//! that a split gave to another, are nothing that can be answered for here: that counts as changed.
+//! Each question has two forms. The exact one looks into tables, too. The one that *may* be wrong when it
+//! says yes looks into memory alone: it is asked while all other writers wait. A family that was dropped or
+//! joined to another, and keys that a split gave to another, are nothing that can be answered for here: that
+//! counts as changed.
 
 use super::Inner;
 use super::get::{collect, memory_of, search};
@@ -46,24 +48,25 @@ impl Since {
 }
 
 impl Inner {
-    /// Whether anything that concerns the key was written after `seq`. Where a merge dropped a delete of it, and all that was
-    /// deleted, that cannot be told.
+    /// Whether anything that concerns the key was written after `seq`. Where a merge dropped a delete of it,
+    /// and all that was deleted, that cannot be told.
     pub(super) fn key_since(&self, store: &Store, key: &[u8], seq: SeqNo) -> Result<Since> {
         store.check_not_dropped()?;
         let (newest, has_cell) = self.newest_write(store, key)?;
         if planted!(Bug::ForgetWhatMergesDropped) {
             return Ok(Since::of(newest.max(store.attached_at()) > seq, true));
         }
-        // Where a cell is left of a family without timestamps it is the newest: what deletes goes with all that it deleted. (A
-        // range tombstone may stay for other keys, and tells nothing of what came after it.)
+        // Where a cell is left of a family without timestamps it is the newest: what deletes goes with all
+        // that it deleted. (A range tombstone may stay for other keys, and tells nothing of what came after
+        // it.)
         let is_known = has_cell && !store.settings().read.explicit;
         // Asked after the version was taken.
         let is_known = store.attached_at() <= seq && (is_known || store.forgotten() <= seq);
         Ok(Since::of(newest > seq, is_known))
     }
 
-    /// Whether something that concerns the key may have been written after `seq`. Looks into memory alone, and there at a few
-    /// versions of the key at most: a `true` may be wrong.
+    /// Whether something that concerns the key may have been written after `seq`. Looks into memory alone,
+    /// and there at a few versions of the key at most: a `true` may be wrong.
     pub(crate) fn may_have_changed(&self, store: &Store, key: &[u8], seq: SeqNo) -> bool {
         const LOOKS: usize = 32;
         let version = store.version();
@@ -95,8 +98,8 @@ impl Inner {
             || store.attached_at() > seq
     }
 
-    /// The sequence number of the newest write that concerns the key, deletes included; zero when there is none
-    /// in what the database holds. And whether that has a cell of the key.
+    /// The sequence number of the newest write that concerns the key, deletes included; zero when there is
+    /// none in what the database holds. And whether that has a cell of the key.
     fn newest_write(&self, store: &Store, key: &[u8]) -> Result<(SeqNo, bool)> {
         let version = store.version();
         version.check_key(key)?;
@@ -118,8 +121,8 @@ impl Inner {
         Ok((lookup.newest(), lookup.has_cell()))
     }
 
-    /// Whether something that concerns a key of the range may have been written after `seq`. Looks into memory alone; a `true`
-    /// may be wrong.
+    /// Whether something that concerns a key of the range may have been written after `seq`. Looks into
+    /// memory alone; a `true` may be wrong.
     pub(crate) fn range_may_have_changed(&self, store: &Store, range: &KeyRange, seq: SeqNo) -> bool {
         let version = store.version();
         if store.is_dropped() || version.check_range(range).is_err() {

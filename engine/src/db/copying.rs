@@ -1,20 +1,21 @@
 //! Families copied from one open database into another, or within one, without copying tables.
 //!
-//! Tables never change, so a copy refers to those of its source, by hard links: the file system counts who has a file,
-//! and its bytes go with the last name. Each database removes its own names, frees no part in place of a file that has
-//! a second name (`Storage::punch_hole`), and compacts the tables away as any others, so the copy is written apart in
-//! time. A count in the manifest, as regions have it (`version/regions.rs`), would hold only within one database, and
-//! not for a backup, which is a directory of its own. Where there are no links, as between two file systems or in an
-//! object store, tables are copied.
+//! Tables never change, so a copy refers to those of its source, by hard links: the file system counts who
+//! has a file, and its bytes go with the last name. Each database removes its own names, frees no part in
+//! place of a file that has a second name (`Storage::punch_hole`), and compacts the tables away as any
+//! others, so the copy is written apart in time. A count in the manifest, as regions have it
+//! (`version/regions.rs`), would hold only within one database, and not for a backup, which is a directory of
+//! its own. Where there are no links, as between two file systems or in an object store, tables are copied.
 //!
-//! First the source: its families take no writes while their memory is flushed; then what the manifest says of them is
-//! taken, and their tables are held as for a backup (`db/backup.rs`), so that none is removed and no hole is punched
-//! for a later clip before it has its second name. Writes go on from there. Then the copy, as at the end of an attach
-//! (`db/moving.rs`): names, one sync of the directory, one edit for all families. A crash before that edit leaves names
-//! that the next open removes. The two parts have no lock in common, so two databases may copy from each other.
+//! First the source: its families take no writes while their memory is flushed; then what the manifest says
+//! of them is taken, and their tables are held as for a backup (`db/backup.rs`), so that none is removed and
+//! no hole is punched for a later clip before it has its second name. Writes go on from there. Then the copy,
+//! as at the end of an attach (`db/moving.rs`): names, one sync of the directory, one edit for all families.
+//! A crash before that edit leaves names that the next open removes. The two parts have no lock in common, so
+//! two databases may copy from each other.
 //!
-//! Names, generations and sequence numbers are as `db/moving.rs` says. A copy in the database of
-//! its source has cells of the same sequence numbers as that one: what orders cells is asked within one store only.
+//! Names, generations and sequence numbers are as `db/moving.rs` says. A copy in the database of its source
+//! has cells of the same sequence numbers as that one: what orders cells is asked within one store only.
 
 use super::moving::known_of;
 use super::{Db, Family, Inner};
@@ -35,10 +36,11 @@ struct Resting {
 }
 
 impl Db {
-    /// Adds copies of families of `from`, which may be this database, as they are at one moment: all of them or none.
-    /// Of each pair the first is its name there, the second the name that the copy gets. On one file system tables are
-    /// linked, so it takes moments and no space; what is merged later in either is the other's no more. Meanwhile the
-    /// families of `from` take no writes (`Busy`). Snapshots taken before do not see the copies.
+    /// Adds copies of families of `from`, which may be this database, as they are at one moment: all of them
+    /// or none. Of each pair the first is its name there, the second the name that the copy gets. On one file
+    /// system tables are linked, so it takes moments and no space; what is merged later in either is the
+    /// other's no more. Meanwhile the families of `from` take no writes (`Busy`). Snapshots taken before do
+    /// not see the copies.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();

@@ -1,17 +1,18 @@
 //! Range tombstones before a scan: what covers the keys where it is, and how it gets past them.
 //!
-//! A queue is read at its front and deleted up to there, so a scan meets all that was deleted before it comes to what is left.
-//! Looking at each cell of that would make the nth message cost n. Instead:
+//! A queue is read at its front and deleted up to there, so a scan meets all that was deleted before it comes
+//! to what is left. Looking at each cell of that would make the nth message cost n. Instead:
 //!
 //! - Tombstones are looked up around the scan's place ([`Version::look_around`]), not gathered when it opens.
-//! - After a few covered cells all sources whose cells are older than what covers them go past it at once, however much
-//!   lies there.
-//! - A source with newer cells among them has to be walked through. That is the active segment, where deletes and puts come one
-//!   after the other. What scans look at there in vain is counted, and once it is several times what the segment holds, the next
-//!   write freezes it ([`Store::is_mostly_dead`]): laid out flat it has no covered cells any more, and when its index is merged
-//!   with others those go that are covered by tombstones of these.
-//! - Keys behind each other that were deleted one by one are looked at once. That nothing is left of them is noted, and later
-//!   scans go past them as if one tombstone covered them all (`commit/emptied.rs`).
+//! - After a few covered cells all sources whose cells are older than what covers them go past it at once,
+//!   however much lies there.
+//! - A source with newer cells among them has to be walked through. That is the active segment, where deletes
+//!   and puts come one after the other. What scans look at there in vain is counted, and once it is several
+//!   times what the segment holds, the next write freezes it ([`Store::is_mostly_dead`]): laid out flat it
+//!   has no covered cells any more, and when its index is merged with others those go that are covered by
+//!   tombstones of these.
+//! - Keys behind each other that were deleted one by one are looked at once. That nothing is left of them is
+//!   noted, and later scans go past them as if one tombstone covered them all (`commit/emptied.rs`).
 
 use crate::commit::{EmptyRanges, Store};
 use crate::types::{Fragments, KeyRange, SeqNo, Timestamp, successor};
@@ -117,7 +118,8 @@ impl Covers {
         self.run > 0
     }
 
-    /// Deleted keys behind each other end before that key. The range in which nothing is left, where it is worth noting.
+    /// Deleted keys behind each other end before that key. The range in which nothing is left, where it is
+    /// worth noting.
     pub(crate) fn end_run(&mut self, key: &[u8], backward: bool) -> Option<KeyRange> {
         let run = std::mem::take(&mut self.run);
         if run < RUN_MIN {
@@ -145,8 +147,8 @@ mod tests {
     use std::collections::BTreeMap;
     use std::ops::Range;
 
-    /// Counted work: of a queue that is read at its front and trimmed there while others write at its end, the thousandth
-    /// message costs a reader no more looks than the hundredth.
+    /// Counted work: of a queue that is read at its front and trimmed there while others write at its end,
+    /// the thousandth message costs a reader no more looks than the hundredth.
     #[test]
     fn what_was_deleted_before_the_front_of_a_queue_costs_its_reader_nothing() {
         for apart in [false, true] {
@@ -186,8 +188,8 @@ mod tests {
         family.delete_range(&key(n)[..]..=&key(n)[..]).unwrap();
     }
 
-    /// Deletes these rows in any order: each by itself, or by ranges of which each begins so many behind another and is twice as
-    /// long.
+    /// Deletes these rows in any order: each by itself, or by ranges of which each begins so many behind
+    /// another and is twice as long.
     fn delete_all(family: &Family, rows: Range<u32>, apart: u32) {
         let mut starts: Vec<u32> = rows.clone().step_by(apart as usize).collect();
         Rng::new(3).shuffle(&mut starts);
@@ -219,9 +221,9 @@ mod tests {
         FamilyOptions { timestamps, versions: 1, ..FamilyOptions::default() }
     }
 
-    /// Counted work: over n rows that were deleted one by one or by many ranges, wherever rows and tombstones lie and from whichever
-    /// end it comes, a scan looks at each once, at the cost of a logarithm. What comes later costs a logarithm in all, but for
-    /// looking at cells of the active segment.
+    /// Counted work: over n rows that were deleted one by one or by many ranges, wherever rows and tombstones
+    /// lie and from whichever end it comes, a scan looks at each once, at the cost of a logarithm. What comes
+    /// later costs a logarithm in all, but for looking at cells of the active segment.
     #[test]
     fn rows_deleted_one_by_one_are_gone_through_once() {
         for (n, explicit, apart) in
@@ -295,7 +297,8 @@ mod tests {
             let dead = || (0..n).filter(|n| n % 100 != 99);
             (0..n).for_each(|n| _ = family.put(key(n), b"row").unwrap());
             dead().for_each(|n| delete(&family, n));
-            // In the active segment; rows in a table, and tombstones in memory; and in tables, unless these are merged already.
+            // In the active segment; rows in a table, and tombstones in memory; and in tables, unless these
+            // are merged already.
             for lies in ["active", "apart", "tables"] {
                 match lies {
                     "active" => {}

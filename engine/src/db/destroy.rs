@@ -1,8 +1,9 @@
 //! Deleting a database.
 //!
-//! `CURRENT`, by which a directory holds a database, is renamed first. A crash in between leaves files that no open takes for a
-//! database, and under the new name what says that they were one: the next try goes on with them. Nothing else is evidence. A
-//! directory with tables alone may be where another database has its tables.
+//! `CURRENT`, by which a directory holds a database, is renamed first. A crash in between leaves files that
+//! no open takes for a database, and under the new name what says that they were one: the next try goes on
+//! with them. Nothing else is evidence. A directory with tables alone may be where another database has its
+//! tables.
 
 use crate::catalog::no_database;
 use crate::error::{Error, ErrorKind, Result};
@@ -18,12 +19,12 @@ use std::path::Path;
 /// What `CURRENT` is called while the rest is deleted.
 const DESTROYED: &str = "DESTROYED";
 
-/// Deletes a database that is closed, with all that it holds, and its directory if nothing else lies in it. Checkpoints and
-/// backups of it stay, and so does what a [repair](crate::repair) put into `lost`.
+/// Deletes a database that is closed, with all that it holds, and its directory if nothing else lies in it.
+/// Checkpoints and backups of it stay, and so does what a [repair](crate::repair) put into `lost`.
 ///
-/// `NotFound` where there is none, `Busy` where it is open for writing, `Unsupported` where its tables lie elsewhere
-/// ([`Options::tables`](crate::Options::tables)), and `Corruption` where its manifest cannot be read, which would say that; nothing
-/// is deleted then. Who has it open read-only will meet errors.
+/// `NotFound` where there is none, `Busy` where it is open for writing, `Unsupported` where its tables lie
+/// elsewhere ([`Options::tables`](crate::Options::tables)), and `Corruption` where its manifest cannot be
+/// read, which would say that; nothing is deleted then. Who has it open read-only will meet errors.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -86,8 +87,8 @@ pub fn destroy(env: &Env, dir: impl AsRef<Path>) -> Result<()> {
     Ok(())
 }
 
-/// Whether the file is one of that database's, by its name and by what it begins with, apart from those that are treated on
-/// their own.
+/// Whether the file is one of that database's, by its name and by what it begins with, apart from those that
+/// are treated on their own.
 fn is_ours(storage: &dyn Storage, dir: &Path, name: &str, database: Option<u64>) -> io::Result<bool> {
     let path = dir.join(name);
     match name {

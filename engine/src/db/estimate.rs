@@ -19,8 +19,9 @@ pub struct Estimate {
 }
 
 impl Family {
-    /// About how many bytes and cells of tables a range has. Off by up to a data block for each table at either end of the
-    /// range, and where some keys have much larger cells than others. Nothing of memory counts: flush for that.
+    /// About how many bytes and cells of tables a range has. Off by up to a data block for each table at
+    /// either end of the range, and where some keys have much larger cells than others. Nothing of memory
+    /// counts: flush for that.
     ///
     /// Reads the data blocks at the range's ends: O(tables) in memory, two blocks at most of each run.
     ///

@@ -1,4 +1,5 @@
-//! Statistics through the crate `metrics` (feature `metrics`), for whatever recorder the program has installed.
+//! Statistics through the crate `metrics` (feature `metrics`), for whatever recorder the program has
+//! installed.
 
 use super::Db;
 use crate::metrics::FamilyStatistics;
@@ -27,9 +28,10 @@ const GAUGES: [&str; 16] = [
 const FAMILY_GAUGES: [&str; 6] = ["memory_bytes", "segments", "level0_runs", "runs", "tables", "table_bytes"];
 
 impl Db {
-    /// Hands statistics and latencies to the recorder of the crate `metrics`: call it now and then, or when somebody
-    /// scrapes. Names begin with `siltstone_`; what only grows is a counter, what is as it is now a gauge; families have
-    /// the label `family`. Latencies are gauges of seconds with the label `quantile`. O(families).
+    /// Hands statistics and latencies to the recorder of the crate `metrics`: call it now and then, or when
+    /// somebody scrapes. Names begin with `siltstone_`; what only grows is a counter, what is as it is now a
+    /// gauge; families have the label `family`. Latencies are gauges of seconds with the label `quantile`.
+    /// O(families).
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();

@@ -53,8 +53,8 @@ impl Family {
         self.store.settings().options.clone()
     }
 
-    /// Changes its options, without rewriting data. `timestamps` cannot change. A new strategy goes on from the shape that the
-    /// old one left, and merges that run are finished as they were planned.
+    /// Changes its options, without rewriting data. `timestamps` cannot change. A new strategy goes on from
+    /// the shape that the old one left, and merges that run are finished as they were planned.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -83,7 +83,8 @@ impl Family {
         self.db.catalog.write(&[Op::new(&self.store, action)], durability, None)
     }
 
-    /// The timestamp of a write that names none: where timestamps are explicit, now, or for a delete all of them.
+    /// The timestamp of a write that names none: where timestamps are explicit, now, or for a delete all of
+    /// them.
     pub(crate) fn default_timestamp(&self, kind: Kind, now: Timestamp) -> Timestamp {
         match (self.store.settings().explicit, kind) {
             (false, _) => Timestamp::ZERO,
@@ -139,8 +140,9 @@ impl Family {
         self.delete_range_at(range, Timestamp::ZERO, Timestamp::MAX)
     }
 
-    /// Deletes the versions of all keys of a range whose timestamp lies between two, both included (explicit timestamps). How it combines
-    /// with `versions`: a version that a newer one has already pushed out does not come back.
+    /// Deletes the versions of all keys of a range whose timestamp lies between two, both included (explicit
+    /// timestamps). How it combines with `versions`: a version that a newer one has already pushed out does
+    /// not come back.
     pub fn delete_range_at<K: AsRef<[u8]>>(
         &self,
         range: impl RangeBounds<K>,
@@ -162,22 +164,24 @@ impl Family {
         (*self.store.version().bounds).clone()
     }
 
-    /// The sequence number that [`Db::attach`](crate::Db::attach) gave it: one that no write in the log has. `None` for a family
-    /// that was created here.
+    /// The sequence number that [`Db::attach`](crate::Db::attach) gave it: one that no write in the log has.
+    /// `None` for a family that was created here.
     pub fn attached_at(&self) -> Option<SeqNo> {
         Some(self.store.attached_at()).filter(|seq| *seq > SeqNo::ZERO)
     }
 
-    /// The first of the sequence numbers that no write has as the family was attached; the last is [`Family::attached_at`]. There
-    /// are more than one where the database that it came from had given out higher numbers than this one.
+    /// The first of the sequence numbers that no write has as the family was attached; the last is
+    /// [`Family::attached_at`]. There are more than one where the database that it came from had given out
+    /// higher numbers than this one.
     pub fn attached_from(&self) -> Option<SeqNo> {
         self.attached_at().map(|_| self.store.attached_over().0)
     }
 
-    /// Splits the family at a key, by one edit of the manifest whatever its size: this one keeps the keys below, a new family of
-    /// that name has those from there on, with the same options. Memory, log and tables go by key; tables over the key are
-    /// shared until merges write them apart. Scans and snapshots from before see what they saw. From now on each refuses the
-    /// other's keys ([`ErrorKind::OutOfRange`](crate::ErrorKind)); a scan or range delete concerns its own.
+    /// Splits the family at a key, by one edit of the manifest whatever its size: this one keeps the keys
+    /// below, a new family of that name has those from there on, with the same options. Memory, log and
+    /// tables go by key; tables over the key are shared until merges write them apart. Scans and snapshots
+    /// from before see what they saw. From now on each refuses the other's keys
+    /// ([`ErrorKind::OutOfRange`](crate::ErrorKind)); a scan or range delete concerns its own.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -196,8 +200,8 @@ impl Family {
         Ok((self.clone(), Family::new(self.db.clone(), right)))
     }
 
-    /// Takes in the keys of a neighbour, by one edit of the manifest; the neighbour is no more. Both must keep timestamps alike;
-    /// this one's options hold from now on.
+    /// Takes in the keys of a neighbour, by one edit of the manifest; the neighbour is no more. Both must
+    /// keep timestamps alike; this one's options hold from now on.
     pub fn join(&self, neighbour: &Family) -> Result<()> {
         if !Arc::ptr_eq(&self.db, &neighbour.db) {
             return Err(Error::invalid("the neighbour is a family of another database"));
@@ -222,8 +226,8 @@ impl Family {
         self.db.commit.timed(|timers| &timers.get, || self.db.get(&self.store, key.as_ref(), None))
     }
 
-    /// The values of many keys, as of one moment, in the order asked. Cheaper than a `get` each where several keys lie in the
-    /// same blocks. A key that is refused or out of range fails all of them.
+    /// The values of many keys, as of one moment, in the order asked. Cheaper than a `get` each where several
+    /// keys lie in the same blocks. A key that is refused or out of range fails all of them.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Pinned>>> {
         self.db.commit.check_open()?;
         self.db.multi_get(&self.store, keys, None)
@@ -234,9 +238,9 @@ impl Family {
         self.get_versions_in(key.as_ref(), .., count)
     }
 
-    /// The newest versions of a key with these timestamps, at most `count`, newest first. Where timestamps are implicit
-    /// there is an answer for all times only. Memory and tables that say nothing about the times are not read, as in
-    /// [`Scan::times`].
+    /// The newest versions of a key with these timestamps, at most `count`, newest first. Where timestamps
+    /// are implicit there is an answer for all times only. Memory and tables that say nothing about the times
+    /// are not read, as in [`Scan::times`].
     pub fn get_versions_in(
         &self,
         key: impl AsRef<[u8]>,
@@ -272,20 +276,22 @@ impl Family {
         Reader { family: self.clone(), snapshot: snapshot.clone() }
     }
 
-    /// Writes its memory to tables. Where a flush is failing it waits for the next, as what was in the way may be gone.
+    /// Writes its memory to tables. Where a flush is failing it waits for the next, as what was in the way
+    /// may be gone.
     pub fn flush(&self) -> Result<()> {
         self.db.work.flush(&self.store)
     }
 
-    /// Merges everything in the range that was written before into the last level: by one merge, or by one for each range where
-    /// the strategy has ranges (several together where a table lies over them). What lies there alone already is written again
-    /// only if it has tombstones, values in the log, expired cells, or cells that are overwritten or beyond the versions that are
-    /// kept, or the family a filter; or if that is [asked for](CompactionControl::rewriting). Where no snapshot is
-    /// held, no more cells are there in the end than a scan returns (but for versions that a
-    /// [filter](crate::CompactionFilter) hides and that count, and operands without an operator).
+    /// Merges everything in the range that was written before into the last level: by one merge, or by one
+    /// for each range where the strategy has ranges (several together where a table lies over them). What
+    /// lies there alone already is written again only if it has tombstones, values in the log, expired cells,
+    /// or cells that are overwritten or beyond the versions that are kept, or the family a filter; or if that
+    /// is [asked for](CompactionControl::rewriting). Where no snapshot is held, no more cells are there in
+    /// the end than a scan returns (but for versions that a [filter](crate::CompactionFilter) hides and that
+    /// count, and operands without an operator).
     ///
-    /// On a full disk it takes the space that is set aside for that, and fails with [`DiskFull`](crate::ErrorKind::DiskFull) where that is
-    /// not enough: deleting makes it enough.
+    /// On a full disk it takes the space that is set aside for that, and fails with
+    /// [`DiskFull`](crate::ErrorKind::DiskFull) where that is not enough: deleting makes it enough.
     pub fn compact<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         self.compact_with(range, &CompactionControl::default())
     }

@@ -109,8 +109,8 @@ impl Inner {
         Ok((cells, tombstones))
     }
 
-    /// What a read looks at: the version first, the read point second. A merge drops a cell only for what is visible
-    /// before its version is swapped in, so a read point older than the version may miss cells.
+    /// What a read looks at: the version first, the read point second. A merge drops a cell only for what is
+    /// visible before its version is swapped in, so a read point older than the version may miss cells.
     #[inline]
     pub(crate) fn view<V>(&self, read: Option<SeqNo>, version: impl FnOnce() -> V) -> (V, SeqNo) {
         if planted!(Bug::ReadPointBeforeVersion) {
@@ -182,9 +182,9 @@ fn search_tables(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup
 /// Cells of a key that are looked at in each source before more are.
 const CELLS_AT_FIRST: usize = 16;
 
-/// Visits the cells of the key, from the highest timestamp down, in every source that speaks of those times: at most so many
-/// of each that `take` says count. Gathers the range tombstones over it. Where that left some out, the timestamp above which
-/// there are all.
+/// Visits the cells of the key, from the highest timestamp down, in every source that speaks of those times:
+/// at most so many of each that `take` says count. Gathers the range tombstones over it. Where that left some
+/// out, the timestamp above which there are all.
 pub(super) fn collect(
     version: &Version,
     key: &[u8],

@@ -1,10 +1,10 @@
 //! Ingest: tables made elsewhere become part of a family at once, without passing through log and memory.
 //!
 //! Ingested cells are newer than everything written before and older than everything after, so they take one
-//! sequence number between. Memory is searched before tables: a key of the ingested range that is still in memory
-//! would hide the newer ingested cell. So memory is flushed until none of it overlaps, then, with writes held, the
-//! active segment is exchanged for a fresh one (its generation orders the run below later flushes) and the tables
-//! are added to level 0.
+//! sequence number between. Memory is searched before tables: a key of the ingested range that is still in
+//! memory would hide the newer ingested cell. So memory is flushed until none of it overlaps, then, with
+//! writes held, the active segment is exchanged for a fresh one (its generation orders the run below later
+//! flushes) and the tables are added to level 0.
 
 use super::{Family, Inner};
 use crate::commit::{FamilySettings, Store};
@@ -151,9 +151,10 @@ impl TableWriter {
 }
 
 impl Family {
-    /// Adds tables written by [`TableWriter`] as the newest data, all or none. Their key ranges must not overlap each
-    /// other, and they must have been written for a family with the same timestamps, explicit or not. Files are linked, or copied from another file system; the originals stay and may be removed or replaced,
-    /// but a linked one must not be written to.
+    /// Adds tables written by [`TableWriter`] as the newest data, all or none. Their key ranges must not
+    /// overlap each other, and they must have been written for a family with the same timestamps, explicit or
+    /// not. Files are linked, or copied from another file system; the originals stay and may be removed or
+    /// replaced, but a linked one must not be written to.
     pub fn ingest(&self, paths: &[impl AsRef<Path>]) -> Result<SeqNo> {
         let paths: Vec<PathBuf> = paths.iter().map(|p| p.as_ref().to_path_buf()).collect();
         self.db.ingest(self, &paths)
@@ -174,8 +175,8 @@ impl Inner {
             return Err(Error::invalid("the tables to ingest overlap each other"));
         }
         let linked = self.link_foreign(store.id, &infos)?;
-        // After a failure the links stay: whether the manifest names them may be unknown. If it does not, the next
-        // open removes them.
+        // After a failure the links stay: whether the manifest names them may be unknown. If it does not, the
+        // next open removes them.
         let seq = self.add_ingested(family, &linked)?;
         let numbers = [
             ("tables", linked.len() as u64),
@@ -258,7 +259,8 @@ impl Inner {
                 let opened: BTreeMap<_, _> = self.catalog.open_tables(&infos, &mut [])?;
                 let added = infos.into_iter().map(|info| (0, run.0, info)).collect();
                 let change = ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() };
-                // What was written before must not be lost by a power cut that keeps the ingested tables (I2).
+                // What was written before must not be lost by a power cut that keeps the ingested tables
+                // (I2).
                 let log_synced = self.commit.log()?.sync().inspect_err(|e| self.commit.poison(e))?;
                 let more = vec![
                     Change::LastSeq(seq),

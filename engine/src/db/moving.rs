@@ -1,27 +1,28 @@
 //! Moving a family between databases: detach and attach.
 //!
-//! A detached family is a database of its own, without a log: a directory with the tables, linked or copied, and a manifest
-//! that knows this family and an empty default one. So it can be checked, read and repaired like any other, and be moved
-//! by whatever moves files.
+//! A detached family is a database of its own, without a log: a directory with the tables, linked or copied,
+//! and a manifest that knows this family and an empty default one. So it can be checked, read and repaired
+//! like any other, and be moved by whatever moves files.
 //!
 //! In which order, so that a crash anywhere leaves the data in one usable place or in both, never in none:
 //!
-//! Detach: the family takes no more writes; its memory is flushed; the tables get their second names, durably; the
-//! directory becomes a database by its `CURRENT`, durably (from here on in both places); one edit drops the family here
-//! (from here on only there). A crash or an error before that edit leaves the family as it was, and the directory with a stale
-//! copy or with nothing that opens. An error of the edit itself leaves both, since it may prove durable.
+//! Detach: the family takes no more writes; its memory is flushed; the tables get their second names,
+//! durably; the directory becomes a database by its `CURRENT`, durably (from here on in both places); one
+//! edit drops the family here (from here on only there). A crash or an error before that edit leaves the
+//! family as it was, and the directory with a stale copy or with nothing that opens. An error of the edit
+//! itself leaves both, since it may prove durable.
 //!
-//! Attach: the tables get second names in this database, durably; one edit adds the family with all of them. Before
-//! it the names are orphans, which the next open removes. The directory stays as it is, for the caller to
-//! remove; attached twice it makes two families.
+//! Attach: the tables get second names in this database, durably; one edit adds the family with all of them.
+//! Before it the names are orphans, which the next open removes. The directory stays as it is, for the caller
+//! to remove; attached twice it makes two families.
 //!
 //! What must not clash:
-//! - Names: tables are renamed to this epoch and a job of its own. The id in the file stays the old one; what a table is
-//!   recognised by is its random identity.
-//! - Generations: the family keeps its own, as they order only the runs and the memory of one store; its store's number
-//!   is new here, so no frame of this log speaks of it.
-//! - Sequence numbers: the cells keep theirs, and this database goes on above the highest of both. A snapshot from before
-//!   would see some of the cells and not others, so it is refused ([`Store::check_read_point`]).
+//! - Names: tables are renamed to this epoch and a job of its own. The id in the file stays the old one; what
+//!   a table is recognised by is its random identity.
+//! - Generations: the family keeps its own, as they order only the runs and the memory of one store; its
+//!   store's number is new here, so no frame of this log speaks of it.
+//! - Sequence numbers: the cells keep theirs, and this database goes on above the highest of both. A snapshot
+//!   from before would see some of the cells and not others, so it is refused ([`Store::check_read_point`]).
 
 use super::{CompactionControl, DEFAULT_FAMILY, Db, Family, Inner};
 use crate::catalog::{Catalog, check_name};
@@ -47,7 +48,8 @@ const FLUSHES_MAX: u32 = 10;
 /// A table of an attached family: level, run and what it is called here.
 type Linked = (usize, u64, Arc<TableInfo>);
 
-/// Gives a table of another database, named first, a name here, and says how many bytes it has. Durable but for the name.
+/// Gives a table of another database, named first, a name here, and says how many bytes it has. Durable but
+/// for the name.
 pub(super) type BringIn<'a> = &'a dyn Fn(TableId, TableId, u64) -> Result<()>;
 
 /// A family that is about to be added.
@@ -67,7 +69,8 @@ impl Arriving {
         Generation(self.state.last_generation.0.max(runs.unwrap_or(0)))
     }
 
-    /// What the manifest is told of it, as a store of that number that comes at the last of these sequence numbers.
+    /// What the manifest is told of it, as a store of that number that comes at the last of these sequence
+    /// numbers.
     fn changes(&self, store: StoreId, (first, seq): (SeqNo, SeqNo)) -> [Change; 7] {
         let added = self.linked.clone();
         let change = ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() };
@@ -86,9 +89,10 @@ impl Arriving {
 }
 
 impl Db {
-    /// Takes a family out of this database and leaves it in a new directory, to be attached elsewhere. From the beginning
-    /// writes to it answer `Busy`, at the end it is gone as after [`Db::drop_family`]; after an error it takes writes
-    /// again. Values that stand in the log are merged into tables first. The directory is a database too, with this family, but one that is written to cannot be attached any more.
+    /// Takes a family out of this database and leaves it in a new directory, to be attached elsewhere. From
+    /// the beginning writes to it answer `Busy`, at the end it is gone as after [`Db::drop_family`]; after an
+    /// error it takes writes again. Values that stand in the log are merged into tables first. The directory
+    /// is a database too, with this family, but one that is written to cannot be attached any more.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -104,8 +108,9 @@ impl Db {
         self.inner.detach(family, dir.as_ref())
     }
 
-    /// Adds the family that [`Db::detach`] left in a directory, under a name that is free here. Its tables are linked, or
-    /// copied from another file system; the directory stays and may be removed. Snapshots taken before do not see the family.
+    /// Adds the family that [`Db::detach`] left in a directory, under a name that is free here. Its tables
+    /// are linked, or copied from another file system; the directory stays and may be removed. Snapshots
+    /// taken before do not see the family.
     pub fn attach(&self, family: &str, dir: impl AsRef<Path>) -> Result<Family> {
         let store = self.inner.attach(family, dir.as_ref())?;
         Ok(Family::new(self.inner.clone(), store))

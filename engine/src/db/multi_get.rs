@@ -1,7 +1,7 @@
 //! Reads of many keys at once.
 //!
-//! All of them see one version and one read point. In each table the keys are looked up in order, so that a block that
-//! holds several is fetched once.
+//! All of them see one version and one read point. In each table the keys are looked up in order, so that a
+//! block that holds several is fetched once.
 
 use super::Inner;
 use super::get::search_memory;
@@ -20,7 +20,8 @@ struct Wanted<'a> {
 }
 
 impl Inner {
-    /// The newest visible values of the keys, in the order asked. `read`: a snapshot's sequence number, or `None` for now.
+    /// The newest visible values of the keys, in the order asked. `read`: a snapshot's sequence number, or
+    /// `None` for now.
     pub(crate) fn multi_get<K: AsRef<[u8]>>(
         &self,
         store: &Store,

@@ -1,7 +1,8 @@
 //! What a transaction has written, seen over what it reads.
 //!
-//! Its batch holds the writes; here they are found by key. A key's own writes lie over the cells that its snapshot sees:
-//! both are resolved together, by the rules of any read, with the own writes newer than everything else.
+//! Its batch holds the writes; here they are found by key. A key's own writes lie over the cells that its
+//! snapshot sees: both are resolved together, by the rules of any read, with the own writes newer than
+//! everything else.
 
 use super::visible::{Found, resolve};
 use super::{Batch, Family, Operation};
@@ -128,8 +129,8 @@ impl OfFamily {
         self.ranges.len() > 0 && self.ranges.newest_over(key, timestamp, SeqNo::MAX).is_some()
     }
 
-    /// The key's versions, newest first, with its own writes over what was there before; none where nothing was written to
-    /// the key. `reads` is called where what was there before counts.
+    /// The key's versions, newest first, with its own writes over what was there before; none where nothing
+    /// was written to the key. `reads` is called where what was there before counts.
     pub(super) fn versions(
         &self,
         batch: &Batch,

@@ -27,11 +27,12 @@ pub struct Entry {
     pub value: Pinned,
 }
 
-/// An iterator over the [`Entry`]s of a range of keys, in order, from both ends. It sees the database as it was when
-/// the scan was made. In a family with explicit timestamps each version of a key is an entry, newest first.
+/// An iterator over the [`Entry`]s of a range of keys, in order, from both ends. It sees the database as it
+/// was when the scan was made. In a family with explicit timestamps each version of a key is an entry, newest
+/// first.
 ///
-/// An error ends it, except where the merge operator refused one key: the scan goes on behind that key. To move back
-/// and forth, or to jump, make it a [cursor](Scan::cursor).
+/// An error ends it, except where the merge operator refused one key: the scan goes on behind that key. To
+/// move back and forth, or to jump, make it a [cursor](Scan::cursor).
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -62,12 +63,12 @@ impl Scan {
     }
 
     /// Only versions with these timestamps, of a family with explicit ones (of another the first step answers
-    /// `Invalid`, as it does where the scan has begun already). Which versions a key has does not depend on it: a
-    /// version is the newest, or deleted, or one too many, by all of them.
+    /// `Invalid`, as it does where the scan has begun already). Which versions a key has does not depend on
+    /// it: a version is the newest, or deleted, or one too many, by all of them.
     ///
-    /// Memory and tables that say nothing about these times are not read (Accordion, section 2.1). Where the number of
-    /// versions is limited, those with later timestamps are, as they decide which versions are kept; so are those with a delete
-    /// of all versions.
+    /// Memory and tables that say nothing about these times are not read (Accordion, section 2.1). Where the
+    /// number of versions is limited, those with later timestamps are, as they decide which versions are
+    /// kept; so are those with a delete of all versions.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();

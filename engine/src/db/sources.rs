@@ -8,8 +8,8 @@ use crate::types::{CellRef, Cursor, KeyRange, Pinned, SeqNo, TimeRange};
 use crate::version::{Chain, Version};
 use std::sync::Arc;
 
-/// One source of a scan, some with the newest sequence number there; an enum, as a call through a table of functions for
-/// each cell would cost more than the step.
+/// One source of a scan, some with the newest sequence number there; an enum, as a call through a table of
+/// functions for each cell would cost more than the step.
 pub(super) enum Source {
     Segment(SegmentCursor, Option<SeqNo>),
     Flushing(Floor<SegmentCursor>),

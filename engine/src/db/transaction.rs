@@ -1,5 +1,5 @@
-//! Optimistic transactions: reads are noted, and checked again at the moment of writing, with nothing else being
-//! written meanwhile.
+//! Optimistic transactions: reads are noted, and checked again at the moment of writing, with nothing else
+//! being written meanwhile.
 
 mod scan;
 
@@ -35,17 +35,18 @@ pub enum Isolation {
     /// Those to anything that it read: committed transactions are as if run one after the other.
     #[default]
     Serializable,
-    /// Those to anything that it wrote, or read by [`Transaction::get_for_update`]: it sees one moment, and of two that
-    /// write the same key one fails.
+    /// Those to anything that it wrote, or read by [`Transaction::get_for_update`]: it sees one moment, and
+    /// of two that write the same key one fails.
     Snapshot,
 }
 
-/// An optimistic transaction: reads see the database as it was when it began, under the transaction's own writes. The commit
-/// writes all or nothing, and fails with `Conflict` if others wrote meanwhile to what its [`Isolation`] says. Nobody waits
-/// for it before. Dropping it forgets it.
+/// An optimistic transaction: reads see the database as it was when it began, under the transaction's own
+/// writes. The commit writes all or nothing, and fails with `Conflict` if others wrote meanwhile to what its
+/// [`Isolation`] says. Nobody waits for it before. Dropping it forgets it.
 ///
-/// Its writes are held in memory, as a [`Batch`] with the same limit. Where timestamps are explicit, a write that names
-/// none has the time at which it was called. `get`, `put` and the like cost O(log n) for n writes and reads before.
+/// Its writes are held in memory, as a [`Batch`] with the same limit. Where timestamps are explicit, a write
+/// that names none has the time at which it was called. `get`, `put` and the like cost O(log n) for n writes
+/// and reads before.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -199,7 +200,8 @@ impl Transaction {
         self.read(family, key.as_ref(), self.isolation == Isolation::Serializable)
     }
 
-    /// [`Transaction::get`] of a key on which others must not have written at the commit, whatever the isolation.
+    /// [`Transaction::get`] of a key on which others must not have written at the commit, whatever the
+    /// isolation.
     pub fn get_for_update(&self, family: &Family, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
         self.read(family, key.as_ref(), true)
     }
@@ -209,8 +211,8 @@ impl Transaction {
         self.read(family, key.as_ref(), false)
     }
 
-    /// The entries of a range, from both ends. With [`Isolation::Serializable`], at the commit that part of the range must be
-    /// as it was which the scan has gone through.
+    /// The entries of a range, from both ends. With [`Isolation::Serializable`], at the commit that part of
+    /// the range must be as it was which the scan has gone through.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -330,8 +332,8 @@ impl Transaction {
         self.savepoints.push(self.batch.len());
     }
 
-    /// Forgets what was written since the newest savepoint, and that savepoint; false if there is none. What was read since
-    /// still counts at the commit.
+    /// Forgets what was written since the newest savepoint, and that savepoint; false if there is none. What
+    /// was read since still counts at the commit.
     pub fn rollback_to_savepoint(&mut self) -> bool {
         let Some(len) = self.savepoints.pop() else { return false };
         self.own.forget_from(&self.batch, len);
@@ -344,9 +346,9 @@ impl Transaction {
         self.savepoints.pop().is_some()
     }
 
-    /// Makes all writes true, or none: with `Conflict`, as its [`Isolation`] says; with `OutOfRange` or `NotFound` if a family
-    /// that it read or wrote was split at such a key, joined to another or dropped meanwhile. It costs what reading again
-    /// costs that it has read.
+    /// Makes all writes true, or none: with `Conflict`, as its [`Isolation`] says; with `OutOfRange` or
+    /// `NotFound` if a family that it read or wrote was split at such a key, joined to another or dropped
+    /// meanwhile. It costs what reading again costs that it has read.
     pub fn commit(self, durability: Durability) -> Result<SeqNo> {
         let db = &self.db.inner;
         db.catalog.write(&self.batch.ops(db)?, durability, Some(&self))

@@ -3,8 +3,8 @@
 //! A reader has a read point and one `now`. Of the cells of a key with a sequence number at or below the read
 //! point, in order: a tombstone deletes what is older at or below its timestamp; the newest of each timestamp
 //! counts; operands combine with what is under them; expired and unwanted values are not there; the first
-//! `versions` timestamps that are left are the answer. With implicit timestamps the first decisive cell, going
-//! from the newest source to the oldest, ends the search ([`Lookup`]).
+//! `versions` timestamps that are left are the answer. With implicit timestamps the first decisive cell,
+//! going from the newest source to the oldest, ends the search ([`Lookup`]).
 
 use crate::commit::ReadRules;
 use crate::error::Result;
@@ -119,13 +119,13 @@ impl Found {
     }
 }
 
-/// What is visible of one key: calls `emit` with (timestamp, value), newest first, until it breaks off. `cells` are
-/// all cells of the key at or below the read point, in order; equal ones (met twice) count once. Where only some
-/// timestamps are [looked at](ReadRules::looks_at), all of those and all later tombstones.
+/// What is visible of one key: calls `emit` with (timestamp, value), newest first, until it breaks off.
+/// `cells` are all cells of the key at or below the read point, in order; equal ones (met twice) count once.
+/// Where only some timestamps are [looked at](ReadRules::looks_at), all of those and all later tombstones.
 ///
-/// Where only so many versions are kept, one that the count pushes out is gone from that write on: a later delete of
-/// newer versions does not bring it back ([`Pushed`]). A version that the filter hides, or a merge has left
-/// [hidden](Kind::Hidden), counts like any other.
+/// Where only so many versions are kept, one that the count pushes out is gone from that write on: a later
+/// delete of newer versions does not bring it back ([`Pushed`]). A version that the filter hides, or a merge
+/// has left [hidden](Kind::Hidden), counts like any other.
 pub(crate) fn resolve(
     rules: &ReadRules,
     key: &[u8],

@@ -1,9 +1,9 @@
 //! One way through the entries of a range: what scans and cursors are made of.
 //!
-//! A [`View`] pins one version and one read point; a [`Walk`] goes over it in one direction. With implicit timestamps
-//! going forward, the first cell of a key that is at or below the read point decides, so nothing is collected or copied
-//! but the key (to skip its older cells). Everything else (operands, explicit timestamps, going backward) gathers a
-//! key's cells and resolves them as a get does.
+//! A [`View`] pins one version and one read point; a [`Walk`] goes over it in one direction. With implicit
+//! timestamps going forward, the first cell of a key that is at or below the read point decides, so nothing
+//! is collected or copied but the key (to skip its older cells). Everything else (operands, explicit
+//! timestamps, going backward) gathers a key's cells and resolves them as a get does.
 
 use super::covers::{Covers, tell_dead_looks};
 use super::sources::{Source, sources};
@@ -106,8 +106,8 @@ impl View {
     /// A walk found nothing left in the range.
     #[cold]
     fn note_emptied(&self, range: KeyRange) {
-        // Of other times there may be something. And where another active segment was begun after the version was taken, that may
-        // have something from before the read point.
+        // Of other times there may be something. And where another active segment was begun after the version
+        // was taken, that may have something from before the read point.
         if self.looks_at == TimeRange::ALL && self.store.version().active.is(&self.version.active) {
             self.store.emptied.note(&self.version.bounds, range, self.read);
         }
@@ -266,7 +266,8 @@ impl Walk {
         }
     }
 
-    /// Looks at the cell here: whether it decides its key with a value, put there. Otherwise goes on by at least one cell.
+    /// Looks at the cell here: whether it decides its key with a value, put there. Otherwise goes on by at
+    /// least one cell.
     fn forward_one(&mut self, view: &View, value: &mut Pinned) -> Result<bool> {
         let cell = self.cursor.cell();
         if (self.key_taken && cell.key == self.key) || cell.seq > view.read {
@@ -342,7 +343,8 @@ impl Walk {
         self.cursor.pass(|source| source.pass(&keys, whole, backward))
     }
 
-    /// Gathers all cells of the key here, leaves the cursor behind them (in its direction), and resolves them.
+    /// Gathers all cells of the key here, leaves the cursor behind them (in its direction), and resolves
+    /// them.
     fn gather_key(&mut self, view: &View) -> Result<()> {
         let backward = self.direction == Direction::Backward;
         let in_active = self.cursor.front().is_active();

@@ -1,9 +1,10 @@
-//! Building a frame: one reusable buffer, filled item by item, its checksums finished when the place is known.
+//! Building a frame: one reusable buffer, filled item by item, its checksums finished when the place is
+//! known.
 //!
-//! Checksums depend on where the frame will lie, which only the appender knows, so the encoder remembers where
-//! its items begin and end and computes all sums in one pass over bytes that are still in the CPU's cache.
-//! Whether the frame is a short one is known as late. It is built behind room for a full head, and a short one is then put
-//! right before what it is the head of.
+//! Checksums depend on where the frame will lie, which only the appender knows, so the encoder remembers
+//! where its items begin and end and computes all sums in one pass over bytes that are still in the CPU's
+//! cache. Whether the frame is a short one is known as late. It is built behind room for a full head, and a
+//! short one is then put right before what it is the head of.
 
 use super::frame::{
     ALIGN, CELL_TIMESTAMP, CELL_WRITTEN, COPIED, FileIdentity, FrameKind, HEAD_BYTES, Head, Note,
@@ -212,8 +213,8 @@ impl FrameEncoder {
         self.items.push(Item { start, end: self.bytes.len(), is_entry: true });
     }
 
-    /// Computes all checksums for a frame at `offset` of the file and returns its bytes, padded. It is a short one if it can count
-    /// from `base`; else it is the base from now on.
+    /// Computes all checksums for a frame at `offset` of the file and returns its bytes, padded. It is a
+    /// short one if it can count from `base`; else it is the base from now on.
     pub(super) fn finish(
         &mut self,
         identity: FileIdentity,
@@ -282,8 +283,8 @@ impl FrameEncoder {
         from
     }
 
-    /// Gives the entries from that item on their checksums; the checksum of all these items. `base` is the offset in the file of
-    /// the buffer's beginning (which may lie before the file's).
+    /// Gives the entries from that item on their checksums; the checksum of all these items. `base` is the
+    /// offset in the file of the buffer's beginning (which may lie before the file's).
     fn sum_items(&mut self, from: usize, identity: FileIdentity, base: u64, mut sum: u32) -> u32 {
         for item in &self.items[from..] {
             if !item.is_entry {

@@ -1,8 +1,9 @@
 //! One cell of the log read alone, without its frame: what a log table's reference leads to.
 //!
-//! Every entry has its own checksum, seeded with database, file number and offset, so an entry proves by itself that
-//! it is the one that was logged there: a flipped bit, a recycled file or a reference to a wrong place fails. What a
-//! checksum cannot know, that the entry is of the cell the table means, the caller compares (key, timestamp, kind).
+//! Every entry has its own checksum, seeded with database, file number and offset, so an entry proves by
+//! itself that it is the one that was logged there: a flipped bit, a recycled file or a reference to a wrong
+//! place fails. What a checksum cannot know, that the entry is of the cell the table means, the caller
+//! compares (key, timestamp, kind).
 
 use super::file::file_path;
 use super::frame::{FileIdentity, TAG_CELL, read_cell};
@@ -51,8 +52,8 @@ impl ClosedLogFile {
         })
     }
 
-    /// The cell whose entry, checksum included, is `bytes` and lies at `offset`. Its sequence number is zero unless it
-    /// was written again by cleaning, as it stands in the frame.
+    /// The cell whose entry, checksum included, is `bytes` and lies at `offset`. Its sequence number is zero
+    /// unless it was written again by cleaning, as it stands in the frame.
     pub(crate) fn cell<'a>(&self, bytes: &'a [u8], offset: u64) -> Result<CellRef<'a>> {
         let bad = |message: String| Error::corruption(&self.path, offset, message);
         let short = || bad("an entry of the log shorter than its checksum".into());

@@ -1,8 +1,8 @@
 //! A log file's name and header. `docs/format-log.md` has the byte layout.
 //!
 //! The header is written when the file becomes the log's newest, not when it is reserved. So a reserved or
-//! recycled file that was not begun has no valid header under its number and counts as absent, and a header can
-//! tell exactly where the file before it ended: a rotation is verified to the byte.
+//! recycled file that was not begun has no valid header under its number and counts as absent, and a header
+//! can tell exactly where the file before it ended: a rotation is verified to the byte.
 
 use super::frame::{FRAME_BYTES_MAX, Fault};
 use crate::error::{Error, ErrorKind, Result};
@@ -31,8 +31,8 @@ pub(crate) fn parse_file_name(name: &str) -> Option<LogFileId> {
     (file_name(file) == name).then_some(file)
 }
 
-/// Whether a file with the name of a log file is one of that database, or of any: by its header, or as one that was reserved and
-/// not begun, which has zeros for a header, or that of the file it was before.
+/// Whether a file with the name of a log file is one of that database, or of any: by its header, or as one
+/// that was reserved and not begun, which has zeros for a header, or that of the file it was before.
 pub(crate) fn is_own(storage: &dyn Storage, path: &Path, database: Option<u64>) -> std::io::Result<bool> {
     let id = database.map(u64::to_le_bytes);
     let is_of = |head: &[u8]| id.is_none_or(|id| head.get(16..24).is_none_or(|found| found == id));
@@ -78,9 +78,9 @@ impl Header {
         out
     }
 
-    /// Decodes the header that `file` must have. The inner error says why there is none: never begun, torn, or
-    /// damaged, which the caller tells apart by what is known to be synced. The outer one is certain: the file
-    /// is whole and another database's, or a newer release's.
+    /// Decodes the header that `file` must have. The inner error says why there is none: never begun, torn,
+    /// or damaged, which the caller tells apart by what is known to be synced. The outer one is certain: the
+    /// file is whole and another database's, or a newer release's.
     pub(crate) fn decode(
         bytes: &[u8],
         database_id: u64,

@@ -1,15 +1,17 @@
 //! Reading the log while it is written: what has changed since a sequence number.
 //!
-//! Memory needs a log file only until it is flushed; who follows the log may be behind that. So a file that is released
-//! is *kept* first: behind the live files stands a row of kept ones, oldest first, bounded in bytes. One bound holds
-//! always, a larger one while a follower has not come past the file. What is over its bound goes the way that released
-//! files go (to be used again, or to the tables that have values in it).
+//! Memory needs a log file only until it is flushed; who follows the log may be behind that. So a file that
+//! is released is *kept* first: behind the live files stands a row of kept ones, oldest first, bounded in
+//! bytes. One bound holds always, a larger one while a follower has not come past the file. What is over its
+//! bound goes the way that released files go (to be used again, or to the tables that have values in it).
 //!
-//! A follower reads whole frames that are visible, in order. Sequence numbers in the log ascend without a gap, so that
-//! where one is missing (an ingested table took it, or the file is gone) it can say exactly which. It reads files that may be
-//! taken away and written over meanwhile: a frame that does not verify is damage only if its file is still there.
+//! A follower reads whole frames that are visible, in order. Sequence numbers in the log ascend without a
+//! gap, so that where one is missing (an ingested table took it, or the file is gone) it can say exactly
+//! which. It reads files that may be taken away and written over meanwhile: a frame that does not verify is
+//! damage only if its file is still there.
 //!
-//! Which files are kept always is in the manifest, with where their history ends, so that the next open finds them.
+//! Which files are kept always is in the manifest, with where their history ends, so that the next open finds
+//! them.
 
 use super::file::{HEADER_BYTES, file_path};
 use super::frame::{FileIdentity, Frame};
@@ -67,7 +69,8 @@ impl Kept {
     }
 }
 
-/// Which of the files that the manifest says are kept are there: the newest, up to that many bytes; oldest first.
+/// Which of the files that the manifest says are kept are there: the newest, up to that many bytes; oldest
+/// first.
 pub(crate) fn still_kept(
     env: &Env,
     dir: &Path,
@@ -147,8 +150,8 @@ impl Log {
         }
     }
 
-    /// The oldest file that is kept, if any is, and the files that will be once all before `front` is released: what the manifest is told where files
-    /// are kept always.
+    /// The oldest file that is kept, if any is, and the files that will be once all before `front` is
+    /// released: what the manifest is told where files are kept always.
     pub(crate) fn to_keep(&self, front: LogFileId) -> Option<(LogFileId, Vec<KeptFile>)> {
         if self.keeps_none() {
             return None;
@@ -195,7 +198,8 @@ impl Log {
         if self.is_held() { Vec::new() } else { take(&mut self.kept.lock()) }
     }
 
-    /// The oldest file that may hold writes from `seq` on; else the first sequence number that is in any file.
+    /// The oldest file that may hold writes from `seq` on; else the first sequence number that is in any
+    /// file.
     fn file_of(&self, seq: SeqNo) -> Result<LogFileId, Option<SeqNo>> {
         let live = self.live.lock();
         let kept = self.kept.lock();
@@ -235,8 +239,8 @@ impl Follower {
         self.at.map(|at| at.file)
     }
 
-    /// Visits the next frame all of which is visible, with the first sequence number that is news of it. What it visits is
-    /// durable: where it is not yet, the log is synced.
+    /// Visits the next frame all of which is visible, with the first sequence number that is news of it. What
+    /// it visits is durable: where it is not yet, the log is synced.
     pub(crate) fn next(
         &mut self,
         visible: SeqNo,
@@ -311,8 +315,8 @@ impl Follower {
         Followed::Missing(from, SeqNo(until.0 - 1))
     }
 
-    /// What could not be read: nothing, if its file has gone meanwhile; lost up to the next file, if it is only kept; else
-    /// damage.
+    /// What could not be read: nothing, if its file has gone meanwhile; lost up to the next file, if it is
+    /// only kept; else damage.
     fn unreadable(&mut self, at: LogPosition, fault: String) -> Result<Option<Followed>> {
         match self.log.look(at.file) {
             Look::Gone => {

@@ -145,7 +145,8 @@ fn header(bytes: &[u8]) {
     let _ = Header::decode(bytes, DATABASE, FILE, Path::new("forged"));
 }
 
-/// A file of some frames, and one of nothing but heads, each of which says that much of the rest is its frame.
+/// A file of some frames, and one of nothing but heads, each of which says that much of the rest is its
+/// frame.
 fn salvage_seeds() -> Vec<Vec<u8>> {
     let header = header_seeds().concat();
     let frames = frame_seeds();

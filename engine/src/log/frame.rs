@@ -1,17 +1,19 @@
-//! The frame: one batch, or one note, as it lies in a log file; here in its full form. `docs/format-log.md` has the byte layout.
+//! The frame: one batch, or one note, as it lies in a log file; here in its full form. `docs/format-log.md`
+//! has the byte layout.
 //!
 //! What the checksums are for decides where they are. The *head* has its own, so that one cheap check of 32
 //! bytes tells whether a frame begins somewhere; that is what lets recovery look for later frames behind a
-//! damaged one without following lengths it cannot trust. Every *entry* (cell or range tombstone) has its own,
-//! so that one cell can be read and verified alone. The *body* checksum in the head covers the part headers and
-//! the entries' checksums, so that entries cannot be lost or swapped, and no byte is checksummed twice.
+//! damaged one without following lengths it cannot trust. Every *entry* (cell or range tombstone) has its
+//! own, so that one cell can be read and verified alone. The *body* checksum in the head covers the part
+//! headers and the entries' checksums, so that entries cannot be lost or swapped, and no byte is checksummed
+//! twice.
 //!
 //! All of them start from a seed made of database, file number and offset. Two seeds of one offset differ
-//! whenever the file numbers do, and a CRC maps different seeds over equal bytes to different sums, so a frame
-//! left over in a recycled file is refused with certainty, not just with high odds.
+//! whenever the file numbers do, and a CRC maps different seeds over equal bytes to different sums, so a
+//! frame left over in a recycled file is refused with certainty, not just with high odds.
 //!
-//! A head of 32 bytes for a put of twenty would be most of the log, so most frames are *short* (`short`): they count from
-//! the last full one and say only what differs.
+//! A head of 32 bytes for a put of twenty would be most of the log, so most frames are *short* (`short`):
+//! they count from the last full one and say only what differs.
 
 use super::short::{self, AloneHead, Base};
 use crate::types::codec::{Decoded as Read, Decoder, Malformed};
@@ -168,7 +170,8 @@ impl Head {
         Ok(Self { kind, length, first_seq, wall_us, synced })
     }
 
-    /// For short frames behind it, if it is that of the full frame at `offset` whose last entry belongs to `part`.
+    /// For short frames behind it, if it is that of the full frame at `offset` whose last entry belongs to
+    /// `part`.
     pub(super) fn base(&self, offset: u64, part: Option<(StoreId, Generation)>) -> Base {
         let Self { first_seq, wall_us, synced, .. } = *self;
         Base { offset, first_seq, wall_us, synced, part, told_before: false }
@@ -249,8 +252,8 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// Verifies the items of a batch, with a checksum over all of them that continues from `sum`; the frame, which is its own base
-    /// if it has no other, and that checksum.
+    /// Verifies the items of a batch, with a checksum over all of them that continues from `sum`; the frame,
+    /// which is its own base if it has no other, and that checksum.
     pub(super) fn verified(
         head: Head,
         identity: FileIdentity,
@@ -268,8 +271,9 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Decodes and verifies the frame at `offset` of the file. `bytes` begin there and may go on behind the frame; `base` is the last
-/// full frame before it in the file, if that was read. Any bytes are allowed; nothing is allocated.
+/// Decodes and verifies the frame at `offset` of the file. `bytes` begin there and may go on behind the
+/// frame; `base` is the last full frame before it in the file, if that was read. Any bytes are allowed;
+/// nothing is allocated.
 pub(crate) fn decode_frame<'a>(
     bytes: &'a [u8],
     identity: FileIdentity,

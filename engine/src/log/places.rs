@@ -1,11 +1,14 @@
-//! Where in closed log files the cells of one store lie: what a flush needs to know to leave its values in the log.
+//! Where in closed log files the cells of one store lie: what a flush needs to know to leave its values in
+//! the log.
 //!
-//! Cells in memory do not carry their place (eight bytes each, for all of memory, all of the time). They carry their
-//! sequence number, and every operation has its own, in the order of the log. So one pass over the files gives a
-//! dense array, from sequence number to offset, of five bytes an operation, which is there for one flush only.
+//! Cells in memory do not carry their place (eight bytes each, for all of memory, all of the time). They
+//! carry their sequence number, and every operation has its own, in the order of the log. So one pass over
+//! the files gives a dense array, from sequence number to offset, of five bytes an operation, which is there
+//! for one flush only.
 //!
-//! The pass reads frames the way recovery does and so verifies each byte that a table will depend on while the same
-//! cells are still in memory. A file with anything wrong in it is left out: its cells are flushed from memory.
+//! The pass reads frames the way recovery does and so verifies each byte that a table will depend on while
+//! the same cells are still in memory. A file with anything wrong in it is left out: its cells are flushed
+//! from memory.
 
 use super::LogFileInfo;
 use super::file::HEADER_BYTES;

@@ -19,8 +19,8 @@ use std::sync::Arc;
 /// A log file on a full disk.
 const SMALL_BYTES: u64 = 32 << 10;
 
-/// Whether a new file is filled with zeros when reserved, which makes syncing it cheaper and costs its length in
-/// device bytes. Released files are used again first and need none of it.
+/// Whether a new file is filled with zeros when reserved, which makes syncing it cheaper and costs its length
+/// in device bytes. Released files are used again first and need none of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum WrittenAhead {
     /// Never.
@@ -106,8 +106,8 @@ impl Pool {
         Ok(Some(state.next))
     }
 
-    /// The next file, with room for `need` bytes behind its header: the one that is ready, or a new one. A frame
-    /// larger than a log file gets a file of exactly its size (the ready one is made longer for it).
+    /// The next file, with room for `need` bytes behind its header: the one that is ready, or a new one. A
+    /// frame larger than a log file gets a file of exactly its size (the ready one is made longer for it).
     pub(super) fn take(&self, need: u64, written_ahead: bool) -> Result<(LogFileId, Reserved)> {
         let mut state = self.state.lock();
         let length = self.file_bytes.max(HEADER_BYTES + need);
@@ -156,8 +156,8 @@ impl Pool {
         Ok(reserved)
     }
 
-    /// Gives a released file the next number, or makes a new file of it; which of the two. A number whose name is taken, as by
-    /// a file that somebody else left there, is passed over.
+    /// Gives a released file the next number, or makes a new file of it; which of the two. A number whose
+    /// name is taken, as by a file that somebody else left there, is passed over.
     fn name(&self, state: &mut State, mut spare: Option<Spare>) -> Result<Option<Spare>> {
         loop {
             let path = file_path(&self.dir, state.next);
@@ -185,8 +185,8 @@ impl Pool {
         match self.storage.map(&path, length, written_ahead) {
             Ok(map) => Ok(Reserved { map, written_to }),
             Err(e) => {
-                // What was reserved in part is given back, as the disk may be full. The number goes with it: its
-                // name may count as durable already, which would not hold for another file of that name.
+                // What was reserved in part is given back, as the disk may be full. The number goes with it:
+                // its name may count as durable already, which would not hold for another file of that name.
                 let _ = self.storage.remove(&path);
                 state.next = state.next.next();
                 Err(Error::io("reserve a log file", &path, e))
@@ -194,8 +194,8 @@ impl Pool {
         }
     }
 
-    /// Takes in a file that is no longer needed, of which the blocks before `written_to` were written: keeps it to be
-    /// used again, or removes it.
+    /// Takes in a file that is no longer needed, of which the blocks before `written_to` were written: keeps
+    /// it to be used again, or removes it.
     pub(super) fn give_back(&self, file: LogFileId, reserved: u64, written_to: u64) -> Result<()> {
         let mut state = self.state.lock();
         if reserved == self.file_bytes && state.spares.len() < self.recycle_max {

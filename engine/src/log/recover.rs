@@ -1,24 +1,25 @@
 //! Finding the history again, and where it ends.
 //!
-//! A crash leaves the newest bytes in any state: sectors of unsynced frames may have reached the disk or not, in
-//! any order, over zeros or over an older file's frames. So history is read frame by frame until one is bad, and
-//! what follows is dropped. But a bad frame may also be damage to what was durable, and dropping *that* would
-//! lose acknowledged writes silently. The two are told apart by evidence of how far the log was synced:
+//! A crash leaves the newest bytes in any state: sectors of unsynced frames may have reached the disk or not,
+//! in any order, over zeros or over an older file's frames. So history is read frame by frame until one is
+//! bad, and what follows is dropped. But a bad frame may also be damage to what was durable, and dropping
+//! *that* would lose acknowledged writes silently. The two are told apart by evidence of how far the log was
+//! synced:
 //!
 //!  - the position the manifest knows, and the recorded ends of earlier recoveries,
-//!  - what every full frame and file header told about it when written, including all intact frame heads behind the
-//!    bad place and in later files (a head's checksum is enough to believe it).
+//!  - what every full frame and file header told about it when written, including all intact frame heads
+//!    behind the bad place and in later files (a head's checksum is enough to believe it).
 //!
-//! A bad place below the highest such position is corruption and an error; at or above it, it is the end. That
-//! covers "a complete later file follows": a file is only begun when everything before its predecessor is
-//! synced, and its header says so.
+//! A bad place below the highest such position is corruption and an error; at or above it, it is the end.
+//! That covers "a complete later file follows": a file is only begun when everything before its predecessor
+//! is synced, and its header says so.
 //!
-//! A file is complete when another file's header names it and the offset where it ended. Without that it is the
-//! newest. Where an earlier recovery ended history ([`LogEnd`]) reading goes on in the file recorded there, and
-//! bytes behind the end, valid or not, are no history.
+//! A file is complete when another file's header names it and the offset where it ended. Without that it is
+//! the newest. Where an earlier recovery ended history ([`LogEnd`]) reading goes on in the file recorded
+//! there, and bytes behind the end, valid or not, are no history.
 //!
-//! Recovery itself only reads. Before its end is recorded in the manifest, [`Recovered::make_durable`] must run:
-//! what a killed process left in the page cache reads like history and may not be on the disk.
+//! Recovery itself only reads. Before its end is recorded in the manifest, [`Recovered::make_durable`] must
+//! run: what a killed process left in the page cache reads like history and may not be on the disk.
 
 use super::file::{HEADER_BYTES, Header, file_name, file_path, parse_file_name};
 use super::frame::{Fault, FileIdentity, Frame, Note};
@@ -45,7 +46,8 @@ pub(crate) struct RecoverOptions<'a> {
 /// What recovery found.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovered {
-    /// Where history ends. To be recorded as `LogEnd { at: end, next: next_file }` before anything is written.
+    /// Where history ends. To be recorded as `LogEnd { at: end, next: next_file }` before anything is
+    /// written.
     pub(crate) end: LogPosition,
     /// The highest sequence number given out, copies not counted.
     pub(crate) max_seq: Option<SeqNo>,
@@ -64,8 +66,9 @@ pub(crate) struct Recovered {
     pub(crate) durable_to: LogPosition,
 }
 
-/// Reads the history in order, calling `visit` with each frame (notes too). An error from `visit` ends it. After each
-/// frame `progress` is told how many bytes of how many were read; of the newest file what is reserved counts.
+/// Reads the history in order, calling `visit` with each frame (notes too). An error from `visit` ends it.
+/// After each frame `progress` is told how many bytes of how many were read; of the newest file what is
+/// reserved counts.
 pub(crate) fn recover(
     env: &Env,
     dir: &Path,
@@ -104,7 +107,8 @@ struct Walk<'a> {
     max_seq: Option<SeqNo>,
     /// What the first frame of the file being read begins with.
     first_seq: Option<SeqNo>,
-    /// The sequence number that the next new write takes: also where all there is are copies and notes, which take none.
+    /// The sequence number that the next new write takes: also where all there is are copies and notes, which
+    /// take none.
     expected: SeqNo,
     note: Option<Note>,
     files: Vec<LogFileInfo>,
@@ -302,9 +306,10 @@ impl<'a> Walk<'a> {
 impl Recovered {
     /// Makes the history found durable. Must run before its end is recorded in the manifest.
     ///
-    /// Syncing is not enough: where a sync failed before the process died, the operating system may hold bytes in
-    /// memory that it calls clean and that are not on the disk. So everything not known durable is written again,
-    /// in place, byte for byte what it was, and then synced. At most two files have such bytes.
+    /// Syncing is not enough: where a sync failed before the process died, the operating system may hold
+    /// bytes in memory that it calls clean and that are not on the disk. So everything not known durable is
+    /// written again, in place, byte for byte what it was, and then synced. At most two files have such
+    /// bytes.
     pub(crate) fn make_durable(&self, env: &Env, dir: &Path, database_id: u64) -> Result<()> {
         let unsure = |f: &&LogFileInfo| LogPosition { file: f.file, offset: f.used } > self.durable_to;
         for info in self.files.iter().filter(unsure) {
@@ -335,8 +340,8 @@ impl Recovered {
 }
 
 impl Recovered {
-    /// Gives back what is reserved behind the history in each file. Once its end is recorded: nothing is ever written there
-    /// again. Where holes cannot be punched the room goes with the file.
+    /// Gives back what is reserved behind the history in each file. Once its end is recorded: nothing is ever
+    /// written there again. Where holes cannot be punched the room goes with the file.
     pub(crate) fn give_back_tails(&mut self, env: &Env, dir: &Path) {
         for info in &mut self.files {
             info.reserved = give_back_tail(&*env.storage, dir, info.file, info.used, info.reserved);

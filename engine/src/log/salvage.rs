@@ -1,9 +1,10 @@
 //! Rescue: every frame of a damaged log that can still be read.
 //!
-//! Recovery stops at the first bad place, because what lies behind it is either no history or evidence of damage.
-//! Here damage is known, so the walk goes on at the next whole frame. A frame tells by its checksums which file and
-//! offset it was written for; so nothing is taken for history but what was written as such, except frames behind
-//! the place where an earlier recovery ended history, which the recorded ends and the headers of later files tell.
+//! Recovery stops at the first bad place, because what lies behind it is either no history or evidence of
+//! damage. Here damage is known, so the walk goes on at the next whole frame. A frame tells by its checksums
+//! which file and offset it was written for; so nothing is taken for history but what was written as such,
+//! except frames behind the place where an earlier recovery ended history, which the recorded ends and the
+//! headers of later files tell.
 
 use super::LogEnd;
 use super::file::{HEADER_BYTES, Header, file_name, file_path, parse_file_name};
@@ -134,7 +135,8 @@ impl Walk {
         let file = identity.file;
         let mut at = HEADER_BYTES;
         let mut cut_short = false;
-        // Whole frames lie behind the last one that was read, of which the base is lost: history, wherever it ends.
+        // Whole frames lie behind the last one that was read, of which the base is lost: history, wherever it
+        // ends.
         let mut orphaned = false;
         // A file that cannot be opened or read on is lost from there, not an error.
         if let Ok(Some(mut reader)) = LogReader::open(env, dir, identity) {
@@ -153,7 +155,8 @@ impl Walk {
                         let gap = Lost { file, bytes: at..at, first: self.expected, last: None };
                         let orphan = reader.orphan(at);
                         orphaned |= orphan.is_some();
-                        // Inside a frame that was written there is none: what looks like one is a value's bytes.
+                        // Inside a frame that was written there is none: what looks like one is a value's
+                        // bytes.
                         let mut next = at + orphan.or_else(|| reader.length_told(at)).unwrap_or(ALIGN);
                         if next.is_multiple_of(HOLE_LOOK_BYTES) {
                             next = reader.data_from(next)?;

@@ -35,7 +35,8 @@ impl LogReader {
                 if let Some(reserved) = reserved_by(reader.read(0, HEADER_BYTES)?) {
                     reader.length = length.min(reserved);
                 }
-                // Who follows the log reads on in a file that is being written: what was there now is not kept.
+                // Who follows the log reads on in a file that is being written: what was there now is not
+                // kept.
                 reader.window.clear();
                 Ok(Some(reader))
             }
@@ -56,8 +57,8 @@ impl LogReader {
         Header::decode(self.read(0, HEADER_BYTES)?, database_id, file, &path)
     }
 
-    /// The frame at `offset`, with the last full one before it if that was read, or why there is none. Memory is taken for a
-    /// long frame only once its head was verified and the file found long enough.
+    /// The frame at `offset`, with the last full one before it if that was read, or why there is none. Memory
+    /// is taken for a long frame only once its head was verified and the file found long enough.
     pub(super) fn frame(&mut self, offset: u64, base: Option<&Base>) -> Result<Result<Frame<'_>, Fault>> {
         let identity = self.identity;
         let mut want = SHORT_BYTES_MAX;
@@ -73,15 +74,17 @@ impl LogReader {
         short::orphan(self.read(offset, SHORT_BYTES_MAX).ok()?, identity, offset)
     }
 
-    /// How long the frame is whose head is intact there: as long as it was written, whatever became of its body.
+    /// How long the frame is whose head is intact there: as long as it was written, whatever became of its
+    /// body.
     pub(super) fn length_told(&mut self, offset: u64) -> Option<u64> {
         let identity = self.identity;
         let head = self.read(offset, HEAD_BYTES as u64).ok()?;
         Head::decode(head.get(..HEAD_BYTES)?, identity, offset).ok().map(|head| head.length)
     }
 
-    /// The highest synced position told by any intact head of a full frame at or behind `from`: short frames tell none of their
-    /// own. Looks at every place where a frame can begin, except inside full ones, so the work is bounded by the file's length.
+    /// The highest synced position told by any intact head of a full frame at or behind `from`: short frames
+    /// tell none of their own. Looks at every place where a frame can begin, except inside full ones, so the
+    /// work is bounded by the file's length.
     pub(super) fn highest_synced(&mut self, from: u64) -> Result<Option<LogPosition>> {
         let identity = self.identity;
         let (mut at, mut highest) = (from.next_multiple_of(ALIGN), None);
@@ -104,8 +107,8 @@ impl LogReader {
         Ok(highest)
     }
 
-    /// Where bytes may begin that are not the zeros of a hole, at or behind a multiple of [`ALIGN`]: a file that was made long and
-    /// not written costs no time.
+    /// Where bytes may begin that are not the zeros of a hole, at or behind a multiple of [`ALIGN`]: a file
+    /// that was made long and not written costs no time.
     pub(super) fn data_from(&self, offset: u64) -> Result<u64> {
         let data = self.file.data_from(offset).map_err(|e| Error::io("read the log", &self.path, e))?;
         // Frames begin at multiples.

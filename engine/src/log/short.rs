@@ -1,23 +1,26 @@
-//! Short frames: a batch that counts from the full frame before it, its *base*, so that its head needs few bytes.
+//! Short frames: a batch that counts from the full frame before it, its *base*, so that its head needs few
+//! bytes.
 //!
-//! Of what a full head says most is as in the frame before: the file, up to where the log was synced, and as a rule the store and
-//! segment written to. A short frame says what is left: how far behind its base it is, in bytes, sequence numbers and time,
-//! and where that differs, its part. There are two kinds. One *cell alone* has its head in its own entry, right behind the
-//! tag, and its own checksum is the frame's; so it can still be read and verified alone, as log tables do. A *short batch* has
-//! a head of some seven bytes before its items and a checksum of the whole behind them, over head, parts and the checksums of
-//! its entries.
+//! Of what a full head says most is as in the frame before: the file, up to where the log was synced, and as
+//! a rule the store and segment written to. A short frame says what is left: how far behind its base it is,
+//! in bytes, sequence numbers and time, and where that differs, its part. There are two kinds. One *cell
+//! alone* has its head in its own entry, right behind the tag, and its own checksum is the frame's; so it can
+//! still be read and verified alone, as log tables do. A *short batch* has a head of some seven bytes before
+//! its items and a checksum of the whole behind them, over head, parts and the checksums of its entries.
 //!
-//! A frame is full where it cannot be short: the first of a file, where the log was synced since its base was written, where the
-//! clock went back, where it is longer than [`SHORT_BYTES_MAX`], and [`REACH_BYTES`] behind its base. Full frames are the
-//! evidence of how far the log was synced. One that is the first to tell of a sync lies right behind what was synced, often in
-//! the same sector, so the next frame that begins in another sector is full too: no bad sector takes both what was
-//! synced and all evidence of it.
+//! A frame is full where it cannot be short: the first of a file, where the log was synced since its base was
+//! written, where the clock went back, where it is longer than [`SHORT_BYTES_MAX`], and [`REACH_BYTES`]
+//! behind its base. Full frames are the evidence of how far the log was synced. One that is the first to tell
+//! of a sync lies right behind what was synced, often in the same sector, so the next frame that begins in
+//! another sector is full too: no bad sector takes both what was synced and all evidence of it.
 //!
-//! As a short frame names its base and depends on no frame between, who reads on behind a damaged one misses no other, unless
-//! that was their base. Without it nobody knows their sequence numbers, but their checksums still tell that they were there.
+//! As a short frame names its base and depends on no frame between, who reads on behind a damaged one misses
+//! no other, unless that was their base. Without it nobody knows their sequence numbers, but their checksums
+//! still tell that they were there.
 //!
-//! That a frame begins at an offset is told by its checksum, in both forms; a short one can be read only by who read its
-//! base. Short is tried first: what lies inside a short frame was given by a user, and must not be taken for a head.
+//! That a frame begins at an offset is told by its checksum, in both forms; a short one can be read only by
+//! who read its base. Short is tried first: what lies inside a short frame was given by a user, and must not
+//! be taken for a head.
 
 use super::frame::{ALIGN, Fault, FileIdentity, Frame, FrameKind, Head, Item, Items, TAG_CELL, U56_MAX};
 use crate::types::codec::{Decoded as Read, Decoder, Malformed, put_varint};
@@ -40,7 +43,8 @@ const SECTOR: u64 = 512;
 const LATER_US_MAX: u64 = 1 << 28;
 /// Nor has it more sequence numbers between.
 const LATER_SEQS_MAX: u64 = 1 << 14;
-/// The longest head of either kind: tag, three differences, and store and generation or the length of the body.
+/// The longest head of either kind: tag, three differences, and store and generation or the length of the
+/// body.
 pub(super) const SHORT_HEAD_BYTES_MAX: usize = 1 + (2 + 2 + 4) + (5 + 10);
 
 /// A full frame, for the short ones behind it.
@@ -214,8 +218,8 @@ fn batch<'a>(bytes: &'a [u8], identity: FileIdentity, offset: u64, base: &Base) 
     Ok(frame)
 }
 
-/// The length of the short frame at `offset` of which the base was not read, if a whole one is there. What it holds cannot be
-/// told without the base.
+/// The length of the short frame at `offset` of which the base was not read, if a whole one is there. What it
+/// holds cannot be told without the base.
 pub(super) fn orphan(bytes: &[u8], identity: FileIdentity, offset: u64) -> Option<u64> {
     let behind = Behind::read(&mut Decoder::new(bytes.get(1..)?)).ok()?;
     let base = Base {

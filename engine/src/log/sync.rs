@@ -1,16 +1,17 @@
 //! Making the log durable, once and in order, and never again after a failure.
 //!
-//! The simple way, one fdatasync per call, would queue N callers for N syncs. Here callers take turns. Whose turn it
-//! is looks at where the log ends *now* and syncs to there, holding no lock; everyone who arrived while it worked is
-//! woken when it ends and finds either that his bytes are covered, and leaves without waiting for the next sync to end,
-//! or becomes the one who syncs for all that arrived since. Appends never wait here.
+//! The simple way, one fdatasync per call, would queue N callers for N syncs. Here callers take turns. Whose
+//! turn it is looks at where the log ends *now* and syncs to there, holding no lock; everyone who arrived
+//! while it worked is woken when it ends and finds either that his bytes are covered, and leaves without
+//! waiting for the next sync to end, or becomes the one who syncs for all that arrived since. Appends never
+//! wait here.
 //!
 //! Order: files are synced oldest first, so the position known synced covers everything before it, and a new
 //! file's name is made durable before any byte in it counts as synced.
 //!
-//! Poison: after a failed sync the operating system may have dropped the bytes and call them clean, so a second
-//! try would succeed and lie. The first failure is remembered for good; all later appends and syncs fail with
-//! it, until a new `Log` is opened over what recovery finds.
+//! Poison: after a failed sync the operating system may have dropped the bytes and call them clean, so a
+//! second try would succeed and lie. The first failure is remembered for good; all later appends and syncs
+//! fail with it, until a new `Log` is opened over what recovery finds.
 
 use super::file::file_path;
 use super::writer::Log;
@@ -100,9 +101,10 @@ impl Log {
         self.begun.load(Ordering::Relaxed) < self.pack(whole_pieces(self.end()))
     }
 
-    /// For a background job, `ns` after the last piece: lets the device begin to write the newest file, piece by piece, as it is
-    /// appended to. Written by the sync at its end alone, a log file would keep whoever reads waiting for as long as that
-    /// takes. Where the file is soon full, and then synced, it is left to that, as pieces cost writers processor time.
+    /// For a background job, `ns` after the last piece: lets the device begin to write the newest file, piece
+    /// by piece, as it is appended to. Written by the sync at its end alone, a log file would keep whoever
+    /// reads waiting for as long as that takes. Where the file is soon full, and then synced, it is left to
+    /// that, as pieces cost writers processor time.
     pub(crate) fn write_back(&self, ns: u64) -> Result<()> {
         self.poison.check()?;
         let to = whole_pieces(self.end());
@@ -117,7 +119,8 @@ impl Log {
         begun.map_err(|e| self.poison.set(&Error::io("write back the log", file_path(&self.dir, to.file), e)))
     }
 
-    /// Waits until the log is durable up to `target` (`None`) or nobody is syncing: then it is the caller's turn.
+    /// Waits until the log is durable up to `target` (`None`) or nobody is syncing: then it is the caller's
+    /// turn.
     fn sync_turn(&self, target: LogPosition) -> Result<Option<SyncTurn<'_>>> {
         let mut syncing = self.syncing.lock();
         loop {

@@ -1,13 +1,13 @@
 //! The log being written: one appender, and the shared side that syncs, prepares and releases.
 //!
-//! An append encodes checksums in the caller's buffer, writes the frame to the file and publishes the new end by one
-//! atomic store. It takes no lock, and where files are mapped (`docs/filesystems.md`) it makes no system call until a file
-//! is full. Rotation, in order:
+//! An append encodes checksums in the caller's buffer, writes the frame to the file and publishes the new end
+//! by one atomic store. It takes no lock, and where files are mapped (`docs/filesystems.md`) it makes no
+//! system call until a file is full. Rotation, in order:
 //!
-//!  1. Everything before the file that is now full must be synced (normally `prepare` did it long ago). So when
-//!     a file is begun, all but the newest complete file is durable, and its header says so: a bad record that
-//!     is followed by a complete later file can only be damage (invariant I2), and at most two files of history
-//!     are ever at risk.
+//!  1. Everything before the file that is now full must be synced (normally `prepare` did it long ago). So
+//!     when a file is begun, all but the newest complete file is durable, and its header says so: a bad
+//!     record that is followed by a complete later file can only be damage (invariant I2), and at most two
+//!     files of history are ever at risk.
 //!  2. A file is taken from the pool. If none can be reserved, nothing has changed: the disk is full, and a
 //!     later append tries again.
 //!  3. Its header is written, telling where the full file ended.
@@ -58,8 +58,8 @@ impl Default for LogOptions {
     }
 }
 
-/// How much is written ahead at once in a file that was not written ahead as a whole: the appender is held up by some
-/// 15 us each time.
+/// How much is written ahead at once in a file that was not written ahead as a whole: the appender is held up
+/// by some 15 us each time.
 const WINDOW_BYTES: u64 = 128 << 10;
 
 /// The page cache's pages in the log: where syncs come for few bytes, and else.
@@ -187,7 +187,8 @@ pub(super) struct LiveFile {
     pub(super) reserved: u64,
     /// Bytes of history, known when the file is complete.
     pub(super) used: Option<u64>,
-    /// Before this offset every block was written, by this history or one before it; known when the file is complete.
+    /// Before this offset every block was written, by this history or one before it; known when the file is
+    /// complete.
     written_to: u64,
     pub(super) first_seq: SeqNo,
     pub(super) map: Option<Arc<dyn MappedFile>>,
@@ -310,16 +311,16 @@ impl Log {
         Ok(true)
     }
 
-    /// Files below `before` are no longer needed: nothing in memory or tables came from them, and the manifest
-    /// says so durably. They are kept to be used again, or removed. What is left must not be behind what was cut, so the
-    /// log is synced unless it is durable into file `before` already.
+    /// Files below `before` are no longer needed: nothing in memory or tables came from them, and the
+    /// manifest says so durably. They are kept to be used again, or removed. What is left must not be behind
+    /// what was cut, so the log is synced unless it is durable into file `before` already.
     #[cfg(test)]
     pub(crate) fn release(&self, before: LogFileId) -> Result<()> {
         self.release_unless(before, &|_| Claim::Never)
     }
 
-    /// The same where tables may need files: what they want of each is asked once. A file left to them gives back the
-    /// room behind its history.
+    /// The same where tables may need files: what they want of each is asked once. A file left to them gives
+    /// back the room behind its history.
     pub(crate) fn release_unless(&self, before: LogFileId, claim: &dyn Fn(LogFileId) -> Claim) -> Result<()> {
         self.poison.check()?;
         if self.synced().file < before {
@@ -359,7 +360,8 @@ impl Log {
     /// Gives files up, all of them: one that cannot be removed is stale and goes at the next open.
     pub(super) fn let_go(&self, files: &[LiveFile], claim: &dyn Fn(LogFileId) -> Claim) -> Result<()> {
         let let_go = |f: &LiveFile| match claim(f.file) {
-            // Of a file from before this open nobody knows what tables had in it once, so a checkpoint may be linked to it.
+            // Of a file from before this open nobody knows what tables had in it once, so a checkpoint may be
+            // linked to it.
             Claim::Never if f.file < self.first => self.pool.remove(f.file),
             Claim::Never => self.pool.give_back(f.file, f.reserved, f.written_to),
             Claim::Past => self.pool.remove(f.file),
@@ -373,8 +375,8 @@ impl Log {
         results.into_iter().collect()
     }
 
-    /// Syncs to the end, removes the files that hold no history and gives back what the newest has reserved behind it. The
-    /// appender must not be used after.
+    /// Syncs to the end, removes the files that hold no history and gives back what the newest has reserved
+    /// behind it. The appender must not be used after.
     pub(crate) fn close(&self) -> Result<LogPosition> {
         let end = self.sync()?;
         self.pool.clear()?;
@@ -490,8 +492,8 @@ impl Log {
         }
     }
 
-    /// A write into a reserved file failed. That ends the log (I2), but where files are not written in place a full disk may
-    /// refuse what was reserved: then nothing is appended, and a later write may go through.
+    /// A write into a reserved file failed. That ends the log (I2), but where files are not written in place
+    /// a full disk may refuse what was reserved: then nothing is appended, and a later write may go through.
     fn write_failed(&self, file: LogFileId, e: std::io::Error) -> Error {
         let failed = Error::io("write to the log", file_path(&self.dir, file), e);
         match !self.pool.in_place && failed.kind() == ErrorKind::DiskFull {
@@ -509,8 +511,8 @@ impl Log {
         self.options.written_ahead == WrittenAhead::WhenSyncsDominate && frames > 0 && syncs * 2 >= frames
     }
 
-    /// How large the pages of the log should be. Each costs a fault, and after a sync another; but a sync writes those
-    /// that are dirty as a whole.
+    /// How large the pages of the log should be. Each costs a fault, and after a sync another; but a sync
+    /// writes those that are dirty as a whole.
     fn page_bytes(&self) -> u64 {
         let (syncs, bytes) =
             (self.syncs.load(Ordering::Relaxed), self.appended_bytes.load(Ordering::Relaxed));
@@ -537,8 +539,9 @@ impl std::fmt::Debug for Log {
 }
 
 impl Appender {
-    /// Appends the encoded frame. It survives a process kill once this returns, a power loss once synced. After
-    /// an error nothing was appended; the kind tells whether trying again makes sense (`DiskFull`) or not.
+    /// Appends the encoded frame. It survives a process kill once this returns, a power loss once synced.
+    /// After an error nothing was appended; the kind tells whether trying again makes sense (`DiskFull`) or
+    /// not.
     pub(crate) fn append(&mut self, frame: &mut FrameEncoder) -> Result<Appended> {
         self.log.poison.check()?;
         let length = frame.frame_bytes();
@@ -551,7 +554,8 @@ impl Appender {
         let bytes = frame.finish(newest.identity, offset, Some(log.synced()), &mut newest.base);
         let length = bytes.len() as u64;
         if let Err(e) = newest.map.write(offset, bytes) {
-            // What of the frame is there lies behind the log's end, where the next one is written: a full one.
+            // What of the frame is there lies behind the log's end, where the next one is written: a full
+            // one.
             newest.base = None;
             return Err(log.write_failed(file, e));
         }
@@ -565,8 +569,8 @@ impl Appender {
         Ok(Appended { start: LogPosition { file, offset }, end })
     }
 
-    /// Ends the newest file, if it holds anything, and begins the next, with that sequence number to come: then all that
-    /// was logged is in complete files.
+    /// Ends the newest file, if it holds anything, and begins the next, with that sequence number to come:
+    /// then all that was logged is in complete files.
     pub(crate) fn begin_next(&mut self, first_seq: SeqNo) -> Result<()> {
         self.log.poison.check()?;
         match &self.newest {
@@ -575,10 +579,10 @@ impl Appender {
         }
     }
 
-    /// Writes zeros a window ahead of the frames, in a file whose blocks were not written before: a window costs less
-    /// than the page faults of writing its pages one after the other through the mapping, and syncing bytes in a
-    /// block that was never written costs a commit of the file system's journal each time. Only the appender writes
-    /// behind the log's end, so the zeros cannot meet a frame.
+    /// Writes zeros a window ahead of the frames, in a file whose blocks were not written before: a window
+    /// costs less than the page faults of writing its pages one after the other through the mapping, and
+    /// syncing bytes in a block that was never written costs a commit of the file system's journal each time.
+    /// Only the appender writes behind the log's end, so the zeros cannot meet a frame.
     fn write_window(&mut self, length: u64) -> Result<()> {
         let Appender { log, newest: Some(newest), .. } = self else { return Ok(()) };
         let need = newest.offset + length;

@@ -1,11 +1,11 @@
 //! The active segment: what a store's writes go to.
 //!
 //! Cells lie in an arena, one index entry a key; the versions of a key hang in a chain from it, ordered by
-//! timestamp and sequence number, newest first. A newer version of the chain's head costs one store of the entry's
-//! place; the index grows with keys, not with updates.
+//! timestamp and sequence number, newest first. A newer version of the chain's head costs one store of the
+//! entry's place; the index grows with keys, not with updates.
 //!
-//! *One writer*: [`Active::writer`] is a guard, held for a whole group of inserts. It is never contended where
-//! the database inserts under its own order, and readers never look at it.
+//! *One writer*: [`Active::writer`] is a guard, held for a whole group of inserts. It is never contended
+//! where the database inserts under its own order, and readers never look at it.
 //!
 //! *What a reader finds*: all cells inserted before its call began; of those inserted meanwhile, any subset.
 //! The read point, loaded before, tells which of them count (I4).
@@ -40,8 +40,9 @@ pub(crate) struct Active {
     writer: Mutex<Fingers>,
 }
 
-/// Places in long chains of versions, for the writer alone: without them an insert far from a chain's head would walk to its
-/// place. A chain gets them when an insert first walks far; from then on no walk is longer than a few steps.
+/// Places in long chains of versions, for the writer alone: without them an insert far from a chain's head
+/// would walk to its place. A chain gets them when an insert first walks far; from then on no walk is longer
+/// than a few steps.
 #[derive(Default)]
 struct Fingers {
     chains: BTreeMap<Box<[u8]>, Chain>,
@@ -117,8 +118,8 @@ impl Active {
         self.cells.prefetch_room(cell_bytes);
     }
 
-    /// The same with the node that the key belongs to, at the cost of finding it: for a segment that was not written to just
-    /// before, so that the node is likely to be cold.
+    /// The same with the node that the key belongs to, at the cost of finding it: for a segment that was not
+    /// written to just before, so that the node is likely to be cold.
     pub(crate) fn prefetch_leaf(&self, key: &[u8]) {
         self.tree.prefetch_leaf(key, &self.cells);
     }
@@ -156,7 +157,8 @@ impl Active {
         self.ranges.over(only, read)
     }
 
-    /// Adds those that cover the key for a reader there to the window, and leaves the keys in it of which the same holds.
+    /// Adds those that cover the key for a reader there to the window, and leaves the keys in it of which the
+    /// same holds.
     pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
         self.ranges.look_around(key, read, window);
     }
@@ -249,8 +251,8 @@ impl Active {
     #[inline]
     pub(super) unsafe fn cell_at(&self, place: u32) -> CellAt<'_> {
         debug_assert_ne!(place, NOWHERE);
-        // SAFETY: places in index and chains were published, with their cells, by release stores and loaded by
-        // acquire loads; the caller has one of them.
+        // SAFETY: places in index and chains were published, with their cells, by release stores and loaded
+        // by acquire loads; the caller has one of them.
         unsafe { CellAt::new(self.cells.at(place)) }
     }
 
@@ -277,8 +279,8 @@ impl Active {
 }
 
 impl Writer<'_> {
-    /// Inserts a cell. `false`, and nothing changes, if that very cell (key, timestamp and sequence number) is
-    /// there already. O(log keys) and, for a version that is not its key's newest, O(log versions).
+    /// Inserts a cell. `false`, and nothing changes, if that very cell (key, timestamp and sequence number)
+    /// is there already. O(log keys) and, for a version that is not its key's newest, O(log versions).
     pub(crate) fn insert(&mut self, cell: &CellRef<'_>) -> bool {
         let active = self.active;
         let cells = &active.cells;
@@ -332,7 +334,8 @@ impl Writer<'_> {
         // SAFETY: this guard is the arena's one writer.
         let place = unsafe { cell::write(&active.cells, cell, next) };
         match before {
-            // SAFETY: the cell at `place` is of this arena and was made with what follows `before`, and nobody else inserts.
+            // SAFETY: the cell at `place` is of this arena and was made with what follows `before`, and
+            // nobody else inserts.
             Some(before) => unsafe { before.set_next(place) },
             None => head.store(place, Ordering::Release),
         }

@@ -1,8 +1,9 @@
 //! Walking an active segment both ways while it grows.
 //!
 //! The cursor stands in the picture of one leaf that it took when it came there; at the end it descends again
-//! to what bounded that leaf. So it misses no cell that was there when it came, whatever is inserted meanwhile.
-//! Versions hang in a chain that leads only forward; stepping back into a key collects its chain once.
+//! to what bounded that leaf. So it misses no cell that was there when it came, whatever is inserted
+//! meanwhile. Versions hang in a chain that leads only forward; stepping back into a key collects its chain
+//! once.
 #![expect(unsafe_code, reason = "a leaf's picture is kept beside the Arc of the segment it lies in")]
 
 use super::active::Active;
@@ -45,15 +46,15 @@ impl ActiveCursor {
     /// The cell that it stands on, which is there while the cursor is valid.
     #[inline]
     fn here(&self) -> CellAt<'_> {
-        // SAFETY: `place` is only ever given by the index or a chain of the segment, and callers of a cursor have asked
-        // whether it is valid.
+        // SAFETY: `place` is only ever given by the index or a chain of the segment, and callers of a cursor
+        // have asked whether it is valid.
         unsafe { self.active.cell_at(self.place) }
     }
 
     /// Keeps the picture of a leaf of `self.active`.
     fn keep(leaf: Leaf<'_>) -> Leaf<'static> {
-        // SAFETY: the leaf lies in the segment that `active` keeps alive for longer than this cursor keeps it;
-        // no method hands it out with that lifetime.
+        // SAFETY: the leaf lies in the segment that `active` keeps alive for longer than this cursor keeps
+        // it; no method hands it out with that lifetime.
         unsafe { std::mem::transmute::<Leaf<'_>, Leaf<'static>>(leaf) }
     }
 

@@ -7,7 +7,8 @@
 //! A place is a chunk's number and, in the low bits, an offset in units of 8 bytes. The low bits are just as
 //! many as a chunk of the arena's size needs, so that a place always addresses 32 GiB of chunks, whatever
 //! their size. An allocation too large for that (or larger than a quarter of a chunk, when the rest of the
-//! current chunk is too small for it) gets a chunk of its own, exactly as large, and begins at its offset zero.
+//! current chunk is too small for it) gets a chunk of its own, exactly as large, and begins at its offset
+//! zero.
 //!
 //! Readers find a chunk through the *directory*, an array of base addresses. When it is full the writer
 //! publishes a copy of twice the size; the old ones stay until the arena goes, together they are smaller than
@@ -162,8 +163,9 @@ unsafe impl Owner for Held<'_> {
     }
 }
 
-/// Appends to chunks, handing out addresses. The first chunks are small and the following grow with what there is, up to
-/// the arena's size: an arena with little in it takes little, and of any but the smallest about a quarter may lie empty.
+/// Appends to chunks, handing out addresses. The first chunks are small and the following grow with what
+/// there is, up to the arena's size: an arena with little in it takes little, and of any but the smallest
+/// about a quarter may lie empty.
 struct Bump {
     chunk_bytes: usize,
     /// No shared chunk is smaller than this.
@@ -291,7 +293,8 @@ pub(super) struct Arena {
     places: Places,
     directory: AtomicPtr<ChunkAt>,
     taken: AtomicUsize,
-    /// The end of what was handed out of the chunk being filled. Only prefetched, never read; so no model needs to look at it.
+    /// The end of what was handed out of the chunk being filled. Only prefetched, never read; so no model
+    /// needs to look at it.
     front: PlainPtr<u8>,
     writer: UnsafeCell<Writer>,
 }
@@ -387,7 +390,8 @@ impl Arena {
         if full {
             let larger = Directory::new((number * 2).max(16));
             if let Some(last) = writer.directories.last() {
-                // SAFETY: both are at least `number` long, distinct, and the old one is initialised up to there.
+                // SAFETY: both are at least `number` long, distinct, and the old one is initialised up to
+                // there.
                 unsafe { ptr::copy_nonoverlapping(last.list.as_ptr(), larger.list.as_ptr(), number) };
             }
             writer.directories.push(larger);

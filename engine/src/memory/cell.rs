@@ -111,8 +111,8 @@ impl<'a> CellAt<'a> {
     /// Puts a version behind this one in the chain.
     ///
     /// # Safety
-    /// A cell written by [`write`] into the same arena lies at `place`, its own `next` is what follows this one now, and this
-    /// thread alone changes the chain.
+    /// A cell written by [`write`] into the same arena lies at `place`, its own `next` is what follows this
+    /// one now, and this thread alone changes the chain.
     pub(super) unsafe fn set_next(self, place: u32) {
         debug_assert_ne!(place, NOWHERE);
         self.next_link().store(place, Ordering::Release);

@@ -1,8 +1,8 @@
 //! A flat segment: what an active segment becomes when it is frozen.
 //!
-//! Two arrays in cell order, one entry a cell: eight bytes of key after what all keys of the segment share, and
-//! the cell's place in the chunks, which are the active segment's own. 12 bytes a cell; nothing else depends on
-//! the number of cells, except the update counts of keys that have more than one.
+//! Two arrays in cell order, one entry a cell: eight bytes of key after what all keys of the segment share,
+//! and the cell's place in the chunks, which are the active segment's own. 12 bytes a cell; nothing else
+//! depends on the number of cells, except the update counts of keys that have more than one.
 //!
 //! The chunk list is the segment's: an entry's place names a chunk by its position there. Joining the indices
 //! of several segments is concatenating the lists and raising the chunk numbers (ACC-4).
@@ -100,8 +100,8 @@ unsafe impl Send for Chunks {}
 unsafe impl Sync for Chunks {}
 
 impl Flat {
-    /// Flattens a frozen segment: nobody inserts into it any more. Its cells stay where they are. O(cells), one
-    /// touch of each.
+    /// Flattens a frozen segment: nobody inserts into it any more. Its cells stay where they are. O(cells),
+    /// one touch of each.
     pub(crate) fn from_active(active: &Arc<Active>, keep: &Visibility<'_>) -> Flat {
         let mut build = Build::default();
         let stats = Stats::new();
@@ -207,7 +207,8 @@ impl Flat {
         ControlFlow::Continue(())
     }
 
-    /// Whether it may hold a cell or range tombstone over a key of the range that a reader at `read` sees (ACC-10).
+    /// Whether it may hold a cell or range tombstone over a key of the range that a reader at `read` sees
+    /// (ACC-10).
     pub(crate) fn concerns(&self, range: &KeyRange, read: SeqNo) -> bool {
         !self.all_newer_than(read) && self.key_range.as_ref().is_some_and(|mine| mine.overlaps(range))
     }
@@ -360,7 +361,8 @@ impl Flat {
         low
     }
 
-    /// How often the key whose first cell is at this entry was updated in the segment, versions dropped included.
+    /// How often the key whose first cell is at this entry was updated in the segment, versions dropped
+    /// included.
     pub(super) fn updates_at(&self, entry: usize) -> u32 {
         let found = self.updates.binary_search_by_key(&entry, |&(entry, _)| entry as usize);
         found.map_or(1, |at| self.updates[at].1)

@@ -1,15 +1,16 @@
 //! Which versions of a key a flat segment keeps (I4).
 //!
-//! A cell is dropped when at every read point that could show it, now or later, a newer cell *covers* it. Read
-//! points are the registered snapshots, the visible sequence number, and everything after that. A cover is
+//! A cell is dropped when at every read point that could show it, now or later, a newer cell *covers* it.
+//! Read points are the registered snapshots, the visible sequence number, and everything after that. A cover
+//! is
 //!
 //! * a tombstone of the key with the same or a later timestamp, or
 //! * a range tombstone over the key and timestamp, of a tombstone over all earlier timestamps too, or
 //! * a value of the same key and timestamp. It does not cover a tombstone unless that says nothing
 //!   about other timestamps (its own is the smallest), for the tombstone still hides cells in older sources.
 //!
-//! A merge operand covers nothing. The relation is transitive, so it does not matter that the cell that covers
-//! may itself be dropped: what covers it covers both.
+//! A merge operand covers nothing. The relation is transitive, so it does not matter that the cell that
+//! covers may itself be dropped: what covers it covers both.
 
 use super::flat::Flat;
 use crate::types::{Cover, Fragments, KeyRange, Kind, RangeTombstone, SeqNo, Timestamp};
@@ -19,9 +20,9 @@ use std::sync::Arc;
 /// Who may still read old versions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visibility<'s> {
-    /// The family keeps a number of versions. Then all cells of a key are kept where a range of time of it was deleted: which
-    /// versions were there when must stay known (`types/pushed.rs`). What deletes all earlier timestamps, too, deletes what a
-    /// version had pushed out with it.
+    /// The family keeps a number of versions. Then all cells of a key are kept where a range of time of it
+    /// was deleted: which versions were there when must stay known (`types/pushed.rs`). What deletes all
+    /// earlier timestamps, too, deletes what a version had pushed out with it.
     pub(crate) counts: bool,
     /// The sequence number that new readers see; read before the flattening.
     pub(crate) visible: SeqNo,
@@ -120,7 +121,8 @@ impl Judge {
             Kind::Tombstone if timestamp > Timestamp::ZERO => None,
             _ => self.over_timestamp,
         };
-        // The oldest cover newer than the cell. Versions of one timestamp come newest first, so the last seen is that.
+        // The oldest cover newer than the cell. Versions of one timestamp come newest first, so the last seen
+        // is that.
         let by_tombstone = || self.tombstones.range(seq.next()..).next().copied();
         // A tombstone deletes all earlier timestamps, too, so what covers it has to.
         let from = if kind == Kind::Tombstone { Timestamp::ZERO } else { timestamp };

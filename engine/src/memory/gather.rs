@@ -1,8 +1,9 @@
-//! Pieces: the cells of one key range out of flat segments, copied into exactly as much memory as they take, so that
-//! a range's memory is free when the range is flushed, whoever else is still in the segments it came from.
+//! Pieces: the cells of one key range out of flat segments, copied into exactly as much memory as they take,
+//! so that a range's memory is free when the range is flushed, whoever else is still in the segments it came
+//! from.
 //!
-//! What no reader can see any more is left out (I4), as in a compaction. Range tombstones are cut at the range's
-//! bounds. How often a key was updated comes along, for the cache; the sketch of keys does not: it is
+//! What no reader can see any more is left out (I4), as in a compaction. Range tombstones are cut at the
+//! range's bounds. How often a key was updated comes along, for the cache; the sketch of keys does not: it is
 //! made of the cells when a flush asks for it.
 
 use super::arena::Arena;

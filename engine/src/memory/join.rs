@@ -1,15 +1,16 @@
 //! Joining flat segments into one, so that readers have fewer places to look (ACC-4, ACC-5).
 //!
-//! Two ways. *Indices only*: the entries of all are merged into one array over the chunk lists of all; no cell is
-//! touched unless eight bytes of two keys are equal. *Compacting*: the same, and what no reader can see any more
-//! is left out and the rest copied into fresh chunks, so that the memory of what is gone is free.
+//! Two ways. *Indices only*: the entries of all are merged into one array over the chunk lists of all; no
+//! cell is touched unless eight bytes of two keys are equal. *Compacting*: the same, and what no reader can
+//! see any more is left out and the rest copied into fresh chunks, so that the memory of what is gone is
+//! free.
 //!
-//! A join is a machine: [`Join::advance`] takes some entries at a time, so that a worker can turn to something more
-//! urgent in between, and it may be dropped at any moment; nothing of it is seen before [`Join::finish`]'s segment is
-//! swapped in.
+//! A join is a machine: [`Join::advance`] takes some entries at a time, so that a worker can turn to
+//! something more urgent in between, and it may be dropped at any moment; nothing of it is seen before
+//! [`Join::finish`]'s segment is swapped in.
 //!
-//! Entries are compared by eight bytes behind what *all* keys share. A source may leave out more leading bytes than
-//! that; its entries' eight bytes then begin with the difference.
+//! Entries are compared by eight bytes behind what *all* keys share. A source may leave out more leading
+//! bytes than that; its entries' eight bytes then begin with the difference.
 
 use super::MemoryOptions;
 use super::arena::{Arena, Chunk, Places};
@@ -85,7 +86,8 @@ impl Source {
 }
 
 impl Join {
-    /// Joins the segments, newest first. Tombstones that no reader needs are left out (`seen`), with `keep` cells too.
+    /// Joins the segments, newest first. Tombstones that no reader needs are left out (`seen`), with `keep`
+    /// cells too.
     pub(crate) fn new(flats: &[Arc<Flat>], seen: &Visibility<'_>, keep: Option<MemoryOptions>) -> Self {
         let filled = || flats.iter().filter_map(|flat| flat.ends());
         let mut ends = filled().flat_map(|(first, last)| [first, last]);
@@ -250,7 +252,8 @@ impl Join {
         self.updated = 0;
     }
 
-    /// Cells and keys taken so far. The cells with those that the sources' chunks still hold and their indices do not.
+    /// Cells and keys taken so far. The cells with those that the sources' chunks still hold and their
+    /// indices do not.
     pub(crate) fn taken(&self) -> (usize, usize) {
         let dead: usize = self.sources.iter().map(|source| source.flat.dead().cells).sum();
         (self.taken + dead, self.keys)

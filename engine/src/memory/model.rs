@@ -1,5 +1,6 @@
-//! What readers of an active segment walk without locks, under loom, which tries the interleavings and the reorderings that the memory
-//! model allows. Nodes hold three entries here, so that a few keys split leaves, inner nodes and the root.
+//! What readers of an active segment walk without locks, under loom, which tries the interleavings and the
+//! reorderings that the memory model allows. Nodes hold three entries here, so that a few keys split leaves,
+//! inner nodes and the root.
 #![expect(unsafe_code, reason = "drives the tree by its contract: one writer")]
 
 use super::active::Active;

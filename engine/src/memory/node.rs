@@ -7,8 +7,8 @@
 //! unchanging picture of the node, for as long as it likes.
 //!
 //! Level 0 is a leaf. Its places are heads of version chains and change when a newer version comes. On higher
-//! levels an entry is a separator: its key is the first of the child at its right; keys never leave the index,
-//! so a separator is always the key of some entry below.
+//! levels an entry is a separator: its key is the first of the child at its right; keys never leave the
+//! index, so a separator is always the key of some entry below.
 #![expect(unsafe_code, reason = "an inner node is reached through the header it begins with")]
 
 use super::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -65,7 +65,8 @@ impl Order {
     fn with_next_at(self, rank: usize) -> Self {
         let below = (1u64 << (4 + 4 * rank)) - 1;
         let entry = (self.0 & 15) << (4 + 4 * rank);
-        // Whatever the shift moves in at `rank` is zero, and the count does not carry: it is at most 14 before.
+        // Whatever the shift moves in at `rank` is zero, and the count does not carry: it is at most 14
+        // before.
         Order(((self.0 & below) | entry | (self.0 & !below) << 4) + 1)
     }
 }
@@ -181,7 +182,8 @@ impl Node {
     /// `node` points to a live node with access to all of its allocation.
     #[inline]
     pub(super) unsafe fn inner<'a>(node: *const Node) -> Option<&'a Inner> {
-        // SAFETY: nodes of a level above zero are always the header of an `Inner`, its first field in C layout.
+        // SAFETY: nodes of a level above zero are always the header of an `Inner`, its first field in C
+        // layout.
         unsafe { if (*node).level == 0 { None } else { Some(&*node.cast::<Inner>()) } }
     }
 }

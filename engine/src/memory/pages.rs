@@ -1,10 +1,11 @@
 //! Memory for chunks, from the system.
 //!
-//! A chunk of 64 KiB or more is a mapping of its own and not the allocator's: what a flush makes free would lie between
-//! small allocations there, and the process would keep it. Chunks are cut out of *regions* of 2 MiB for which the system is
-//! asked for one large page: a put touches a few places far apart, and with pages of 4 KiB nearly each costs a walk of the page
-//! table; and clearing one large page takes a tenth of 512 faults. Pieces of a region are given back one by one; the system may keep
-//! a large page of which a part is given back until it needs memory, or the rest comes back too.
+//! A chunk of 64 KiB or more is a mapping of its own and not the allocator's: what a flush makes free would
+//! lie between small allocations there, and the process would keep it. Chunks are cut out of *regions* of 2
+//! MiB for which the system is asked for one large page: a put touches a few places far apart, and with pages
+//! of 4 KiB nearly each costs a walk of the page table; and clearing one large page takes a tenth of 512
+//! faults. Pieces of a region are given back one by one; the system may keep a large page of which a part is
+//! given back until it needs memory, or the rest comes back too.
 //!
 //! With `--cfg free_chunks` everything is the allocator's, so that a sanitizer sees it.
 
@@ -16,7 +17,8 @@ use std::sync::atomic::AtomicUsize;
 #[cfg(target_os = "linux")]
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Smaller ones are the allocator's. A multiple of the page sizes of Linux's usual machines: 4, 16 and 64 KiB.
+/// Smaller ones are the allocator's. A multiple of the page sizes of Linux's usual machines: 4, 16 and 64
+/// KiB.
 const MAPPED_MIN: usize = 64 << 10;
 /// A large page.
 pub(super) const REGION_BYTES: usize = 2 << 20;
@@ -44,7 +46,8 @@ pub(super) fn allocate(len: usize) -> NonNull<u8> {
     base.unwrap_or_else(|| handle_alloc_error(layout))
 }
 
-/// A region cut into pieces of that length; `None` where they are not cut from regions, or there is none to be had.
+/// A region cut into pieces of that length; `None` where they are not cut from regions, or there is none to
+/// be had.
 pub(super) fn region(len: usize) -> Option<impl Iterator<Item = NonNull<u8>>> {
     if !MAPS || !(MAPPED_MIN..=REGION_BYTES).contains(&len) || !len.is_power_of_two() {
         return None;
@@ -60,8 +63,8 @@ pub(super) fn region(len: usize) -> Option<impl Iterator<Item = NonNull<u8>>> {
     Some((0..REGION_BYTES / len).map(move |i| unsafe { base.add(i * len) }))
 }
 
-/// A region at a multiple of its length, as a large page must be. Recent systems place it so by themselves, and then beside the one
-/// before, which keeps the number of mappings small.
+/// A region at a multiple of its length, as a large page must be. Recent systems place it so by themselves,
+/// and then beside the one before, which keeps the number of mappings small.
 fn aligned_region() -> Option<NonNull<u8>> {
     let mapped = map(REGION_BYTES)?;
     if mapped.as_ptr().align_offset(REGION_BYTES) == 0 {
@@ -113,7 +116,8 @@ fn map(len: usize) -> Option<NonNull<u8>> {
 unsafe fn unmap(base: NonNull<u8>, len: usize) {
     if len > 0 {
         MAPPED.fetch_sub(len, Relaxed);
-        // SAFETY: the caller's promise. It fails only if the system cannot split a mapping; then the memory stays.
+        // SAFETY: the caller's promise. It fails only if the system cannot split a mapping; then the memory
+        // stays.
         let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), len) };
     }
 }

@@ -1,11 +1,11 @@
 //! Has the processor fetch memory before it is touched.
 //!
-//! A write to one of thousands of families finds all of its family's memory cold: the store, its version, the segment, a node
-//! of the index, the place of the next cell. Touched one after the other each is a wait of some 100 ns. Fetched as soon as
-//! its address is known, the waits overlap with each other and with logging.
+//! A write to one of thousands of families finds all of its family's memory cold: the store, its version, the
+//! segment, a node of the index, the place of the next cell. Touched one after the other each is a wait of
+//! some 100 ns. Fetched as soon as its address is known, the waits overlap with each other and with logging.
 
-/// No more cache lines than these are fetched at once: processors wait for about ten at a time, and a long value must not
-/// push everything else out of their caches.
+/// No more cache lines than these are fetched at once: processors wait for about ten at a time, and a long
+/// value must not push everything else out of their caches.
 #[cfg(all(target_arch = "x86_64", not(models)))]
 const LINES_MAX: usize = 8;
 #[cfg(all(target_arch = "x86_64", not(models)))]

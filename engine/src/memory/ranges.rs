@@ -1,20 +1,24 @@
 //! The range tombstones of an active segment.
 //!
-//! They are added one by one, and readers ask what covers a key. Cutting all of them into fragments whenever one more comes
-//! would cost as much as there are; so they lie in *blocks*, in the order in which they came. Single ones stand at the end, and
-//! eight blocks of one size make one of the next, up to `BLOCK_MAX`. Larger blocks are *merged* once the newer ones together are
-//! as large as an older one: each addition does a few steps of that, so that none takes long, however many there are. In the
-//! meantime, and as long as nobody adds, readers look at the blocks that are being merged.
+//! They are added one by one, and readers ask what covers a key. Cutting all of them into fragments whenever
+//! one more comes would cost as much as there are; so they lie in *blocks*, in the order in which they came.
+//! Single ones stand at the end, and eight blocks of one size make one of the next, up to `BLOCK_MAX`. Larger
+//! blocks are *merged* once the newer ones together are as large as an older one: each addition does a few
+//! steps of that, so that none takes long, however many there are. In the meantime, and as long as nobody
+//! adds, readers look at the blocks that are being merged.
 //!
-//! A block has its tombstones cut into fragments. As a rule these tell every reader all, whatever his read point: rows that are
-//! deleted one by one do not overlap. Where many lie over one another the fragments are reduced to what those need who see all of
-//! the block; who reads at an older point goes through the blocks that it was made of, down to their lists.
+//! A block has its tombstones cut into fragments. As a rule these tell every reader all, whatever his read
+//! point: rows that are deleted one by one do not overlap. Where many lie over one another the fragments are
+//! reduced to what those need who see all of the block; who reads at an older point goes through the blocks
+//! that it was made of, down to their lists.
 //!
-//! So an addition costs O(log n) in the mean, a look searches O(log n) blocks, and memory is O(n) however the tombstones
-//! overlap. Two looks cost more: one at a point in the middle of tombstones that were nested in one another passes a block for
-//! each `BLOCK_MAX` of these; and nested ones with a lowest timestamp are not cut at all, as none of them may be left out.
+//! So an addition costs O(log n) in the mean, a look searches O(log n) blocks, and memory is O(n) however the
+//! tombstones overlap. Two looks cost more: one at a point in the middle of tombstones that were nested in
+//! one another passes a block for each `BLOCK_MAX` of these; and nested ones with a lowest timestamp are not
+//! cut at all, as none of them may be left out.
 //!
-//! Readers take no lock: they load the list of blocks, which nobody changes any more, and find all that was added before.
+//! Readers take no lock: they load the list of blocks, which nobody changes any more, and find all that was
+//! added before.
 
 use crate::sync::{ArcSwap, AtomicUsize, Mutex, Ordering};
 use crate::types::{Cover, Fragment, Fragments, KeyRange, RangeTombstone, SeqNo, Timestamp, Window};
@@ -24,11 +28,13 @@ use std::sync::Arc;
 const FAN: usize = 8;
 /// Tombstones of the largest blocks that one addition makes: bounds what it may cost.
 const BLOCK_MAX: usize = 4096;
-/// Fragments that one addition makes of larger ones. A tombstone becomes two at most, once for each doubling of a block.
+/// Fragments that one addition makes of larger ones. A tombstone becomes two at most, once for each doubling
+/// of a block.
 const STEPS: usize = 32;
 /// Of a block with no more than that the list is looked through.
 const LISTED: usize = 8;
-/// Covers a tombstone of a block that is cut, at most. (Only those with a lowest timestamp take more, where they are nested.)
+/// Covers a tombstone of a block that is cut, at most. (Only those with a lowest timestamp take more, where
+/// they are nested.)
 const COVERS: usize = 4;
 /// Covers of a fragment in the mean where nothing is left out.
 const COVERS_OF_ALL: usize = 2;
@@ -216,8 +222,8 @@ struct Merge {
 }
 
 impl Merge {
-    /// Of a block that is no larger than all newer ones together with these, if there is one: the oldest. Blocks that are not
-    /// cut stay as they are, and so do those before them.
+    /// Of a block that is no larger than all newer ones together with these, if there is one: the oldest.
+    /// Blocks that are not cut stay as they are, and so do those before them.
     fn start(large: &[Arc<Block>]) -> Option<Self> {
         let (mut from, mut newer) = (None, 0);
         for (at, block) in large.iter().enumerate().rev().take_while(|(_, block)| block.cut.is_some()) {
@@ -332,8 +338,8 @@ impl Ranges {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The newest one at or below `read` that deletes cells of the key with this timestamp, of all that were added before
-    /// this call.
+    /// The newest one at or below `read` that deletes cells of the key with this timestamp, of all that were
+    /// added before this call.
     pub(crate) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
         let mut best = None;
         for block in self.blocks.load().iter().rev() {
@@ -433,7 +439,8 @@ mod tests {
         }
     }
 
-    /// Counted work: what is held of n that are nested grows as n does, and so do the blocks that a look passes.
+    /// Counted work: what is held of n that are nested grows as n does, and so do the blocks that a look
+    /// passes.
     #[test]
     fn ten_times_as_many_nested_ones_take_ten_times_the_memory() {
         let held = |n: u64| {
@@ -476,8 +483,8 @@ mod tests {
         ranges
     }
 
-    /// Counted work: the blocks that a look searches grow as the logarithm of the tombstones does, in whichever order they came, for
-    /// who reads now and for who reads at an older point.
+    /// Counted work: the blocks that a look searches grow as the logarithm of the tombstones does, in
+    /// whichever order they came, for who reads now and for who reads at an older point.
     #[test]
     fn a_look_among_rows_deleted_one_by_one_touches_a_logarithm_of_them() {
         for order in [Order::Up, Order::Down, Order::Shuffled, Order::Twice] {

@@ -18,7 +18,8 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub(crate) struct Segment {
     cells: Cells,
-    /// Where the log has its cells; shared by all clones, carried over by flattening, but apart for each part.
+    /// Where the log has its cells; shared by all clones, carried over by flattening, but apart for each
+    /// part.
     logged: Arc<Logged>,
     /// Set where stores that were one share it: what of it belongs to this one. Nothing else of it is seen.
     part: Option<Arc<Part>>,
@@ -30,8 +31,8 @@ struct Part {
     share: usize,
 }
 
-/// Where the log has the cells of a segment: those below a sequence number were logged again, from one file on; the
-/// others stand where they were first, from another file on. `u64::MAX` where there are none.
+/// Where the log has the cells of a segment: those below a sequence number were logged again, from one file
+/// on; the others stand where they were first, from another file on. `u64::MAX` where there are none.
 struct Logged {
     first: AtomicU64,
     again: Mutex<Again>,
@@ -120,8 +121,8 @@ impl Segment {
         Self { cells: Cells::Flat(flat), logged, part: None }
     }
 
-    /// The frozen segment as an array; itself if it is one already. See [`Flat::from_active`]. Of one that is shared only its part is
-    /// copied; where that is nothing it stays as it is.
+    /// The frozen segment as an array; itself if it is one already. See [`Flat::from_active`]. Of one that is
+    /// shared only its part is copied; where that is nothing it stays as it is.
     #[must_use]
     pub(crate) fn flatten(&self, keep: &Visibility<'_>) -> Segment {
         let flat = match &self.cells {
@@ -138,8 +139,9 @@ impl Segment {
         Segment { cells, logged: self.logged.clone(), part: None }
     }
 
-    /// What of it belongs to a store that has those keys; the rest is another's. `None` where that is nothing: else a store that
-    /// is split and joined again and again without a flush would have twice as many parts after each time.
+    /// What of it belongs to a store that has those keys; the rest is another's. `None` where that is
+    /// nothing: else a store that is split and joined again and again without a flush would have twice as
+    /// many parts after each time.
     #[must_use]
     pub(crate) fn part(&self, keys: &KeyRange) -> Option<Segment> {
         let keys = self.part.as_ref().map_or_else(|| keys.clone(), |part| part.keys.intersect(keys));
@@ -250,7 +252,8 @@ impl Segment {
         LogPlace { again: Again { below: again.below.max(smallest), ..*again }, first }
     }
 
-    /// All cells below a sequence number stand in the log from file `again.front` on; the others from `first` on.
+    /// All cells below a sequence number stand in the log from file `again.front` on; the others from `first`
+    /// on.
     pub(crate) fn log_again(&self, again: Again, first: Option<LogFileId>) {
         let mut now = self.logged.again.lock();
         *now = again;
@@ -271,8 +274,8 @@ impl Segment {
         either!(self, cells => cells.get(key, read, visit))
     }
 
-    /// Whether a reader at `read` has to look here for keys of the range. An active segment always says so: its range
-    /// grows while the reader looks.
+    /// Whether a reader at `read` has to look here for keys of the range. An active segment always says so:
+    /// its range grows while the reader looks.
     pub(crate) fn concerns(&self, range: &KeyRange, read: SeqNo) -> bool {
         match &self.cells {
             Cells::Active(_) => true,
@@ -311,7 +314,8 @@ impl Segment {
         }
     }
 
-    /// Adds those that cover the key for a reader there to the window, and leaves the keys in it of which the same holds.
+    /// Adds those that cover the key for a reader there to the window, and leaves the keys in it of which the
+    /// same holds.
     pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
         let matters = |seqs: RangeInclusive<SeqNo>| !window.is_above(*seqs.end());
         if self.has_ranges() && self.seqs().is_some_and(matters) {
@@ -387,8 +391,8 @@ impl Segment {
         either!(self, cells => cells.times())
     }
 
-    /// Whether cells of those timestamps may depend on what it holds (ACC-10). Whoever asks after taking a read point
-    /// is told of all that is visible there.
+    /// Whether cells of those timestamps may depend on what it holds (ACC-10). Whoever asks after taking a
+    /// read point is told of all that is visible there.
     pub(crate) fn speaks_of(&self, times: TimeRange) -> bool {
         times == TimeRange::ALL || self.times().is_some_and(|mine| times.overlaps(&mine))
     }

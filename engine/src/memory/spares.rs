@@ -1,12 +1,14 @@
 //! Chunks to be used again.
 //!
-//! Memory fresh from the system costs a page fault and clearing for every page, more than copying a cell into it. So the
-//! chunks that a flush makes free are handed to the segments that are written next. How much lies here is bounded by what
-//! write memory has free (with the pieces of a region that was begun, see `pages.rs`): that is said whenever memory is
-//! counted anew (`set_room`), and what segments take in between, from here or from the system, is taken off it. What nobody
-//! needed for a while goes back by and by (`rest`).
+//! Memory fresh from the system costs a page fault and clearing for every page, more than copying a cell into
+//! it. So the chunks that a flush makes free are handed to the segments that are written next. How much lies
+//! here is bounded by what write memory has free (with the pieces of a region that was begun, see
+//! `pages.rs`): that is said whenever memory is counted anew (`set_room`), and what segments take in between,
+//! from here or from the system, is taken off it. What nobody needed for a while goes back by and by
+//! (`rest`).
 //!
-//! With `--cfg free_chunks` nothing is kept, so that a sanitizer sees who still looks at a chunk that is gone.
+//! With `--cfg free_chunks` nothing is kept, so that a sanitizer sees who still looks at a chunk that is
+//! gone.
 
 #![expect(unsafe_code, reason = "owns raw memory; each piece is in one list until it is taken or freed")]
 

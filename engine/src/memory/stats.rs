@@ -32,7 +32,8 @@ impl Span {
     }
 }
 
-/// Counts and ranges. A cell is noted before it is published, so that whoever can read a cell sees it covered.
+/// Counts and ranges. A cell is noted before it is published, so that whoever can read a cell sees it
+/// covered.
 pub(super) struct Stats {
     cells: AtomicUsize,
     user_bytes: AtomicUsize,

@@ -200,8 +200,9 @@ pub(super) fn sketch_of(cells: &[Cell]) -> Sketch {
     sketch
 }
 
-/// What a reader at a point makes of cells in order: values and operands that nothing newer deletes or replaces.
-/// Written by definition, cell against cell, so that it shares nothing with the rules of flattening.
+/// What a reader at a point makes of cells in order: values and operands that nothing newer deletes or
+/// replaces. Written by definition, cell against cell, so that it shares nothing with the rules of
+/// flattening.
 pub(super) fn seen(cells: Vec<Cell>, read: SeqNo) -> Vec<Cell> {
     let visible: Vec<&Cell> = cells.iter().filter(|c| c.seq <= read).collect();
     let hidden = |c: &Cell| {

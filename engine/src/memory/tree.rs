@@ -6,12 +6,12 @@
 //! the way down, so that a parent always has room. Nodes are freed with the whole tree only.
 //!
 //! *Why a reader finds everything that was inserted before it began.* Call a node complete for a moment when
-//! it holds, or leads to, all keys of its range inserted before that moment. A node in the tree is complete for
-//! now; a replaced one stays complete for the moment of its replacement, and readers that can still reach it
-//! began before that. The one place where a reader could mix two moments is an inner node being changed: with
-//! the order word from before the separator and the pointer from after it, it would look for a key of R in L.
-//! So the order word is loaded again after the pointer, and if it changed the node is searched again. The writer
-//! changes the word first, so a reader that got the pointer to L sees it changed.
+//! it holds, or leads to, all keys of its range inserted before that moment. A node in the tree is complete
+//! for now; a replaced one stays complete for the moment of its replacement, and readers that can still reach
+//! it began before that. The one place where a reader could mix two moments is an inner node being changed:
+//! with the order word from before the separator and the pointer from after it, it would look for a key of R
+//! in L. So the order word is loaded again after the pointer, and if it changed the node is searched again.
+//! The writer changes the word first, so a reader that got the pointer to L sees it changed.
 //!
 //! *No links between leaves.* A walk that reaches the end of a leaf descends again to the separator that
 //! bounded it on its way down (`Tree::after`, `Tree::before`): some 30 ns every ten keys, and no pointer of a
@@ -19,8 +19,8 @@
 //!
 //! *Shared prefixes.* When two neighbours in a full node have the same eight bytes, its successors leave out
 //! what both bounds of their range have in common, so that keys with a long common beginning (zero-padded
-//! numbers, paths) are still told apart inside the node. Only nodes at the rim of the tree, without a bound, compare whole
-//! keys then.
+//! numbers, paths) are still told apart inside the node. Only nodes at the rim of the tree, without a bound,
+//! compare whole keys then.
 #![expect(unsafe_code, reason = "nodes are shared by raw pointers; who may write is a contract")]
 
 use super::arena::{NOWHERE, Nodes, Sizes};
@@ -116,7 +116,8 @@ impl Tree {
         prefetch(self.root.load(Ordering::Relaxed).cast_const().cast(), size_of::<Node>());
     }
 
-    /// Prefetches the leaf that a key belongs to. It may be another by the time it is needed: then this did nothing.
+    /// Prefetches the leaf that a key belongs to. It may be another by the time it is needed: then this did
+    /// nothing.
     pub(super) fn prefetch_leaf(&self, key: &[u8], keys: &impl Keys) {
         let mut node: *const Node = self.root.load(Ordering::Acquire);
         // Models would see more accesses, and nothing of use.

@@ -1,10 +1,11 @@
 //! Which cells of a flush go into no table but stay in memory (TRI-1), as the cells come by in order.
 //!
-//! A key may stay when it was updated often enough and *one* cell is all that survives of it: its newest value or
-//! tombstone, which every reader that the merge serves sees. So no snapshot's version is lost sight of, and what
-//! stays is the whole of what the flush set says about the key. It must not lie under a newer range tombstone of the flush
-//! set: that goes to a table, where readers would find it only after the cell (invariant I3). Operands do not stay:
-//! they count once only where they are met once. Nor do hidden versions, which no log has.
+//! A key may stay when it was updated often enough and *one* cell is all that survives of it: its newest
+//! value or tombstone, which every reader that the merge serves sees. So no snapshot's version is lost sight
+//! of, and what stays is the whole of what the flush set says about the key. It must not lie under a newer
+//! range tombstone of the flush set: that goes to a table, where readers would find it only after the cell
+//! (invariant I3). Operands do not stay: they count once only where they are met once. Nor do hidden
+//! versions, which no log has.
 //!
 //! All keys are counted on the way, for the choice of the next flush.
 

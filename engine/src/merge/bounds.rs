@@ -1,22 +1,26 @@
-//! What a merge takes in of its inputs, and what it leaves of that at least, as the inputs tell: a merge run elsewhere that says
-//! otherwise has lost cells, or met others.
+//! What a merge takes in of its inputs, and what it leaves of that at least, as the inputs tell: a merge run
+//! elsewhere that says otherwise has lost cells, or met others.
 //!
-//! *Taken in* is told by the indices, which have the number of cells of each block: at least those of the blocks that lie wholly
-//! within the keys that are asked about, at most those of all blocks that may have some of them.
+//! *Taken in* is told by the indices, which have the number of cells of each block: at least those of the
+//! blocks that lie wholly within the keys that are asked about, at most those of all blocks that may have
+//! some of them.
 //!
-//! *Left* of each key is one cell at least, as only a newer cell of the key, or what makes one of several, takes one away; unless
-//! there is a filter, or something may have expired: then nothing is told, nor where there are very many range tombstones. A point
-//! tombstone takes all of its own key away at most, a range tombstone what blocks hold of its keys. Where all versions are kept the
-//! same is true of each version of a key, without point tombstones. So what is left is, less what these may take, at least
-//! - the keys (or versions) of that run that has most of them, for each stretch of keys on its own; of all runs, where their
-//!   versions are of different times;
-//! - the keys that the sketches of all tables count together, less an eighth (nearly eight times their standard error) and those that
-//!   may lie behind.
+//! *Left* of each key is one cell at least, as only a newer cell of the key, or what makes one of several,
+//! takes one away; unless there is a filter, or something may have expired: then nothing is told, nor where
+//! there are very many range tombstones. A point tombstone takes all of its own key away at most, a range
+//! tombstone what blocks hold of its keys. Where all versions are kept the same is true of each version of a
+//! key, without point tombstones. So what is left is, less what these may take, at least
+//! - the keys (or versions) of that run that has most of them, for each stretch of keys on its own; of all
+//!   runs, where their versions are of different times;
+//! - the keys that the sketches of all tables count together, less an eighth (nearly eight times their
+//!   standard error) and those that may lie behind.
 //!
-//! Where the runs do not share keys, and no table has a key twice, both are what is taken in: then nothing may be missing.
+//! Where the runs do not share keys, and no table has a key twice, both are what is taken in: then nothing
+//! may be missing.
 //!
-//! *Dropped* of what a merge says it took in are at most those that these may take, and those that the runs may have in common.
-//! Where a merge begins or ends within blocks, how many cells it takes in is not known exactly, but what is missing of them is.
+//! *Dropped* of what a merge says it took in are at most those that these may take, and those that the runs
+//! may have in common. Where a merge begins or ends within blocks, how many cells it takes in is not known
+//! exactly, but what is missing of them is.
 
 use super::keep::disjoint;
 use super::spec::{MergeSpec, sum};
@@ -95,7 +99,8 @@ struct Input {
     dead: Option<(u64, u64)>,
     /// All its live cells, once they were counted.
     all: Option<Live>,
-    /// Keys under range tombstones of the merge that were not counted, and the cells under those that were, at most.
+    /// Keys under range tombstones of the merge that were not counted, and the cells under those that were,
+    /// at most.
     covers: VecDeque<KeyRange>,
     covered: u64,
     /// Live cells of the steps so far.
@@ -130,8 +135,8 @@ impl Part {
         self.gone = self.gone.saturating_add(other.gone);
     }
 
-    /// Adds a run that may have all keys of this part, or this part all of the run's: beside what each loses by itself, at most
-    /// all cells of one of the two are gone.
+    /// Adds a run that may have all keys of this part, or this part all of the run's: beside what each loses
+    /// by itself, at most all cells of one of the two are gone.
     fn add_run_that_shares_keys(&mut self, run: Self) {
         let of_either = run.gone.saturating_add(self.most).min(self.gone.saturating_add(run.most));
         self.most = self.most.saturating_add(run.most);
@@ -165,7 +170,8 @@ impl Bounds {
         Self { inputs, stretches, tells, tombstones, keys: None }
     }
 
-    /// What a step that ends before that key must have met and kept; the last one where there is none. Keys must not go down.
+    /// What a step that ends before that key must have met and kept; the last one where there is none. Keys
+    /// must not go down.
     pub(crate) fn below(&mut self, upto: Option<&[u8]>) -> Result<Expected> {
         if self.keys.is_none() && self.tells {
             self.keys = Some(self.sketched_keys()?);
@@ -268,8 +274,8 @@ fn stretches(inputs: &mut [Input], by_version: bool) -> Vec<bool> {
     all.into_iter().map(|runs| runs.len() == 1 || by_version && are_apart(runs)).collect()
 }
 
-/// Chooses the tables of which sketches are read: those with the most keys that go into the merge whole. Where no run overlaps
-/// another, sketches tell nothing more.
+/// Chooses the tables of which sketches are read: those with the most keys that go into the merge whole.
+/// Where no run overlaps another, sketches tell nothing more.
 fn choose_sketches(inputs: &mut [Input]) {
     let overlap = inputs.windows(2).any(|two| two[0].stretch == two[1].stretch && two[0].run != two[1].run);
     let mut whole: Vec<&mut Input> = inputs.iter_mut().filter(|input| overlap && input.is_whole()).collect();

@@ -1,8 +1,9 @@
 //! A merge of tables as it is run, by this process ([`Local`]) or by another one (`crate::offload`).
 //!
-//! The seam is two calls. `begin` takes the merge as plain data; [`MergeRun::advance`] does a little of it, and hands out
-//! a step as soon as its tables are durable. Whoever drives a run makes the step true before it advances again.
-//! What the cache has of a step's tables, put there while they were written, comes with the step.
+//! The seam is two calls. `begin` takes the merge as plain data; [`MergeRun::advance`] does a little of it,
+//! and hands out a step as soon as its tables are durable. Whoever drives a run makes the step true before it
+//! advances again. What the cache has of a step's tables, put there while they were written, comes with the
+//! step.
 
 use super::machine::{LocalMerge, Merge, Source};
 use super::output::OutputRules;
@@ -28,8 +29,8 @@ pub(crate) trait MergeRun: Send {
     /// What it has done so far.
     fn totals(&self) -> Totals;
 
-    /// Tables that were written and not handed out, to be removed when it is given up. Of a run elsewhere the caller looks for
-    /// them itself, as the other end may not answer any more.
+    /// Tables that were written and not handed out, to be removed when it is given up. Of a run elsewhere the
+    /// caller looks for them itself, as the other end may not answer any more.
     fn leftovers(&self) -> Vec<TableId> {
         Vec::new()
     }
@@ -61,7 +62,8 @@ pub(crate) struct Step {
     pub(crate) upto: Option<Vec<u8>>,
     /// Cells of the step's interval that are in no output, in order.
     pub(crate) aside: Vec<KeptCell>,
-    /// What the cache was given of each output. It leaves again with what stands for it, unless that is published.
+    /// What the cache was given of each output. It leaves again with what stands for it, unless that is
+    /// published.
     pub(crate) filled: Vec<(TableId, Filled)>,
 }
 
@@ -90,13 +92,15 @@ pub(crate) struct Local {
     pub(crate) tables: Arc<OpenTables>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) registry: Registry,
-    /// A table of an output's name is nobody's. Where that is not sure, as names come from elsewhere, one that is there is an error.
+    /// A table of an output's name is nobody's. Where that is not sure, as names come from elsewhere, one
+    /// that is there is an error.
     pub(crate) writes_over: bool,
     /// Where else tables are written to.
     pub(crate) written: Option<Arc<dyn WriteTo>>,
 }
 
-/// The inputs and outputs of a merge that is run by a process without access to the database's storage. Calls may wait.
+/// The inputs and outputs of a merge that is run by a process without access to the database's storage. Calls
+/// may wait.
 pub trait MergeTables: Send + Sync + Debug {
     /// Fills the buffer from that offset of an input's file.
     ///

@@ -1,37 +1,42 @@
 //! Which cells of a merge survive. (What a *reader* sees is decided in `db/visible.rs`; the two must agree on
 //! expiry, filters and shadowing but never share a function, as they answer different questions.)
 //!
-//! Read points (registered snapshots) cut history into *stripes*: two cells in one stripe are seen by exactly the
-//! same readers, so of two versions of one (key, timestamp) in one stripe only the newer is ever seen. Everything
-//! newer than the last snapshot is one stripe: a reader without snapshot takes its version before its read point,
-//! so it never needs what a merge has dropped from under a newer cell.
+//! Read points (registered snapshots) cut history into *stripes*: two cells in one stripe are seen by exactly
+//! the same readers, so of two versions of one (key, timestamp) in one stripe only the newer is ever seen.
+//! Everything newer than the last snapshot is one stripe: a reader without snapshot takes its version before
+//! its read point, so it never needs what a merge has dropped from under a newer cell.
 //!
-//! For the cells of one key, in their order (timestamp descending, sequence descending), a cell is dropped when
+//! For the cells of one key, in their order (timestamp descending, sequence descending), a cell is dropped
+//! when
 //! - a newer value or tombstone of the same timestamp lies in its stripe (shadowed);
 //! - a point tombstone met before it, or a range tombstone of this merge, is newer and lies in its stripe;
 //! - the count pushed it out (`types/pushed.rs`), in its own stripe;
-//! - it is expired or removed by the filter; while something older may lie below, a tombstone takes its place.
+//! - it is expired or removed by the filter; while something older may lie below, a tombstone takes its
+//!   place.
 //!
-//! Where versions are counted, one that the filter hides counts like any other, for readers too. If its cell went, a later
-//! write under it would be there or not by when merges ran. So a cell without value stays in its place
-//! ([`Kind::Hidden`]) as long as the value would count: until a delete, the count or the TTL takes it. That is at most as many
-//! cells of a key as versions are kept. (Not to count what is hidden would need no such cell, but a filter may hide
-//! later what it does not hide now: what a merge drops as pushed out by that would come back where no merge ran.)
+//! Where versions are counted, one that the filter hides counts like any other, for readers too. If its cell
+//! went, a later write under it would be there or not by when merges ran. So a cell without value stays in
+//! its place ([`Kind::Hidden`]) as long as the value would count: until a delete, the count or the TTL takes
+//! it. That is at most as many cells of a key as versions are kept. (Not to count what is hidden would need
+//! no such cell, but a filter may hide later what it does not hide now: what a merge drops as pushed out by
+//! that would come back where no merge ran.)
 //!
-//! Merge operands are held back until their base arrives: operands and base of one stripe become one value. With
-//! nothing below and no older reader they become one value without base; else they are passed on.
+//! Merge operands are held back until their base arrives: operands and base of one stripe become one value.
+//! With nothing below and no older reader they become one value without base; else they are passed on.
 //!
-//! What pushed a version out may be deleted later, alone, by a range tombstone that has a lowest timestamp. While older
-//! versions may lie below or a reader sees them, all versions under such a tombstone are kept as they are: they say which
-//! were there when. (Whatever else deletes a version deletes the lower ones that it had pushed out, too.)
+//! What pushed a version out may be deleted later, alone, by a range tombstone that has a lowest timestamp.
+//! While older versions may lie below or a reader sees them, all versions under such a tombstone are kept as
+//! they are: they say which were there when. (Whatever else deletes a version deletes the lower ones that it
+//! had pushed out, too.)
 //!
-//! What vanishes without a trace is remembered as a bound: the highest sequence number that was the newest of its key, or
-//! of a range tombstone, and of which nothing is left. Who asks whether a key was written since then, and finds no cell of
-//! it, cannot know (`db/conflicts.rs`). So of what is newer than a read point something stays for each key that was written
-//! to: its newest cell, or a range tombstone over that. Then the bound is not above any read point.
+//! What vanishes without a trace is remembered as a bound: the highest sequence number that was the newest of
+//! its key, or of a range tombstone, and of which nothing is left. Who asks whether a key was written since
+//! then, and finds no cell of it, cannot know (`db/conflicts.rs`). So of what is newer than a read point
+//! something stays for each key that was written to: its newest cell, or a range tombstone over that. Then
+//! the bound is not above any read point.
 //!
-//! A tombstone itself goes when nothing of its key can lie below and no snapshot is older than it: whatever it
-//! deletes within this merge is in its own stripe and dropped with it.
+//! A tombstone itself goes when nothing of its key can lie below and no snapshot is older than it: whatever
+//! it deletes within this merge is in its own stripe and dropped with it.
 
 use crate::error::Result;
 use crate::operator::{CompactionFilter, MergeOperator, is_unwanted, merged};
@@ -196,7 +201,8 @@ impl Keep {
             self.combine_pending(None, sink)?;
             return Ok(());
         }
-        // Of what lies below some may have pushed out what seems to push out here, and be deleted alone since.
+        // Of what lies below some may have pushed out what seems to push out here, and be deleted alone
+        // since.
         let sees_all = !(self.careful && self.key_below);
         if cell.kind != Kind::Tombstone && sees_all && self.is_pushed_out(cell.seq, stripe) {
             return Ok(());
@@ -268,8 +274,8 @@ impl Keep {
         Ok(())
     }
 
-    /// Nothing tells of that write any more. It is never one that a read point of the merge does not see: transactions ask
-    /// what was written since theirs.
+    /// Nothing tells of that write any more. It is never one that a read point of the merge does not see:
+    /// transactions ask what was written since theirs.
     fn forget(&self, seq: SeqNo) {
         debug_assert_eq!(self.stripe(seq), 0, "a merge forgets {seq:?}, which is newer than a read point");
         self.forgotten.set(self.forgotten.get().max(seq));
@@ -290,8 +296,8 @@ impl Keep {
         self.pass_pending(sink)
     }
 
-    /// Whether a tombstone of this merge deletes the cell for everyone who would see it; if `careful`, one that does not
-    /// delete it alone.
+    /// Whether a tombstone of this merge deletes the cell for everyone who would see it; if `careful`, one
+    /// that does not delete it alone.
     fn is_deleted(&self, cell: &CellRef<'_>, stripe: usize, careful: bool) -> bool {
         if self.deleted.iter().any(|(at, seq)| *seq > cell.seq && *at == stripe) {
             return true;
@@ -308,8 +314,8 @@ impl Keep {
         })
     }
 
-    /// Whether the count pushed the version out for everyone who would see it. One that never lived stays while a read point
-    /// is older, as it may be all that tells of a write to the key.
+    /// Whether the count pushed the version out for everyone who would see it. One that never lived stays
+    /// while a read point is older, as it may be all that tells of a write to the key.
     fn is_pushed_out(&self, seq: SeqNo, stripe: usize) -> bool {
         let goes = |when: SeqNo| self.stripe(when) == stripe && (when > seq || stripe == 0);
         self.pushed.counts() && self.pushed.when(seq).is_some_and(goes)
@@ -335,7 +341,8 @@ impl Keep {
         let expired =
             rules.ttl_us > 0 && cell.born_us(rules.explicit).saturating_add(rules.ttl_us) <= rules.now_us;
         let last = !self.key_below && stripe == 0;
-        // Where operands may lie in newer sources the filter is the reader's business: it judges the combined value.
+        // Where operands may lie in newer sources the filter is the reader's business: it judges the combined
+        // value.
         let wanted = || cell.kind == Kind::Value && (rules.operator.is_some() || !self.is_unwanted(cell));
         if !expired && wanted() {
             return self.pass(cell, sink);
@@ -394,8 +401,8 @@ impl Keep {
                 self.forget(tombstone.seq);
                 continue;
             }
-            // Newest first within a fragment: one that a newer one of its stripe includes says nothing; but where versions
-            // are counted, when one of them was deleted alone.
+            // Newest first within a fragment: one that a newer one of its stripe includes says nothing; but
+            // where versions are counted, when one of them was deleted alone.
             let alone = self.pushed.counts() && tombstone.from > Timestamp::ZERO;
             let said = !alone
                 && kept.iter().rev().take_while(|k| k.range == tombstone.range).any(|k| {

@@ -1,6 +1,7 @@
-//! The machine that runs one merge: `advance()` does at most one output block's work or two milliseconds of it,
-//! and says when a step is ready to be made durable. It never waits and knows no database, so workers can switch
-//! between merges at every advance, a simulation can interleave them, and a compaction server can run it.
+//! The machine that runs one merge: `advance()` does at most one output block's work or two milliseconds of
+//! it, and says when a step is ready to be made durable. It never waits and knows no database, so workers can
+//! switch between merges at every advance, a simulation can interleave them, and a compaction server can run
+//! it.
 
 use super::aside::{Aside, AsideRules};
 use super::executor::{Advance, MergeRun, Step, Totals};
@@ -90,7 +91,8 @@ impl Merge {
         }
     }
 
-    /// Values of the outputs stay in the log where these places are known. To be said before the first advance.
+    /// Values of the outputs stay in the log where these places are known. To be said before the first
+    /// advance.
     pub(crate) fn leave_in_log(&mut self, left: LeftInLog) {
         self.output.leave_in_log(left);
     }
@@ -107,8 +109,8 @@ impl Merge {
         self.output.filled_so_far().1 - self.step_filled >= self.step_fill_bytes
     }
 
-    /// Ends the table before `key`, before which everything was pushed and nothing behind; the step too when it has
-    /// filled enough, or another table like this one would be more than it may have.
+    /// Ends the table before `key`, before which everything was pushed and nothing behind; the step too when
+    /// it has filled enough, or another table like this one would be more than it may have.
     fn end_table(&mut self, key: &[u8]) -> Result<Option<Step>> {
         let before = self.output.bytes;
         self.output.cut(Some(key), &self.keep)?;
@@ -233,8 +235,8 @@ impl MergeRun for Merge {
         self.output.leftovers()
     }
 
-    /// For that a table may end at an eighth of its size: until the step is published what it put into the cache is there
-    /// beside what that replaces. May change at any time.
+    /// For that a table may end at an eighth of its size: until the step is published what it put into the
+    /// cache is there beside what that replaces. May change at any time.
     fn end_steps_at_filled(&mut self, bytes: u64) {
         self.step_fill_bytes = bytes;
     }

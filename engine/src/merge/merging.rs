@@ -1,10 +1,10 @@
 //! Joins sorted sources into one sorted stream, both ways.
 //!
-//! Sources come newest first, so that of two cells that compare equal (the same cell met twice) the newer source
-//! wins and the reader drops the other. The live sources are kept in a small sorted list by their current cell:
-//! with the handful of sources a read or merge has, moving one entry along a sorted array is cheaper than a heap,
-//! and the usual case, the same source staying in front, costs one comparison. Keys are compared by their first
-//! eight bytes before the cells are looked at.
+//! Sources come newest first, so that of two cells that compare equal (the same cell met twice) the newer
+//! source wins and the reader drops the other. The live sources are kept in a small sorted list by their
+//! current cell: with the handful of sources a read or merge has, moving one entry along a sorted array is
+//! cheaper than a heap, and the usual case, the same source staying in front, costs one comparison. Keys are
+//! compared by their first eight bytes before the cells are looked at.
 
 use crate::error::Result;
 use crate::types::{CellRef, Cursor, Heat, Pinned, prefix64};
@@ -14,7 +14,8 @@ use std::cmp::Ordering;
 pub(crate) struct Merging<C> {
     /// Newest first.
     sources: Vec<C>,
-    /// Valid sources in order of their cells, with the first key bytes of each: the front one is the position.
+    /// Valid sources in order of their cells, with the first key bytes of each: the front one is the
+    /// position.
     order: Vec<(u64, usize)>,
     forward: bool,
 }

@@ -1,8 +1,8 @@
 //! Writes surviving cells into tables and decides where these end.
 //!
-//! A table ends only between two keys. Output *i* covers the keys from its own first bound to the next one's, and
-//! takes the range tombstones of exactly that interval, so tombstones are cut at table bounds and no table of a
-//! run says anything about its neighbour's keys.
+//! A table ends only between two keys. Output *i* covers the keys from its own first bound to the next one's,
+//! and takes the range tombstones of exactly that interval, so tombstones are cut at table bounds and no
+//! table of a run says anything about its neighbour's keys.
 
 use super::executor::WriteTo;
 use super::keep::Keep;
@@ -174,7 +174,8 @@ impl Output {
         self.bytes + self.builder.as_ref().map_or(0, TableBuilder::estimated_bytes)
     }
 
-    /// Ends the current table before `high` (`None`: at the very end), range tombstones of its interval included.
+    /// Ends the current table before `high` (`None`: at the very end), range tombstones of its interval
+    /// included.
     pub(crate) fn cut(&mut self, high: Option<&[u8]>, keep: &Keep) -> Result<()> {
         let interval = KeyRange { start: std::mem::take(&mut self.low), end: high.map(<[u8]>::to_vec) };
         let tombstones = keep.tombstones_within(&interval);

@@ -1,4 +1,5 @@
-//! A run of tables as one sorted source, for readers and for merges, opened lazily; and a floor under any source.
+//! A run of tables as one sorted source, for readers and for merges, opened lazily; and a floor under any
+//! source.
 
 use crate::error::Result;
 use crate::table::{CursorOptions, TableCursor};
@@ -29,8 +30,8 @@ impl RunCursor {
         self.within.start + self.tables[self.within.clone()].partition_point(holds)
     }
 
-    /// Goes past the cells of the range that are older than `whole`, as far as its tables tell: to its end, or to the next table
-    /// with a newer cell. Where going backward, to its beginning.
+    /// Goes past the cells of the range that are older than `whole`, as far as its tables tell: to its end,
+    /// or to the next table with a newer cell. Where going backward, to its beginning.
     pub(crate) fn pass(&mut self, range: &KeyRange, whole: SeqNo, reverse: bool) -> Result<()> {
         let is_older = |open: &OpenTable| open.info.seqs.1 < whole;
         let Some((at, _)) = self.at else { return Ok(()) };
@@ -179,8 +180,8 @@ impl Cursor for RunCursor {
     }
 }
 
-/// A run as the source of a merge, which only goes forward. Tables that it has passed are let go, so that their files can
-/// go before the merge ends.
+/// A run as the source of a merge, which only goes forward. Tables that it has passed are let go, so that
+/// their files can go before the merge ends.
 pub(crate) struct PassingRun {
     /// Those not passed, in order.
     tables: VecDeque<OpenTable>,

@@ -1,7 +1,7 @@
 //! A merge of tables as plain data: all that whoever runs it must know, in this process or in another one.
 //!
-//! Only what is said here may be run elsewhere. A merge that reads memory (a flush) or leaves values in the log is a
-//! [`super::LocalMerge`], which holds cursors and cannot be written down.
+//! Only what is said here may be run elsewhere. A merge that reads memory (a flush) or leaves values in the
+//! log is a [`super::LocalMerge`], which holds cursors and cannot be written down.
 
 use super::keep::{Below, KeepRules};
 use crate::error::{Error, Result};
@@ -16,8 +16,8 @@ use std::sync::Arc;
 /// What a merge keeps, how it writes tables, and what answers say. Whoever runs a merge must have the same.
 pub(crate) const RULES_VERSION: u32 = 2;
 
-/// What an output, and a step, has at least: an eighth of the smallest table that a strategy makes, where steps are small for the
-/// cache.
+/// What an output, and a step, has at least: an eighth of the smallest table that a strategy makes, where
+/// steps are small for the cache.
 const OUTPUT_BYTES_MIN: u64 = 512;
 /// What is read at once of an input, at most.
 const READ_AHEAD_MAX: u64 = 16 << 20;
@@ -90,8 +90,8 @@ pub(crate) fn sum(figures: impl Iterator<Item = u64>) -> u64 {
 }
 
 impl MergeSpec {
-    /// How many cells the inputs hold at least, and whether it is just that: a clipped table, or a part of one, does not say
-    /// how many of its cells are left.
+    /// How many cells the inputs hold at least, and whether it is just that: a clipped table, or a part of
+    /// one, does not say how many of its cells are left.
     pub(crate) fn cells(&self) -> (u64, bool) {
         let tables = || self.inputs.iter().flatten();
         let whole = tables().filter(|table| table.is_whole());
@@ -128,8 +128,8 @@ impl MergeSpec {
 }
 
 impl KeepSpec {
-    /// The rules with what these names stand for. Without its operator a merge passes operands on, and without its filter
-    /// values: readers are told.
+    /// The rules with what these names stand for. Without its operator a merge passes operands on, and
+    /// without its filter values: readers are told.
     pub(crate) fn resolve(&self, registry: &Registry) -> KeepRules {
         let mut read_points: Arc<[SeqNo]> = self.read_points.as_slice().into();
         if planted!(Bug::IgnoreSnapshotInMerge) {

@@ -1,5 +1,6 @@
-//! What a merge run elsewhere hands out is believed only as far as it was checked (invariant I5): names, order, bounds and
-//! counts here (against what the inputs tell, `bounds`), each table's index when it is opened, each block when it is first read.
+//! What a merge run elsewhere hands out is believed only as far as it was checked (invariant I5): names,
+//! order, bounds and counts here (against what the inputs tell, `bounds`), each table's index when it is
+//! opened, each block when it is first read.
 
 use super::bounds::{Counts, Expected};
 use super::executor::Totals;
@@ -49,7 +50,8 @@ impl Verifier {
         (TableId { part: table.part, ..self.name }) == table && self.last.is_none_or(|last| table > last)
     }
 
-    /// What stands after that step, if it may follow those before, and is what the inputs lead one to expect; why not.
+    /// What stands after that step, if it may follow those before, and is what the inputs lead one to expect;
+    /// why not.
     pub(crate) fn step(
         &self,
         outputs: &[Arc<TableInfo>],

@@ -1,11 +1,13 @@
-//! Merges run by a process that shares no storage with the database: inputs come, and outputs go, over whatever carries the merge.
+//! Merges run by a process that shares no storage with the database: inputs come, and outputs go, over
+//! whatever carries the merge.
 //!
 //! ```text
 //! merge code  ->  Carried (a Storage)  ->  MergeTables  ~ network ~  MergeTables  ->  OwnTables  ->  the database's own storage
 //! ```
 //!
-//! One trait stands at both ends. Who runs the merge sees a storage with the inputs, to which it may write the outputs; the
-//! database gives out the inputs of that one merge and takes tables of its outputs' names, and nothing else.
+//! One trait stands at both ends. Who runs the merge sees a storage with the inputs, to which it may write
+//! the outputs; the database gives out the inputs of that one merge and takes tables of its outputs' names,
+//! and nothing else.
 
 use crate::merge::{MergeSpec, MergeTables, sum};
 use crate::storage::{MappedFile, ReadFile, Storage, TableStore, WriteFile};
@@ -30,7 +32,8 @@ pub(crate) struct OwnTables {
     files: Mutex<Files>,
 }
 
-/// Outputs are taken up to so often the bytes of the inputs, and so many more; of so many tables as that makes, and a few.
+/// Outputs are taken up to so often the bytes of the inputs, and so many more; of so many tables as that
+/// makes, and a few.
 const BYTES_MAX: (u64, u64) = (2, 64 << 20);
 const TABLES_MORE: u64 = 8;
 

@@ -1,9 +1,10 @@
 //! What a merge runner wrote lately, in memory: the remote cache of the databases that it works for (OFF-3).
 //!
-//! Each table is kept whole as it stands in its file, from the first byte on, so that whoever knows where a block is can have it.
-//! How long, the merge says ([`KeepOutputs`]). The bound is never exceeded: tables that are kept only as long as there is room
-//! leave first, the oldest before the others; where that is not enough, the table being written is not kept at all. (Pieces that
-//! are being read, and copies made for readers, are beyond it while that lasts.)
+//! Each table is kept whole as it stands in its file, from the first byte on, so that whoever knows where a
+//! block is can have it. How long, the merge says ([`KeepOutputs`]). The bound is never exceeded: tables that
+//! are kept only as long as there is room leave first, the oldest before the others; where that is not
+//! enough, the table being written is not kept at all. (Pieces that are being read, and copies made for
+//! readers, are beyond it while that lasts.)
 
 use super::KeepOutputs;
 use crate::merge::{MergeSpec, WriteTo, sum};
@@ -64,9 +65,9 @@ impl KeptOutputs {
         self.tables.lock().bytes
     }
 
-    /// These parts of a table's file, one behind the other; `None` where it is not kept, or has no such parts. `database` is the
-    /// number of the database ([`MergeSpec::database`]) that the table is for. Parts together may have `bytes_max` bytes. O(log tables +
-    /// parts x log pieces + bytes).
+    /// These parts of a table's file, one behind the other; `None` where it is not kept, or has no such
+    /// parts. `database` is the number of the database ([`MergeSpec::database`]) that the table is for. Parts
+    /// together may have `bytes_max` bytes. O(log tables + parts x log pieces + bytes).
     pub fn read(
         &self,
         database: u64,

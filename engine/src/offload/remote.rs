@@ -1,4 +1,5 @@
-//! A table's file of which blocks are had from the memory of whoever wrote it, as long as that has them (OFF-4, RC).
+//! A table's file of which blocks are had from the memory of whoever wrote it, as long as that has them
+//! (OFF-4, RC).
 
 use super::{RemoteCache, RemoteRead};
 use crate::storage::ReadFile;
@@ -11,8 +12,8 @@ use std::time::Duration;
 /// How long a reader waits for the other end. Then it reads from storage, as all do from then on.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Larger reads are those of merges, which go to storage: a worker does not wait for another process, and how long they take
-/// says nothing of a reader's.
+/// Larger reads are those of merges, which go to storage: a worker does not wait for another process, and how
+/// long they take says nothing of a reader's.
 const BYTES_MAX: usize = 128 << 10;
 
 /// See the page above.

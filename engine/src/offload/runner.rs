@@ -45,7 +45,8 @@ impl Debug for MergeRunner {
 }
 
 impl MergeRunner {
-    /// It keeps what it reads again, such as indices, in so many bytes of memory, and what it wrote in so many.
+    /// It keeps what it reads again, such as indices, in so many bytes of memory, and what it wrote in so
+    /// many.
     pub(crate) fn new(
         env: &Env,
         registry: &Registry,
@@ -77,8 +78,9 @@ impl MergeRunner {
     /// Begins a merge, and keeps what it writes as long as that says.
     ///
     /// # Errors
-    /// `Invalid` where its outputs are such as no database wants; `Unsupported` where its rules are of another version, an operator or filter is not registered here, or its tables lie in an
-    /// object store that was not given; what opening the tables meets.
+    /// `Invalid` where its outputs are such as no database wants; `Unsupported` where its rules are of
+    /// another version, an operator or filter is not registered here, or its tables lie in an object store
+    /// that was not given; what opening the tables meets.
     pub fn begin(&self, spec: &MergeSpec, keep: KeepOutputs) -> Result<RunningMerge> {
         let tables = self.tables(spec)?;
         self.begin_on(spec, keep, tables)
@@ -171,8 +173,9 @@ impl MergeRunner {
     }
 }
 
-/// A merge that runs in this process for a database elsewhere. Dropped, it ends, and what is kept of its outputs goes (or may,
-/// [`KeepOutputs`]); what it wrote of a step that was not handed out is removed by the database.
+/// A merge that runs in this process for a database elsewhere. Dropped, it ends, and what is kept of its
+/// outputs goes (or may, [`KeepOutputs`]); what it wrote of a step that was not handed out is removed by the
+/// database.
 pub struct RunningMerge {
     /// `None` behind the last step.
     run: Option<Box<dyn MergeRun>>,
@@ -191,11 +194,12 @@ impl Debug for RunningMerge {
 }
 
 impl RunningMerge {
-    /// Does a little, some milliseconds at most; what came of it. After the last step ([`MergeAnswer::is_last`]) or an error it must
-    /// not be called again.
+    /// Does a little, some milliseconds at most; what came of it. After the last step
+    /// ([`MergeAnswer::is_last`]) or an error it must not be called again.
     ///
     /// # Errors
-    /// What reading the inputs and writing the outputs meets; `Invalid` where a table of an output's name is there already.
+    /// What reading the inputs and writing the outputs meets; `Invalid` where a table of an output's name is
+    /// there already.
     pub fn advance(&mut self) -> Result<MergeAnswer> {
         let run = self.run.as_mut().ok_or_else(|| Error::invalid("the merge is done"))?;
         let advance = run.advance()?;

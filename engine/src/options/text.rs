@@ -10,8 +10,9 @@ use serde_json::{Map, Value};
 use std::str::FromStr;
 
 impl Options {
-    /// Sets one option by its name, those of [`Experimental`](super::Experimental) as `experimental.NAME`, to a number, a truth
-    /// value, a text or a size such as `64MiB`. `Invalid` for a name or value that is none; nothing is changed then.
+    /// Sets one option by its name, those of [`Experimental`](super::Experimental) as `experimental.NAME`, to
+    /// a number, a truth value, a text or a size such as `64MiB`. `Invalid` for a name or value that is none;
+    /// nothing is changed then.
     ///
     /// ```
     /// let mut options = siltstone::Options::default();
@@ -30,9 +31,9 @@ impl Options {
 }
 
 impl FamilyOptions {
-    /// Sets one option by its name to a number, a truth value, a text, a size such as `64MiB`, or a time such as `30days` (of
-    /// those in microseconds). Strategies and policies are as they are parsed:
-    /// `sma{k=4}`. `Invalid` for a name or value that is none; nothing is changed then.
+    /// Sets one option by its name to a number, a truth value, a text, a size such as `64MiB`, or a time such
+    /// as `30days` (of those in microseconds). Strategies and policies are as they are parsed: `sma{k=4}`.
+    /// `Invalid` for a name or value that is none; nothing is changed then.
     ///
     /// ```
     /// let mut options = siltstone::FamilyOptions::default();

@@ -22,8 +22,8 @@ pub(super) const CACHE_BYTES: u64 = 4 << 20;
 
 /// Reads every byte of use in a database that is not open anywhere and lists what is wrong. Changes nothing.
 ///
-/// `Busy` when the database is open for writing, `NotFound` when there is none. Bytes that no read can meet (blocks
-/// below a table's clip, the unused end of a log file, leftover files) are not judged.
+/// `Busy` when the database is open for writing, `NotFound` when there is none. Bytes that no read can meet
+/// (blocks below a table's clip, the unused end of a log file, leftover files) are not judged.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -130,7 +130,8 @@ impl Check<'_> {
                     format!("bytes {} to {} hold no manifest record that is whole", lost.start, lost.end);
                 self.damaged(&name, &Error::corruption(self.dir.join(&name), lost.start, what));
             }
-            // What the manifest says of the log may be old. Then damage in a part that is needed no more is listed, too.
+            // What the manifest says of the log may be old. Then damage in a part that is needed no more is
+            // listed, too.
             self.log_damages(&found.state, why)?;
         }
         self.tables_alone();

@@ -1,7 +1,7 @@
 //! What is left of a damaged log, on its way into tables.
 //!
-//! The cells wait in memory: a log holds a few times what write memory does. Cells that tables hold already are
-//! left out by generation (invariant I1), as replay does.
+//! The cells wait in memory: a log holds a few times what write memory does. Cells that tables hold already
+//! are left out by generation (invariant I1), as replay does.
 
 use crate::error::Result;
 use crate::log::{self, Entry, Frame, SalvagedLog};

@@ -1,8 +1,9 @@
 //! Checking a database that lies on disk, and rescuing one that is damaged.
 //!
-//! `check` reads every byte that is of use, by the code that opens databases, and changes nothing. `rescue` makes a
-//! database that opens out of what is readable: `plan` decides which manifest to believe, `tables` rewrites damaged
-//! tables and merges tables whose order is not known, `logged` brings what is left of a damaged log into tables.
+//! `check` reads every byte that is of use, by the code that opens databases, and changes nothing. `rescue`
+//! makes a database that opens out of what is readable: `plan` decides which manifest to believe, `tables`
+//! rewrites damaged tables and merges tables whose order is not known, `logged` brings what is left of a
+//! damaged log into tables.
 //!
 //! Not owned here: how a byte is read. Tables, log and manifest each know how to verify and how to salvage
 //! themselves; this folder puts together what they found, and says what was lost.
@@ -83,8 +84,8 @@ impl CheckReport {
 
 /// What a repair could not save, as narrowly as it is known. What is not covered by any loss is as it was.
 ///
-/// In a lost range the newest writes are missing, so an older value of such a key may show again, or a key whose
-/// deletion was lost.
+/// In a lost range the newest writes are missing, so an older value of such a key may show again, or a key
+/// whose deletion was lost.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Loss {
     /// The damaged file, now in `lost/`.

@@ -1,8 +1,9 @@
 //! Which manifest to believe.
 //!
-//! The one in force if it can be read whole and the log does not know of a longer one. Else the newest of which
-//! anything can be read, with what of its records fits together; then the list of tables is not *sure*: tables may
-//! have come and gone since, and which is newer at a key is not known any more, though each cell still knows.
+//! The one in force if it can be read whole and the log does not know of a longer one. Else the newest of
+//! which anything can be read, with what of its records fits together; then the list of tables is not *sure*:
+//! tables may have come and gone since, and which is newer at a key is not known any more, though each cell
+//! still knows.
 
 use super::logged;
 use crate::catalog::{read_log, refuse_leftovers, refuse_no_database};

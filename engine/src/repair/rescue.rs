@@ -1,23 +1,25 @@
 //! Making a database that opens out of what is readable.
 //!
 //! Three cases, by what [`plan`] found:
-//! - The list of tables is sure and the log sound: damaged tables are rewritten in their places, missing ones taken
-//!   off the list; the log stays.
-//! - The list is sure, the log damaged: besides, what is left of the log becomes a newest run of level 0 of each
-//!   family, as a flush would have made it, and the log files go.
-//! - The list is not sure: every table found, and the log, are merged into one run a family. No order of whole
-//!   tables is right at every key then (a deeper table may hold newer cells than a higher one elsewhere), but each
-//!   cell carries its sequence number. Tables say in their properties which family they were written for, and its
-//!   name and options.
+//! - The list of tables is sure and the log sound: damaged tables are rewritten in their places, missing ones
+//!   taken off the list; the log stays.
+//! - The list is sure, the log damaged: besides, what is left of the log becomes a newest run of level 0 of
+//!   each family, as a flush would have made it, and the log files go.
+//! - The list is not sure: every table found, and the log, are merged into one run a family. No order of
+//!   whole tables is right at every key then (a deeper table may hold newer cells than a higher one
+//!   elsewhere), but each cell carries its sequence number. Tables say in their properties which family they
+//!   were written for, and its name and options.
 //!
-//! What cannot be known: the newest cell of a key always wins, but a key whose deletion lay in lost bytes shows its
-//! older value again; so may, without a sure list, a key of which the deletion was merged away while a table with an
-//! older value of it was still on disk. Both are among the reported losses. Nor is it known which families were dropped:
-//! one of which the log still holds writes comes back, which is reported too.
+//! What cannot be known: the newest cell of a key always wins, but a key whose deletion lay in lost bytes
+//! shows its older value again; so may, without a sure list, a key of which the deletion was merged away
+//! while a table with an older value of it was still on disk. Both are among the reported losses. Nor is it
+//! known which families were dropped: one of which the log still holds writes comes back, which is reported
+//! too.
 //!
 //! Nothing is removed. New tables are written under a new epoch first, then copies of a damaged `CURRENT` and
-//! manifest are put into `lost/`, then the new manifest comes into force, then what it no longer names moves into
-//! `lost/`. A repair that is cut short before the manifest can be run again; after it, only the tidying is missing.
+//! manifest are put into `lost/`, then the new manifest comes into force, then what it no longer names moves
+//! into `lost/`. A repair that is cut short before the manifest can be run again; after it, only the tidying
+//! is missing.
 
 use super::check::open_named;
 use super::logged::{self, Part};
@@ -44,9 +46,9 @@ const LOST: &str = "lost";
 const ASIDE_BYTES_MAX: u64 = 2 << 30;
 const CURRENT: &str = "CURRENT";
 
-/// Rescues what is readable of a damaged database, so that it opens and a check finds nothing wrong; says what was
-/// lost. Unreadable files move into the directory `lost` beside, nothing is removed. A sound database is left as it
-/// is.
+/// Rescues what is readable of a damaged database, so that it opens and a check finds nothing wrong; says
+/// what was lost. Unreadable files move into the directory `lost` beside, nothing is removed. A sound
+/// database is left as it is.
 ///
 /// `Busy` when the database is open for writing, `NotFound` when there is none.
 pub fn repair(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) -> Result<RepairReport> {
@@ -65,7 +67,8 @@ pub fn repair(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) ->
         .collect();
     let mut files = list(env, dir)?;
     let on_disk: Vec<TableId> = files.iter().filter_map(|(name, _)| TableId::parse_file_name(name)).collect();
-    // What has the name of a table, but is none by its first bytes, its last ones, nor the manifest, is somebody else's.
+    // What has the name of a table, but is none by its first bytes, its last ones, nor the manifest, is
+    // somebody else's.
     files.retain(|(name, _)| {
         let is_table = TableId::parse_file_name(name).is_some() && !named.contains(name);
         let (storage, path) = (&*env.storage, dir.join(name));
@@ -305,8 +308,8 @@ impl Rescue<'_> {
                 (Arc::new(info), names_of(&report), report.id.map(|(id, _)| id))
             }
         };
-        // It was written for another family, which may be of another database, and the number in there says nothing here: the
-        // file has been named after the one that it came to.
+        // It was written for another family, which may be of another database, and the number in there says
+        // nothing here: the file has been named after the one that it came to.
         let attached = named.is_none() && names.store.is_some() && written_as.is_some_and(|was| was != id);
         let store = match attached {
             true => Some(id.store),
@@ -342,9 +345,9 @@ impl Rescue<'_> {
         Ok(Names::new(&table.properties().names))
     }
 
-    /// Tables that do not say where they belong go to the only family there is, else into one of their own, so that
-    /// their keys never mix with another family's; their own misses them then. Only where all families are known is
-    /// it sure which is theirs; elsewhere it is told.
+    /// Tables that do not say where they belong go to the only family there is, else into one of their own,
+    /// so that their keys never mix with another family's; their own misses them then. Only where all
+    /// families are known is it sure which is theirs; elsewhere it is told.
     fn place_unknown(&mut self, found: &mut BTreeMap<StoreId, Found>) {
         let Some(unknown) = found.remove(&UNKNOWN_STORE) else { return };
         let mut known = found.keys().copied();
@@ -544,7 +547,8 @@ impl Rescue<'_> {
     }
 }
 
-/// Refuses a database whose tables lie elsewhere. A manifest that cannot be read says nothing of it, but the note does.
+/// Refuses a database whose tables lie elsewhere. A manifest that cannot be read says nothing of it, but the
+/// note does.
 fn refuse_elsewhere(env: &Env, dir: &Path, plan: &Plan) -> Result<()> {
     let note = dir.join(NOTE);
     let noted = env.storage.exists(&note).map_err(|e| Error::io("look for", &note, e))?;

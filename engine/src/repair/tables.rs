@@ -90,7 +90,8 @@ impl Writer<'_> {
         Ok(Some(info))
     }
 
-    /// Writes what is readable of a damaged table, of keys from `floor` on. `known` is what the manifest says of it.
+    /// Writes what is readable of a damaged table, of keys from `floor` on. `known` is what the manifest says
+    /// of it.
     pub(super) fn rewrite(
         &mut self,
         file: &str,
@@ -145,8 +146,8 @@ impl Writer<'_> {
         self.finish(builder, &path)
     }
 
-    /// Writes every cell and range tombstone of the inputs, in whatever order these are, into one run. The cells'
-    /// own sequence numbers say which is newer, so nothing needs to be known of the inputs.
+    /// Writes every cell and range tombstone of the inputs, in whatever order these are, into one run. The
+    /// cells' own sequence numbers say which is newer, so nothing needs to be known of the inputs.
     pub(super) fn merge(&mut self, style: &Style, inputs: &[Input]) -> Result<Vec<TableInfo>> {
         let all = Fragments::new(inputs.iter().flat_map(|input| {
             let live = input.live();

@@ -28,8 +28,8 @@ fn key(n: u32) -> Vec<u8> {
     format!("key{n:06}").into_bytes()
 }
 
-/// Two families over tables and log: of `default` every third key deleted, keys 1000 to 1100 by range, key 5 written
-/// last and only in the log.
+/// Two families over tables and log: of `default` every third key deleted, keys 1000 to 1100 by range, key 5
+/// written last and only in the log.
 fn fixture(dir: &Path) {
     let db = open(dir);
     let history = FamilyOptions { timestamps: Timestamps::Explicit, versions: 2, ..FamilyOptions::default() };
@@ -268,7 +268,8 @@ fn frames_behind_a_damaged_one_are_saved() {
     let logs = files(dir.path(), |name| name.ends_with(".log"));
     let path = logs.iter().find(|path| fs::read(path).unwrap().windows(6).any(|w| w == b"newest")).unwrap();
     let bytes = fs::read(path).unwrap();
-    // Key and value side by side stand in an entry and nowhere else; two bytes alone may be part of a checksum.
+    // Key and value side by side stand in an entry and nowhere else; two bytes alone may be part of a
+    // checksum.
     let entry = [&key(20)[..], b"v2"].concat();
     let at = bytes.windows(entry.len()).position(|w| w == entry).expect("a version in the log");
     flip(path, at);

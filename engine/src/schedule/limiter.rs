@@ -1,6 +1,6 @@
-//! One token bucket for the bytes that flushes and merges write. A taker goes ahead first and pays after, so the
-//! bucket may be in debt; who finds it in debt waits. Flushes take from it without waiting: they free memory that
-//! writers wait for. As the rate may change at any time, who waits looks again after a while.
+//! One token bucket for the bytes that flushes and merges write. A taker goes ahead first and pays after, so
+//! the bucket may be in debt; who finds it in debt waits. Flushes take from it without waiting: they free
+//! memory that writers wait for. As the rate may change at any time, who waits looks again after a while.
 
 use crate::storage::Clock;
 use crate::sync::{Mutex, MutexGuard};
@@ -31,8 +31,9 @@ impl Limiter {
         Self { clock, state: Mutex::new(state) }
     }
 
-    /// 0 is no limit. What was written before counts at the rate that held then; a limit that ends forgives it, and a lower
-    /// one what is beyond a second of its own: it would hold merges up for hours after a moment without need.
+    /// 0 is no limit. What was written before counts at the rate that held then; a limit that ends forgives
+    /// it, and a lower one what is beyond a second of its own: it would hold merges up for hours after a
+    /// moment without need.
     pub(crate) fn set_rate(&self, bytes_per_second: u64) {
         let now = self.clock.monotonic_ns();
         let mut state = self.state.lock();
@@ -46,8 +47,8 @@ impl Limiter {
         (self.state.lock().bytes_per_ns * 1e9).round() as u64
     }
 
-    /// Takes bytes that were just written by somebody who never waits. What these owe beyond a second is forgiven: those
-    /// who wait would do so long after it has ended.
+    /// Takes bytes that were just written by somebody who never waits. What these owe beyond a second is
+    /// forgiven: those who wait would do so long after it has ended.
     pub(crate) fn take_unasked(&self, bytes: u64) {
         let mut state = self.taken(bytes);
         let owed = if state.bytes_per_ns > 0.0 { state.available + bytes as f64 } else { state.available };

@@ -1,9 +1,9 @@
-//! Who runs when. Background work is a set of [`Worker`]s that are given turns; every wait of a caller goes through
-//! the [`Scheduler`]. On threads (`threads`) workers run beside the callers; in a simulation (`sim`, feature
-//! `testing`) everything happens on the caller's thread, in an order drawn from a seed.
+//! Who runs when. Background work is a set of [`Worker`]s that are given turns; every wait of a caller goes
+//! through the [`Scheduler`]. On threads (`threads`) workers run beside the callers; in a simulation (`sim`,
+//! feature `testing`) everything happens on the caller's thread, in an order drawn from a seed.
 //!
-//! `limiter` is the one rate limiter of flushes and merges, `pace` how merges give way to readers. What is worth running is
-//! not decided here (see `strategy` and `work/queue.rs`).
+//! `limiter` is the one rate limiter of flushes and merges, `pace` how merges give way to readers. What is
+//! worth running is not decided here (see `strategy` and `work/queue.rs`).
 
 mod limiter;
 mod pace;

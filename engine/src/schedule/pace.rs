@@ -1,10 +1,11 @@
-//! How merges give way to readers: they work for a moment and rest for many times as long, as long as anybody reads.
+//! How merges give way to readers: they work for a moment and rest for many times as long, as long as anybody
+//! reads.
 //!
-//! A share of time rather than of bytes, because it fits itself to the machine: where the device is slow or busy a piece of
-//! work takes longer, and the rest after it as well. Moments are short, so that a reader who comes in one finds only
-//! a little before him, and what waits meanwhile is served in the rest. All merges of a database rest together: many beside
-//! each other would else take the machine as one that never rests does. How long they rest for what is owed says
-//! `strategy::rest`.
+//! A share of time rather than of bytes, because it fits itself to the machine: where the device is slow or
+//! busy a piece of work takes longer, and the rest after it as well. Moments are short, so that a reader who
+//! comes in one finds only a little before him, and what waits meanwhile is served in the rest. All merges of
+//! a database rest together: many beside each other would else take the machine as one that never rests does.
+//! How long they rest for what is owed says `strategy::rest`.
 
 use crate::sync::Mutex;
 
@@ -27,8 +28,8 @@ struct State {
 }
 
 impl Pace {
-    /// A piece of work has taken so long, until `now`, and there have been so many reads: how many nanoseconds to rest, if
-    /// rests are `times` as long as the work.
+    /// A piece of work has taken so long, until `now`, and there have been so many reads: how many
+    /// nanoseconds to rest, if rests are `times` as long as the work.
     pub(crate) fn worked(&self, ns: u64, now: u64, reads: u64, times: f64) -> u64 {
         let mut state = self.0.lock();
         state.worked_ns += ns;
@@ -54,7 +55,8 @@ impl Pace {
         self.0.lock().until_ns = 0;
     }
 
-    /// A merge begins, with so many reads by now. Whether somebody reads: when that was last looked at, or since.
+    /// A merge begins, with so many reads by now. Whether somebody reads: when that was last looked at, or
+    /// since.
     pub(crate) fn begin(&self, reads: u64) -> bool {
         let mut state = self.0.lock();
         let before = std::mem::replace(&mut state.reads, reads);

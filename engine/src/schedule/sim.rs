@@ -1,9 +1,9 @@
 //! Workers on the caller's thread, in an order drawn from a seed: whenever a caller waits, or a test says
 //! [`SimScheduler::run`], a random worker gets a turn. A wait that nobody can end is a deadlock and panics.
 //!
-//! In a simulated world ([`SimScheduler::for_world`]) waiting takes simulated time, as the work that is waited for may
-//! become due only later: an idle turn in a wait moves the clock on to when the worker said that it goes on, or by
-//! the time that idle threads sleep.
+//! In a simulated world ([`SimScheduler::for_world`]) waiting takes simulated time, as the work that is
+//! waited for may become due only later: an idle turn in a wait moves the clock on to when the worker said
+//! that it goes on, or by the time that idle threads sleep.
 
 use super::{Scheduler, Turn, Worker};
 use crate::storage::Random;
@@ -40,8 +40,8 @@ impl SimScheduler {
         Self { random, clock: None, workers: Mutex::new(Workers(Vec::new())), notices: AtomicU64::new(0) }
     }
 
-    /// For a database in that world: waits move its clock on. The order of turns is drawn from a number that the
-    /// world's randomness gives now, so that it does not depend on what the database draws.
+    /// For a database in that world: waits move its clock on. The order of turns is drawn from a number that
+    /// the world's randomness gives now, so that it does not depend on what the database draws.
     pub fn for_world(world: &SimWorld) -> Self {
         let random = Arc::new(SimRandom::new(world.random.next_u64()));
         Self { clock: Some(world.clock.clone()), ..Self::new(random) }

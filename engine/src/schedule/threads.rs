@@ -14,9 +14,10 @@ const NICE: u8 = 10;
 
 /// Runs each worker on a thread.
 ///
-/// Threads run at nice 10 ([`with_nice`](Self::with_nice)), so that where there are fewer processors than threads the callers'
-/// come first: work in the background is late rather than felt. Should it fall too far behind, writers are delayed and
-/// thereby leave it the processor. Linux only; elsewhere all threads are alike.
+/// Threads run at nice 10 ([`with_nice`](Self::with_nice)), so that where there are fewer processors than
+/// threads the callers' come first: work in the background is late rather than felt. Should it fall too far
+/// behind, writers are delayed and thereby leave it the processor. Linux only; elsewhere all threads are
+/// alike.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -157,8 +158,8 @@ impl Scheduler for ThreadScheduler {
     }
 }
 
-/// Schedules of what threads share; see `crate::sync`. Not for loom, which takes sequentially consistent accesses for
-/// weaker ones, and sleepers and notifiers need just that of each other.
+/// Schedules of what threads share; see `crate::sync`. Not for loom, which takes sequentially consistent
+/// accesses for weaker ones, and sleepers and notifiers need just that of each other.
 #[cfg(all(test, models))]
 mod model {
     use super::*;

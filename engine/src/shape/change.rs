@@ -1,5 +1,5 @@
-//! A change of a shape as plain data: what the manifest stores and replays, and what a step of a merge comes down
-//! to. It names places, not reasons, so that replay needs no strategy.
+//! A change of a shape as plain data: what the manifest stores and replays, and what a step of a merge comes
+//! down to. It names places, not reasons, so that replay needs no strategy.
 
 use super::{Clip, Run, Shape, TableInfo};
 use crate::types::{KeyRange, TableId};

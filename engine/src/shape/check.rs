@@ -4,8 +4,8 @@ use super::Shape;
 use std::collections::HashSet;
 
 impl Shape {
-    /// Says what is wrong: a run that is empty or out of order in its level, tables of a run that overlap or are not
-    /// sorted, a table that answers for nothing or is there twice, totals that do not add up.
+    /// Says what is wrong: a run that is empty or out of order in its level, tables of a run that overlap or
+    /// are not sorted, a table that answers for nothing or is there twice, totals that do not add up.
     pub fn check(&self) -> Result<(), String> {
         let mut seen = HashSet::new();
         if self.levels.last().is_some_and(|level| level.runs.is_empty()) {

@@ -1,5 +1,5 @@
-//! A shape in two, and two in one: what becomes of a store's tables when it is split at a key or takes in its neighbour. A table
-//! over the key stays in both, each with its part.
+//! A shape in two, and two in one: what becomes of a store's tables when it is split at a key or takes in its
+//! neighbour. A table over the key stays in both, each with its part.
 
 use super::{Clip, Level, Run, Shape, TableInfo};
 use crate::types::TableId;
@@ -17,7 +17,8 @@ impl Shape {
         self.runs().filter_map(move |(_, run)| over(run))
     }
 
-    /// The parts below and from that key on. `below`: about how many bytes each table over the key has before it.
+    /// The parts below and from that key on. `below`: about how many bytes each table over the key has before
+    /// it.
     pub(crate) fn split(&self, at: &[u8], below: &BTreeMap<TableId, u64>) -> (Shape, Shape) {
         let part = |keep: &dyn Fn(&Arc<TableInfo>) -> Option<Arc<TableInfo>>| {
             let run = |run: &Run| Run::new(run.id, run.tables().iter().filter_map(keep).collect());
@@ -60,9 +61,9 @@ impl Shape {
         }
     }
 
-    /// This one with all tables of a neighbour, of which those named have another name from now on. Runs of both, paired by age
-    /// in each level, become one: their keys are apart. Which tables' parts were put together again. `Err` where the two
-    /// are no neighbours.
+    /// This one with all tables of a neighbour, of which those named have another name from now on. Runs of
+    /// both, paired by age in each level, become one: their keys are apart. Which tables' parts were put
+    /// together again. `Err` where the two are no neighbours.
     pub(crate) fn join(
         &self,
         other: &Shape,
@@ -92,8 +93,8 @@ impl Shape {
         joined.check().map(|()| (joined, whole))
     }
 
-    /// The tables of a neighbour that cannot be put together with what this one has of them, as they lie elsewhere here or
-    /// something is missing between the parts.
+    /// The tables of a neighbour that cannot be put together with what this one has of them, as they lie
+    /// elsewhere here or something is missing between the parts.
     pub(crate) fn apart_from(&self, other: &Shape) -> Vec<Arc<TableInfo>> {
         let mut shared = BTreeMap::new();
         let mut apart = Vec::new();
@@ -120,8 +121,9 @@ fn runs_of(shape: &Shape, level: usize) -> &[Run] {
     shape.levels.get(level).map_or(&[], |level| &level.runs)
 }
 
-/// Which runs of a level of two shapes, newest first, become which run of both: those that were one before a split, and what
-/// stands between such runs by age. Any order will do in which each shape's own stays, as their keys are apart.
+/// Which runs of a level of two shapes, newest first, become which run of both: those that were one before a
+/// split, and what stands between such runs by age. Any order will do in which each shape's own stays, as
+/// their keys are apart.
 ///
 /// The numbers are of those that are there, so that the memory of both is newer still.
 fn pairs<'a>(ours: &'a [Run], theirs: &'a [Run]) -> Vec<(u64, Option<&'a Run>, Option<&'a Run>)> {

@@ -5,11 +5,11 @@
 //! L5 #3: 4:[a,c) 32M clip b 10M, 5:[c,f) 64M
 //! ```
 //!
-//! A run a line, newest data first. A table is its name (epoch and job only where they are not zero), the keys it
-//! covers (`..` is no end), its size, then what differs from a plain table: `clip KEY BYTES`, `cells N`, `tomb N`,
-//! `rtomb N`, `distinct N`. In keys, bytes other than letters, digits, `-` and `_` are `\xNN`. A name left out when
-//! parsing is numbered by place, cells left out are one a kilobyte, all distinct. Times, sequence numbers and the
-//! table's identity are not part of the text.
+//! A run a line, newest data first. A table is its name (epoch and job only where they are not zero), the
+//! keys it covers (`..` is no end), its size, then what differs from a plain table: `clip KEY BYTES`, `cells
+//! N`, `tomb N`, `rtomb N`, `distinct N`. In keys, bytes other than letters, digits, `-` and `_` are `\xNN`.
+//! A name left out when parsing is numbered by place, cells left out are one a kilobyte, all distinct. Times,
+//! sequence numbers and the table's identity are not part of the text.
 
 use super::{Clip, Level, Run, Shape, TABLE_COUNT_MAX, TableInfo};
 use crate::types::{KeyRange, StoreId, TableId, parse_size};

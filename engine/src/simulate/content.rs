@@ -1,7 +1,7 @@
-//! What an invented table holds, as expectations: for each stretch of the key line over which the workload is even
-//! (`line`; all of it, where keys are scattered) two densities, the share of its keys that the fill put there, and how
-//! many draws of the workload (per key) fell into it. Uniting tables adds both; how many distinct keys that makes
-//! follows from the workload alone.
+//! What an invented table holds, as expectations: for each stretch of the key line over which the workload is
+//! even (`line`; all of it, where keys are scattered) two densities, the share of its keys that the fill put
+//! there, and how many draws of the workload (per key) fell into it. Uniting tables adds both; how many
+//! distinct keys that makes follows from the workload alone.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,8 @@ use std::str::FromStr;
 pub enum Workload {
     /// All alike.
     Uniform,
-    /// The k-th most popular key with probability proportional to k to the minus theta; popular keys are scattered.
+    /// The k-th most popular key with probability proportional to k to the minus theta; popular keys are
+    /// scattered.
     Zipf(f64),
     /// The same with the popular keys side by side, at the beginning of all keys.
     Head(f64),
@@ -126,8 +127,8 @@ pub(super) fn union(pieces: &[Piece]) -> Vec<Piece> {
     united
 }
 
-/// The share of the keys of a stretch that draws touch; where popular keys are scattered, as a table over the logarithm of
-/// draws per key.
+/// The share of the keys of a stretch that draws touch; where popular keys are scattered, as a table over the
+/// logarithm of draws per key.
 pub(super) struct Density {
     /// Logarithms of the share; empty where all keys of a stretch are alike.
     shares: Vec<f64>,

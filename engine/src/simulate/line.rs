@@ -1,6 +1,6 @@
-//! Where puts fall on the key line. It is cut into stretches over which a workload is even: one for keys that are scattered,
-//! many where popular keys are neighbours or keys come in order. What a table or a range of memory holds is told
-//! stretch by stretch (`content`), so that it stays small however often it is merged.
+//! Where puts fall on the key line. It is cut into stretches over which a workload is even: one for keys that
+//! are scattered, many where popular keys are neighbours or keys come in order. What a table or a range of
+//! memory holds is told stretch by stretch (`content`), so that it stays small however often it is merged.
 
 use super::KEYS_END;
 use super::content::{Content, Density, LOG_FIRST, LOG_LAST, Piece, Workload};
@@ -106,8 +106,8 @@ impl Line {
         pieces
     }
 
-    /// The same with one piece a stretch, from where it begins to hold something to where it ends; the pieces are in
-    /// key order, and each lies in one stretch.
+    /// The same with one piece a stretch, from where it begins to hold something to where it ends; the pieces
+    /// are in key order, and each lies in one stretch.
     pub(super) fn even(&self, pieces: &[Piece]) -> Vec<Piece> {
         let mut even: Vec<Piece> = Vec::new();
         let mut rest = pieces;

@@ -42,10 +42,11 @@ pub struct SimulateReport {
     pub peak_space_bytes: u64,
     /// Input bytes of the largest merge.
     pub largest_merge_bytes: u64,
-    /// The most bytes that one flush set in motion: what it wrote, and what the merges it made due read and wrote. The papers'
-    /// "compaction".
+    /// The most bytes that one flush set in motion: what it wrote, and what the merges it made due read and
+    /// wrote. The papers' "compaction".
     pub largest_compaction_bytes: u64,
-    /// How long the fill takes if puts wait for flushes and merges; none when the fill was loaded in key order.
+    /// How long the fill takes if puts wait for flushes and merges; none when the fill was loaded in key
+    /// order.
     pub insert_seconds: Option<f64>,
     /// The most bytes that merges owed after a flush: what they wrote until the strategy asked for no more.
     pub peak_debt_bytes: u64,

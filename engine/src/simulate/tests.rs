@@ -15,8 +15,9 @@ fn run(data: &str, memory: &str, workload: &str, overwrite: f64) -> SimulateRepo
 #[test]
 fn uniform_overwrite_of_10_tb_costs_about_half_the_multiplier_a_level() {
     let report = run("10TB", "1GiB", "uniform", 0.5);
-    // Level 0 is merged at 4 GiB; below lie 10 TB, 1 TB, 100 GB and a base of 4 to 40 GB: four levels, for some of the time
-    // and some of the keys a run that gathers above them, and level 0 holds a run and a half on average.
+    // Level 0 is merged at 4 GiB; below lie 10 TB, 1 TB, 100 GB and a base of 4 to 40 GB: four levels, for
+    // some of the time and some of the keys a run that gathers above them, and level 0 holds a run and a half
+    // on average.
     assert!((5.0..6.0).contains(&report.runs_mean), "{report}");
     let per_level = (report.write_amplification - 1.0) / 4.0;
     assert!((4.5..=8.0).contains(&per_level), "{per_level} a level\n{report}");
@@ -76,7 +77,8 @@ fn paper_options(strategy: &str, data: u64, memory: u64) -> SimulateOptions {
         memory_bytes: memory,
         active_share: 0.0,
         overwrite: 0.0,
-        // What the paper's own figures of Nomerge say of its machine: some 50 us a put, and half of the disk's 72 MB/s.
+        // What the paper's own figures of Nomerge say of its machine: some 50 us a put, and half of the
+        // disk's 72 MB/s.
         put_ns: 50_000,
         device_bytes_s: 36_000_000,
         ..SimulateOptions::default()
@@ -239,8 +241,8 @@ fn insert_times_are_those_of_figures_7_and_13_within_a_third_and_in_their_order(
 fn rangemerge_inserts_in_less_than_half_of_the_time_of_remerge_as_in_figure_7() {
     let hours = |method| paper(method, 80 * GB, 4 * GB).insert_seconds.unwrap() / 3600.0;
     let rangemerge = hours(RANGEMERGE);
-    // The paper: 6.4, 13.9, 2.9 and 5.8 hours. Its Geometric with r 3 and p 2 are slower than Rangemerge; ours, with one rate for
-    // transfers of all sizes, are faster.
+    // The paper: 6.4, 13.9, 2.9 and 5.8 hours. Its Geometric with r 3 and p 2 are slower than Rangemerge;
+    // ours, with one rate for transfers of all sizes, are faster.
     assert!((rangemerge / 6.4 - 1.0).abs() < 0.2, "{rangemerge}");
     assert!(rangemerge < 0.5 * hours("remerge") && rangemerge > hours("geometric{r=2}"), "{rangemerge}");
     let smaller = paper(RANGEMERGE, 5 * GB, GB / 4).write_amplification;
@@ -318,7 +320,8 @@ fn rangemerge_keeps_a_key_in_one_run_at_the_price_of_half_of_data_over_memory() 
     let over = of("rangemerge{victim=most-bytes}", 1.0);
     assert!((8.0..13.0).contains(&over.write_amplification), "{over}");
     assert!(over.peak_space_bytes < 11_500_000_000, "no room but a range's\n{over}");
-    // Each delta more saves less: where data is a hundred times the memory, 50 bytes a byte become 11 with four, 6.5 with eight.
+    // Each delta more saves less: where data is a hundred times the memory, 50 bytes a byte become 11 with
+    // four, 6.5 with eight.
     let at_a_hundred = [("rangemerge", 50.0), ("rangemerge{deltas=4}", 11.0), ("rangemerge{deltas=8}", 6.5)];
     for (strategy, bytes) in at_a_hundred {
         let report = simulate(&SimulateOptions {

@@ -1,10 +1,11 @@
-//! A directory that is being filled, which after a failure is left as it was: what was put there goes again, and nothing else.
+//! A directory that is being filled, which after a failure is left as it was: what was put there goes again,
+//! and nothing else.
 
 use super::Env;
 use std::path::{Path, PathBuf};
 
-/// See the page above. Dropped before [`Copied::keep`] it takes its files away, that by which they would be a database first,
-/// and the directory if nothing else lies there.
+/// See the page above. Dropped before [`Copied::keep`] it takes its files away, that by which they would be a
+/// database first, and the directory if nothing else lies there.
 pub(crate) struct Copied {
     env: Env,
     dir: PathBuf,
@@ -33,8 +34,8 @@ impl Copied {
         &self.dir
     }
 
-    /// The path of a file that is about to be made. One that is there already, which somebody else put there meanwhile, is not
-    /// taken away.
+    /// The path of a file that is about to be made. One that is there already, which somebody else put there
+    /// meanwhile, is not taken away.
     pub(crate) fn file(&mut self, name: &str) -> PathBuf {
         let path = self.dir.join(name);
         if self.env.storage.exists(&path).is_ok_and(|exists| !exists) {

@@ -1,6 +1,6 @@
-//! Files read past the page cache (`O_DIRECT`): the device writes straight into the reader's memory, which wants file
-//! offset, length and memory address to be multiples of its block. All three are rounded to 4096 here, through a
-//! buffer of the reading thread, so the caller asks for any bytes it likes.
+//! Files read past the page cache (`O_DIRECT`): the device writes straight into the reader's memory, which
+//! wants file offset, length and memory address to be multiples of its block. All three are rounded to 4096
+//! here, through a buffer of the reading thread, so the caller asks for any bytes it likes.
 
 use super::ReadFile;
 use std::cell::RefCell;

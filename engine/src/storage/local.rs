@@ -62,7 +62,8 @@ impl LocalStorage {
 /// Flags of a file that must not exist.
 const NEW: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL);
 
-/// The lock of a file. It is given back by name, as a process that was forked meanwhile has the file open, too.
+/// The lock of a file. It is given back by name, as a process that was forked meanwhile has the file open,
+/// too.
 struct Locked(File);
 
 impl Drop for Locked {
@@ -120,11 +121,11 @@ impl Storage for LocalStorage {
         if !rustix::fs::fstatfs(&file).is_ok_and(is_in_place) {
             return Ok(Box::new(LocalReserved { file: Arc::new(file), len, is_new: had == 0 }));
         }
-        // SAFETY: the file is reserved to `len` and only this database, which holds its directory's lock, maps
-        // or truncates it; `LocalMapped` never forms a reference into the mapping.
+        // SAFETY: the file is reserved to `len` and only this database, which holds its directory's lock,
+        // maps or truncates it; `LocalMapped` never forms a reference into the mapping.
         let map = memmap2::MmapOptions::new().len(len as usize).map_raw(&file)?;
-        // In a new file there is nothing to read, and reading ahead of faults would fill pages that are about to be written
-        // over. Only advice, so it may fail.
+        // In a new file there is nothing to read, and reading ahead of faults would fill pages that are about
+        // to be written over. Only advice, so it may fail.
         #[cfg(unix)]
         if had == 0 {
             let _ = map.advise(memmap2::Advice::Random);
@@ -228,7 +229,8 @@ impl Storage for LocalStorage {
                 Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(TryLockError::Error(e)) => return Err(e),
             }
-            // Who had it may have deleted it with its directory meanwhile: then another one may be made, and locked.
+            // Who had it may have deleted it with its directory meanwhile: then another one may be made, and
+            // locked.
             let ours = file.metadata()?;
             match self.place(path).stat() {
                 Ok(there) if (there.st_dev, there.st_ino) == (ours.dev(), ours.ino()) => {
@@ -282,8 +284,8 @@ fn is_denied(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// Directories that were synced stay open, so that the next sync of one needs no descriptor: without it a process that has
-/// used up its descriptors could not tell whether its files' names are durable.
+/// Directories that were synced stay open, so that the next sync of one needs no descriptor: without it a
+/// process that has used up its descriptors could not tell whether its files' names are durable.
 fn dir_handle(dir: &Path, place: &Place<'_>) -> io::Result<Arc<File>> {
     static OPEN: Mutex<Vec<(PathBuf, Arc<File>)>> = Mutex::new(Vec::new());
     let mut open = OPEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -332,9 +334,10 @@ fn is_in_place(found: rustix::fs::StatFs) -> bool {
     is_in_place_number(found.f_type as u64)
 }
 
-/// The same by its number (`statfs(2)`). Where it is not known, a write into a mapping may find the disk full, which ends
-/// the process by a signal (SIGBUS): copy-on-write file systems (btrfs, bcachefs, ZFS; XFS where a file shares blocks with a
-/// copy), those that append (F2FS), overlays over any of them, and those of a network.
+/// The same by its number (`statfs(2)`). Where it is not known, a write into a mapping may find the disk
+/// full, which ends the process by a signal (SIGBUS): copy-on-write file systems (btrfs, bcachefs, ZFS; XFS
+/// where a file shares blocks with a copy), those that append (F2FS), overlays over any of them, and those of
+/// a network.
 fn is_in_place_number(number: u64) -> bool {
     const EXT4: u64 = 0xef53;
     const TMPFS: u64 = 0x0102_1994;
@@ -366,8 +369,9 @@ fn write_zeros(file: &File, from: u64, to: u64, piece: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Whenever so many bytes were written, the kernel is told to begin writing them back. Otherwise all of a table is
-/// written by the sync at its end, which holds up the worker, and with it what else it has to do, for as long as that takes.
+/// Whenever so many bytes were written, the kernel is told to begin writing them back. Otherwise all of a
+/// table is written by the sync at its end, which holds up the worker, and with it what else it has to do,
+/// for as long as that takes.
 const WRITE_BACK: u64 = 1 << 20;
 
 struct LocalWrite {
@@ -391,9 +395,9 @@ impl LocalWrite {
     }
 }
 
-/// Lets the kernel begin to write a part of a file. Waits for none of it, and decides nothing: only a sync says what is durable,
-/// so this must not take an error away from it, as waiting would. But what fails here fails the file now, before more is
-/// written to it.
+/// Lets the kernel begin to write a part of a file. Waits for none of it, and decides nothing: only a sync
+/// says what is durable, so this must not take an error away from it, as waiting would. But what fails here
+/// fails the file now, before more is written to it.
 fn write_back(file: &File, part: Range<u64>) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     if !part.is_empty() {
@@ -433,7 +437,8 @@ impl WriteFile for LocalWrite {
     }
 }
 
-/// Whether bytes could not be written back; what else goes wrong there (a file system that has no such call) is of no matter.
+/// Whether bytes could not be written back; what else goes wrong there (a file system that has no such call)
+/// is of no matter.
 fn is_lost(e: &io::Error) -> bool {
     [libc::EIO, libc::ENOSPC, libc::EDQUOT].map(Some).contains(&e.raw_os_error())
 }
@@ -481,8 +486,9 @@ struct LocalMapped {
 const LET_GO_BYTES: u64 = 64 << 10;
 
 impl LocalMapped {
-    /// Takes pages behind the last write out of the mapping, all at once. They stay in the page cache, and a write to one
-    /// maps it again. Left in, each that a sync writes back interrupts every core that has the mapping.
+    /// Takes pages behind the last write out of the mapping, all at once. They stay in the page cache, and a
+    /// write to one maps it again. Left in, each that a sync writes back interrupts every core that has the
+    /// mapping.
     #[cfg(target_os = "linux")]
     fn let_go(&self) {
         // What is let go of was written before, by a writer who writes ever further behind.
@@ -490,8 +496,8 @@ impl LocalMapped {
         let from = self.gone.fetch_max(to, Ordering::Relaxed);
         if to > from {
             let (at, len) = (from as usize, (to - from) as usize);
-            // SAFETY: a shared mapping of a file, whose contents are in the page cache and not in the mapping, so that
-            // nothing is lost by this. Only advice, so it may fail.
+            // SAFETY: a shared mapping of a file, whose contents are in the page cache and not in the
+            // mapping, so that nothing is lost by this. Only advice, so it may fail.
             let _ = unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, at, len) };
         }
     }
@@ -528,8 +534,8 @@ impl MappedFile for LocalMapped {
         write_back(&self.file, from..to)
     }
 
-    /// Through the file: this way the page cache takes pages as large as the pieces, which later cost one fault each, and of
-    /// which each is written to the device as a whole.
+    /// Through the file: this way the page cache takes pages as large as the pieces, which later cost one
+    /// fault each, and of which each is written to the device as a whole.
     fn zero(&self, offset: u64, len: u64, piece: u64) -> io::Result<()> {
         check_reserved(offset, len, self.len())?;
         write_zeros(&self.file, offset, offset + len, piece)
@@ -541,8 +547,8 @@ impl MappedFile for LocalMapped {
     }
 }
 
-/// A log file that is written through the file, as its file system gives no blocks for good: a full disk is an error of
-/// the write.
+/// A log file that is written through the file, as its file system gives no blocks for good: a full disk is
+/// an error of the write.
 struct LocalReserved {
     file: Arc<File>,
     len: u64,

@@ -1,14 +1,15 @@
 //! Files read through memory mappings.
 //!
-//! A read of a mapped page that the device cannot give, or that lies behind the end of a file that was cut short, is not
-//! an error of a call but a signal (SIGBUS), which ends the process. So the first mapping installs a handler. Where the
-//! address lies in a mapping of ours, it puts a page of zeros there, marks the mapping as failed and returns: the reader
-//! goes on with wrong bytes and learns from [`MappedRead::failed`] that it must not believe them. Any other SIGBUS goes to
-//! the handler that was there before (whose mask and flags are not taken over). If that one is Rust's own and the signal
-//! was sent by somebody, it takes itself and this one away.
+//! A read of a mapped page that the device cannot give, or that lies behind the end of a file that was cut
+//! short, is not an error of a call but a signal (SIGBUS), which ends the process. So the first mapping
+//! installs a handler. Where the address lies in a mapping of ours, it puts a page of zeros there, marks the
+//! mapping as failed and returns: the reader goes on with wrong bytes and learns from [`MappedRead::failed`]
+//! that it must not believe them. Any other SIGBUS goes to the handler that was there before (whose mask and
+//! flags are not taken over). If that one is Rust's own and the signal was sent by somebody, it takes itself
+//! and this one away.
 //!
-//! The handler may run in the middle of anything, so it takes no lock and allocates nothing: it walks a list of slots, one
-//! for each live mapping, that only grows. Slots of mappings that are gone serve new ones.
+//! The handler may run in the middle of anything, so it takes no lock and allocates nothing: it walks a list
+//! of slots, one for each live mapping, that only grows. Slots of mappings that are gone serve new ones.
 #![expect(unsafe_code, reason = "memory-mapped tables and their signal handler")]
 
 use super::MappedRead;
@@ -57,9 +58,9 @@ impl Mapping {
         if MAPPINGS.load(Ordering::Relaxed) >= MAPPINGS_MAX {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        // SAFETY: tables are written once, before they are opened, and the database holds its directory's lock. What others
-        // do to the file all the same may change bytes under a reader: decoders check every length, and each block is
-        // checked again within seconds.
+        // SAFETY: tables are written once, before they are opened, and the database holds its directory's
+        // lock. What others do to the file all the same may change bytes under a reader: decoders check every
+        // length, and each block is checked again within seconds.
         let map = unsafe { memmap2::MmapOptions::new().map(file)? };
         // A read wants one block. Only advice, so it may fail.
         let _ = map.advise(memmap2::Advice::Random);
@@ -119,7 +120,8 @@ fn install() -> io::Result<()> {
         return Ok(());
     }
     PAGE.store(rustix::param::page_size(), Ordering::Relaxed);
-    // SAFETY: both are plain structures that the calls fill in; the handler keeps to what a signal handler may do.
+    // SAFETY: both are plain structures that the calls fill in; the handler keeps to what a signal handler
+    // may do.
     unsafe {
         let mut before: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before) != 0 {
@@ -145,8 +147,8 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, cont
     if !sent && mend(at) {
         return;
     }
-    // SAFETY: what was installed before is called as it asked to be. Without a handler the default action is restored, and
-    // the signal comes again when this one returns.
+    // SAFETY: what was installed before is called as it asked to be. Without a handler the default action is
+    // restored, and the signal comes again when this one returns.
     unsafe {
         match BEFORE.get() {
             Some(before) if before.sa_sigaction != libc::SIG_DFL && before.sa_sigaction != libc::SIG_IGN => {
@@ -172,7 +174,8 @@ fn mend(at: usize) -> bool {
     let mut next = SLOTS.load(Ordering::Acquire);
     // SAFETY: slots live for ever.
     while let Some(slot) = unsafe { next.as_ref() } {
-        // The reader holds its mapping, so that its slot does not change. Others' may, and then they are not the one.
+        // The reader holds its mapping, so that its slot does not change. Others' may, and then they are not
+        // the one.
         let version = slot.version.load(Ordering::Acquire);
         let part = slot.from.load(Ordering::Relaxed)..slot.to.load(Ordering::Relaxed);
         fence(Ordering::Acquire);

@@ -7,9 +7,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-/// A store of named objects, each written whole. All calls block. A call that fails may have been done all the same, and
-/// a listing may be older than what was put or deleted before; nothing else is forgiven: what [`ObjectStore::put`] returned
-/// from is durable, and every later `get` and `len` sees it.
+/// A store of named objects, each written whole. All calls block. A call that fails may have been done all
+/// the same, and a listing may be older than what was put or deleted before; nothing else is forgiven: what
+/// [`ObjectStore::put`] returned from is durable, and every later `get` and `len` sees it.
 ///
 /// ```
 /// use siltstone::storage::ObjectStore;
@@ -90,11 +90,12 @@ pub trait ObjectStore: Send + Sync + Debug {
         Ok((len, self.get(name, len.saturating_sub(bytes)..len)?))
     }
 
-    /// These objects will be opened soon, each by a [`ObjectStore::tail`] of so many bytes: those may be fetched together.
+    /// These objects will be opened soon, each by a [`ObjectStore::tail`] of so many bytes: those may be
+    /// fetched together.
     fn expect(&self, _tails: &[(String, u64)]) {}
 
-    /// What is kept of the object, such as in a cache, seems to be wrong: it is asked for anew from now on. Whether anything may
-    /// have been kept.
+    /// What is kept of the object, such as in a cache, seems to be wrong: it is asked for anew from now on.
+    /// Whether anything may have been kept.
     fn forget(&self, _name: &str) -> bool {
         false
     }
@@ -116,7 +117,8 @@ pub trait Upload: Send {
     /// Appends the bytes.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// The object is whole: durable, and seen by all, once this returns. An error may mean that it is there all the same.
+    /// The object is whole: durable, and seen by all, once this returns. An error may mean that it is there
+    /// all the same.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
@@ -239,7 +241,8 @@ impl Storage for ObjectFiles {
         unsupported()
     }
 
-    /// It is put whole under its other name, and then the old one goes: after an error both may be there. For small ones.
+    /// It is put whole under its other name, and then the old one goes: after an error both may be there. For
+    /// small ones.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let (from, to) = (name_of(from)?, name_of(to)?);
         let bytes = self.0.get(from, 0..self.0.len(from)?)?;

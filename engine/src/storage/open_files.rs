@@ -1,9 +1,9 @@
 //! Files that are read, of which only so many are open at a time: those read lately.
 //!
-//! A database may have more tables than a process may have descriptors. So a table holds not an open file but a
-//! [`KeptFile`], which opens itself again when it is read. Which are closed is decided by the clock rule: a hand goes round
-//! over the open ones, spares each that was read since it last came by, and closes the first that was not. A read of a
-//! file that is open costs one uncontended lock more.
+//! A database may have more tables than a process may have descriptors. So a table holds not an open file but
+//! a [`KeptFile`], which opens itself again when it is read. Which are closed is decided by the clock rule: a
+//! hand goes round over the open ones, spares each that was read since it last came by, and closes the first
+//! that was not. A read of a file that is open costs one uncontended lock more.
 
 use super::{MappedRead, ReadFile, Storage};
 // Plain locks: no model is to part in the middle of a read, which holds a buffer of its thread.

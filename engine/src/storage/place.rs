@@ -1,13 +1,16 @@
-//! Where calls on local files go: to the directory that a database was opened in, whatever its name leads to later.
+//! Where calls on local files go: to the directory that a database was opened in, whatever its name leads to
+//! later.
 //!
-//! A path is looked up anew by each call. Should another directory come to have the database's name (it was renamed and
-//! another one made, or the process changed its working directory), such calls would meet the files of somebody else under
-//! the names of ours: logs and tables are counted, so two databases have equal names. So a database's directory is *bound*: it is
-//! opened once, and calls with paths in it go by that handle (`openat(2)` and its kin). A renamed database goes on where it
-//! is now; what took its name is never touched.
+//! A path is looked up anew by each call. Should another directory come to have the database's name (it was
+//! renamed and another one made, or the process changed its working directory), such calls would meet the
+//! files of somebody else under the names of ours: logs and tables are counted, so two databases have equal
+//! names. So a database's directory is *bound*: it is opened once, and calls with paths in it go by that
+//! handle (`openat(2)` and its kin). A renamed database goes on where it is now; what took its name is never
+//! touched.
 //!
-//! In a bound directory all names are ours, and none of them is a symbolic link: one is refused instead of followed. Wherever a
-//! file is opened, it must be a regular one: a FIFO would hold up its reader for ever, a device never end.
+//! In a bound directory all names are ours, and none of them is a symbolic link: one is refused instead of
+//! followed. Wherever a file is opened, it must be a regular one: a FIFO would hold up its reader for ever, a
+//! device never end.
 
 use super::FileAccess;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat};

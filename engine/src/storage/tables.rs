@@ -1,9 +1,11 @@
-//! Where a database's tables lie, apart from log and manifest: beside them, in another directory, or in an object store.
+//! Where a database's tables lie, apart from log and manifest: beside them, in another directory, or in an
+//! object store.
 //!
-//! Each place belongs to one database, as tables that its manifest does not name are removed at an open. A directory of
-//! its own and an object store are *claimed*: an object `OWNER` with the database's number is put there if there is none,
-//! and nothing of any database. The database's own directory has a note of it (`DATABASE`), so that a repair that finds
-//! no manifest knows that the tables lie elsewhere, and a creation that a crash ended can be begun again.
+//! Each place belongs to one database, as tables that its manifest does not name are removed at an open. A
+//! directory of its own and an object store are *claimed*: an object `OWNER` with the database's number is
+//! put there if there is none, and nothing of any database. The database's own directory has a note of it
+//! (`DATABASE`), so that a repair that finds no manifest knows that the tables lie elsewhere, and a creation
+//! that a crash ended can be begun again.
 
 use super::objects::{ObjectFiles, ObjectStore, OpenObjectStore};
 use super::{
@@ -57,7 +59,8 @@ impl TableStore {
         Self { storage: storage.clone(), dir: dir.to_path_buf(), kind: Kind::Directory }
     }
 
-    /// The same with its directory held open, so that no other can take its place; the directory must be there.
+    /// The same with its directory held open, so that no other can take its place; the directory must be
+    /// there.
     pub(crate) fn bound(self) -> Result<Self> {
         if !matches!(self.kind, Kind::Directory) {
             return Ok(self);
@@ -124,8 +127,8 @@ impl TableStore {
         }
     }
 
-    /// Makes it the database's, if it is nobody's yet and the database is `new`; a lock to be held while it is open. `Invalid`
-    /// where it is another's.
+    /// Makes it the database's, if it is nobody's yet and the database is `new`; a lock to be held while it
+    /// is open. `Invalid` where it is another's.
     pub(crate) fn claim(&self, database: u64, new: bool) -> Result<Option<Box<dyn Send + Sync>>> {
         if new {
             self.refuse_others()?;
@@ -158,7 +161,8 @@ impl TableStore {
                     self.storage.rename(&part, &path).map_err(failed)?;
                 }
                 if new {
-                    // Also where it is there: the try that wrote it may have ended before its name was durable.
+                    // Also where it is there: the try that wrote it may have ended before its name was
+                    // durable.
                     self.storage.sync_dir(&self.dir).map_err(failed)?;
                     remove_mark(&*self.storage, &self.dir);
                 }
@@ -312,8 +316,8 @@ impl TableStore {
         })
     }
 
-    /// Takes in a table of another database, which is durable there: as a second name of its file, else as a copy. Durable but
-    /// for the name. Whether it is a second name.
+    /// Takes in a table of another database, which is durable there: as a second name of its file, else as a
+    /// copy. Durable but for the name. Whether it is a second name.
     pub(crate) fn share_from(
         &self,
         other: &Self,
@@ -336,8 +340,8 @@ impl TableStore {
         Ok(is_second)
     }
 
-    /// Whether the paths of another's tables lead to them from here, too: its directory may have been renamed since it was opened,
-    /// and another one have its name.
+    /// Whether the paths of another's tables lead to them from here, too: its directory may have been renamed
+    /// since it was opened, and another one have its name.
     fn finds(&self, other: &Self) -> Result<bool> {
         if std::ptr::eq(self, other) {
             return Ok(true);

@@ -1,7 +1,8 @@
 //! What a step of a merge makes of the shape.
 //!
-//! A merge goes through its range from the left in steps. After a step that came to key `k`, the target holds the
-//! step's outputs, inputs that end at or below `k` are gone, and those that `k` cuts answer only from `k` on:
+//! A merge goes through its range from the left in steps. After a step that came to key `k`, the target holds
+//! the step's outputs, inputs that end at or below `k` are gone, and those that `k` cuts answer only from `k`
+//! on:
 //!
 //! ```text
 //! before   L0      [a--------------z)          after a step to m   L0           [m-------z)

@@ -1,22 +1,24 @@
-//! Leveled merging that finds by itself how long level 0 may wait, from what reads pay and what is overwritten.
+//! Leveled merging that finds by itself how long level 0 may wait, from what reads pay and what is
+//! overwritten.
 //!
-//! What a merge of level 0 costs for each byte that came falls with the number of flushes it takes at once, as what lies below
-//! is written once for all of them. What waiting costs is paid by reads, which look into one run more for each flush; and
-//! by the disk, which holds what was overwritten. Neither is known beforehand, and both change. So level 0, from
-//! `RUNS_MIN` runs on, waits until one of these says that the merge is worth it:
+//! What a merge of level 0 costs for each byte that came falls with the number of flushes it takes at once,
+//! as what lies below is written once for all of them. What waiting costs is paid by reads, which look into
+//! one run more for each flush; and by the disk, which holds what was overwritten. Neither is known
+//! beforehand, and both change. So level 0, from `RUNS_MIN` runs on, waits until one of these says that the
+//! merge is worth it:
 //!
-//! * *Scans and gets.* Tables count the reads that looked into them in vain. Once these looks have taken as long as the
-//!   merge will (a look counts as in `early`), it is due, also with fewer runs. Whoever rents until the rent has reached
-//!   the price of buying pays at most twice what the best choice would have been.
-//! * *Skew and overlap.* Sketches say what share of the cells in level 0, in what gathers below it, and in the base where
-//!   that is not far more, a merge would drop. From two fifths on it is due: so space stays bounded, and keys that come
-//!   again and again are merged early, when that is cheap.
-//! * *Room.* At `runs_max` runs, or as many flushes' bytes, and wherever writers would be held up for merges. A family
-//!   that was just loaded may be read next, so it begins with `RUNS_MIN` and may hold a run more for every few flushes
-//!   that came without reads paying for a merge.
+//! * *Scans and gets.* Tables count the reads that looked into them in vain. Once these looks have taken as
+//!   long as the merge will (a look counts as in `early`), it is due, also with fewer runs. Whoever rents
+//!   until the rent has reached the price of buying pays at most twice what the best choice would have been.
+//! * *Skew and overlap.* Sketches say what share of the cells in level 0, in what gathers below it, and in
+//!   the base where that is not far more, a merge would drop. From two fifths on it is due: so space stays
+//!   bounded, and keys that come again and again are merged early, when that is cheap.
+//! * *Room.* At `runs_max` runs, or as many flushes' bytes, and wherever writers would be held up for merges.
+//!   A family that was just loaded may be read next, so it begins with `RUNS_MIN` and may hold a run more for
+//!   every few flushes that came without reads paying for a merge.
 //!
-//! Everything else is `leveled`, with levels sized as if level 0 were merged at `runs_max`. Only the moment of a merge changes
-//! with the load, so nothing is rewritten when that changes.
+//! Everything else is `leveled`, with levels sized as if level 0 were merged at `runs_max`. Only the moment
+//! of a merge changes with the load, so nothing is rewritten when that changes.
 
 use super::leveled::LeveledOptions;
 use super::runs::within;

@@ -1,18 +1,20 @@
-//! How long a writer waits per byte it writes: nothing while all is well, then more and more, without a jump, so that
-//! writers slow down to the speed at which memory is flushed and merges are done instead of running into a wall.
+//! How long a writer waits per byte it writes: nothing while all is well, then more and more, without a jump,
+//! so that writers slow down to the speed at which memory is flushed and merges are done instead of running
+//! into a wall.
 //!
-//! Each cause is a *fill* between 0 (where it begins to matter) and 1 (its hard bound); the fullest counts. With
-//! `x` that fill, the delay is `x^2 / (1 - x)` times what draining a byte costs at present. Where it is one such cost
-//! (x about 0.62) writers go exactly at the speed of the drain; they cannot pass it for long, and the delay ends
-//! growing at 64 drain costs. Only at the bound itself does a write stop, until a step or a flush has made room.
+//! Each cause is a *fill* between 0 (where it begins to matter) and 1 (its hard bound); the fullest counts.
+//! With `x` that fill, the delay is `x^2 / (1 - x)` times what draining a byte costs at present. Where it is
+//! one such cost (x about 0.62) writers go exactly at the speed of the drain; they cannot pass it for long,
+//! and the delay ends growing at 64 drain costs. Only at the bound itself does a write stop, until a step or
+//! a flush has made room.
 
 /// What the delay depends on. A bound that is zero or below its start never presses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pressure {
     /// Write memory in use, flush set included.
     pub(crate) memory_used: u64,
-    /// What merges in memory take beside that. They end soon and give it back, so nobody slows down for it; but it
-    /// counts at the bound.
+    /// What merges in memory take beside that. They end soon and give it back, so nobody slows down for it;
+    /// but it counts at the bound.
     pub(crate) memory_joining: u64,
     /// From here on writers are slowed.
     pub(crate) memory_low: u64,

@@ -1,5 +1,5 @@
-//! What a strategy decides beside merges of tables when it holds memory apart by key range: where the ranges begin,
-//! whose memory goes to disk, and with which tables it is merged on the way. Pure, as all here.
+//! What a strategy decides beside merges of tables when it holds memory apart by key range: where the ranges
+//! begin, whose memory goes to disk, and with which tables it is merged on the way. Pure, as all here.
 
 use super::MergePlan;
 use crate::shape::Shape;
@@ -17,7 +17,8 @@ pub(crate) struct RangeMemory {
     pub(crate) age: u64,
 }
 
-/// Of what these tables hold, with memory that is merged with them, the share that a merge leaves, as their sketches say.
+/// Of what these tables hold, with memory that is merged with them, the share that a merge leaves, as their
+/// sketches say.
 pub(crate) type Unique<'a> = &'a dyn Fn(&[TableId]) -> f64;
 
 /// See the page above.
@@ -34,8 +35,8 @@ pub(crate) trait ByRange {
     /// Whether a flush of the range should merge it before it has to, lest too many have to at the same time.
     fn is_early(&self, shape: &Shape, range: &KeyRange) -> bool;
 
-    /// The merge by which a range's memory, newer than all tables, becomes tables, `early` or when it has to. `None` where the shape
-    /// has something in the way: then it goes to level 0 as it is.
+    /// The merge by which a range's memory, newer than all tables, becomes tables, `early` or when it has to.
+    /// `None` where the shape has something in the way: then it goes to level 0 as it is.
     fn flush(
         &self,
         shape: &Shape,
@@ -48,8 +49,8 @@ pub(crate) trait ByRange {
     fn cut(&self, plan: &mut MergePlan, unique: Unique<'_>);
 }
 
-/// Of these the one to flush while merges are at work on some ranges. Memory of such a range cannot be merged with its tables
-/// and would go to level 0, so another is taken if that frees at least half as much.
+/// Of these the one to flush while merges are at work on some ranges. Memory of such a range cannot be merged
+/// with its tables and would go to level 0, so another is taken if that frees at least half as much.
 pub(crate) fn victim_beside(
     by_range: &dyn ByRange,
     shape: &Shape,
@@ -74,11 +75,12 @@ const PIECES_MAX: usize = 4;
 /// And none gets larger by joining: places in memory reach twice as far.
 const PIECE_BYTES_MAX: u64 = 8 << 30;
 
-/// How many of a range's pieces (bytes of each, newest first) are copied together with new cells of so many bytes.
+/// How many of a range's pieces (bytes of each, newest first) are copied together with new cells of so many
+/// bytes.
 ///
-/// As few as leave at most four, and on from there as long as the next is no larger than what is copied already: so a
-/// cell is copied a number of times that grows with the logarithm of the range's memory, and a reader has few
-/// places to look.
+/// As few as leave at most four, and on from there as long as the next is no larger than what is copied
+/// already: so a cell is copied a number of times that grows with the logarithm of the range's memory, and a
+/// reader has few places to look.
 pub(crate) fn pieces_to_join(new: u64, pieces: &[u64]) -> usize {
     let (mut taken, mut bytes) = (0, new);
     let mut left = pieces.len() + 1;

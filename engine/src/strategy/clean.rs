@@ -1,12 +1,14 @@
 //! What to do about the oldest file of the log, as a pure function of what is still needed of it.
 //!
-//! A log file goes when nothing in memory came from it. What of it is still there can be *logged again* at the end,
-//! which costs as many bytes, or be *flushed*, which costs all memory of its store and the merges that come of it. So:
+//! A log file goes when nothing in memory came from it. What of it is still there can be *logged again* at
+//! the end, which costs as many bytes, or be *flushed*, which costs all memory of its store and the merges
+//! that come of it. So:
 //! * at most half of the file is needed: it is logged again, and each byte written lets at least as many go;
-//! * more is needed, and memory is small beside its limit (TRI-2): logged again too. The whole log is many times as
-//!   large as what memory holds, so other files have little in them, and a flush so early would be a small one that
-//!   the next one repeats;
-//! * else the store that most of it belongs to is flushed; if the log is not over its limit yet, nothing is done.
+//! * more is needed, and memory is small beside its limit (TRI-2): logged again too. The whole log is many
+//!   times as large as what memory holds, so other files have little in them, and a flush so early would be a
+//!   small one that the next one repeats;
+//! * else the store that most of it belongs to is flushed; if the log is not over its limit yet, nothing is
+//!   done.
 
 use crate::types::{StoreId, size_text};
 
@@ -34,7 +36,8 @@ pub(crate) enum FrontPlan {
     Leave { reason: String },
 }
 
-/// What to do about it. `live` need not be counted to its end once one store has over half of the file and memory is not small.
+/// What to do about it. `live` need not be counted to its end once one store has over half of the file and
+/// memory is not small.
 pub(crate) fn plan_front(facts: &FrontFacts) -> FrontPlan {
     let live: u64 = facts.live.iter().map(|(_, bytes)| bytes).sum();
     let over = facts.log_bytes > facts.log_limit;

@@ -1,30 +1,33 @@
-//! Merges of a key range that come before their turn: where most cells are dead, and where readers look into many runs in
-//! vain. All methods that merge at all share them.
+//! Merges of a key range that come before their turn: where most cells are dead, and where readers look into
+//! many runs in vain. All methods that merge at all share them.
 //!
-//! *Dead ranges.* A tombstone with what it deletes, a cell whose time to live is over, and one that only snapshots of old
-//! needed, take space and the time of every scan that passes them until a merge meets them at the bottom. So do versions
-//! beyond a number that was lowered. A range is merged there at once when that drops at least some share of its cells. A
-//! tombstone counts twice, as it mostly has something to delete. What expired before a table was made does not count, nor
-//! anything while a snapshot is older than it: a merge has not dropped it, or could not.
+//! *Dead ranges.* A tombstone with what it deletes, a cell whose time to live is over, and one that only
+//! snapshots of old needed, take space and the time of every scan that passes them until a merge meets them
+//! at the bottom. So do versions beyond a number that was lowered. A range is merged there at once when that
+//! drops at least some share of its cells. A tombstone counts twice, as it mostly has something to delete.
+//! What expired before a table was made does not count, nor anything while a snapshot is older than it: a
+//! merge has not dropped it, or could not.
 //!
-//! *Read ranges.* Tables count reads that looked into them and did not find what decides there: gets, and each seek of a scan.
-//! In one run instead of R those into all but the oldest would be saved. A look that is counted stands for some five
-//! microseconds: of a scan that is the seek and the blocks it brings; of a get the look itself, and those of a hundred
-//! that the filter spared, at 0.05 to 0.1 each (docs/experiments/auto.md). In that time a merge gets through about
-//! `LOOK_BYTES`. Where blocks are not cached it takes longer; then merges come late. So the range is merged as soon as
-//! the looks that would have been saved since its newer tables were made have taken as long as the merge will. Where
-//! writes go on, new tables come before that; where they have ended, readers soon find one run. Not where the newer
-//! runs hold less than a `WRITTEN_MAX`-th of the bytes: what is that small is in memory, so that a look costs far less,
+//! *Read ranges.* Tables count reads that looked into them and did not find what decides there: gets, and
+//! each seek of a scan. In one run instead of R those into all but the oldest would be saved. A look that is
+//! counted stands for some five microseconds: of a scan that is the seek and the blocks it brings; of a get
+//! the look itself, and those of a hundred that the filter spared, at 0.05 to 0.1 each
+//! (docs/experiments/auto.md). In that time a merge gets through about `LOOK_BYTES`. Where blocks are not
+//! cached it takes longer; then merges come late. So the range is merged as soon as the looks that would have
+//! been saved since its newer tables were made have taken as long as the merge will. Where writes go on, new
+//! tables come before that; where they have ended, readers soon find one run. Not where the newer runs hold
+//! less than a `WRITTEN_MAX`-th of the bytes: what is that small is in memory, so that a look costs far less,
 //! and a large run would be rewritten for it.
 //!
-//! Either way such a merge has been paid for, by the bytes it gives back or by the looks that led to it. What it writes holds
-//! nothing dead and has no looks, so it does not come again. It is a major merge of the range that a table covers, with
-//! all that this reaches from that table's run down: what is newer stays above it, so that a wide run of new cells
-//! does not make a narrow range of old ones wide. It is nobody's debt, and waits while writers are held up.
+//! Either way such a merge has been paid for, by the bytes it gives back or by the looks that led to it. What
+//! it writes holds nothing dead and has no looks, so it does not come again. It is a major merge of the range
+//! that a table covers, with all that this reaches from that table's run down: what is newer stays above it,
+//! so that a wide run of new cells does not make a narrow range of old ones wide. It is nobody's debt, and
+//! waits while writers are held up.
 //!
-//! All tables have to be looked at for this. So if nothing could be started, that is not done again within the same two
-//! seconds (`Facts::clock`); and of ranges that look worth it by one of their tables only some are weighed at a time, from
-//! a drawn place on.
+//! All tables have to be looked at for this. So if nothing could be started, that is not done again within
+//! the same two seconds (`Facts::clock`); and of ranges that look worth it by one of their tables only some
+//! are weighed at a time, from a drawn place on.
 
 use super::major::{reach_from, to_bottom};
 use super::{Facts, MergePlan, Place, PlanState};
@@ -44,8 +47,8 @@ const WEIGHED_MAX: usize = 64;
 /// The share of dead cells for methods without an option for it.
 pub(super) const DEAD_SHARE: f64 = 0.5;
 
-/// Merges that are worth it, best first. They may conflict with each other and with running ones. `below` says whether what
-/// is newer than a range's merge may stay above it.
+/// Merges that are worth it, best first. They may conflict with each other and with running ones. `below`
+/// says whether what is newer than a range's merge may stay above it.
 pub(super) fn early(
     shape: &Shape,
     facts: &Facts<'_>,
@@ -59,8 +62,8 @@ pub(super) fn early(
         return Vec::new();
     }
     let busy: HashSet<TableId> = facts.running.iter().flat_map(|merge| merge.plan.tables()).collect();
-    // A range can only be worth it if one of its tables alone would be. From the oldest run down there are no two runs, and its
-    // tables, which have been looked into most, would be in the way of others.
+    // A range can only be worth it if one of its tables alone would be. From the oldest run down there are no
+    // two runs, and its tables, which have been looked into most, would be in the way of others.
     let oldest = shape.runs().last().filter(|_| below).map(|(level, run)| (level, run.id));
     let is_worth = |(level, run, seed): &(usize, &Run, &Arc<TableInfo>)| {
         let of_seed = Worth::of([seed.as_ref()], facts);
@@ -148,8 +151,8 @@ impl Worth {
     }
 }
 
-/// Cells that a merge of all at these keys drops for the sake of a table, as a part of the table's; more than 1 where
-/// tombstones find much to delete.
+/// Cells that a merge of all at these keys drops for the sake of a table, as a part of the table's; more than
+/// 1 where tombstones find much to delete.
 fn dead(table: &TableInfo, facts: &Facts<'_>) -> f64 {
     let newest = table.ingested_at.map_or(table.seqs.1, |at| at.max(table.seqs.1));
     if newest > facts.settled_to {

@@ -1,22 +1,26 @@
-//! HBase's exploring selection (OFF-8): of all windows of runs adjacent in age, merge the best that keeps the rules.
+//! HBase's exploring selection (OFF-8): of all windows of runs adjacent in age, merge the best that keeps the
+//! rules.
 //!
-//! *Minor.* A window has `min_runs` to `max_runs` runs and at most `max_bytes`; each of its runs has at most `ratio` times
-//! the bytes of the others together, so that no large run is rewritten for the sake of small ones. Windows smaller than a
-//! flush need not keep the ratio. The window of most runs is best, of as many that of least bytes. From
-//! `blocking_runs` runs on the selection may be stuck: then the best removes most runs a byte, and if none keeps the
-//! ratio, the smallest of all is taken. In off-peak hours another, larger ratio holds, so that more is merged.
+//! *Minor.* A window has `min_runs` to `max_runs` runs and at most `max_bytes`; each of its runs has at most
+//! `ratio` times the bytes of the others together, so that no large run is rewritten for the sake of small
+//! ones. Windows smaller than a flush need not keep the ratio. The window of most runs is best, of as many
+//! that of least bytes. From `blocking_runs` runs on the selection may be stuck: then the best removes most
+//! runs a byte, and if none keeps the ratio, the smallest of all is taken. In off-peak hours another, larger
+//! ratio holds, so that more is merged.
 //!
-//! *Major.* When the oldest table is older than `major_period_s`, give or take a drawn share of `major_jitter`, all runs
-//! become one. The draw is made once for each oldest table, so that families opened together do not merge together. Workers that
-//! have nothing to do plan twice a second, so it also comes where nothing is written. While it is due and merges are in its way,
-//! no minor merge starts, so that it waits for those under way at most, however much is written. Of the run of a flush under way it takes
-//! what is there. Between all this, ranges that are dead or read much are merged (`early`).
+//! *Major.* When the oldest table is older than `major_period_s`, give or take a drawn share of
+//! `major_jitter`, all runs become one. The draw is made once for each oldest table, so that families opened
+//! together do not merge together. Workers that have nothing to do plan twice a second, so it also comes
+//! where nothing is written. While it is due and merges are in its way, no minor merge starts, so that it
+//! waits for those under way at most, however much is written. Of the run of a flush under way it takes what
+//! is there. Between all this, ranges that are dead or read much are merged (`early`).
 //!
-//! *Where runs are.* Flushes come to level 0. A window that takes the oldest of them goes to level 1, as its newest run,
-//! or into the deeper run that ends the window; a window within level 0 stays there. A running merge hides its runs and
-//! all older ones.
+//! *Where runs are.* Flushes come to level 0. A window that takes the oldest of them goes to level 1, as its
+//! newest run, or into the deeper run that ends the window; a window within level 0 stays there. A running
+//! merge hides its runs and all older ones.
 //!
-//! *Debt* is the bytes of the newest runs of level 0 beyond `blocking_runs`: a merge makes them fewer and never newer.
+//! *Debt* is the bytes of the newest runs of level 0 beyond `blocking_runs`: a merge makes them fewer and
+//! never newer.
 
 use super::major::{Asked, major};
 use super::runs::{Placed, RunPlanner, within};
@@ -121,14 +125,14 @@ impl ExploringOptions {
         Some(due)
     }
 
-    /// Of these runs there are too many. Only of those that may be merged: HBase also counts the ones behind running merges,
-    /// and then merges the few newest again and again.
+    /// Of these runs there are too many. Only of those that may be merged: HBase also counts the ones behind
+    /// running merges, and then merges the few newest again and again.
     fn is_stuck(&self, sizes: &[u64]) -> bool {
         sizes.len() as u64 >= self.blocking_runs
     }
 
-    /// The best window of these runs, oldest first, and whether it keeps the ratio. Where it is `stuck` one is found
-    /// that does not.
+    /// The best window of these runs, oldest first, and whether it keeps the ratio. Where it is `stuck` one
+    /// is found that does not.
     pub(super) fn select(
         &self,
         sizes: &[u64],

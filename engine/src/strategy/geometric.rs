@@ -1,21 +1,26 @@
-//! Geometric partitioning: one run a level, the i-th of at most `(r-1) r^(i-1) M` bytes, where M is what a flush of full
-//! memory writes. All of them together are at most `r^i - 1` flushes, so there are about log_r(data / M) runs.
+//! Geometric partitioning: one run a level, the i-th of at most `(r-1) r^(i-1) M` bytes, where M is what a
+//! flush of full memory writes. All of them together are at most `r^i - 1` flushes, so there are about
+//! log_r(data / M) runs.
 //!
-//! A flush arrives in level 0 and leaves it at once: it is merged with levels 1 to j in one merge, where j is the first
-//! level that may hold all of that together. With r 2 that counts flushes in binary: a level holds nothing, or as much
-//! as all above it and one flush more. Where nothing overlaps, tables move and are not rewritten.
+//! A flush arrives in level 0 and leaves it at once: it is merged with levels 1 to j in one merge, where j is
+//! the first level that may hold all of that together. With r 2 that counts flushes in binary: a level holds
+//! nothing, or as much as all above it and one flush more. Where nothing overlaps, tables move and are not
+//! rewritten.
 //!
-//! With `p` the number of runs is fixed and r is found from the data: the smallest whole number for which p runs may
-//! hold all of it, `r^p - 1 >= data / M`. The p-th run itself has no bound. With p 1 there is always one run: that is
-//! `remerge`. (The paper's Remerge merges memory with the file in one act; here the flush is written first, then merged.)
+//! With `p` the number of runs is fixed and r is found from the data: the smallest whole number for which p
+//! runs may hold all of it, `r^p - 1 >= data / M`. The p-th run itself has no bound. With p 1 there is always
+//! one run: that is `remerge`. (The paper's Remerge merges memory with the file in one act; here the flush is
+//! written first, then merged.)
 //!
-//! *What another strategy left*: a level of several runs, or over its bound, goes deeper, with what it takes to find
-//! room; the deepest such level first, so that runs mostly move. With `p`, levels below the p-th go to the deepest.
+//! *What another strategy left*: a level of several runs, or over its bound, goes deeper, with what it takes
+//! to find room; the deepest such level first, so that runs mostly move. With `p`, levels below the p-th go
+//! to the deepest.
 //!
 //! With all in order, ranges that are dead or read much are merged before their turn (`early`).
 //!
-//! *Debt* is what waits in level 0 times what a byte is rewritten by the method's law, r times a level; but never more than
-//! all data, as one merge takes all of level 0. The data size is that at the last flush, so no finished merge raises it.
+//! *Debt* is what waits in level 0 times what a byte is rewritten by the method's law, r times a level; but
+//! never more than all data, as one merge takes all of level 0. The data size is that at the last flush, so
+//! no finished merge raises it.
 
 use super::runs::{DEEPEST, Placed, RunPlanner, within};
 use super::{Facts, Plan, PlanState, Strategy, Target};
@@ -73,7 +78,8 @@ impl GeometricOptions {
     }
 }
 
-/// The r for which p runs hold exactly so many flushes. Without the last bits, so that a whole number stays one.
+/// The r for which p runs hold exactly so many flushes. Without the last bits, so that a whole number stays
+/// one.
 fn exact_r(flushes: f64, p: u64) -> f64 {
     (flushes + 1.0).powf(1.0 / p as f64) - 1e-9
 }

@@ -1,15 +1,20 @@
 //! Runs the stories in `testdata/`: a shape as text, a few facts, a command, and the expected answer.
 //! `UPDATE_GOLDEN=1` writes the answers anew; review the diff.
 //!
-//! A story is `== title`, then lines that begin with a word: `strategy TEXT`, `flush SIZE`, `pressed`, `redundant SHARE` (of the
-//! keys of any tables), `clock SECONDS`, `draw SHARE` (of all that may be drawn), `flushing RUN` (a flush still writes it), `merges N`, `L..` (a run of the shape), `start` (plans, and lets the best merge run), `step KEY`
-//! (the running merge has come so far), `looks TABLE N` (so many reads in vain), `unread N` (flushes that came without readers, all that there are), `written TABLE FROM TO MADE` (seconds), `ttl SECONDS`, `snapshot N` (the oldest), `flushed RANGE SIZE` (a new run in level 0), and at the end one of the commands `plan`, `debt`, `finish` (all
-//! planned merges are done, the shape that results), `major RANGE`, `flushes N SIZE` (so many flushes of all keys, after each of which merges
-//! run until none is planned: what each merge writes, and the sizes of the runs at the end). The answer follows `--`.
+//! A story is `== title`, then lines that begin with a word: `strategy TEXT`, `flush SIZE`, `pressed`,
+//! `redundant SHARE` (of the keys of any tables), `clock SECONDS`, `draw SHARE` (of all that may be drawn),
+//! `flushing RUN` (a flush still writes it), `merges N`, `L..` (a run of the shape), `start` (plans, and lets
+//! the best merge run), `step KEY` (the running merge has come so far), `looks TABLE N` (so many reads in
+//! vain), `unread N` (flushes that came without readers, all that there are), `written TABLE FROM TO MADE`
+//! (seconds), `ttl SECONDS`, `snapshot N` (the oldest), `flushed RANGE SIZE` (a new run in level 0), and at
+//! the end one of the commands `plan`, `debt`, `finish` (all planned merges are done, the shape that
+//! results), `major RANGE`, `flushes N SIZE` (so many flushes of all keys, after each of which merges run
+//! until none is planned: what each merge writes, and the sizes of the runs at the end). The answer follows
+//! `--`.
 
 //!
-//! For strategies that hold memory by range: `memory RANGE SIZE AGE` (and another), and the commands `victim` (whose memory goes, and how)
-//! and `flushed-range` (the same done: the shape that results).
+//! For strategies that hold memory by range: `memory RANGE SIZE AGE` (and another), and the commands `victim`
+//! (whose memory goes, and how) and `flushed-range` (the same done: the shape that results).
 
 use super::*;
 use crate::shape::{Run, parse_key, parse_range};

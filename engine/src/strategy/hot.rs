@@ -1,21 +1,23 @@
 //! Which keys stay in memory when their store is flushed (TRI-1), as a pure function of what its flushes met.
 //!
-//! A key written again and again is flushed again and again, and each time its older versions are merged away. So a
-//! flush leaves the keys that were *updated most* in memory and writes the others. What it saves is their share of the
-//! flush and of all merges that come of it; what it costs is writing their newest cells into the log once more.
+//! A key written again and again is flushed again and again, and each time its older versions are merged
+//! away. So a flush leaves the keys that were *updated most* in memory and writes the others. What it saves
+//! is their share of the flush and of all merges that come of it; what it costs is writing their newest cells
+//! into the log once more.
 //!
-//! A flush goes through its keys in order and cannot know beforehand how often they were updated on average. It
-//! decides by what the store's last whole flush met: keys and bytes by number of updates. From this comes the number
-//! of updates a key must have had more than: the rule's (so many times the mean, or what only the top few percent
-//! have), or more, when what would then stay is over the budget.
+//! A flush goes through its keys in order and cannot know beforehand how often they were updated on average.
+//! It decides by what the store's last whole flush met: keys and bytes by number of updates. From this comes
+//! the number of updates a key must have had more than: the rule's (so many times the mean, or what only the
+//! top few percent have), or more, when what would then stay is over the budget.
 //!
 //! The rule switches itself off where it would save little:
-//! * at most `updates - keys` keys were updated more than once; under a twentieth of all keys, that is no saving;
-//! * when most of the cells kept last were not written again since, keeping only put off writing them. Then nothing
-//!   is kept for some flushes.
+//! * at most `updates - keys` keys were updated more than once; under a twentieth of all keys, that is no
+//!   saving;
+//! * when most of the cells kept last were not written again since, keeping only put off writing them. Then
+//!   nothing is kept for some flushes.
 //!
-//! Counts are not forgotten when a cell is kept: half of them goes with it, so that a key is as hot as it lately was.
-//! A cell that was kept eight times without being written goes to disk whatever its count.
+//! Counts are not forgotten when a cell is kept: half of them goes with it, so that a key is as hot as it
+//! lately was. A cell that was kept eight times without being written goes to disk whatever its count.
 
 use super::options::parse_settings;
 use crate::types::Heats;
@@ -111,9 +113,9 @@ pub(crate) struct HotPlan {
     pub(crate) reason: String,
 }
 
-/// How much memory of hot keys a flush of so many bytes may leave: a tenth of the store's limit, and not more than leaves
-/// all stores together a tenth of the database's, what flushes under way may leave counted with what `others` have; and
-/// at most half of what it takes, so that each flush frees memory.
+/// How much memory of hot keys a flush of so many bytes may leave: a tenth of the store's limit, and not more
+/// than leaves all stores together a tenth of the database's, what flushes under way may leave counted with
+/// what `others` have; and at most half of what it takes, so that each flush frees memory.
 pub(crate) fn keep_budget(limit: u64, all: u64, others: u64, flush_bytes: u64) -> u64 {
     (limit / 10).min((all / 10).saturating_sub(others)).min(flush_bytes / 2)
 }

@@ -1,33 +1,36 @@
-//! Leveled merging: level 0 holds whole flushes, every level below is one run, some `multiplier` times the level
-//! above.
+//! Leveled merging: level 0 holds whole flushes, every level below is one run, some `multiplier` times the
+//! level above.
 //!
-//! *Level sizes* follow the data. The last level holds nearly all of it; each level above gets a `multiplier`-th of
-//! the one below, up to the *base level*, the first whose share reaches a *unit*: `base_bytes`, or what level 0 holds at
-//! its trigger, if that is more. Level 0 merges into it, past the levels above, so that the space held by old
-//! versions stays small at any data size without a chain of levels of a few kilobytes.
+//! *Level sizes* follow the data. The last level holds nearly all of it; each level above gets a
+//! `multiplier`-th of the one below, up to the *base level*, the first whose share reaches a *unit*:
+//! `base_bytes`, or what level 0 holds at its trigger, if that is more. Level 0 merges into it, past the
+//! levels above, so that the space held by old versions stays small at any data size without a chain of
+//! levels of a few kilobytes.
 //!
-//! The *gathering level* is the one above the base. Where a merge of level 0 would meet far more in the base than it
-//! brings, level 0 merges here first, up to two units; when that would be too much, all of both goes to the base in one
-//! merge. Of a base of R times what level 0 brings, n rounds rewrite 1 + 2 + .. + n and R, where n merges straight
-//! into the base rewrite n (R + 1). Where the same keys come again and again they meet here, what was gathered
-//! hardly grows, and the base is hardly ever rewritten. The tables' sketches say beforehand what gathering will make.
+//! The *gathering level* is the one above the base. Where a merge of level 0 would meet far more in the base
+//! than it brings, level 0 merges here first, up to two units; when that would be too much, all of both goes
+//! to the base in one merge. Of a base of R times what level 0 brings, n rounds rewrite 1 + 2 + .. + n and R,
+//! where n merges straight into the base rewrite n (R + 1). Where the same keys come again and again they
+//! meet here, what was gathered hardly grows, and the base is hardly ever rewritten. The tables' sketches say
+//! beforehand what gathering will make.
 //!
 //! *What merges*, best first:
-//! 1. Level 0, at `l0_runs_trigger` runs or as many flushes' bytes: all of it with what it overlaps where it goes.
-//! 2. A level over its size: a group of neighbouring tables with what it overlaps one level down. The key where
-//!    the last merge ended goes round the level; of the next `candidates` groups the one with the least overlap per
-//!    byte is taken, and grows by neighbours that fit into the overlap for nothing.
+//! 1. Level 0, at `l0_runs_trigger` runs or as many flushes' bytes: all of it with what it overlaps where it
+//!    goes.
+//! 2. A level over its size: a group of neighbouring tables with what it overlaps one level down. The key
+//!    where the last merge ended goes round the level; of the next `candidates` groups the one with the least
+//!    overlap per byte is taken, and grows by neighbours that fit into the overlap for nothing.
 //! 3. A level of several runs, which another strategy left: the newest run goes into the next.
 //! 4. Ranges that are dead or read much, all the way down (`early`), unless level 0 is due.
 //! 5. Tables dense with tombstones, one level down before their turn.
 //!
-//! Where nothing overlaps, tables are moved and not rewritten. If level 0 is due and a merge out of the base is in
-//! its way, no further one starts there, so that level 0 waits for one merge at most. Where that takes long, what has
-//! come meanwhile is merged among itself (`runs::gather`).
+//! Where nothing overlaps, tables are moved and not rewritten. If level 0 is due and a merge out of the base
+//! is in its way, no further one starts there, so that level 0 waits for one merge at most. Where that takes
+//! long, what has come meanwhile is merged among itself (`runs::gather`).
 //!
 //! *Debt* counts, for every border between two levels, the bytes above it that exceed what the levels above
-//! may hold together, times what crossing rewrites. Merges move bytes down and never up, so each term falls. A level
-//! that the base is about to reach counts by degrees, so that growth makes no jump.
+//! may hold together, times what crossing rewrites. Merges move bytes down and never up, so each term falls.
+//! A level that the base is about to reach counts by degrees, so that growth makes no jump.
 
 use super::early::{LOOK_BYTES, early};
 use super::runs::{are_apart, gather, within};
@@ -62,11 +65,11 @@ pub struct LeveledOptions {
     pub table_bytes: u64,
     /// Groups of tables among which the one with least overlap is taken; 1 is plain round robin.
     pub candidates: u64,
-    /// A table whose cells are tombstones to at least this share merges before its turn, and so does a range that would lose
-    /// at least this share of its cells.
+    /// A table whose cells are tombstones to at least this share merges before its turn, and so does a range
+    /// that would lose at least this share of its cells.
     pub tombstone_share: f64,
-    /// TRIAD-DISK: while less than this share of level 0 is redundant, level 0 waits for more where much lies below it; 0 or
-    /// none: it never waits.
+    /// TRIAD-DISK: while less than this share of level 0 is redundant, level 0 waits for more where much lies
+    /// below it; 0 or none: it never waits.
     pub defer_below: Option<f64>,
     /// The most runs for which level 0 waits.
     pub defer_runs_max: u64,
@@ -134,7 +137,8 @@ impl LeveledOptions {
 
 /// What may gather above the base, in units.
 const GATHERED_UNITS: f64 = 2.0;
-/// So many times what gathers must lie in the base, or gathering saves little and only puts a level more in the readers' way.
+/// So many times what gathers must lie in the base, or gathering saves little and only puts a level more in
+/// the readers' way.
 const BASE_OVER_GATHERED: f64 = 2.0;
 /// Level 0 waits for redundancy only where the base has so many times as much: there waiting saves much.
 const BASE_OVER_LEVEL0: f64 = 4.0;
@@ -174,7 +178,8 @@ impl Sizes {
         GATHERED_UNITS * self.unit
     }
 
-    /// The level where it gathers: none above level 1, and none where what another strategy left is in the way.
+    /// The level where it gathers: none above level 1, and none where what another strategy left is in the
+    /// way.
     fn gathering_level(&self) -> Option<usize> {
         (self.base == self.by_size && self.base > 1).then(|| self.base - 1)
     }
@@ -224,8 +229,8 @@ impl LeveledOptions {
         plan
     }
 
-    /// Flushes that have come since reads paid for a merge, with those since the last plan. Of a state that was lost: so many
-    /// that what waits in level 0 may go on waiting.
+    /// Flushes that have come since reads paid for a merge, with those since the last plan. Of a state that
+    /// was lost: so many that what waits in level 0 may go on waiting.
     fn unread(&self, shape: &Shape, state: &PlanState) -> u64 {
         let Some(level0) = shape.levels.first() else { return state.unread };
         let came = level0.runs.iter().filter(|run| run.id > state.newest_run).count() as u64;
@@ -343,8 +348,8 @@ impl<'a> Planner<'a> {
         !self.busy.contains(&table.id)
     }
 
-    /// The run of the level that takes what comes from above: its newest, or the one that a merge is just making,
-    /// or a new one as new as what comes.
+    /// The run of the level that takes what comes from above: its newest, or the one that a merge is just
+    /// making, or a new one as new as what comes.
     fn run_to_join(&self, level: usize, newest_input: u64) -> Target {
         let there = self.shape.levels.get(level).and_then(|l| l.runs.first()).map(|run| run.id);
         let coming = || self.taken.iter().find(|m| m.plan.output.level == level).map(|m| m.plan.output.run);
@@ -451,8 +456,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// TRIAD-DISK: level 0 waits while merging it would drop little, unless writers wait for merges: then nothing that
-    /// can be merged is put off.
+    /// TRIAD-DISK: level 0 waits while merging it would drop little, unless writers wait for merges: then
+    /// nothing that can be merged is put off.
     fn wait_for_redundancy(&self, level0: &[(usize, &Run, Vec<&Arc<TableInfo>>)]) -> Option<String> {
         let least = self.options.defer_below.filter(|least| *least > 0.0 && !self.facts.pressed)?;
         if level0.len() as u64 > self.options.defer_runs_max {
@@ -472,14 +477,15 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// What reads have paid for a merge of level 0: the bytes that would have been merged in the time of their looks in vain.
+    /// What reads have paid for a merge of level 0: the bytes that would have been merged in the time of
+    /// their looks in vain.
     fn paid_by_reads(&self, level0: &[(&Run, Vec<&Arc<TableInfo>>)]) -> f64 {
         let tables = level0.iter().flat_map(|(_, tables)| tables);
         tables.map(|table| (self.facts.looks)(table.id)).sum::<u64>() as f64 * LOOK_BYTES
     }
 
-    /// `auto`: level 0, whose merge reads have not paid for, waits while it has few runs and the merge would drop little.
-    /// `sources` are its runs and what gathers above the base.
+    /// `auto`: level 0, whose merge reads have not paid for, waits while it has few runs and the merge would
+    /// drop little. `sources` are its runs and what gathers above the base.
     fn waits_for_readers(
         &mut self,
         sources: &[(usize, &Run, Vec<&Arc<TableInfo>>)],

@@ -1,13 +1,14 @@
 //! Whether a flush leaves its values in the log (TRI-4), as a pure decision.
 //!
-//! What is won is the values that need not be written again; the log has them already. What it costs: references in
-//! their place, a pass over the log files to find where the cells lie, an access more for a read, and the whole log
-//! files stay on disk until merges have taken the tables apart, dead bytes, frames and keys included and uncompressed.
-//! So it must pay clearly in bytes not written, and what stays on disk must not be much more than a table would be. And
-//! merges must be able to hold the log files of their inputs in memory: a value at a time, a merge that takes no order of the
-//! log fetches at some microsecond each, which costs more processor time than was saved. The share of all bytes that can
-//! be saved is 1/(2+W), where W is what merges write of a byte, and what a merge costs more comes W times: so W must be
-//! small (`FamilyOptions::log_tables_merged_max`).
+//! What is won is the values that need not be written again; the log has them already. What it costs:
+//! references in their place, a pass over the log files to find where the cells lie, an access more for a
+//! read, and the whole log files stay on disk until merges have taken the tables apart, dead bytes, frames
+//! and keys included and uncompressed. So it must pay clearly in bytes not written, and what stays on disk
+//! must not be much more than a table would be. And merges must be able to hold the log files of their inputs
+//! in memory: a value at a time, a merge that takes no order of the log fetches at some microsecond each,
+//! which costs more processor time than was saved. The share of all bytes that can be saved is 1/(2+W), where
+//! W is what merges write of a byte, and what a merge costs more comes W times: so W must be small
+//! (`FamilyOptions::log_tables_merged_max`).
 
 /// What the decision rests on.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -27,7 +28,8 @@ pub(crate) struct LogTableFacts {
     pub(crate) compressed: f64,
     /// A value shorter than this stays in the table.
     pub(crate) value_bytes_min: u64,
-    /// Bytes of log that this store's tables refer to already, and what merges may hold of log files in memory.
+    /// Bytes of log that this store's tables refer to already, and what merges may hold of log files in
+    /// memory.
     pub(crate) referred_bytes: u64,
     pub(crate) merge_memory: u64,
     /// Bytes that merges have written for each byte that came to them, and how many it may be.
@@ -49,8 +51,8 @@ const FILE_SHARE_MIN: u64 = 16;
 pub(crate) struct LogTableChoice {
     pub(crate) leave: bool,
     pub(crate) reason: String,
-    /// Share of the bytes of a plain flush that is expected to be saved, and share of the log files that a plain
-    /// table would take; in percent.
+    /// Share of the bytes of a plain flush that is expected to be saved, and share of the log files that a
+    /// plain table would take; in percent.
     pub(crate) saved_percent: u64,
     pub(crate) live_percent: u64,
     /// What it rests on.

@@ -1,5 +1,5 @@
-//! A manual compaction: everything in a key range ends in one run at the bottom, by one merge, or by one for each range
-//! of keys whose memory is held apart.
+//! A manual compaction: everything in a key range ends in one run at the bottom, by one merge, or by one for
+//! each range of keys whose memory is held apart.
 
 use super::{InputRun, MergeKind, MergePlan, Place, Strategy, Target, cover, ids};
 use crate::shape::{Shape, TableInfo};
@@ -24,8 +24,9 @@ impl Asked<'_> {
         Asked { upto: SeqNo::MAX, rewrite: false, expired: None, surplus: &|_| false };
 }
 
-/// One merge of all that overlaps `range` into the oldest run of `last_level`; `None` when that is already where
-/// everything is, no cell could go and no value is in the log. As it runs in steps, its size does not matter.
+/// One merge of all that overlaps `range` into the oldest run of `last_level`; `None` when that is already
+/// where everything is, no cell could go and no value is in the log. As it runs in steps, its size does not
+/// matter.
 pub(crate) fn major(
     shape: &Shape,
     range: &KeyRange,
@@ -44,9 +45,9 @@ pub(crate) fn major(
     is_due.then_some(merge)
 }
 
-/// The first of the merges that make one run of all that overlaps `left`, if there is anything to do, and the part of `left` that
-/// it is for. With `bounds` of ranges it is the first of these; tables that lie over several make one part of them, with all that
-/// is newer there. O(tables it takes + log ranges).
+/// The first of the merges that make one run of all that overlaps `left`, if there is anything to do, and the
+/// part of `left` that it is for. With `bounds` of ranges it is the first of these; tables that lie over
+/// several make one part of them, with all that is newer there. O(tables it takes + log ranges).
 pub(crate) fn major_part(
     shape: &Shape,
     left: &KeyRange,
@@ -112,8 +113,8 @@ pub(super) struct Reached {
     pub(super) bytes: u64,
 }
 
-/// From the newest run down, each run gives what overlaps the range so far, and widens it: the cells of a table
-/// that reaches out pass what is below it, never what is above. `None` where there is nothing.
+/// From the newest run down, each run gives what overlaps the range so far, and widens it: the cells of a
+/// table that reaches out pass what is below it, never what is above. `None` where there is nothing.
 pub(super) fn reach(shape: &Shape, range: &KeyRange) -> Option<Reached> {
     reach_from(shape, None, range)
 }

@@ -1,22 +1,24 @@
-//! What to merge: pure functions from a shape to ranked merges. No I/O, no clock, no lock, so that every method is
-//! tested on shapes written as text (`testdata/`) and simulated at 100 TB (`crate::simulate`) by the code that
-//! runs in production.
+//! What to merge: pure functions from a shape to ranked merges. No I/O, no clock, no lock, so that every
+//! method is tested on shapes written as text (`testdata/`) and simulated at 100 TB (`crate::simulate`) by
+//! the code that runs in production.
 //!
 //! - `Strategy` is the interface: `plan` ranks merges, `debt` says how many bytes of merging are owed.
-//! - `options` names the methods; each is one file (`leveled`, `auto`, `sma`, `geometric`, `exploring`) whose options *are* the
-//!   strategy. `runs` is what those share that merge whole runs.
+//! - `options` names the methods; each is one file (`leveled`, `auto`, `sma`, `geometric`, `exploring`) whose
+//!   options *are* the strategy. `runs` is what those share that merge whole runs.
 //! - `by_range` is what a method decides that holds memory apart by key range (`rangemerge`).
-//! - `validate` is the law that every plan must obey, whoever made it; `apply` its pure inverse: what a step of
-//!   a merge makes of the shape, as a `ShapeChange` that the manifest stores.
-//! - `major` plans a manual compaction of a key range; `early` finds ranges that are worth one: dead, or read much.
-//! - `pipeline` says when segments in memory are merged, and how; `hot` which keys stay there when the others go.
+//! - `validate` is the law that every plan must obey, whoever made it; `apply` its pure inverse: what a step
+//!   of a merge makes of the shape, as a `ShapeChange` that the manifest stores.
+//! - `major` plans a manual compaction of a key range; `early` finds ranges that are worth one: dead, or read
+//!   much.
+//! - `pipeline` says when segments in memory are merged, and how; `hot` which keys stay there when the others
+//!   go.
 //! - `log_table` says whether a flush leaves values in the log.
-//! - `plan_db` decides across stores, `clean` about the log's oldest file; `backpressure` how much a writer waits, `rate`
-//!   how fast merges write.
+//! - `plan_db` decides across stores, `clean` about the log's oldest file; `backpressure` how much a writer
+//!   waits, `rate` how fast merges write.
 //!
-//! The ladder of names: a `MergePlan` is a proposal; a `RunningMerge` one that was accepted and has come as far as
-//! its clip. Running it (`merge`) and giving it a worker (`schedule`) are not this folder's business, nor is
-//! keeping the state between calls.
+//! The ladder of names: a `MergePlan` is a proposal; a `RunningMerge` one that was accepted and has come as
+//! far as its clip. Running it (`merge`) and giving it a worker (`schedule`) are not this folder's business,
+//! nor is keeping the state between calls.
 
 mod apply;
 mod auto;
@@ -74,13 +76,13 @@ use std::sync::Arc;
 
 /// A method of laying data out and merging it.
 pub(crate) trait Strategy: Send + Sync {
-    /// The merges worth running now, best first. They do not conflict with each other nor with running ones, so
-    /// that as many may start as there are workers.
+    /// The merges worth running now, best first. They do not conflict with each other nor with running ones,
+    /// so that as many may start as there are workers.
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan;
 
-    /// Bytes of merging still owed beyond what the method lets gather; nothing when `plan` has no more to say. Merges before
-    /// their turn (`early`) are owed to nobody. A continuous
-    /// function of the tables' sizes; under the same state no step of a merge raises it.
+    /// Bytes of merging still owed beyond what the method lets gather; nothing when `plan` has no more to
+    /// say. Merges before their turn (`early`) are owed to nobody. A continuous function of the tables'
+    /// sizes; under the same state no step of a merge raises it.
     fn debt(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> u64;
 
     /// The level that a major compaction ends in.
@@ -92,7 +94,8 @@ pub(crate) trait Strategy: Send + Sync {
     /// The size of the tables that a flush is cut into.
     fn table_bytes(&self) -> u64;
 
-    /// What it decides about memory, if that is held apart by key range. Else memory is one, and is flushed whole.
+    /// What it decides about memory, if that is held apart by key range. Else memory is one, and is flushed
+    /// whole.
     fn by_range(&self) -> Option<&dyn ByRange> {
         None
     }
@@ -106,7 +109,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) draw: u64,
     /// Merges in flight.
     pub(crate) running: &'a [RunningMerge],
-    /// The run of level 0 that a flush is still writing. Tables come to it yet, so who merges whole runs waits for it.
+    /// The run of level 0 that a flush is still writing. Tables come to it yet, so who merges whole runs
+    /// waits for it.
     pub(crate) flushing: Option<u64>,
     /// What a flush of full memory writes.
     pub(crate) flush_bytes: u64,
@@ -120,8 +124,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) unique: Unique<'a>,
     /// How many reads looked into the table in vain since it was opened.
     pub(crate) looks: &'a dyn Fn(TableId) -> u64,
-    /// How many cells of the table at least no reader without a snapshot needs, deletes and what they delete apart: those that are
-    /// overwritten, and versions beyond what is kept.
+    /// How many cells of the table at least no reader without a snapshot needs, deletes and what they delete
+    /// apart: those that are overwritten, and versions beyond what is kept.
     pub(crate) surplus: &'a dyn Fn(TableId) -> u64,
     /// Every snapshot sees all that was written up to this number.
     pub(crate) settled_to: SeqNo,
@@ -150,8 +154,8 @@ pub(crate) struct Deferred {
 /// What a strategy remembers from call to call. May be lost: it is rebuilt from the shape.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct PlanState {
-    /// The data size that level sizes are derived from: grows with the shape at once and shrinks only when a flush
-    /// comes, so that no finished merge makes the levels above too large.
+    /// The data size that level sizes are derived from: grows with the shape at once and shrinks only when a
+    /// flush comes, so that no finished merge makes the levels above too large.
     pub(crate) reference_bytes: u64,
     /// The newest flush seen.
     pub(crate) newest_run: u64,

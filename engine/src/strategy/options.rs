@@ -1,5 +1,5 @@
-//! Strategies by name: `leveled`, `leveled{multiplier=8, table_bytes=32MiB}`, `sma{k=2}`. A new method is a file with its
-//! options, a variant here, and a line in each `match`.
+//! Strategies by name: `leveled`, `leveled{multiplier=8, table_bytes=32MiB}`, `sma{k=2}`. A new method is a
+//! file with its options, a variant here, and a line in each `match`.
 
 use super::{
     AutoOptions, ExploringOptions, GeometricOptions, LeveledOptions, RangemergeOptions, SmaOptions, Strategy,
@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 use std::fmt;
 use std::str::FromStr;
 
-/// The methods, with the settings that are worth comparing: none of them is best at everything. Without `auto`, whose costs
-/// depend on readers, which a simulation does not have.
+/// The methods, with the settings that are worth comparing: none of them is best at everything. Without
+/// `auto`, whose costs depend on readers, which a simulation does not have.
 ///
 /// ```
 /// use siltstone::strategy::{METHODS, StrategyOptions};
@@ -50,9 +50,11 @@ pub enum StrategyOptions {
     Leveled(LeveledOptions),
     /// One run of files that each have a key range of their own; memory is merged with one of them at a time.
     Rangemerge(RangemergeOptions),
-    /// Size-tiered: a level of `k` runs becomes one run of the next when another comes. `nomerge` is `k` without end.
+    /// Size-tiered: a level of `k` runs becomes one run of the next when another comes. `nomerge` is `k`
+    /// without end.
     Sma(SmaOptions),
-    /// One run a level, each level bounded `r` times higher than the one above, or `p` runs at all sizes. `remerge` is `p` 1.
+    /// One run a level, each level bounded `r` times higher than the one above, or `p` runs at all sizes.
+    /// `remerge` is `p` 1.
     Geometric(GeometricOptions),
     /// HBase's selection of runs adjacent in age, of about one size.
     Exploring(ExploringOptions),
@@ -79,11 +81,11 @@ impl StrategyOptions {
         }
     }
 
-    /// The same method with tables so large that this much data is about `tables_max` of them at most, and the
-    /// factor by which they grew.
+    /// The same method with tables so large that this much data is about `tables_max` of them at most, and
+    /// the factor by which they grew.
     pub(crate) fn with_tables_for(&self, data_bytes: u64, tables_max: u64) -> (Self, f64) {
-        // Levels above the last hold a good tenth beside the data, runs of other methods as much again, and tables come out
-        // smaller than they may be.
+        // Levels above the last hold a good tenth beside the data, runs of other methods as much again, and
+        // tables come out smaller than they may be.
         let least = match self {
             StrategyOptions::Leveled(_) | StrategyOptions::Auto(_) => data_bytes / tables_max / 2 * 3,
             _ => data_bytes / tables_max * 3,

@@ -1,20 +1,20 @@
 //! What becomes of the flat segments of a store's memory: the policies of in-memory merging (ACC-6), as pure
 //! functions.
 //!
-//! A longer pipeline costs readers a search a segment; merging indices costs entries moved; compacting costs cells
-//! copied too, and frees what nobody can see any more, so that more updates fit into memory before a disk flush.
-//! All policies keep the pipeline at `segments` or less; they differ in when they compact:
+//! A longer pipeline costs readers a search a segment; merging indices costs entries moved; compacting costs
+//! cells copied too, and frees what nobody can see any more, so that more updates fit into memory before a
+//! disk flush. All policies keep the pipeline at `segments` or less; they differ in when they compact:
 //!
 //! * `none` lets segments gather until the disk flush takes them: the yardstick;
 //! * `basic` merges indices when there are too many;
 //! * `eager` compacts at every freeze;
-//! * `adaptive`, Accordion's: after a disk flush it merges indices first; from then on it compacts with a probability
-//!   that grows with what was written since, if the last merge met more than `r` redundant cells;
-//! * `sketch`, ours: the segments' distinct-count sketches say beforehand how much of them a compaction would free.
-//!   It compacts when the bytes freed, at what a flush is measured to cost, are worth more than the copying of the
-//!   bytes that stay, at what copying is measured to cost. Nothing is drawn and nothing is tried out. Or it compacts the
-//!   newest segment alone, of which it is known what is dead, if that gives more for the copying: a cell is then copied
-//!   once and not at every join from then on.
+//! * `adaptive`, Accordion's: after a disk flush it merges indices first; from then on it compacts with a
+//!   probability that grows with what was written since, if the last merge met more than `r` redundant cells;
+//! * `sketch`, ours: the segments' distinct-count sketches say beforehand how much of them a compaction would
+//!   free. It compacts when the bytes freed, at what a flush is measured to cost, are worth more than the
+//!   copying of the bytes that stay, at what copying is measured to cost. Nothing is drawn and nothing is
+//!   tried out. Or it compacts the newest segment alone, of which it is known what is dead, if that gives
+//!   more for the copying: a cell is then copied once and not at every join from then on.
 
 use super::options::parse_settings;
 use serde::{Deserialize, Serialize};
@@ -45,7 +45,8 @@ pub enum MemoryPolicy {
 }
 
 impl Default for MemoryPolicy {
-    /// `sketch`: ahead where keys repeat within memory, and a few percent from the best elsewhere (docs/performance.md).
+    /// `sketch`: ahead where keys repeat within memory, and a few percent from the best elsewhere
+    /// (docs/performance.md).
     fn default() -> Self {
         MemoryPolicy::Sketch(Segments::default())
     }

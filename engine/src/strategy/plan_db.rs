@@ -3,16 +3,20 @@
 //!
 //! *Flush*, for one of two reasons, each answered by as few flushes as will do:
 //! - a store is over its own limit;
-//! - all stores together are over the low watermark (RNG-9; writers wait only above it): the stores that gain most
-//!   per byte written go, until what is left in memory, flushes under way counted as gone, is back under it;
-//!   A compaction in memory that is due or under way (ACC-5) counts for what it is expected to free, so that the pipeline
-//!   gets to pay before memory goes to disk; but not beyond the *waiting mark*, where writers would soon be held up.
+//! - all stores together are over the low watermark (RNG-9; writers wait only above it): the stores that gain
+//!   most per byte written go, until what is left in memory, flushes under way counted as gone, is back under
+//!   it; A compaction in memory that is due or under way (ACC-5) counts for what it is expected to free, so
+//!   that the pipeline gets to pay before memory goes to disk; but not beyond the *waiting mark*, where
+//!   writers would soon be held up.
 //!
-//! A log over its limit is first looked at from its front (`clean`); whether a store is flushed for it is decided there.
+//! A log over its limit is first looked at from its front (`clean`); whether a store is flushed for it is
+//! decided there.
 //!
-//! The gain of a flush is the memory it frees plus the log it lets go, over the bytes it writes and what its syncs cost.
+//! The gain of a flush is the memory it frees plus the log it lets go, over the bytes it writes and what its
+//! syncs cost.
 //!
-//! *Merges* get the workers that flushes leave: first what takes level 0 out of the readers' way, then by score.
+//! *Merges* get the workers that flushes leave: first what takes level 0 out of the readers' way, then by
+//! score.
 
 use super::MergePlan;
 use crate::types::{StoreId, size_text};
@@ -138,7 +142,8 @@ fn flushes(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
     actions
 }
 
-/// What a flush costs however little it writes (a file made, four syncs), in bytes that could be written meanwhile.
+/// What a flush costs however little it writes (a file made, four syncs), in bytes that could be written
+/// meanwhile.
 const SYNCS_COST: u64 = 256 << 10;
 
 fn gain(s: &StoreFacts<'_>) -> f64 {

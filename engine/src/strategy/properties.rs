@@ -1,6 +1,6 @@
-//! What holds for every shape: plans are valid, steps keep the shape sound, debt never rises, and `validate` lets
-//! nothing pass that would show a reader an old version first. The last is checked against a model in which every
-//! table is a list of (key, version).
+//! What holds for every shape: plans are valid, steps keep the shape sound, debt never rises, and `validate`
+//! lets nothing pass that would show a reader an old version first. The last is checked against a model in
+//! which every table is a list of (key, version).
 
 use super::*;
 use crate::shape::Run;
@@ -66,7 +66,8 @@ fn build(runs: &[(usize, Vec<(u8, u8)>)]) -> (Shape, Cells) {
     (shape, cells)
 }
 
-/// Runs the merge on the model, up to a key, as a merge would: the newest version of every key, one output table.
+/// Runs the merge on the model, up to a key, as a merge would: the newest version of every key, one output
+/// table.
 fn run(
     shape: &mut Shape,
     cells: &mut Cells,
@@ -173,8 +174,8 @@ fn facts<'a>(running: &'a [RunningMerge], merges_max: usize) -> Facts<'a> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// Merges run side by side in random steps; all the while the shape is sound, readers see the same, and debt
-    /// falls. When nothing is planned any more, nothing is owed.
+    /// Merges run side by side in random steps; all the while the shape is sound, readers see the same, and
+    /// debt falls. When nothing is planned any more, nothing is owed.
     #[test]
     fn a_strategy_run_to_its_end_keeps_order_and_never_raises_debt(
         (mut shape, mut cells) in shapes(), options in strategies(),
@@ -221,8 +222,8 @@ proptest! {
         }
     }
 
-    /// The strategy changes while merges run and flushes come, again and again. Whatever shape that leaves, the
-    /// next one goes on from there.
+    /// The strategy changes while merges run and flushes come, again and again. Whatever shape that leaves,
+    /// the next one goes on from there.
     #[test]
     fn strategies_take_over_from_each_other_in_the_middle_of_merges(
         (mut shape, mut cells) in shapes(), first in strategies(),

@@ -1,33 +1,37 @@
-//! Rangemerge: one run of tables, each the one file of a key range of its own, and memory held apart by the same
-//! ranges (RNG-1, RNG-2).
+//! Rangemerge: one run of tables, each the one file of a key range of its own, and memory held apart by the
+//! same ranges (RNG-1, RNG-2).
 //!
-//! *Ranges* tile the key space: the i-th reaches from where the i-th table of the run begins to where the next one does,
-//! the first from the very first key. When memory is due, one range is the *victim*: its memory is merged with its
-//! file in one act, so flush and compaction are one, and what comes out is cut into as many equal parts as files of at most
-//! `f` bytes need; where the inputs are larger than that, their sketches say beforehand what will come out. Neighbours that
-//! deletes made small are joined. So a key lies in one table, a get costs one
-//! access, a scan one and what follows in sequence; no merge takes more than a range, and none needs room but its own.
+//! *Ranges* tile the key space: the i-th reaches from where the i-th table of the run begins to where the
+//! next one does, the first from the very first key. When memory is due, one range is the *victim*: its
+//! memory is merged with its file in one act, so flush and compaction are one, and what comes out is cut into
+//! as many equal parts as files of at most `f` bytes need; where the inputs are larger than that, their
+//! sketches say beforehand what will come out. Neighbours that deletes made small are joined. So a key lies
+//! in one table, a get costs one access, a scan one and what follows in sequence; no merge takes more than a
+//! range, and none needs room but its own.
 //!
-//! *The victim.* `most-bytes`, the rule of the paper, takes the range with most bytes in memory: then every range is merged
-//! at the same fill, and a byte put in is written some D/2M times, whatever the skew. `bytes-age` takes the one with
-//! most bytes x age / cost, where the cost is what a merge writes (with deltas in the mean). That is what minimises the bytes rewritten at a given
-//! memory: if range i receives r bytes a second and is merged every t seconds at a cost of c, the rewriting is the
-//! sum of c/t and the memory the sum of rt/2. Minimising one at a fixed other makes r t t / c the same for all when they
-//! are merged; r t is its bytes, t its age. Ranges that are written much are merged more often but fuller, and what
-//! is hardly written waits.
+//! *The victim.* `most-bytes`, the rule of the paper, takes the range with most bytes in memory: then every
+//! range is merged at the same fill, and a byte put in is written some D/2M times, whatever the skew.
+//! `bytes-age` takes the one with most bytes x age / cost, where the cost is what a merge writes (with deltas
+//! in the mean). That is what minimises the bytes rewritten at a given memory: if range i receives r bytes a
+//! second and is merged every t seconds at a cost of c, the rewriting is the sum of c/t and the memory the
+//! sum of rt/2. Minimising one at a fixed other makes r t t / c the same for all when they are merged; r t is
+//! its bytes, t its age. Ranges that are written much are merged more often but fuller, and what is hardly
+//! written waits.
 //!
-//! *Deltas.* With `deltas` k a flush writes a small table beside the range's file instead, until there are k, or they would together
-//! be larger than a file may be, or this one is; the next one merges all of them. A get may have to look into k tables more,
-//! and a byte is rewritten about k+1 times less. Ranges that are written alike would all have their last delta at the same
-//! time, and writers wait while one after another is merged. So a range with half of what it may have is merged already when
-//! it and those that were flushed since it was, which must be most, have more than half of theirs in the mean. By that they
-//! come apart, and one merge in k+1 flushes comes regularly; then few are merged before they have nearly all. (Ranges that
+//! *Deltas.* With `deltas` k a flush writes a small table beside the range's file instead, until there are k,
+//! or they would together be larger than a file may be, or this one is; the next one merges all of them. A
+//! get may have to look into k tables more, and a byte is rewritten about k+1 times less. Ranges that are
+//! written alike would all have their last delta at the same time, and writers wait while one after another
+//! is merged. So a range with half of what it may have is merged already when it and those that were flushed
+//! since it was, which must be most, have more than half of theirs in the mean. By that they come apart, and
+//! one merge in k+1 flushes comes regularly; then few are merged before they have nearly all. (Ranges that
 //! nobody writes to any more, whatever they have, are none of those.)
 //!
-//! *Where it lies.* The run is the oldest of the deepest level, level 1 in a new store; the j-th delta of every range is in
-//! one run of the same level whose id is greater by j, so that it is newer. Everything else is *foreign*: what
-//! another strategy left, what was ingested, what a flush of all memory wrote to level 0. Foreign tables are merged, or
-//! moved, into the run by ordinary merges; while one lies over several ranges, their memory goes to level 0 too.
+//! *Where it lies.* The run is the oldest of the deepest level, level 1 in a new store; the j-th delta of
+//! every range is in one run of the same level whose id is greater by j, so that it is newer. Everything else
+//! is *foreign*: what another strategy left, what was ingested, what a flush of all memory wrote to level 0.
+//! Foreign tables are merged, or moved, into the run by ordinary merges; while one lies over several ranges,
+//! their memory goes to level 0 too.
 
 use super::early::{DEAD_SHARE, early};
 use super::major::{Reached, reach};
@@ -84,10 +88,12 @@ struct Held {
     newest: TableId,
 }
 
-/// Neighbours are joined when together they have at most this part of `f`: a part of a split has twice as much.
+/// Neighbours are joined when together they have at most this part of `f`: a part of a split has twice as
+/// much.
 const JOINED_PART: u64 = 4;
 
-/// What a merge of tables leaves is asked of the sketches of at most so many, each a read of a file; more are taken to leave all.
+/// What a merge of tables leaves is asked of the sketches of at most so many, each a read of a file; more are
+/// taken to leave all.
 const SKETCHES_MAX: usize = 64;
 
 impl RangemergeOptions {
@@ -133,8 +139,8 @@ impl RangemergeOptions {
         found
     }
 
-    /// As many equal parts as files of `f` bytes are needed, with something to spare: a part that comes out a little larger
-    /// leaves no crumb behind.
+    /// As many equal parts as files of `f` bytes are needed, with something to spare: a part that comes out a
+    /// little larger leaves no crumb behind.
     fn part_bytes(&self, bytes: u64) -> u64 {
         let part = match bytes.div_ceil(self.f) {
             0 | 1 => self.f,
@@ -215,8 +221,8 @@ impl Strategy for RangemergeOptions {
     }
 
     fn debt(&self, shape: &Shape, _: &Facts<'_>, _: &PlanState) -> u64 {
-        // What is brought home meets about as much there. A delta that came to lie over several ranges (for the files
-        // they are of may all go) is brought home too, but adds no debt by that.
+        // What is brought home meets about as much there. A delta that came to lie over several ranges (for
+        // the files they are of may all go) is brought home too, but adds no debt by that.
         let home = self.home(shape);
         let foreign = shape.runs().filter(|(level, run)| self.number(home, *level, run.id).is_none());
         2 * foreign.map(|(_, run)| run.live_bytes()).sum::<u64>()
@@ -304,8 +310,8 @@ impl ByRange for RangemergeOptions {
         let since = ranges.iter().filter(|other| other.newest >= own.newest);
         let since: Vec<f64> = since.map(|o| self.fill(o.deltas, o.beside, o.file)).collect();
         let others = since.len() as f64;
-        // One more than there are: a range alone is no others' concern. And a few are no measure: those written most, which
-        // chance keeps apart.
+        // One more than there are: a range alone is no others' concern. And a few are no measure: those
+        // written most, which chance keeps apart.
         2 * since.len() >= ranges.len() && 2.0 * since.iter().sum::<f64>() >= others + 1.0
     }
 
@@ -405,8 +411,8 @@ impl Planner<'_> {
         self.merges.push(merge);
     }
 
-    /// A range that is dead or read much. Not where a table reaches into it that is no part of the merge: new files would end
-    /// where it does not, and it would be a delta of no range.
+    /// A range that is dead or read much. Not where a table reaches into it that is no part of the merge: new
+    /// files would end where it does not, and it would be a delta of no range.
     fn accept_early(&mut self, merge: MergePlan) {
         let all = reach(self.shape, &merge.range).map(|reached| reached.inputs);
         if !self.full() && all.as_ref() == Some(&merge.inputs) {
@@ -525,7 +531,8 @@ fn is_in_one_range(bounds: &[Vec<u8>], keys: &KeyRange) -> bool {
 mod tests {
     use super::*;
 
-    /// Puts over ranges of one size, each range with its share; how often a byte is written. Deltas are not counted.
+    /// Puts over ranges of one size, each range with its share; how often a byte is written. Deltas are not
+    /// counted.
     fn write_amplification(strategy: &str, data_over_memory: f64, shares: &[f64]) -> f64 {
         let options: RangemergeOptions = match strategy.parse() {
             Ok(crate::strategy::StrategyOptions::Rangemerge(options)) => options,
@@ -572,7 +579,8 @@ mod tests {
         (written - half.1) / (put - half.0)
     }
 
-    /// Ranges of one size that are written alike are flushed; how many flushes in a row rewrote a range, at most, and of how many one.
+    /// Ranges of one size that are written alike are flushed; how many flushes in a row rewrote a range, at
+    /// most, and of how many one.
     fn merges_of(deltas: u64, ranges: u32, f: u64) -> (u64, f64) {
         let options = RangemergeOptions { f, deltas, ..Default::default() };
         let key = |n: u32| n.to_be_bytes().to_vec();

@@ -1,18 +1,20 @@
 //! How long merges rest beside readers, and how fast they may write where the limit follows what is owed.
 //!
-//! Merges that run as fast as they can are felt by readers, and merges that run too slowly are felt by writers. So merges
-//! hold back most while nothing is owed, and less the nearer writers come to being slowed for merges. With `x` the way to
-//! that point, between 0 (nothing owed) and 1 (writers begin to be slowed), by debt or by runs in level 0, whichever is
-//! further, they rest for each second of work, and write in a second,
+//! Merges that run as fast as they can are felt by readers, and merges that run too slowly are felt by
+//! writers. So merges hold back most while nothing is owed, and less the nearer writers come to being slowed
+//! for merges. With `x` the way to that point, between 0 (nothing owed) and 1 (writers begin to be slowed),
+//! by debt or by runs in level 0, whichever is further, they rest for each second of work, and write in a
+//! second,
 //!
 //! ```text
 //! most * (1 - x)^2        floor / (1 - x)^2
 //! ```
 //!
-//! a quarter of the longest rest and four times the floor half-way, a hundredth and a hundred times at nine tenths, and no
-//! rest and no limit from 1 on. So neither has a jump; under a steady load both settle where merges are as fast as that load
-//! needs them; and no writer is ever slowed for their sake, however long the rests or low the floor. A fixed limit stays
-//! above all that. Flushes take from the same bucket and never wait, so memory plays no part in it.
+//! a quarter of the longest rest and four times the floor half-way, a hundredth and a hundred times at nine
+//! tenths, and no rest and no limit from 1 on. So neither has a jump; under a steady load both settle where
+//! merges are as fast as that load needs them; and no writer is ever slowed for their sake, however long the
+//! rests or low the floor. A fixed limit stays above all that. Flushes take from the same bucket and never
+//! wait, so memory plays no part in it.
 
 use super::Pressure;
 use super::backpressure::fill;

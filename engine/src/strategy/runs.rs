@@ -1,7 +1,8 @@
 //! What the methods share that merge whole runs: which runs are at rest, and a merge of runs adjacent in age.
 //!
-//! Flushes come to level 0. A level may hold any number of runs, and all runs of a shape stand in one order of age, so
-//! every such method can take up any shape that another one left, and leaves one that another can take up.
+//! Flushes come to level 0. A level may hold any number of runs, and all runs of a shape stand in one order
+//! of age, so every such method can take up any shape that another one left, and leaves one that another can
+//! take up.
 
 use super::early::{DEAD_SHARE, early};
 use super::exploring::ExploringOptions;
@@ -65,9 +66,10 @@ impl<'a> RunPlanner<'a> {
         runs.iter().filter(|run| self.at_rest(level, run)).map(|run| (level, run)).collect()
     }
 
-    /// Where a merge of these runs, newest first, goes on that level: to a run of the newest one's id, also if that is
-    /// there already and ends where they begin (an earlier attempt made a part of it). But newer than all that is there or
-    /// on its way: of a run of which a part was merged before its turn, that part has its id.
+    /// Where a merge of these runs, newest first, goes on that level: to a run of the newest one's id, also
+    /// if that is there already and ends where they begin (an earlier attempt made a part of it). But newer
+    /// than all that is there or on its way: of a run of which a part was merged before its turn, that part
+    /// has its id.
     pub(super) fn output(&self, level: usize, runs: &[Placed<'_>]) -> Target {
         let id = runs[0].1.id;
         let there = self.shape.levels.get(level).and_then(|l| l.runs.first());
@@ -80,8 +82,8 @@ impl<'a> RunPlanner<'a> {
         Target { level, run: newest.map_or(id, |newest| id.max(newest + 1)) }
     }
 
-    /// Plans to merge these runs, newest first and with nothing between them, into the output, which is the oldest of
-    /// them or a new run right behind that. Says whether that may run now; if not, it is deferred.
+    /// Plans to merge these runs, newest first and with nothing between them, into the output, which is the
+    /// oldest of them or a new run right behind that. Says whether that may run now; if not, it is deferred.
     pub(super) fn merge(&mut self, runs: &[Placed<'_>], output: Target, score: f64, what: String) -> bool {
         match merge_of_runs(runs, output, self.table_bytes, score, what) {
             Some(merge) => self.accept(merge),
@@ -102,7 +104,8 @@ impl<'a> RunPlanner<'a> {
         true
     }
 
-    /// Where a running merge keeps level 0 waiting, and there are far more runs than `most`: merges some of them ([`gather`]).
+    /// Where a running merge keeps level 0 waiting, and there are far more runs than `most`: merges some of
+    /// them ([`gather`]).
     pub(super) fn gather(&mut self, most: usize) {
         let is_planned = self.plan.merges.iter().any(MergePlan::empties_level0);
         let waits = self.facts.within_level0 || !(self.plan.deferred.is_empty() || is_planned);
@@ -140,9 +143,9 @@ impl<'a> RunPlanner<'a> {
     }
 }
 
-/// A merge is long if it reads as much as so many flushes of full memory write, or as twice as many of those that came, which
-/// may be smaller. What gathers in level 0 behind a shorter one is better merged once, by the next (merged among itself `ws2`
-/// merges a third more bytes).
+/// A merge is long if it reads as much as so many flushes of full memory write, or as twice as many of those
+/// that came, which may be smaller. What gathers in level 0 behind a shorter one is better merged once, by
+/// the next (merged among itself `ws2` merges a third more bytes).
 const LONG_FLUSHES: u64 = 64;
 /// So many runs more than usual may gather behind a long one; writers are hardly slowed by so many.
 const GATHERED_MAX: usize = 12;
@@ -156,9 +159,9 @@ pub(crate) fn long_bytes(shape: &Shape, flush_bytes: u64) -> u64 {
 }
 
 /// What came to level 0 behind a long merge (a major one, one of all data, one before its turn), and waits
-/// for it: some of these runs become the oldest of them, chosen as `exploring` chooses. So while it lasts there are
-/// some runs more for each power of the number of flushes, each byte is written again as often, and nobody waits for the
-/// merge. `most` is the usual number of runs.
+/// for it: some of these runs become the oldest of them, chosen as `exploring` chooses. So while it lasts
+/// there are some runs more for each power of the number of flushes, each byte is written again as often, and
+/// nobody waits for the merge. `most` is the usual number of runs.
 pub(super) fn gather(
     shape: &Shape,
     facts: &Facts<'_>,
@@ -204,8 +207,8 @@ pub(super) fn gather(
     merge_of_runs(picked, output, table_bytes, 1.0 + waiting.len() as f64 / 10.0, what)
 }
 
-/// A merge of these runs, newest first. Of the output's own run only those tables take part that meet something; if
-/// nothing meets anything, the tables move.
+/// A merge of these runs, newest first. Of the output's own run only those tables take part that meet
+/// something; if nothing meets anything, the tables move.
 fn merge_of_runs(
     runs: &[Placed<'_>],
     output: Target,

@@ -1,20 +1,21 @@
-//! The stepped-merge algorithm, also called size-tiered merging: a level holds up to `k` runs; when one more comes, its
-//! `k` oldest are merged into one run of the next level. A flush is a run of level 0.
+//! The stepped-merge algorithm, also called size-tiered merging: a level holds up to `k` runs; when one more
+//! comes, its `k` oldest are merged into one run of the next level. A flush is a run of level 0.
 //!
-//! Rangemerge's paper (section 3) merges a level "when k runs accumulate". Its figures (up to 8 files for 20 flushes at
-//! k 4, 6 at k 2, a largest compaction of 9 and 29 flushes' bytes, cascade included) follow only if the level is merged
-//! when a run comes to a full one, so that is the rule here. It is the pattern of Cassandra's size-tiered compaction, too,
-//! where the flushes are of one size.
+//! Rangemerge's paper (section 3) merges a level "when k runs accumulate". Its figures (up to 8 files for 20
+//! flushes at k 4, 6 at k 2, a largest compaction of 9 and 29 flushes' bytes, cascade included) follow only
+//! if the level is merged when a run comes to a full one, so that is the rule here. It is the pattern of
+//! Cassandra's size-tiered compaction, too, where the flushes are of one size.
 //!
-//! Merges out of different levels run beside each other, and each level is a queue: runs come in by age and leave by `k`
-//! in the same order. So whichever merge is faster, the same runs are merged with each other.
+//! Merges out of different levels run beside each other, and each level is a queue: runs come in by age and
+//! leave by `k` in the same order. So whichever merge is faster, the same runs are merged with each other.
 //!
-//! *Debt* is the bytes of the newest runs of level 0 beyond `2 k`: those it holds and those that are being merged. A merge
-//! makes them fewer and never newer. What deeper levels owe shows there too, when their merges leave level 0 no worker; so a
-//! cascade through all levels slows nobody down as long as level 0 keeps up.
+//! *Debt* is the bytes of the newest runs of level 0 beyond `2 k`: those it holds and those that are being
+//! merged. A merge makes them fewer and never newer. What deeper levels owe shows there too, when their
+//! merges leave level 0 no worker; so a cascade through all levels slows nobody down as long as level 0 keeps
+//! up.
 //!
-//! Ranges that are dead or read much are merged before their turn (`early`). What waits in level 0 behind a merge of
-//! other levels, as one that was asked for may be, is merged among itself (`runs::gather`).
+//! Ranges that are dead or read much are merged before their turn (`early`). What waits in level 0 behind a
+//! merge of other levels, as one that was asked for may be, is merged among itself (`runs::gather`).
 //!
 //! With `k` infinite nothing is ever merged: `nomerge`, the other end of the scale.
 

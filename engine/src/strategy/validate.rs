@@ -1,12 +1,14 @@
 //! The law every merge obeys, whether a strategy, a person or another process planned it.
 //!
-//! Runs stand in one order of age. A merge lifts cells out of their runs and puts them at one place in that order.
-//! A reader stays right if no cell passes an overlapping run on the way: whatever lies between an input and the
-//! target, or in the target itself, and shares keys with that input, must be an input too (invariant I3). The
-//! target's other tables must not reach into the merge's range, as an output may lie anywhere in it.
+//! Runs stand in one order of age. A merge lifts cells out of their runs and puts them at one place in that
+//! order. A reader stays right if no cell passes an overlapping run on the way: whatever lies between an
+//! input and the target, or in the target itself, and shares keys with that input, must be an input too
+//! (invariant I3). The target's other tables must not reach into the merge's range, as an output may lie
+//! anywhere in it.
 //!
-//! Two merges may run together when their key ranges are apart, or the stretches of the order they work on. They
-//! may also touch: one writes the run that the other reads, since the tables they take are different ones.
+//! Two merges may run together when their key ranges are apart, or the stretches of the order they work on.
+//! They may also touch: one writes the run that the other reads, since the tables they take are different
+//! ones.
 
 use super::{MergeKind, MergePlan, Place, RunningMerge};
 use crate::shape::{Shape, TableInfo};
@@ -24,8 +26,8 @@ pub(crate) fn validate(shape: &Shape, plan: &MergePlan, running: &[RunningMerge]
     running.iter().find_map(|other| wrong_with_running(plan, other)).map_or(Ok(()), Err)
 }
 
-/// The same for a merge that takes memory besides, which is newer than all tables: its cells pass whatever is not
-/// older than the target, so that must be an input wherever the range reaches.
+/// The same for a merge that takes memory besides, which is newer than all tables: its cells pass whatever is
+/// not older than the target, so that must be an input wherever the range reaches.
 pub(crate) fn validate_flush(
     shape: &Shape,
     plan: &MergePlan,

@@ -1,7 +1,8 @@
 //! What the two model checkers offer, with the interfaces of `parking_lot` and `arc_swap`.
 //!
-//! One build has both: the environment variable `SILTSTONE_CHECKER` says which of them this process runs under, and
-//! every lock, atomic and thread is made by that one. The engine is compiled once for all models so.
+//! One build has both: the environment variable `SILTSTONE_CHECKER` says which of them this process runs
+//! under, and every lock, atomic and thread is made by that one. The engine is compiled once for all models
+//! so.
 
 use std::fmt::{Debug, Formatter, Result};
 use std::ops::{Deref, DerefMut};
@@ -334,8 +335,9 @@ pub(crate) struct Limits {
     pub(crate) schedules: usize,
 }
 
-/// Runs a model under this process's checker. Loom tries everything within the bound; shuttle draws from the seed in
-/// `SILTSTONE_SEED` (else 1), or the one schedule of `SHUTTLE_RANDOM_SEED`, and prints the seed of a schedule that failed.
+/// Runs a model under this process's checker. Loom tries everything within the bound; shuttle draws from the
+/// seed in `SILTSTONE_SEED` (else 1), or the one schedule of `SHUTTLE_RANDOM_SEED`, and prints the seed of a
+/// schedule that failed.
 #[cfg(test)]
 pub(crate) fn check(limits: Limits, model: impl Fn() + Send + Sync + 'static) {
     if is_loom() {

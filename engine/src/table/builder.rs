@@ -1,8 +1,8 @@
 //! Writes a table front to back: data blocks as they fill, then everything that describes them.
 //!
-//! Index and filter partitions wait in memory until the data blocks are done (about 2 % of the table). A block's
-//! index entry waits for the next key, from which its separator is made; only then may the partition be cut, so
-//! that each key's hash lies in the filter of the partition that holds the first of its cells.
+//! Index and filter partitions wait in memory until the data blocks are done (about 2 % of the table). A
+//! block's index entry waits for the next key, from which its separator is made; only then may the partition
+//! be cut, so that each key's hash lies in the filter of the partition that holds the first of its cells.
 
 use super::block_builder::BlockBuilder;
 use super::compression::Compressor;
@@ -90,7 +90,8 @@ impl TableBuilder {
         options.bloom_bits = options.bloom_bits.min(64);
         let compressor =
             Compressor::new(options.compression).map_err(|e| Error::io("set up compression for", path, e))?;
-        // A name that is given once may have been used by who ran this merge elsewhere, and then not been given up.
+        // A name that is given once may have been used by who ran this merge elsewhere, and then not been
+        // given up.
         let begins = |head: &[u8]| begins_with(head, HEADER_MAGIC);
         let file = create_over_own(storage, path, begins).map_err(|e| Error::io("create table", path, e))?;
         let mut out =
@@ -357,8 +358,8 @@ impl TableBuilder {
         let index = self.index.finish().to_vec();
         self.index.clear(4 * self.options.index_partition_bytes);
         let bits = self.options.bloom_bits;
-        // A partition in which no key begins (all its cells are later versions of one key) is never entered by
-        // a filter probe first, so an empty filter serves.
+        // A partition in which no key begins (all its cells are later versions of one key) is never entered
+        // by a filter probe first, so an empty filter serves.
         let filter = (bits > 0).then(|| Filter::build(&self.hashes, bits));
         self.hashes.clear();
         self.waiting_bytes += index.len() + filter.as_ref().map_or(0, Vec::len) + separator.len();

@@ -1,9 +1,9 @@
 //! A table as a sorted stream, both ways.
 //!
-//! The cursor stands in an index partition and in a data block, each by a `BlockCursor` that owns its block, so
-//! moving on allocates nothing. Reading forward it reads ahead: after a seek one block, then, as long as it goes
-//! on block after block, twice as much each time up to the limit, so that a short scan wastes little and a merge
-//! reads in large pieces.
+//! The cursor stands in an index partition and in a data block, each by a `BlockCursor` that owns its block,
+//! so moving on allocates nothing. Reading forward it reads ahead: after a seek one block, then, as long as
+//! it goes on block after block, twice as much each time up to the limit, so that a short scan wastes little
+//! and a merge reads in large pieces.
 
 use super::block_cursor::BlockCursor;
 use super::compression::Codec;
@@ -94,8 +94,8 @@ impl Table {
 }
 
 impl TableCursor {
-    /// Blocks whose keys all lie below `floor` (the table's clip) are not read from now on: nobody promises that their
-    /// bytes are still there. Cells below it in the block that straddles it are still met.
+    /// Blocks whose keys all lie below `floor` (the table's clip) are not read from now on: nobody promises
+    /// that their bytes are still there. Cells below it in the block that straddles it are still met.
     pub(crate) fn set_floor(&mut self, floor: &[u8]) {
         self.floor.clear();
         self.floor.extend_from_slice(floor);
@@ -107,10 +107,10 @@ impl TableCursor {
         if self.data.valid() { self.handle.offset } else { self.table.data_end() }
     }
 
-    /// Offset before which no reader that stays at or above `key` looks any more. A seek to the key may begin one
-    /// block before the first live cell, where a separator lies above its block's last key, and a step back from
-    /// that cell reads the block before it to see that it is dead: so one block before the seek's stays. The
-    /// cursor is not valid afterwards.
+    /// Offset before which no reader that stays at or above `key` looks any more. A seek to the key may begin
+    /// one block before the first live cell, where a separator lies above its block's last key, and a step
+    /// back from that cell reads the block before it to see that it is dead: so one block before the seek's
+    /// stays. The cursor is not valid afterwards.
     pub(crate) fn dead_below(&mut self, key: &[u8]) -> Result<u64> {
         let before = |cursor: &mut Self| {
             cursor.data.reset();
@@ -330,7 +330,8 @@ impl Cursor for TableCursor {
             }
             cursor.enter_block(false)?;
             let found = cursor.data.seek(key);
-            // The separator may lie above the block's last key: then the next block begins at or after the key.
+            // The separator may lie above the block's last key: then the next block begins at or after the
+            // key.
             if cursor.check_data(found)? { Ok(()) } else { cursor.next_block() }
         })
     }
@@ -445,7 +446,8 @@ impl Window {
 
     /// Reads the block and, in a sequence, what follows it.
     fn fill(&mut self, table: &Table, handle: Handle, sequential: bool, limit: usize) -> Result<()> {
-        // What lies far away is read in larger pieces, also by those who leave reading ahead to the operating system.
+        // What lies far away is read in larger pieces, also by those who leave reading ahead to the operating
+        // system.
         let far = table.file.request_bytes();
         let limit = limit.max(far);
         if sequential {

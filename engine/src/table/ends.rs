@@ -1,5 +1,5 @@
-//! The fixed ends of a table file: header and footer. Both name the table and its identity; the footer says where
-//! the rest is and how long the file must be.
+//! The fixed ends of a table file: header and footer. Both name the table and its identity; the footer says
+//! where the rest is and how long the file must be.
 
 use super::frame::{Handle, seed};
 use crate::error::{Error, ErrorKind, Result};

@@ -1,15 +1,15 @@
-//! What a merge does to the block cache: blocks of a table being written go in, so that its first readers find them,
-//! and blocks of one that is read no more go out.
+//! What a merge does to the block cache: blocks of a table being written go in, so that its first readers
+//! find them, and blocks of one that is read no more go out.
 //!
-//! Blocks go in as they are cut, under the number that the table will have when it is open. So nothing is read again and
-//! no data waits in memory beside the cache, whose budget holds all the time; and if the table never comes to be, they
-//! leave with the [`Filled`] that stands for them. Index and filter partitions wait decoded and follow when the step's tables
-//! are opened: those over a block that went in, and those that replace some which readers keep, so that a get costs no more
-//! after a merge.
+//! Blocks go in as they are cut, under the number that the table will have when it is open. So nothing is
+//! read again and no data waits in memory beside the cache, whose budget holds all the time; and if the table
+//! never comes to be, they leave with the [`Filled`] that stands for them. Index and filter partitions wait
+//! decoded and follow when the step's tables are opened: those over a block that went in, and those that
+//! replace some which readers keep, so that a get costs no more after a merge.
 //!
-//! Which blocks: all, or those with a cell that was read lately where it came from ([`crate::cache::Warmth`]). What was
-//! noted of the old table is noted of the new one, as of the last period: a cell that nobody reads cools down
-//! however often it is merged.
+//! Which blocks: all, or those with a cell that was read lately where it came from
+//! ([`crate::cache::Warmth`]). What was noted of the old table is noted of the new one, as of the last
+//! period: a cell that nobody reads cools down however often it is merged.
 
 use super::block_cursor::BlockCursor;
 use super::frame::Handle;
@@ -72,9 +72,9 @@ impl Replaced {
         self.0.push(tables.map(Arc::downgrade).collect());
     }
 
-    /// Through how many merges an index and a filter over keys from `low` to `high` are to be handed on: as those of each run that
-    /// has such keys, at the least. Where all of these are kept a get costs no access but that to data, and so it shall be of
-    /// the one table to come. O(runs x log tables).
+    /// Through how many merges an index and a filter over keys from `low` to `high` are to be handed on: as
+    /// those of each run that has such keys, at the least. Where all of these are kept a get costs no access
+    /// but that to data, and so it shall be of the one table to come. O(runs x log tables).
     pub(super) fn heat(&self, low: &[u8], high: &[u8]) -> u8 {
         let mut least = None;
         for run in &self.0 {
@@ -140,8 +140,8 @@ impl Filler {
         true
     }
 
-    /// How warm the partitions are that one with keys from `low` to `high` replaces ([`Replaced::heat`]). Where all blocks go in it
-    /// makes no difference, and is not asked.
+    /// How warm the partitions are that one with keys from `low` to `high` replaces ([`Replaced::heat`]).
+    /// Where all blocks go in it makes no difference, and is not asked.
     pub(super) fn heat(&self, low: &[u8], high: &[u8]) -> u8 {
         if self.all { 0 } else { self.replaced.heat(low, high) }
     }
@@ -173,8 +173,9 @@ impl Table {
         self.info().range.start.as_slice() <= high
     }
 
-    /// The most heat of a partition with keys from `low` to `high`. What is damaged has none. `None` behind the last cell,
-    /// where a table may still have range tombstones: a get for what they delete looks into no partition.
+    /// The most heat of a partition with keys from `low` to `high`. What is damaged has none. `None` behind
+    /// the last cell, where a table may still have range tombstones: a get for what they delete looks into no
+    /// partition.
     fn heat_over(&self, low: &[u8], high: &[u8]) -> Option<u8> {
         let Ok(first) = self.top.find(low) else { return Some(0) };
         let begins_by = |number: usize| {
@@ -184,9 +185,9 @@ impl Table {
         numbers.map(|number| self.kept_heat(number)).max()
     }
 
-    /// Takes out of the cache what it holds of blocks with keys at or above `from`, all of them below `upto` (`None`: to
-    /// the end). Where a partition's index is not at hand its blocks are hardly there either, and are left. How many
-    /// blocks and bytes went.
+    /// Takes out of the cache what it holds of blocks with keys at or above `from`, all of them below `upto`
+    /// (`None`: to the end). Where a partition's index is not at hand its blocks are hardly there either, and
+    /// are left. How many blocks and bytes went.
     pub(crate) fn evict(&self, from: &[u8], upto: Option<&[u8]>) -> (u64, u64) {
         let mut gone = (0, 0);
         // A damaged index is for readers to complain of.

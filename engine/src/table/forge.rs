@@ -1,5 +1,6 @@
-//! The table's decoders on bytes that somebody forged, for fuzzing: each with valid bytes to start from and, where
-//! a checksum would stop them, a way to sign forged ones. What is decoded is also used, as a reader would.
+//! The table's decoders on bytes that somebody forged, for fuzzing: each with valid bytes to start from and,
+//! where a checksum would stop them, a way to sign forged ones. What is decoded is also used, as a reader
+//! would.
 #![allow(clippy::ptr_arg, reason = "signers share one function type, and some of them grow the input")]
 
 use super::block_builder::BlockBuilder;

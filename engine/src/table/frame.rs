@@ -1,6 +1,7 @@
-//! Blocks in the file. Each carries a head of 15 bytes, so that a table whose index is lost can still be walked
-//! block by block, and a checksum over head and payload that is seeded with the table's random identity and the
-//! block's offset: a block of another table, from another place or from an earlier life of the file fails.
+//! Blocks in the file. Each carries a head of 15 bytes, so that a table whose index is lost can still be
+//! walked block by block, and a checksum over head and payload that is seeded with the table's random
+//! identity and the block's offset: a block of another table, from another place or from an earlier life of
+//! the file fails.
 //!
 //! The head has a check of its own, of two bytes, only to make looking for the next block in damaged bytes
 //! cheap; nothing is believed before the whole checksum holds.
@@ -17,8 +18,8 @@ use std::path::Path;
 /// Bytes before a block's payload.
 pub(super) const HEAD_BYTES: usize = 15;
 
-/// Largest uncompressed block that is believed: a target-sized one plus one cell and its key, restarts included. (The format
-/// has room for values of 1 GiB.)
+/// Largest uncompressed block that is believed: a target-sized one plus one cell and its key, restarts
+/// included. (The format has room for values of 1 GiB.)
 pub(super) const RAW_BYTES_MAX: usize = (1 << 30) + 16 * BLOCK_TARGET_BYTES_MAX + 16 * KEY_BYTES_MAX;
 
 /// What a block is for; part of its checksum.
@@ -201,8 +202,8 @@ pub(super) fn open_block(
     Ok((raw, head.codec))
 }
 
-/// Reads and checks the block at `handle`, whose lengths have been bounded by the file's. What does not check is read
-/// once more: bits that flipped on the way are not flipped on the medium.
+/// Reads and checks the block at `handle`, whose lengths have been bounded by the file's. What does not check
+/// is read once more: bits that flipped on the way are not flipped on the medium.
 pub(super) fn read_block(
     file: &dyn ReadFile,
     path: &Path,

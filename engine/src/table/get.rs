@@ -1,8 +1,9 @@
 //! The read of one key in a table.
 //!
-//! It asks the filter partition, searches the index partition, then one data block. All three come through the block
-//! cache, or the block lies in a mapping; nothing is copied or allocated when they are there. It answers for the whole file: where part of the table has
-//! moved (its *clip*), the caller asks only for keys of the live range.
+//! It asks the filter partition, searches the index partition, then one data block. All three come through
+//! the block cache, or the block lies in a mapping; nothing is copied or allocated when they are there. It
+//! answers for the whole file: where part of the table has moved (its *clip*), the caller asks only for keys
+//! of the live range.
 
 use super::frame::{BlockKind, Handle};
 use super::index::BlockEntry;
@@ -35,8 +36,8 @@ struct Read<'a, 'v> {
 
 impl Table {
     /// Visits the cells of `key` with a sequence number at most `read`, newest first. `hash` is the key's.
-    /// The visited cell's value lies in its block and may be pinned; its key is the caller's own. What was visited counts only if
-    /// this returns no error.
+    /// The visited cell's value lies in its block and may be pinned; its key is the caller's own. What was
+    /// visited counts only if this returns no error.
     #[inline]
     pub(crate) fn get(
         &self,

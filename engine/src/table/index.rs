@@ -1,6 +1,6 @@
-//! What index blocks say. A partition has one entry a data block: a separator (at or after the block's last key,
-//! before the next block's first; equal to both where a key's cells go on in the next block) and the block's
-//! place. The top index has one entry a partition and is held by the open table.
+//! What index blocks say. A partition has one entry a data block: a separator (at or after the block's last
+//! key, before the next block's first; equal to both where a key's cells go on in the next block) and the
+//! block's place. The top index has one entry a partition and is held by the open table.
 
 use super::frame::Handle;
 use crate::cache::block::Block;

@@ -31,9 +31,9 @@ pub(crate) struct CountedTo {
 }
 
 impl Table {
-    /// How many cells of the file lie below the key, at least and at most, as the index tells: those of blocks that end below it, and
-    /// with them those of the block that may hold keys on both sides. Counts on from where it stood, so keys must not go down.
-    /// Reads the index from there to the key.
+    /// How many cells of the file lie below the key, at least and at most, as the index tells: those of
+    /// blocks that end below it, and with them those of the block that may hold keys on both sides. Counts on
+    /// from where it stood, so keys must not go down. Reads the index from there to the key.
     pub(crate) fn cells_below(&self, key: &[u8], from: &mut CountedTo) -> Result<(u64, u64)> {
         while let Some(partition) = self.top.partitions().get(from.partition) {
             let at = partition.index.offset;

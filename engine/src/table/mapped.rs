@@ -1,13 +1,13 @@
 //! Data blocks that are read where they lie in a mapping of the table's file.
 //!
-//! Only uncompressed blocks are: of others the index says that they are shorter in the file, and they come by the cache.
-//! Nothing else is asked for them: no cache, no lock, no count. A block is checked like one that is read from the file,
-//! unless that was done within the second (`cache/believed.rs`). What does not check is read from the file, which is read
-//! again and tells what is wrong.
+//! Only uncompressed blocks are: of others the index says that they are shorter in the file, and they come by
+//! the cache. Nothing else is asked for them: no cache, no lock, no count. A block is checked like one that
+//! is read from the file, unless that was done within the second (`cache/believed.rs`). What does not check
+//! is read from the file, which is read again and tells what is wrong.
 //!
-//! A page that the device does not give reads as zeros, and the mapping says that it failed (`storage/mapping.rs`). So
-//! whoever takes something out of a mapped block asks afterwards whether it was sound ([`Table::check_mapping`]) and hands
-//! out copies alone. A mapping that failed is not used any more.
+//! A page that the device does not give reads as zeros, and the mapping says that it failed
+//! (`storage/mapping.rs`). So whoever takes something out of a mapped block asks afterwards whether it was
+//! sound ([`Table::check_mapping`]) and hands out copies alone. A mapping that failed is not used any more.
 
 use super::frame::{BlockKind, HEAD_BYTES, Handle, is_sound};
 use super::reader::Table;

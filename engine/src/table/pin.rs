@@ -12,7 +12,8 @@ use std::sync::Arc;
 // (a clone of the `Arc`) keeps. Of a cell handed out with this owner the value always lies in the block.
 unsafe impl Owner for Arc<Block> {
     fn pin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        // Mapped bytes may turn out not to be there when they are read: whoever hands them out must have read them.
+        // Mapped bytes may turn out not to be there when they are read: whoever hands them out must have read
+        // them.
         (!self.is_mapped()).then(|| Arc::clone(self) as Arc<dyn Any + Send + Sync>)
     }
 }
@@ -27,8 +28,8 @@ unsafe impl Owner for Copied {
     }
 }
 
-// SAFETY: what was fetched is changed only while nobody shares it (`Arc::get_mut`), and the pin shares it. Of a cell
-// handed out with this owner the value always lies in it.
+// SAFETY: what was fetched is changed only while nobody shares it (`Arc::get_mut`), and the pin shares it. Of
+// a cell handed out with this owner the value always lies in it.
 unsafe impl Owner for Arc<Fetched> {
     fn pin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         Some(Arc::clone(self) as Arc<dyn Any + Send + Sync>)

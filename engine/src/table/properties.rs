@@ -185,8 +185,9 @@ impl Properties {
         Ok(properties)
     }
 
-    /// Cells that at least go in a merge with all that is older, where no snapshot holds them and so many versions of a key
-    /// are kept. Deletes and what they delete do not count. After such a merge it is zero, so that none is planned for it again.
+    /// Cells that at least go in a merge with all that is older, where no snapshot holds them and so many
+    /// versions of a key are kept. Deletes and what they delete do not count. After such a merge it is zero,
+    /// so that none is planned for it again.
     pub(crate) fn surplus(&self, kept: u64) -> u64 {
         // Of one timestamp at most one cell is neither.
         let others = self.overwritten + self.operands + self.tombstones;
@@ -225,7 +226,8 @@ impl Properties {
 /// Counts versions and what is overwritten, cell by cell.
 #[derive(Default)]
 pub(super) struct VersionCounter {
-    /// Of the present key: how many timestamps so far, the last of them, and whether a cell of that decides it.
+    /// Of the present key: how many timestamps so far, the last of them, and whether a cell of that decides
+    /// it.
     versions: u64,
     timestamp: Timestamp,
     decided: bool,

@@ -1,5 +1,5 @@
-//! An open table: the file, its top index, fragments of range tombstones and properties, and the indices and filters it
-//! keeps. `get` reads one key of it, `cursor` many.
+//! An open table: the file, its top index, fragments of range tombstones and properties, and the indices and
+//! filters it keeps. `get` reads one key of it, `cursor` many.
 
 use super::compression::Codec;
 use super::ends::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
@@ -73,7 +73,8 @@ pub(crate) enum Through {
 /// Makes something of a file that is read.
 pub(crate) type WrapFile<'f> = dyn Fn(Arc<dyn ReadFile>) -> Arc<dyn ReadFile> + 'f;
 
-/// An index or filter that readers keep is handed on through so many merges that come one after another without a read.
+/// An index or filter that readers keep is handed on through so many merges that come one after another
+/// without a read.
 pub(super) const KEPT_HEAT: u8 = 3;
 
 /// What an open table holds of a partition itself, so that a read need not look it up in the cache.
@@ -279,7 +280,8 @@ impl Table {
         self.warmth.touch(handle.place(at), self.cache.period().saturating_sub(1));
     }
 
-    /// Through how many more merges a partition's index and filter are to be handed on; 0 where none of them is kept.
+    /// Through how many more merges a partition's index and filter are to be handed on; 0 where none of them
+    /// is kept.
     pub(super) fn kept_heat(&self, number: usize) -> u8 {
         let kept = &self.kept[number];
         let is_kept = kept.index.get().is_some() || kept.filter.get().is_some();
@@ -540,9 +542,9 @@ impl Opened {
         self.properties.info(self.footer.id, self.footer.identity, self.footer.file_bytes)
     }
 
-    /// What the manifest knows of the table must be what the file says. Its name may have been given by another
-    /// database (an attached table, an ingested one); which file it is, the identity says. The cells of an ingested one
-    /// were numbered by somebody else.
+    /// What the manifest knows of the table must be what the file says. Its name may have been given by
+    /// another database (an attached table, an ingested one); which file it is, the identity says. The cells
+    /// of an ingested one were numbered by somebody else.
     fn compare(&self, path: &Path, expected: &TableInfo) -> Result<()> {
         let mut found = self.info();
         found.id = expected.id;

@@ -1,16 +1,18 @@
 //! References: values that a log table leaves in the log (TRI-4).
 //!
-//! In a log table's data blocks the value of a cell may be a *reference*: file, offset and length of the cell's entry
-//! in the log. The entry has a checksum of its own, seeded with its place, so reading a referenced value takes one
-//! data block and one access to the log and is as well protected as any other read; that the entry is of this cell
-//! (key, timestamp, kind) is compared besides. A value for which a reference would hardly be shorter stays in the block.
+//! In a log table's data blocks the value of a cell may be a *reference*: file, offset and length of the
+//! cell's entry in the log. The entry has a checksum of its own, seeded with its place, so reading a
+//! referenced value takes one data block and one access to the log and is as well protected as any other
+//! read; that the entry is of this cell (key, timestamp, kind) is compared besides. A value for which a
+//! reference would hardly be shorter stays in the block.
 //!
-//! A merge meets a table's cells in key order, which is no order in the log. So before its first access to a log file
-//! it reads the whole file once, front to back. Within the budget that open tables have for blocks of their own it
-//! keeps these bytes until it is done with the table; beyond it they are only brought into the operating system's
-//! memory, and each value is then fetched from there.
+//! A merge meets a table's cells in key order, which is no order in the log. So before its first access to a
+//! log file it reads the whole file once, front to back. Within the budget that open tables have for blocks
+//! of their own it keeps these bytes until it is done with the table; beyond it they are only brought into
+//! the operating system's memory, and each value is then fetched from there.
 //!
-//! Not owned here: which log files are kept for tables (`version`), when a flush leaves values in the log (`db`).
+//! Not owned here: which log files are kept for tables (`version`), when a flush leaves values in the log
+//! (`db`).
 
 use super::reader::Table;
 use crate::cache::BlockCache;
@@ -65,7 +67,8 @@ impl Reference {
     }
 }
 
-/// A value brought from the log: the entry's bytes, and the value's place in them. Not changed once it is shared.
+/// A value brought from the log: the entry's bytes, and the value's place in them. Not changed once it is
+/// shared.
 #[derive(Default, Debug)]
 pub(super) struct Fetched {
     bytes: Vec<u8>,

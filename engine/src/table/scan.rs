@@ -1,10 +1,10 @@
 //! Rescue: whatever of a damaged table can still be read, without trusting its index, footer or properties.
 //!
-//! Blocks lie one behind the other and each says how long it is, so a walk from the front finds them all. Where
-//! one is damaged but its head holds, the walk steps over it; where the head is gone too, it tries each
-//! following byte until a head's check holds (one chance in 65,536 for noise) and then the block's whole checksum.
-//! Every checksum depends on the table's identity, which stands in header and footer; the caller may know it
-//! from the manifest.
+//! Blocks lie one behind the other and each says how long it is, so a walk from the front finds them all.
+//! Where one is damaged but its head holds, the walk steps over it; where the head is gone too, it tries each
+//! following byte until a head's check holds (one chance in 65,536 for noise) and then the block's whole
+//! checksum. Every checksum depends on the table's identity, which stands in header and footer; the caller
+//! may know it from the manifest.
 
 use super::block_cursor::BlockCursor;
 use super::ends::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
@@ -38,8 +38,8 @@ pub(crate) struct ScanReport {
     pub(crate) properties: Option<Properties>,
     /// Byte ranges of the file that were not readable, in order.
     pub(crate) lost: Vec<Range<u64>>,
-    /// The keys whose cells lay in lost data blocks, as narrowly as the blocks beside them tell; bounds belong to
-    /// keys that may have lost some of their cells only.
+    /// The keys whose cells lay in lost data blocks, as narrowly as the blocks beside them tell; bounds
+    /// belong to keys that may have lost some of their cells only.
     pub(crate) lost_keys: Vec<KeyRange>,
     /// The last key read.
     last: Vec<u8>,
@@ -49,9 +49,9 @@ pub(crate) struct ScanReport {
     past_data: bool,
 }
 
-/// Calls `visit` with every cell in a readable data block, in file order (which is the order of cells). Only a
-/// file that cannot be opened or measured is an error; everything else is in the report. Values that a log table left in
-/// the log are fetched from the log of `database`; cells whose value is lost there are lost.
+/// Calls `visit` with every cell in a readable data block, in file order (which is the order of cells). Only
+/// a file that cannot be opened or measured is an error; everything else is in the report. Values that a log
+/// table left in the log are fetched from the log of `database`; cells whose value is lost there are lost.
 pub(crate) fn scan_readable(
     storage: &dyn Storage,
     path: &Path,
@@ -212,7 +212,8 @@ impl Walk<'_> {
         if at < self.window.start || end > self.window.end {
             let to = end.max(at + WINDOW_BYTES).min(self.end);
             self.window = 0..0;
-            // A bad sector in the window must not lose what lies beside it: then only what is asked for is read.
+            // A bad sector in the window must not lose what lies beside it: then only what is asked for is
+            // read.
             let (to, bytes) = match read(self.file, at, (to - at) as usize) {
                 Some(bytes) => (to, bytes),
                 None => (end, read(self.file, at, len as usize)?),

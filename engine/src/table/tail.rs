@@ -1,7 +1,8 @@
-//! The end of a table that lies far away, where each read is a request: footer, properties, and of most tables all indices
-//! and filters come with one.
+//! The end of a table that lies far away, where each read is a request: footer, properties, and of most
+//! tables all indices and filters come with one.
 //!
-//! The header is not read then: what it says stands in the footer, too. It is for the rescue of a table without one.
+//! The header is not read then: what it says stands in the footer, too. It is for the rescue of a table
+//! without one.
 
 use crate::storage::ReadFile;
 use std::io;

@@ -25,17 +25,17 @@ pub(crate) struct Verified {
 }
 
 impl Table {
-    /// Reads every byte of the file, and of the log every value that it refers to, and checks it: checksums, order,
-    /// bounds, that blocks lie without gaps, and that index, filters, sketch and properties agree with the cells. Blocks wholly below the clip of the
-    /// info the table was opened with are skipped.
+    /// Reads every byte of the file, and of the log every value that it refers to, and checks it: checksums,
+    /// order, bounds, that blocks lie without gaps, and that index, filters, sketch and properties agree with
+    /// the cells. Blocks wholly below the clip of the info the table was opened with are skipped.
     pub(crate) fn verify(&self) -> Result<Verified> {
         let mut first = None;
         let verified = self.verify_telling(&mut |damage| _ = first.get_or_insert(damage))?;
         first.map_or(Ok(verified), Err)
     }
 
-    /// Checks the index alone: order, bounds, that data blocks lie without gaps and that their cells add up to what the table's
-    /// info says. Reads the index, and no data.
+    /// Checks the index alone: order, bounds, that data blocks lie without gaps and that their cells add up
+    /// to what the table's info says. Reads the index, and no data.
     pub(crate) fn verify_index(&self) -> Result<()> {
         let mut check = Check::new(self);
         let (mut last, mut cells) = (Vec::new(), 0u64);

@@ -1,13 +1,14 @@
-//! The warm-up of a merge's outputs that were not written here, or not past the cache: their blocks are brought into it before
-//! the step is published (OFF-4).
+//! The warm-up of a merge's outputs that were not written here, or not past the cache: their blocks are
+//! brought into it before the step is published (OFF-4).
 //!
-//! Which blocks: all in order of keys, or those *wanted* ([`Wanted`]). A block is wanted if its predecessors were, and what the
-//! cache knows of these is gathered before: the keys that were read lately, and of other cached blocks the first key each.
-//! A block of an output with one of the former comes first; one with one of the latter comes afterwards, in order of keys, as
-//! long as the cache has room that nothing else takes.
+//! Which blocks: all in order of keys, or those *wanted* ([`Wanted`]). A block is wanted if its predecessors
+//! were, and what the cache knows of these is gathered before: the keys that were read lately, and of other
+//! cached blocks the first key each. A block of an output with one of the former comes first; one with one of
+//! the latter comes afterwards, in order of keys, as long as the cache has room that nothing else takes.
 //!
-//! A [`WarmUp`] names blocks piece by piece and takes their bytes as they stand in the file. Where these come from, a file or
-//! the memory of who wrote it, is the caller's affair; each block is checked as one that is read.
+//! A [`WarmUp`] names blocks piece by piece and takes their bytes as they stand in the file. Where these come
+//! from, a file or the memory of who wrote it, is the caller's affair; each block is checked as one that is
+//! read.
 
 use super::block_cursor::BlockCursor;
 use super::fill::Replaced;
@@ -93,8 +94,8 @@ impl Gather {
         Self { table: Arc::clone(table), from: from.to_vec(), partition }
     }
 
-    /// One partition more of the keys below `upto`; whether there are more. Reads nothing: where an index is not at hand, its
-    /// blocks are hardly in the cache.
+    /// One partition more of the keys below `upto`; whether there are more. Reads nothing: where an index is
+    /// not at hand, its blocks are hardly in the cache.
     pub(crate) fn advance(&mut self, upto: Option<&[u8]>, wanted: &mut Wanted) -> bool {
         let (table, from) = (&self.table, self.from.as_slice());
         let Some(partition) = table.top.partitions().get(self.partition) else { return false };
@@ -355,8 +356,8 @@ impl WarmUp {
         true
     }
 
-    /// Whether the block, whose keys lie at or before `last` and behind the block before, is to be brought; the keys of it that
-    /// were read lately.
+    /// Whether the block, whose keys lie at or before `last` and behind the block before, is to be brought;
+    /// the keys of it that were read lately.
     fn wants(&mut self, table: &Table, handle: Handle, last: &[u8]) -> Option<Range<usize>> {
         let Choice::Wanted(wanted, _) = &self.choice else { return Some(0..0) };
         let keys = wanted.keys(self.pass).upto(self.next_key, last);
@@ -368,8 +369,9 @@ impl WarmUp {
         }
     }
 
-    /// Through how many merges a partition's index and filter, which readers shall find decoded, are to be handed on: those over a
-    /// block that comes, and those that replace some which readers keep. 0 for others.
+    /// Through how many merges a partition's index and filter, which readers shall find decoded, are to be
+    /// handed on: those over a block that comes, and those that replace some which readers keep. 0 for
+    /// others.
     fn heat(&self, table: &Table, number: usize, has_blocks: bool) -> u8 {
         let Choice::Wanted(_, replaced) = &self.choice else { return KEPT_HEAT };
         match (has_blocks, self.pass) {
@@ -397,7 +399,8 @@ impl WarmUp {
         self.skipped[piece.table]
     }
 
-    /// Puts a piece's blocks into the cache, given the bytes of its parts one behind the other; their number and bytes.
+    /// Puts a piece's blocks into the cache, given the bytes of its parts one behind the other; their number
+    /// and bytes.
     pub(crate) fn put(&mut self, piece: &Piece, mut bytes: &[u8]) -> Result<(u64, u64)> {
         let table = Arc::clone(self.table(piece));
         let (mut blocks, mut filled) = (0, 0);

@@ -1,5 +1,5 @@
-//! zstd, where the crate is built with it (feature `zstd`, which needs a C compiler). Without it nothing can be written or
-//! read that is compressed so, and options and tables that ask for it are refused.
+//! zstd, where the crate is built with it (feature `zstd`, which needs a C compiler). Without it nothing can
+//! be written or read that is compressed so, and options and tables that ask for it are refused.
 
 #[cfg(feature = "zstd")]
 pub(super) use with::{Compressor, compress_bound, decompress};

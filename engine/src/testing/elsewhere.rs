@@ -1,6 +1,7 @@
-//! Merges run behind a pipe: what a compaction server does, as far as the seam goes ([`crate::offload`]). Merges and answers
-//! are lines of JSON. The other end is another process, or (in a simulation, whose disk no process sees) a second set of open
-//! tables, cache and operators in this one. It may lie, hang, forget and more ([`MergeFault`]), to show that nobody needs it.
+//! Merges run behind a pipe: what a compaction server does, as far as the seam goes ([`crate::offload`]).
+//! Merges and answers are lines of JSON. The other end is another process, or (in a simulation, whose disk no
+//! process sees) a second set of open tables, cache and operators in this one. It may lie, hang, forget and
+//! more ([`MergeFault`]), to show that nobody needs it.
 
 use crate::db::Builder;
 use crate::error::{Error, ErrorKind, Result};
@@ -66,8 +67,8 @@ pub enum MergeFault {
     Garbled,
     /// It ends and is there again at once, with nothing of before.
     Restart,
-    /// What it says is lost from now on, and what it is told: it works on, unheard, and writes the merge to its end, while it is
-    /// waited for and given up.
+    /// What it says is lost from now on, and what it is told: it works on, unheard, and writes the merge to
+    /// its end, while it is waited for and given up.
     OneWay,
     /// It says nothing any more, nor that it fails, until it is given up; then it wakes up and works on.
     Hang,
@@ -79,12 +80,13 @@ pub enum MergeFault {
     Stale,
     /// Tables that it wrote are gone before they are looked at.
     Vanish,
-    /// It fails in the middle of a piece of work, as one whose storage is full, and leaves what it has written of it.
+    /// It fails in the middle of a piece of work, as one whose storage is full, and leaves what it has
+    /// written of it.
     Full,
     /// A bit of what it kept in memory is wrong.
     Damage,
-    /// A step is told without its tables, and its counts fit that. Where cells may be dropped this may be true, so it is only for
-    /// databases in which none may be.
+    /// A step is told without its tables, and its counts fit that. Where cells may be dropped this may be
+    /// true, so it is only for databases in which none may be.
     Loss,
 }
 

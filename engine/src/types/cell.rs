@@ -21,8 +21,8 @@ pub enum Kind {
     Value = 1,
     /// A merge operand, combined with what is older under the same key and timestamp.
     Operand = 2,
-    /// What a merge left of a value that the family's filter hides: nobody reads it, but among the versions that are kept it
-    /// counts as the value did. In tables alone, and without a value.
+    /// What a merge left of a value that the family's filter hides: nobody reads it, but among the versions
+    /// that are kept it counts as the value did. In tables alone, and without a value.
     Hidden = 3,
 }
 
@@ -86,8 +86,9 @@ impl CellRef<'_> {
         }
     }
 
-    /// Wall-clock microseconds from which a TTL counts: the timestamp where those are explicit, else the moment of
-    /// writing. A cell written before its family had a TTL does not know its age, and never expires.
+    /// Wall-clock microseconds from which a TTL counts: the timestamp where those are explicit, else the
+    /// moment of writing. A cell written before its family had a TTL does not know its age, and never
+    /// expires.
     #[inline]
     pub(crate) fn born_us(&self, explicit: bool) -> u64 {
         born_us(explicit, self.timestamp, self.written)

@@ -41,14 +41,16 @@ pub(crate) fn unsealed(text: &[u8]) -> Decoded<&[u8]> {
     if sum == right.as_bytes() { Ok(json) } else { Err(Malformed("text with a wrong checksum")) }
 }
 
-/// How many of the eight bytes a varint takes that begins with the first; more than eight where it does not end there.
+/// How many of the eight bytes a varint takes that begins with the first; more than eight where it does not
+/// end there.
 #[inline]
 pub(crate) fn varint_len(eight: u64) -> usize {
     const ENDS: u64 = 0x8080_8080_8080_8080;
     (!eight & ENDS).trailing_zeros() as usize / 8 + 1
 }
 
-/// The varint that the eight bytes begin with, and how many of them it takes; `None` where it does not end there.
+/// The varint that the eight bytes begin with, and how many of them it takes; `None` where it does not end
+/// there.
 #[inline]
 pub(crate) fn varint_in(eight: u64) -> Option<(u64, usize)> {
     let len = varint_len(eight);

@@ -19,7 +19,8 @@ pub(crate) trait Cursor: Send {
     fn prev(&mut self) -> Result<()>;
     /// Whether there is a cell here.
     fn valid(&self) -> bool;
-    /// The cell here. Must be valid. In a mapped block its value counts only where `pin_value` gives the same without an error.
+    /// The cell here. Must be valid. In a mapped block its value counts only where `pin_value` gives the same
+    /// without an error.
     fn cell(&self) -> CellRef<'_>;
     /// The key here, for less than the whole cell costs. Must be valid.
     fn key(&self) -> &[u8] {
@@ -27,12 +28,13 @@ pub(crate) trait Cursor: Send {
     }
     /// Puts the value here there, kept alive, without copying where that can be. Must be valid.
     fn pin_value(&self, into: &mut Pinned) -> Result<()>;
-    /// How often the key here was written, as far as this source knows. Must be valid, at the key's first cell.
+    /// How often the key here was written, as far as this source knows. Must be valid, at the key's first
+    /// cell.
     fn heat(&self) -> Heat {
         Heat::default()
     }
-    /// Whether readers are likely to want what is here: a table says so of what was read lately, memory of what was
-    /// written more than once. Must be valid, at the key's first cell.
+    /// Whether readers are likely to want what is here: a table says so of what was read lately, memory of
+    /// what was written more than once. Must be valid, at the key's first cell.
     fn is_warm(&self) -> bool {
         self.heat().updates > 1
     }

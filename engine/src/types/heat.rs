@@ -1,4 +1,5 @@
-//! How often keys were written lately: of one key, of all that a flush met, of a cell that stays in memory for it.
+//! How often keys were written lately: of one key, of all that a flush met, of a cell that stays in memory
+//! for it.
 
 use super::cell::{Cell, CellRef};
 

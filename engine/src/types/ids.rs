@@ -58,8 +58,9 @@ impl fmt::Display for LogPosition {
     }
 }
 
-/// The name of a table: the store it was written for, the owner's epoch, job and part (invariant I5), so that two owners
-/// never write one file. A store that was split off shares tables that carry another store's number.
+/// The name of a table: the store it was written for, the owner's epoch, job and part (invariant I5), so that
+/// two owners never write one file. A store that was split off shares tables that carry another store's
+/// number.
 ///
 /// ```
 /// use siltstone::{StoreId, TableId};

@@ -1,5 +1,6 @@
 //! Keys and ranges of keys. A range has an inclusive start and an exclusive, optional end; the exclusive end
-//! just above a key `k` is `k` followed by a zero byte, so one kind of range serves tables, clips and deletes.
+//! just above a key `k` is `k` followed by a zero byte, so one kind of range serves tables, clips and
+//! deletes.
 
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;

@@ -20,9 +20,9 @@ pub(crate) unsafe trait Owner {
     fn pin(&self) -> Option<Arc<dyn Any + Send + Sync>>;
 }
 
-/// A value read from the database; dereferences to its bytes. It holds the block (some 4 KiB) or the memory chunk (up to
-/// hundreds of KiB) that it lies in, so those who keep many for long copy them: [`Pinned::into_owned`].
-/// `Statistics::pinned_bytes` has what is held.
+/// A value read from the database; dereferences to its bytes. It holds the block (some 4 KiB) or the memory
+/// chunk (up to hundreds of KiB) that it lies in, so those who keep many for long copy them:
+/// [`Pinned::into_owned`]. `Statistics::pinned_bytes` has what is held.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -83,8 +83,8 @@ impl Pinned {
         }
     }
 
-    /// The bytes alone, copied; what they lay in is let go of. (`to_vec` copies, too, but the value goes on holding its
-    /// block.)
+    /// The bytes alone, copied; what they lay in is let go of. (`to_vec` copies, too, but the value goes on
+    /// holding its block.)
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -109,7 +109,8 @@ impl Deref for Pinned {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            // SAFETY: `held`'s contract: the bytes live and do not change while the owner lives, which we hold.
+            // SAFETY: `held`'s contract: the bytes live and do not change while the owner lives, which we
+            // hold.
             Inner::Held { bytes, len, .. } => unsafe { std::slice::from_raw_parts(*bytes, *len) },
             Inner::Owned(bytes) => bytes.as_deref().unwrap_or_default(),
         }

@@ -1,13 +1,14 @@
 //! Which versions of a key the count has pushed out.
 //!
-//! A family that keeps N versions keeps the N with the highest timestamps *of each moment*: the write that makes N others
-//! with higher timestamps live pushes a version out, and one that is written under N such is never there. It is gone from
-//! that write on, also when some of those others are deleted later. So what a key holds depends on its history alone, and
-//! not on what merges have dropped of it meanwhile.
+//! A family that keeps N versions keeps the N with the highest timestamps *of each moment*: the write that
+//! makes N others with higher timestamps live pushes a version out, and one that is written under N such is
+//! never there. It is gone from that write on, also when some of those others are deleted later. So what a
+//! key holds depends on its history alone, and not on what merges have dropped of it meanwhile.
 //!
-//! A version's life is a stretch of sequence numbers: from its first cell to the first delete behind that, or until it is
-//! pushed out (and again from a cell behind that). Going through a key's versions from the highest timestamp down, [`Pushed`] counts how many of those
-//! so far live at each moment. Moments at which there are N or more push out whatever is lower, which ends its life too.
+//! A version's life is a stretch of sequence numbers: from its first cell to the first delete behind that, or
+//! until it is pushed out (and again from a cell behind that). Going through a key's versions from the
+//! highest timestamp down, [`Pushed`] counts how many of those so far live at each moment. Moments at which
+//! there are N or more push out whatever is lower, which ends its life too.
 
 use super::{SeqNo, tombstone::Fragment};
 use crate::types::{Kind, Timestamp};
@@ -39,8 +40,8 @@ impl Pushed {
         self.points.clear();
     }
 
-    /// Takes the cells of one timestamp, newest first; the next have lower ones. `fragment` has the range tombstones over
-    /// the key, of which only those up to `read` count.
+    /// Takes the cells of one timestamp, newest first; the next have lower ones. `fragment` has the range
+    /// tombstones over the key, of which only those up to `read` count.
     pub(crate) fn add(
         &mut self,
         timestamp: Timestamp,
@@ -96,7 +97,8 @@ impl Pushed {
         at
     }
 
-    /// When what was written at `seq`, under all timestamps so far, is pushed out; `seq` itself where it never lives.
+    /// When what was written at `seq`, under all timestamps so far, is pushed out; `seq` itself where it
+    /// never lives.
     #[inline]
     pub(crate) fn when(&self, seq: SeqNo) -> Option<SeqNo> {
         let behind = self.steps.partition_point(|(from, _)| *from <= seq);
@@ -118,8 +120,8 @@ mod tests {
     use super::*;
     use crate::types::{Fragments, KeyRange, RangeTombstone};
 
-    /// The versions visible in the end of writes in that order: `5` puts a version, `-5` deletes it and all lower ones,
-    /// `x5` deletes it alone.
+    /// The versions visible in the end of writes in that order: `5` puts a version, `-5` deletes it and all
+    /// lower ones, `x5` deletes it alone.
     fn left(kept: u32, writes: &str) -> Vec<u64> {
         let mut cells: Vec<(u64, SeqNo, Kind)> = Vec::new();
         let mut tombstones = Vec::new();

@@ -57,8 +57,8 @@ impl Cover {
         covers.dedup();
     }
 
-    /// Takes out what no reader needs who sees all of them: of those that delete all timestamps only the newest counts, with what
-    /// is newer than it, and with those that have a lowest timestamp.
+    /// Takes out what no reader needs who sees all of them: of those that delete all timestamps only the
+    /// newest counts, with what is newer than it, and with those that have a lowest timestamp.
     pub(crate) fn keep_newest(covers: &mut Vec<Cover>) {
         let whole = covers.iter().filter(|c| c.is_whole()).map(|c| c.seq).max();
         let hides = |c: &Cover| whole.is_some_and(|whole| c.seq < whole || (c.seq == whole && !c.is_whole()));
@@ -88,8 +88,8 @@ pub(crate) mod looks {
     }
 }
 
-/// Keys side by side and what covers all of them alike. Sources of tombstones are asked about one key, twice: first what covers
-/// it, and then how far that holds.
+/// Keys side by side and what covers all of them alike. Sources of tombstones are asked about one key, twice:
+/// first what covers it, and then how far that holds.
 #[derive(Debug)]
 pub(crate) struct Window {
     range: KeyRange,
@@ -105,9 +105,9 @@ impl Window {
         Self { range: KeyRange::all(), whole: None, covers: Vec::new(), floor: None }
     }
 
-    /// From now on bounds count, of those tombstones that matter beside what was found: those older than one that deletes all
-    /// timestamps do not. `emptied`: what is known to delete all that those up to its own sequence number delete in its range, the
-    /// key's.
+    /// From now on bounds count, of those tombstones that matter beside what was found: those older than one
+    /// that deletes all timestamps do not. `emptied`: what is known to delete all that those up to its own
+    /// sequence number delete in its range, the key's.
     pub(crate) fn bounded(mut self, emptied: Option<&RangeTombstone>) -> Self {
         let newest = self.whole.take().unwrap_or_default();
         self.covers.clear();
@@ -183,7 +183,8 @@ impl Window {
         }
     }
 
-    /// The keys, their covers as the one fragment that holds them, and the newest of these that deletes all timestamps.
+    /// The keys, their covers as the one fragment that holds them, and the newest of these that deletes all
+    /// timestamps.
     pub(crate) fn into_parts(mut self) -> (KeyRange, Fragments, Option<SeqNo>) {
         let whole = |seq| Cover { seq, from: Timestamp::ZERO, to: Timestamp::MAX };
         self.covers.extend(self.whole.map(whole));
@@ -232,10 +233,10 @@ impl Fragments {
         Self::build(tombstones, Some(&|_| 0), covers_max)
     }
 
-    /// The same without what no reader needs: of those that delete all timestamps of a key and are seen by the same readers
-    /// only the newest counts, with what is newer than it. (Those with a lowest timestamp all count: they tell when a
-    /// version was deleted alone, see `pushed`.) `points` are the read points of old, ascending; who reads at none of them
-    /// reads at `upto` or later. O(n log n) for few points.
+    /// The same without what no reader needs: of those that delete all timestamps of a key and are seen by
+    /// the same readers only the newest counts, with what is newer than it. (Those with a lowest timestamp
+    /// all count: they tell when a version was deleted alone, see `pushed`.) `points` are the read points of
+    /// old, ascending; who reads at none of them reads at `upto` or later. O(n log n) for few points.
     pub(crate) fn reduced(
         tombstones: impl IntoIterator<Item = RangeTombstone>,
         points: &[SeqNo],
@@ -324,7 +325,8 @@ impl Fragments {
         &self.list[from..to.max(from)]
     }
 
-    /// Whether one with a higher sequence number reaches into the range. O(log n), and as many as do reach into it.
+    /// Whether one with a higher sequence number reaches into the range. O(log n), and as many as do reach
+    /// into it.
     pub(crate) fn has_newer(&self, range: &KeyRange, seq: SeqNo) -> bool {
         self.overlapping(range).iter().flat_map(|f| &f.covers).any(|cover| cover.seq > seq)
     }
@@ -357,7 +359,8 @@ impl Fragments {
         fragment.range.ends_after(key).then_some(fragment)
     }
 
-    /// Adds what covers the key for a reader there, and leaves the keys in the window of which the same holds. O(log n).
+    /// Adds what covers the key for a reader there, and leaves the keys in the window of which the same
+    /// holds. O(log n).
     pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
         #[cfg(all(test, not(models)))]
         looks::note();
@@ -381,8 +384,8 @@ impl Fragments {
         }
     }
 
-    /// The newest tombstone at or below `read` that deletes cells of `key` with this timestamp, if any: a cell
-    /// with a smaller sequence number is deleted.
+    /// The newest tombstone at or below `read` that deletes cells of `key` with this timestamp, if any: a
+    /// cell with a smaller sequence number is deleted.
     pub(crate) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
         self.find(key)?.newest_over(timestamp, read)
     }

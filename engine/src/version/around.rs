@@ -1,5 +1,6 @@
-//! What deletes ranges of keys around one key, over all memory and tables of a version. A scan asks again when it leaves
-//! the keys of which the answer holds, so that opening one costs nothing for tombstones that it does not meet.
+//! What deletes ranges of keys around one key, over all memory and tables of a version. A scan asks again
+//! when it leaves the keys of which the answer holds, so that opening one costs nothing for tombstones that
+//! it does not meet.
 
 use super::scattered::Scattered;
 use super::version::{OpenRun, Version};
@@ -7,7 +8,8 @@ use crate::memory::Segment;
 use crate::types::{RangeTombstone, SeqNo, Window};
 
 impl Version {
-    /// Whether there are range tombstones anywhere. (In an active segment more may come, which those who read by now do not see.)
+    /// Whether there are range tombstones anywhere. (In an active segment more may come, which those who read
+    /// by now do not see.)
     pub(crate) fn has_ranges(&self) -> bool {
         let segments = std::iter::once(&self.active).chain(&self.frozen).chain(&self.flush.segments);
         segments.into_iter().any(Segment::has_ranges)
@@ -16,9 +18,10 @@ impl Version {
             || self.runs.iter().any(|run| run.has_ranges)
     }
 
-    /// The tombstones at or below `read` that cover the key, and the keys around it that no others cover. Those older than one
-    /// over all timestamps are left out: it deletes what they delete. O(log n) for each segment and run. `emptied`: a range around
-    /// the key in which nothing is left of what was written before it.
+    /// The tombstones at or below `read` that cover the key, and the keys around it that no others cover.
+    /// Those older than one over all timestamps are left out: it deletes what they delete. O(log n) for each
+    /// segment and run. `emptied`: a range around the key in which nothing is left of what was written before
+    /// it.
     pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, emptied: Option<&RangeTombstone>) -> Window {
         let mut window = Window::all();
         self.ask(key, read, &mut window);

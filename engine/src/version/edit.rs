@@ -38,8 +38,8 @@ pub(crate) enum Change {
     LogEnd(LogEnd),
     /// Of keys written up to this sequence number no cell may be left.
     Forgotten { store: StoreId, seq: SeqNo },
-    /// The store keeps the keys below `at`; those from there on are a new store's. `bytes`: about how many bytes the tables that
-    /// both have hold below.
+    /// The store keeps the keys below `at`; those from there on are a new store's. `bytes`: about how many
+    /// bytes the tables that both have hold below.
     Split { store: StoreId, at: Vec<u8>, right: StoreId, name: String, bytes: Vec<(TableId, u64)> },
     /// The store takes in its neighbour, whose tables named here have other names from now on.
     Join { store: StoreId, with: StoreId, renamed: Vec<(TableId, TableId)> },
@@ -49,8 +49,9 @@ pub(crate) enum Change {
     Owners(Vec<(TableId, u32)>),
     /// Tables lie there, apart from log and manifest.
     Tables { location: String },
-    /// The family came from another database at that moment: its tables have sequence numbers of that one. Told twice, first
-    /// with the number from which on no write had one, so that this database is above the other.
+    /// The family came from another database at that moment: its tables have sequence numbers of that one.
+    /// Told twice, first with the number from which on no write had one, so that this database is above the
+    /// other.
     Attached { store: StoreId, seq: SeqNo },
 }
 
@@ -73,14 +74,15 @@ pub(crate) struct StoreState {
     pub(crate) attached_from: SeqNo,
     /// The keys that it answers for.
     pub(crate) range: KeyRange,
-    /// Other stores that its cells may have been logged for: those that it was split off, and that it took in. None of them
-    /// any more once all that came from them is in tables; else a chain of splits would gather one for each.
+    /// Other stores that its cells may have been logged for: those that it was split off, and that it took
+    /// in. None of them any more once all that came from them is in tables; else a chain of splits would
+    /// gather one for each.
     pub(crate) origins: BTreeSet<StoreId>,
 }
 
 impl StoreState {
-    /// The change that makes it forget its origins, where all of the memory that came from them, up to that generation, is in
-    /// tables; these keys are up to the one that stands with them.
+    /// The change that makes it forget its origins, where all of the memory that came from them, up to that
+    /// generation, is in tables; these keys are up to the one that stands with them.
     pub(crate) fn without_origins(
         &self,
         store: StoreId,

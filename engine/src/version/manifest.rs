@@ -1,10 +1,11 @@
 //! The manifest: the durable list of edits, and `CURRENT`, the name of the manifest in force.
 //!
-//! An edit is one record, synced before anything relies on it. A record cut short by a crash was never relied on,
-//! so an unreadable tail is the end; that the tail was really never relied on is checked against the notes that
-//! the log carries (see `log`), which say how long the manifest was known to be. Every open starts a fresh manifest
-//! holding the whole state, so nothing is ever appended behind a torn tail, and so does a commit after a failed
-//! write. A failed *sync* poisons: whether the edit will be seen is unknown until the next open.
+//! An edit is one record, synced before anything relies on it. A record cut short by a crash was never relied
+//! on, so an unreadable tail is the end; that the tail was really never relied on is checked against the
+//! notes that the log carries (see `log`), which say how long the manifest was known to be. Every open starts
+//! a fresh manifest holding the whole state, so nothing is ever appended behind a torn tail, and so does a
+//! commit after a failed write. A failed *sync* poisons: whether the edit will be seen is unknown until the
+//! next open.
 //!
 //! Layouts: docs/format.md. This file does not know what the edits mean.
 
@@ -252,8 +253,9 @@ pub(crate) struct Salvaged {
     pub(crate) lost: Vec<std::ops::Range<u64>>,
 }
 
-/// Reads what can be read of that manifest, whether in force or not; `None` when not one record can. A record's
-/// checksum depends on database, number and offset, so the header is only asked when `database` is not known.
+/// Reads what can be read of that manifest, whether in force or not; `None` when not one record can. A
+/// record's checksum depends on database, number and offset, so the header is only asked when `database` is
+/// not known.
 pub(crate) fn salvage(env: &Env, dir: &Path, number: u64, database: Option<u64>) -> Option<Salvaged> {
     let path = dir.join(file_name(number));
     let bytes = read_file(env, &path, MANIFEST_BYTES_MAX).ok()?;
@@ -295,8 +297,8 @@ struct Tail<'a> {
 }
 
 impl<'a> Tail<'a> {
-    /// The first whole record at or behind that offset of the manifest, and its payload. Takes time in proportion to the bytes
-    /// looked at, whatever they are.
+    /// The first whole record at or behind that offset of the manifest, and its payload. Takes time in
+    /// proportion to the bytes looked at, whatever they are.
     fn next_record(&self, from: usize) -> Option<(usize, &'a [u8])> {
         (from - self.at..self.tail.len()).find_map(|within| {
             let (head, rest) = self.tail[within..].split_at_checked(RECORD_HEADER_BYTES)?;
@@ -358,8 +360,8 @@ impl Manifest {
         self.mark
     }
 
-    /// Makes the edit durable, then part of the state. After an error the state is as before; whether the edit
-    /// will be found after a crash is unknown, so what it hands over must be kept.
+    /// Makes the edit durable, then part of the state. After an error the state is as before; whether the
+    /// edit will be found after a crash is unknown, so what it hands over must be kept.
     pub(crate) fn commit(&mut self, edit: &Edit) -> Result<Mark> {
         if self.poisoned {
             return Err(Error::new(
@@ -398,7 +400,8 @@ impl Manifest {
         !self.poisoned && free_reserve(&self.env, &self.dir)
     }
 
-    /// Puts the reserve back where there is room; without it the database works just as well until the disk is full.
+    /// Puts the reserve back where there is room; without it the database works just as well until the disk
+    /// is full.
     pub(crate) fn make_reserve(&self) {
         if self.poisoned {
             return;
@@ -498,8 +501,8 @@ impl Manifest {
         create_over_own(&*self.env.storage, path, |head| is_of(head, MANIFEST_MAGIC, None))
     }
 
-    /// Older manifests are of no use any more; a failure to remove them harms nothing and is tried again at the
-    /// next rotation.
+    /// Older manifests are of no use any more; a failure to remove them harms nothing and is tried again at
+    /// the next rotation.
     fn remove_older(&self, number: u64) {
         let Ok(names) = self.env.storage.list(&self.dir) else { return };
         for name in names {

@@ -1,13 +1,14 @@
-//! For scans that are to be served wholly by one side of a merge (OFF-5, [`crate::Experimental::scan_one_side`]).
+//! For scans that are to be served wholly by one side of a merge (OFF-5,
+//! [`crate::Experimental::scan_one_side`]).
 //!
-//! A merge that is made true step by step has new tables below the key up to which it has come, and old ones, clipped, above it. A
-//! scan over that key reads both, which is right: they are of one version. The paper's store could not do that, and had such a scan
-//! read the old files alone. To compare with it, a version may keep the tables as they were before the first step, together with
-//! what was flushed since; a scan over the key reads these instead. They hold the same, so nobody can tell but by the blocks that are
-//! read.
+//! A merge that is made true step by step has new tables below the key up to which it has come, and old ones,
+//! clipped, above it. A scan over that key reads both, which is right: they are of one version. The paper's
+//! store could not do that, and had such a scan read the old files alone. To compare with it, a version may
+//! keep the tables as they were before the first step, together with what was flushed since; a scan over the
+//! key reads these instead. They hold the same, so nobody can tell but by the blocks that are read.
 //!
-//! What is kept ends with the last merge that is under way, and with any change that is neither a flush nor a step of a merge; then
-//! scans read both sides until the next merge begins.
+//! What is kept ends with the last merge that is under way, and with any change that is neither a flush nor a
+//! step of a merge; then scans read both sides until the next merge begins.
 
 use super::version::open_runs;
 use super::{Graveyard, OpenRun, TableHandle, TablesHeld, Version};

@@ -1,5 +1,5 @@
-//! The tables that are open. Whoever asks for a table gets the one handle that there is of it: stores that share a table,
-//! and merges that read it.
+//! The tables that are open. Whoever asks for a table gets the one handle that there is of it: stores that
+//! share a table, and merges that read it.
 
 use super::{Graveyard, TableHandle};
 use crate::cache::BlockCache;

@@ -1,13 +1,14 @@
 //! A store's memory held apart by key range, for a strategy that flushes one range at a time (RNG-2).
 //!
-//! The ranges tile the key space. Each has a short list of *pieces*, newest first: flat segments whose cells and range
-//! tombstones lie in that range alone. A piece never holds what another range's flush would have to free.
-//! A value of this type is never changed; what comes and goes makes another one.
+//! The ranges tile the key space. Each has a short list of *pieces*, newest first: flat segments whose cells
+//! and range tombstones lie in that range alone. A piece never holds what another range's flush would have to
+//! free. A value of this type is never changed; what comes and goes makes another one.
 //!
-//! *Order* (invariant I3). What is frozen is scattered oldest first, so in a store all scattered cells are older than the
-//! frozen ones, and within a range each piece is newer than those behind it. Pieces of different ranges share no key, so
-//! a reader goes through the pieces of its key's range only, and a scan through *chains*: the n-th chain is the n-th
-//! piece of every range, one after the other, and is newer at every key than the next chain.
+//! *Order* (invariant I3). What is frozen is scattered oldest first, so in a store all scattered cells are
+//! older than the frozen ones, and within a range each piece is newer than those behind it. Pieces of
+//! different ranges share no key, so a reader goes through the pieces of its key's range only, and a scan
+//! through *chains*: the n-th chain is the n-th piece of every range, one after the other, and is newer at
+//! every key than the next chain.
 
 use crate::error::Result;
 use crate::memory::{Segment, SegmentCursor};

@@ -1,9 +1,10 @@
 //! Checksums of any part of some bytes, each in time that hardly depends on the part's length.
 //!
-//! Behind an unreadable record of a manifest a readable one is looked for at every byte, and whoever wrote those bytes may have
-//! made each of them look like a length. With a checksum computed anew at each, the work would grow with the square of the
-//! bytes. So the checksum of everything before is kept for every 64th byte. A checksum of a part follows from two of those, as a
-//! checksum is a remainder of polynomials: what stands before the part weighs as much as that, times x to the part's length.
+//! Behind an unreadable record of a manifest a readable one is looked for at every byte, and whoever wrote
+//! those bytes may have made each of them look like a length. With a checksum computed anew at each, the work
+//! would grow with the square of the bytes. So the checksum of everything before is kept for every 64th byte.
+//! A checksum of a part follows from two of those, as a checksum is a remainder of polynomials: what stands
+//! before the part weighs as much as that, times x to the part's length.
 
 /// CRC-32C's polynomial, lowest power first.
 const POLYNOMIAL: u32 = 0x82f6_3b78;

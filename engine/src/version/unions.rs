@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 /// Answers that are remembered.
 const KNOWN: usize = 8;
 
-/// What sets of tables, each with the same memory, hold; as it was asked for lately. A level 0 that waits is asked for again
-/// and again, and sketches are read from files.
+/// What sets of tables, each with the same memory, hold; as it was asked for lately. A level 0 that waits is
+/// asked for again and again, and sketches are read from files.
 #[derive(Default)]
 pub(crate) struct Unions(RefCell<Vec<(Vec<TableId>, Counted)>>);
 

@@ -1,6 +1,6 @@
-//! A store at one moment: memory and open tables in one immutable object (invariant I3). A reader loads it once,
-//! takes its read point second, and sees either side of any change, never a mixture. Changes build a new object
-//! and swap it in; who loses the race builds again from the winner's.
+//! A store at one moment: memory and open tables in one immutable object (invariant I3). A reader loads it
+//! once, takes its read point second, and sees either side of any change, never a mixture. Changes build a
+//! new object and swap it in; who loses the race builds again from the winner's.
 
 use super::one_side::OldSide;
 use super::scattered::Scattered;
@@ -29,7 +29,8 @@ pub(crate) struct Version {
     pub(crate) shape: Arc<Shape>,
     /// The same tables open, newest data first.
     pub(crate) runs: Arc<[OpenRun]>,
-    /// The keys that the store answers for: all, unless it was split. What memory and tables have of others is another's.
+    /// The keys that the store answers for: all, unless it was split. What memory and tables have of others
+    /// is another's.
     pub(crate) bounds: Arc<KeyRange>,
     /// For scans that are not to read both sides of a merge; of most databases there is none.
     pub(crate) old_side: Option<Arc<OldSide>>,
@@ -49,14 +50,16 @@ pub(crate) struct FlushSet {
     pub(crate) end: Option<Vec<u8>>,
     /// Of its keys nothing up to this generation is in memory elsewhere.
     pub(crate) generation: Generation,
-    /// The id for the cells it keeps: above those of its segments, below that of any newer one (invariant I1).
+    /// The id for the cells it keeps: above those of its segments, below that of any newer one (invariant
+    /// I1).
     pub(crate) reserved: Generation,
     /// The run of level 0 that it becomes.
     pub(crate) run: u64,
 }
 
-/// The run of level 0 that memory up to that generation becomes: of that number, as a rule, as what is newer comes after it. Not
-/// where the store has taken in a neighbour whose newer memory was flushed before: then the one after the newest run.
+/// The run of level 0 that memory up to that generation becomes: of that number, as a rule, as what is newer
+/// comes after it. Not where the store has taken in a neighbour whose newer memory was flushed before: then
+/// the one after the newest run.
 pub(crate) fn flushed_run(shape: &Shape, generation: Generation, range: &KeyRange) -> u64 {
     let level0 = shape.levels.first().map_or(&[][..], |level| &level.runs);
     let is_over =
@@ -88,8 +91,8 @@ pub(crate) struct OpenRun {
     pub(crate) tables: Arc<[OpenTable]>,
     /// Whether any of them has range tombstones.
     pub(crate) has_ranges: bool,
-    /// What the tables' first keys all begin with, and eight bytes of each behind that: a search among them touches
-    /// one array instead of a key somewhere in memory a step.
+    /// What the tables' first keys all begin with, and eight bytes of each behind that: a search among them
+    /// touches one array instead of a key somewhere in memory a step.
     shared: Vec<u8>,
     starts: Vec<u64>,
 }
@@ -127,8 +130,8 @@ impl OpenTable {
         key >= self.start() && self.info.range.ends_after(key)
     }
 
-    /// Whether cells of those timestamps may depend on what the table holds (ACC-10): a tombstone speaks of all up to its
-    /// own. The table's times are those of its cells; range tombstones have theirs.
+    /// Whether cells of those timestamps may depend on what the table holds (ACC-10): a tombstone speaks of
+    /// all up to its own. The table's times are those of its cells; range tombstones have theirs.
     pub(crate) fn speaks_of(&self, times: TimeRange) -> bool {
         let (first, last) = self.info.times;
         let first = if self.info.tombstones > 0 { Timestamp::ZERO } else { first };
@@ -240,8 +243,8 @@ pub(crate) struct Graveyard {
 
 /// A file that may be removed.
 pub(crate) enum Dead {
-    /// Of a table. Blocks of it may still be in the cache: whoever held an old version may have read more of it since it was
-    /// replaced.
+    /// Of a table. Blocks of it may still be in the cache: whoever held an old version may have read more of
+    /// it since it was replaced.
     Table(Arc<Table>),
     /// A log file that tables needed.
     Log(LogFileId),
@@ -256,8 +259,8 @@ struct Buried {
     copied_since: Vec<u64>,
 }
 
-/// Tables whose files somebody copies: as long as this is held none of them is removed, and nothing of them is freed
-/// that was read when it began. Memory is not held.
+/// Tables whose files somebody copies: as long as this is held none of them is removed, and nothing of them
+/// is freed that was read when it began. Memory is not held.
 pub(crate) struct TablesHeld {
     since: u64,
     graveyard: Arc<Graveyard>,
@@ -297,8 +300,8 @@ impl Graveyard {
         TablesHeld { since, graveyard: self.clone(), _handles: handles }
     }
 
-    /// Frees the table's blocks before that offset once nobody can read them any more. The clip that says so is
-    /// in the manifest, and the version that has it swapped in.
+    /// Frees the table's blocks before that offset once nobody can read them any more. The clip that says so
+    /// is in the manifest, and the version that has it swapped in.
     pub(crate) fn punch(&self, handle: Arc<TableHandle>, upto: u64) {
         let after = self.versions.lock().count;
         self.punches.lock().push_back(Punch { after, handle, upto });
@@ -311,7 +314,8 @@ impl Graveyard {
             let held = versions.held.iter().map(|(number, _)| *number);
             held.chain(versions.copied_since.iter().copied()).min().unwrap_or(u64::MAX)
         };
-        // Nearly in the order of what they wait for; one in front that is not due holds up those behind it for a moment.
+        // Nearly in the order of what they wait for; one in front that is not due holds up those behind it
+        // for a moment.
         loop {
             let mut punches = self.punches.lock();
             let is_due = punches.front().is_some_and(|punch| punch.after < oldest);
@@ -459,8 +463,8 @@ impl Version {
         self.waiting().filter_map(Segment::log_front).chain(self.active.log_front()).min()
     }
 
-    /// Whether a flush set left behind by a failed flush may be joined by newer memory: of all keys still, and without
-    /// pieces of ranges, as these lie below the segments of their set. Also where there is none.
+    /// Whether a flush set left behind by a failed flush may be joined by newer memory: of all keys still,
+    /// and without pieces of ranges, as these lie below the segments of their set. Also where there is none.
     pub(crate) fn may_join_flush(&self) -> bool {
         let FlushSet { scattered, of_range, clip, end, .. } = &self.flush;
         let whole = clip.is_empty() && end.is_none() && !of_range && scattered.is_empty();

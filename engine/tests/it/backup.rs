@@ -521,7 +521,8 @@ fn a_backup_is_whole_after_clones_of_it_were_overwritten_and_merged() {
     assert_eq!(contents(&restore(&to, None, &dir.path().join("restored"))), expected);
 }
 
-/// What is read of the backups that there are grows with them once, for each that is made and for all that are deleted together.
+/// What is read of the backups that there are grows with them once, for each that is made and for all that
+/// are deleted together.
 #[test]
 fn each_descriptor_is_read_once_to_make_a_backup_and_once_to_delete_many() {
     let world = SimWorld::new(1);

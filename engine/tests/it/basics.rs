@@ -183,7 +183,8 @@ fn a_long_replay_tells_how_far_it_is_before_the_database_is_open() {
     assert!(db.events().iter().filter(|event| event.kind == EventKind::Replay).count() >= 3);
 }
 
-/// Counted work: keys that lie side by side are found with one look at each block, as of one moment, in the order asked.
+/// Counted work: keys that lie side by side are found with one look at each block, as of one moment, in the
+/// order asked.
 #[test]
 fn many_keys_at_once_look_at_each_block_once() {
     let dir = tempfile::tempdir().unwrap();

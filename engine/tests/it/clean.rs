@@ -156,7 +156,8 @@ fn a_front_of_which_most_is_needed_is_logged_again_while_memory_is_small() {
     );
 }
 
-/// Not the one that was looked at first, though the other has so much memory that not all of it is looked at at once.
+/// Not the one that was looked at first, though the other has so much memory that not all of it is looked at
+/// at once.
 #[test]
 fn of_two_stores_that_need_the_front_the_one_that_needs_more_is_flushed() {
     let world = SimWorld::new(1);
@@ -202,8 +203,8 @@ fn a_deleted_key_does_not_come_back_after_cleaning_raced_a_flush() {
     let (inner, once) = (db.clone(), raced.clone());
     let hook = move |name| {
         if name == "clean-looked" && !once.replace(true) {
-            // Cleaning has found the cell and logs it again only after it went to a table, was deleted, and both
-            // were merged away: the other worker does that.
+            // Cleaning has found the cell and logs it again only after it went to a table, was deleted, and
+            // both were merged away: the other worker does that.
             inner.flush().unwrap();
             inner.delete(b"doomed").unwrap();
             inner.flush().unwrap();

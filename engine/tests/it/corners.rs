@@ -343,7 +343,8 @@ fn a_thousand_short_lives_leave_no_more_than_a_few_log_files() {
             }
             let now = files(&world);
             first = if n == 0 { now } else { first };
-            // Two with much in them; and eight small ones where all is too much to be logged again at every open.
+            // Two with much in them; and eight small ones where all is too much to be logged again at every
+            // open.
             assert!(now <= first + 10, "{now} after {n} lives, {first} after the first; killed: {killed}");
         }
         let db = Builder::new().env(world.env()).open("/db").unwrap();
@@ -351,7 +352,8 @@ fn a_thousand_short_lives_leave_no_more_than_a_few_log_files() {
     }
 }
 
-/// Counted work: syncs of each of many starts over a log with much in it, after closes and kills, none of which a worker survives.
+/// Counted work: syncs of each of many starts over a log with much in it, after closes and kills, none of
+/// which a worker survives.
 fn syncs_of_starts(families: usize) -> Vec<u64> {
     let options = Options {
         experimental: Experimental { log_file_bytes: 1 << 20, ..Experimental::default() },
@@ -395,7 +397,8 @@ fn a_start_syncs_no_more_often_for_two_thousand_families_than_for_one() {
     assert!(many <= one + 10, "{many} for many, {one} for one");
 }
 
-/// Counted work: operations on files and bytes of manifest and log that a start looks at, over so many families with a table each.
+/// Counted work: operations on files and bytes of manifest and log that a start looks at, over so many
+/// families with a table each.
 fn work_of_a_start(families: usize) -> [u64; 2] {
     let world = SimWorld::new(8);
     let open = || {
@@ -483,8 +486,8 @@ fn of_small_disks() -> Options {
     }
 }
 
-/// A database in a directory of 4 MiB, and how many keys were put before one was refused for want of space. Then somebody
-/// else takes what is left, to the last byte but for what is set aside.
+/// A database in a directory of 4 MiB, and how many keys were put before one was refused for want of space.
+/// Then somebody else takes what is left, to the last byte but for what is set aside.
 fn filled(world: &SimWorld) -> (Db, u64) {
     let scheduler = Arc::new(SimScheduler::for_world(world));
     let builder = Builder::new().options(of_small_disks()).env(world.env()).scheduler(scheduler);
@@ -683,8 +686,8 @@ fn what_kept_values_hold_is_counted_until_they_are_copied() {
     assert!(copied.iter().zip((0..2_000u32).step_by(10)).all(|(found, n)| *found == value(n)));
 }
 
-/// Until the manifest has forgotten a family, the log has what was written to it: also where another family's flush ends
-/// just then.
+/// Until the manifest has forgotten a family, the log has what was written to it: also where another family's
+/// flush ends just then.
 #[test]
 fn a_family_that_is_being_dropped_is_there_after_a_crash_before_that_is_durable() {
     let world = SimWorld::new(5);

@@ -1,4 +1,5 @@
-//! Hot keys that stay in memory when their store is flushed: what it saves, and the histories that could break it.
+//! Hot keys that stay in memory when their store is flushed: what it saves, and the histories that could
+//! break it.
 
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, SimStorage, SimWorld, Survive};
@@ -308,7 +309,8 @@ fn cells_logged_again_by_a_flush_that_failed_do_not_come_back_over_ingested_ones
     }
 }
 
-/// Guard: each store's part of a batch has its own generation, and the log is synced before a part is in tables.
+/// Guard: each store's part of a batch has its own generation, and the log is synced before a part is in
+/// tables.
 #[test]
 fn a_batch_over_two_families_is_whole_when_one_was_flushed_and_kept_its_part() {
     for point in ["flush-kept-logged", "install-after-commit", "install-after-note", "log-before-release"] {
@@ -347,8 +349,8 @@ fn a_batch_over_two_families_is_whole_when_one_was_flushed_and_kept_its_part() {
     }
 }
 
-/// Two guards, of which each is enough: recovery records where history ended, and the header of the file that it goes on in says it
-/// too (`log/recover.rs`, `recorded_end` and `successor`). Without both this fails.
+/// Two guards, of which each is enough: recovery records where history ended, and the header of the file that
+/// it goes on in says it too (`log/recover.rs`, `recorded_end` and `successor`). Without both this fails.
 #[test]
 fn a_second_crash_after_a_torn_tail_loses_no_kept_cell() {
     // Where the newest log file has no header yet, has one that is not synced, or ends in half a frame.
@@ -394,7 +396,8 @@ fn a_second_crash_after_a_torn_tail_loses_no_kept_cell() {
                 let storage = world.storage.crash(survive, i as u64);
                 drop(db);
                 world = world.with_storage(storage);
-                // The next one dies while it opens, with a file behind the torn tail of which nothing may be durable.
+                // The next one dies while it opens, with a file behind the torn tail of which nothing may be
+                // durable.
                 let mut deaths = crashes_at(&world, "log-file-begun", || drop(open(&world)));
                 world = world.with_storage(deaths.swap_remove((i + life as usize) % 3));
             }
@@ -420,7 +423,8 @@ fn what_was_logged_again_behind_newer_writes_of_its_key_hides_none_of_them_after
         let (at, beside, writer) = (next.clone(), write.clone(), db.clone());
         let mut cold = 0;
         let hook = move |name| match name {
-            // Before a flush logs its hot keys again they are written once more, and behind that more than a segment of others.
+            // Before a flush logs its hot keys again they are written once more, and behind that more than a
+            // segment of others.
             "table-written-not-synced" => {
                 beside(20);
                 for _ in 0..60 {

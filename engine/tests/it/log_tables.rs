@@ -1,5 +1,5 @@
-//! Log tables as a user meets them: values are not written twice, every way of reading finds them, their log files stay
-//! as long as they are needed and no longer, and damage in those is told.
+//! Log tables as a user meets them: values are not written twice, every way of reading finds them, their log
+//! files stay as long as they are needed and no longer, and damage in those is told.
 #![expect(clippy::disallowed_methods, reason = "damages real files, and waits for real workers")]
 
 use siltstone::schedule::SimScheduler;
@@ -423,7 +423,8 @@ fn a_missing_log_file_is_one_clear_error_and_a_repair_says_what_was_in_it() {
 #[test]
 fn short_values_and_dead_ones_are_written_as_ever() {
     let dir = tempfile::tempdir().unwrap();
-    // Memory for all of it, so that nothing is flushed but what is asked for; segments are laid out flat as they fill.
+    // Memory for all of it, so that nothing is flushed but what is asked for; segments are laid out flat as
+    // they fill.
     let scheduler = Arc::new(SimScheduler::new(Arc::new(SimRandom::new(1))));
     let db = builder(4 << 20, true).scheduler(scheduler.clone()).open(dir.path()).unwrap();
     for n in 0..5_000u32 {

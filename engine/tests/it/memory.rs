@@ -222,8 +222,8 @@ fn statistics_are_the_sums_of_events() {
     assert!(done.kept_cells > 0 && done.log_table_bytes_saved > 0, "{done:?}");
 }
 
-/// Of two families with as much in memory each, that is flushed of which less is to be written, and that which needs the
-/// log's front before one that needs less of it.
+/// Of two families with as much in memory each, that is flushed of which less is to be written, and that
+/// which needs the log's front before one that needs less of it.
 #[test]
 fn the_family_is_flushed_that_gains_most_of_memory_and_log_for_what_is_written() {
     let first_flushed = |fill: &dyn Fn(&Family, &Family, u32)| {
@@ -478,7 +478,8 @@ fn memory_event(db: &Db) -> Event {
 fn what_a_flush_makes_free_is_used_again_within_the_bound() {
     const MIB: u64 = 1 << 20;
     let options = Options { write_memory: 8 * MIB, memory_budget: 16 * MIB, ..Options::default() };
-    // Nothing runs beside what is written, so nobody still looks at what was flushed when its memory is counted.
+    // Nothing runs beside what is written, so nobody still looks at what was flushed when its memory is
+    // counted.
     let (db, _scheduler) = simulated(&SimWorld::new(1), options, FamilyOptions::default());
     assert_eq!(db.statistics().spare_memory, 0);
     fill(&db, 0..30_000);

@@ -171,7 +171,8 @@ fn the_answer_of_another_merge_is_refused_though_its_counts_fit() {
     assert_eq!(db.family("kept").unwrap().scan::<&[u8]>(..).count(), 500);
 }
 
-/// Runs the first large merge in this process until it has written so many bytes; then whoever runs it is dead.
+/// Runs the first large merge in this process until it has written so many bytes; then whoever runs it is
+/// dead.
 #[derive(Debug)]
 struct Dies {
     runner: MergeRunner,

@@ -1,4 +1,5 @@
-//! Scans over the key up to which a merge has come: of both sides, or of the old one alone if that is asked for.
+//! Scans over the key up to which a merge has come: of both sides, or of the old one alone if that is asked
+//! for.
 
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::Storage;

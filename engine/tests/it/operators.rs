@@ -1,4 +1,5 @@
-//! Merge operators and filters that refuse, answer too much, are missing, or call the database that they belong to.
+//! Merge operators and filters that refuse, answer too much, are missing, or call the database that they
+//! belong to.
 
 use siltstone::{
     Batch, Builder, CompactionFilter, Condition, Db, Durability, Error, ErrorKind, Family, FamilyOptions,

@@ -1,5 +1,5 @@
-//! Rangemerge as a user meets it: each key in one table, memory flushed range by range, the log let go though some ranges
-//! are hardly written, and the way from and to another strategy.
+//! Rangemerge as a user meets it: each key in one table, memory flushed range by range, the log let go though
+//! some ranges are hardly written, and the way from and to another strategy.
 
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::SimWorld;
@@ -209,7 +209,8 @@ fn a_damaged_table_of_a_range_stops_no_writer() {
         }
     }
     assert!(db.statistics().log_bytes <= 6 * options().write_memory);
-    // At last so much lies above the damage, which no merge passes, that writers are told of it; they do not wait for ever.
+    // At last so much lies above the damage, which no merge passes, that writers are told of it; they do not
+    // wait for ever.
     let told = (0..2_000_000u64)
         .find_map(|n| db.put(format!("key{:05}", n * 7919 % 3000).as_bytes(), [9; 60]).err());
     assert_eq!(told.expect("an error").kind(), ErrorKind::Corruption);
@@ -399,8 +400,8 @@ fn a_cancelled_compaction_leaves_what_it_has_merged() {
     history.agrees(&db);
 }
 
-/// A twentieth of the keys takes 49 of 50 puts. What is dead in a range that is to be flushed goes first, so that
-/// memory holds many more puts; where no policy wants that, a range is flushed with it.
+/// A twentieth of the keys takes 49 of 50 puts. What is dead in a range that is to be flushed goes first, so
+/// that memory holds many more puts; where no policy wants that, a range is flushed with it.
 #[test]
 fn memory_of_hot_keys_is_compacted_before_a_range_is_flushed() {
     let flushes = |memory: &str| {
@@ -424,7 +425,8 @@ fn memory_of_hot_keys_is_compacted_before_a_range_is_flushed() {
     };
     let (plain, compactions) = flushes("none");
     assert_eq!(compactions, 0);
-    // Here only the disk takes time, so that flushing costs too little for `sketch`. `adaptive` compacts half of the times.
+    // Here only the disk takes time, so that flushing costs too little for `sketch`. `adaptive` compacts half
+    // of the times.
     for (policy, share) in [("eager", 0.1), ("adaptive{r=0.2}", 0.8)] {
         let (bytes, compactions) = flushes(policy);
         println!("{policy}: {bytes} bytes flushed, {compactions} compactions; {plain} bytes without");
@@ -432,8 +434,8 @@ fn memory_of_hot_keys_is_compacted_before_a_range_is_flushed() {
     }
 }
 
-/// A copy says of which log its sources needed when it began. When it is swapped in, that file may be gone, and what it held
-/// logged again.
+/// A copy says of which log its sources needed when it began. When it is swapped in, that file may be gone,
+/// and what it held logged again.
 #[cfg(feature = "testing")]
 #[test]
 fn the_log_is_cleaned_while_memory_is_divided_by_range_and_nothing_is_lost() {

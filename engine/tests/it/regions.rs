@@ -250,8 +250,9 @@ fn a_split_beside_two_thousand_regions_costs_what_the_first_did() {
     db.close().unwrap();
 }
 
-/// Where the manifest says of each region which others its cells may have been logged for, it forgets that as soon as they
-/// are in tables: a region that is split at its end again and again would come to have all the others.
+/// Where the manifest says of each region which others its cells may have been logged for, it forgets that as
+/// soon as they are in tables: a region that is split at its end again and again would come to have all the
+/// others.
 #[test]
 fn a_region_that_is_flushed_no_longer_knows_whom_it_was_split_off() {
     let world = SimWorld::new(8);
@@ -271,15 +272,16 @@ fn a_region_that_is_flushed_no_longer_knows_whom_it_was_split_off() {
     let names = world.env().storage.list(Path::new("db")).unwrap();
     let manifests = names.into_iter().filter(|name| name.starts_with("manifest-"));
     let bytes = |name: String| world.env().storage.open(&Path::new("db").join(name)).unwrap().len().unwrap();
-    // 400 regions of some 600 bytes, and for each those since the last flush, which are 20 at most; not 400 * 400 / 2.
+    // 400 regions of some 600 bytes, and for each those since the last flush, which are 20 at most; not 400 *
+    // 400 / 2.
     let bytes = manifests.map(bytes).max().unwrap();
     assert!(bytes < 300_000, "{bytes}");
     let count: usize = db.families().iter().map(|name| keys(&db.family(name).unwrap()).len()).sum();
     assert_eq!(count, 400);
 }
 
-/// Neighbours need not come of one family. While the log has what one of them had in memory when it was split off, recovery
-/// could not tell whose that is.
+/// Neighbours need not come of one family. While the log has what one of them had in memory when it was split
+/// off, recovery could not tell whose that is.
 #[test]
 fn parts_of_two_families_are_joined_only_when_recovery_can_tell_their_writes_apart() {
     let world = SimWorld::new(10);

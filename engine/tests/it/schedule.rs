@@ -17,7 +17,8 @@ fn strategies() -> impl Iterator<Item = String> {
     crate::strategies(64 << 10).into_iter().map(|strategy| strategy.to_string())
 }
 
-/// A clock on which looking takes time, some 50 microseconds: without that all work in memory would take none.
+/// A clock on which looking takes time, some 50 microseconds: without that all work in memory would take
+/// none.
 #[derive(Debug)]
 struct Ticking(Arc<SimClock>);
 

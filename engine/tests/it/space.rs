@@ -1,4 +1,5 @@
-//! Disk space: what a major merge of any strategy adds while it runs, and copies that are taken in its middle.
+//! Disk space: what a major merge of any strategy adds while it runs, and copies that are taken in its
+//! middle.
 
 use crate::turns::Between;
 use siltstone::storage::Storage;
@@ -11,7 +12,8 @@ use std::sync::{Arc, Mutex};
 
 const STEP: u64 = 128 << 10;
 const KEYS: u64 = 2_000;
-/// Of each run that a merge passes this stays at the clip: the block before it, and pages of which a part is still needed.
+/// Of each run that a merge passes this stays at the clip: the block before it, and pages of which a part is
+/// still needed.
 const UNFREED: u64 = 12 << 10;
 /// What each table has beside its cells is small against that.
 const VALUE_BYTES: usize = 4_000;
@@ -27,8 +29,8 @@ fn family(strategy: StrategyOptions) -> FamilyOptions {
     FamilyOptions { strategy, compression: Compression::None, ..FamilyOptions::default() }
 }
 
-/// A database of tables of several steps each, so that only their holes keep what a merge adds small, with runs that are
-/// not merged yet, as merges may hardly write.
+/// A database of tables of several steps each, so that only their holes keep what a merge adds small, with
+/// runs that are not merged yet, as merges may hardly write.
 fn filled(world: &SimWorld, strategy: &StrategyOptions) -> (Db, Arc<Between>, Contents) {
     let options = Options {
         write_memory: 1 << 20,

@@ -230,8 +230,8 @@ fn simulated_bytes_runs_and_largest_merges_agree_with_a_real_run_within_5_percen
         "exploring{table_bytes=128KiB}",
     ] {
         let strategy = strategy(text);
-        // Among windows of one size a byte decides which exploring takes, and a sketch whether leveled gathers; that evens
-        // out over more flushes.
+        // Among windows of one size a byte decides which exploring takes, and a sketch whether leveled
+        // gathers; that evens out over more flushes.
         let in_fill: u64 = match text {
             _ if text.starts_with("leveled") => 100,
             _ if text.starts_with("exploring") => 60,

@@ -140,8 +140,8 @@ fn savepoints_are_nested_and_rolled_back_range_deletes_are_forgotten() {
     assert_eq!(keys, [0, 2, 3, 4, 5, 6, 7, 8]);
 }
 
-/// Two doctors are on call and each goes off duty if the other stays: under snapshot isolation both may go, unless they read
-/// for update; serializable transactions let one go.
+/// Two doctors are on call and each goes off duty if the other stays: under snapshot isolation both may go,
+/// unless they read for update; serializable transactions let one go.
 #[test]
 fn write_skew_is_met_by_serializable_transactions_and_by_reads_for_update() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! A scheduler on the caller's thread that lets a test act between the turns of workers, in the middle of a call that waits
-//! for them: what others do meanwhile on threads of their own.
+//! A scheduler on the caller's thread that lets a test act between the turns of workers, in the middle of a
+//! call that waits for them: what others do meanwhile on threads of their own.
 
 use siltstone::schedule::{Scheduler, SimScheduler, Worker};
 use siltstone::storage::sim::{SimClock, SimWorld};

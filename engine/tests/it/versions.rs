@@ -1,4 +1,5 @@
-//! Which versions and cells there are: whatever a filter hides, whenever merges ran, and what compactions leave.
+//! Which versions and cells there are: whatever a filter hides, whenever merges ran, and what compactions
+//! leave.
 
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Rng, SimWorld};
@@ -35,8 +36,8 @@ enum Call {
 }
 use Call::{Delete, DeleteRange, Put, TimePasses};
 
-/// Makes the calls with something between them, which may change no answer: 1 flushes, 2 compacts, 3 reopens. What is read in
-/// the end.
+/// Makes the calls with something between them, which may change no answer: 1 flushes, 2 compacts, 3 reopens.
+/// What is read in the end.
 fn read_after(versions: u32, calls: &[Call], stirred: &[u64]) -> Vec<(Vec<u8>, u64, Vec<u8>)> {
     const DAY_US: i64 = 86_400_000_000;
     let world = SimWorld::new(1);
@@ -81,8 +82,8 @@ fn read_after(versions: u32, calls: &[Call], stirred: &[u64]) -> Vec<(Vec<u8>, u
     scanned
 }
 
-/// Writes of any order of timestamps, of which a filter hides some, read the same wherever they were flushed, merged and
-/// reopened between: as they do from the memory they were written to.
+/// Writes of any order of timestamps, of which a filter hides some, read the same wherever they were flushed,
+/// merged and reopened between: as they do from the memory they were written to.
 #[test]
 fn which_versions_a_filter_leaves_depends_on_no_flush_and_no_merge() {
     let mut rng = Rng::new(4);
@@ -148,7 +149,8 @@ fn in_simulation(options: FamilyOptions) -> (Db, Family) {
     (db, f)
 }
 
-/// Overwrites one key fifty times, each under a snapshot that is held as long as these are, among forty others.
+/// Overwrites one key fifty times, each under a snapshot that is held as long as these are, among forty
+/// others.
 fn overwritten_under_snapshots(db: &Db, f: &Family) -> Vec<Snapshot> {
     let timestamp = match f.options().timestamps {
         Timestamps::Explicit => Timestamp(7),

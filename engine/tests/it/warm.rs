@@ -1,5 +1,5 @@
-//! Caches around merges: what is read stays warm, what is gone leaves, and nothing of it can make an answer wrong or a
-//! merge fail.
+//! Caches around merges: what is read stays warm, what is gone leaves, and nothing of it can make an answer
+//! wrong or a merge fail.
 
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, SimWorld};
@@ -92,7 +92,8 @@ fn compact(db: &Db) {
     db.default_family().compact::<&str>(..).unwrap();
 }
 
-/// Numbers whose keys lie behind one another, so that they fill whole blocks: a tenth of all, in order of keys.
+/// Numbers whose keys lie behind one another, so that they fill whole blocks: a tenth of all, in order of
+/// keys.
 fn popular() -> impl Iterator<Item = u64> {
     let mut numbers: Vec<u64> = (0..KEYS).filter(|n| n * 7919 % KEYS < KEYS / 10).collect();
     numbers.sort_by_key(|n| key(*n));
@@ -311,7 +312,8 @@ fn the_event_of_a_merge_tells_of_every_block_that_it_put_into_the_cache() {
 
 #[test]
 fn merges_beside_each_other_share_what_their_steps_may_put_into_the_cache() {
-    // Of what two families have in the cache, all of it read, and merge one after the other or at once: the steps.
+    // Of what two families have in the cache, all of it read, and merge one after the other or at once: the
+    // steps.
     let steps = |at_once: bool| {
         let world = SimWorld::new(22);
         let write_memory = 1 << 20;
@@ -511,7 +513,8 @@ fn open_elsewhere(world: &SimWorld, fill: CacheFill, cache: u64, damaged: bool) 
     (db, elsewhere)
 }
 
-/// Bytes that were read from tables beside their ends and indices, about: what `work` reads of the simulated disk.
+/// Bytes that were read from tables beside their ends and indices, about: what `work` reads of the simulated
+/// disk.
 fn table_reads(world: &SimWorld, work: impl FnOnce()) -> u64 {
     let before = world.storage.op_counts().of(OpKind::Read);
     work();

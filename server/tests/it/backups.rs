@@ -1,5 +1,5 @@
-//! Backups of tables: exact, shared, restored beside what goes on, and gone with their last copy; listed by filter and order, hot,
-//! and made by the server itself.
+//! Backups of tables: exact, shared, restored beside what goes on, and gone with their last copy; listed by
+//! filter and order, hot, and made by the server itself.
 
 use crate::support::{Fixture, INSTANCE, TABLE, admin_v2, data_v2, refused, set};
 use admin_v2::backup::BackupType;

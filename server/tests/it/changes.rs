@@ -1,4 +1,5 @@
-//! Streams of changes: everything once and in order, through splits, restarts and reconnects, and an error where something is gone.
+//! Streams of changes: everything once and in order, through splits, restarts and reconnects, and an error
+//! where something is gone.
 
 use crate::support::{
     Change, Fixture, INSTANCE, TABLE, admin_v2, data_v2, delete_column, delete_family, delete_row, refused,

@@ -1,4 +1,5 @@
-//! Filters over the wire, where the server reads only what they need: seeks past versions and columns, in both directions.
+//! Filters over the wire, where the server reads only what they need: seeks past versions and columns, in
+//! both directions.
 
 use crate::support::data_v2::row_filter::{Chain, Filter, Interleave};
 use crate::support::*;

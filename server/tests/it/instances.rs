@@ -1,5 +1,5 @@
-//! Instances, clusters and application profiles; tables that come back; who may do what by IAM's calls; hot tablets; and what is not
-//! served.
+//! Instances, clusters and application profiles; tables that come back; who may do what by IAM's calls; hot
+//! tablets; and what is not served.
 
 use crate::security::entry;
 use crate::support::{Fixture, INSTANCE, ReadRowsRequest, TABLE, admin_v2, data_v2, refused, set};

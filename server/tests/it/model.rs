@@ -1,4 +1,5 @@
-//! Random mutations and reads against a map, with regions that are split and joined, and restarts, in between.
+//! Random mutations and reads against a map, with regions that are split and joined, and restarts, in
+//! between.
 
 use crate::support::*;
 use siltstone::Rng;

@@ -1,4 +1,5 @@
-//! Who may do what: tokens, TLS, memory of calls, deadlines. And clients that mean no good: who floods, lingers, or takes nothing.
+//! Who may do what: tokens, TLS, memory of calls, deadlines. And clients that mean no good: who floods,
+//! lingers, or takes nothing.
 
 use crate::support::{
     BigtableClient, BigtableTableAdminClient, Change, Fixture, INSTANCE, Mutation, ReadRowsRequest, TABLE,

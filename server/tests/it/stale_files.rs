@@ -1,4 +1,5 @@
-//! Files of compaction's secrets and certificates that cannot be used any more are told as those of the API are.
+//! Files of compaction's secrets and certificates that cannot be used any more are told as those of the API
+//! are.
 
 use crate::security::told;
 use crate::support::Fixture;

@@ -1,5 +1,5 @@
-//! Authorized views: what is read and written through one is what it has, whatever lies beside that; they are kept with their table
-//! and have rights of their own.
+//! Authorized views: what is read and written through one is what it has, whatever lies beside that; they are
+//! kept with their table and have rights of their own.
 
 use crate::security::{MUTATE_ROWS, With, call_with, entry, framed, raw, refused_with};
 use crate::support::data_v2::row_filter::{Chain, Condition, Filter, Interleave};

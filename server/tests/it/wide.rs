@@ -1,5 +1,5 @@
-//! Rows with many cells, or large ones: read and filtered in pieces, not where all connections are served, within the memory for
-//! calls.
+//! Rows with many cells, or large ones: read and filtered in pieces, not where all connections are served,
+//! within the memory for calls.
 
 use crate::support::data_v2::row_filter::{Chain, Condition, Filter, Interleave};
 use crate::support::*;

@@ -1,9 +1,10 @@
-//! Work of a fixed amount for `cargo xtask instructions`, which counts its instructions under callgrind: `siltstone-instructions
-//! get DIR` makes a database in that directory, prints over how many operations the count is to be divided, and does them in
-//! `measured`. (Flushes and merges run elsewhere; those are counted by the name of the engine's function.)
+//! Work of a fixed amount for `cargo xtask instructions`, which counts its instructions under callgrind:
+//! `siltstone-instructions get DIR` makes a database in that directory, prints over how many operations the
+//! count is to be divided, and does them in `measured`. (Flushes and merges run elsewhere; those are counted
+//! by the name of the engine's function.)
 //!
-//! Files are real, as their mappings are part of what a put costs; clock, randomness and background work are simulated, so
-//! that the same work is done each time, in one thread.
+//! Files are real, as their mappings are part of what a put costs; clock, randomness and background work are
+//! simulated, so that the same work is done each time, in one thread.
 
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::SimWorld;

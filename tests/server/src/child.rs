@@ -45,7 +45,8 @@ impl Server {
         Self::start_in(dir, config, None).await
     }
 
-    /// The same of one in that directory, which has files that the configuration names, and so many descriptors.
+    /// The same of one in that directory, which has files that the configuration names, and so many
+    /// descriptors.
     pub(crate) async fn start_in(
         dir: tempfile::TempDir,
         config: &str,

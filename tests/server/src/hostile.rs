@@ -1,5 +1,5 @@
-//! Clients that mean no good, one kind after the other, beside one that behaves: it must be served as before, the server's memory
-//! must stay within its bounds, and what is refused must be refused cleanly.
+//! Clients that mean no good, one kind after the other, beside one that behaves: it must be served as before,
+//! the server's memory must stay within its bounds, and what is refused must be refused cleanly.
 
 use crate::Extent;
 use crate::child::{Server, TABLE, channel, data, set};
@@ -327,7 +327,8 @@ impl Authority {
     }
 }
 
-/// The twelfth attack: no TLS, no certificate, one of somebody else, one that is over, no token, a wrong one, one without the right.
+/// The twelfth attack: no TLS, no certificate, one of somebody else, one that is over, no token, a wrong one,
+/// one without the right.
 async fn strangers() -> Result<u64, String> {
     let (ours, theirs) = (Authority::new()?, Authority::new()?);
     let files = tempfile::tempdir().map_err(|e| e.to_string())?;

@@ -1,9 +1,10 @@
-//! Kills under load. Writers own rows and write a number, over and over, into two families at once; they note what they try and
-//! what was acknowledged. After each kill every row must have the same number in both families, no less than was acknowledged
-//! and no more than was tried. Meanwhile regions are split, a stream of changes is read from its last token on, and
-//! backups are made and restored.
+//! Kills under load. Writers own rows and write a number, over and over, into two families at once; they note
+//! what they try and what was acknowledged. After each kill every row must have the same number in both
+//! families, no less than was acknowledged and no more than was tried. Meanwhile regions are split, a stream
+//! of changes is read from its last token on, and backups are made and restored.
 //!
-//! Every second kill comes at a kill point of the engine, in a server that ends itself there, if it comes there in time.
+//! Every second kill comes at a kill point of the engine, in a server that ends itself there, if it comes
+//! there in time.
 
 use crate::Extent;
 use crate::child::{Server, TABLE, admin, data, scan, set};
@@ -237,7 +238,8 @@ fn draw_point(random: &mut Rng) -> String {
     )
 }
 
-/// Lets the server run until it comes to a kill point, while writers write and backups are made. Whether it came there in time.
+/// Lets the server run until it comes to a kill point, while writers write and backups are made. Whether it
+/// came there in time.
 async fn run_to_a_point(server: &mut Server, oracle: &Oracle, random: &mut Rng) -> Result<bool, String> {
     server.kill();
     let point = draw_point(random);

@@ -1,4 +1,5 @@
-//! Damaged and random messages to every method: the server answers each, lives on, and takes no memory for what is not there.
+//! Damaged and random messages to every method: the server answers each, lives on, and takes no memory for
+//! what is not there.
 
 use crate::Extent;
 use crate::child::{INSTANCE, Server, TABLE, data, set};
@@ -204,7 +205,8 @@ const SETTINGS: [&str; 20] = [
     "settings = { strategy = \"geometric{{{{\" }",
 ];
 
-/// Damaged configurations: each is taken or refused with words, and what was taken can be written and read again.
+/// Damaged configurations: each is taken or refused with words, and what was taken can be written and read
+/// again.
 fn configurations(count: u64, seed: u64) -> Result<u64, String> {
     let mut random = Rng::new(seed);
     let mut taken = 0;

@@ -1,6 +1,6 @@
-//! Damaged and random messages to a compaction server and a manager: each is answered or refused, both live on, and nothing of the
-//! database whose merge is described is harmed. What is damaged are messages that make sense: a merge of tables that are there, parts
-//! of what such a merge wrote, an announcement.
+//! Damaged and random messages to a compaction server and a manager: each is answered or refused, both live
+//! on, and nothing of the database whose merge is described is harmed. What is damaged are messages that make
+//! sense: a merge of tables that are there, parts of what such a merge wrote, an announcement.
 
 use crate::Extent;
 use crate::child::{Server, channel, free_port, memory_of};
@@ -30,7 +30,8 @@ pub(crate) const LEAST: u64 = 1_000;
 const METHODS: [&str; 4] = ["Compactor/Merge", "Compactor/Read", "Manager/Announce", "Manager/Ring"];
 const SERVICE: &str = "/siltstone.compactor.v1";
 
-/// Copies the database when a merge is offered, before it takes its inputs away, and notes the merge as one of the copy.
+/// Copies the database when a merge is offered, before it takes its inputs away, and notes the merge as one
+/// of the copy.
 #[derive(Debug)]
 struct Notes {
     dir: PathBuf,

@@ -1,5 +1,6 @@
-//! Rows that point to each other: each batch of rows points to rows of the batch before, and is written only when that was
-//! acknowledged. Whatever is killed, split and merged meanwhile, no row may point to one that is not there.
+//! Rows that point to each other: each batch of rows points to rows of the batch before, and is written only
+//! when that was acknowledged. Whatever is killed, split and merged meanwhile, no row may point to one that
+//! is not there.
 
 use crate::Extent;
 use crate::child::{Server, TABLE, data, scan, set};

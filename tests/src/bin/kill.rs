@@ -1,9 +1,9 @@
 //! `siltstone-kill`: kills processes that work on a database, and checks what they leave.
 //!
-//! `siltstone-kill [--count N] [--seed S] [--jobs J] [--seconds S] [--disk KIND|all]`; as a child it is started by itself.
-//! With `--disk` the databases lie on a new file system of that kind, or on one of each kind after another; what cannot be
-//! mounted is said and left out. With `--seconds` it begins no further kill after that time. The last line says how many
-//! kills there were.
+//! `siltstone-kill [--count N] [--seed S] [--jobs J] [--seconds S] [--disk KIND|all]`; as a child it is
+//! started by itself. With `--disk` the databases lie on a new file system of that kind, or on one of each
+//! kind after another; what cannot be mounted is said and left out. With `--seconds` it begins no further
+//! kill after that time. The last line says how many kills there were.
 
 use siltstone_tests::disks::{Disk, KINDS, Kind};
 use siltstone_tests::kill::campaign::Campaign;

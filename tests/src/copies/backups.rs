@@ -1,7 +1,7 @@
-//! Backups: between the stages of each more is written, flushed and merged, so that tables vanish and are freed in part
-//! while they are copied. Wherever making one, removing old ones or restoring one crashes, every backup that is listed
-//! restores to exactly its batches, all that came to their end are listed, and the next backup takes away what the
-//! crash left.
+//! Backups: between the stages of each more is written, flushed and merged, so that tables vanish and are
+//! freed in part while they are copied. Wherever making one, removing old ones or restoring one crashes,
+//! every backup that is listed restores to exactly its batches, all that came to their end are listed, and
+//! the next backup takes away what the crash left.
 
 use super::Run;
 use crate::campaign::CaseResult;
@@ -138,7 +138,8 @@ impl Case {
         Ok(())
     }
 
-    /// From now on tables end at that size. Merges that write smaller ones than they read pass their inputs in several steps.
+    /// From now on tables end at that size. Merges that write smaller ones than they read pass their inputs
+    /// in several steps.
     fn cut(&self, table_bytes: u64) -> siltstone::Result<()> {
         let strategy =
             format!("leveled{{l0_runs_trigger=2, multiplier=2, base_bytes=4096, table_bytes={table_bytes}}}");
@@ -203,8 +204,8 @@ impl Case {
         self.run.is_exact(&copy.map_err(|e| format!("open: {e:?}"))?, batches)
     }
 
-    /// Everything that must be there is listed and nothing that may not; one backup restores exactly, the source too, and a
-    /// further backup ends well.
+    /// Everything that must be there is listed and nothing that may not; one backup restores exactly, the
+    /// source too, and a further backup ends well.
     fn check_image(&mut self, image: Image, must: &Made, may: &Made) -> Result<(), String> {
         let world = world_of(image.storage, self.run.world.clock.wall_us(), self.run.rng.next_u64());
         let begun = !world.storage.list(Path::new(DIR)).unwrap_or_default().is_empty();

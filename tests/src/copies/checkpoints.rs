@@ -1,7 +1,7 @@
-//! Checkpoints: batches are written between the stages of each. A half-made checkpoint must either be refused with an error
-//! that says that it is no database, or hold exactly the batches that had been acknowledged when it began.
-//! Those that came to their end stay exact whatever becomes of their source, and what is written to one is not seen by the
-//! source.
+//! Checkpoints: batches are written between the stages of each. A half-made checkpoint must either be refused
+//! with an error that says that it is no database, or hold exactly the batches that had been acknowledged
+//! when it began. Those that came to their end stay exact whatever becomes of their source, and what is
+//! written to one is not seen by the source.
 
 use super::Run;
 use crate::campaign::CaseResult;

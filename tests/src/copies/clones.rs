@@ -1,8 +1,8 @@
-//! Copies that share tables: backups are restored by reference, and the families of what was restored are copied, by
-//! reference too, into a database that goes on. Wherever that crashes, that database has all families of a copy or
-//! none, and each copy made earlier as it was. Then some copies are overwritten and merged, so that tables go and are
-//! freed in part, and backups are removed: the other copies stay exact, and so does every byte of the backups that are
-//! left.
+//! Copies that share tables: backups are restored by reference, and the families of what was restored are
+//! copied, by reference too, into a database that goes on. Wherever that crashes, that database has all
+//! families of a copy or none, and each copy made earlier as it was. Then some copies are overwritten and
+//! merged, so that tables go and are freed in part, and backups are removed: the other copies stay exact, and
+//! so does every byte of the backups that are left.
 
 use super::Run;
 use crate::campaign::{CaseResult, failed};
@@ -183,7 +183,8 @@ impl Case {
         self.run.is_exact(&db, batches).map_err(|e| format!("backup {id}: {e}"))
     }
 
-    /// The second database has all of the copy that was being made or nothing of it, and the others as they were.
+    /// The second database has all of the copy that was being made or nothing of it, and the others as they
+    /// were.
     fn check_image(&mut self, image: Image, number: u64, batches: usize) -> Result<(), String> {
         let world = world_of(image.storage, self.run.world.clock.wall_us(), self.run.rng.next_u64());
         let (second, _turns) = open(&self.run, &world, SECOND)?;

@@ -1,6 +1,6 @@
-//! A family that moves: out of one database into a directory, into a second database, and back again by another directory.
-//! Wherever that crashes each database opens and holds what was promised, the family is in one place at least, and wherever it
-//! is it is whole.
+//! A family that moves: out of one database into a directory, into a second database, and back again by
+//! another directory. Wherever that crashes each database opens and holds what was promised, the family is in
+//! one place at least, and wherever it is it is whole.
 
 use super::Run;
 use crate::campaign::CaseResult;
@@ -64,7 +64,8 @@ struct Case {
     second: Db,
     /// The second database holds that many keys of its own.
     written: u64,
-    /// So many of them no kill may lose, and so many no power loss where the family is there, which came after them.
+    /// So many of them no kill may lose, and so many no power loss where the family is there, which came
+    /// after them.
     acknowledged: u64,
     synced: u64,
     /// The batches that the family holds while it is away.
@@ -93,8 +94,8 @@ impl Case {
         Ok(())
     }
 
-    /// A step of the move under load, and everything as a crash in it would leave it. `leaving` is the family that must take
-    /// no writes.
+    /// A step of the move under load, and everything as a crash in it would leave it. `leaving` is the family
+    /// that must take no writes.
     fn step(
         &mut self,
         leaving: Option<Family>,
@@ -210,7 +211,8 @@ impl Case {
         if found == expected[1] { Ok(()) } else { Err(difference(&expected[1], &found)) }
     }
 
-    /// A prefix of the batches; all up to the move if the family has left, since it took its part of them along.
+    /// A prefix of the batches; all up to the move if the family has left, since it took its part of them
+    /// along.
     fn check_first(&self, db: &Db, at_home: bool, end: End) -> Result<(), String> {
         let now_us = self.run.world.clock.wall_us();
         let found = |family: Family| rows(family.scan::<&[u8]>(..)).map_err(|e| format!("scan: {e:?}"));

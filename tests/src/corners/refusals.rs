@@ -75,8 +75,8 @@ fn same(family: &Family, model: &Model, at: u64, of: impl Fn() -> Scan, key: &[u
     }
 }
 
-/// Operands that the operator refuses, among others: reads of their keys say so until something newer stands over them, flushes
-/// and merges keep them, and nobody else notices.
+/// Operands that the operator refuses, among others: reads of their keys say so until something newer stands
+/// over them, flushes and merges keep them, and nobody else notices.
 pub(super) fn refusing_operator(rng: &mut Rng, seed: u64) -> Checked {
     let options = || FamilyOptions { merge_operator: Some("picky".into()), ..FamilyOptions::default() };
     let open = |world: &SimWorld| {
@@ -151,8 +151,8 @@ fn stir_one(db: &Db, family: &Family, rng: &mut Rng) -> Checked {
 const TAKE_A_DESCRIPTOR: [OpKind; 7] =
     [OpKind::Create, OpKind::Append, OpKind::Open, OpKind::Map, OpKind::List, OpKind::Lock, OpKind::Punch];
 
-/// No descriptor is left at some call, once or for a while: nothing is poisoned, and as soon as there are some again everything
-/// goes on where it was, without a reopening.
+/// No descriptor is left at some call, once or for a while: nothing is poisoned, and as soon as there are
+/// some again everything goes on where it was, without a reopening.
 pub(super) fn missing_descriptors(rng: &mut Rng, seed: u64) -> Checked {
     let world = SimWorld::new(seed);
     let open = || {

@@ -1,7 +1,7 @@
 //! Rounds of working, killing and checking, until so many children were killed.
 //!
-//! A child that died at one of the places where memory and log change hands ([`PLACES`]) often leaves what it did to one that is
-//! to die at another of them, the pair that was tried least.
+//! A child that died at one of the places where memory and log change hands ([`PLACES`]) often leaves what it
+//! did to one that is to die at another of them, the pair that was tried least.
 
 use crate::kill::check::Known;
 use crate::kill::oracle::Oracle;
@@ -93,8 +93,8 @@ impl Counts {
         self.random + self.points.values().sum::<u64>()
     }
 
-    /// Whether there were so many kills. It goes on at kill points that have not had their part, as they hardly come in a
-    /// child's life, for as many children again at most.
+    /// Whether there were so many kills. It goes on at kill points that have not had their part, as they
+    /// hardly come in a child's life, for as many children again at most.
     fn are_enough(&self, count: u64) -> bool {
         self.kills() >= count && (self.tried_rare >= count || self.rare(count).is_empty())
     }
@@ -105,7 +105,8 @@ impl Counts {
         KILL_POINTS.iter().copied().filter(|point| died(point) < kills_min(count)).collect()
     }
 
-    /// An error if so many kills should have met more. Where the time was over, it could not go on at rare kill points.
+    /// An error if so many kills should have met more. Where the time was over, it could not go on at rare
+    /// kill points.
     pub fn lacks(&self, count: u64) -> Result<(), String> {
         let (rare, least) = (self.rare(count), kills_min(count));
         if !rare.is_empty() && !self.is_cut_short {

@@ -1,4 +1,5 @@
-//! Backups, and moves and cuts of the passing family, for child and parent: what they do, and what a kill may leave of it.
+//! Backups, and moves and cuts of the passing family, for child and parent: what they do, and what a kill may
+//! leave of it.
 
 use crate::kill::oracle::{Oracle, Slot};
 use crate::kill::work::{CUT_OFF, PASSING, Paths, STREAMS};
@@ -34,8 +35,8 @@ pub fn backup(db: &Db, oracle: &Oracle, paths: &Paths) -> Result<(), String> {
     }
 }
 
-/// Restores the newest backup; `None` when there is none, which must not be after one was acknowledged. An unfinished
-/// restore must not open.
+/// Restores the newest backup; `None` when there is none, which must not be after one was acknowledged. An
+/// unfinished restore must not open.
 pub fn restore_newest(oracle: &Oracle, paths: &Paths) -> Result<Option<()>, String> {
     let half = paths.restored.exists() && !paths.restored.join("CURRENT").exists();
     if half && Db::builder().open_read_only(&paths.restored).is_ok() {
@@ -54,7 +55,8 @@ pub fn restore_newest(oracle: &Oracle, paths: &Paths) -> Result<Option<()>, Stri
     }
 }
 
-/// Copies the passing family, which is there, and drops the copy; what a kill has left of an earlier one goes first.
+/// Copies the passing family, which is there, and drops the copy; what a kill has left of an earlier one goes
+/// first.
 fn copy_passing(db: &Db) -> Result<(), String> {
     if db.families().iter().any(|name| name == COPY) {
         db.drop_family(COPY).map_err(|e| format!("drop a copy: {e}"))?;
@@ -79,7 +81,8 @@ pub fn move_passing(db: &Db, oracle: &Oracle, paths: &Paths) -> Result<(), Strin
     finish_move(db, oracle, paths)
 }
 
-/// Finishes a move that was begun: afterwards the family is in the database, with all it held, and nowhere else.
+/// Finishes a move that was begun: afterwards the family is in the database, with all it held, and nowhere
+/// else.
 pub fn finish_move(db: &Db, oracle: &Oracle, paths: &Paths) -> Result<(), String> {
     let moving = oracle.get(Slot::MovingCells);
     if moving == 0 {

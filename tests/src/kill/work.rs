@@ -53,7 +53,8 @@ fn key(stream: usize, n: u64) -> Vec<u8> {
 
 /// The operations of a stream's batch `n`, if it is written in that round.
 pub fn ops(seed: u64, stream: usize, n: u64, round: u64) -> Vec<Op> {
-    // In half of the runs most of it goes to one family: a log file of two families' cells is left to no table.
+    // In half of the runs most of it goes to one family: a log file of two families' cells is left to no
+    // table.
     let lopsided = rng(seed, [4, 5, 6]).chance(50);
     let mut rng = rng(seed, [stream as u64, n, round]);
     let mut ops = Vec::new();
@@ -111,8 +112,8 @@ pub fn ingested_cell(seed: u64, k: u64, i: u64) -> (Vec<u8>, Vec<u8>) {
     (format!("i{k:06}-{i:03}").into_bytes(), rng(seed, [77, k, i]).bytes(60))
 }
 
-/// Opens the directory of that seed. A process that another lane is just starting has our lock, too, for the moment
-/// between fork and exec, so a database in use is tried again for a while.
+/// Opens the directory of that seed. A process that another lane is just starting has our lock, too, for the
+/// moment between fork and exec, so a database in use is tried again for a while.
 pub fn open(seed: u64, dir: &Path) -> Result<Db> {
     let until = Instant::now() + Duration::from_secs(1);
     loop {

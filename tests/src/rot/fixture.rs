@@ -1,8 +1,8 @@
-//! The store that is damaged: all kinds of files, every compression, several levels, a merge cut short at a clip,
-//! range deletes, and writes that are only in the log; and what it must answer.
+//! The store that is damaged: all kinds of files, every compression, several levels, a merge cut short at a
+//! clip, range deletes, and writes that are only in the log; and what it must answer.
 //!
-//! Beside the answers the fixture knows which keys' reads touch which bytes of which table: gets without a cache are
-//! traced once on the sound disk. A damaged byte is then judged by the keys that read it.
+//! Beside the answers the fixture knows which keys' reads touch which bytes of which table: gets without a
+//! cache are traced once on the sound disk. A damaged byte is then judged by the keys that read it.
 
 use crate::strategies;
 use siltstone::schedule::SimScheduler;
@@ -226,7 +226,8 @@ fn used(disk: &SimStorage, path: &Path) -> u64 {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
 }
 
-/// Runs until the live files are large enough and a merge stands at a clip; the disk at half the way comes back too.
+/// Runs until the live files are large enough and a merge stands at a clip; the disk at half the way comes
+/// back too.
 fn write(disk: &SimStorage, seed: u64, size: Size, rng: &mut Rng) -> (Vec<History>, SimStorage) {
     let env = env(disk, seed);
     let scheduler = Arc::new(SimScheduler::new(env.random.clone()));
@@ -261,7 +262,8 @@ fn write(disk: &SimStorage, seed: u64, size: Size, rng: &mut Rng) -> (Vec<Histor
     (families, earlier.unwrap_or_else(|| disk.clone_killed()))
 }
 
-/// Gives the second family a table whose values are in the log, and the others something in the log alone once more.
+/// Gives the second family a table whose values are in the log, and the others something in the log alone
+/// once more.
 fn leave_in_log(db: &Db, size: Size, rng: &mut Rng, families: &mut [History]) {
     let family = db.family(FAMILIES[1]).expect("a family");
     family.flush().expect("a flush");

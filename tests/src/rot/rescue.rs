@@ -1,10 +1,11 @@
 //! Damages, a repair, and the demand that everything not reported lost is there and right.
 //!
-//! A key is *excused* when a reported loss covers it: by its range of keys, or because one of its writes lies in a
-//! reported range of writes. An excused key may be absent or show an older value of its own, never a value it never
-//! had. Where the list of tables had to be rebuilt, deleted keys may show an older value (the report says so), but
-//! a key that has a value must have its newest; unless a table was taken away of which only the unreadable part of the
-//! manifest knew, or the log's newest frames were damaged, of which only it knew that they were synced: what nothing can tell.
+//! A key is *excused* when a reported loss covers it: by its range of keys, or because one of its writes lies
+//! in a reported range of writes. An excused key may be absent or show an older value of its own, never a
+//! value it never had. Where the list of tables had to be rebuilt, deleted keys may show an older value (the
+//! report says so), but a key that has a value must have its newest; unless a table was taken away of which
+//! only the unreadable part of the manifest knew, or the log's newest frames were damaged, of which only it
+//! knew that they were synced: what nothing can tell.
 
 use super::fixture::{DIR, FAMILIES, Fixture, History, Size, Written, builder, env, fixture};
 use super::{Damage, Damages, VIOLATIONS_KEPT};

@@ -1,12 +1,14 @@
-//! The systematic sweep: every file of a small fixture cut to every length, and every bit of every byte flipped.
+//! The systematic sweep: every file of a small fixture cut to every length, and every bit of every byte
+//! flipped.
 //!
-//! `rot` draws one bit of each byte of a large store, and lengths by a stride; here nothing is drawn but the store.
+//! `rot` draws one bit of each byte of a large store, and lengths by a stride; here nothing is drawn but the
+//! store.
 
 use super::{Damage, PARTS, Size, each, fixture, part, verdict};
 use crate::campaign::Row;
 
-/// Row 6: every length and every bit. A case makes a part of all cuts and flips of one store, one at a time, and uses two
-/// threads of its own.
+/// Row 6: every length and every bit. A case makes a part of all cuts and flips of one store, one at a time,
+/// and uses two threads of its own.
 pub const EVERY_BIT: Row = Row::new("every-bit", "damages", 80_000, |seed| {
     let fixture = fixture(seed / PARTS, Size::Small);
     let bytes = fixture.bytes();

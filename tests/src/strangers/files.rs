@@ -155,8 +155,8 @@ pub(super) fn added(before: &Inventory, dir: &Path) -> Checked<Vec<PathBuf>> {
     Ok(inventory(dir)?.into_keys().filter(|path| !before.contains_key(path)).collect())
 }
 
-/// Puts some of other people's files into a directory; links lead to files in `victims`. Names that are the engine's, too, only
-/// where `alike` says so.
+/// Puts some of other people's files into a directory; links lead to files in `victims`. Names that are the
+/// engine's, too, only where `alike` says so.
 pub(super) fn litter(dir: &Path, victims: &Path, alike: bool, rng: &mut Rng) -> Checked {
     // What a crash might have left here: names like ours alone, and most files blank.
     let is_left_over = alike && rng.one_in(3);

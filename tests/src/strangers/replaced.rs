@@ -1,5 +1,6 @@
-//! A directory that is replaced while it is open: the database is renamed, and something else lies where it was. Whatever is done
-//! then, what lies there now keeps every byte, and each database opens with all that was acknowledged to it.
+//! A directory that is replaced while it is open: the database is renamed, and something else lies where it
+//! was. Whatever is done then, what lies there now keeps every byte, and each database opens with all that
+//! was acknowledged to it.
 
 use super::files::{Inventory, inventory, litter, untouched};
 use super::{ROWS, builder, has_rows, within};

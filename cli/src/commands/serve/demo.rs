@@ -35,7 +35,8 @@ pub(super) fn load(server: &Server) -> Result<(), String> {
     Ok(())
 }
 
-/// The cells of a field of a package: where it can be had from, what it needs (a column each), and all else about it.
+/// The cells of a field of a package: where it can be had from, what it needs (a column each), and all else
+/// about it.
 fn cells(key: &str, value: &str) -> Vec<Cell> {
     let (package, field) = key.rsplit_once('/').unwrap_or((key, ""));
     let cell = |family, qualifier: &str, value: &str| Cell {

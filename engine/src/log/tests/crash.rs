@@ -152,7 +152,8 @@ fn a_second_crash_after_a_torn_tail_keeps_what_was_written_in_between() {
     let (batches, second) = read_back(&disk, 1, log.synced(), &ends).unwrap();
     assert_eq!(batches, [0, 1, 2, 3]);
     assert_eq!(second.max_seq, Some(SeqNo(3)));
-    // The header of the file written in between tells where it goes on, too; without it, only the record does.
+    // The header of the file written in between tells where it goes on, too; without it, only the record
+    // does.
     assert_eq!(read_back(&disk, 1, log.synced(), &[]).unwrap().0, [0, 1, 2, 3]);
     disk.env().storage.remove(&path(first.next_file.0)).unwrap();
     assert_eq!(read_back(&disk, 1, LogPosition::default(), &ends).unwrap().1.end, first.end);

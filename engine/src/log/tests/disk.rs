@@ -1,5 +1,5 @@
-//! A disk in memory for the tests of this folder: loses what was not synced, sector by sector and name by name,
-//! fails on demand, and after a failed sync calls lost bytes clean, as real systems do.
+//! A disk in memory for the tests of this folder: loses what was not synced, sector by sector and name by
+//! name, fails on demand, and after a failed sync calls lost bytes clean, as real systems do.
 
 use crate::storage::{Env, MappedFile, OsRandom, ReadFile, Storage, SystemClock, WriteFile};
 use parking_lot::Mutex;

@@ -40,7 +40,8 @@ fn write() -> impl Strategy<Value = Write> {
 /// What one entry must decode to; the flag says whether it is a copy.
 type Expected = (StoreId, Generation, bool, Write);
 
-/// Encodes the writes as one frame at `offset`, which may count from `base`; its bytes and the entries it must decode to.
+/// Encodes the writes as one frame at `offset`, which may count from `base`; its bytes and the entries it
+/// must decode to.
 fn encode(
     writes: &[Write],
     offset: u64,
@@ -116,7 +117,8 @@ fn sample() -> Vec<Write> {
 
 const SYNCED: Option<LogPosition> = Some(LogPosition { file: LogFileId(2), offset: 808 });
 
-/// A full frame, a short batch, and a cell alone with and without its part: what each counts from, and its bytes.
+/// A full frame, a short batch, and a cell alone with and without its part: what each counts from, and its
+/// bytes.
 fn samples() -> Vec<(Option<Base>, Vec<u8>)> {
     let alone = [Write::Cell(a_cell(), false)];
     let of = |base, writes: &[Write]| (base, encode(writes, 1024, SYNCED, base).0);
@@ -171,7 +173,8 @@ proptest! {
         }
     }
 
-    /// Behind a checksum that holds, the decoder meets arbitrary items; it must refuse or read them, not panic.
+    /// Behind a checksum that holds, the decoder meets arbitrary items; it must refuse or read them, not
+    /// panic.
     #[test]
     fn arbitrary_items_behind_good_checksums_do_not_panic(body in bytes(200)) {
         let mut bytes = encode(&[], 0, None, None).0[..HEAD_BYTES].to_vec();

@@ -10,8 +10,8 @@ pub(super) const BLOCK: usize = 4096;
 /// One sector's bytes; `None` is all zeros.
 pub(super) type Sector = Option<Box<[u8; SECTOR]>>;
 
-/// A byte string with cheap copies. Blocks never written are absent and read as zeros; bytes beyond the length
-/// within the last block are always zero.
+/// A byte string with cheap copies. Blocks never written are absent and read as zeros; bytes beyond the
+/// length within the last block are always zero.
 #[derive(Clone, Default)]
 pub(super) struct Content {
     blocks: Vec<Option<Arc<[u8; BLOCK]>>>,

@@ -1,14 +1,15 @@
 //! Names and files of one simulated disk, as the machine sees them now and as the medium holds them.
 //!
-//! Every change of a name (enter, leave, move) waits in a list until the directory of one of its names is synced.
-//! What a power loss makes of the waiting changes:
+//! Every change of a name (enter, leave, move) waits in a list until the directory of one of its names is
+//! synced. What a power loss makes of the waiting changes:
 //!
-//! - each survives or not by its own toss, in any combination across names, as file systems that log directories
-//!   separately may do; half of the time a prefix of the list survives instead, as one journal would leave it;
-//! - a change is lost with any earlier lost change of a name it touches (a file cannot be renamed that was never
-//!   created), so each name sees a prefix of its own history;
-//! - a move is atomic: the file is under the old name or the new one (and what the new one named before is gone
-//!   only with it), never under neither or both;
+//! - each survives or not by its own toss, in any combination across names, as file systems that log
+//!   directories separately may do; half of the time a prefix of the list survives instead, as one journal
+//!   would leave it;
+//! - a change is lost with any earlier lost change of a name it touches (a file cannot be renamed that was
+//!   never created), so each name sees a prefix of its own history;
+//! - a move is atomic: the file is under the old name or the new one (and what the new one named before is
+//!   gone only with it), never under neither or both;
 //! - syncing a *file* makes no name durable, and syncing a directory does not make its own name in its parent
 //!   durable: both are more than POSIX promises;
 //! - a file without a name is gone, and so is everything in a directory whose own name did not survive.

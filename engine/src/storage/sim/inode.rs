@@ -1,17 +1,17 @@
 //! One file as the machine sees it now, and what of it the medium is known to hold.
 //!
-//! The current bytes are kept whole; beside them, for each 512-byte sector written since the last sync, the bytes
-//! the medium still has. So a sync forgets the old sectors, and a power loss puts some of them back:
+//! The current bytes are kept whole; beside them, for each 512-byte sector written since the last sync, the
+//! bytes the medium still has. So a sync forgets the old sectors, and a power loss puts some of them back:
 //!
-//! - each unsynced sector keeps its new bytes or falls back to the old ones, independently; one appended to by
-//!   several writes may also hold only the earlier of them (the page went out in between);
-//! - an unsynced length keeps its new value, falls back, or stops at any byte in between; sectors lost below it
-//!   read as the old bytes (zeros where there were none);
+//! - each unsynced sector keeps its new bytes or falls back to the old ones, independently; one appended to
+//!   by several writes may also hold only the earlier of them (the page went out in between);
+//! - an unsynced length keeps its new value, falls back, or stops at any byte in between; sectors lost below
+//!   it read as the old bytes (zeros where there were none);
 //! - a file truncated and written again is either wholly the old one, or the new one under the rules above;
-//! - half of the time one toss decides for the whole file instead, so that "this file whole, that one not at all"
-//!   is met as well as the mixtures;
-//! - sectors of a *failed* sync are clean to the machine, which still reads them, but never reach the medium: the
-//!   next power loss takes them whatever is synced later, unless they are written again first.
+//! - half of the time one toss decides for the whole file instead, so that "this file whole, that one not at
+//!   all" is met as well as the mixtures;
+//! - sectors of a *failed* sync are clean to the machine, which still reads them, but never reach the medium:
+//!   the next power loss takes them whatever is synced later, unless they are written again first.
 
 use super::SECTOR;
 use super::content::{BLOCK, Content, Sector};

@@ -1,5 +1,6 @@
-//! A simulated object store: objects on the simulated disk, each there whole or not at all, durable when its put returns. With a
-//! seed calls take time, fail with nothing done, fail though they were done (a lost answer), and list what was there before.
+//! A simulated object store: objects on the simulated disk, each there whole or not at all, durable when its
+//! put returns. With a seed calls take time, fail with nothing done, fail though they were done (a lost
+//! answer), and list what was there before.
 
 use crate::storage::{ObjectStore, Storage};
 use crate::types::Rng;
@@ -19,7 +20,8 @@ pub struct SimObjects {
     dir: PathBuf,
     clock: Arc<SimClock>,
     weather: Mutex<Option<Weather>>,
-    /// Whether names that are there may not be durable: by an earlier process that was killed, or a call that failed.
+    /// Whether names that are there may not be durable: by an earlier process that was killed, or a call that
+    /// failed.
     unsure: AtomicBool,
 }
 

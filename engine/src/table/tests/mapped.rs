@@ -1,4 +1,5 @@
-//! Tables that are read where they lie in a mapping: the same answers, and none from bytes that are not there.
+//! Tables that are read where they lie in a mapping: the same answers, and none from bytes that are not
+//! there.
 
 use super::*;
 use crate::ErrorKind;
@@ -6,7 +7,8 @@ use crate::storage::MappedRead;
 use crate::storage::sim::SimWorld;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Some hundred pages, of which nearly all blocks were read and are believed, as the clock stands still. Indices are kept.
+/// Some hundred pages, of which nearly all blocks were read and are believed, as the clock stands still.
+/// Indices are kept.
 fn read_once(compression: Compression) -> (Fixture, Arc<Table>) {
     let fixture = Fixture::new(numbered(10_000, 1), Vec::new(), small(compression));
     fixture.cache.set_capacity(8 << 20);
@@ -62,7 +64,8 @@ fn a_file_that_is_cut_short_under_its_readers_is_an_error_and_ends_nothing() {
     assert!(told.file() == Some(&*fixture.path) && told.kind() == ErrorKind::Corruption, "{told:?}");
     assert!(told.to_string().contains("file ends within"), "{told}");
     assert_eq!(get(&table, &cells[100].key, SeqNo::MAX).unwrap(), cells[100..101]);
-    // By cursors: one that stands in the part that is gone, and one that comes there. A part of the cells, and an error.
+    // By cursors: one that stands in the part that is gone, and one that comes there. A part of the cells,
+    // and an error.
     let mut value = Pinned::default();
     let told = there.pin_value(&mut value).unwrap_err();
     assert!(told.to_string().contains("mapping could not be read") && told.kind() == ErrorKind::Io, "{told}");

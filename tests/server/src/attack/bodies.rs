@@ -62,7 +62,8 @@ pub(super) fn dripping(scene: &Scene) -> Outcome {
     Ok(format!("{bytes} bytes on {} streams, {} reset", streams.len(), connection.resets()))
 }
 
-/// Large bodies of calls that their token does not allow: each is refused by what its first bytes name, not when it is there.
+/// Large bodies of calls that their token does not allow: each is refused by what its first bytes name, not
+/// when it is there.
 pub(super) fn forbidden(scene: &Scene) -> Outcome {
     const STREAMS: u64 = 20;
     let mut connection = Connection::new(scene.port)?;

@@ -262,7 +262,8 @@ impl StreamingService<Vec<u8>> for Calls {
     }
 }
 
-/// Writes rows of keys at random until the rogue was given a merge, or it takes too long. How many were acknowledged.
+/// Writes rows of keys at random until the rogue was given a merge, or it takes too long. How many were
+/// acknowledged.
 fn load(scene: &Scene, root: &Caller, wait: Duration, is_met: impl Fn() -> bool) -> Result<usize, String> {
     let (mut random, began, mut rows) = (scene.rng(), Instant::now(), 0);
     while !is_met() && began.elapsed() < wait {

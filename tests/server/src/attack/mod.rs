@@ -1,9 +1,11 @@
-//! Hostile and clumsy callers, one kind after the other: each attacks a server of its own beside a client that behaves. The server is
-//! the real one with small budgets. Beside every attack each call of that client is answered in time, memory stays within what is
-//! promised, no right is crossed, nothing panics, and no secret is logged.
+//! Hostile and clumsy callers, one kind after the other: each attacks a server of its own beside a client
+//! that behaves. The server is the real one with small budgets. Beside every attack each call of that client
+//! is answered in time, memory stays within what is promised, no right is crossed, nothing panics, and no
+//! secret is logged.
 //!
-//! An attack is a function and a line in [`ATTACKS`]. It works for [`Scene::lasts`]; what takes longer to be seen, such as limits of
-//! time, it looks at only where it is given so long: in every tenth round, or with `--each SECONDS`.
+//! An attack is a function and a line in [`ATTACKS`]. It works for [`Scene::lasts`]; what takes longer to be
+//! seen, such as limits of time, it looks at only where it is given so long: in every tenth round, or with
+//! `--each SECONDS`.
 //!
 //! - `wire`: messages and frames by hand.
 //! - `streams`: connections, frames and streams; `bodies`: requests that are large, late or mutated.
@@ -55,7 +57,8 @@ type Outcome = Result<String, String>;
 struct Attack {
     name: &'static str,
     run: fn(&Scene) -> Outcome,
-    /// Further lines of the configuration; `{helper}` and `{manager}` stand for free ports, `{secret}` for a file with a secret.
+    /// Further lines of the configuration; `{helper}` and `{manager}` stand for free ports, `{secret}` for a
+    /// file with a secret.
     config: &'static str,
     /// Whether the server asks for tokens.
     tokens: bool,
@@ -237,7 +240,8 @@ impl Scene {
         self.lasts > Duration::from_secs(seconds)
     }
 
-    /// Somebody with the token of that name, on a connection of its own; the token is left out where the server has none.
+    /// Somebody with the token of that name, on a connection of its own; the token is left out where the
+    /// server has none.
     fn caller(&self, name: &str) -> Caller {
         let token = self.has_tokens.then(|| secret(name));
         Caller { channel: self.in_runtime(|| channel(self.port)), token, handle: self.handle.clone() }
@@ -539,7 +543,8 @@ async fn furnish(channel: &Channel, token: Option<&str>, mut random: Rng) -> Res
     Ok(())
 }
 
-/// What holds of the server after every attack: it lives, had no more memory than is promised, and tells no secret.
+/// What holds of the server after every attack: it lives, had no more memory than is promised, and tells no
+/// secret.
 fn judge(server: &mut Server, most: u64, promised: u64) -> Result<(), String> {
     let log = server.log();
     if !server.lives() || log.contains("panicked") {

@@ -15,9 +15,9 @@ const PROJECT: &str = "projects/p";
 /// Calls that say of what their caller may not know that it is not there.
 const HIDING: [&str; 5] = ["/GetBackup", "/UpdateBackup", "/DeleteBackup", "/CopyBackup", "/GetOperation"];
 
-/// All calls about a table, its view `v`, its schema bundle `s`, its backup `b-NAME`, its instance and a profile `a` of that,
-/// with the rights that they need, those that delete last. To `see` is for whoever has any right to the table, to `govern` for
-/// who administers all tables of the instance.
+/// All calls about a table, its view `v`, its schema bundle `s`, its backup `b-NAME`, its instance and a
+/// profile `a` of that, with the rights that they need, those that delete last. To `see` is for whoever has
+/// any right to the table, to `govern` for who administers all tables of the instance.
 pub(super) fn every_call(name: &str) -> Vec<(String, Vec<u8>, &'static str)> {
     let (of, named) = (table(name), part(1, table(name)));
     let of_backup = backup(&format!("b-{name}"));
@@ -159,7 +159,8 @@ fn furnish(scene: &Scene, name: &str) -> Result<(), String> {
     make(&|called| called.contains("/Get"))
 }
 
-/// Each call with each kind of token: those without the right to it are refused, and lists have nothing of others.
+/// Each call with each kind of token: those without the right to it are refused, and lists have nothing of
+/// others.
 pub(super) fn wrong_rights(scene: &Scene) -> Outcome {
     furnish(scene, "t")?;
     let known: [(&str, &[&str]); 5] = [

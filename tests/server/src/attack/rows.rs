@@ -13,15 +13,15 @@ use tonic::Code;
 const AT_ONCE: usize = 4;
 /// How long half of the questions for the health may take beside them.
 const HEALTHY_WITHIN: Duration = Duration::from_millis(100);
-/// Scans that are cancelled, on so many connections, and large writes behind them; how much more memory may be left of them,
-/// and after how long.
+/// Scans that are cancelled, on so many connections, and large writes behind them; how much more memory may
+/// be left of them, and after how long.
 const CANCELLED: usize = 1_000;
 const CONNECTIONS: usize = 8;
 const LARGE_WRITES: usize = 16;
 const LEFT_BYTES: u64 = 200 << 20;
 const LEFT_AFTER: Duration = Duration::from_secs(20);
-/// Families of a table whose description is large, how long it may take to make them, operations on it, and how much more memory
-/// these may take.
+/// Families of a table whose description is large, how long it may take to make them, operations on it, and
+/// how much more memory these may take.
 const FAMILIES: usize = 1_000;
 const MADE_WITHIN: Duration = Duration::from_secs(60);
 const OPERATIONS: u64 = 300;
@@ -136,7 +136,8 @@ pub(super) fn deep_filters(scene: &Scene) -> Outcome {
     }
 }
 
-/// Calls on a connection without room for answers, until the time is over, and then for as long as it takes to be noticed.
+/// Calls on a connection without room for answers, until the time is over, and then for as long as it takes
+/// to be noticed.
 fn not_taken(scene: &Scene, connections: usize, streams: usize, method: &str, message: &[u8]) -> Outcome {
     let block = scene.headers(&format!("{DATA}{method}"), "reader");
     let (mut held, mut opened, until) = (Vec::new(), 0, scene.until());
@@ -179,7 +180,8 @@ pub(super) fn answers_not_taken(scene: &Scene) -> Outcome {
     not_taken(scene, 1, 200, "SampleRowKeys", &part(1, table("t")))
 }
 
-/// Scans whose answers fill the memory for calls and are cancelled, and large writes behind them: what they had goes back.
+/// Scans whose answers fill the memory for calls and are cancelled, and large writes behind them: what they
+/// had goes back.
 pub(super) fn memory_after(scene: &Scene) -> Outcome {
     let block = scene.headers(&format!("{DATA}ReadRows"), "reader");
     let (scan, before, mut held) = (read_rows("t", &[], None), scene.memory(), Vec::new());
@@ -240,7 +242,8 @@ pub(super) fn change_streams(scene: &Scene) -> Outcome {
     }
 }
 
-/// `CreateTable` of as many families as a table may have, of which each has a rule that is about as long as one may be.
+/// `CreateTable` of as many families as a table may have, of which each has a rule that is about as long as
+/// one may be.
 fn large_table(table_id: &str) -> Vec<u8> {
     let age = [number(1, 1 << 35), number(2, 999_999_000)].concat();
     let rule = part(4, part(1, part(2, age)).repeat(28));

@@ -15,12 +15,14 @@ const LEFT_OPEN: u32 = 10_000;
 /// What so many may take of memory, and how many of them may stay open.
 const LEFT_OPEN_BYTES: u64 = 16 << 20;
 const STAY_OPEN: usize = 512;
-/// Streams that each say that a long message follows, what they say, and how much address space that may take.
+/// Streams that each say that a long message follows, what they say, and how much address space that may
+/// take.
 const CLAIMS: u32 = 150;
 const CLAIM: &[u8] = b"\0\x10\x10\0\0";
 const CLAIM_BYTES: u64 = 4 << 30;
 
-/// Sends what `make` makes until the time is over or the connection is closed. How often it was sent, and whether it was closed.
+/// Sends what `make` makes until the time is over or the connection is closed. How often it was sent, and
+/// whether it was closed.
 fn flood(
     scene: &Scene,
     mut connection: Connection,
@@ -110,7 +112,8 @@ pub(super) fn continuations(scene: &Scene) -> Outcome {
     })
 }
 
-/// One long value in the table of header fields, and then a thousand references to it in each block, of one byte each.
+/// One long value in the table of header fields, and then a thousand references to it in each block, of one
+/// byte each.
 pub(super) fn hpack_bomb(scene: &Scene) -> Outcome {
     let block = scene.headers(&format!("{DATA}ReadRows"), "reader");
     let value = [b'a'; 3_900];
@@ -185,8 +188,8 @@ pub(super) fn connections(scene: &Scene) -> Outcome {
     Ok(format!("{opened} connections"))
 }
 
-/// Opens streams with that header block and what follows it, and leaves them; few may stay, and they may not take much memory.
-/// Of those whose request stays open (`halves`) only a reset ends them.
+/// Opens streams with that header block and what follows it, and leaves them; few may stay, and they may not
+/// take much memory. Of those whose request stays open (`halves`) only a reset ends them.
 fn leave_open(scene: &Scene, block: &[u8], halves: bool, rest: impl Fn(u32) -> Vec<u8>) -> Outcome {
     let mut connection = Connection::new(scene.port)?;
     let (before, mut opened) = (scene.memory(), 0);
@@ -230,7 +233,8 @@ pub(super) fn half_open_reads(scene: &Scene) -> Outcome {
     leave_open(scene, &headers(&format!("{DATA}ReadRows"), None), true, |_| Vec::new())
 }
 
-/// Streams that each say that 257 MiB follow, as a write may have: nothing may be reserved for what has not come.
+/// Streams that each say that 257 MiB follow, as a write may have: nothing may be reserved for what has not
+/// come.
 pub(super) fn claimed_lengths(scene: &Scene) -> Outcome {
     let mut connection = Connection::new(scene.port)?;
     let (before, block) = (status_of(scene.process, "VmPeak:"), headers(&format!("{DATA}MutateRows"), None));

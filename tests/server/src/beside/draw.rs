@@ -248,7 +248,8 @@ impl Draw {
         })
     }
 
-    /// So many mutations at least. They delete from a family that is not there only where the call has one code.
+    /// So many mutations at least. They delete from a family that is not there only where the call has one
+    /// code.
     fn mutations(&mut self, least: u64, any_family: bool) -> Vec<data::Mutation> {
         let count = self.random.range(least..5);
         let one = |change| data::Mutation { mutation: Some(change) };

@@ -1,6 +1,6 @@
-//! Where the emulator is known to answer otherwise than Bigtable's documentation, which the server follows, and where two right
-//! answers may differ. A difference that is met is judged by `is`; what has none is not drawn, as its answers cannot be
-//! compared.
+//! Where the emulator is known to answer otherwise than Bigtable's documentation, which the server follows,
+//! and where two right answers may differ. A difference that is met is judged by `is`; what has none is not
+//! drawn, as its answers cannot be compared.
 
 use super::{Answer, Call};
 use crate::child::data::mutation::Mutation as Change;

@@ -1,7 +1,8 @@
-//! Patterns of filters beside another RE2, Go's `regexp` (`tests/patterns`): both refuse the same, and match the same values.
+//! Patterns of filters beside another RE2, Go's `regexp` (`tests/patterns`): both refuse the same, and match
+//! the same values.
 //!
-//! Go's knows characters instead of bytes, so each byte is shown to it as a character of Latin-1. Where it differs from RE2 by
-//! design is in [`differs`]; unit tests of the server say what RE2 does there.
+//! Go's knows characters instead of bytes, so each byte is shown to it as a character of Latin-1. Where it
+//! differs from RE2 by design is in [`differs`]; unit tests of the server say what RE2 does there.
 
 use clap::Parser;
 use siltstone::Rng;
@@ -223,8 +224,8 @@ fn number(text: &[u8], base: u32, most: usize) -> u32 {
     digits.take(most).fold(0, |number: u32, digit| number.saturating_mul(base).saturating_add(digit))
 }
 
-/// Whether Go's `regexp` may say something else of a pattern than RE2 does of bytes in Latin-1. It also takes more names of
-/// Unicode's classes, in any case, and knows no `\C`: they are in no table.
+/// Whether Go's `regexp` may say something else of a pattern than RE2 does of bytes in Latin-1. It also takes
+/// more names of Unicode's classes, in any case, and knows no `\C`: they are in no table.
 fn differs(pattern: &[u8]) -> bool {
     let before_digits = || behind(pattern, b"{").chain(behind(pattern, b","));
     let mut names = behind(pattern, b"(?P<").chain(behind(pattern, b"(?<"));
