@@ -21,6 +21,7 @@ mod backup;
 mod cache;
 mod catalog;
 mod commit;
+mod context;
 mod db;
 mod error;
 mod event;

@@ -84,7 +84,7 @@ impl Catalog {
             change.range = KeyRange::all();
         }
         let removed: Vec<TableId> = change.removed.iter().map(|place| place.table).collect();
-        let one_side = self.commit.settings.options.experimental.scan_one_side;
+        let one_side = self.cx.settings.options.experimental.scan_one_side;
         let kept = one_side.then(|| change.clone());
         let (edit, front) = self.edit_of(&manifest, store, change, forgotten, flushed.as_ref(), last)?;
         // Those that other stores have, too.
@@ -129,9 +129,9 @@ impl Catalog {
             && let Err(e) = self.release_log(front)
             && e.kind() == ErrorKind::Poisoned
         {
-            self.commit.poison(&e);
+            self.cx.poison(&e);
         }
-        self.commit.scheduler.notify();
+        self.cx.scheduler.notify();
         Ok(evicted)
     }
 
@@ -200,7 +200,7 @@ impl Catalog {
         if manifest.is_poisoned()
             && let Err(e) = &committed
         {
-            self.commit.poison(e);
+            self.cx.poison(e);
         }
         committed
     }

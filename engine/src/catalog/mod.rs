@@ -28,6 +28,7 @@ pub(crate) use stores::check_name;
 
 use crate::cache::BlockCache;
 use crate::commit::{CELL_BYTES, Commit, Depends, Op, Store};
+use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::merge::Local;
 use crate::offload::Offload;
@@ -48,6 +49,7 @@ const BEYOND_FULL_BYTES: u64 = 64 << 10;
 /// See the page above.
 // Over 15 fields: what a database shares between its stores, each with a lock of its own.
 pub(crate) struct Catalog {
+    pub(crate) cx: Arc<Context>,
     pub(crate) commit: Arc<Commit>,
     pub(crate) dir: PathBuf,
     /// The database's random number.
@@ -91,7 +93,7 @@ impl Catalog {
     pub(crate) fn new(commit: &Arc<Commit>, dir: &Path, registry: Registry, found: Found) -> Arc<Self> {
         let Found { stores, manifest, cache, tables, graveyard, epoch, offload } = found;
         let local = Local {
-            env: commit.env.clone(),
+            env: commit.cx.env.clone(),
             tables: tables.clone(),
             cache: cache.clone(),
             registry: registry.clone(),
@@ -100,6 +102,7 @@ impl Catalog {
         };
         stores.iter().for_each(|store| store.use_spares(&commit.room.spares));
         let catalog = Arc::new(Self {
+            cx: commit.cx.clone(),
             commit: commit.clone(),
             dir: dir.to_path_buf(),
             database: manifest.state().database,
@@ -155,7 +158,7 @@ impl Catalog {
         depends: Option<&dyn Depends>,
     ) -> Result<SeqNo> {
         let write = || self.commit.write(ops, durability, depends, false);
-        let written = self.commit.timed(|timers| &timers.write, write);
+        let written = self.cx.timed(|timers| &timers.write, write);
         let full = |written: &Result<SeqNo>| written.as_ref().is_err_and(|e| e.kind() == ErrorKind::DiskFull);
         if !full(&written) {
             return written;

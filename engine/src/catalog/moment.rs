@@ -80,7 +80,7 @@ impl Catalog {
         let manifest = self.manifest.lock();
         let log = self.commit.log()?.hold();
         let moment = self.moment(&manifest, picks)?;
-        let created_us = self.commit.env.clock.wall_us();
+        let created_us = self.cx.env.clock.wall_us();
         let shapes = moment.state.stores.values().map(|store| &store.shape);
         let mut tables: BTreeMap<TableId, Arc<TableInfo>> = BTreeMap::new();
         for (_, _, info) in shapes.flat_map(|shape| shape.tables()) {

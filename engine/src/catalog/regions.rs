@@ -30,12 +30,12 @@ use std::sync::Arc;
 impl Catalog {
     /// Splits a store; the new one has the keys from `at` on.
     pub(crate) fn split(&self, store: &Arc<Store>, at: &[u8], name: &str) -> Result<Arc<Store>> {
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         check_name(name)?;
         // Reads indices: not with writes held.
         let bytes = bytes_before(&store.version_full(), at)?;
         let _one = self.families.lock();
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         self.check_name_is_free(name)?;
         let settings = self.settings_again(store)?;
         let mut manifest = self.manifest.lock();
@@ -73,7 +73,7 @@ impl Catalog {
             let graveyard = self.graveyard.clone();
             let new =
                 Store::attached(right, name.into(), settings, version, generations, graveyard, attached);
-            new.fit_memory(self.commit.settings.write_memory());
+            new.fit_memory(self.cx.settings.write_memory());
             new.forget(store.forgotten());
             new.note_replayed(store.replayed_generation());
             new.inherit(inherited);
@@ -89,20 +89,15 @@ impl Catalog {
         self.commit.log_note(mark);
         kill_point!("split-noted");
         let numbers = [("shared_tables", bytes.len() as u64), ("store", u64::from(right.0))];
-        self.commit.events.record(
-            EventKind::Family,
-            &store.name,
-            format!("split: {name} has a part"),
-            &numbers,
-        );
+        self.cx.events.record(EventKind::Family, &store.name, format!("split: {name} has a part"), &numbers);
         Ok(new)
     }
 
     /// Takes a neighbour's keys into a store; the neighbour is no more.
     pub(crate) fn join(&self, store: &Arc<Store>, with: &Arc<Store>) -> Result<()> {
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         let _one = self.families.lock();
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         self.removable(&with.name)?;
         let same = store.settings().options.timestamps == with.settings().options.timestamps;
         if Arc::ptr_eq(store, with) || !same {
@@ -156,7 +151,7 @@ impl Catalog {
         self.commit.log_note(mark);
         let numbers = [("renamed_tables", renamed.len() as u64)];
         let what = format!("joined with {}", with.name);
-        self.commit.events.record(EventKind::Family, &store.name, what, &numbers);
+        self.cx.events.record(EventKind::Family, &store.name, what, &numbers);
         Ok(())
     }
 
@@ -197,7 +192,7 @@ impl Catalog {
             self.commit.touch(store.id);
         }
         self.fit_cache();
-        self.commit.scheduler.notify();
+        self.cx.scheduler.notify();
     }
 }
 

@@ -27,17 +27,17 @@ fn to_json(options: &FamilyOptions) -> Result<String> {
 
 impl Catalog {
     pub(crate) fn create_family(&self, name: &str, options: FamilyOptions) -> Result<Arc<Store>> {
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         check_name(name)?;
         let settings = FamilySettings::resolve(name, options.clone(), &self.registry)?;
         let _one = self.families.lock();
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         self.check_name_is_free(name)?;
         let id = StoreId(self.manifest.lock().state().last_store.0 + 1);
         let options = to_json(&options)?;
         self.commit_edit(&vec![Change::NewStore { id, name: name.to_string(), options }])?;
         kill_point!("family-create-committed");
-        let write_memory = self.commit.settings.write_memory();
+        let write_memory = self.cx.settings.write_memory();
         let generation = self.commit.generations.take();
         let active = Arc::new(Active::new(generation, memory_options(&settings.options, write_memory)));
         let version = Version::new(active.into());
@@ -45,7 +45,7 @@ impl Catalog {
         let store = Store::new(id, name, settings, version, &self.commit.generations, self.graveyard.clone());
         store.fit_memory(write_memory);
         self.add_store(store.clone());
-        self.commit.events.record(EventKind::Family, &store.name, "created".into(), &[]);
+        self.cx.events.record(EventKind::Family, &store.name, "created".into(), &[]);
         Ok(store)
     }
 
@@ -92,12 +92,12 @@ impl Catalog {
     }
 
     pub(crate) fn drop_family(&self, name: &str) -> Result<()> {
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         let _one = self.families.lock();
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         let store = self.removable(name)?;
         self.forget(&store)?;
-        self.commit.events.record(EventKind::Family, name, "dropped".into(), &[]);
+        self.cx.events.record(EventKind::Family, name, "dropped".into(), &[]);
         Ok(())
     }
 
@@ -108,7 +108,7 @@ impl Catalog {
         self.commit.with_writes_held(|_| ())?;
         kill_point!("family-drop-marked");
         // Writes to other families that rested on this one's must not be lost while the drop is kept (I2).
-        let synced = self.commit.log()?.sync().inspect_err(|e| self.commit.poison(e))?;
+        let synced = self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;
         let shared: Vec<TableId> = {
             let manifest = self.manifest.lock();
             let tables = store.version().tables().map(|open| open.info.id).collect::<Vec<_>>();
@@ -127,7 +127,7 @@ impl Catalog {
         gone.for_each(|open| open.handle.make_obsolete());
         self.remove_store(store);
         self.commit.discount(store);
-        self.commit.scheduler.notify();
+        self.cx.scheduler.notify();
         Ok(())
     }
 
@@ -136,13 +136,13 @@ impl Catalog {
         if changes.is_empty() {
             return Ok(());
         }
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         let mut settings = Vec::with_capacity(changes.len());
         for (store, options) in &changes {
             settings.push(FamilySettings::resolve(&store.name, options.clone(), &self.registry)?);
         }
         let _one = self.families.lock();
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         let mut edit = Vec::with_capacity(changes.len());
         for (store, options) in &changes {
             store.check_not_dropped()?;
@@ -155,7 +155,7 @@ impl Catalog {
         for ((store, _), settings) in changes.iter().zip(settings) {
             self.alter_store(store, settings);
         }
-        self.commit.scheduler.notify();
+        self.cx.scheduler.notify();
         Ok(())
     }
 
@@ -171,7 +171,7 @@ impl Catalog {
             true => "options changed".to_string(),
             false => format!("options changed: strategy {before} gives way to {strategy}"),
         };
-        self.commit.events.record(EventKind::Family, &store.name, what, &[]);
+        self.cx.events.record(EventKind::Family, &store.name, what, &[]);
         {
             let mut work = store.work.lock();
             work.merges.not_before = 0;
@@ -252,13 +252,13 @@ impl Catalog {
     }
 
     pub(crate) fn set_memory(&self, write_memory: u64, memory_budget: u64) -> Result<()> {
-        self.commit.check_open()?;
+        self.cx.check_open()?;
         // Stores take their part of it under the same lock when they are made.
         let _one = self.families.lock();
-        self.commit.check_open()?;
-        let before = self.commit.settings.now();
+        self.cx.check_open()?;
+        let before = self.cx.settings.now();
         Options { write_memory, memory_budget, ..before.clone() }.validate()?;
-        self.commit.settings.set_memory(write_memory, memory_budget);
+        self.cx.settings.set_memory(write_memory, memory_budget);
         for store in self.stores().iter() {
             store.fit_memory(write_memory);
             store.work.lock().merges.nothing_of_level0 = None;
@@ -280,8 +280,8 @@ impl Catalog {
             ("written_bytes", self.commit.memory_taken()),
             ("cache_capacity", self.cache.stats().capacity),
         ];
-        self.commit.events.record(EventKind::Memory, "", reason, &numbers);
-        self.commit.scheduler.notify();
+        self.cx.events.record(EventKind::Memory, "", reason, &numbers);
+        self.cx.scheduler.notify();
         Ok(())
     }
 

@@ -21,7 +21,7 @@ impl Catalog {
     /// The merge has been given up, or has failed.
     pub(crate) fn remove_strays_of(&self, merge: &Verifier) {
         self.remove_tables(&self.tables_there(|table| merge.may_remove(table)));
-        let next_ns = self.commit.env.clock.monotonic_ns() + LOOK_AFTER_S[0] * 1_000_000_000;
+        let next_ns = self.cx.env.clock.monotonic_ns() + LOOK_AFTER_S[0] * 1_000_000_000;
         self.strays.lock().push(Stray { of: merge.clone(), looks: 0, next_ns });
     }
 

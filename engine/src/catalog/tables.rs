@@ -58,7 +58,7 @@ impl Catalog {
         self.graveyard.sweep();
         kill_point!("sweep-before-remove");
         let (mut failed, mut worked) = (Vec::new(), false);
-        let is_over = || self.commit.env.clock.monotonic_ns() >= end_ns;
+        let is_over = || self.cx.env.clock.monotonic_ns() >= end_ns;
         let mut over = false;
         while !over && let Some((table, upto)) = self.graveyard.next_punch() {
             worked = true;
@@ -72,7 +72,7 @@ impl Catalog {
         while let Some(dead) = self.graveyard.next_file() {
             let removed = match &dead {
                 Dead::Table(table) => self.tables.store().remove(table.info().id),
-                Dead::Log(file) => self.commit.env.storage.remove(&self.dir.join(log::file_name(*file))),
+                Dead::Log(file) => self.cx.env.storage.remove(&self.dir.join(log::file_name(*file))),
             };
             match removed {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => failed.push(dead),
@@ -112,8 +112,7 @@ impl Catalog {
     /// more, less what open tables hold.
     pub(crate) fn fit_cache(&self) {
         let _one = self.fitting.lock();
-        let (memory, write_memory) =
-            (self.commit.settings.memory_budget(), self.commit.settings.write_memory());
+        let (memory, write_memory) = (self.cx.settings.memory_budget(), self.cx.settings.write_memory());
         let left = memory.saturating_sub(write_memory.max(self.commit.memory_taken()));
         // However much the others hold, a little cache stays: without one each read would read its index
         // anew.
@@ -124,9 +123,9 @@ impl Catalog {
     /// What the manifest is told when no log before `front` is needed any more.
     pub(crate) fn front_changes(&self, front: LogFileId) -> Result<impl Iterator<Item = Change>> {
         let log = self.commit.log()?;
-        if self.commit.settings.options.changes_kept > 0 && log.synced().file < front {
+        if self.cx.settings.options.changes_kept > 0 && log.synced().file < front {
             // What is said to be kept is durable first.
-            log.sync().inspect_err(|e| self.commit.poison(e))?;
+            log.sync().inspect_err(|e| self.cx.poison(e))?;
         }
         let kept = log.to_keep(front).map(|(from, files)| Change::LogKept { from, files });
         Ok(kept.into_iter().chain([Change::LogFirst(front)]))
@@ -140,7 +139,7 @@ impl Catalog {
     /// Gives up log that was kept for a stream of changes which is no more.
     pub(crate) fn trim_log(&self) {
         // Once it is closed another may have the directory.
-        if let (Ok(()), Ok(log)) = (self.commit.check_open(), self.commit.log()) {
+        if let (Ok(()), Ok(log)) = (self.cx.check_open(), self.commit.log()) {
             // What cannot be removed goes at the next open.
             let _ = log.trim_kept(&|file| self.claim_log(file));
         }

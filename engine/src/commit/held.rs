@@ -31,7 +31,7 @@ impl Commit {
         let stage = stages.stage.lock();
         stages.wait_applied(&stage);
         let is_empty = store.version().active.is_empty();
-        if (is_empty && !if_empty) || self.check_open().is_err() {
+        if (is_empty && !if_empty) || self.cx.check_open().is_err() {
             return;
         }
         let active = store.new_active(store.version().active.bytes());
@@ -70,7 +70,7 @@ impl Commit {
         let stages = self.stages()?;
         let mut stage = stages.stage.lock();
         stages.wait_applied(&stage);
-        self.check_writable()?;
+        self.cx.check_writable()?;
         let first = stage.next_seq;
         let seq = first.max(floor.next());
         let used = run(first, seq)?;
@@ -92,14 +92,14 @@ impl Commit {
         entries: impl Iterator<Item = Entry<'c>>,
     ) -> Result<Option<Copied>> {
         let stages = self.stages()?;
-        let frame_bytes = COPIES_BYTES.min(self.settings.options.experimental.log_file_bytes / 4);
+        let frame_bytes = COPIES_BYTES.min(self.cx.settings.options.experimental.log_file_bytes / 4);
         let mut entries = entries.peekable();
         let mut copied: Option<Copied> = None;
         while entries.peek().is_some() {
-            self.check_not_poisoned()?;
+            self.cx.check_not_poisoned()?;
             let mut stage = stages.stage.lock();
             let LogStage { appender, frame, next_seq, .. } = &mut *stage;
-            frame.begin(*next_seq, self.env.clock.wall_us());
+            frame.begin(*next_seq, self.cx.env.clock.wall_us());
             frame.part(store.id, generation);
             while frame.frame_bytes() < frame_bytes
                 && let Some(entry) = entries.next()
@@ -124,7 +124,7 @@ impl Commit {
         let mut stage = stages.stage.lock();
         let LogStage { appender, frame, next_seq, .. } = &mut *stage;
         let note = Note { manifest: mark.number, length: mark.length };
-        frame.note(note, *next_seq, self.env.clock.wall_us());
+        frame.note(note, *next_seq, self.cx.env.clock.wall_us());
         let _ = appender.append(frame);
     }
 }

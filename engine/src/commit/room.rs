@@ -71,12 +71,12 @@ impl Largest {
 impl Commit {
     /// Write memory at which flushing begins.
     pub(crate) fn memory_low(&self) -> u64 {
-        self.room.largest.low(self.settings.write_memory(), self.tally.memory.get())
+        self.room.largest.low(self.cx.settings.write_memory(), self.tally.memory.get())
     }
 
     /// Write memory up to which a flush waits for compactions in memory: well before writers are slowed.
     pub(crate) fn memory_wait(&self) -> u64 {
-        let all = self.settings.write_memory();
+        let all = self.cx.settings.write_memory();
         let low = self.room.largest.low(all, self.tally.memory.get());
         low + (all - low) / 4
     }
@@ -84,7 +84,7 @@ impl Commit {
     /// Whether memory came over the mark as it grew from one to the other.
     #[inline]
     pub(crate) fn passes_low(&self, before: u64, after: u64) -> bool {
-        let all = self.settings.write_memory();
+        let all = self.cx.settings.write_memory();
         after > self.room.largest.low(all, after) && before <= self.room.largest.low(all, before)
     }
 

@@ -226,15 +226,15 @@ impl Commit {
             store.mark_gone();
         }
         // Nobody enters one that is dropped.
-        self.health.failing.lock().remove(&store.id);
+        self.failing.remove(store.id);
         self.counted();
     }
 
     pub(crate) fn counted(&self) {
         self.room.largest.note_memory(self.tally.memory.get());
         // A database that is closed keeps none.
-        let room = self.settings.write_memory().saturating_sub(self.memory_taken());
-        self.room.spares.set_room(if self.health.is_open() { room as usize } else { 0 });
+        let room = self.cx.settings.write_memory().saturating_sub(self.memory_taken());
+        self.room.spares.set_room(if self.cx.health.is_open() { room as usize } else { 0 });
         self.tune_rate();
     }
 

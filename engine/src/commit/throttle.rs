@@ -10,14 +10,8 @@ use super::store::Store;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::metrics::Counter;
-use crate::options::Options;
-use crate::schedule::{Limiter, Pace};
-use crate::storage::Clock;
 use crate::strategy::{Delay, Pressure, backpressure, merge_rate, rest};
 use crate::sync::{AtomicU64, Ordering};
-use crate::types::StoreId;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Writers are held up in portions of at least this.
 const PAUSE_NS: u64 = 500_000;
@@ -29,31 +23,6 @@ const STALL_NS: u64 = 10_000_000;
 const DRAIN_NS_PER_BYTE: f64 = 10.0;
 
 const MIB: f64 = (1 << 20) as f64;
-
-/// How fast merges may write, and put blocks into the cache, and when they rest.
-pub(crate) struct Rates {
-    pub(crate) pace: Pace,
-    pub(crate) merges: Limiter,
-    /// The fixed limit of bytes a second.
-    pub(crate) limit: Counter,
-    pub(crate) fills: Limiter,
-    /// A copy is held by each merge whose steps put something into the cache.
-    pub(crate) filling: Arc<()>,
-}
-
-impl Rates {
-    pub(crate) fn of(options: &Options, clock: &Arc<dyn Clock>) -> Self {
-        let limit = Counter::default();
-        limit.set(options.rate_limit);
-        Self {
-            pace: Pace::default(),
-            merges: Limiter::new(clock.clone(), options.rate_limit),
-            limit,
-            fills: Limiter::new(clock.clone(), options.experimental.cache_fill_rate),
-            filling: Arc::new(()),
-        }
-    }
-}
 
 /// What flushing cost lately, and what writers are held up for.
 #[derive(Default)]
@@ -72,27 +41,27 @@ impl Commit {
     /// Lets merges write as fast as what is owed asks for.
     pub(crate) fn tune_rate(&self) {
         let rate = merge_rate(
-            self.settings.options.experimental.rate_limit_auto,
-            self.rates.limit.get(),
+            self.cx.settings.options.experimental.rate_limit_auto,
+            self.cx.rates.limit.get(),
             &self.pressure_of_merges(),
         );
-        if rate != self.rates.merges.rate() {
-            self.rates.merges.set_rate(rate);
+        if rate != self.cx.rates.merges.rate() {
+            self.cx.rates.merges.set_rate(rate);
         }
     }
 
     /// How many times as long as they work merges rest beside readers: all alike, by the store with most runs
     /// too many.
     pub(crate) fn rest(&self) -> f64 {
-        rest(self.settings.options.experimental.merge_rest, &self.pressure_of_merges())
+        rest(self.cx.settings.options.experimental.merge_rest, &self.pressure_of_merges())
     }
 
     /// For how many nanoseconds merges still rest.
     pub(crate) fn rest_left(&self, now: u64) -> u64 {
-        let left = self.rates.pace.until().saturating_sub(now);
+        let left = self.cx.rates.pace.until().saturating_sub(now);
         if left > 0 && self.rest() == 0.0 {
             // What is owed has grown meanwhile.
-            self.rates.pace.end();
+            self.cx.rates.pace.end();
             return 0;
         }
         left
@@ -105,9 +74,9 @@ impl Commit {
 
     /// With so many runs in level 0 beyond those that may gather.
     fn pressure(&self, level0_runs: u64) -> Pressure {
-        let memory_hard = self.settings.write_memory();
+        let memory_hard = self.cx.settings.write_memory();
         let memory_low = self.memory_low().midpoint(memory_hard);
-        let slowed = self.settings.options.experimental.slow_writers;
+        let slowed = self.cx.settings.options.experimental.slow_writers;
         let debt_low = memory_hard.saturating_mul(4).saturating_add(self.tally.table_bytes.get() / 4);
         Pressure {
             memory_used: self.tally.memory.get(),
@@ -155,44 +124,44 @@ impl Commit {
         let owed = self.drain.delay_owed.fetch_add(delay, Ordering::Relaxed) + delay;
         if owed >= PAUSE_NS {
             let owed = self.drain.delay_owed.swap(0, Ordering::Relaxed);
-            self.metrics.delays.add(1);
-            self.metrics.delayed_ns.add(owed);
-            self.metrics.timers.delay.note_ns(owed.min(20 * PAUSE_NS));
-            self.scheduler.pause(owed.min(20 * PAUSE_NS));
+            self.cx.metrics.delays.add(1);
+            self.cx.metrics.delayed_ns.add(owed);
+            self.cx.metrics.timers.delay.note_ns(owed.min(20 * PAUSE_NS));
+            self.cx.scheduler.pause(owed.min(20 * PAUSE_NS));
         }
         Ok(())
     }
 
     fn wait_for_room<'s>(&self, fullest: &dyn Fn() -> Option<&'s Store>) -> Result<()> {
-        self.metrics.stops.add(1);
-        let from = self.env.clock.monotonic_ns();
+        self.cx.metrics.stops.add(1);
+        let from = self.cx.env.clock.monotonic_ns();
         let now = || self.pressure(fullest().map_or(0, Store::level0_over));
         let pressure = now();
-        self.scheduler.notify();
+        self.cx.scheduler.notify();
         let mut failed = None;
         let mut goes_on = || {
-            failed = self.check_writable().err().or_else(|| self.health.background_error.lock().clone());
+            failed = self.cx.check_writable().err().or_else(|| self.cx.health.flush_error.lock().clone());
             let pressure = now();
             failed = failed.take().or_else(|| self.in_the_way(&pressure, fullest()));
             failed.is_some() || backpressure(&pressure) != Delay::Stop
         };
-        match self.settings.options.experimental.stop_wait_ms {
-            0 => self.scheduler.wait(&mut goes_on),
+        match self.cx.settings.options.experimental.stop_wait_ms {
+            0 => self.cx.scheduler.wait(&mut goes_on),
             limit => {
                 // Nobody is woken for the time alone.
                 while !goes_on() {
-                    if self.env.clock.monotonic_ns() - from >= limit.saturating_mul(1_000_000) {
+                    if self.cx.env.clock.monotonic_ns() - from >= limit.saturating_mul(1_000_000) {
                         let message =
                             format!("writers are stopped at a bound for more than {limit} ms: try again");
                         failed = Some(Error::new(ErrorKind::Busy, message));
                         break;
                     }
-                    self.scheduler.pause(STOP_LOOK_NS);
+                    self.cx.scheduler.pause(STOP_LOOK_NS);
                 }
             }
         }
-        let waited = self.env.clock.monotonic_ns() - from;
-        self.metrics.timers.delay.note_ns(waited);
+        let waited = self.cx.env.clock.monotonic_ns() - from;
+        self.cx.metrics.timers.delay.note_ns(waited);
         if waited >= STALL_NS {
             let numbers = [
                 ("micros", waited / 1_000),
@@ -202,7 +171,7 @@ impl Commit {
                 ("debt_bound", pressure.debt_hard),
                 ("level0_runs", pressure.level0_runs),
             ];
-            self.events.record(EventKind::Stall, "", "writers stopped at a bound".into(), &numbers);
+            self.cx.events.record(EventKind::Stall, "", "writers stopped at a bound".into(), &numbers);
         }
         failed.map_or(Ok(()), Err)
     }
@@ -215,12 +184,10 @@ impl Commit {
             backpressure(&of_merges) == Delay::Stop
         };
         let of_level0 = fullest.filter(|_| stops(0, pressure.level0_runs));
-        let failing = self.health.failing.lock().clone();
-        of_level0.and_then(|store| merge_failure(&failing, store, |_| true)).or_else(|| {
-            let decides = |debt| {
+        of_level0.and_then(|store| self.failing.of(store, |_| true)).or_else(|| {
+            self.failing.of_any(|debt| {
                 stops(pressure.debt, 0) && !stops(pressure.debt.saturating_sub(debt), pressure.level0_runs)
-            };
-            failing.values().find_map(|(store, _)| merge_failure(&failing, store, decides))
+            })
         })
     }
 
@@ -228,7 +195,7 @@ impl Commit {
     /// over twice the write memory, as flushes of ranges are now cheap, now dear. Where less was flushed yet,
     /// over that.
     pub(crate) fn note_drain(&self, bytes: u64, ns: u64) {
-        let drained = (self.drain.bytes.get() + bytes).min(2 * self.settings.write_memory());
+        let drained = (self.drain.bytes.get() + bytes).min(2 * self.cx.settings.write_memory());
         self.drain.bytes.set(drained);
         let share = (bytes as f64 / drained.max(1) as f64).min(1.0);
         let before = self.drain_ns_per_byte() * MIB;
@@ -237,21 +204,10 @@ impl Commit {
     }
 }
 
-/// Why its merges do not get on, where none runs that might, and its debt is `such`.
-fn merge_failure(
-    failing: &BTreeMap<StoreId, (Arc<Store>, Error)>,
-    store: &Store,
-    such: impl Fn(u64) -> bool,
-) -> Option<Error> {
-    let work = store.work.try_lock().filter(|work| work.merges.running.is_empty())?;
-    let (_, error) = failing.get(&store.id).filter(|_| such(work.merges.debt_of_writers))?;
-    Some(error.clone())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Db;
+    use crate::{Db, Options};
 
     #[test]
     fn what_a_byte_costs_is_its_mean_over_cheap_and_dear_flushes() {

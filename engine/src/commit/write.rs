@@ -24,6 +24,7 @@
 use super::Commit;
 use super::store::Store;
 use super::turns::{Patience, Turns, look_again};
+use crate::context::read_only_error;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Appended, Appender, FrameEncoder};
 use crate::options::Durability;
@@ -180,7 +181,7 @@ impl Stages {
 
 impl Commit {
     pub(super) fn stages(&self) -> Result<&Stages> {
-        self.stages.as_ref().ok_or_else(Self::read_only_error)
+        self.stages.as_ref().ok_or_else(read_only_error)
     }
 
     /// Writes the operations, all or none, if what they rest on holds with everything older in memory and
@@ -196,7 +197,7 @@ impl Commit {
     ) -> Result<SeqNo> {
         // Batches come straight here; after a failed sync of the manifest the log itself would still take
         // them.
-        self.check_writable()?;
+        self.cx.check_writable()?;
         let stages = self.stages()?;
         let bytes = self.check_batch(ops)?;
         prefetch(ops);
@@ -204,7 +205,7 @@ impl Commit {
             let fullest = || ops.iter().map(|op| &**op.store).max_by_key(|store| store.level0_over());
             self.throttle(bytes, &fullest)?;
         }
-        let wall_us = self.env.clock.wall_us();
+        let wall_us = self.cx.env.clock.wall_us();
 
         let patience = if durability == Durability::Sync { Patience::Short } else { Patience::Long };
         let mut stage = self.stage_of(stages, ops, depends, patience)?;
@@ -231,14 +232,14 @@ impl Commit {
         let applied = stages.turns.run(ticket, patience, || self.apply(&synced, ops, last, wall_us));
         kill_point!("write-applied-not-acknowledged");
         let flush_is_due = applied.unwrap_or_else(|panic| resume_unwind(panic))?;
-        self.metrics.writes.add(ops.len() as u64);
-        self.metrics.user_bytes.add(bytes);
+        self.cx.metrics.writes.add(ops.len() as u64);
+        self.cx.metrics.user_bytes.add(bytes);
         for op in ops {
             self.freeze_if_full(op.store);
         }
         if flush_is_due {
             // Where memory is spread over many families none of them may be full.
-            self.scheduler.notify();
+            self.cx.scheduler.notify();
         }
         Ok(last)
     }
@@ -252,7 +253,7 @@ impl Commit {
             bytes += op.bytes() as u64;
         }
         let logged = bytes + 32 * ops.len() as u64;
-        let limit = self.settings.options.batch_bytes_max(self.settings.write_memory());
+        let limit = self.cx.settings.options.batch_bytes_max(self.cx.settings.write_memory());
         let largest = ops.iter().map(Op::bytes).max().unwrap_or(0) as u64;
         // A value larger than that may come alone, so it may come with others.
         if logged > limit.saturating_add(largest) {
@@ -282,10 +283,10 @@ impl Commit {
                 break stage;
             }
             drop(stage);
-            self.scheduler.wait(&mut || !is_held() || self.check_writable().is_err());
+            self.cx.scheduler.wait(&mut || !is_held() || self.cx.check_writable().is_err());
         };
         // Under the stage's lock: closing and dropping a family wait for it after they have said so.
-        self.check_writable()?;
+        self.cx.check_writable()?;
         for op in ops {
             op.store.check_takes_writes()?;
         }
@@ -370,12 +371,12 @@ impl Commit {
         let appended = appender.append(frame).inspect_err(|_| {
             // Failing to reserve a file is no poison; the log knows.
             if let Err(poison) = self.log().and_then(|log| log.check()) {
-                self.poison(&poison);
+                self.cx.poison(&poison);
             }
         })?;
         if appended.ends_piece() {
             // It is written back in the background.
-            self.scheduler.notify();
+            self.cx.scheduler.notify();
         }
         Ok(appended)
     }
@@ -389,9 +390,9 @@ impl Commit {
         last: SeqNo,
         wall_us: u64,
     ) -> std::thread::Result<Result<bool>> {
-        if let Err(why) = synced.as_ref().map_err(Error::clone).and_then(|()| self.check_not_poisoned()) {
+        if let Err(why) = synced.as_ref().map_err(Error::clone).and_then(|()| self.cx.check_not_poisoned()) {
             // Before the turn ends, so that no later write becomes visible.
-            self.poison(&why);
+            self.cx.poison(&why);
             return Ok(Err(why));
         }
         let first = SeqNo(last.0 + 1 - ops.len() as u64);
@@ -399,7 +400,9 @@ impl Commit {
         match &applied {
             Ok(_) => self.snapshots.publish(last),
             // Our own bug: nobody may see a part of the batch.
-            Err(_) => self.poison(&Error::new(ErrorKind::Poisoned, "a write panicked (see standard error)")),
+            Err(_) => {
+                self.cx.poison(&Error::new(ErrorKind::Poisoned, "a write panicked (see standard error)"))
+            }
         }
         applied.map(Ok)
     }
@@ -434,7 +437,7 @@ impl Commit {
         let version = store.version();
         if version.active.bytes() as u64 >= store.active_bytes() || store.is_mostly_dead(&version) {
             self.freeze(store);
-            self.scheduler.notify();
+            self.cx.scheduler.notify();
         }
     }
 }

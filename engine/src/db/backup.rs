@@ -80,7 +80,7 @@ impl Db {
     }
 
     fn backups_in(&self, dir: &Path) -> Backups {
-        Backups::new(&self.inner.commit.env, dir)
+        Backups::new(&self.inner.cx.env, dir)
     }
 }
 
@@ -92,20 +92,20 @@ impl Inner {
         picks: &dyn Fn(&str) -> bool,
         progress: &mut dyn FnMut(CheckProgress),
     ) -> Result<BackupInfo> {
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         let database = format!("{:016x}", self.catalog.manifest.lock().state().database);
         let mut making = Making::begin(backups, &database)?;
         let Held { moment, created_us, tables, log, files } = self.catalog.hold_moment(picks)?;
         kill_point!("backup-moment");
         // A backup does not tell of writes that this database could still lose.
-        self.commit.log()?.sync().inspect_err(|e| self.commit.poison(e))?;
+        self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;
 
         let tables: Vec<_> = tables.into_iter().map(|info| (making.known(&info), info)).collect();
         let missing = tables.iter().filter(|(known, _)| known.is_none()).map(|(_, info)| info.bytes);
         let mut logs = moment.logs.clone();
         for name in &moment.table_logs {
             let path = self.catalog.dir.join(name);
-            let bytes = self.commit.env.storage.open(&path).and_then(|file| file.len());
+            let bytes = self.cx.env.storage.open(&path).and_then(|file| file.len());
             logs.push((name.clone(), bytes.map_err(|e| Error::io("look at", &path, e))?));
         }
         let total = missing.sum::<u64>() + logs.iter().map(|(_, bytes)| bytes).sum::<u64>();
@@ -117,13 +117,9 @@ impl Inner {
         let mut stored_logs = Vec::new();
         for (name, bytes) in &logs {
             let from = self.catalog.dir.join(name);
-            stored_logs.push(making.copy(
-                &*self.commit.env.storage,
-                &from,
-                name.clone(),
-                *bytes,
-                &mut |n| advance(name, n),
-            )?);
+            stored_logs.push(
+                making.copy(&*self.cx.env.storage, &from, name.clone(), *bytes, &mut |n| advance(name, n))?,
+            );
         }
         drop(log);
         kill_point!("backup-logs-copied");
@@ -136,7 +132,7 @@ impl Inner {
             });
             kill_point!("backup-table-copied");
         }
-        self.commit.check_open()?;
+        self.cx.check_open()?;
         drop(files);
 
         let bytes = manifest::encode_whole(&moment.state, moment.manifest_number);
@@ -157,12 +153,7 @@ impl Inner {
             ("bytes", made.bytes),
             ("copied_bytes", made.copied_bytes),
         ];
-        self.commit.events.record(
-            EventKind::Backup,
-            "",
-            format!("into {}", backups.dir().display()),
-            &numbers,
-        );
+        self.cx.events.record(EventKind::Backup, "", format!("into {}", backups.dir().display()), &numbers);
         Ok(made)
     }
 }

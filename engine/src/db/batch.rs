@@ -231,7 +231,7 @@ impl Batch {
         if self.families.iter().any(|f| !Arc::ptr_eq(&f.db, db)) {
             return Err(Error::new(ErrorKind::Invalid, "the batch names a family of another database"));
         }
-        let now = Timestamp(db.commit.env.clock.wall_us());
+        let now = Timestamp(db.cx.env.clock.wall_us());
         Ok(self
             .entries
             .iter()

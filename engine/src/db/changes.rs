@@ -124,14 +124,14 @@ impl Db {
     /// [stream](Changes::seq) or a `Sync` write gave. `ReadOnly` of a database that was opened so.
     pub fn changes_since(&self, seq: SeqNo) -> Result<Changes> {
         let commit = &self.inner.commit;
-        commit.check_open()?;
+        commit.cx.check_open()?;
         let log = commit.log()?;
         let visible = commit.snapshots.visible();
         if seq > visible {
             let message = format!("changes since {seq} were asked for; the newest write is {visible}");
             return Err(Error::new(ErrorKind::ChangesLost, message));
         }
-        let follower = Some(log.follow(&commit.env, seq));
+        let follower = Some(log.follow(&commit.cx.env, seq));
         Ok(Changes { follower, db: self.inner.clone(), failed: false, lost: None, family: None })
     }
 }
@@ -150,7 +150,7 @@ impl Changes {
 
     /// The next batch, if there is one by now.
     pub fn next_batch(&mut self) -> Result<Option<ChangeBatch>> {
-        self.db.commit.check_open()?;
+        self.db.cx.check_open()?;
         let Self { follower: Some(follower), db, family, .. } = self else { return Ok(None) };
         let visible = db.commit.snapshots.visible();
         let file = follower.file();
@@ -172,7 +172,7 @@ impl Changes {
         let found = found.inspect_err(|_| {
             // Its sync of the log may have failed.
             if let Err(poison) = db.commit.log().and_then(|log| log.check()) {
-                db.commit.poison(&poison);
+                db.cx.poison(&poison);
             }
         })?;
         if follower.file() != file {
@@ -192,7 +192,7 @@ impl Changes {
 
     /// The next batch, waiting for it that long at most. It looks every 2 milliseconds.
     pub fn wait(&mut self, timeout: Duration) -> Result<Option<ChangeBatch>> {
-        let clock = self.db.commit.env.clock.clone();
+        let clock = self.db.cx.env.clock.clone();
         let began = clock.monotonic_ns();
         loop {
             if let Some(batch) = self.next_batch()? {
@@ -202,7 +202,7 @@ impl Changes {
             if left.is_zero() {
                 return Ok(None);
             }
-            self.db.commit.scheduler.pause(left.min(LOOK_EVERY).as_nanos() as u64);
+            self.db.cx.scheduler.pause(left.min(LOOK_EVERY).as_nanos() as u64);
         }
     }
 }

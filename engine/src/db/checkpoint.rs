@@ -18,9 +18,9 @@ use std::path::Path;
 
 impl Inner {
     pub(crate) fn checkpoint(&self, to: &Path) -> Result<SeqNo> {
-        self.commit.check_writable()?;
-        let to = &absolute(&self.commit.env, to)?;
-        let storage = &self.commit.env.storage;
+        self.cx.check_writable()?;
+        let to = &absolute(&self.cx.env, to)?;
+        let storage = &self.cx.env.storage;
         let exists = storage.exists(to).map_err(|e| Error::io("look for", to, e))?;
         if exists {
             return Err(Error::invalid(format!(
@@ -29,16 +29,11 @@ impl Inner {
             )));
         }
         create_dir_durably(&**storage, to).map_err(|e| Error::io("create the directory", to, e))?;
-        let env = self.commit.env.bound_to(to)?;
+        let env = self.cx.env.bound_to(to)?;
         let mut copied = Copied::new(&env, to);
         let seq = self.copy_to(&env, to, &mut copied)?;
         copied.keep();
-        self.commit.events.record(
-            EventKind::Checkpoint,
-            "",
-            format!("into {}", to.display()),
-            &[("seq", seq.0)],
-        );
+        self.cx.events.record(EventKind::Checkpoint, "", format!("into {}", to.display()), &[("seq", seq.0)]);
         Ok(seq)
     }
 
@@ -48,7 +43,7 @@ impl Inner {
             self.catalog.hold_moment(&|_| true)?;
         let Moment { state, manifest_number, logs, table_logs } = moment;
         let seq = state.last_seq;
-        self.commit.log()?.sync().inspect_err(|e| self.commit.poison(e))?;
+        self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;
         for info in &tables {
             let target = copied.file(&info.id.file_name());
             self.catalog.tables.store().take_out(info.id, &target, &env.storage, info.bytes)?;
@@ -73,7 +68,7 @@ impl Inner {
         kill_point!("checkpoint-logs-copied");
         drop((held_log, held_files));
         // Another process may have opened it since it was closed, and removed what was held here.
-        self.commit.check_open()?;
+        self.cx.check_open()?;
         // The copy becomes a database by its manifest, so that comes last.
         manifest::files_of_start(manifest_number).iter().for_each(|name| drop(copied.file(name)));
         Manifest::start(env, to, manifest_number, state)?;

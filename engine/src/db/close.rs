@@ -12,18 +12,18 @@ impl Inner {
     pub(crate) fn close(&self) -> Result<()> {
         // A family being created or dropped ends first.
         let families = self.catalog.families.lock();
-        if !self.commit.health.close() {
+        if !self.cx.health.close() {
             return Ok(());
         }
         drop(families);
-        self.commit.scheduler.notify();
-        self.commit.scheduler.stop();
+        self.cx.scheduler.notify();
+        self.cx.scheduler.stop();
         self.work.abandon_jobs();
         let ended = self.end_log();
-        self.commit.events.record(EventKind::Close, "", "closed".into(), &[]);
+        self.cx.events.record(EventKind::Close, "", "closed".into(), &[]);
         if self.commit.log().is_ok() {
             // For people only.
-            let _ = self.commit.events.save();
+            let _ = self.cx.events.save();
         }
         self.catalog.sweep_until(u64::MAX);
         self.commit.room.spares.set_room(0);
@@ -35,7 +35,7 @@ impl Inner {
     fn end_log(&self) -> Result<()> {
         let Ok(log) = self.commit.log() else { return Ok(()) };
         // What was acknowledged as buffered may not be durable, and whoever closes must hear of it.
-        if let Some(error) = self.commit.health.poisoned.get().cloned() {
+        if let Some(error) = self.cx.health.poisoned.get().cloned() {
             return Err(error);
         }
         let last = self.commit.with_writes_held(|last| last)?;

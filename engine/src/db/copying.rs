@@ -61,7 +61,7 @@ impl Db {
 
 impl Inner {
     fn copy_families(&self, from: &Arc<Self>, families: &[(&str, &str)]) -> Result<Vec<Arc<Store>>> {
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         if families.is_empty() {
             return Ok(Vec::new());
         }
@@ -77,20 +77,20 @@ impl Inner {
             let count = if place.share_from(other, theirs, ours, bytes)? { &linked } else { &copied };
             count.set(count.get() + 1);
             // Another process may have opened it since it was closed, and changed what was held.
-            from.commit.check_open()
+            from.cx.check_open()
         })?;
         drop(tables);
         let numbers = [("families", stores.len() as u64), ("linked", linked.get()), ("copied", copied.get())];
         let reason = format!("copied from {}", from.catalog.dir.display());
-        self.commit.events.record(EventKind::Family, &stores[0].name, reason, &numbers);
+        self.cx.events.record(EventKind::Family, &stores[0].name, reason, &numbers);
         Ok(stores)
     }
 
     /// Families with all that was written to them in tables.
     fn rest(self: &Arc<Self>, names: &[&str]) -> Result<Resting> {
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         let _one = self.catalog.families.lock();
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         let stores: Result<Vec<_>> = names.iter().map(|name| self.catalog.find(name)).collect();
         let stores = stores?;
         // Most of it while writes go on.

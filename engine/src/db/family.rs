@@ -77,7 +77,7 @@ impl Family {
         value: &[u8],
         durability: Durability,
     ) -> Result<SeqNo> {
-        self.db.commit.check_writable()?;
+        self.db.cx.check_writable()?;
         self.store.prefetch();
         let action = Action::Cell { kind, key, timestamp, value };
         self.db.catalog.write(&[Op::new(&self.store, action)], durability, None)
@@ -95,7 +95,7 @@ impl Family {
 
     fn unnamed(&self, kind: Kind) -> Timestamp {
         match self.store.settings().explicit {
-            true => self.default_timestamp(kind, Timestamp(self.db.commit.env.clock.wall_us())),
+            true => self.default_timestamp(kind, Timestamp(self.db.cx.env.clock.wall_us())),
             false => Timestamp::ZERO,
         }
     }
@@ -222,14 +222,14 @@ impl Family {
 
     /// The key's newest value.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
-        self.db.commit.check_open()?;
-        self.db.commit.timed(|timers| &timers.get, || self.db.get(&self.store, key.as_ref(), None))
+        self.db.cx.check_open()?;
+        self.db.cx.timed(|timers| &timers.get, || self.db.get(&self.store, key.as_ref(), None))
     }
 
     /// The values of many keys, as of one moment, in the order asked. Cheaper than a `get` each where several
     /// keys lie in the same blocks. A key that is refused or out of range fails all of them.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Pinned>>> {
-        self.db.commit.check_open()?;
+        self.db.cx.check_open()?;
         self.db.multi_get(&self.store, keys, None)
     }
 
@@ -247,7 +247,7 @@ impl Family {
         times: impl RangeBounds<Timestamp>,
         count: usize,
     ) -> Result<Vec<(Timestamp, Pinned)>> {
-        self.db.commit.check_open()?;
+        self.db.cx.check_open()?;
         self.db.get_versions(&self.store, key.as_ref(), None, TimeRange::from_bounds(&times), count)
     }
 
@@ -339,7 +339,7 @@ pub struct Reader {
 
 impl Reader {
     fn check(&self) -> Result<()> {
-        self.family.db.commit.check_open()?;
+        self.family.db.cx.check_open()?;
         self.family.db.commit.check_snapshot(&self.snapshot)?;
         self.family.store.check_read_point(self.snapshot.seq())
     }
@@ -354,7 +354,7 @@ impl Reader {
         self.check()?;
         let Family { db, store } = &self.family;
         let read = Some(self.snapshot.seq());
-        db.commit.timed(|timers| &timers.get, || db.get(store, key.as_ref(), read))
+        db.cx.timed(|timers| &timers.get, || db.get(store, key.as_ref(), read))
     }
 
     /// See [`Family::multi_get`].

@@ -91,7 +91,7 @@ impl Inner {
         key: &[u8],
         read: SeqNo,
     ) -> Result<(Vec<Found>, Vec<RangeTombstone>)> {
-        self.commit.check_open()?;
+        self.cx.check_open()?;
         store.check_not_dropped()?;
         store.check_read_point(read)?;
         let version = store.version();
@@ -124,7 +124,7 @@ impl Inner {
     }
 
     pub(crate) fn now_for(&self, rules: &ReadRules) -> u64 {
-        if rules.needs_now() { self.commit.env.clock.wall_us() } else { 0 }
+        if rules.needs_now() { self.cx.env.clock.wall_us() } else { 0 }
     }
 }
 

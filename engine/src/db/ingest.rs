@@ -163,7 +163,7 @@ impl Family {
 
 impl Inner {
     fn ingest(self: &Arc<Self>, family: &Family, paths: &[PathBuf]) -> Result<SeqNo> {
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         if paths.is_empty() {
             return Err(Error::invalid("no table to ingest"));
         }
@@ -183,7 +183,7 @@ impl Inner {
             ("bytes", linked.iter().map(|i| i.bytes).sum()),
             ("seq", seq.0),
         ];
-        self.commit.events.record(EventKind::Ingest, &store.name, "tables from outside".into(), &numbers);
+        self.cx.events.record(EventKind::Ingest, &store.name, "tables from outside".into(), &numbers);
         Ok(seq)
     }
 
@@ -195,7 +195,7 @@ impl Inner {
     ) -> Result<Vec<(PathBuf, TableInfo)>> {
         let mut infos = Vec::new();
         for path in paths {
-            let table = Table::open_unknown(&self.commit.env.storage, path, &self.catalog.cache)?;
+            let table = Table::open_unknown(&self.cx.env.storage, path, &self.catalog.cache)?;
             table.verify()?;
             let info = (**table.info()).clone();
             if info.seqs.1 != SeqNo::ZERO || info.range_tombstones > 0 {
@@ -226,7 +226,7 @@ impl Inner {
         let mut linked = Vec::new();
         for (part, (path, info)) in infos.iter().enumerate() {
             let id = TableId { part: part as u32, ..first };
-            self.catalog.tables.store().bring_in(path, &self.commit.env.storage, id, info.bytes)?;
+            self.catalog.tables.store().bring_in(path, &self.cx.env.storage, id, info.bytes)?;
             linked.push(TableInfo { id, ..info.clone() });
         }
         kill_point!("ingest-linked");
@@ -261,7 +261,7 @@ impl Inner {
                 let change = ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() };
                 // What was written before must not be lost by a power cut that keeps the ingested tables
                 // (I2).
-                let log_synced = self.commit.log()?.sync().inspect_err(|e| self.commit.poison(e))?;
+                let log_synced = self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;
                 let more = vec![
                     Change::LastSeq(seq),
                     Change::LogSynced(log_synced),
@@ -280,7 +280,7 @@ impl Inner {
         }
         let (seq, mark) = done.lock().take().expect("set in the turn that ended the loop");
         self.commit.log_note(mark);
-        self.commit.scheduler.notify();
+        self.cx.scheduler.notify();
         Ok(seq)
     }
 }
@@ -304,7 +304,7 @@ impl<'a> Held<'a> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.store.set_held(false);
-        self.db.commit.scheduler.notify();
+        self.db.cx.scheduler.notify();
     }
 }
 

@@ -215,13 +215,13 @@ impl Inner {
 
     pub(crate) fn statistics(&self) -> Statistics {
         self.catalog.recount_all();
-        let m = &self.commit.metrics;
+        let m = &self.cx.metrics;
         let log =
             self.commit.log().ok().map(|log| (log.stats(), log.bytes(), log.kept_bytes(), log.disk_bytes()));
         let (log, log_bytes, log_kept_bytes, log_disk_bytes) = log.unwrap_or_default();
         let cache = self.catalog.cache.stats();
         let stores = self.catalog.stores();
-        let poisoned = self.commit.health.poisoned.get().cloned();
+        let poisoned = self.cx.health.poisoned.get().cloned();
         Statistics {
             writes: m.writes.get(),
             user_bytes: m.user_bytes.get(),
@@ -261,7 +261,7 @@ impl Inner {
             table_bytes: self.commit.tally.table_bytes.get(),
             debt: self.commit.tally.debt.get(),
             merges_running: self.work.merges_running(),
-            merge_rate: self.commit.rates.merges.rate(),
+            merge_rate: self.cx.rates.merges.rate(),
             snapshots: self.commit.snapshots.count() as u64,
             old_versions: self.catalog.graveyard.held() as u64,
             cache_hits: cache.data.hits,

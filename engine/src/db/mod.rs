@@ -60,6 +60,7 @@ pub use transaction::{Isolation, Transaction, TransactionScan};
 
 use crate::catalog::Catalog;
 use crate::commit::Commit;
+use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::latency::Latencies;
@@ -76,6 +77,7 @@ use std::sync::Arc;
 
 /// Everything behind the handles.
 pub(crate) struct Inner {
+    pub(crate) cx: Arc<Context>,
     pub(crate) commit: Arc<Commit>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) work: Arc<Work>,
@@ -85,7 +87,7 @@ pub(crate) struct Inner {
     locks: Mutex<Vec<Box<dyn Send + Sync>>>,
 }
 
-crate::types::sent!(Inner { commit, catalog, work, log_found, locks });
+crate::types::sent!(Inner { cx, commit, catalog, work, log_found, locks });
 
 /// A database. A cheap handle: clone it freely; the database is closed when the last handle, family and scan
 /// is dropped, or by [`Db::close`].
@@ -261,8 +263,8 @@ impl Db {
 
     /// Makes everything written so far survive a power loss.
     pub fn sync(&self) -> Result<()> {
-        self.inner.commit.check_writable()?;
-        self.inner.commit.log()?.sync().map(|_| ()).inspect_err(|e| self.inner.commit.poison(e))
+        self.inner.cx.check_writable()?;
+        self.inner.commit.log()?.sync().map(|_| ()).inspect_err(|e| self.inner.cx.poison(e))
     }
 
     /// Writes all memory of all families to tables.
@@ -296,12 +298,12 @@ impl Db {
 
     /// How long gets, writes, delays, flushes and merges took since it was opened.
     pub fn latencies(&self) -> Latencies {
-        self.inner.commit.metrics.timers.load()
+        self.inner.cx.metrics.timers.load()
     }
 
     /// Recent events, oldest first.
     pub fn events(&self) -> Vec<Event> {
-        self.inner.commit.events.list()
+        self.inner.cx.events.list()
     }
 
     /// The log's files; of a read-only database those that were there when it was opened.
@@ -331,7 +333,7 @@ impl Db {
 
     /// The settings as they are now.
     pub fn options(&self) -> Options {
-        self.inner.commit.settings.now()
+        self.inner.cx.settings.now()
     }
 
     /// Whether a write now would be held up, as memory or merges are behind: for who must not wait, and can
@@ -349,13 +351,13 @@ impl Db {
 
     /// Changes the limit of bytes a second that flushes and merges write; 0 for none.
     pub fn set_rate_limit(&self, bytes_per_second: u64) {
-        self.inner.commit.rates.limit.set(bytes_per_second);
+        self.inner.cx.rates.limit.set(bytes_per_second);
         self.inner.commit.tune_rate();
     }
 
     /// Changes the limit of bytes a second that merges put into the block cache; 0 for none.
     pub fn set_cache_fill_rate(&self, bytes_per_second: u64) {
-        self.inner.commit.rates.fills.set_rate(bytes_per_second);
+        self.inner.cx.rates.fills.set_rate(bytes_per_second);
     }
 
     /// Ends background work, syncs the log and closes. Later calls answer `Closed`; memory that was not
@@ -368,6 +370,6 @@ impl Db {
     /// Whether it was closed. Scans and cursors that were made before go on over what they hold; where that
     /// is not wanted, this says so.
     pub fn is_closed(&self) -> bool {
-        !self.inner.commit.health.is_open()
+        !self.inner.cx.health.is_open()
     }
 }

@@ -130,15 +130,15 @@ fn has_log_tables(store: &Store) -> bool {
 
 impl Inner {
     fn detach(self: &Arc<Self>, name: &str, dir: &Path) -> Result<()> {
-        self.commit.check_writable()?;
-        let dir = &absolute(&self.commit.env, dir)?;
-        let storage = &self.commit.env.storage;
+        self.cx.check_writable()?;
+        let dir = &absolute(&self.cx.env, dir)?;
+        let storage = &self.cx.env.storage;
         if storage.exists(dir).map_err(|e| Error::io("look for", dir, e))? {
             let message = format!("{} exists; detaching needs a new directory", dir.display());
             return Err(Error::invalid(message));
         }
         let _one = self.catalog.families.lock();
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         let store = self.catalog.removable(name)?;
         // Most of it while writes go on.
         self.merge_log_tables(&store)?;
@@ -148,12 +148,7 @@ impl Inner {
         }
         let tables = left?;
         let numbers = [("tables", tables)];
-        self.commit.events.record(
-            EventKind::Family,
-            name,
-            format!("detached into {}", dir.display()),
-            &numbers,
-        );
+        self.cx.events.record(EventKind::Family, name, format!("detached into {}", dir.display()), &numbers);
         Ok(())
     }
 
@@ -162,9 +157,9 @@ impl Inner {
         self.commit.with_writes_held(|_| store.set_leaving(true))?;
         kill_point!("detach-refusing");
         self.empty_memory(store)?;
-        let storage = &self.commit.env.storage;
+        let storage = &self.cx.env.storage;
         create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
-        let env = self.commit.env.bound_to(dir)?;
+        let env = self.cx.env.bound_to(dir)?;
         let mut copied = Copied::new(&env, dir);
         let (state, held) = self.state_alone(store)?;
         let tables = self.write_detached(&env, dir, state, &mut copied)?;
@@ -219,7 +214,7 @@ impl Inner {
         let default_id = StoreId(now.last_store.0 + 1);
         let state = State {
             // A number of its own: it goes its own way from here.
-            database: self.commit.env.random.next_u64() | 1,
+            database: self.cx.env.random.next_u64() | 1,
             epoch: now.epoch,
             last_seq: self.commit.snapshots.visible(),
             last_store: default_id,
@@ -246,23 +241,18 @@ impl Inner {
     }
 
     fn attach(&self, name: &str, dir: &Path) -> Result<Arc<Store>> {
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         // Nobody may write to it meanwhile.
-        let _reading = lock_dir(&self.commit.env, dir, false)?;
+        let _reading = lock_dir(&self.cx.env, dir, false)?;
         let (state, floor) = self.read_detached(dir)?;
         let arriving = self.arriving(name, state)?;
-        let (tables, storage) = (self.catalog.tables.store(), &self.commit.env.storage);
+        let (tables, storage) = (self.catalog.tables.store(), &self.cx.env.storage);
         let mut stores = self.take_in(vec![arriving], floor, &|theirs, ours, bytes| {
             tables.bring_in(&dir.join(theirs.file_name()), storage, ours, bytes)
         })?;
         let store = stores.remove(0);
         let numbers = [("tables", store.version().tables().count() as u64)];
-        self.commit.events.record(
-            EventKind::Family,
-            name,
-            format!("attached from {}", dir.display()),
-            &numbers,
-        );
+        self.cx.events.record(EventKind::Family, name, format!("attached from {}", dir.display()), &numbers);
         Ok(store)
     }
 
@@ -282,7 +272,7 @@ impl Inner {
         bring_in: BringIn<'_>,
     ) -> Result<Vec<Arc<Store>>> {
         let _one = self.catalog.families.lock();
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         let mut names = BTreeSet::new();
         for Arriving { name, .. } in &arriving {
             self.catalog.check_name_is_free(name)?;
@@ -304,18 +294,18 @@ impl Inner {
             self.commit.touch(store.id);
         }
         self.catalog.fit_cache();
-        self.commit.scheduler.notify();
+        self.cx.scheduler.notify();
         Ok(stores)
     }
 
     /// The family in the directory, and the last sequence number of the database it comes from.
     fn read_detached(&self, dir: &Path) -> Result<(StoreState, SeqNo)> {
         let refuse = |why: &str| Err(Error::invalid(format!("{} {why}", dir.display())));
-        let Some(loaded) = manifest::load(&self.commit.env, dir)? else {
+        let Some(loaded) = manifest::load(&self.cx.env, dir)? else {
             let message = format!("{} holds no detached family", dir.display());
             return Err(Error::new(ErrorKind::NotFound, message));
         };
-        let names = self.commit.env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+        let names = self.cx.env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
         if names.iter().any(|name| log::parse_file_name(name).is_some()) {
             return refuse("has a log: it is a database that was opened for writing, not a detached family");
         }
@@ -358,7 +348,7 @@ impl Inner {
         let mut attached = None;
         self.commit.with_one_seq(floor, |first, seq| {
             // What was written before must not be lost by a power cut that keeps the families (I2).
-            let log_synced = self.commit.log()?.sync().inspect_err(|e| self.commit.poison(e))?;
+            let log_synced = self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;
             let mut edit: Edit = Vec::new();
             for (family, id) in arriving.iter().zip(&ids) {
                 edit.extend(family.changes(*id, (first, seq)));
@@ -372,7 +362,7 @@ impl Inner {
         drop(manifest);
         let (taken, mark) = attached.expect("set in the turn that succeeded");
         self.commit.log_note(mark);
-        let write_memory = self.commit.settings.write_memory();
+        let write_memory = self.cx.settings.write_memory();
         let mut stores = Vec::with_capacity(ids.len());
         for ((family, id), shape) in arriving.into_iter().zip(ids).zip(shapes) {
             self.commit.generations.above(family.last_generation());

@@ -13,7 +13,8 @@ use crate::catalog::{
     Catalog, Found, NOTE_NEW, Replay, highest_manifest, no_database, read_log, refuse_occupied,
     remove_orphans, remove_unnamed_tables,
 };
-use crate::commit::{Commit, FamilySettings, Generations, Settings, Stages, Store, memory_options};
+use crate::commit::{Commit, FamilySettings, Generations, Stages, Store, memory_options};
+use crate::context::{Context, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events, Listener};
 use crate::log::{Log, LogEnd, LogOptions, LogStart, Recovered, WrittenAhead, still_kept};
@@ -290,7 +291,7 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
     ];
     inner.work.gather_log();
     let what = if mark.is_none() { "created" } else { "opened" };
-    inner.commit.events.record(EventKind::Open, "", what.into(), &numbers);
+    inner.cx.events.record(EventKind::Open, "", what.into(), &numbers);
     finish(inner, families)
 }
 
@@ -687,20 +688,21 @@ fn assemble(builder: Builder, dir: &Path, opened: Opened) -> Arc<Inner> {
         None => (None, Vec::new()),
     };
     let settings = Settings::of(&builder.options);
-    let commit = Commit::new(&builder.env, settings, events, (builder.scheduler)(), generations, writing);
+    let cx = Context::new(&builder.env, settings, events, (builder.scheduler)(), writing.is_none());
+    let commit = Commit::new(&cx, generations, writing);
     commit.snapshots.publish(last_seq);
     let catalog = Catalog::new(&commit, dir, builder.registry, found);
     let work = Work::new(&catalog);
-    Arc::new(Inner { commit, catalog, work, log_found, locks: Mutex::new(locks) })
+    Arc::new(Inner { cx, commit, catalog, work, log_found, locks: Mutex::new(locks) })
 }
 
 /// Starts the workers and makes sure the families asked for are there.
 fn finish(inner: Arc<Inner>, families: Vec<(String, FamilyOptions)>) -> Result<Db> {
     // From here on a failure closes what was opened.
     let inner = Shared::new(inner);
-    let workers = (0..inner.commit.settings.options.workers)
+    let workers = (0..inner.cx.settings.options.workers)
         .map(|_| Box::new(DbWorker(Arc::downgrade(&inner.work))) as Box<dyn Worker>);
-    let started = inner.commit.scheduler.start(workers.collect());
+    let started = inner.cx.scheduler.start(workers.collect());
     started.map_err(|e| Error::io("start a worker thread for", &inner.catalog.dir, e))?;
     let known = |name: &str| inner.catalog.find(name).ok();
     if known(DEFAULT_FAMILY).is_none() && !families.iter().any(|(name, _)| name == DEFAULT_FAMILY) {

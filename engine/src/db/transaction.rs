@@ -177,7 +177,7 @@ impl Transaction {
     }
 
     fn now_us(&self) -> u64 {
-        self.db.inner.commit.env.clock.wall_us()
+        self.db.inner.cx.env.clock.wall_us()
     }
 
     fn read(&self, family: &Family, key: &[u8], tracked: bool) -> Result<Option<Pinned>> {

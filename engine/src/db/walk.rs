@@ -43,7 +43,7 @@ pub(super) struct View {
 
 impl View {
     pub(super) fn new(db: &Shared, store: &Arc<Store>, range: KeyRange, snapshot: Option<Snapshot>) -> View {
-        let refused = db.commit.check_open().and_then(|()| store.check_not_dropped());
+        let refused = db.cx.check_open().and_then(|()| store.check_not_dropped());
         let refused = refused.and_then(|()| {
             let Some(snapshot) = &snapshot else { return Ok(()) };
             db.commit.check_snapshot(snapshot)?;

@@ -21,7 +21,7 @@ impl Work {
         if !self.queue.is_empty() {
             return false;
         }
-        let now = self.commit.env.clock.monotonic_ns();
+        let now = self.cx.env.clock.monotonic_ns();
         // Most that are not done are among those that were touched.
         self.catalog.touched().iter().all(|store| self.is_store_settled(store, now))
             && self.catalog.stores().iter().all(|store| self.is_store_settled(store, now))
@@ -47,7 +47,7 @@ impl Work {
             && !self.is_compacting(store.id)
             && flat
             && version.flush.is_empty()
-            && version.unflushed_bytes() <= self.commit.settings.half()
+            && version.unflushed_bytes() <= self.cx.settings.half()
             && self.plan_store(store, 1, now).is_empty();
         if !settled {
             self.commit.touch(store.id);
@@ -82,7 +82,7 @@ impl Work {
         if let Ok(log) = self.commit.log() {
             // A full disk shows again when the file is really needed; a log that failed, at the next write.
             if log.needs_write_back() {
-                let now = self.commit.env.clock.monotonic_ns();
+                let now = self.cx.env.clock.monotonic_ns();
                 let _ = log.write_back(now.saturating_sub(self.log_written_ns.swap(now, Ordering::Relaxed)));
             }
             if log.needs_prepare() {
@@ -93,13 +93,13 @@ impl Work {
             worked |= lay_out_one(&self.catalog, &store);
         }
         worked |= self.sweep();
-        let now = self.commit.env.clock.monotonic_ns();
+        let now = self.cx.env.clock.monotonic_ns();
         let saved = self.events_saved.load(Ordering::Relaxed);
         if now.saturating_sub(saved) > 1_000_000_000
             && self.events_saved.compare_exchange(saved, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
             // For people only: a failure to write it is not worth failing for.
-            let _ = self.commit.events.save();
+            let _ = self.cx.events.save();
             self.commit.room.spares.rest();
             self.catalog.remove_strays(now);
         }
@@ -108,7 +108,7 @@ impl Work {
 
     /// Frees what nobody reads any more, for a slice of time at most; whether there was something.
     fn sweep(&self) -> bool {
-        self.catalog.sweep_until(self.commit.env.clock.monotonic_ns().saturating_add(SLICE_NS))
+        self.catalog.sweep_until(self.cx.env.clock.monotonic_ns().saturating_add(SLICE_NS))
     }
 
     /// Logs again, before workers begin, what memory holds of the oldest WAL files, until few are left: many
@@ -118,7 +118,7 @@ impl Work {
     /// the number of families. A failure changes nothing: the next open tries again.
     pub(crate) fn gather_log(&self) {
         let Ok(log) = self.commit.log() else { return };
-        let file_bytes = self.commit.settings.options.experimental.log_file_bytes;
+        let file_bytes = self.cx.settings.options.experimental.log_file_bytes;
         let newest = log.files().last().map(|file| file.file);
         let at_first = |bytes: u64| if bytes > file_bytes / 4 { FILES_LEFT_OF_MUCH } else { FILES_LEFT };
         // Once begun it goes on until few are left.

@@ -26,6 +26,7 @@ pub use manual::CompactionControl;
 
 use crate::catalog::Catalog;
 use crate::commit::Commit;
+use crate::context::Context;
 use crate::error::{Error, ErrorKind};
 use crate::schedule::{Turn, Worker};
 use crate::sync::{AtomicU64, Mutex};
@@ -36,6 +37,7 @@ use std::sync::{Arc, Weak};
 
 /// The background work of a database: see the page above.
 pub(crate) struct Work {
+    pub(crate) cx: Arc<Context>,
     pub(crate) commit: Arc<Commit>,
     pub(crate) catalog: Arc<Catalog>,
     queue: Queue,
@@ -49,6 +51,7 @@ pub(crate) struct Work {
 impl Work {
     pub(crate) fn new(catalog: &Arc<Catalog>) -> Arc<Self> {
         Arc::new(Self {
+            cx: catalog.cx.clone(),
             commit: catalog.commit.clone(),
             catalog: catalog.clone(),
             queue: Queue::default(),
@@ -67,7 +70,7 @@ impl Worker for DbWorker {
         let Some(work) = self.0.upgrade() else { return Turn::Idle };
         // Our own bug must not leave writers waiting for work that nobody does any more.
         catch_unwind(AssertUnwindSafe(|| work.turn())).unwrap_or_else(|_| {
-            work.commit.poison(&Error::new(
+            work.cx.poison(&Error::new(
                 ErrorKind::Poisoned,
                 "a background worker panicked (see standard error)",
             ));

@@ -31,7 +31,7 @@ impl Work {
     /// Starts what is due: flushes, manual compactions, merges by strategy. It looks at the stores that are
     /// due to be looked at (`tally`).
     pub(super) fn start_due(&self) {
-        let now = self.commit.env.clock.monotonic_ns();
+        let now = self.cx.env.clock.monotonic_ns();
         self.start_manual();
         let (flushing, merging, working) = {
             let list = self.queue.list.lock();
@@ -41,17 +41,17 @@ impl Work {
             (count(Urgency::Flush), merging, working)
         };
         let stores = self.catalog.take_due(&working, now);
-        self.commit.metrics.planned.add(stores.len() as u64);
+        self.cx.metrics.planned.add(stores.len() as u64);
         for store in &stores {
             if let Some(job) = Job::begin_join(&self.catalog, store) {
                 self.add_job(Urgency::Join, Some(store.id), job);
             }
         }
-        let merges_free = self.commit.settings.options.workers.saturating_sub(merging);
+        let merges_free = self.cx.settings.options.workers.saturating_sub(merging);
         let plans: Vec<_> = stores.iter().map(|store| self.plan_store(store, merges_free, now)).collect();
         // Merges that a store may start whatever else runs.
         let urgent = if merges_free == 0 { plans.iter().map(Vec::len).sum() } else { 0 };
-        let beyond = urgent.min(BEYOND_MAX * self.commit.settings.options.workers);
+        let beyond = urgent.min(BEYOND_MAX * self.cx.settings.options.workers);
         // What a flush would gain is of use when some are to be chosen.
         let chosen = self.commit.tally.memory.get() > self.commit.memory_low();
         let held_alone = if chosen { self.log_held_alone(&stores) } else { None };
@@ -64,7 +64,7 @@ impl Work {
             .collect();
         let db = DbFacts {
             log_bytes: self.commit.log().map_or(0, |log| log.bytes()),
-            log_clean_bytes: self.commit.settings.now().log_clean_limit(),
+            log_clean_bytes: self.cx.settings.now().log_clean_limit(),
             can_clean: self.can_clean(now),
             workers_free: stores.len() + merges_free + beyond - flushing.min(stores.len()),
             ..self.memory_facts(&stores)
@@ -125,7 +125,7 @@ impl Work {
         };
         if is_over {
             self.commit.gets_on(store);
-            self.commit.scheduler.notify();
+            self.cx.scheduler.notify();
         }
     }
 
@@ -152,7 +152,7 @@ impl Work {
         let is_left = files.first().is_some_and(|file| file.file.0 == left);
         files.len() > 1
             && now >= self.queue.clean_not_before.load(Ordering::Relaxed)
-            && (!is_left || log.bytes() > self.commit.settings.now().log_limit())
+            && (!is_left || log.bytes() > self.cx.settings.now().log_limit())
             && !self.queue.list.lock().iter().any(|slot| slot.urgency == Urgency::Clean)
     }
 
@@ -174,7 +174,7 @@ impl Work {
         let empty = version.active.is_empty() && version.waiting().next().is_none();
         let due = match () {
             () if waits || (empty && !left_over) => 0,
-            () if left_over => self.commit.settings.write_memory(),
+            () if left_over => self.cx.settings.write_memory(),
             () => memory_bytes,
         };
         let size = Layout::of(&settings).flush_size(&version, due, left_over);
@@ -234,7 +234,7 @@ impl Work {
         plan: MergePlan,
         manual: Option<Arc<ManualCompaction>>,
     ) -> bool {
-        let (asked, since_ns) = (manual.is_some(), self.commit.env.clock.monotonic_ns());
+        let (asked, since_ns) = (manual.is_some(), self.cx.env.clock.monotonic_ns());
         let urgency = if plan.is_urgent() && !asked { Urgency::Level0Merge } else { Urgency::Merge };
         match Job::begin_merge(&self.catalog, store, plan, manual) {
             Err(e) => {
@@ -250,7 +250,7 @@ impl Work {
     }
 
     fn add_job(&self, urgency: Urgency, store: Option<StoreId>, job: Job) {
-        let since_ns = self.commit.env.clock.monotonic_ns();
+        let since_ns = self.cx.env.clock.monotonic_ns();
         self.queue.add(Slot::new(urgency, store, job, since_ns));
     }
 
@@ -275,13 +275,13 @@ impl Work {
         let unique = |tables: &[TableId]| unions.left(&version, &[], tables, settings.versions_kept());
         let seen = Seen::of(&version, settings.versions_kept());
         let facts = Facts {
-            clock: self.commit.env.clock.wall_us() / 1_000_000 / CLOCK_BUCKET_S * CLOCK_BUCKET_S,
-            draw: self.commit.env.random.next_u64(),
+            clock: self.cx.env.clock.wall_us() / 1_000_000 / CLOCK_BUCKET_S * CLOCK_BUCKET_S,
+            draw: self.cx.env.random.next_u64(),
             running: &running,
             flushing: store.flushing_run(&version),
             flush_bytes: match settings.options.write_memory {
-                0 => self.commit.settings.half(),
-                own => own.min(self.commit.settings.half()),
+                0 => self.cx.settings.half(),
+                own => own.min(self.cx.settings.half()),
             },
             pressed: self.commit.merges_press(store),
             within_level0: waits,
@@ -296,7 +296,7 @@ impl Work {
         let debt = strategy.debt(&version.shape, &facts, &work.merges.plan_state);
         let fewer_runs = self.commit.count_level0(store, &version);
         if self.commit.count_debt(&mut work, debt, settings.inherited.debt_beyond(debt)) || fewer_runs {
-            self.commit.scheduler.notify();
+            self.cx.scheduler.notify();
         }
         let looked_at = (version.shape.clone(), running.len(), waits);
         let is_known = work.merges.nothing_of_level0.as_ref().is_some_and(|(shape, running, waited)| {
@@ -323,7 +323,7 @@ impl Work {
         if work.merges.deferred != plan.deferred {
             // Told once, not at every turn until it may start.
             for Deferred { why } in plan.deferred.iter().filter(|one| !work.merges.deferred.contains(one)) {
-                self.commit.events.record(EventKind::Defer, &store.name, why.clone(), &[]);
+                self.cx.events.record(EventKind::Defer, &store.name, why.clone(), &[]);
             }
             work.merges.deferred = plan.deferred;
         }

@@ -23,7 +23,7 @@ impl Work {
             }
             if manual.is_canceled() || store.is_dropped() {
                 manual.fail(&Error::new(ErrorKind::Canceled, "the compaction was cancelled"));
-                self.commit.scheduler.notify();
+                self.cx.scheduler.notify();
                 continue;
             }
             let settings = store.settings();
@@ -35,7 +35,7 @@ impl Work {
             }
             let version = store.version_full();
             let ttl_us = Some(settings.options.ttl_us).filter(|ttl_us| *ttl_us > 0);
-            let expired = ttl_us.and_then(|ttl_us| self.commit.env.clock.wall_us().checked_sub(ttl_us));
+            let expired = ttl_us.and_then(|ttl_us| self.cx.env.clock.wall_us().checked_sub(ttl_us));
             let (kept, having) = (settings.versions_kept(), OnceCell::new());
             let find = || -> HashSet<TableId> {
                 let tables = version.tables().filter(|open| open.table().properties().has_surplus(kept));
@@ -49,7 +49,7 @@ impl Work {
             };
             let Some(mut plan) = manual.plan(&version.shape, strategy, &layout.bounds(&version.shape), asked)
             else {
-                self.commit.scheduler.notify();
+                self.cx.scheduler.notify();
                 continue;
             };
             if running.iter().any(|(_, other)| other.range_left().overlaps(&plan.range)) {
@@ -66,7 +66,7 @@ impl Work {
                 let refused =
                     Error::new(ErrorKind::Conflict, "the compaction's plan was refused; see the events");
                 manual.fail(&refused);
-                self.commit.scheduler.notify();
+                self.cx.scheduler.notify();
             } else {
                 manual.begin_again();
             }
@@ -100,7 +100,7 @@ impl Work {
         let again = is_full && self.catalog.manifest.lock().free_reserve();
         let compacted = if again { self.compact_once(store, range, control) } else { compacted };
         // Also where nothing was deleted and so no room made: the delete to come needs it.
-        if (again || compacted.is_ok()) && self.commit.check_writable().is_ok() {
+        if (again || compacted.is_ok()) && self.cx.check_writable().is_ok() {
             if again {
                 self.catalog.sweep_until(u64::MAX);
             }
@@ -119,20 +119,20 @@ impl Work {
         let manual = Arc::new(manual);
         self.manual.lock().push(manual.clone());
         self.commit.touch(store.id);
-        self.commit.scheduler.notify();
+        self.cx.scheduler.notify();
         let mut result = Ok(());
-        self.commit.scheduler.wait(&mut || {
+        self.cx.scheduler.wait(&mut || {
             if let Some(ended) = manual.ended() {
                 result = ended;
                 return true;
             }
-            if let Err(e) = self.commit.check_writable() {
+            if let Err(e) = self.cx.check_writable() {
                 control.cancel();
                 result = Err(e);
                 return true;
             }
             if control.is_canceled() {
-                self.commit.scheduler.notify();
+                self.cx.scheduler.notify();
             }
             false
         });
@@ -144,7 +144,7 @@ impl Work {
     /// Writes everything that is now in the store's memory to SSTables. Its error is the error of a flush of
     /// this store which began after the call.
     pub(crate) fn flush(&self, store: &Arc<Store>) -> Result<()> {
-        self.commit.check_writable()?;
+        self.cx.check_writable()?;
         // All memory, with the id under which a flush of it may keep cells: the one behind that of the newest
         // segment.
         let upto = {
@@ -160,15 +160,15 @@ impl Work {
             work.flush.tries
         };
         // Writers that are stopped wait for the outcome, too.
-        *self.commit.health.background_error.lock() = None;
+        *self.cx.health.flush_error.lock() = None;
         self.commit.touch(store.id);
-        self.commit.scheduler.notify();
+        self.cx.scheduler.notify();
         let mut failed = None;
-        self.commit.scheduler.wait(&mut || {
+        self.cx.scheduler.wait(&mut || {
             // One that had begun may have failed for want of what was written or freed since; it is tried
             // again.
             let failure = store.work.lock().flush.failed.clone().filter(|(number, _)| *number > begun);
-            failed = self.commit.check_writable().err().or(failure.map(|(_, error)| error));
+            failed = self.cx.check_writable().err().or(failure.map(|(_, error)| error));
             // Its statistics and events are there when it returns.
             let is_told = || !store.work.lock().flush.ends;
             failed.is_some() || store.is_dropped() || (!store.flush_is_asked() && is_told())
@@ -183,10 +183,10 @@ impl Work {
             store.work.lock().merges.plan_state.early_at = None;
         }
         self.catalog.touch_all();
-        self.commit.scheduler.notify();
+        self.cx.scheduler.notify();
         let mut failed = None;
-        self.commit.scheduler.wait(&mut || {
-            failed = self.commit.check_writable().err().or_else(|| self.commit.background_failure());
+        self.cx.scheduler.wait(&mut || {
+            failed = self.cx.check_writable().err().or_else(|| self.commit.background_failure());
             failed.is_some() || self.is_settled()
         });
         if failed.is_none() {

@@ -28,11 +28,11 @@ const RETRY_DAMAGED_NS: u64 = 30_000_000_000;
 impl Work {
     /// Takes one turn.
     pub(super) fn turn(&self) -> Turn {
-        if !self.commit.health.is_open() {
+        if !self.cx.health.is_open() {
             return Turn::Idle;
         }
         let chores = self.chores();
-        let now = self.commit.env.clock.monotonic_ns();
+        let now = self.cx.env.clock.monotonic_ns();
         let mut found = self.take_job(now);
         if !matches!(found, Some((_, Urgency::Flush, _))) {
             if let Some(_planning) = self.queue.planning.try_lock() {
@@ -62,7 +62,7 @@ impl Work {
 
     /// The most urgent job that is ready.
     fn take_job(&self, now: u64) -> Option<(u32, Urgency, Job)> {
-        self.queue.take(now, self.commit.rest_left(now) > 0, self.commit.rates.pace.until())
+        self.queue.take(now, self.commit.rest_left(now) > 0, self.cx.rates.pace.until())
     }
 
     /// A turn without work, until the first job may go on.
@@ -102,11 +102,9 @@ impl Work {
         let mut worked = false;
         loop {
             let advanced = job.advance(&self.catalog);
-            let now = self.commit.env.clock.monotonic_ns();
+            let now = self.cx.env.clock.monotonic_ns();
             match advanced {
-                Ok(JobProgress::More) if now - began < SLICE_NS && self.commit.health.is_open() => {
-                    worked = true
-                }
+                Ok(JobProgress::More) if now - began < SLICE_NS && self.cx.health.is_open() => worked = true,
                 Ok(JobProgress::More) => return self.queue.put_back(id, job, now, Some(now)),
                 Ok(JobProgress::Wait(ns)) => return self.queue.put_back(id, job, now + ns, Some(now + ns)),
                 // A job that could do nothing goes on waiting, counted from when that began.
@@ -118,19 +116,19 @@ impl Work {
                         self.cleaned(job.outcome());
                     }
                     if !matches!(job, Job::Join(_) | Job::Clean(_)) {
-                        *self.commit.health.background_error.lock() = None;
+                        *self.cx.health.flush_error.lock() = None;
                         self.commit.room.beyond_full.set(0);
                     }
                     if let Job::Merge(job) = &job {
                         self.commit.gets_on(job.store());
                     }
                     self.end_job(id);
-                    return self.commit.scheduler.notify();
+                    return self.cx.scheduler.notify();
                 }
                 Err(e) => {
                     self.fail_job(job, &e);
                     self.end_job(id);
-                    return self.commit.scheduler.notify();
+                    return self.cx.scheduler.notify();
                 }
             }
         }
@@ -139,7 +137,7 @@ impl Work {
     /// Ends a job that failed, and notes when its like is tried again.
     fn fail_job(&self, job: Job, error: &Error) {
         let is_damage = error.kind() == ErrorKind::Corruption;
-        let now = self.commit.env.clock.monotonic_ns();
+        let now = self.cx.env.clock.monotonic_ns();
         let pause = if is_damage { RETRY_DAMAGED_NS } else { RETRY_NS };
         let not_before = now + pause;
         // Work on a family that was dropped meanwhile ends, and concerns nobody else.
@@ -172,20 +170,15 @@ impl Work {
             None => {}
         }
         if matters(&store) {
-            self.commit.events.record(
-                EventKind::Failure,
-                &store.name,
-                format!("{what} failed: {error}"),
-                &[],
-            );
+            self.cx.events.record(EventKind::Failure, &store.name, format!("{what} failed: {error}"), &[]);
             if error.kind() == ErrorKind::DiskFull {
                 // What may go makes room for the next try.
                 self.catalog.give_up_kept_log();
-                *self.commit.health.background_error.lock() = Some(error.clone());
+                *self.cx.health.flush_error.lock() = Some(error.clone());
             }
         }
         if self.catalog.manifest.lock().is_poisoned() {
-            self.commit.poison(error);
+            self.cx.poison(error);
         }
     }
 
@@ -196,12 +189,12 @@ impl Work {
         work.flush.failed = Some((number, error.clone()));
         drop(work);
         self.commit.touch_at(store.id, not_before);
-        *self.commit.health.background_error.lock() = Some(error.clone());
+        *self.cx.health.flush_error.lock() = Some(error.clone());
     }
 
     /// A merge of the store was not begun by whoever is to run it.
     pub(super) fn merge_not_begun(&self, store: &Arc<Store>, error: &Error, asked: bool) {
-        self.commit.events.record(
+        self.cx.events.record(
             EventKind::Failure,
             &store.name,
             format!("a merge could not be begun: {error}"),
@@ -209,7 +202,7 @@ impl Work {
         );
         if !asked && !store.is_dropped() {
             let pause = if error.kind() == ErrorKind::Corruption { RETRY_DAMAGED_NS } else { RETRY_NS };
-            self.merge_failed(store, error, self.commit.env.clock.monotonic_ns(), pause);
+            self.merge_failed(store, error, self.cx.env.clock.monotonic_ns(), pause);
         }
     }
 
@@ -222,10 +215,7 @@ impl Work {
         work.merges.not_before = now + longer;
         let again = work.merges.failures >= FAILURES_TOLD && error.kind() != ErrorKind::DiskFull;
         if again || (is_damage && !planted!(Bug::HideFailingMerges)) {
-            let mut failing = self.commit.health.failing.lock();
-            if !store.is_dropped() {
-                failing.insert(store.id, (store.clone(), error.clone()));
-            }
+            self.commit.failing.insert(store, error);
         }
         drop(work);
         self.commit.touch_at(store.id, now + longer);

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 const ORDER: &[&str] = &[
     "error", "types", "hooks", "sync", "latency", "metrics", "operator", "storage", "schedule", "shape",
     "cache", "log", "memory", "table", "version", "strategy", "simulate", "options", "event", "snapshot",
-    "merge", "offload", "commit", "catalog", "work", "repair", "backup", "db", "testing",
+    "context", "merge", "offload", "commit", "catalog", "work", "repair", "backup", "db", "testing",
 ];
 
 /// Imports against the order.

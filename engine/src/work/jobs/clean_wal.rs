@@ -128,7 +128,7 @@ impl CleanJob {
             }
         }
         debug_assert!(files.is_sorted_by_key(|(seq, _)| *seq), "log files ascend: {files:?}");
-        let options = catalog.commit.settings.now();
+        let options = catalog.cx.settings.now();
         let facts = FrontFacts {
             file_bytes,
             live: Vec::new(),
@@ -137,7 +137,7 @@ impl CleanJob {
             memory_bytes: catalog.commit.tally.memory.get(),
             memory_small: (options.write_memory as f64 * options.experimental.log_flush_threshold) as u64,
         };
-        let began_ns = catalog.commit.env.clock.monotonic_ns();
+        let began_ns = catalog.cx.env.clock.monotonic_ns();
         let id = catalog.next_job();
         Some(Self {
             id,
@@ -219,7 +219,7 @@ impl CleanJob {
         kill_point!("clean-copied");
         let upto = log.end();
         if !planted!(Bug::CleanUnsynced) {
-            log.sync_to(upto).inspect_err(|e| catalog.commit.poison(e))?;
+            log.sync_to(upto).inspect_err(|e| catalog.cx.poison(e))?;
         }
         kill_point!("clean-synced");
         let mut fronts = fronts.into_iter();
@@ -233,11 +233,11 @@ impl CleanJob {
         }
         kill_point!("clean-marked");
         let is_gone = self.cut(catalog, upto)?;
-        catalog.commit.metrics.cleanings.add(1);
+        catalog.cx.metrics.cleanings.add(1);
         let copied =
             |part: &Part| part.cells.iter().map(|cell| cell.as_ref().user_bytes() as u64).sum::<u64>();
         let bytes = self.stores.iter().flat_map(|cleaning| &cleaning.segments).map(copied).sum();
-        catalog.commit.metrics.cleaned_bytes.add(bytes);
+        catalog.cx.metrics.cleaned_bytes.add(bytes);
         self.record(catalog, reason, None, bytes, is_gone);
         Ok(())
     }
@@ -265,7 +265,7 @@ impl CleanJob {
         kill_point!("clean-committed");
         match catalog.release_log(front) {
             Err(e) if e.kind() == ErrorKind::Poisoned => {
-                catalog.commit.poison(&e);
+                catalog.cx.poison(&e);
                 Err(e)
             }
             // What is not released now is with the next; that comes later where somebody copies the log's
@@ -299,16 +299,16 @@ impl CleanJob {
             ("logged_bytes", logged_bytes),
             ("is_gone", u64::from(is_gone)),
             ("visible", self.visible.0),
-            ("micros", (catalog.commit.env.clock.monotonic_ns() - self.began_ns) / 1_000),
+            ("micros", (catalog.cx.env.clock.monotonic_ns() - self.began_ns) / 1_000),
         ];
         let name = self.stores.iter().find(|cleaning| Some(cleaning.store.id) == store);
         let name = name.map_or("", |cleaning| &cleaning.store.name);
-        catalog.commit.events.record(EventKind::Clean, name, reason, &numbers);
+        catalog.cx.events.record(EventKind::Clean, name, reason, &numbers);
     }
 
     /// Puts the next look off for so long.
     fn pause(&mut self, catalog: &Catalog, ns: u64) {
-        self.outcome.pause_until = Some(catalog.commit.env.clock.monotonic_ns() + ns);
+        self.outcome.pause_until = Some(catalog.cx.env.clock.monotonic_ns() + ns);
     }
 
     /// Has the file cleaned whatever is needed of it.
@@ -325,7 +325,7 @@ impl CleanJob {
     pub(crate) fn abandon(&mut self, catalog: &Catalog, why: &Error, pause_ns: u64) {
         self.pause(catalog, pause_ns);
         if why.kind() != ErrorKind::Closed {
-            catalog.commit.events.record(EventKind::Failure, "", format!("log cleaning failed: {why}"), &[]);
+            catalog.cx.events.record(EventKind::Failure, "", format!("log cleaning failed: {why}"), &[]);
         }
     }
 }

@@ -99,7 +99,7 @@ impl FillStats {
             ("keys", keys),
             ("warm_keys", warm_keys),
         ];
-        catalog.commit.events.record(EventKind::Fill, &store.name, reason, &numbers);
+        catalog.cx.events.record(EventKind::Fill, &store.name, reason, &numbers);
     }
 }
 
@@ -170,7 +170,7 @@ impl Publishing {
     ) -> Result<Self> {
         let outputs = &step.outputs;
         let remote = remote.filter(|_| !outputs.is_empty());
-        let fill = catalog.commit.settings.options.cache_fill;
+        let fill = catalog.cx.settings.options.cache_fill;
         let (prefill, opened) = match (fill, remote, opened) {
             (CacheFill::Before, None, opened) if !outputs.is_empty() => {
                 let open = || catalog.open_tables(outputs, &mut []);

@@ -65,7 +65,7 @@ impl MergeJob {
             work.merges.running.iter().map(|(_, running)| running.clone()).collect();
         if let Err(why) = validate(&version.shape, &plan, &running) {
             let reason = format!("plan refused: {why} ({})", plan.reason);
-            catalog.commit.events.record(EventKind::Defer, &store.name, reason, &[]);
+            catalog.cx.events.record(EventKind::Defer, &store.name, reason, &[]);
             return Ok(None);
         }
         let settings = store.settings();
@@ -79,7 +79,7 @@ impl MergeJob {
         let run = spec.map(|spec| Running::begin(catalog, store, &version, &spec)).transpose();
         let run = run.inspect_err(|_| store.work.lock().merges.running.retain(|(other, _)| *other != id))?;
         // A range keeps one file.
-        let steps_fill = Layout::of(&settings).is_whole() && catalog.commit.settings.steps_end_by_fill();
+        let steps_fill = Layout::of(&settings).is_whole() && catalog.cx.settings.steps_end_by_fill();
         Ok(Some(Self {
             id,
             store: store.clone(),
@@ -96,7 +96,7 @@ impl MergeJob {
             steps_fill,
             filling: None,
             steps: 0,
-            began_ns: catalog.commit.env.clock.monotonic_ns(),
+            began_ns: catalog.cx.env.clock.monotonic_ns(),
         }))
     }
 
@@ -120,10 +120,10 @@ impl MergeJob {
         if times == 0.0 || !self.runs_here() {
             return self.work(catalog);
         }
-        let began_ns = commit.env.clock.monotonic_ns();
+        let began_ns = commit.cx.env.clock.monotonic_ns();
         let worked = self.work(catalog)?;
-        let now = commit.env.clock.monotonic_ns();
-        let rest = commit.rates.pace.worked(now - began_ns, now, catalog.cache.blocks_asked_for(), times);
+        let now = commit.cx.env.clock.monotonic_ns();
+        let rest = commit.cx.rates.pace.worked(now - began_ns, now, catalog.cache.blocks_asked_for(), times);
         Ok(match worked {
             // Whoever takes jobs passes over all that rest.
             JobProgress::More if rest > 0 => JobProgress::Wait(0),
@@ -142,7 +142,7 @@ impl MergeJob {
             return Err(Error::new(ErrorKind::Canceled, "the compaction was cancelled"));
         }
         let Some(running) = &mut self.run else { return self.make_move(catalog) };
-        let wait = catalog.commit.rates.merges.wait().max(catalog.commit.rates.fills.wait());
+        let wait = catalog.cx.rates.merges.wait().max(catalog.cx.rates.fills.wait());
         if wait > 0 {
             return Ok(JobProgress::NotYet(wait));
         }
@@ -151,7 +151,7 @@ impl MergeJob {
         }
         if self.steps_fill {
             if self.fills.bytes > 0 {
-                self.filling.get_or_insert_with(|| catalog.commit.rates.filling.clone());
+                self.filling.get_or_insert_with(|| catalog.cx.rates.filling.clone());
             }
             running.run.end_steps_at_filled(step_fill_bytes(catalog, 0));
         }
@@ -188,7 +188,7 @@ impl MergeJob {
             forgotten: SeqNo::ZERO,
             opened: None,
         })?;
-        catalog.commit.metrics.moves.add(1);
+        catalog.cx.metrics.moves.add(1);
         self.tell(catalog, EventKind::Move, self.plan.reason.clone());
         self.leave(None);
         Ok(JobProgress::Done)
@@ -199,9 +199,9 @@ impl MergeJob {
         let totals = self.totals();
         // What is still in the builder is an estimate, which may turn out too high.
         let written = totals.bytes_written.max(self.reported);
-        catalog.commit.rates.merges.take(written - self.reported);
+        catalog.cx.rates.merges.take(written - self.reported);
         self.reported = written;
-        catalog.commit.rates.fills.take(self.fills.note(&totals));
+        catalog.cx.rates.fills.take(self.fills.note(&totals));
         if let Some(manual) = &self.manual {
             manual.note_written(written);
         }
@@ -230,7 +230,7 @@ impl MergeJob {
         self.failures += 1;
         let reason = format!("a merge failed elsewhere: {why}");
         let numbers = [("steps", self.steps), ("failures", u64::from(self.failures))];
-        catalog.commit.events.record(EventKind::OffloadFailure, &self.store.name, reason, &numbers);
+        catalog.cx.events.record(EventKind::OffloadFailure, &self.store.name, reason, &numbers);
         let version = self.store.version_full();
         check_bounds(&self.store, &version, &self.bounds)?;
         // Names of its own: what was written elsewhere may still appear.
@@ -250,7 +250,7 @@ impl MergeJob {
             FillProgress::NotYet => return Ok(JobProgress::NotYet(LOOK_AGAIN_NS)),
             FillProgress::Blocks(blocks, bytes) => {
                 self.fills.note_brought(blocks, bytes);
-                catalog.commit.rates.fills.take(bytes);
+                catalog.cx.rates.fills.take(bytes);
                 return Ok(JobProgress::More);
             }
             FillProgress::All => {}
@@ -289,7 +289,7 @@ impl MergeJob {
         })?;
         kill_point!("merge-after-install");
         self.fills.note_evicted(blocks, bytes);
-        catalog.commit.metrics.merge_steps.add(1);
+        catalog.cx.metrics.merge_steps.add(1);
         self.steps += 1;
         match upto {
             Some(key) => {
@@ -303,10 +303,10 @@ impl MergeJob {
                 Ok(JobProgress::Wait(0))
             }
             None => {
-                catalog.commit.metrics.merged_in_bytes.add(self.plan.bytes);
+                catalog.cx.metrics.merged_in_bytes.add(self.plan.bytes);
                 self.store.metrics.merged_in_bytes.add(self.plan.bytes);
                 let totals = self.totals();
-                catalog.commit.metrics.cells_dropped.add(totals.taken - totals.kept);
+                catalog.cx.metrics.cells_dropped.add(totals.taken - totals.kept);
                 self.tell(catalog, EventKind::Merge, self.plan.reason.clone());
                 self.leave(None);
                 self.fills.tell(catalog, &self.store, totals.keys);
@@ -336,14 +336,14 @@ impl MergeJob {
     /// Counts the compaction and records its event.
     fn tell(&self, catalog: &Catalog, kind: EventKind, reason: String) {
         let Totals { taken, kept, bytes_written: bytes, .. } = self.totals();
-        catalog.commit.metrics.merged_bytes.add(bytes);
+        catalog.cx.metrics.merged_bytes.add(bytes);
         self.store.metrics.merged_bytes.add(bytes);
         self.store.work.lock().merges.rewritten.merged(bytes);
-        let ns = catalog.commit.env.clock.monotonic_ns() - self.began_ns;
+        let ns = catalog.cx.env.clock.monotonic_ns() - self.began_ns;
         if kind == EventKind::Merge {
-            catalog.commit.metrics.merges.add(1);
+            catalog.cx.metrics.merges.add(1);
             self.store.metrics.merges.add(1);
-            catalog.commit.metrics.timers.merge.note_ns(ns);
+            catalog.cx.metrics.timers.merge.note_ns(ns);
         }
         let numbers = [
             ("score_percent", (self.plan.score * 100.0) as u64),
@@ -355,7 +355,7 @@ impl MergeJob {
             ("to_level", self.plan.output.level as u64),
             ("micros", ns / 1_000),
         ];
-        catalog.commit.events.record(kind, &self.store.name, reason, &numbers);
+        catalog.cx.events.record(kind, &self.store.name, reason, &numbers);
     }
 
     /// Ends the compaction for the store, and for a caller who waits for it.

@@ -35,7 +35,7 @@ impl Running {
         spec: &MergeSpec,
     ) -> Result<Self> {
         if let Some(offload) = &catalog.offload {
-            let keep = catalog.commit.settings.options.cache_fill.into();
+            let keep = catalog.cx.settings.options.cache_fill.into();
             let kept = store.settings().versions_kept();
             let cached = LazyCell::new(|| cached(version, spec));
             let there = in_small_steps(catalog, store, spec, &|| *cached);
@@ -45,7 +45,7 @@ impl Running {
             let offer = Offer { spec: &there, keep, predicted, cached, tables };
             let Decision { run, reason, numbers } = offload.decide(&offer);
             if !reason.is_empty() {
-                catalog.commit.events.record(EventKind::Offload, &store.name, reason, &numbers);
+                catalog.cx.events.record(EventKind::Offload, &store.name, reason, &numbers);
             }
             if let Some(run) = run {
                 return Ok(Self::there(run, version, &there));
@@ -83,7 +83,7 @@ impl Running {
         let next = verifier
             .step(&step.outputs, step.upto.as_deref(), &run.totals(), &expected)
             .map_err(|why| run.refused(&format!("what cannot be: {why}")))?;
-        let keeps = catalog.commit.settings.options.cache_fill == CacheFill::Remote;
+        let keeps = catalog.cx.settings.options.cache_fill == CacheFill::Remote;
         let remote = remote.as_ref().filter(|_| keeps);
         let open = |info: &Arc<TableInfo>| {
             // As it is in storage.

@@ -42,7 +42,7 @@ pub(super) fn merge_spec(
     id: u32,
 ) -> MergeSpec {
     let settings = store.settings();
-    let beside_readers = catalog.commit.rates.pace.begin(catalog.cache.blocks_asked_for());
+    let beside_readers = catalog.cx.rates.pace.begin(catalog.cache.blocks_asked_for());
     let resting = beside_readers && catalog.commit.rest() > 0.0 && catalog.tables.store().writes_in_pieces();
     let inputs: BTreeSet<TableId> = plan.tables().collect();
     let infos: BTreeMap<TableId, _> = version.tables().map(|open| (open.info.id, &open.info)).collect();
@@ -69,7 +69,7 @@ pub(super) fn merge_spec(
         range: plan.range.clone(),
         keep: keep_spec(catalog, &settings, Below::new(below.collect())),
         output: output_spec(catalog, store, plan, id, last, Vec::new()),
-        step_bytes: catalog.commit.settings.step_bytes(),
+        step_bytes: catalog.cx.settings.step_bytes(),
         read_ahead: if resting { READ_AHEAD_RESTING } else { READ_AHEAD } as u64,
     }
 }
@@ -101,7 +101,7 @@ pub(crate) fn keep_spec(catalog: &Catalog, settings: &FamilySettings, below: Bel
         explicit: settings.read.explicit,
         versions: settings.read.versions,
         ttl_us: settings.read.ttl_us,
-        now_us: catalog.commit.env.clock.wall_us(),
+        now_us: catalog.cx.env.clock.wall_us(),
         operator: options.merge_operator.clone(),
         filter: options.filter.clone(),
         strategy: options.strategy.to_string(),
@@ -119,7 +119,7 @@ pub(super) fn in_small_steps(
     cached: &dyn Fn() -> u64,
 ) -> MergeSpec {
     let mut spec = MergeSpec { read_ahead: READ_AHEAD as u64, ..spec.clone() };
-    if catalog.commit.settings.steps_end_by_fill() && Layout::of(&store.settings()).is_whole() {
+    if catalog.cx.settings.steps_end_by_fill() && Layout::of(&store.settings()).is_whole() {
         let (input, cached) = (spec.input_bytes().max(1), cached().max(1));
         let bytes = u128::from(step_fill_bytes(catalog, 1)) * u128::from(input) / u128::from(cached);
         let least = spec.output.table_bytes / 8;
@@ -157,7 +157,7 @@ pub(super) fn cached(version: &Version, spec: &MergeSpec) -> u64 {
 /// regions are compacted beside each other.) Compactions of `rangemerge` do not, as their SSTables are not
 /// cut.
 pub(super) fn step_fill_bytes(catalog: &Catalog, more: u64) -> u64 {
-    let merges = Arc::strong_count(&catalog.commit.rates.filling) as u64 - 1 + more;
+    let merges = Arc::strong_count(&catalog.cx.rates.filling) as u64 - 1 + more;
     (catalog.cache.capacity() / FILL_STEPS / merges.max(1)).max(FILL_STEP_MIN)
 }
 

@@ -41,7 +41,7 @@ pub(super) fn log_kept(
 
 /// The bytes of hot keys that a flush of `flush_bytes` may leave in memory.
 pub(super) fn keep_budget(catalog: &Catalog, store: &Store, flush_bytes: u64) -> u64 {
-    let all = catalog.commit.settings.write_memory();
+    let all = catalog.cx.settings.write_memory();
     let limit = store.settings().options.write_limit(all);
     strategy::keep_budget(
         limit,

@@ -132,7 +132,7 @@ fn take_range(
         Some(chosen) if at.is_some() || version.scattered.bytes() >= version.active.bytes() as u64 => chosen,
         _ => {
             catalog.commit.freeze(store);
-            catalog.commit.scheduler.notify();
+            catalog.cx.scheduler.notify();
             return None;
         }
     };

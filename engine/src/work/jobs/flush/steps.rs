@@ -147,11 +147,11 @@ impl FlushSteps {
                 cache: catalog.cache.clone(),
                 replaced: Arc::new(tables.replaced),
             },
-            step_bytes: catalog.commit.settings.options.experimental.step_bytes,
+            step_bytes: catalog.cx.settings.options.experimental.step_bytes,
             cells: tables.cells.filter(|_| !left_over && !is_shared).map(|cells| cells + in_memory),
             aside,
         };
-        let env = &catalog.commit.env;
+        let env = &catalog.cx.env;
         Self {
             id,
             number,
@@ -174,9 +174,9 @@ impl FlushSteps {
 
     /// Does what `work` does, as a part of this flush.
     pub(super) fn busy<T>(&mut self, catalog: &Catalog, work: impl FnOnce(&mut Self) -> T) -> T {
-        let from = catalog.commit.env.clock.monotonic_ns();
+        let from = catalog.cx.env.clock.monotonic_ns();
         let done = work(self);
-        self.busy_ns += catalog.commit.env.clock.monotonic_ns() - from;
+        self.busy_ns += catalog.cx.env.clock.monotonic_ns() - from;
         done
     }
 
@@ -198,11 +198,11 @@ impl FlushSteps {
         let totals = self.merge.totals();
         // A flush frees memory that writers wait for, so it only takes from the rate limit and never waits.
         let written = totals.bytes_written.max(self.reported);
-        catalog.commit.rates.merges.take_unasked(written - self.reported);
+        catalog.cx.rates.merges.take_unasked(written - self.reported);
         self.reported = written;
         let filled = self.fills.note(&totals);
         if !self.plan.inputs.is_empty() {
-            catalog.commit.rates.fills.take_unasked(filled);
+            catalog.cx.rates.fills.take_unasked(filled);
         }
         let Advance::Step(mut step) = advance else { return Ok(FlushProgress::More) };
         let done = step.upto.is_none();
@@ -213,7 +213,7 @@ impl FlushSteps {
         }
         if !planted!(Bug::CommitBeforeLogSync) {
             let upto = if planted!(Bug::KeepUnsynced) { self.logged_to } else { self.logged_to.max(kept_to) };
-            catalog.commit.log()?.sync_to(upto).inspect_err(|e| catalog.commit.poison(e))?;
+            catalog.commit.log()?.sync_to(upto).inspect_err(|e| catalog.cx.poison(e))?;
         }
         kill_point!("flush-before-install");
         if done {
@@ -250,14 +250,14 @@ impl FlushSteps {
     /// Counts the flush and records its event, when it is done or given up.
     pub(super) fn tell(&self, catalog: &Catalog, reason: String) {
         let totals = self.merge.totals();
-        let metrics = &catalog.commit.metrics;
+        let metrics = &catalog.cx.metrics;
         metrics.flushes.add(1);
         metrics.flushed_bytes.add(totals.bytes_written);
         self.store.metrics.flushes.add(1);
         self.store.metrics.flushed_bytes.add(totals.bytes_written);
-        let memory = catalog.commit.settings.write_memory();
+        let memory = catalog.cx.settings.write_memory();
         self.store.work.lock().merges.rewritten.came(totals.bytes_written as f64, memory);
-        let ns = catalog.commit.env.clock.monotonic_ns() - self.began_ns;
+        let ns = catalog.cx.env.clock.monotonic_ns() - self.began_ns;
         metrics.timers.flush.note_ns(ns);
         let micros = ns / 1_000;
         let numbers = [
@@ -270,7 +270,7 @@ impl FlushSteps {
             ("cells_out", totals.kept - totals.aside),
             ("micros", micros),
         ];
-        catalog.commit.events.record(EventKind::Flush, &self.store.name, reason, &numbers);
+        catalog.cx.events.record(EventKind::Flush, &self.store.name, reason, &numbers);
     }
 
     /// Notes what the flush cost, and which part of its cells was written.
@@ -279,7 +279,7 @@ impl FlushSteps {
             catalog.commit.note_drain(self.memory_bytes, self.busy_ns);
         }
         let totals = self.merge.totals();
-        catalog.commit.metrics.cells_dropped.add(totals.taken - totals.kept);
+        catalog.cx.metrics.cells_dropped.add(totals.taken - totals.kept);
         self.store.work.lock().flush.survived = Some(totals.kept as f64 / totals.taken.max(1) as f64);
     }
 

@@ -72,7 +72,7 @@ impl LogTableJob {
         let scan = front.filter(|_| choice.leave).zip(catalog.commit.log().ok()).map(|(front, log)| {
             let mut files = log.complete_files();
             files.retain(|f| f.file >= front && f.file <= logged_to.file);
-            PlaceScan::new(&catalog.commit.env, &catalog.dir, log.database(), store.id, files)
+            PlaceScan::new(&catalog.cx.env, &catalog.dir, log.database(), store.id, files)
         });
         Self { choice, scan, files: 0, left_bytes: 0 }
     }
@@ -80,7 +80,7 @@ impl LogTableJob {
     /// Looks for places a little; when done, tells the merge. Whether there is more to do.
     pub(super) fn advance(&mut self, catalog: &Catalog, store: &Store, merge: &mut Merge) -> bool {
         let Some(mut scan) = self.scan.take() else { return false };
-        let began = catalog.commit.env.clock.monotonic_ns();
+        let began = catalog.cx.env.clock.monotonic_ns();
         let mut looks = 0u32;
         loop {
             match scan.advance() {
@@ -96,7 +96,7 @@ impl LogTableJob {
             }
             looks += 1;
             if looks.is_multiple_of(FRAMES_PER_LOOK)
-                && catalog.commit.env.clock.monotonic_ns() - began >= ADVANCE_NS
+                && catalog.cx.env.clock.monotonic_ns() - began >= ADVANCE_NS
             {
                 self.scan = Some(scan);
                 return true;
@@ -125,8 +125,8 @@ impl LogTableJob {
         let tables = outputs.iter().filter(|table| table.is_log_table()).count() as u64;
         let bytes = outputs.iter().map(|table| table.log_bytes).sum();
         self.left_bytes += bytes;
-        catalog.commit.metrics.log_tables.add(tables);
-        catalog.commit.metrics.log_table_bytes_saved.add(bytes);
+        catalog.cx.metrics.log_tables.add(tables);
+        catalog.cx.metrics.log_table_bytes_saved.add(bytes);
     }
 
     /// Records what was decided, on which numbers, and what it gave.
@@ -137,7 +137,7 @@ impl LogTableJob {
             .lock()
             .merges
             .rewritten
-            .came(self.left_bytes as f64 * compressed, catalog.commit.settings.write_memory());
+            .came(self.left_bytes as f64 * compressed, catalog.cx.settings.write_memory());
         let percent = |share: f64| (share * 100.0) as u64;
         let numbers = [
             ("cells", cells),
@@ -153,7 +153,7 @@ impl LogTableJob {
             ("log_files", self.files as u64),
             ("left_bytes", self.left_bytes),
         ];
-        catalog.commit.events.record(EventKind::LogTable, &store.name, self.choice.reason.clone(), &numbers);
+        catalog.cx.events.record(EventKind::LogTable, &store.name, self.choice.reason.clone(), &numbers);
     }
 }
 
@@ -215,7 +215,7 @@ fn log_table_facts(catalog: &Catalog, store: &Store) -> Option<LogTableFacts> {
             .filter(|f| f.file >= front)
             .map(|f| f.used)
             .sum(),
-        log_file_bytes: catalog.commit.settings.options.experimental.log_file_bytes,
+        log_file_bytes: catalog.cx.settings.options.experimental.log_file_bytes,
         key_bytes: KEY_BYTES,
         compressed: bytes_per_user_byte(&version).min(1.0),
         value_bytes_min: VALUE_BYTES_MIN as u64,

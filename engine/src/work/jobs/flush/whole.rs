@@ -168,9 +168,9 @@ impl FlushJob {
             ("kept_cells", self.kept.0),
             ("kept_bytes", self.kept.1),
         ];
-        catalog.commit.metrics.kept_cells.add(self.kept.0);
-        catalog.commit.metrics.kept_bytes.add(self.kept.1);
-        catalog.commit.events.record(EventKind::Keep, &self.steps.store.name, hot.reason.clone(), &numbers);
+        catalog.cx.metrics.kept_cells.add(self.kept.0);
+        catalog.cx.metrics.kept_bytes.add(self.kept.1);
+        catalog.cx.events.record(EventKind::Keep, &self.steps.store.name, hot.reason.clone(), &numbers);
         self.steps.store.work.lock().flush.hot.learn(heats);
     }
 

@@ -87,13 +87,13 @@ impl JoinJob {
             let copies = kind == MemoryMerge::Indices && !Join::can_share_chunks(&flats);
             let kind = if copies { MemoryMerge::Compact } else { kind };
             let expected = expected_bytes(kind, &facts);
-            let (taken, bound) = (catalog.commit.memory_taken(), catalog.commit.settings.write_memory());
+            let (taken, bound) = (catalog.commit.memory_taken(), catalog.cx.settings.write_memory());
             if taken + expected > bound {
                 drop(work);
                 let reason = format!("{reason}; there is no room for it");
                 let numbers =
                     [("begun", 0), ("expected_bytes", expected), ("memory_bytes", taken), ("bound", bound)];
-                catalog.commit.events.record(EventKind::MemoryAbort, &store.name, reason, &numbers);
+                catalog.cx.events.record(EventKind::MemoryAbort, &store.name, reason, &numbers);
                 return None;
             }
             work.memory.joining = true;
@@ -132,7 +132,7 @@ impl JoinJob {
     }
 
     pub(crate) fn advance(&mut self, catalog: &Catalog) -> Result<JobProgress> {
-        let from = catalog.commit.env.clock.monotonic_ns();
+        let from = catalog.cx.env.clock.monotonic_ns();
         if place_of(&self.store.version(), &self.sources).is_none() {
             self.leave(catalog);
             self.overtaken(catalog);
@@ -141,7 +141,7 @@ impl JoinJob {
         let more = self.join.as_mut().is_some_and(|join| join.advance(ENTRIES));
         let taken = self.join.as_ref().map_or(0, |join| join.bytes() as u64);
         self.count(catalog, taken.max(self.expected));
-        self.busy_ns += catalog.commit.env.clock.monotonic_ns() - from;
+        self.busy_ns += catalog.cx.env.clock.monotonic_ns() - from;
         if more {
             return Ok(JobProgress::More);
         }
@@ -155,7 +155,7 @@ impl JoinJob {
     /// Swaps the joined memtable in for its sources.
     fn finish(&mut self, catalog: &Catalog, join: Join) {
         let (cells, keys) = join.taken();
-        let from = catalog.commit.env.clock.monotonic_ns();
+        let from = catalog.cx.env.clock.monotonic_ns();
         let durable = catalog.commit.log().is_ok_and(|log| log.synced() >= self.logged_to);
         let needed = self.sources.iter().zip(join.lives()).filter(|(_, lives)| *lives || !durable);
         let places: Vec<LogPlace> = needed.map(|(source, _)| source.log_place()).collect();
@@ -171,7 +171,7 @@ impl JoinJob {
                 now.with_memory(now.active.clone(), frozen, now.flush.clone())
             })
         });
-        self.busy_ns += catalog.commit.env.clock.monotonic_ns() - from;
+        self.busy_ns += catalog.cx.env.clock.monotonic_ns() - from;
         if !swapped {
             self.overtaken(catalog);
             return;
@@ -197,10 +197,10 @@ impl JoinJob {
             }
         }
         match self.kind {
-            MemoryMerge::Indices => catalog.commit.metrics.index_merges.add(1),
-            _ => catalog.commit.metrics.memory_compactions.add(1),
+            MemoryMerge::Indices => catalog.cx.metrics.index_merges.add(1),
+            _ => catalog.cx.metrics.memory_compactions.add(1),
         }
-        catalog.commit.metrics.memory_freed_bytes.add(freed);
+        catalog.cx.metrics.memory_freed_bytes.add(freed);
         let numbers = [
             ("segments", self.sources.len() as u64),
             ("cells_in", cells as u64),
@@ -217,12 +217,12 @@ impl JoinJob {
             MemoryMerge::Indices => EventKind::MemoryMerge,
             _ => EventKind::MemoryCompaction,
         };
-        catalog.commit.events.record(kind, &self.store.name, self.reason.clone(), &numbers);
+        catalog.cx.events.record(kind, &self.store.name, self.reason.clone(), &numbers);
     }
 
     /// Records that a flush has taken the memtables meanwhile (ACC-7).
     pub(crate) fn overtaken(&self, catalog: &Catalog) {
-        catalog.commit.metrics.joins_aborted.add(1);
+        catalog.cx.metrics.joins_aborted.add(1);
         let reason = format!("{}; a flush took its segments", self.reason);
         let segments = self.sources.len() as u64;
         let numbers = [
@@ -232,7 +232,7 @@ impl JoinJob {
             ("expected_bytes", self.expected),
             ("micros", self.busy_ns / 1_000),
         ];
-        catalog.commit.events.record(EventKind::MemoryAbort, &self.store.name, reason, &numbers);
+        catalog.cx.events.record(EventKind::MemoryAbort, &self.store.name, reason, &numbers);
     }
 
     /// Whether it works on that store's memory.

@@ -39,7 +39,7 @@ pub(crate) fn compact_range(catalog: &Catalog, store: &Store) -> bool {
     let pieces = version.scattered.pieces_of(number);
     if pieces.len() > 1 && version.scattered.range(number) == range {
         let seen = Visible::now(catalog);
-        let began_ns = catalog.commit.env.clock.monotonic_ns();
+        let began_ns = catalog.cx.env.clock.monotonic_ns();
         let sources: Vec<&Segment> = pieces.iter().collect();
         let compacted: Vec<Segment> = piece(&sources, &range, &seen.by(store)).into_iter().collect();
         kill_point!("compact-range-copied");
@@ -58,7 +58,7 @@ pub(crate) fn compact_range(catalog: &Catalog, store: &Store) -> bool {
     store.work.lock().memory.compacts = None;
     catalog.commit.touch(store.id);
     // Writers may wait for the room, and a flush for the answer.
-    catalog.commit.scheduler.notify();
+    catalog.cx.scheduler.notify();
     true
 }
 
@@ -72,7 +72,7 @@ fn note_compaction(
     reason: String,
 ) {
     catalog.commit.recount(store);
-    let busy_ns = catalog.commit.env.clock.monotonic_ns() - began_ns;
+    let busy_ns = catalog.cx.env.clock.monotonic_ns() - began_ns;
     let bytes = |pieces: &[Segment]| pieces.iter().map(Segment::bytes).sum::<usize>();
     let cells = |pieces: &[Segment]| pieces.iter().map(|piece| piece.cells() as u64).sum::<u64>();
     let (before, after) = (bytes(pieces) as u64, bytes(made) as u64);
@@ -83,8 +83,8 @@ fn note_compaction(
         // What sketches do not know: that a cell's other versions are kept, or that a snapshot sees them.
         work.memory.compacted_in_vain = freed < before / FREES_MIN;
     }
-    catalog.commit.metrics.memory_compactions.add(1);
-    catalog.commit.metrics.memory_freed_bytes.add(freed);
+    catalog.cx.metrics.memory_compactions.add(1);
+    catalog.cx.metrics.memory_freed_bytes.add(freed);
     let numbers = [
         ("segments", pieces.len() as u64),
         ("cells_in", cells(pieces)),
@@ -92,7 +92,7 @@ fn note_compaction(
         ("freed_bytes", freed),
         ("micros", busy_ns / 1_000),
     ];
-    catalog.commit.events.record(EventKind::MemoryCompaction, &store.name, reason, &numbers);
+    catalog.cx.events.record(EventKind::MemoryCompaction, &store.name, reason, &numbers);
 }
 
 /// Whether some range is to be compacted before one is flushed; the chore for it is then due.
@@ -125,7 +125,7 @@ pub(crate) fn compacts_before(catalog: &Catalog, store: &Store, version: &Versio
         }
         store.work.lock().memory.compacts = Some((version.scattered.range(at), reason));
         catalog.commit.touch(store.id);
-        catalog.commit.scheduler.notify();
+        catalog.cx.scheduler.notify();
         return true;
     }
     false

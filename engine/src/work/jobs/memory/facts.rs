@@ -52,8 +52,7 @@ pub(crate) fn surviving_share(version: &Version, survived: Option<f64>) -> f64 {
 /// How often a byte of memory is written to SSTables in the end: once by the flush, and as often again as
 /// compactions were seen to.
 fn written_again(catalog: &Catalog) -> f64 {
-    let (flushed, merged) =
-        (catalog.commit.metrics.flushed_bytes.get(), catalog.commit.metrics.merged_bytes.get());
+    let (flushed, merged) = (catalog.cx.metrics.flushed_bytes.get(), catalog.cx.metrics.merged_bytes.get());
     if flushed == 0 { 1.0 } else { 1.0 + (merged as f64 / flushed as f64).min(WRITTEN_AGAIN_MAX) }
 }
 
@@ -71,7 +70,7 @@ pub(super) fn pipeline_facts(catalog: &Catalog, copy_ns: f64, flats: &[Arc<Flat>
         newest_dead_bytes: flats[0].dead().bytes as u64,
         flush_ns: catalog.commit.drain_ns_per_byte() * written_again(catalog),
         copy_ns: if copy_ns == 0.0 { COPY_NS_PER_BYTE } else { copy_ns },
-        draw: catalog.commit.env.random.next_u64() as f64 / (u64::MAX as f64 + 1.0),
+        draw: catalog.cx.env.random.next_u64() as f64 / (u64::MAX as f64 + 1.0),
     }
 }
 

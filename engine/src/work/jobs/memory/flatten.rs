@@ -12,7 +12,7 @@ pub(crate) fn flatten_oldest(catalog: &Catalog, store: &Store) -> bool {
         return false;
     };
     let seen = Visible::now(catalog);
-    let began_ns = catalog.commit.env.clock.monotonic_ns();
+    let began_ns = catalog.cx.env.clock.monotonic_ns();
     let flat = segment.flatten(&seen.by(store));
     let mut swapped = false;
     store.swap_if(|now| {

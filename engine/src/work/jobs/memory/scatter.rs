@@ -46,7 +46,7 @@ pub(crate) fn scatter_oldest(catalog: &Catalog, store: &Store, by_range: &dyn By
     let version = store.version_full();
     let Some(oldest) = version.frozen.last().filter(|_| may_scatter(&version)) else { return false };
     let seen = Visible::now(catalog);
-    let began_ns = catalog.commit.env.clock.monotonic_ns();
+    let began_ns = catalog.cx.env.clock.monotonic_ns();
     let scattered = Arc::new(scatter(&version, oldest, by_range, &seen.by(store)));
     kill_point!("scatter-copied");
     let mut swapped = false;

@@ -30,7 +30,7 @@ impl Visible {
 
 /// Counts an immutable memtable that was laid out, flat or over the ranges of memory, and records the event.
 pub(super) fn note_memory_flush(catalog: &Catalog, store: &Store, segment: &Segment, began_ns: u64) {
-    catalog.commit.metrics.freezes.add(1);
+    catalog.cx.metrics.freezes.add(1);
     catalog.commit.recount(store);
     catalog.commit.touch(store.id);
     let version = store.version();
@@ -40,12 +40,7 @@ pub(super) fn note_memory_flush(catalog: &Catalog, store: &Store, segment: &Segm
         ("generation", segment.generation().0),
         ("segments", version.frozen.len() as u64),
         ("share", store.active_bytes()),
-        ("micros", (catalog.commit.env.clock.monotonic_ns() - began_ns) / 1_000),
+        ("micros", (catalog.cx.env.clock.monotonic_ns() - began_ns) / 1_000),
     ];
-    catalog.commit.events.record(
-        EventKind::MemoryFlush,
-        &store.name,
-        "a segment was frozen".into(),
-        &numbers,
-    );
+    catalog.cx.events.record(EventKind::MemoryFlush, &store.name, "a segment was frozen".into(), &numbers);
 }

@@ -1,0 +1,59 @@
+//! Stores whose compactions have failed and failed again, and what callers are told of it.
+
+use super::Commit;
+use super::store::Store;
+use crate::error::Error;
+use crate::sync::Mutex;
+use crate::types::StoreId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The failing stores, and why each fails.
+#[derive(Default)]
+pub(crate) struct FailingStores(Mutex<BTreeMap<StoreId, (Arc<Store>, Error)>>);
+
+impl FailingStores {
+    pub(crate) fn insert(&self, store: &Arc<Store>, error: &Error) {
+        let mut failing = self.0.lock();
+        if !store.is_dropped() {
+            failing.insert(store.id, (store.clone(), error.clone()));
+        }
+    }
+
+    pub(super) fn remove(&self, store: StoreId) {
+        self.0.lock().remove(&store);
+    }
+
+    /// The error of the first one.
+    fn first(&self) -> Option<Error> {
+        self.0.lock().first_key_value().map(|(_, (_, error))| error.clone())
+    }
+
+    /// Why the store's compactions do not get on, where none runs that might, and its debt is `such`.
+    pub(super) fn of(&self, store: &Store, such: impl Fn(u64) -> bool) -> Option<Error> {
+        let failing = self.0.lock().get(&store.id).map(|(_, error)| error.clone())?;
+        let work = store.work.try_lock().filter(|work| work.merges.running.is_empty())?;
+        such(work.merges.debt_of_writers).then_some(failing)
+    }
+
+    /// [`Self::of`] the first store for which there is an answer.
+    pub(super) fn of_any(&self, such: impl Fn(u64) -> bool) -> Option<Error> {
+        let stores: Vec<_> = self.0.lock().values().map(|(store, _)| store.clone()).collect();
+        stores.iter().find_map(|store| self.of(store, &such))
+    }
+}
+
+impl Commit {
+    /// Why background work does not get on, if it does not.
+    pub(crate) fn background_failure(&self) -> Option<Error> {
+        let of_flush = self.cx.health.flush_error.lock().clone();
+        of_flush.or_else(|| self.failing.first())
+    }
+
+    /// A compaction of the store is done, or what it failed for is to be tried anew.
+    pub(crate) fn gets_on(&self, store: &Store) {
+        if std::mem::take(&mut store.work.lock().merges.failures) > 0 {
+            self.failing.remove(store.id);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! How fast compactions may write, and put blocks into the cache, and when they pause.
+
+use crate::metrics::Counter;
+use crate::options::Options;
+use crate::schedule::{Limiter, Pace};
+use crate::storage::Clock;
+use std::sync::Arc;
+
+/// The limits of a database's compactions together.
+pub(crate) struct Rates {
+    pub(crate) pace: Pace,
+    pub(crate) merges: Limiter,
+    /// The fixed limit of bytes a second.
+    pub(crate) limit: Counter,
+    pub(crate) fills: Limiter,
+    /// A copy is held by each compaction whose steps put something into the cache.
+    pub(crate) filling: Arc<()>,
+}
+
+impl Rates {
+    pub(crate) fn of(options: &Options, clock: &Arc<dyn Clock>) -> Self {
+        let limit = Counter::default();
+        limit.set(options.rate_limit);
+        Self {
+            pace: Pace::default(),
+            merges: Limiter::new(clock.clone(), options.rate_limit),
+            limit,
+            fills: Limiter::new(clock.clone(), options.experimental.cache_fill_rate),
+            filling: Arc::new(()),
+        }
+    }
+}
