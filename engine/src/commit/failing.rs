@@ -32,7 +32,7 @@ impl FailingStores {
     /// Why the store's compactions do not get on, where none runs that might, and its debt is `such`.
     pub(super) fn of(&self, store: &Store, such: impl Fn(u64) -> bool) -> Option<Error> {
         let failing = self.0.lock().get(&store.id).map(|(_, error)| error.clone())?;
-        let work = store.work.try_lock().filter(|work| work.merges.running.is_empty())?;
+        let work = store.work.try_lock().filter(|work| !work.merges.is_running())?;
         such(work.merges.debt_of_writers).then_some(failing)
     }
 

@@ -30,7 +30,7 @@ pub(crate) use family::{FAMILY, FamilySettings, OPTIONS, STORE, memory_options, 
 pub(crate) use room::Room;
 pub(crate) use rules::ReadRules;
 pub(crate) use store::{Generations, Store};
-pub(crate) use store_work::StoreWork;
+pub(crate) use store_work::{CompactionTurn, FlushTurn, LayoutTurn, MemtableCompactionTurn, StoreWork};
 pub(crate) use tally::{Tally, by_id};
 pub(crate) use throttle::Drain;
 pub(crate) use write::{Action, CELL_BYTES, Depends, Op, Stages};

@@ -4,11 +4,11 @@ use super::cache_fill::{FillProgress, FillStats, Opened, Prefill, Publishing};
 use super::running::Running;
 use super::spec::{merge_spec, open_runs, step_fill_bytes};
 use crate::catalog::{Catalog, Install, check_bounds};
-use crate::commit::Store;
+use crate::commit::{CompactionTurn, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::merge::{Advance, Step, Totals};
-use crate::strategy::{MergeKind, MergePlan, RunningMerge, validate};
+use crate::strategy::{MergeKind, MergePlan, validate};
 use crate::types::{KeyRange, SeqNo};
 use crate::work::jobs::layout::Layout;
 use crate::work::jobs::outcome::JobProgress;
@@ -25,6 +25,8 @@ const LOOK_AGAIN_NS: u64 = 500_000;
 // Over 15 fields: the job as it was planned, and how far it has come.
 pub(crate) struct MergeJob {
     id: u32,
+    /// `None` once it has ended.
+    turn: Option<CompactionTurn>,
     store: Arc<Store>,
     plan: MergePlan,
     /// The store's keys when this began.
@@ -61,8 +63,7 @@ impl MergeJob {
         let id = catalog.next_job();
         let mut work = store.work.lock();
         let version = store.version_full();
-        let running: Vec<RunningMerge> =
-            work.merges.running.iter().map(|(_, running)| running.clone()).collect();
+        let running = work.merges.running();
         if let Err(why) = validate(&version.shape, &plan, &running) {
             let reason = format!("plan refused: {why} ({})", plan.reason);
             catalog.cx.events.record(EventKind::Defer, &store.name, reason, &[]);
@@ -73,15 +74,15 @@ impl MergeJob {
             MergeKind::Move => None,
             MergeKind::Merge => Some(merge_spec(catalog, store, &version, &plan, id)),
         };
-        work.merges.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
+        let turn = CompactionTurn::begin(store, &mut work, id, plan.clone());
         drop(work);
         // Without the lock: who runs it may take a while to answer.
-        let run = spec.map(|spec| Running::begin(catalog, store, &version, &spec)).transpose();
-        let run = run.inspect_err(|_| store.work.lock().merges.running.retain(|(other, _)| *other != id))?;
+        let run = spec.map(|spec| Running::begin(catalog, store, &version, &spec)).transpose()?;
         // A range keeps one file.
         let steps_fill = Layout::of(&settings).is_whole() && catalog.cx.settings.steps_end_by_fill();
         Ok(Some(Self {
             id,
+            turn: Some(turn),
             store: store.clone(),
             plan,
             bounds: version.bounds.clone(),
@@ -176,7 +177,7 @@ impl MergeJob {
     }
 
     /// Moves the SSTables to their target by a manifest edit alone.
-    fn make_move(&self, catalog: &Catalog) -> Result<JobProgress> {
+    fn make_move(&mut self, catalog: &Catalog) -> Result<JobProgress> {
         catalog.install(Install {
             store: &self.store,
             plan: &self.plan,
@@ -293,12 +294,9 @@ impl MergeJob {
         self.steps += 1;
         match upto {
             Some(key) => {
-                let mut work = self.store.work.lock();
-                if let Some((_, running)) = work.merges.running.iter_mut().find(|(id, _)| *id == self.id) {
-                    running.clip = Some(key.clone());
+                if let Some(turn) = &self.turn {
+                    turn.raise_clip(&key);
                 }
-                work.merges.nothing_of_level0 = None;
-                drop(work);
                 self.clip = Some(key);
                 Ok(JobProgress::Wait(0))
             }
@@ -359,12 +357,8 @@ impl MergeJob {
     }
 
     /// Ends the compaction for the store, and for a caller who waits for it.
-    fn leave(&self, error: Option<&Error>) {
-        {
-            let mut work = self.store.work.lock();
-            work.merges.running.retain(|(id, _)| *id != self.id);
-            work.merges.nothing_of_level0 = None;
-        }
+    fn leave(&mut self, error: Option<&Error>) {
+        self.turn = None;
         match (&self.manual, error) {
             // The store was split or joined meanwhile: it is planned anew.
             (Some(manual), Some(error)) if self.is_of_other_keys() && error.kind() == ErrorKind::Canceled => {
@@ -377,7 +371,7 @@ impl MergeJob {
     }
 
     /// Gives up: the steps that were installed stay.
-    pub(crate) fn abandon(self, catalog: &Catalog, why: &Error) -> Arc<Store> {
+    pub(crate) fn abandon(mut self, catalog: &Catalog, why: &Error) -> Arc<Store> {
         self.leave(Some(why));
         if self.steps > 0 {
             self.tell(catalog, EventKind::Merge, format!("{}; given up: {why}", self.plan.reason));
