@@ -136,6 +136,13 @@ fn take_back(
 
 fn small_disk_case(seed: u64) -> CaseResult {
     let disk = disk_of(seed)?;
+    fill_and_go_on(&disk, seed).map_err(|e| {
+        let (free, all) = disk.space().unwrap_or_default();
+        format!("{}, {free} of {all} bytes free: {e}", disk.kind().name())
+    })
+}
+
+fn fill_and_go_on(disk: &Disk, seed: u64) -> CaseResult {
     let (dir, ballast) = (disk.path("db"), disk.path("ballast"));
     let mut rng = Rng::new(seed);
     // On ext4 a twentieth is reserved for root, who runs this. Others need more room for the same work.
@@ -158,7 +165,7 @@ fn small_disk_case(seed: u64) -> CaseResult {
     session.read_everything().map_err(|e| format!("after reopening: {e}"))?;
     let written = session.write(Durability::Sync)?;
     written.map_err(failed("write after reopening"))?;
-    session.merge_all(&disk)?;
+    session.merge_all(disk)?;
     session.db.close().map_err(failed("close"))?;
     Ok(1)
 }
