@@ -40,7 +40,7 @@ const KEYS: u64 = 20_000;
 /// Batches that are written while all is merged.
 const LOAD: usize = 60;
 
-/// Of a disk.
+/// Bytes of a disk; Btrfs gets twice as many.
 const BYTES: u64 = 64 << 20;
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -93,8 +93,8 @@ impl Session {
         Self { db, rng, acknowledged, unsynced, syncs_fail, sync_failed: false }
     }
 
-    /// The same database, opened again. After a failed sync a beginning of the batches since the last is
-    /// there.
+    /// Closes the database and opens it again. After a failed sync it has a prefix of the batches since the
+    /// last sync.
     fn open_again(mut self, dir: &Path) -> Checked<Self> {
         drop(self.db);
         self.db = open(dir).map_err(failed("open again"))?;
@@ -195,7 +195,7 @@ impl Session {
         self.write_of(durability, 100..12_000)
     }
 
-    /// The same with values of so many bytes.
+    /// Writes a batch of two puts, each with a value of so many bytes.
     fn write_of(&mut self, durability: Durability, bytes: Range<u64>) -> Checked<siltstone::Result<()>> {
         let family = self.db.default_family();
         let mut batch = Batch::new();
