@@ -115,11 +115,11 @@ pub struct FamilyStatistics {
     pub flushes: u64,
     /// Table bytes written by flushes.
     pub flushed_bytes: u64,
-    /// Merges finished, or given up after a step of them was installed.
+    /// Compactions finished, or given up after a step of them was installed.
     pub merges: u64,
-    /// Table bytes read by finished merges.
+    /// SSTable bytes read by finished compactions.
     pub merged_in_bytes: u64,
-    /// Table bytes written by merges.
+    /// SSTable bytes written by compactions.
     pub merged_bytes: u64,
 }
 
@@ -204,7 +204,7 @@ pub struct Statistics {
     pub delays: u64,
     /// Nanoseconds of write delays in all.
     pub delayed_ns: u64,
-    /// Writes that were stopped at the hard bound of write memory.
+    /// Writes that were stopped at a hard bound of write memory, compaction debt or L0.
     pub stops: u64,
     /// Active memtables frozen and laid out flat.
     pub freezes: u64,
@@ -236,7 +236,7 @@ pub struct Statistics {
     pub tables: u64,
     /// Bytes of SSTables in use: parts that compactions have moved elsewhere are not counted.
     pub table_bytes: u64,
-    /// Compaction debt: bytes that compactions have still to write before every strategy is satisfied.
+    /// Compaction debt: bytes still to be compacted beyond what the strategies let gather.
     pub debt: u64,
     /// Compactions that have begun and not ended, also those that pause or wait.
     pub merges_running: u64,
