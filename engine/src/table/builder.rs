@@ -161,7 +161,7 @@ impl TableBuilder {
         self.add_with(cell, None)
     }
 
-    /// Sets the database in whose WAL the values are that cells are added without.
+    /// Sets the database whose WAL has the values of cells that are added with a reference.
     pub(crate) fn set_log_database(&mut self, database: u64) {
         self.log_database = database;
     }
