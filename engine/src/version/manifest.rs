@@ -87,7 +87,7 @@ pub(crate) fn remove_unfinished(env: &Env, dir: &Path) {
     remove_own(&*env.storage, &dir.join(CURRENT_NEW), |head| begins_with(head, CURRENT_MAGIC));
 }
 
-/// Whether `path` is such a leftover, or could be taken for one.
+/// Whether the file at `path` is a next `CURRENT` that a crash has left, or could be taken for one.
 pub(crate) fn is_unfinished(storage: &dyn Storage, path: &Path) -> std::io::Result<bool> {
     is_own(storage, path, |head| begins_with(head, CURRENT_MAGIC))
 }
