@@ -113,7 +113,7 @@ pub struct FamilyStatistics {
     pub table_bytes: u64,
     /// Flushes finished, or given up after a step of them was installed.
     pub flushes: u64,
-    /// Table bytes written by flushes.
+    /// SSTable bytes written by flushes.
     pub flushed_bytes: u64,
     /// Compactions finished, or given up after a step of them was installed.
     pub merges: u64,
@@ -182,7 +182,7 @@ pub struct Statistics {
     pub log_disk_bytes: u64,
     /// Flushes finished, or given up after a step of them was installed.
     pub flushes: u64,
-    /// Table bytes written by flushes.
+    /// SSTable bytes written by flushes.
     pub flushed_bytes: u64,
     /// SSTables written by flushes that left values in the WAL.
     pub log_tables: u64,
@@ -194,7 +194,7 @@ pub struct Statistics {
     pub merge_steps: u64,
     /// SSTables moved down without rewriting.
     pub moves: u64,
-    /// Table bytes written by merges.
+    /// SSTable bytes written by compactions.
     pub merged_bytes: u64,
     /// SSTable bytes that compactions took as input.
     pub merged_in_bytes: u64,

@@ -36,6 +36,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The strategy, data and workload to simulate.
+///
+/// ```
+/// use siltstone::simulate::{SimulateOptions, simulate};
+/// let options = SimulateOptions { data_bytes: 1 << 30, memory_bytes: 16 << 20, ..Default::default() };
+/// let report = simulate(&options)?;
+/// assert!(report.write_amplification > 1.0);
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct SimulateOptions {
     /// The strategy.
@@ -90,6 +98,13 @@ const FLUSHES_MAX: u64 = 500_000;
 const TABLES_TOUCHED_MAX: u64 = 15_000_000;
 
 /// Runs the simulation. Wrong options give one sentence.
+///
+/// ```
+/// use siltstone::simulate::{SimulateOptions, simulate};
+/// let options = SimulateOptions { data_bytes: 20_000_000_000, ..Default::default() };
+/// let report = simulate(&options).unwrap();
+/// assert!(report.write_amplification > 3.0 && report.space_amplification < 1.5);
+/// ```
 pub fn simulate(options: &SimulateOptions) -> Result<SimulateReport, String> {
     check(options)?;
     let mut simulator = Simulator::new(options);

@@ -377,6 +377,16 @@ pub trait MappedRead: Send + Sync {
 
 /// A file of reserved length for the WAL, mapped into memory where that is safe. One thread writes at a time;
 /// any thread may sync meanwhile.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// let storage = siltstone::storage::Env::local().storage;
+/// let path = dir.path().join("a");
+/// storage.create(&path)?;
+/// let file = storage.map(&path, 4096, false)?;
+/// assert_eq!(file.len(), 4096);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub trait MappedFile: Send + Sync {
     /// The reserved length.
     fn len(&self) -> u64;

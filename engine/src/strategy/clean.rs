@@ -1,8 +1,8 @@
 //! What to do about the oldest file of the WAL, as a pure function of how much of it is still needed.
 //!
-//! A WAL file goes when no cell in memory came from it. Cells that still do can be *logged again* at the end of
-//! the WAL, which costs as many bytes, or be *flushed*, which costs all memory of their store and the compactions
-//! that come of it. So:
+//! A WAL file goes when no cell in memory came from it. Cells that still do can be *logged again* at the end
+//! of the WAL, which costs as many bytes, or be *flushed*, which costs all memory of their store and the
+//! compactions that come of it. So:
 //! * at most half of the file is needed: it is logged again, and each byte written lets at least as many go;
 //! * more is needed, and memory is small beside its limit (TRI-2): logged again too. The whole WAL is many
 //!   times as large as what memory holds, so other files have little in them, and a flush so early would be a

@@ -2,16 +2,17 @@
 //! every strategy is tested on shapes written as text (`testdata/`) and simulated at 100 TB
 //! (`crate::simulate`) by the code that runs in production.
 //!
-//! - `Strategy` is the interface: `plan` ranks compactions, `debt` says how many bytes are still to be compacted.
-//! - `options` names the strategies; each is one file (`leveled`, `auto`, `sma`, `geometric`, `exploring`) whose
-//!   options *are* the strategy. `runs` is shared by those that compact whole runs.
+//! - `Strategy` is the interface: `plan` ranks compactions, `debt` says how many bytes are still to be
+//!   compacted.
+//! - `options` names the strategies; each is one file (`leveled`, `auto`, `sma`, `geometric`, `exploring`)
+//!   whose options *are* the strategy. `runs` is shared by those that compact whole runs.
 //! - `by_range` has the decisions of a strategy that holds memory apart by key range (`rangemerge`).
-//! - `validate` has the rules that every plan must obey, whoever made it; `apply` is its pure inverse: what a step
-//!   of a compaction makes of the shape, as a `ShapeChange` that the manifest stores.
+//! - `validate` has the rules that every plan must obey, whoever made it; `apply` is its pure inverse: what a
+//!   step of a compaction makes of the shape, as a `ShapeChange` that the manifest stores.
 //! - `major` plans a manual compaction of a key range; `early` finds ranges that are worth one: dead, or read
 //!   much.
-//! - `pipeline` says when immutable memtables are compacted, and how; `hot` which keys stay in memory when the
-//!   others are flushed.
+//! - `pipeline` says when immutable memtables are compacted, and how; `hot` which keys stay in memory when
+//!   the others are flushed.
 //! - `log_table` says whether a flush leaves values in the WAL.
 //! - `plan_db` decides across stores, `clean` about the WAL's oldest file; `backpressure` how much a writer
 //!   waits, `rate` how fast compactions write.

@@ -13,6 +13,11 @@ use std::str::FromStr;
 
 /// The strategies, with the settings that are worth comparing: none of them is best at everything. Without
 /// `auto`, whose costs depend on readers, which a simulation does not have.
+///
+/// ```
+/// use siltstone::strategy::{METHODS, StrategyOptions};
+/// assert!(METHODS.iter().all(|text| text.parse::<StrategyOptions>().is_ok()));
+/// ```
 pub const METHODS: [&str; 11] = [
     "leveled",
     "sma{k=4}",
@@ -28,6 +33,14 @@ pub const METHODS: [&str; 11] = [
 ];
 
 /// A compaction strategy and its settings, chosen per column family.
+///
+/// ```
+/// use siltstone::strategy::StrategyOptions;
+/// let strategy: StrategyOptions = "leveled{multiplier=8}".parse().unwrap();
+/// assert_eq!(strategy.to_string(), "leveled{multiplier=8}");
+/// let error = "leveled{multiplyer=8}".parse::<StrategyOptions>().unwrap_err();
+/// assert!(error.contains("multiplyer"));
+/// ```
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StrategyOptions {
