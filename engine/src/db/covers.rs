@@ -84,13 +84,13 @@ impl Covers {
             && self.over(version, key).newest_over(key, Timestamp::ZERO, read).is_some_and(|over| seq < over)
     }
 
-    /// Whether all cells of the last key asked for are, the newest of which has that number.
+    /// Whether all cells of the last key asked for are covered, the newest of which has that number.
     pub(crate) fn covers_all(&self, newest: SeqNo) -> bool {
         self.whole.is_some_and(|whole| newest < whole)
     }
 
-    /// A covered cell was looked at. Where it is time to go past the others: the keys
-    /// that are covered like it, and the tombstone that all cells of a source must be older than.
+    /// Notes that a covered cell was visited. If it is time to skip the others, answers the keys that are
+    /// covered like it, and the sequence number that all cells of a source must be below.
     pub(crate) fn looked(&mut self) -> Option<(KeyRange, SeqNo)> {
         self.looks += 1;
         self.here += 1;
@@ -102,7 +102,7 @@ impl Covers {
         Some((self.known.clone(), whole))
     }
 
-    /// The next key with cells is deleted: they are all older than a tombstone over all timestamps.
+    /// Notes that the next key with cells is deleted: all are older than a tombstone over all timestamps.
     #[inline]
     pub(crate) fn met_deleted(&mut self, key: &[u8]) {
         if self.run == 0 {
@@ -112,14 +112,14 @@ impl Covers {
         self.run = self.run.saturating_add(1);
     }
 
-    /// Whether deleted keys were met, behind which no other key was.
+    /// Whether a run of deleted keys was met that no other key has ended yet.
     #[inline]
     pub(crate) fn has_run(&self) -> bool {
         self.run > 0
     }
 
-    /// Deleted keys behind each other end before that key. The range in which nothing is left, where it is
-    /// worth noting.
+    /// Ends the run of deleted keys, if any, before `key`. The range in which nothing is left, if the run is
+    /// long enough to be noted.
     pub(crate) fn end_run(&mut self, key: &[u8], backward: bool) -> Option<KeyRange> {
         let run = std::mem::take(&mut self.run);
         if run < RUN_MIN {

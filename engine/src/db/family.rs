@@ -344,7 +344,7 @@ impl Reader {
         self.family.store.check_read_point(self.snapshot.seq())
     }
 
-    /// The same snapshot's view of another family.
+    /// A reader of another family at this snapshot.
     pub fn family(&self, family: &Family) -> Reader {
         family.at(&self.snapshot)
     }

@@ -160,7 +160,8 @@ pub(super) struct Walk {
     /// The last key taken, whose other cells are to be skipped.
     key: Vec<u8>,
     key_taken: bool,
-    /// The cursor is still at that key's cell, whose value was yielded: who takes no more goes no further.
+    /// Whether the cursor is still at the cell whose value was yielded last: it moves on only when more is
+    /// wanted.
     stays: bool,
     /// Resolved versions of that key not yet yielded.
     ready: VecDeque<(Timestamp, Pinned)>,
@@ -173,13 +174,13 @@ impl Walk {
         self.key_taken.then_some((&self.key[..], !self.ready.is_empty()))
     }
 
-    /// To the first key of the range at or after this one, going forward from now on.
+    /// Moves to the first key of the range at or after `key`, going forward from now on.
     pub(super) fn seek(&mut self, view: &View, key: &[u8]) -> Result<()> {
         self.forget(view, Direction::Forward);
         self.cursor.seek(key.max(&view.range.start))
     }
 
-    /// To the last key of the range before this one, going backward from now on.
+    /// Moves to the last key of the range before `end`, going backward from now on.
     pub(super) fn seek_before(&mut self, view: &View, end: Option<&[u8]>) -> Result<()> {
         self.forget(view, Direction::Backward);
         let last = view.range.end.as_deref();
@@ -215,14 +216,14 @@ impl Walk {
         }
     }
 
-    /// The next entry, in its direction. `met`: where a walk the other way has come.
+    /// The next entry, in the walk's direction. `met` is where a walk the other way has come.
     pub(super) fn advance(&mut self, view: &View, met: Option<(&[u8], bool)>) -> Result<Option<Entry>> {
         let mut value = Pinned::default();
         let found = self.step(view, met, &mut value)?;
         Ok(found.map(|timestamp| Entry { key: self.key.clone(), timestamp, value }))
     }
 
-    /// The same, in the memory of the entry before; false if there is none.
+    /// Puts the next entry into `entry`, whose memory is used again; `false` if there is none.
     pub(super) fn advance_into(&mut self, view: &View, entry: &mut Entry) -> Result<bool> {
         let Some(timestamp) = self.step(view, None, &mut entry.value)? else { return Ok(false) };
         entry.timestamp = timestamp;
@@ -231,7 +232,8 @@ impl Walk {
         Ok(true)
     }
 
-    /// To the next entry; its key is `self.key`.
+    /// Moves to the next entry: its key is in `self.key`, its value in `value`, and its timestamp is the
+    /// answer.
     fn step(
         &mut self,
         view: &View,
@@ -266,8 +268,8 @@ impl Walk {
         }
     }
 
-    /// Looks at the cell here: whether it decides its key with a value, put there. Otherwise goes on by at
-    /// least one cell.
+    /// Looks at the cell here. If it decides its key with a value, puts that into `value` and answers `true`;
+    /// else goes on by at least one cell.
     fn forward_one(&mut self, view: &View, value: &mut Pinned) -> Result<bool> {
         let cell = self.cursor.cell();
         if (self.key_taken && cell.key == self.key) || cell.seq > view.read {
@@ -316,7 +318,7 @@ impl Walk {
         Ok(!gone)
     }
 
-    /// Deleted keys behind each other end before this key.
+    /// Ends the run of deleted keys that the walk has met, if any, before `self.key`.
     #[inline]
     fn end_run(&mut self, view: &View) {
         if self.covers.has_run() {
@@ -332,7 +334,8 @@ impl Walk {
         }
     }
 
-    /// Behind a covered cell: goes past all that is covered like it, where that can be done at once.
+    /// Skips all cells that the same range tombstone covers, where that can be done at once. Called behind a
+    /// covered cell.
     fn pass_covered(&mut self, view: &View, in_active: bool) -> Result<()> {
         if in_active {
             view.dead_looks.fetch_add(1, Ordering::Relaxed);
