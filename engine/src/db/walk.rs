@@ -334,8 +334,7 @@ impl Walk {
         }
     }
 
-    /// Skips all cells that the same range tombstone covers, where that can be done at once. Called behind a
-    /// covered cell.
+    /// Skips all cells that are covered like the one just passed, where that can be done at once.
     fn pass_covered(&mut self, view: &View, in_active: bool) -> Result<()> {
         if in_active {
             view.dead_looks.fetch_add(1, Ordering::Relaxed);
