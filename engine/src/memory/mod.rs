@@ -1,23 +1,23 @@
-//! A store's memory: segments of cells, from the one that is written to the ones that wait to be flushed.
+//! A store's memory: memtables, from the one that is written to the ones that wait to be flushed.
 //!
-//! * `active` is the segment being written: cells in an arena, a B+-tree over their keys, the versions of a
+//! * `active` is the memtable being written: cells in an arena, a B+-tree over their keys, the versions of a
 //!   key in a chain. One writer at a time, readers without locks.
-//! * `flat` is a frozen segment: an ordered array of 8 bytes of key and the cell's place, over the chunks of
-//!   the active it came from. `flatten` decides which versions it leaves out.
-//! * `join` makes one flat segment of several, with or without what nobody can see any more.
-//! * `gather` copies the cells of one key range out of flat segments.
-//! * `kept` makes a flat segment of the hot cells that a flush leaves in memory.
-//! * `segment` is either, as readers and the memory list see it.
-//! * `spares` keeps chunks that became free for the segments to come.
+//! * `flat` is the layout of an immutable memtable: an ordered array of 8 bytes of key and the cell's place,
+//!   over the chunks of the active memtable it came from. `flatten` decides which versions it leaves out.
+//! * `join` makes one flat memtable of several, with or without what nobody can see any more.
+//! * `gather` copies the cells of one key range out of flat memtables.
+//! * `kept` makes a flat memtable of the hot cells that a flush leaves in memory.
+//! * `segment` is a memtable of either layout, as readers and the version see it.
+//! * `spares` is a pool of chunks that became free, for memtables to come.
 //! * `prefetch` asks the processor for memory that a write is about to touch.
 //! * `arena`, `cell`, `node` and `tree` are what these are made of, over `pages` from the system; `unsafe`
 //!   lives there. `sync` has the atomics that readers walk by, for loom to replace. `active_cursor` walks an
-//!   active segment both ways.
-//! * `ranges` has an active segment's range tombstones, `stats` what is known of a segment's cells as a
+//!   active memtable both ways.
+//! * `ranges` has an active memtable's range tombstones, `stats` what is known of a memtable's cells as a
 //!   whole.
 //! * `probe` opens these to `benches/active.rs`.
 //!
-//! This folder does not know the log, files, or when to freeze and flush; it does not order segments, and it
+//! This folder does not know the WAL, files, or when to freeze and flush; it does not order memtables, and it
 //! judges no visibility except what flattening may drop. Readers filter by their own read point.
 
 mod active;
