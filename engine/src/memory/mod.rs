@@ -63,19 +63,19 @@ use std::sync::Arc;
 /// The smallest chunk.
 const FIRST_CHUNK: usize = 1 << 10;
 
-/// How a segment uses memory.
+/// How a memtable uses memory.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryOptions {
     /// Sizes of the chunks that cells are put in: powers of two of at least 64.
     pub(crate) chunks: Sizes,
-    /// Where chunks come from and go to.
+    /// The pool that chunks come from and go back to.
     pub(crate) spares: Option<Arc<Spares>>,
 }
 
 impl MemoryOptions {
-    /// For active segments that are frozen at about this size: an eighth of it, at most 2 MiB (ACC-10). The
-    /// first chunks fit a segment that is going to be `expected` bytes, as its predecessor was: one of a
-    /// thousand families that are seldom written takes next to nothing.
+    /// Options for active memtables that are frozen at about this size: chunks are an eighth of it, at most 2
+    /// MiB (ACC-10). The first chunks fit a memtable that is going to have `expected` bytes, as its
+    /// predecessor had: that of a family that is seldom written takes next to nothing.
     pub(crate) fn for_active_bytes(bytes: usize, expected: usize, spares: Option<Arc<Spares>>) -> Self {
         let power = |bytes: usize| 1 << (bytes / 8).clamp(FIRST_CHUNK, 2 << 20).ilog2();
         Self { chunks: Sizes { chunk_bytes: power(bytes), first_bytes: power(expected) }, spares }
