@@ -256,8 +256,8 @@ fn left_to_flush(set: &FlushSet, upto: Option<&[u8]>) -> FlushSet {
     FlushSet { clip, ..set.clone() }
 }
 
-/// For the inputs that a step to `key` cuts: about how many of their bytes lie below it, none of which
-/// is read any more by who stays at or above it.
+/// The inputs that a step to `key` cuts, each with about how many of its bytes lie below the key; readers
+/// that stay at or above it read none of these any more.
 fn bytes_below(version: &Version, plan: &MergePlan, key: &[u8]) -> Result<Vec<(TableId, u64)>> {
     let inputs: Vec<TableId> = plan.tables().collect();
     let mut below = Vec::new();

@@ -19,27 +19,27 @@ use crate::types::{Fragments, KeyRange, SeqNo, Timestamp, successor};
 use crate::version::Version;
 use std::sync::Arc;
 
-/// Covered cells that are looked at one by one before the sources go past all others.
+/// Covered cells that are visited one by one before the sources skip all others.
 const LOOKS: u32 = 8;
 
-/// Deleted keys behind each other of which it is noted that nothing is left of them.
+/// The least length of a run of deleted keys that is noted.
 const RUN_MIN: u32 = if cfg!(feature = "testing") { 10 } else { 64 };
 
 pub(crate) struct Covers {
     read: SeqNo,
     /// Whether there are range tombstones at all.
     any: bool,
-    /// Keys of which the following holds; none yet if empty.
+    /// The keys that `fragments` and `whole` hold for; empty if none are known yet.
     known: KeyRange,
     fragments: Fragments,
     /// The newest tombstone over all timestamps.
     whole: Option<SeqNo>,
-    /// Covered cells looked at since sources last went past some, and in all.
+    /// Covered cells visited since sources last skipped some, and in all.
     here: u32,
     looks: u64,
-    /// Where scans before found nothing left.
+    /// Ranges in which earlier scans found nothing left.
     emptied: Option<Arc<EmptyRanges>>,
-    /// Deleted keys met behind each other, and the first of them.
+    /// The length of the present run of deleted keys, and its first key.
     run: u32,
     run_first: Vec<u8>,
 }
@@ -61,7 +61,7 @@ impl Covers {
         }
     }
 
-    /// What covers the key in that version, which is the same in all calls.
+    /// The range tombstones that cover the key in that version, which must be the same in all calls.
     #[inline]
     pub(crate) fn over(&mut self, version: &Version, key: &[u8]) -> &Fragments {
         if self.any && !self.known.contains(key) {
@@ -133,7 +133,7 @@ impl Covers {
     }
 }
 
-/// What was looked at in vain in the active segment, as far as a scan's end tells the store of it.
+/// Tells the store how many covered cells a scan visited in the active memtable, if they were many.
 pub(super) fn tell_dead_looks(store: &Store, looks: u64) {
     if looks > u64::from(LOOKS) {
         store.note_dead_looks(looks);

@@ -176,7 +176,7 @@ impl Builder {
         self
     }
 
-    /// Where this says that the tables of the database in `dir` lie.
+    /// The place where this builder puts the tables of the database in `dir`.
     pub(crate) fn place(&self, dir: &Path) -> Result<TableStore> {
         let storage = &self.env.storage;
         match (&self.objects, &self.options.tables) {
@@ -578,10 +578,10 @@ fn events_of(builder: &Builder, dir: &Path) -> Events {
     Events::new(&builder.env, dir, builder.options.experimental.events_kept, builder.listener.clone())
 }
 
-/// So much is replayed between two events that tell of it, at least; of a long log a sixteenth.
+/// The least that is replayed between two events that report it; of a long WAL it is a sixteenth.
 const PROGRESS_BYTES: u64 = 4 << 20;
 
-/// Tells how far the log is replayed, so that a long open is known not to hang.
+/// Reports how far the WAL is replayed, so that a long open is known not to hang.
 struct Replaying<'a> {
     events: &'a Events,
     clock: &'a dyn Clock,

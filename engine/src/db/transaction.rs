@@ -76,7 +76,7 @@ pub struct Transaction {
 /// The keys and ranges that the transaction read, which must not have changed.
 #[derive(Default)]
 struct Reads {
-    /// Each key once.
+    /// The keys read in each family, each once.
     keys: BTreeMap<StoreId, (Family, BTreeSet<Vec<u8>>)>,
     ranges: Vec<(Family, KeyRange)>,
 }

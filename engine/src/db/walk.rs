@@ -20,21 +20,21 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is looked at, whichever way.
+/// What a scan or cursor walks over, in either direction.
 pub(super) struct View {
     version: Arc<Version>,
     store: Arc<Store>,
     settings: Arc<FamilySettings>,
     range: KeyRange,
     times: TimeRange,
-    /// What has to be known for that.
+    /// The timestamps that have to be looked at to answer for `times`.
     looks_at: TimeRange,
     read: SeqNo,
     now_us: u64,
     keys_alone: bool,
-    /// Covered cells looked at in the active segment.
+    /// Covered cells visited in the active memtable.
     dead_looks: AtomicU64,
-    /// Why there is nothing to look at, or nothing of those times; the first step says so.
+    /// The error of the first step: the view is refused, or nothing can be said of `times`.
     refused: Option<Error>,
     untimed: Option<Error>,
     _snapshot: Option<Snapshot>,
@@ -83,12 +83,12 @@ impl View {
         }
     }
 
-    /// The first step answers with that error.
+    /// Makes the first step answer with that error.
     pub(super) fn refuse(&mut self, why: Error) {
         self.refused = Some(why);
     }
 
-    /// Values are left out.
+    /// Makes entries come without values.
     pub(super) fn set_keys_alone(&mut self) {
         self.keys_alone = true;
     }
@@ -98,12 +98,12 @@ impl View {
         self.settings.read.explicit
     }
 
-    /// Whether there is anything to look at.
+    /// Answers the error that the first step is to return, if there is one.
     pub(super) fn check(&self) -> Result<()> {
         self.refused.as_ref().or(self.untimed.as_ref()).map_or(Ok(()), |why| Err(why.clone()))
     }
 
-    /// A walk found nothing left in the range.
+    /// Notes that a walk found nothing left in the range.
     #[cold]
     fn note_emptied(&self, range: KeyRange) {
         // Of other times there may be something. And where another active segment was begun after the version
