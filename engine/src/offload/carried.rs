@@ -33,7 +33,7 @@ pub(crate) struct OwnTables {
 }
 
 /// The limit of output bytes: so many times the bytes of the inputs, and so many more. As many tables are
-/// taken as these bytes make, and `TABLES_MORE`.
+/// taken as these bytes and the cuts make, and `TABLES_MORE`.
 const BYTES_MAX: (u64, u64) = (2, 64 << 20);
 const TABLES_MORE: u64 = 8;
 
