@@ -200,7 +200,7 @@ impl Catalog {
         })
     }
 
-    /// All stores are.
+    /// Marks all stores as due.
     pub(crate) fn touch_all(&self) {
         self.commit.touch_all(&self.stores());
     }

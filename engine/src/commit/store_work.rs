@@ -31,15 +31,15 @@ pub(crate) struct FlushWork {
     ends: bool,
     /// Somebody asked for one of everything up to this generation.
     pub(crate) asked: Generation,
-    /// After one that failed: not before this moment (monotonic ns).
+    /// No flush begins before this moment (monotonic ns), as the last one failed.
     pub(crate) not_before: u64,
     /// How often one was tried.
     tries: u64,
     /// Which try was the last to fail, and why.
     pub(crate) failed: Option<(u64, Error)>,
-    /// What they met, for the choice of hot keys.
+    /// What is remembered of past flushes, for the choice of hot keys.
     pub(crate) hot: HotState,
-    /// The part of the cells that the last one wrote, where it noted that.
+    /// The share of its cells that the last flush wrote, where it noted that.
     pub(crate) survived: Option<f64>,
 }
 
@@ -52,16 +52,16 @@ pub(crate) struct MergeWork {
     running: Vec<(u32, RunningMerge)>,
     /// After one that failed: not before this moment (monotonic ns).
     pub(crate) not_before: u64,
-    /// How many have failed since one was done.
+    /// How many compactions have failed since the last that succeeded.
     pub(crate) failures: u32,
-    /// What plans asked for lately.
+    /// Key counts of sets of tables that plans asked for lately.
     pub(crate) unions: Unions,
-    /// Debt found by the last plan, and what of it was not inherited.
+    /// Compaction debt found by the last plan, and the part of it that was not inherited.
     pub(crate) debt: u64,
     pub(crate) debt_of_writers: u64,
     /// What the last plan put off.
     pub(crate) deferred: Vec<Deferred>,
-    /// What merges have written of what came.
+    /// How much compactions have rewritten.
     pub(crate) rewritten: Rewritten,
 }
 
@@ -94,11 +94,11 @@ pub(crate) struct MemoryWork {
     joining: bool,
     /// Where memory is held by range: the range to be compacted before one is flushed, and why.
     pub(crate) compacts: Option<(KeyRange, String)>,
-    /// The last such compaction freed hardly anything, and no range was flushed since.
+    /// Whether the last such compaction freed hardly anything, with no range flushed since.
     pub(crate) compacted_in_vain: bool,
-    /// The newest segment that the memory policy was asked about.
+    /// The newest memtable that the memory policy was asked about.
     pub(crate) joined_upto: Generation,
-    /// What that policy remembers since the last disk flush began.
+    /// What the memory policy remembers since the last disk flush began.
     pub(crate) pipeline: PipelineState,
     /// Measured cost of copying; zero before there was any.
     pub(crate) copy_ns_per_byte: f64,
@@ -261,8 +261,8 @@ impl MemoryWork {
 /// A copy of less says nothing about what copying costs.
 const COPY_NOTED_MIN: u64 = 64 << 10;
 
-/// Bytes that came to a store's tables, those left in the log as tables would have them, and what its merges
-/// wrote; the older the less they count.
+/// The bytes that flushes brought to a store's tables and the bytes that compactions wrote; older ones count
+/// less. Values left in the WAL count with the bytes that they would take in tables.
 #[derive(Default)]
 pub(crate) struct Rewritten {
     came: f64,
@@ -270,7 +270,7 @@ pub(crate) struct Rewritten {
 }
 
 impl Rewritten {
-    /// A flush brought so much. What came before `memory` 64 times over counts half.
+    /// Counts what a flush brought. Once the sum exceeds 64 times `memory`, all so far counts half.
     pub(crate) fn came(&mut self, bytes: f64, memory: u64) {
         self.came += bytes;
         if self.came > 64.0 * memory as f64 {
@@ -283,7 +283,7 @@ impl Rewritten {
         self.merged += bytes as f64;
     }
 
-    /// How often a byte that came was written by merges.
+    /// How often compactions have written a byte that came, in the mean.
     pub(crate) fn times(&self) -> f64 {
         self.merged / self.came.max(1.0)
     }
@@ -299,7 +299,7 @@ impl Store {
         oldest.is_some_and(|oldest| oldest <= asked)
     }
 
-    /// Whether that is asked of what is written now.
+    /// Whether a flush of the active memtable was asked for.
     pub(crate) fn flush_is_asked_of_active(&self) -> bool {
         let active = self.version().active.generation();
         active <= self.work.lock().flush.asked

@@ -86,9 +86,9 @@ pub(crate) struct Inner {
     pub(crate) commit: Arc<Commit>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) work: Arc<Work>,
-    /// The log's files as recovery found them; what a read-only database lists.
+    /// The WAL files as recovery found them; a read-only database lists these.
     log_found: Vec<LogListing>,
-    /// Of the directory and of the one where tables lie; none when read-only.
+    /// Locks of the database's directory and of the one where tables lie; none when read-only.
     locks: Mutex<Vec<Box<dyn Send + Sync>>>,
 }
 
@@ -137,7 +137,7 @@ impl Db {
         Builder::new()
     }
 
-    /// Where it lies.
+    /// The directory of the database.
     pub fn path(&self) -> &Path {
         &self.inner.catalog.dir
     }

@@ -228,7 +228,7 @@ pub(super) fn events_of(builder: &Builder, dir: &Path) -> Events {
     Events::new(&builder.env, dir, builder.options.experimental.events_kept, builder.listener.clone())
 }
 
-/// So much is replayed between two events that tell of it, at least; of a long log a sixteenth.
+/// The least that is replayed between two events that report it; of a long WAL it is a sixteenth.
 const PROGRESS_BYTES: u64 = 4 << 20;
 
 /// Tells how far the log is replayed, so that a long open is known not to hang.
