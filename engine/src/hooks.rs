@@ -58,7 +58,11 @@ macro_rules! planted {
 }
 
 #[cfg(any(test, feature = "testing"))]
-pub use switches::{Bug, KILL_POINTS, Planted, index_of, visit, visits, with_kill_hook, work, work_of};
+pub(crate) use switches::lacks_papers;
+#[cfg(any(test, feature = "testing"))]
+pub use switches::{
+    Bug, KILL_POINTS, Planted, index_of, lack_papers, visit, visits, with_kill_hook, work, work_of,
+};
 
 #[cfg(any(test, feature = "testing"))]
 /// One decoder.
@@ -173,6 +177,16 @@ mod switches {
     thread_local! {
         static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
         static WORK: Cell<u64> = const { Cell::new(0) };
+        static LACKS_PAPERS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// From now on this thread opens databases as a build without the feature `papers` does, or no longer.
+    pub fn lack_papers(lacks: bool) {
+        LACKS_PAPERS.set(lacks);
+    }
+
+    pub(crate) fn lacks_papers() -> bool {
+        LACKS_PAPERS.get()
     }
 
     /// What `work!` does: counts for this thread.

@@ -16,7 +16,7 @@ const SETTINGS: [&str; 6] = [
 
 /// All beside `leveled`, whose settings are options of their own in `settings`.
 pub fn others() -> impl Iterator<Item = &'static str> {
-    METHODS.into_iter().filter(|method| *method != "leveled").chain(SETTINGS)
+    METHODS.iter().copied().filter(|method| *method != "leveled").chain(SETTINGS)
 }
 
 /// One of the others, with tables of that size.

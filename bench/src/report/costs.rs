@@ -42,7 +42,7 @@ fn colour(method: &str) -> &'static str {
     fn name(text: &str) -> &str {
         text.split('{').next().unwrap_or(text)
     }
-    let mut names = METHODS.map(name).to_vec();
+    let mut names = METHODS.iter().copied().map(name).collect::<Vec<_>>();
     names.dedup();
     let at = names.iter().position(|one| *one == name(method)).unwrap_or(COLOURS.len());
     COLOURS[at.min(COLOURS.len() - 1)]

@@ -69,7 +69,8 @@ pub(crate) struct Simulate {
 impl Simulate {
     pub(crate) fn run(self) -> Outcome {
         let one = [self.strategy.clone()];
-        let methods = METHODS.map(|text| text.parse().expect("a method's name"));
+        let parsed = |text: &&str| text.parse().expect("a method's name");
+        let methods: Vec<StrategyOptions> = METHODS.iter().map(parsed).collect();
         let bar = progress::waiting("simulating");
         let strategies: &[StrategyOptions] = if self.methods { &methods } else { &one };
         let reports: Result<Vec<_>, _> =

@@ -85,8 +85,8 @@ impl Catalog {
             change.range = KeyRange::all();
         }
         let removed: Vec<TableId> = change.removed.iter().map(|place| place.table).collect();
-        let one_side = self.cx.settings.options.experimental.scan_one_side;
-        let kept = one_side.then(|| change.clone());
+        #[cfg(feature = "papers")]
+        let kept = self.cx.settings.options.experimental.scan_one_side.then(|| change.clone());
         let (edit, front) = self.edit_of(&manifest, store, change, forgotten, flushed.as_ref(), last)?;
         // Those that other stores have, too.
         let owned_before: BTreeSet<TableId> =
@@ -107,11 +107,15 @@ impl Catalog {
                 next.frozen.extend(flushed.kept.clone());
                 next.flush = left_to_flush(&now.flush, upto.as_deref());
             }
-            next.old_side = match (&kept, &flushed) {
-                (None, _) => None,
-                (Some(change), Some(_)) => now.old_side_after_flush(change, &opened),
-                (Some(_), None) => now.old_side_after_step(&shape, upto.as_deref(), &self.graveyard),
-            };
+            #[cfg(feature = "papers")]
+            next.keep_old_side(
+                now,
+                kept.as_ref(),
+                flushed.is_some(),
+                upto.as_deref(),
+                &opened,
+                &self.graveyard,
+            );
             next
         });
         filled.into_iter().for_each(|(_, filled)| filled.published());

@@ -5,7 +5,7 @@ use crate::commit::{DEFAULT_FAMILY, FamilySettings, Store, by_id, memory_options
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::memory::Active;
-use crate::options::{FamilyOptions, Options};
+use crate::options::{FamilyOptions, Options, without_papers};
 use crate::types::{StoreId, TableId, size_text};
 use crate::version::Version;
 use crate::version::edit::Change;
@@ -190,6 +190,15 @@ impl Catalog {
         let state = manifest.state().stores.get(&store.id);
         let json = state.map_or(String::from("{}"), |state| state.options.clone());
         Self::parse_options(&store.name, &json)
+    }
+
+    /// Whether the manifest has those options for the family.
+    pub(crate) fn has_options(&self, store: &Store, options: &FamilyOptions) -> Result<bool> {
+        let manifest = self.manifest.lock();
+        let state = manifest.state().stores.get(&store.id);
+        let is_missing = state.is_some_and(|state| without_papers(&state.name, &state.options).is_some());
+        drop(manifest);
+        Ok(!is_missing && self.stored_options(store)? == *options)
     }
 
     /// The options of a family in what the manifest holds.

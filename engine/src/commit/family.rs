@@ -23,6 +23,8 @@ pub(crate) struct FamilySettings {
     pub(crate) options: FamilyOptions,
     pub(crate) read: ReadRules,
     pub(crate) inherited: Arc<Inherited>,
+    /// Why the family takes no writes and is not compacted before it is altered.
+    pub(crate) papers_missing: Option<Error>,
 }
 
 /// The compaction debt and the runs in L0 that a family had when its strategy took it over, at the open or by
@@ -81,7 +83,20 @@ impl FamilySettings {
             filter,
         };
         let (keeps_written, explicit) = (options.keeps_written(), read.explicit);
-        Ok(Self { keeps_written, explicit, options, read, inherited: Arc::new(Inherited::new()) })
+        Ok(Self {
+            keeps_written,
+            explicit,
+            options,
+            read,
+            inherited: Arc::new(Inherited::new()),
+            papers_missing: None,
+        })
+    }
+
+    /// An error where the family has options that this build does not.
+    #[inline]
+    pub(crate) fn check_papers(&self) -> Result<()> {
+        self.papers_missing.as_ref().map_or(Ok(()), |missing| Err(missing.clone()))
     }
 
     /// Whether the family keeps a limited number of versions of a key.

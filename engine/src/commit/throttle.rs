@@ -76,7 +76,10 @@ impl Commit {
     fn pressure(&self, level0_runs: u64) -> Pressure {
         let memory_hard = self.cx.settings.write_memory();
         let memory_low = self.memory_low().midpoint(memory_hard);
+        #[cfg(feature = "papers")]
         let slowed = self.cx.settings.options.experimental.slow_writers;
+        #[cfg(not(feature = "papers"))]
+        let slowed = true;
         let debt_low = memory_hard.saturating_mul(4).saturating_add(self.tally.table_bytes.get() / 4);
         Pressure {
             memory_used: self.tally.memory.get(),

@@ -43,6 +43,8 @@ pub(crate) struct Op<'a> {
     /// Whether the cell keeps its time of writing: asked once, so that WAL and memory agree though the
     /// family's options change meanwhile.
     keeps_written: bool,
+    /// Whether the family has options that this build does not.
+    needs_papers: bool,
 }
 
 pub(crate) enum Action<'a> {
@@ -52,7 +54,9 @@ pub(crate) enum Action<'a> {
 
 impl<'a> Op<'a> {
     pub(crate) fn new(store: &'a Arc<Store>, action: Action<'a>) -> Self {
-        Self { store, action, keeps_written: store.settings().keeps_written }
+        let settings = store.settings();
+        let needs_papers = settings.papers_missing.is_some();
+        Self { store, action, keeps_written: settings.keeps_written, needs_papers }
     }
 
     pub(crate) fn deletes(&self) -> bool {
@@ -89,6 +93,9 @@ impl<'a> Op<'a> {
 
     fn check(&self) -> Result<()> {
         self.store.check_not_dropped()?;
+        if self.needs_papers {
+            self.store.settings().check_papers()?;
+        }
         let (key_bytes, limit) = match &self.action {
             Action::Cell { key, .. } => (key.len(), KEY_BYTES_MAX),
             // A range may begin or end behind the longest key.

@@ -63,20 +63,21 @@ impl Settings {
     /// Which blocks compactions and flushes put into the block cache as they write.
     pub(crate) fn filling(&self) -> Filling {
         match self.options.cache_fill {
-            CacheFill::None | CacheFill::Before | CacheFill::Remote => Filling::Off,
+            CacheFill::None => Filling::Off,
+            #[cfg(feature = "papers")]
+            CacheFill::Before | CacheFill::Remote => Filling::Off,
             CacheFill::WriteThrough => Filling::All,
             CacheFill::Step => Filling::Warm,
         }
     }
 
-    /// Whether the whole output of a compaction is read into the cache before it is published.
-    pub(crate) fn reads_back(&self) -> bool {
-        self.options.cache_fill == CacheFill::Before
-    }
-
     /// Output bytes of one step of a compaction: all of it where it is published as a whole.
     pub(crate) fn step_bytes(&self) -> u64 {
-        if self.reads_back() { u64::MAX } else { self.options.experimental.step_bytes }
+        match self.options.cache_fill {
+            #[cfg(feature = "papers")]
+            CacheFill::Before => u64::MAX,
+            _ => self.options.experimental.step_bytes,
+        }
     }
 
     /// Whether a step may end for what it put into the cache.

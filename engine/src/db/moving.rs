@@ -31,6 +31,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::log;
 use crate::memory::Active;
+use crate::options::without_papers;
 use crate::shape::{Shape, ShapeChange, TableInfo};
 use crate::storage::{Copied, Env, absolute, create_dir_durably, lock_dir};
 use crate::types::{Generation, KeyRange, SeqNo, StoreId, TableId};
@@ -259,6 +260,9 @@ impl Inner {
     /// A family with that state, to be added under that name.
     pub(super) fn arriving(&self, name: &str, state: StoreState) -> Result<Arriving> {
         check_name(name)?;
+        if let Some((_, missing)) = without_papers(name, &state.options) {
+            return Err(missing);
+        }
         let options = Catalog::parse_options(name, &state.options)?;
         let settings = FamilySettings::resolve(name, options, &self.catalog.registry)?;
         Ok(Arriving { name: name.to_string(), state, settings, linked: Vec::new() })

@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events};
 use crate::log::{Log, LogEnd, LogOptions, LogStart, Recovered, WrittenAhead, still_kept};
 use crate::memory::Active;
-use crate::options::{FamilyOptions, Options};
+use crate::options::{FamilyOptions, Options, without_papers};
 use crate::schedule::Worker;
 use crate::storage::{Clock, Env, OpenFiles, TableStore};
 use crate::sync::Mutex;
@@ -289,12 +289,17 @@ fn open_store(
     graveyard: &Arc<Graveyard>,
     generations: &Arc<Generations>,
 ) -> Result<Arc<Store>> {
-    let stored = Catalog::parse_options(&state.name, &state.options)?;
+    let (stored, missing) = match without_papers(&state.name, &state.options) {
+        Some((options, missing)) => (options, Some(missing)),
+        None => (Catalog::parse_options(&state.name, &state.options)?, None),
+    };
     // What the builder says counts from the beginning; it is written down when the database is open.
     let said = builder.families.iter().find(|(name, _)| *name == state.name);
     let options =
         said.map(|(_, options)| options.clone()).filter(|said| said.timestamps == stored.timestamps);
+    let papers_missing = missing.filter(|_| options.is_none());
     let settings = FamilySettings::resolve_known(&state.name, options.unwrap_or(stored), &builder.registry)?;
+    let settings = FamilySettings { papers_missing, ..settings };
     let mut handles = BTreeMap::new();
     for (_, _, info) in state.shape.tables() {
         let opened = tables.open(info, None).map_err(|e| match tables.store().exists(info.id) {
@@ -364,7 +369,7 @@ fn finish(inner: Arc<Inner>, families: Vec<(String, FamilyOptions)>) -> Result<D
             None => {
                 inner.catalog.create_family(&name, options)?;
             }
-            Some(store) if inner.catalog.stored_options(&store)? != options => {
+            Some(store) if !inner.catalog.has_options(&store, &options)? => {
                 altered.push((store, options));
             }
             Some(_) => {}

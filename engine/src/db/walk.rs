@@ -58,7 +58,10 @@ impl View {
             false => range.intersect(&version.bounds),
         };
         View {
+            #[cfg(feature = "papers")]
             version: version.for_scan(&range),
+            #[cfg(not(feature = "papers"))]
+            version,
             range,
             store: store.clone(),
             settings,

@@ -25,12 +25,14 @@
 
 mod carried;
 mod kept;
+#[cfg(feature = "papers")]
 mod remote;
 mod runner;
 
 pub use crate::merge::{MergeSpec, MergeTables};
 pub(crate) use carried::OwnTables;
 pub use kept::KeptOutputs;
+#[cfg(feature = "papers")]
 pub(crate) use remote::RemoteFile;
 pub use runner::{MergeRunner, RunningMerge};
 
@@ -113,7 +115,10 @@ impl From<CacheFill> for KeepOutputs {
     fn from(fill: CacheFill) -> Self {
         match fill {
             CacheFill::None => Self::No,
-            CacheFill::WriteThrough | CacheFill::Before | CacheFill::Step => Self::UntilPublished,
+            CacheFill::WriteThrough | CacheFill::Step => Self::UntilPublished,
+            #[cfg(feature = "papers")]
+            CacheFill::Before => Self::UntilPublished,
+            #[cfg(feature = "papers")]
             CacheFill::Remote => Self::WhileThereIsRoom,
         }
     }

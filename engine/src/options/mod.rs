@@ -1,7 +1,13 @@
 //! Settings: plain data that can be read from a file or code. Components (storage, operators, filters) are
-//! given to [`crate::Builder`] instead. `text` reads options by name.
+//! given to [`crate::Builder`] instead. `text` reads options by name; `without_papers` knows those that a build
+//! without the feature `papers` does not have.
 
 mod text;
+#[cfg(any(not(feature = "papers"), feature = "testing"))]
+mod without_papers;
+
+#[cfg(any(not(feature = "papers"), feature = "testing"))]
+pub(crate) use without_papers::without_papers;
 
 use crate::error::{Error, Result};
 use crate::storage::{FileAccess, TableStore};
@@ -9,6 +15,12 @@ use crate::strategy::{HotKeys, MemoryPolicy, StrategyOptions};
 use crate::table::Compression;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+
+/// A build with the feature has all that a family's options may name.
+#[cfg(all(feature = "papers", not(feature = "testing")))]
+pub(crate) fn without_papers(_: &str, _: &str) -> Option<(FamilyOptions, Error)> {
+    None
+}
 
 /// Bytes of the smallest active segment.
 const ACTIVE_BYTES_MIN: f64 = 1024.0;
@@ -121,7 +133,7 @@ pub struct Experimental {
     /// bytes once, as files are recycled. Pays where most writes are `Sync`. Default false.
     pub log_written_ahead: bool,
     /// Bytes of one merge step: bounds the pause, the I/O burst and the extra disk space that any merge can
-    /// cause (but with [`CacheFill::Before`], where a merge is one step). A step has at least one whole
+    /// cause (but with `CacheFill::Before`, where a merge is one step). A step has at least one whole
     /// table, so larger tables (`table_bytes` of a strategy, or `f`) make larger steps. Default 64 MiB.
     pub step_bytes: u64,
     /// Ratio of sleep to work of merges beside readers, while little merging is owed: less the more is owed,
@@ -140,10 +152,12 @@ pub struct Experimental {
     /// A scan that begins over the key up to which a merge has come reads the tables as they were before the
     /// merge, and none that it wrote, as in the paper on offloaded compaction. It sees the same either way.
     /// What merges replace then stays on disk until they end. There to be compared with. Default false.
+    #[cfg(feature = "papers")]
     pub scan_one_side: bool,
     /// Writers are slowed down, more and more, between a low mark and the hard bound of memory, level 0 and
     /// debt. Without it they go at full speed until they are stopped at the bound. There to be compared with.
     /// Default true.
+    #[cfg(feature = "papers")]
     pub slow_writers: bool,
     /// Table files that are open at a time, at most: those read lately. 0 for three quarters of what the
     /// process may have open, for which its soft limit is raised to the hard one. Default 0.
@@ -168,7 +182,9 @@ impl Default for Experimental {
             merge_rest: 7,
             rate_limit_auto: 0,
             cache_fill_rate: 0,
+            #[cfg(feature = "papers")]
             scan_one_side: false,
+            #[cfg(feature = "papers")]
             slow_writers: true,
             open_tables: 0,
             stop_wait_ms: 0,
@@ -255,6 +271,7 @@ pub enum CacheFill {
     /// Every block of a merge's whole output, read back before the merge replaces its inputs all at once.
     /// Such a merge needs as much disk space again as its inputs have. Flushes fill nothing, nor do those
     /// that merge with tables.
+    #[cfg(feature = "papers")]
     Before,
     /// Blocks with cells that were cached and read lately where they come from, or were updated in memory
     /// before a flush; in steps, each of which replaces its part of the inputs. With them their indices and
@@ -264,6 +281,7 @@ pub enum CacheFill {
     Step,
     /// None where a merge runs here. Of one that a compaction server ran, readers have blocks from the memory
     /// of that server, not from storage, as long as it has them (the paper's remote cache, RC).
+    #[cfg(feature = "papers")]
     Remote,
 }
 

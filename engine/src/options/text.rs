@@ -1,7 +1,13 @@
 //! Options by name, as text: what configuration files, command lines and other languages have.
 
+#[cfg(not(feature = "papers"))]
+use super::without_papers;
 use super::{FamilyOptions, Options};
+#[cfg(not(feature = "papers"))]
+use crate::error::ErrorKind;
 use crate::error::{Error, Result};
+#[cfg(not(feature = "papers"))]
+use crate::strategy::NEEDS_PAPERS;
 use crate::strategy::{HotKeys, MemoryPolicy, StrategyOptions};
 use crate::types::parse_size;
 use serde::Serialize;
@@ -96,12 +102,20 @@ fn read(name: &str, text: &str) -> Result<Value, String> {
         "strategy" => value::<StrategyOptions>(text),
         "memory" => value::<MemoryPolicy>(text),
         "hot_keys" => value::<HotKeys>(text),
+        #[cfg(not(feature = "papers"))]
+        "cache_fill" if without_papers::CACHE_FILLS.contains(&text) => {
+            Err(format!("`{text}` {NEEDS_PAPERS}"))
+        }
         _ => Ok(Value::from(text)),
     }
 }
 
 /// What kind of value it takes, the option itself says.
 fn set<T: Serialize + DeserializeOwned>(options: &mut T, what: &str, name: &str, text: &str) -> Result<()> {
+    #[cfg(not(feature = "papers"))]
+    if what == "experimental option" && without_papers::EXPERIMENTAL.contains(&name) {
+        return Err(Error::new(ErrorKind::Unsupported, format!("{what} {name} {NEEDS_PAPERS}")));
+    }
     let all = values(options);
     let is_one = |value: &Value| !matches!((name, value), ("experimental", Value::Object(_)));
     if !all.get(name).is_some_and(is_one) {
@@ -128,7 +142,12 @@ fn set<T: Serialize + DeserializeOwned>(options: &mut T, what: &str, name: &str,
             Err(_) => {}
         }
     }
-    Err(Error::invalid(format!("{what} {name} cannot be `{text}`: {why}")))
+    let message = format!("{what} {name} cannot be `{text}`: {why}");
+    #[cfg(not(feature = "papers"))]
+    if why.contains(NEEDS_PAPERS) {
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    Err(Error::invalid(message))
 }
 
 fn microseconds(text: &str) -> Option<u64> {

@@ -6,7 +6,7 @@ use crate::catalog::{NOTE_NEW, needed_logs, read_log, refuse_leftovers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EVENTS_NEW;
 use crate::log;
-use crate::options::FamilyOptions;
+use crate::options::{FamilyOptions, without_papers};
 use crate::shape::TableInfo;
 use crate::storage::{BEGUN, Env, OpenObjectStore, TableStore, absolute, lock_dir};
 use crate::table::{Access, Table};
@@ -203,7 +203,10 @@ impl Check<'_> {
         let wrong =
             |what: String| Error::corruption(manifest_name, 0, format!("family {}: {what}", store.name));
         let options = serde_json::from_str::<FamilyOptions>(&store.options).map_err(|e| wrong(e.to_string()));
-        if let Err(e) = options.and_then(|options| options.validate()) {
+        let is_known = without_papers(&store.name, &store.options).is_none();
+        if let Err(e) =
+            options.and_then(|options| options.validate()).or_else(|e| if is_known { Err(e) } else { Ok(()) })
+        {
             self.damaged(manifest_name, &e);
         }
         if let Err(what) = store.shape.check() {

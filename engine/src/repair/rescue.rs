@@ -30,7 +30,7 @@ use crate::catalog::needed_logs;
 use crate::commit::{FAMILY, OPTIONS, STORE, table_names};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{self, SalvagedLog};
-use crate::options::{FamilyOptions, Timestamps};
+use crate::options::{FamilyOptions, Timestamps, without_papers};
 use crate::shape::{Level, Run, Shape, ShapeChange, TableInfo, TablePlace};
 use crate::storage::{Env, NOTE, TableStore, absolute, copy_file, is_blank, lock_dir};
 use crate::table::{ScanReport, Table, ends_as_table, is_own_file};
@@ -403,7 +403,13 @@ impl Rescue<'_> {
             let family = Some(name.clone());
             self.report.lost.push(Loss { family, seqs, ..loss(CURRENT, message.into()) });
         }
-        let options = json.as_deref().and_then(|json| serde_json::from_str::<FamilyOptions>(json).ok());
+        let missing = json.as_deref().and_then(|json| without_papers(&name, json));
+        if let Some((_, missing)) = &missing {
+            let message = format!("{missing}; it has defaults in their place now");
+            self.report.lost.push(Loss { family: Some(name.clone()), ..loss(CURRENT, message) });
+        }
+        let parsed = || serde_json::from_str::<FamilyOptions>(json.as_deref()?).ok();
+        let options = missing.map(|(options, _)| options).or_else(parsed);
         let options = options.unwrap_or_else(|| {
             let dated = found.part.cells.iter().any(|cell| cell.timestamp != Timestamp::ZERO);
             match dated || found.infos.iter().any(|info| info.times.1 > Timestamp::ZERO) {

@@ -296,7 +296,7 @@ fn every_method_is_simulated_at_100_tb() {
         })
         .unwrap();
         assert!(report.data_bytes > 99_000_000_000_000 && report.flushes > 100, "{report}");
-        assert!(method == "nomerge" || report.runs_max < 40, "{report}");
+        assert!(*method == "nomerge" || report.runs_max < 40, "{report}");
     }
 }
 

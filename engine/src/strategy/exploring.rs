@@ -24,11 +24,11 @@
 
 use super::major::{Asked, major};
 use super::runs::{Placed, RunPlanner, within};
+use super::window::{RATIO, WindowRules};
 use super::{Facts, Plan, PlanState, RunningMerge, Strategy, Target};
 use crate::shape::{Run, Shape};
 use crate::types::{KeyRange, size_text};
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
 
 /// Settings of `exploring`.
 ///
@@ -66,10 +66,10 @@ pub struct ExploringOptions {
 impl Default for ExploringOptions {
     fn default() -> Self {
         ExploringOptions {
-            min_runs: 3,
-            max_runs: 10,
-            max_bytes: u64::MAX,
-            ratio: 1.2,
+            min_runs: WindowRules::default().min_runs as u64,
+            max_runs: WindowRules::default().max_runs as u64,
+            max_bytes: WindowRules::default().max_bytes,
+            ratio: RATIO,
             off_peak_ratio: 5.0,
             off_peak_start: 0,
             off_peak_end: 0,
@@ -131,57 +131,9 @@ impl ExploringOptions {
         sizes.len() as u64 >= self.blocking_runs
     }
 
-    /// The best window of these runs, oldest first, and whether it keeps the ratio. Where the selection is
-    /// `stuck`, a window is found even if none keeps it.
-    pub(super) fn select(
-        &self,
-        sizes: &[u64],
-        stuck: bool,
-        flush_bytes: u64,
-        ratio: f64,
-    ) -> Option<(Range<usize>, bool)> {
-        let (mut best, mut smallest) = (None::<Window>, None::<Window>);
-        for start in 0..sizes.len() {
-            let most = sizes.len().min(start.saturating_add(self.max_runs as usize));
-            for end in start + self.min_runs as usize..=most {
-                let window = Window { start, end, bytes: sizes[start..end].iter().sum() };
-                if smallest.is_none_or(|smallest| window.bytes < smallest.bytes) {
-                    smallest = Some(window);
-                }
-                let in_ratio = || {
-                    sizes[start..end].iter().all(|size| *size as f64 <= (window.bytes - size) as f64 * ratio)
-                };
-                if window.bytes <= self.max_bytes
-                    && (window.bytes < flush_bytes || in_ratio())
-                    && best.is_none_or(|best| window.is_better_than(&best, stuck))
-                {
-                    best = Some(window);
-                }
-            }
-        }
-        let range = |window: Window| window.start..window.end;
-        best.map(|best| (range(best), true)).or(smallest.filter(|_| stuck).map(|least| (range(least), false)))
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Window {
-    start: usize,
-    end: usize,
-    bytes: u64,
-}
-
-/// The factor by which a window must remove more runs a byte than the best to be better, while stuck.
-const BETTER_BY: f64 = 1.05;
-
-impl Window {
-    fn is_better_than(&self, best: &Window, stuck: bool) -> bool {
-        let runs = |window: &Window| window.end - window.start;
-        if stuck && best.bytes > 0 {
-            let gain = |window: &Window| runs(window) as f64 / window.bytes.max(1) as f64;
-            return gain(self) > gain(best) * BETTER_BY;
-        }
-        (runs(self), std::cmp::Reverse(self.bytes)) > (runs(best), std::cmp::Reverse(best.bytes))
+    fn rules(&self) -> WindowRules {
+        let (min_runs, max_runs) = (self.min_runs as usize, self.max_runs as usize);
+        WindowRules { min_runs, max_runs, max_bytes: self.max_bytes }
     }
 }
 
@@ -243,7 +195,7 @@ impl ExploringOptions {
         let sizes: Vec<u64> = runs.iter().map(|(_, run)| run.live_bytes()).collect();
         let (ratio, name) = self.ratio_at(facts.clock);
         let stuck = self.is_stuck(&sizes);
-        let Some((window, keeps)) = self.select(&sizes, stuck, facts.flush_bytes, ratio) else {
+        let Some((window, keeps)) = self.rules().select(&sizes, stuck, facts.flush_bytes, ratio) else {
             return false;
         };
         let bytes: u64 = sizes[window.clone()].iter().sum();
@@ -277,10 +229,11 @@ fn takes_oldest(shape: &Shape, merge: &RunningMerge) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::Range;
 
     fn select(sizes: &[u64]) -> Option<Range<usize>> {
         let options = ExploringOptions::default();
-        options.select(sizes, options.is_stuck(sizes), 10, 1.2).map(|(window, _)| window)
+        options.rules().select(sizes, options.is_stuck(sizes), 10, 1.2).map(|(window, _)| window)
     }
 
     #[test]

@@ -59,6 +59,10 @@ impl GeometricOptions {
         if self.r.is_some() && self.p.is_some() {
             return Err("r and p exclude each other: with p, r follows from the data".to_string());
         }
+        #[cfg(not(feature = "papers"))]
+        if self.p == Some(1) {
+            return Err(super::options::needs_papers("strategy", "remerge"));
+        }
         within("r", self.r.unwrap_or(DEFAULT_R), 2, 1000)?;
         within("p", self.p.unwrap_or(1), 1, 20)?;
         within("table_bytes", self.table_bytes, 4096, 1 << 50)

@@ -19,6 +19,8 @@
 //! Counts are not forgotten when a cell is kept: half of them goes with it, so that a key is as hot as it
 //! lately was. A cell that was kept eight times without being written goes to disk whatever its count.
 
+#[cfg(not(feature = "papers"))]
+use super::options::needs_papers;
 use super::options::parse_settings;
 use crate::types::Heats;
 use serde::{Deserialize, Serialize};
@@ -32,7 +34,7 @@ use std::str::FromStr;
 /// let rule: HotKeys = "factor{hot_factor=1}".parse().unwrap();
 /// assert_eq!(rule.to_string(), "factor{hot_factor=1}");
 /// assert_eq!(HotKeys::default().to_string(), "factor{hot_factor=2}");
-/// assert!("top{percent=0}".parse::<HotKeys>().is_err());
+/// assert!("factor{hot_factor=-1}".parse::<HotKeys>().is_err());
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -42,6 +44,7 @@ pub enum HotKeys {
     /// Keys updated more often than the mean times this factor stay.
     Factor(HotFactor),
     /// The most updated keys stay: a given percentage.
+    #[cfg(feature = "papers")]
     Top(HotTop),
 }
 
@@ -66,6 +69,7 @@ impl Default for HotFactor {
 }
 
 /// Settings of `top`.
+#[cfg(feature = "papers")]
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HotTop {
@@ -73,11 +77,17 @@ pub struct HotTop {
     pub percent: f64,
 }
 
+#[cfg(feature = "papers")]
 impl Default for HotTop {
     fn default() -> Self {
         Self { percent: 1.0 }
     }
 }
+
+#[cfg(feature = "papers")]
+const NAMES: &str = "off, factor, top";
+#[cfg(not(feature = "papers"))]
+const NAMES: &str = "off, factor";
 
 /// The number of flushes that may leave a cell in memory without a new write to its key; then it goes to
 /// disk.
@@ -141,6 +151,7 @@ impl HotKeys {
         let by_rule = match self {
             HotKeys::Off => return none("off".into()),
             HotKeys::Factor(f) => (f.hot_factor * mean) as u32,
+            #[cfg(feature = "papers")]
             HotKeys::Top(top) => met.keys_over((keys as f64 * top.percent / 100.0) as u64),
         };
         // A key written once is never hot.
@@ -162,6 +173,7 @@ impl HotKeys {
             HotKeys::Factor(f) if !(0.0..=1e6).contains(&f.hot_factor) => {
                 Err("hot_factor is not between 0 and 1,000,000".into())
             }
+            #[cfg(feature = "papers")]
             HotKeys::Top(top) if !(top.percent > 0.0 && top.percent <= 100.0) => {
                 Err("percent is not over 0 and at most 100".into())
             }
@@ -185,8 +197,11 @@ impl FromStr for HotKeys {
         let rule = match name {
             "off" if settings.is_empty() => HotKeys::Off,
             "factor" => HotKeys::Factor(parse_settings(name, settings)?),
+            #[cfg(feature = "papers")]
             "top" => HotKeys::Top(parse_settings(name, settings)?),
-            _ => return Err(format!("unknown rule `{text}`; there is: off, factor, top")),
+            #[cfg(not(feature = "papers"))]
+            "top" => return Err(needs_papers("rule", name)),
+            _ => return Err(format!("unknown rule `{text}`; there is: {NAMES}")),
         };
         rule.check().map_err(|why| format!("rule {name}: {why}"))?;
         Ok(rule)
@@ -198,6 +213,7 @@ impl fmt::Display for HotKeys {
         match self {
             HotKeys::Off => f.write_str("off"),
             HotKeys::Factor(factor) => write!(f, "factor{{hot_factor={}}}", factor.hot_factor),
+            #[cfg(feature = "papers")]
             HotKeys::Top(top) => write!(f, "top{{percent={}}}", top.percent),
         }
     }

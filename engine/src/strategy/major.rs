@@ -21,6 +21,7 @@ pub(crate) struct Asked<'a> {
 impl Asked<'_> {
     /// The plain compaction: SSTables that have to change their place, or that have deletes or values in the
     /// WAL there.
+    #[cfg(any(test, feature = "papers"))]
     pub(crate) const ALL: Asked<'static> =
         Asked { upto: SeqNo::MAX, rewrite: false, expired: None, surplus: &|_| false };
 }

@@ -27,6 +27,7 @@ mod backpressure;
 mod by_range;
 mod clean;
 mod early;
+#[cfg(feature = "papers")]
 mod exploring;
 mod geometric;
 mod hot;
@@ -41,6 +42,7 @@ mod rate;
 mod runs;
 mod sma;
 mod validate;
+mod window;
 
 #[cfg(test)]
 mod golden;
@@ -52,16 +54,23 @@ pub use auto::AutoOptions;
 pub(crate) use backpressure::{Delay, Pressure, backpressure};
 pub(crate) use by_range::{ByRange, RangeMemory, Unique, pieces_to_join, victim_beside};
 pub(crate) use clean::{FrontFacts, FrontPlan, plan_front};
+#[cfg(feature = "papers")]
 pub use exploring::ExploringOptions;
 pub use geometric::GeometricOptions;
-pub use hot::{HotFactor, HotKeys, HotTop};
+#[cfg(feature = "papers")]
+pub use hot::HotTop;
+pub use hot::{HotFactor, HotKeys};
 pub(crate) use hot::{HotPlan, HotState, KEPT_MAX, keep_budget};
 pub use leveled::LeveledOptions;
 pub(crate) use log_table::{LogTableChoice, LogTableFacts, leave_in_log};
 pub(crate) use major::{Asked, major_part};
+#[cfg(any(not(feature = "papers"), feature = "testing"))]
+pub(crate) use options::NEEDS_PAPERS;
 pub use options::{METHODS, StrategyOptions};
-pub use pipeline::{Adaptive, MemoryPolicy, Segments};
+#[cfg(feature = "papers")]
+pub use pipeline::Adaptive;
 pub(crate) use pipeline::{MemoryMerge, PipelineFacts, PipelineState};
+pub use pipeline::{MemoryPolicy, Segments};
 pub(crate) use plan_db::{DbAction, DbFacts, StoreFacts, plan_db};
 pub use rangemerge::{RangemergeOptions, Victim};
 pub(crate) use rate::{merge_rate, rest};

@@ -1,9 +1,9 @@
 //! Strategies by name: `leveled`, `leveled{multiplier=8, table_bytes=32MiB}`, `sma{k=2}`. A new method is a
 //! file with its options, a variant here, and a line in each `match`.
 
-use super::{
-    AutoOptions, ExploringOptions, GeometricOptions, LeveledOptions, RangemergeOptions, SmaOptions, Strategy,
-};
+#[cfg(feature = "papers")]
+use super::ExploringOptions;
+use super::{AutoOptions, GeometricOptions, LeveledOptions, RangemergeOptions, SmaOptions, Strategy};
 use crate::types::parse_size;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -18,17 +18,20 @@ use std::str::FromStr;
 /// use siltstone::strategy::{METHODS, StrategyOptions};
 /// assert!(METHODS.iter().all(|text| text.parse::<StrategyOptions>().is_ok()));
 /// ```
-pub const METHODS: [&str; 11] = [
+pub const METHODS: &[&str] = &[
     "leveled",
     "sma{k=4}",
     "sma{k=2}",
     "geometric{r=2}",
     "geometric{r=3}",
     "geometric{p=2}",
+    #[cfg(feature = "papers")]
     "remerge",
     "rangemerge",
     "rangemerge{deltas=4}",
+    #[cfg(feature = "papers")]
     "exploring",
+    #[cfg(feature = "papers")]
     "nomerge",
 ];
 
@@ -57,6 +60,7 @@ pub enum StrategyOptions {
     /// `remerge` is `p` 1.
     Geometric(GeometricOptions),
     /// HBase's selection of runs adjacent in age, of about one size.
+    #[cfg(feature = "papers")]
     Exploring(ExploringOptions),
 }
 
@@ -66,7 +70,10 @@ impl Default for StrategyOptions {
     }
 }
 
+#[cfg(feature = "papers")]
 const NAMES: &str = "auto, leveled, sma, nomerge, geometric, remerge, exploring, rangemerge";
+#[cfg(not(feature = "papers"))]
+const NAMES: &str = "auto, leveled, sma, geometric, rangemerge";
 
 impl StrategyOptions {
     /// The strategy behind the name.
@@ -77,6 +84,7 @@ impl StrategyOptions {
             StrategyOptions::Rangemerge(options) => options,
             StrategyOptions::Sma(options) => options,
             StrategyOptions::Geometric(options) => options,
+            #[cfg(feature = "papers")]
             StrategyOptions::Exploring(options) => options,
         }
     }
@@ -114,6 +122,7 @@ impl StrategyOptions {
             StrategyOptions::Rangemerge(options) => &mut options.f,
             StrategyOptions::Sma(options) => &mut options.table_bytes,
             StrategyOptions::Geometric(options) => &mut options.table_bytes,
+            #[cfg(feature = "papers")]
             StrategyOptions::Exploring(options) => &mut options.table_bytes,
         }
     }
@@ -126,6 +135,7 @@ impl StrategyOptions {
             StrategyOptions::Rangemerge(options) => options.check(),
             StrategyOptions::Sma(options) => options.check(),
             StrategyOptions::Geometric(options) => options.check(),
+            #[cfg(feature = "papers")]
             StrategyOptions::Exploring(options) => options.check(),
         }
     }
@@ -143,6 +153,7 @@ impl StrategyOptions {
                 Some(1) => ("remerge", without(changed(options), "p")),
                 _ => ("geometric", changed(options)),
             },
+            #[cfg(feature = "papers")]
             StrategyOptions::Exploring(options) => ("exploring", changed(options)),
         }
     }
@@ -167,15 +178,20 @@ impl FromStr for StrategyOptions {
             "leveled" => StrategyOptions::Leveled(parse_settings(name, settings)?),
             "rangemerge" => StrategyOptions::Rangemerge(parse_settings(name, settings)?),
             "sma" => StrategyOptions::Sma(parse_settings(name, settings)?),
+            #[cfg(not(feature = "papers"))]
+            "nomerge" | "remerge" | "exploring" => return Err(needs_papers("strategy", name)),
+            #[cfg(feature = "papers")]
             "nomerge" => StrategyOptions::Sma(SmaOptions {
                 k: SmaOptions::NEVER,
                 ..parse_named(name, settings, &["k"])?
             }),
             "geometric" => StrategyOptions::Geometric(parse_settings(name, settings)?),
+            #[cfg(feature = "papers")]
             "remerge" => StrategyOptions::Geometric(GeometricOptions {
                 p: Some(1),
                 ..parse_named(name, settings, &["r", "p"])?
             }),
+            #[cfg(feature = "papers")]
             "exploring" => StrategyOptions::Exploring(parse_settings(name, settings)?),
             _ => return Err(format!("unknown strategy `{name}`; there is: {NAMES}")),
         };
@@ -220,7 +236,18 @@ pub(super) fn parse_settings<T: DeserializeOwned>(name: &str, text: &str) -> Res
     T::deserialize(Value::Object(settings)).map_err(|e| format!("strategy {name}: {e}"))
 }
 
+/// What is said of an option that only builds with the feature `papers` have.
+#[cfg(any(not(feature = "papers"), feature = "testing"))]
+pub(crate) const NEEDS_PAPERS: &str = "needs the feature `papers`, without which this was built";
+
+/// Refusal of what only builds with the feature `papers` have.
+#[cfg(not(feature = "papers"))]
+pub(super) fn needs_papers(what: &str, name: &str) -> String {
+    format!("{what} `{name}` {NEEDS_PAPERS}")
+}
+
 /// Parses the settings of a strategy whose name already sets the options in `said`.
+#[cfg(feature = "papers")]
 fn parse_named<T: DeserializeOwned>(name: &str, text: &str, said: &[&str]) -> Result<T, String> {
     let given = text.split(',').filter_map(|setting| Some(setting.split_once('=')?.0.trim()));
     match given.into_iter().find(|option| said.contains(option)) {

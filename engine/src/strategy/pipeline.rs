@@ -16,6 +16,8 @@
 //!   tried out. Or it compacts the newest segment alone, of which it is known what is dead, if that gives
 //!   more for the copying: a cell is then copied once and not at every join from then on.
 
+#[cfg(not(feature = "papers"))]
+use super::options::needs_papers;
 use super::options::parse_settings;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -25,9 +27,9 @@ use std::str::FromStr;
 ///
 /// ```
 /// use siltstone::strategy::MemoryPolicy;
-/// let policy: MemoryPolicy = "adaptive{r=0.2}".parse().unwrap();
-/// assert_eq!(policy.to_string(), "adaptive{segments=2, r=0.2}");
-/// assert!("adaptive{r=2}".parse::<MemoryPolicy>().is_err());
+/// let policy: MemoryPolicy = "sketch{segments=2}".parse().unwrap();
+/// assert_eq!(policy.to_string(), "sketch{segments=2}");
+/// assert!("sketch{segments=0}".parse::<MemoryPolicy>().is_err());
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -35,10 +37,13 @@ pub enum MemoryPolicy {
     /// Memtables stay as they were frozen.
     None,
     /// Indices are merged when there are too many memtables.
+    #[cfg(feature = "papers")]
     Basic(Segments),
     /// Versions that no reader sees are dropped at every freeze.
+    #[cfg(feature = "papers")]
     Eager(Segments),
     /// Versions that no reader sees are dropped when the last compactions, and a draw, say so.
+    #[cfg(feature = "papers")]
     Adaptive(Adaptive),
     /// Versions that no reader sees are dropped when the memtables' sketches say that it pays.
     Sketch(Segments),
@@ -68,6 +73,7 @@ impl Default for Segments {
 }
 
 /// Settings of `adaptive`.
+#[cfg(feature = "papers")]
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Adaptive {
@@ -78,13 +84,17 @@ pub struct Adaptive {
     pub r: f64,
 }
 
+#[cfg(feature = "papers")]
 impl Default for Adaptive {
     fn default() -> Self {
         Self { segments: 2, r: 0.5 }
     }
 }
 
+#[cfg(feature = "papers")]
 const NAMES: &str = "none, basic, eager, adaptive, sketch";
+#[cfg(not(feature = "papers"))]
+const NAMES: &str = "none, sketch";
 /// Probability of compacting right after a disk flush, and its growth at every in-memory flush.
 const THROTTLE_FIRST: f64 = 0.5;
 const THROTTLE_GROWTH: f64 = 1.02;
@@ -216,6 +226,7 @@ pub(crate) enum MemoryMerge {
 
 impl MemoryPolicy {
     /// The in-memory compaction to make now, and why in words. O(1).
+    #[cfg_attr(not(feature = "papers"), allow(unused_variables))]
     pub(crate) fn plan(&self, facts: &PipelineFacts, state: &PipelineState) -> Option<(MemoryMerge, String)> {
         let PipelineFacts { segments, cells, distinct, .. } = *facts;
         if segments < 2 && !matches!(self, MemoryPolicy::Sketch(_)) {
@@ -227,8 +238,11 @@ impl MemoryPolicy {
         let indices = || too_many.then(|| (MemoryMerge::Indices, many()));
         match self {
             MemoryPolicy::None => None,
+            #[cfg(feature = "papers")]
             MemoryPolicy::Basic(_) => indices(),
+            #[cfg(feature = "papers")]
             MemoryPolicy::Eager(_) => Some((MemoryMerge::Compact, "at every freeze".into())),
+            #[cfg(feature = "papers")]
             MemoryPolicy::Adaptive(Adaptive { r, .. }) => {
                 let redundant = 1.0 - state.unique;
                 if too_many && state.merges > 0 && redundant > *r && facts.draw < state.throttle {
@@ -260,13 +274,21 @@ impl MemoryPolicy {
 
     /// Whether the policy ever drops cells.
     pub(crate) fn compacts(&self) -> bool {
-        !matches!(self, MemoryPolicy::None | MemoryPolicy::Basic(_))
+        match self {
+            MemoryPolicy::None => false,
+            #[cfg(feature = "papers")]
+            MemoryPolicy::Basic(_) => false,
+            _ => true,
+        }
     }
 
     fn segments(&self) -> Option<u32> {
         match self {
             MemoryPolicy::None => None,
-            MemoryPolicy::Basic(s) | MemoryPolicy::Eager(s) | MemoryPolicy::Sketch(s) => Some(s.segments),
+            MemoryPolicy::Sketch(s) => Some(s.segments),
+            #[cfg(feature = "papers")]
+            MemoryPolicy::Basic(s) | MemoryPolicy::Eager(s) => Some(s.segments),
+            #[cfg(feature = "papers")]
             MemoryPolicy::Adaptive(a) => Some(a.segments),
         }
     }
@@ -277,6 +299,7 @@ impl MemoryPolicy {
             return Err("segments is not between 1 and 64".into());
         }
         match self {
+            #[cfg(feature = "papers")]
             MemoryPolicy::Adaptive(Adaptive { r, .. }) if !(0.0..=1.0).contains(r) => {
                 Err("r is not between 0 and 1".into())
             }
@@ -299,9 +322,14 @@ impl FromStr for MemoryPolicy {
         };
         let policy = match name {
             "none" if settings.is_empty() => MemoryPolicy::None,
+            #[cfg(feature = "papers")]
             "basic" => MemoryPolicy::Basic(parse_settings(name, settings)?),
+            #[cfg(feature = "papers")]
             "eager" => MemoryPolicy::Eager(parse_settings(name, settings)?),
+            #[cfg(feature = "papers")]
             "adaptive" => MemoryPolicy::Adaptive(parse_settings(name, settings)?),
+            #[cfg(not(feature = "papers"))]
+            "basic" | "eager" | "adaptive" => return Err(needs_papers("policy", name)),
             "sketch" => MemoryPolicy::Sketch(parse_settings(name, settings)?),
             _ => return Err(format!("unknown policy `{text}`; there is: {NAMES}")),
         };
@@ -314,8 +342,11 @@ impl fmt::Display for MemoryPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             MemoryPolicy::None => f.write_str("none"),
+            #[cfg(feature = "papers")]
             MemoryPolicy::Basic(s) => write!(f, "basic{{segments={}}}", s.segments),
+            #[cfg(feature = "papers")]
             MemoryPolicy::Eager(s) => write!(f, "eager{{segments={}}}", s.segments),
+            #[cfg(feature = "papers")]
             MemoryPolicy::Adaptive(a) => write!(f, "adaptive{{segments={}, r={}}}", a.segments, a.r),
             MemoryPolicy::Sketch(s) => write!(f, "sketch{{segments={}}}", s.segments),
         }

@@ -5,7 +5,7 @@
 //! take up.
 
 use super::early::{DEAD_SHARE, early};
-use super::exploring::ExploringOptions;
+use super::window::{RATIO, WindowRules};
 use super::{
     Deferred, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RunningMerge, Target, cover, ids,
     validate,
@@ -183,18 +183,18 @@ pub(super) fn gather(
         .take_while(|run| facts.flushing != Some(run.id) && at_rest(run))
         .map(|run| (0, run))
         .collect();
-    let options = ExploringOptions::default();
+    let rules = WindowRules::default();
     let is_full = level0.runs.len() > most.saturating_add(GATHERED_MAX);
     let long = long_bytes(shape, facts.flush_bytes);
     if !taken.iter().any(|merge| merge.plan.bytes >= long)
         || !is_full
-        || waiting.len() <= most.max(options.min_runs as usize)
+        || waiting.len() <= most.max(rules.min_runs)
     {
         return None;
     }
     let sizes: Vec<u64> = waiting.iter().rev().map(|(_, run)| run.live_bytes()).collect();
     // Never stuck: three flushes of about one size keep the ratio as soon as they come.
-    let (window, _) = options.select(&sizes, false, facts.flush_bytes, options.ratio)?;
+    let (window, _) = rules.select(&sizes, false, facts.flush_bytes, RATIO)?;
     let window = sizes.len() - window.end..sizes.len() - window.start;
     let picked = &waiting[window];
     let output = Target { level: 0, run: picked.last()?.1.id };

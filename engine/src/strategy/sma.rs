@@ -46,6 +46,10 @@ impl SmaOptions {
     pub const NEVER: u64 = u64::MAX;
 
     pub(crate) fn check(&self) -> Result<(), String> {
+        #[cfg(not(feature = "papers"))]
+        if self.k == Self::NEVER {
+            return Err(super::options::needs_papers("strategy", "nomerge"));
+        }
         if self.k != Self::NEVER {
             within("k", self.k, 2, 1000)?;
         }

@@ -11,6 +11,7 @@ mod around;
 pub(crate) mod code;
 pub(crate) mod edit;
 pub(crate) mod manifest;
+#[cfg(feature = "papers")]
 mod one_side;
 mod open_tables;
 mod regions;
@@ -21,7 +22,12 @@ mod unions;
 #[expect(clippy::module_inception, reason = "the file is named for its main type")]
 pub(crate) mod version;
 
+#[cfg(feature = "papers")]
+pub(crate) use one_side::OldSides;
 pub(crate) use open_tables::OpenTables;
+/// No scan is kept to one side of a compaction.
+#[cfg(not(feature = "papers"))]
+pub(crate) type OldSides = ();
 pub(crate) use scattered::{Chain, Scattered};
 pub(crate) use unions::Unions;
 pub(crate) use version::{

@@ -28,9 +28,30 @@ pub(crate) struct OldSide {
     held: Arc<TablesHeld>,
 }
 
+/// The old side of a version that has one.
+pub(crate) type OldSides = Option<Arc<OldSide>>;
+
 impl Version {
+    /// Gives this version, which follows `now` by a flush or a step of a compaction, its old side; none where
+    /// no change is told.
+    pub(crate) fn keep_old_side(
+        &mut self,
+        now: &Version,
+        change: Option<&ShapeChange>,
+        is_flush: bool,
+        upto: Option<&[u8]>,
+        opened: &BTreeMap<TableId, Arc<TableHandle>>,
+        graveyard: &Arc<Graveyard>,
+    ) {
+        self.old_side = match change {
+            None => None,
+            Some(change) if is_flush => now.old_side_after_flush(change, opened),
+            Some(_) => now.old_side_after_step(&self.shape, upto, graveyard),
+        };
+    }
+
     /// The old side for the version after a step of a compaction. `after` has the SSTables then.
-    pub(crate) fn old_side_after_step(
+    fn old_side_after_step(
         &self,
         after: &Shape,
         upto: Option<&[u8]>,
@@ -61,7 +82,7 @@ impl Version {
     }
 
     /// The old side for the version after a flush; `None` where the flush removed or clipped SSTables.
-    pub(crate) fn old_side_after_flush(
+    fn old_side_after_flush(
         &self,
         change: &ShapeChange,
         opened: &BTreeMap<TableId, Arc<TableHandle>>,

@@ -2,7 +2,7 @@
 //! once, takes its read point second, and sees either side of any change, never a mixture. Changes build a
 //! new object and swap it in; a thread that loses the race builds again from the winner's.
 
-use super::one_side::OldSide;
+use super::OldSides;
 use super::scattered::Scattered;
 use super::shelf::Shelf;
 use crate::error::{Error, ErrorKind, Result};
@@ -33,7 +33,7 @@ pub(crate) struct Version {
     /// SSTables belong to other stores.
     pub(crate) bounds: Arc<KeyRange>,
     /// SSTables for scans that are not to read both sides of a compaction; `None` in most databases.
-    pub(crate) old_side: Option<Arc<OldSide>>,
+    pub(crate) old_side: OldSides,
 }
 
 crate::types::sent!(Version { active, frozen, scattered, flush, shape, runs, bounds, old_side });
@@ -375,7 +375,7 @@ impl Version {
             shape: Arc::default(),
             runs: Arc::default(),
             bounds: Arc::default(),
-            old_side: None,
+            old_side: OldSides::default(),
         }
     }
 
@@ -398,7 +398,7 @@ impl Version {
     pub(crate) fn within(&self, bounds: KeyRange) -> Version {
         Version {
             bounds: Arc::new(bounds),
-            old_side: None,
+            old_side: OldSides::default(),
             ..self.with_memory(self.active.clone(), self.frozen.clone(), self.flush.clone())
         }
     }
@@ -492,7 +492,7 @@ impl Version {
             shape,
             runs,
             bounds: self.bounds.clone(),
-            old_side: None,
+            old_side: OldSides::default(),
         }
     }
 

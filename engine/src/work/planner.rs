@@ -261,7 +261,8 @@ impl Work {
     pub(crate) fn plan_store(&self, store: &Arc<Store>, free: usize, now: u64) -> Vec<MergePlan> {
         let version = store.version_full();
         let mut work = store.work.lock();
-        if store.is_dropped() || now < work.merges.not_before {
+        let is_known = store.settings().check_papers().is_ok();
+        if store.is_dropped() || !is_known || now < work.merges.not_before {
             return Vec::new();
         }
         let running = work.merges.running();

@@ -20,6 +20,7 @@ mod offload;
 #[cfg(feature = "testing")]
 mod one_side;
 mod operators;
+mod papers;
 #[cfg(feature = "testing")]
 mod places;
 #[cfg(feature = "testing")]
@@ -57,7 +58,7 @@ fn strategies(table_bytes: u64) -> Vec<siltstone::strategy::StrategyOptions> {
         }
         strategy
     };
-    ["auto"].iter().chain(&METHODS).map(small).collect()
+    ["auto"].iter().chain(METHODS).map(small).collect()
 }
 
 /// How often files were read while that ran.

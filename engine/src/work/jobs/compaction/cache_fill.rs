@@ -106,6 +106,7 @@ impl FillStats {
 /// Where blocks of a step's outputs are had from.
 enum Origin {
     /// The SSTable's file.
+    #[cfg(feature = "papers")]
     Storage,
     /// The memory of the process that ran the compaction.
     Remote(Arc<dyn RemoteCache>),
@@ -172,12 +173,17 @@ impl Publishing {
         let remote = remote.filter(|_| !outputs.is_empty());
         let fill = catalog.cx.settings.options.cache_fill;
         let (prefill, opened) = match (fill, remote, opened) {
+            #[cfg(feature = "papers")]
             (CacheFill::Before, None, opened) if !outputs.is_empty() => {
                 let open = || catalog.open_tables(outputs, &mut []);
                 let opened = opened.map_or_else(open, Ok).inspect_err(|_| catalog.remove_outputs(outputs))?;
                 (Some(Prefill::all(opened, outputs, Origin::Storage)), None)
             }
-            (CacheFill::Before | CacheFill::WriteThrough, Some(remote), Some(opened)) => {
+            #[cfg(feature = "papers")]
+            (CacheFill::Before, Some(remote), Some(opened)) => {
+                (Some(Prefill::all(opened, outputs, Origin::Remote(remote))), None)
+            }
+            (CacheFill::WriteThrough, Some(remote), Some(opened)) => {
                 (Some(Prefill::all(opened, outputs, Origin::Remote(remote))), None)
             }
             (CacheFill::Step, Some(remote), Some(opened)) => {
@@ -219,7 +225,11 @@ impl Prefill {
 
     fn new(opened: Opened, outputs: &[Arc<TableInfo>], from: Origin, gathering: Option<Gathering>) -> Self {
         let tables = outputs.iter().map(|info| opened[&info.id].table.clone()).collect();
-        let block_max = if matches!(from, Origin::Storage) { u64::MAX } else { BLOCK_MAX };
+        let block_max = match from {
+            #[cfg(feature = "papers")]
+            Origin::Storage => u64::MAX,
+            Origin::Remote(_) => BLOCK_MAX,
+        };
         Self {
             opened,
             gathering,
@@ -252,6 +262,7 @@ impl Prefill {
             }
             return Ok(FillProgress::Blocks(0, 0));
         }
+        #[cfg_attr(not(feature = "papers"), allow(irrefutable_let_patterns))]
         let Origin::Remote(remote) = &self.from else {
             let Some(piece) = self.warm_up.next()? else { return Ok(FillProgress::All) };
             if piece.bytes() == 0 {

@@ -2,6 +2,7 @@
 //!
 //! * `spec` describes a compaction, from its plan, and what it is expected to write and to find in the cache.
 //! * `cache_fill` brings blocks of a step's outputs into the cache, and tells what that came to.
+//! * `remote_reads` has readers read a step's outputs from where they were written (feature `papers`).
 //! * `running` is a compaction as whoever runs it does it: here, or elsewhere and then checked.
 //! * `job` takes a plan through its steps.
 //!
@@ -9,6 +10,8 @@
 
 mod cache_fill;
 mod job;
+#[cfg(feature = "papers")]
+mod remote_reads;
 mod running;
 mod spec;
 

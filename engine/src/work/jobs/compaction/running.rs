@@ -7,12 +7,8 @@ use crate::commit::Store;
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::merge::{Bounds, MergeRun, MergeSpec, Step, Totals, Verifier};
-use crate::offload::{
-    Decision, MergeTables, Offer, OffloadedMerge, OwnTables, RemoteCache, RemoteFile, There,
-};
-use crate::options::CacheFill;
+use crate::offload::{Decision, MergeTables, Offer, OffloadedMerge, OwnTables, RemoteCache, There};
 use crate::shape::TableInfo;
-use crate::storage::ReadFile;
 use crate::version::Version;
 use std::cell::LazyCell;
 use std::sync::Arc;
@@ -78,23 +74,22 @@ impl Running {
 
     /// Checks a step that was made elsewhere before it is made true; its outputs, open.
     pub(super) fn verify(&mut self, catalog: &Catalog, step: &Step) -> Result<Option<Opened>> {
-        let Self { run, verifier: Some((verifier, bounds)), remote } = self else { return Ok(None) };
+        #[cfg(feature = "papers")]
+        let remote = self.remote.clone();
+        let Self { run, verifier: Some((verifier, bounds)), .. } = self else { return Ok(None) };
         let expected = bounds.below(step.upto.as_deref())?;
         let next = verifier
             .step(&step.outputs, step.upto.as_deref(), &run.totals(), &expected)
             .map_err(|why| run.refused(&format!("what cannot be: {why}")))?;
-        let keeps = catalog.cx.settings.options.cache_fill == CacheFill::Remote;
-        let remote = remote.as_ref().filter(|_| keeps);
         let open = |info: &Arc<TableInfo>| {
             // As it is in storage.
             let handle = catalog.tables.open(info, None)?;
             handle.table.verify_index()?;
-            let Some(remote) = remote else { return Ok((info.id, handle)) };
-            let bytes = &catalog.remote_bytes;
-            let wrap = |file| -> Arc<dyn ReadFile> {
-                Arc::new(RemoteFile::new(file, info.id, remote.clone(), bytes.clone()))
-            };
-            Ok((info.id, catalog.tables.open_by(info, None, Some(&wrap))?))
+            #[cfg(feature = "papers")]
+            if let Some(handle) = super::remote_reads::open(catalog, info, remote.as_ref())? {
+                return Ok((info.id, handle));
+            }
+            Ok((info.id, handle))
         };
         let opened = step.outputs.iter().map(open).collect::<Result<Opened>>();
         let opened = opened.map_err(|e| run.refused(&format!("a table that is not as it says: {e}")))?;

@@ -1,0 +1,66 @@
+//! Options that a build without the feature `papers` finds in a database: it knows their names, opens the
+//! family with defaults in their place, and refuses what would change the family before that is altered.
+
+use super::FamilyOptions;
+use crate::error::{Error, ErrorKind};
+use crate::strategy::{NEEDS_PAPERS, SmaOptions};
+use serde_json::{Map, Value};
+
+/// Options of a database that only builds with the feature have.
+#[cfg(not(feature = "papers"))]
+pub(super) const EXPERIMENTAL: [&str; 2] = ["scan_one_side", "slow_writers"];
+/// Values of `cache_fill` that only builds with the feature have.
+#[cfg(not(feature = "papers"))]
+pub(super) const CACHE_FILLS: [&str; 2] = ["before", "remote"];
+
+/// The family's options with defaults in the place of what needs the feature, and the refusal that names it;
+/// `None` where nothing does.
+pub(crate) fn without_papers(family: &str, json: &str) -> Option<(FamilyOptions, Error)> {
+    #[cfg(feature = "papers")]
+    if !crate::hooks::lacks_papers() {
+        return None;
+    }
+    let mut options: Map<String, Value> = serde_json::from_str(json).ok()?;
+    let needed: Vec<String> = [("strategy", strategy as Find), ("memory", memory), ("hot_keys", hot_keys)]
+        .into_iter()
+        .filter_map(|(option, find)| {
+            let name = find(options.get(option)?)?.to_string();
+            options.remove(option);
+            Some(format!("{option} `{name}`"))
+        })
+        .collect();
+    if needed.is_empty() {
+        return None;
+    }
+    let message = format!(
+        "family {family} has {}, which {NEEDS_PAPERS}: it can be read, and written to once it is altered",
+        needed.join(" and ")
+    );
+    let options = serde_json::from_value(Value::Object(options)).ok()?;
+    Some((options, Error::new(ErrorKind::Unsupported, message)))
+}
+
+/// Finds the name of what needs the feature in the value of an option.
+type Find = fn(&Value) -> Option<&str>;
+
+fn strategy(value: &Value) -> Option<&str> {
+    match variant(value)? {
+        ("exploring", _) => Some("exploring"),
+        ("sma", settings) if settings.get("k")?.as_u64() == Some(SmaOptions::NEVER) => Some("nomerge"),
+        ("geometric", settings) if settings.get("p")?.as_u64() == Some(1) => Some("remerge"),
+        _ => None,
+    }
+}
+
+fn memory(value: &Value) -> Option<&str> {
+    variant(value).map(|(name, _)| name).filter(|name| ["basic", "eager", "adaptive"].contains(name))
+}
+
+fn hot_keys(value: &Value) -> Option<&str> {
+    variant(value).map(|(name, _)| name).filter(|name| *name == "top")
+}
+
+/// The name of an enum's variant, and its settings.
+fn variant(value: &Value) -> Option<(&str, &Value)> {
+    value.as_object()?.iter().next().map(|(name, settings)| (&**name, settings))
+}
