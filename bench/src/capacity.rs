@@ -67,7 +67,7 @@ struct Case {
     merge_longest_seconds: f64,
     get_mean_us: f64,
     get_p99_us: f64,
-    /// Of a core.
+    /// Processor time of the process of the stores, as a share of one core.
     stores_cpu: f64,
     servers_cpu: f64,
 }

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The server's process.
 #[derive(Args)]
 pub(crate) struct Server {
-    /// Of the database.
+    /// Directory of the database.
     #[arg(long)]
     dir: PathBuf,
     /// What it may take.

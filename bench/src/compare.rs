@@ -154,8 +154,8 @@ impl How {
         Ok(base)
     }
 
-    /// Of one run, and of more where others take too much of the machine: the one of which they took least. A
-    /// failure is told beside it.
+    /// The records of one run, and how it ended. Where other machines took too much of the processors, the
+    /// run is repeated, at most [`AGAIN`] times, and the one from which they took least counts.
     fn calmest(
         &self,
         mut run: impl FnMut(&mut Vec<RunRecord>) -> Result<()>,
@@ -383,14 +383,14 @@ fn relate(a: &[&RunRecord], b: &[&RunRecord]) -> Result<Vec<RatioRecord>, Option
     Ok(METRICS.iter().filter_map(ratio).collect())
 }
 
-/// Of sorted values, at least one.
+/// The median of sorted values, of which there is at least one.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let middle = values.len() / 2;
     if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
 }
 
 impl Scale {
-    /// Of what stores can do at most, the least counts.
+    /// Notes how fast a store can go; over all stores, the smallest maximum counts.
     fn note_most(&mut self, record: &RunRecord) {
         if record.workload != "felt:max" {
             return;
@@ -404,7 +404,7 @@ impl Scale {
         self.most_reads = least(self.most_reads, rate(&["read", "scan"]));
     }
 
-    /// As given to a child.
+    /// The arguments that give this scale to a child process.
     pub(crate) fn args(&self) -> Vec<String> {
         let options = [
             ("--keys", self.keys.map(|n| n.to_string())),

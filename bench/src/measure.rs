@@ -17,7 +17,7 @@ pub(crate) fn times(in_a_second: u64) -> Histogram<u64> {
 /// Counters that only rise.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
-    /// Of all threads, user and system.
+    /// Processor time of all threads, user and system.
     pub(crate) cpu: Duration,
     /// Counted when a page becomes dirty, so it repeats however the kernel times its writing.
     pub(crate) device_write_bytes: u64,
@@ -130,7 +130,7 @@ pub(crate) fn rss_bytes() -> u64 {
     rss_bytes_of("self")
 }
 
-/// The same of another process.
+/// Memory that another process has resident.
 pub(crate) fn rss_bytes_of(process: &str) -> u64 {
     field(&std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default(), "VmRSS:") * 1024
 }

@@ -53,7 +53,7 @@ struct Told {
     open_seconds: f64,
     get_mean_us: f64,
     get_p99_us: f64,
-    /// The same gets once more.
+    /// Latencies of the gets when they are repeated.
     again_mean_us: f64,
     again_p99_us: f64,
     scan_mb_s: f64,

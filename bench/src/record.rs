@@ -92,18 +92,18 @@ pub(crate) struct RunRecord {
     pub(crate) settle_seconds: f64,
     /// Latencies by kind of operation: `read`, `write`, `scan`, `modify`, `open`.
     pub(crate) latency: BTreeMap<String, Latency>,
-    /// The same of the seconds in which, and in the two before which, others took at most 2 % of the
-    /// processors; how many seconds these are. A whole run's, where nobody looked.
+    /// Latencies of the calm seconds: in them, and in the two before each, other machines took at most 2 % of
+    /// the processors. Runs that do not look at the processors count every second as calm.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) calm: BTreeMap<String, Latency>,
     #[serde(default)]
     pub(crate) calm_seconds: u64,
     /// One entry a second of the run.
     pub(crate) timeline: Vec<Second>,
-    /// Of a run with a merge in its middle: its windows.
+    /// Windows of a run with a compaction in its middle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) windows: Vec<Window>,
-    /// Of such a run: the most memory resident during the merge, beyond what was when it began.
+    /// The most memory resident during the compaction in the middle, beyond what was when it began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) extra_memory_bytes: Option<u64>,
     /// And p99 of all gets before the merge, of calm windows if there are any.
@@ -121,14 +121,14 @@ pub(crate) struct RunRecord {
     /// little of latencies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stolen: Option<f64>,
-    /// Of a run with scans beside its puts: the scans of each second.
+    /// Scans of each second, in a run with scans beside its puts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) scan_timeline: Vec<Second>,
-    /// Of operations at due times: how late a thread was that did nothing at such times. So late the machine
-    /// makes one, and the store's own threads.
+    /// Lateness of a control thread that does nothing at due times, in a run whose operations have due times:
+    /// how late the machine and the store's own threads make any operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) control: Option<Latency>,
-    /// Of `felt`: what it was like while merges ran.
+    /// Latencies while compactions ran and while none did, in a run of `felt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) beside_merges: Option<BesideMerges>,
 }
@@ -179,7 +179,7 @@ pub(crate) struct Window {
     /// Memory resident at its end, what measuring itself keeps taken off.
     #[serde(default)]
     pub(crate) rss_bytes: u64,
-    /// As [`RunRecord::stolen`], of this window.
+    /// [`RunRecord::stolen`] of this window alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stolen: Option<f64>,
     /// Whether that was at most 2 % in it and in the window before it, as far as known.

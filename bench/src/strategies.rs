@@ -10,7 +10,7 @@ use std::path::Path;
 
 const MEMORY: u64 = 1 << 30;
 const RATIOS: [u64; 3] = [10, 100, 1000];
-/// As in the tables beside the drawing.
+/// The limit on SSTables with which the tables in docs/strategies.md were made.
 const TABLES_MAX: u64 = 5000;
 
 pub(crate) fn run(svg: Option<&Path>) -> Result<()> {

@@ -19,7 +19,7 @@ pub(crate) fn builder() -> Builder {
     Builder::new().object_stores(object_stores())
 }
 
-/// As it is now, without its lock.
+/// The database as it is now, open for reading without its lock.
 pub(crate) fn to_read(dir: &Path) -> Outcome<Db> {
     Ok(builder().open_read_only(dir)?)
 }

@@ -1,7 +1,7 @@
-//! The database's side: which merges go, and where to.
+//! The database's side: which compactions go to a server, and to which one.
 //!
-//! One thread follows all servers (`known`) and all merges (`follow`). The database's workers never wait for
-//! it: they ask what has come ([`OffloadedMerge::advance`]) and do other work meanwhile.
+//! One thread follows all servers (`known`) and all compactions (`follow`). The database's workers never wait
+//! for it: they ask for answers that have come ([`OffloadedMerge::advance`]) and do other work meanwhile.
 
 use crate::cost::{Costs, Facts};
 use crate::fetch::Memory;
@@ -25,31 +25,32 @@ use tokio::sync::mpsc;
 /// Settings of the database's side.
 #[derive(Clone, Debug)]
 pub struct CompactorsOptions {
-    /// Merges of fewer bytes stay here: sending one costs as much work as so many bytes do.
+    /// The fewest bytes of a compaction that goes to a server: sending one costs as much work as so many
+    /// bytes do.
     pub bytes_min: u64,
-    /// Larger ones stay too where they cost less here (size, what the sketches predict, what is cached, load
-    /// here and there). Without it every one of them goes as long as a server has room.
+    /// Whether larger compactions stay too where they cost less here (size, what the sketches predict, what
+    /// is cached, load here and there). Without it every one of them goes as long as a server has room.
     pub by_cost: bool,
-    /// After how long without a word from a server its merge goes on elsewhere.
+    /// How long a server may be silent before its compaction goes on elsewhere.
     pub patience: Duration,
-    /// After how long in which nothing came of a merge (no step, no bytes of a table, no other count of
-    /// cells) it goes on elsewhere, whatever the server says; all of it may take that long and a second for
+    /// How long a compaction may make no progress (no step, no bytes of an SSTable, no other count of cells)
+    /// before it goes on elsewhere, whatever the server says; all of it may take that long and a second for
     /// each MiB of its inputs. Time in which the server waits for the database does not count.
     pub stall: Duration,
-    /// A manager, which says what other servers there are, and which stores' merges go to which; while it
-    /// does not answer, what it said last holds. Without it, and where that server has no room, a merge goes
-    /// to the known server with the most room.
+    /// The address of a manager, which says what other servers there are, and which stores' compactions go to
+    /// which; while it does not answer, its last answer holds. Without it, and where that server has no room,
+    /// a compaction goes to the known server with the most room.
     pub manager: Option<String>,
     /// Certificates, where the servers and the manager speak TLS. They are read again when they change.
     /// Without, only servers on this machine are reached.
     pub tls: Option<ClientTls>,
-    /// A file with a secret of 16 bytes or more that the servers and the manager have too: merges go to those
-    /// alone that show it. It is read again when it changes.
+    /// A file with a secret of 16 bytes or more that the servers and the manager have too: compactions go
+    /// only to servers that show it. It is read again when it changes.
     pub secret_file: Option<PathBuf>,
-    /// Which servers a manager may name: `host` or `host:port`, where a host may begin or end with `*`; with
-    /// none, those on this machine. Others are not connected to.
+    /// The servers that a manager may name: `host` or `host:port`, where a host may begin or end with `*`;
+    /// with none, those on this machine. Others are not connected to.
     pub allow: Vec<String>,
-    /// Servers on other machines are reached though nothing proves who answers there.
+    /// Whether servers on other machines are reached though nothing proves who answers there.
     pub insecure: bool,
 }
 
@@ -73,13 +74,13 @@ impl Default for CompactorsOptions {
 pub struct Compactors {
     known: Arc<Known>,
     options: CompactorsOptions,
-    /// Where the search for a server begins, so that equals take turns.
+    /// The number at which the next search for a server begins, so that equals take turns.
     next: AtomicU64,
     runtime: Option<tokio::runtime::Runtime>,
     load: Arc<Load>,
 }
 
-/// What a database knows of its manager.
+/// A manager as a database sees it.
 #[derive(Clone, Debug)]
 pub struct ManagerSeen {
     /// Its address.
@@ -93,14 +94,14 @@ pub struct ManagerSeen {
 pub struct ServerSeen {
     /// Its address.
     pub address: String,
-    /// How it was a second ago; `None` where it does not answer.
+    /// Its state a second ago; `None` where it does not answer.
     pub state: Option<CompactorState>,
-    /// Merges that this database has there.
+    /// Compactions that this database has there.
     pub given: u64,
 }
 
 impl Compactors {
-    /// Knows the servers at these addresses (`host:port`), which need not be there yet.
+    /// Connects to the servers at these addresses (`host:port`), which need not be there yet.
     ///
     /// # Errors
     /// An address that is none.
@@ -108,7 +109,7 @@ impl Compactors {
         Self::connect_with(addresses, CompactorsOptions::default())
     }
 
-    /// The same with other settings.
+    /// Connects to the servers at these addresses with these settings.
     ///
     /// # Errors
     /// An address that is none, or is of another machine that proves nothing; a certificate or secret that
@@ -120,7 +121,8 @@ impl Compactors {
         Self::start(addresses.into_iter().map(Into::into).collect(), options, None)
     }
 
-    /// The same with a manager in this process, which is asked without a connection.
+    /// Connects to the servers at these addresses, with a manager in this process, which is asked without a
+    /// connection.
     ///
     /// # Errors
     /// An address that is none, or a certificate that cannot be read.
@@ -178,17 +180,17 @@ impl Compactors {
         self.known.manager()
     }
 
-    /// Reads the files of the secret and of certificates again where it is time to; it may wait for the disk.
+    /// Reads the files of the secret and of certificates again when they are due; it may wait for the disk.
     pub fn look_at_files(&self) {
         self.known.reach.look_if_due();
     }
 
-    /// Which of these files could not be used when they were looked at last. Waits for nothing.
+    /// The files of these that could not be used when they were read last. Waits for nothing.
     pub fn stale_files(&self) -> StaleFiles {
         self.known.reach.stale_files()
     }
 
-    /// Where a merge of the store goes.
+    /// Chooses the server for a compaction of the store.
     fn choose(&self, store: u32) -> Result<Chosen, String> {
         self.known.choose(store, usize::try_from(self.next.fetch_add(1, Ordering::Relaxed)).unwrap_or(0))
     }
@@ -263,8 +265,8 @@ impl Offload for Compactors {
     }
 }
 
-/// A directory's name as it is without links, which is how a server on the same machine, or one that mounts
-/// the same, knows it.
+/// The directory's path without links, by which a server on the same machine, or one that mounts the same,
+/// knows it.
 fn as_it_is(dir: &Path) -> siltstone::Result<PathBuf> {
     std::fs::canonicalize(dir)
         .map_err(|e| Error::new(ErrorKind::Io, format!("the directory {}: {e}", dir.display())))
@@ -285,7 +287,7 @@ fn numbers(facts: &Facts, costs: Costs, tables: u64, room: u64) -> Vec<(&'static
     ]
 }
 
-/// Looks at what this process uses, as long as somebody wants to know.
+/// Samples the load of this process, as long as somebody wants to know.
 async fn look_at_load(load: std::sync::Weak<Load>) {
     while let Some(of) = load.upgrade() {
         of.rates(0);

@@ -1,6 +1,7 @@
-//! The compaction servers that a database knows: given to it, or named by a manager. Each is asked every
-//! second how it is; one that does not answer, or fails a merge, gets none until it answers again. With a
-//! manager, a merge of a store looks at the one server that is the store's, however many there are.
+//! The compaction servers that a database knows: given to it, or named by a manager. Each is asked for its
+//! state every second; one that does not answer, or fails a compaction, gets none until it answers again.
+//! With a manager, a compaction of a store looks at the one server that is the store's, however many there
+//! are.
 
 use crate::client::{CompactorsOptions, ManagerSeen, ServerSeen};
 use crate::manager::Managed;
@@ -19,27 +20,28 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tonic::transport::{Channel, Endpoint};
 
-/// How often servers are asked how they are.
+/// The interval at which servers are asked for their state.
 pub(crate) const ASK_EVERY: Duration = Duration::from_secs(1);
-/// How long that may take.
+/// How long a server may take to answer with its state.
 const ASK_WAIT: Duration = Duration::from_secs(2);
-/// A server that failed a merge gets none for this long, twice as long after the next, and so on.
+/// How long a server that failed a compaction gets none: so long at first, twice as long after the next
+/// failure, and so on.
 const FAILURE_REST: Duration = Duration::from_millis(250);
 const FAILURE_REST_MAX: Duration = Duration::from_secs(15);
-/// Servers that are known at a time, where a manager names more and more.
+/// The most servers that are known at a time, where a manager names more and more.
 const KNOWN_MAX: usize = 1 << 12;
 /// How long connecting may take.
 const CONNECT_WAIT: Duration = Duration::from_secs(3);
 
-/// The servers that are known, and which stores go where as the manager said last.
+/// The known servers, and the stores that go to each of them as the manager said last.
 pub(crate) struct Known {
     servers: Mutex<Arc<Vec<Arc<Server>>>>,
     ring: Mutex<Arc<Mapping>>,
-    /// The first so many of the servers were given, not named by the manager.
+    /// The number of servers that were given and not named by the manager; they come first.
     given: usize,
     manager: Option<String>,
     manager_answers: AtomicBool,
-    /// How servers are reached, and which of those that the manager names.
+    /// The way in which servers are reached.
     pub(crate) reach: Arc<Reach>,
     allowed: Allowed,
     patience: Duration,
@@ -49,13 +51,13 @@ pub(crate) struct Known {
 #[derive(Default)]
 struct Mapping {
     number: u64,
-    /// None for an entry whose server is not known: its stores go to any.
+    /// The server of each entry of the ring; none where it is not known: such stores go to any.
     servers: Vec<Option<Arc<Server>>>,
 }
 
 #[cfg(test)]
 thread_local! {
-    /// Looks at what servers have room for.
+    /// The number of times that a server's room was looked at.
     static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
@@ -63,48 +65,48 @@ pub(crate) struct Server {
     pub(crate) address: String,
     pub(crate) calls: Calls,
     endpoint: Mutex<Endpoint>,
-    /// The connection, another one after each merge that failed.
+    /// The connection, replaced after each compaction that failed.
     channel: Mutex<Channel>,
     seen: Mutex<Seen>,
-    /// Merges that this database has there.
+    /// Compactions that this database has there.
     pub(crate) given: AtomicU64,
 }
 
-/// What is known of a server.
+/// The state of a server as it was seen last.
 #[derive(Default)]
 struct Seen {
-    /// As it was last; `None` where it did not answer, or failed a merge since.
+    /// The server's last state; `None` where it did not answer, or failed a compaction since.
     state: Option<CompactorState>,
-    /// Merges that it had then of others.
+    /// Compactions of other databases that it had then.
     of_others: u64,
-    /// Merges in a row that it failed, and until when it therefore gets none.
+    /// The number of compactions in a row that it failed, and until when it therefore gets none.
     failed: u32,
     not_before: Option<Instant>,
 }
 
 impl Server {
-    /// To be called inside the runtime that connects.
+    /// A server that is connected to when it is first used. To be called inside the runtime that connects.
     fn new(address: String, endpoint: Endpoint, calls: Calls) -> Arc<Self> {
         let channel = Mutex::new(endpoint.connect_lazy());
         let (endpoint, seen, given) = (Mutex::new(endpoint), Mutex::default(), AtomicU64::new(0));
         Arc::new(Self { address, calls, endpoint, channel, seen, given })
     }
 
-    /// What begins from now on has a connection of that kind. Inside the runtime.
+    /// Gives calls that begin from now on a connection to that endpoint. Inside the runtime.
     fn renew(&self, endpoint: Endpoint) {
         *self.channel.lock() = endpoint.connect_lazy();
         *self.endpoint.lock() = endpoint;
     }
 
-    /// The connection for what begins now.
+    /// The connection for a call that begins now.
     pub(crate) fn channel(&self) -> Channel {
         self.channel.lock().clone()
     }
 
-    /// It failed a merge: it gets none before it has answered again, and the more it failed in a row, the
-    /// longer. What begins later has a connection of its own: a damaged one may let small calls through and
-    /// hold up large ones for good, where its two ends no longer agree on how much may be on the way. Inside
-    /// the runtime.
+    /// Notes that the server failed a compaction: it gets none before it has answered again, and the more it
+    /// failed in a row, the longer. Later calls have a new connection: a damaged one may let small calls
+    /// through and hold up large ones for good, where its two ends no longer agree on how much may be on the
+    /// way. Inside the runtime.
     pub(crate) fn note_failure(&self) {
         let channel = self.endpoint.lock().connect_lazy();
         *self.channel.lock() = channel;
@@ -130,7 +132,7 @@ impl Server {
         }
     }
 
-    /// What it has room for; `None` where it is to get nothing.
+    /// The room that the server has; `None` where it is to get nothing.
     fn room(&self) -> Option<Room> {
         #[cfg(test)]
         LOOKS.set(LOOKS.get() + 1);
@@ -151,7 +153,7 @@ impl Server {
 }
 
 impl Known {
-    /// Of a database to which so many servers are given, which are to be added.
+    /// The servers of a database to which so many are given; these are still to be added.
     pub(crate) fn new(given: usize, options: &CompactorsOptions, reach: &Arc<Reach>) -> Self {
         Self {
             servers: Mutex::default(),
@@ -214,7 +216,7 @@ impl Known {
             .keep_alive_timeout(self.patience))
     }
 
-    /// The same of a server that the manager names.
+    /// The endpoint of a server that the manager names, if it may be named.
     fn endpoint_named(&self, address: &str) -> Result<Endpoint, String> {
         match self.allowed.has(address) {
             true => self.endpoint(address),
@@ -222,7 +224,7 @@ impl Known {
         }
     }
 
-    /// Knows a server more. To be called inside the runtime that is to ask it how it is.
+    /// Adds a server. To be called inside the runtime that is to ask it for its state.
     pub(crate) fn add(&self, address: String, endpoint: Endpoint) -> Arc<Server> {
         let calls = self.reach.calls(&address);
         let server = Server::new(address, endpoint, calls);
@@ -231,7 +233,7 @@ impl Known {
         server
     }
 
-    /// Takes what the manager says: servers that are new are known from now on. Those that it does not name
+    /// Takes over the manager's ring: servers that are new are known from now on. Those that it does not name
     /// any more stay known, as they may be there again, until there are too many; then all of them are
     /// forgotten. O(servers log servers) where the ring is another one than before, else O(1).
     fn take(&self, ring: &Ring) {
@@ -264,16 +266,16 @@ impl Known {
     }
 }
 
-/// What a server has left.
+/// The room that a server has left.
 pub(crate) struct Room {
-    /// Merges that it has room for.
+    /// Compactions that it has room for.
     pub(crate) room: u64,
     /// The share of its processors that is in use.
     pub(crate) load: f64,
     pub(crate) shares_storage: bool,
 }
 
-/// A server that has room for a merge.
+/// A server that was chosen for a compaction, and the room it has.
 pub(crate) struct Chosen {
     pub(crate) server: Arc<Server>,
     pub(crate) has: Room,
@@ -300,7 +302,7 @@ pub(crate) async fn follow_manager(known: std::sync::Weak<Known>, mut line: Line
     }
 }
 
-/// The same of a manager in this process.
+/// Asks a manager in this process for servers, as long as somebody wants to know.
 pub(crate) async fn follow_own_manager(known: std::sync::Weak<Known>, manager: Arc<Managed>) {
     while let Some(of) = known.upgrade() {
         of.manager_answers.store(true, Ordering::Relaxed);
@@ -311,8 +313,8 @@ pub(crate) async fn follow_own_manager(known: std::sync::Weak<Known>, manager: A
     }
 }
 
-/// Has servers reached with other certificates once they have changed, as long as somebody wants to know
-/// them.
+/// Replaces the connections to servers once certificates have changed, as long as somebody wants to know the
+/// servers.
 pub(crate) async fn renew(known: std::sync::Weak<Known>) {
     let mut version = 0;
     while let Some(of) = known.upgrade() {
@@ -328,7 +330,7 @@ pub(crate) async fn renew(known: std::sync::Weak<Known>) {
     }
 }
 
-/// Asks a server how it is, as long as somebody knows it.
+/// Asks a server for its state, as long as somebody knows it.
 async fn watch(server: std::sync::Weak<Server>) {
     loop {
         let Some(of) = server.upgrade() else { return };

@@ -21,24 +21,24 @@ use prost::bytes::Bytes;
 use prost::{Message, Oneof};
 use siltstone::offload::KeepOutputs;
 
-/// Of these messages. Who gets a message of another version refuses it.
+/// The version of these messages. A receiver refuses messages of another version.
 pub(crate) const PROTOCOL_VERSION: u32 = 4;
 
-/// Bytes of one message, at most: a merge names all its tables.
+/// The most bytes of one message: a compaction names all its SSTables.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Bytes of an input or output that are carried in one message.
 pub(crate) const CARRIED_BYTES: usize = 1 << 20;
 
-/// Parts of a table's file, and their bytes, that a database may ask for at once. A block that is larger it
-/// reads from storage.
+/// The most parts of an SSTable's file, and bytes of them, that a database may ask for at once. It reads a
+/// larger block from storage.
 pub(crate) const PARTS_MAX: usize = 4 << 10;
 pub(crate) const READ_BYTES_MAX: u64 = 8 << 20;
 
 /// Bytes that may be on their way of a stream, and of a connection: a few pieces of a table.
 pub(crate) const WINDOW_BYTES: u32 = 8 << 20;
 
-/// From the database, on the stream of one merge.
+/// A message from the database, on the stream of one compaction.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct ToCompactor {
     #[prost(oneof = "Ask", tags = "1, 2, 3, 4")]
@@ -50,13 +50,14 @@ pub(crate) enum Ask {
     /// The first message.
     #[prost(message, tag = "1")]
     Begin(Begin),
-    /// A step was made true.
+    /// A step was installed.
     #[prost(message, tag = "2")]
     GoAhead(GoAhead),
-    /// Of a merge that is carried: what was asked for of an input; nothing, where an output was written.
+    /// The answer in a compaction that is carried: the bytes of an input that were asked for, or nothing
+    /// where an output was written.
     #[prost(bytes = "bytes", tag = "3")]
     Done(Bytes),
-    /// The same, why not.
+    /// The refusal in a compaction that is carried: why an input was not read, or an output not written.
     #[prost(string, tag = "4")]
     Refused(String),
 }
@@ -68,17 +69,17 @@ pub(crate) struct Begin {
     /// A [`siltstone::offload::MergeSpec`], as it is carried.
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) merge: Vec<u8>,
-    /// How long its outputs are kept in memory: 0 not at all, 1 each step until it is made true, 2 as long as
+    /// How long its outputs are kept in memory: 0 not at all, 1 each step until it is installed, 2 as long as
     /// there is room.
     #[prost(uint32, tag = "3")]
     pub(crate) keep: u32,
-    /// Inputs come and outputs go over this stream, as both share no storage.
+    /// Whether inputs come and outputs go over this stream, as both share no storage.
     #[prost(bool, tag = "4")]
     pub(crate) carried: bool,
 }
 
 impl Begin {
-    /// What `keep` stands for.
+    /// The meaning of `keep`.
     pub(crate) fn keeps(&self) -> Option<KeepOutputs> {
         [KeepOutputs::No, KeepOutputs::UntilPublished, KeepOutputs::WhileThereIsRoom]
             .into_iter()
@@ -89,7 +90,7 @@ impl Begin {
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(crate) struct GoAhead {}
 
-/// From the server, on the same stream.
+/// A message from the server, on the same stream.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct FromCompactor {
     #[prost(oneof = "Tell", tags = "1, 2, 3, 4, 5, 6")]
@@ -98,23 +99,23 @@ pub(crate) struct FromCompactor {
 
 #[derive(Clone, PartialEq, Eq, Oneof)]
 pub(crate) enum Tell {
-    /// The merge waits for others: how many are before it.
+    /// The compaction waits: how many are before it.
     #[prost(message, tag = "1")]
     Waits(Waits),
     /// A [`siltstone::offload::MergeAnswer`], as it is carried.
     #[prost(bytes = "vec", tag = "2")]
     Answer(Vec<u8>),
-    /// The merge has failed, and nothing more comes of it.
+    /// The compaction has failed, and nothing more comes of it.
     #[prost(string, tag = "3")]
     Failed(String),
-    /// The merge waits no more. Again and again: it is being worked at, with nothing to say yet.
+    /// The compaction waits no more. Sent again and again while it runs, with nothing to say yet.
     #[prost(message, tag = "4")]
     Begun(Begun),
-    /// Of a merge that is carried: a part of an input is wanted. The next message to the server is the
-    /// answer, or one to go ahead.
+    /// A request in a compaction that is carried: a part of an input is wanted. The next message to the
+    /// server is the answer, or one to go ahead.
     #[prost(message, tag = "5")]
     Fetch(Fetch),
-    /// A part of an output, answered likewise.
+    /// A part of an output to be written, answered like a `Fetch`.
     #[prost(message, tag = "6")]
     Store(Store),
 }
@@ -131,7 +132,7 @@ pub(crate) struct Fetch {
     pub(crate) bytes: u64,
 }
 
-/// What comes next of the file of an output.
+/// The next bytes of the file of an output.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Store {
     /// The name of its file.
@@ -139,7 +140,7 @@ pub(crate) struct Store {
     pub(crate) table: String,
     #[prost(bytes = "bytes", tag = "2")]
     pub(crate) bytes: Bytes,
-    /// All of it is to be durable.
+    /// Whether all of the file is to be made durable.
     #[prost(bool, tag = "3")]
     pub(crate) sync: bool,
 }
@@ -153,13 +154,13 @@ pub(crate) struct Waits {
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(crate) struct Begun {}
 
-/// Parts of the file of a table that the server wrote.
+/// A request for parts of the file of an SSTable that the server wrote.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct ReadRequest {
     /// The number of the database.
     #[prost(fixed64, tag = "1")]
     pub(crate) database: u64,
-    /// The name of the table's file.
+    /// The name of the SSTable's file.
     #[prost(string, tag = "2")]
     pub(crate) table: String,
     /// Where each part begins, and where it ends.
@@ -167,7 +168,7 @@ pub(crate) struct ReadRequest {
     pub(crate) starts: Vec<u64>,
     #[prost(uint64, repeated, tag = "4")]
     pub(crate) ends: Vec<u64>,
-    /// The table is not compressed, so what is sent of it is.
+    /// Whether the SSTable is not compressed, so that its bytes are to be compressed on the way.
     #[prost(bool, tag = "5")]
     pub(crate) compress: bool,
 }
@@ -177,7 +178,7 @@ pub(crate) struct ReadRequest {
 pub(crate) struct ReadPiece {
     #[prost(bytes = "bytes", tag = "1")]
     pub(crate) bytes: Bytes,
-    /// Of an lz4 block: what it is decompressed. 0: the bytes are as in the file.
+    /// The decompressed length of an lz4 block. 0: the bytes are as in the file.
     #[prost(uint32, tag = "2")]
     pub(crate) raw: u32,
 }
@@ -188,31 +189,31 @@ pub(crate) struct StateRequest {}
 /// How a compaction server is doing.
 #[derive(Clone, PartialEq, Message)]
 pub struct CompactorState {
-    /// Version of the messages it understands.
+    /// The version of the messages that it understands.
     #[prost(uint32, tag = "1")]
     pub protocol_version: u32,
-    /// Merges that it runs at a time, at most: l = floor(m/b) of OFF-7.
+    /// The most compactions that it runs at a time: l = floor(m/b) of OFF-7.
     #[prost(uint64, tag = "2")]
     pub slots: u64,
-    /// Merges under way.
+    /// Running compactions.
     #[prost(uint64, tag = "3")]
     pub running: u64,
-    /// Merges that wait for others.
+    /// Compactions that wait for others.
     #[prost(uint64, tag = "4")]
     pub queued: u64,
-    /// Merges that may wait, at most.
+    /// The most compactions that may wait.
     #[prost(uint64, tag = "5")]
     pub queue_max: u64,
-    /// Merges finished since it began.
+    /// Compactions finished since the server started.
     #[prost(uint64, tag = "6")]
     pub done: u64,
-    /// Merges that failed or were given up since it began.
+    /// Compactions that failed or were given up since the server started.
     #[prost(uint64, tag = "7")]
     pub failed: u64,
-    /// Bytes written to tables since it began.
+    /// Bytes written to SSTables since the server started.
     #[prost(uint64, tag = "8")]
     pub bytes_written: u64,
-    /// Bytes a second written to tables lately.
+    /// Bytes a second written to SSTables lately.
     #[prost(uint64, tag = "9")]
     pub bytes_per_second: u64,
     /// Hundredths of a processor that the process used lately.
@@ -221,37 +222,38 @@ pub struct CompactorState {
     /// Memory of the process, in bytes.
     #[prost(uint64, tag = "11")]
     pub memory_bytes: u64,
-    /// Its bound for that.
+    /// The bound on the process's memory, in bytes.
     #[prost(uint64, tag = "12")]
     pub memory_max: u64,
-    /// Seconds since it began.
+    /// Seconds since the server started.
     #[prost(uint64, tag = "13")]
     pub up_seconds: u64,
     /// Processors that it may use.
     #[prost(uint64, tag = "14")]
     pub processors: u64,
-    /// Bytes of tables in memory for databases to fetch.
+    /// Bytes of SSTables in memory for databases to fetch.
     #[prost(uint64, tag = "15")]
     pub kept_bytes: u64,
-    /// Bytes of tables that databases fetched since it began.
+    /// Bytes of SSTables that databases fetched since the server started.
     #[prost(uint64, tag = "16")]
     pub fetched_bytes: u64,
-    /// It shares storage with databases. One that does not is carried inputs and outputs of its merges.
+    /// Whether it shares storage with databases. Otherwise inputs and outputs of its compactions go over the
+    /// connection.
     #[prost(bool, tag = "17")]
     pub shares_storage: bool,
-    /// Input bytes of the merges that it finished.
+    /// Input bytes of the compactions that it finished.
     #[prost(uint64, tag = "18")]
     pub merged_bytes: u64,
-    /// Microseconds that it worked at them.
+    /// Microseconds that it worked at these compactions.
     #[prost(uint64, tag = "19")]
     pub merging_us: u64,
-    /// Microseconds that they waited for their databases to take what was merged.
+    /// Microseconds that these compactions waited for their databases to install steps.
     #[prost(uint64, tag = "20")]
     pub handing_over_us: u64,
 }
 
 impl CompactorState {
-    /// Merges under way, and those that wait.
+    /// The number of running and waiting compactions.
     pub(crate) fn merges(&self) -> u64 {
         self.running.saturating_add(self.queued)
     }
@@ -267,7 +269,7 @@ impl CompactorState {
 pub(crate) struct Announcement {
     #[prost(uint32, tag = "1")]
     pub(crate) protocol_version: u32,
-    /// Where databases reach it.
+    /// The address at which databases reach the server.
     #[prost(string, tag = "2")]
     pub(crate) address: String,
     #[prost(message, optional, tag = "3")]
@@ -281,19 +283,19 @@ pub(crate) struct Announced {}
 pub(crate) struct RingRequest {
     #[prost(uint32, tag = "1")]
     pub(crate) protocol_version: u32,
-    /// Of the ring that who asks has; 0 where it has none.
+    /// The number of the ring that the caller has; 0 where it has none.
     #[prost(fixed64, tag = "2")]
     pub(crate) number: u64,
 }
 
-/// Which servers there are, each as often as it has shares of all stores: store number n goes to entry n
+/// The servers that there are, each as often as it has shares of all stores: store number n goes to entry n
 /// modulo their number.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Ring {
-    /// None where who asks has it already.
+    /// The servers; none where the caller has this ring already.
     #[prost(string, repeated, tag = "1")]
     pub(crate) servers: Vec<String>,
-    /// Tells it from other rings; never 0.
+    /// The ring's number, which tells it from other rings; never 0.
     #[prost(fixed64, tag = "2")]
     pub(crate) number: u64,
 }
@@ -305,12 +307,12 @@ pub(crate) mod stubs {
     include!(concat!(env!("OUT_DIR"), "/siltstone.compactor.v1.Manager.rs"));
 }
 
-/// A message that tells this.
+/// A message to a database.
 pub(crate) fn telling(tell: Tell) -> FromCompactor {
     FromCompactor { tell: Some(tell) }
 }
 
-/// A message that asks this.
+/// A message to a server.
 pub(crate) fn asking(ask: Ask) -> ToCompactor {
     ToCompactor { ask: Some(ask) }
 }

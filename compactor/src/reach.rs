@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use tonic::transport::{Channel, Endpoint, Error};
 
-/// Whether others may reach that address: it is of this machine alone, they have to show who they are, or it
-/// is to be so.
+/// Checks whether a server may listen at that address: it is of this machine alone, callers have to show who
+/// they are, or the settings allow it.
 pub(crate) fn may_listen(
     at: SocketAddr,
     tls: Option<&ServerTls>,
@@ -41,7 +41,7 @@ pub fn is_loopback(address: &str) -> bool {
     host == "localhost" || ip.is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// Which addresses a manager may name: `host` or `host:port`, where a host may begin or end with `*`. With
+/// The addresses that a manager may name: `host` or `host:port`, where a host may begin or end with `*`. With
 /// none, those of this machine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Allowed(Vec<String>);
@@ -71,11 +71,11 @@ impl Allowed {
     }
 }
 
-/// With what servers are reached.
+/// The certificates and the secret with which servers are reached.
 pub(crate) struct Reach {
     tls: Option<Certificates>,
     secret: Option<Arc<Secret>>,
-    /// Other machines are reached though nothing proves who answers there.
+    /// Whether other machines are reached though nothing proves who answers there.
     insecure: bool,
 }
 
@@ -90,12 +90,12 @@ impl Reach {
         Ok(Arc::new(Self { tls, secret, insecure }))
     }
 
-    /// Another number whenever certificates have changed.
+    /// The version of the certificates: another number whenever they have changed.
     pub(crate) fn version(&self) -> u64 {
         self.tls.as_ref().map_or(0, Certificates::version)
     }
 
-    /// Reads its files again where it is time to.
+    /// Reads its files again when they are due.
     pub(crate) fn look_if_due(&self) {
         self.version();
         if let Some(secret) = &self.secret {
@@ -103,7 +103,7 @@ impl Reach {
         }
     }
 
-    /// Which of its files cannot be used as they are. Waits for no look.
+    /// The files that cannot be used as they are. Does not read them.
     pub(crate) fn stale_files(&self) -> StaleFiles {
         StaleFiles {
             secret: self.secret.as_ref().is_some_and(|secret| secret.is_stale()),
@@ -111,7 +111,7 @@ impl Reach {
         }
     }
 
-    /// How a server at that address is reached; errors name it as `who`.
+    /// The endpoint of a server at that address; errors name it as `who`.
     pub(crate) fn endpoint(&self, who: &str, address: &str) -> Result<Endpoint, String> {
         let wrong = |e: Error| format!("{who}: {e}");
         if parts(address).is_none() {
@@ -142,7 +142,7 @@ pub(crate) struct Line {
     address: String,
     /// Settings of the connection.
     set: fn(Endpoint) -> Endpoint,
-    /// Of these certificates.
+    /// The version of the certificates that `endpoint` uses.
     version: u64,
     endpoint: Endpoint,
     channel: Option<Channel>,

@@ -27,19 +27,19 @@ use tonic::{Code, Request, Response, Status};
 
 const ASK: &str = "siltstone-ask";
 const ANSWER: &str = "siltstone-answer";
-/// A shorter one is none.
+/// The fewest bytes of a secret.
 const BYTES_MIN: usize = 16;
-/// How often the file is looked at.
+/// The interval at which the file is read again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 type Number = [u8; 32];
 
-/// See the page above. The file is read again when its content changes; what is no secret leaves the last one
-/// in force.
+/// A secret in a file, which is read again when its content changes; content that is no secret leaves the
+/// last one in force. See the page above.
 pub(crate) struct Secret {
     file: PathBuf,
     now: Mutex<Known>,
-    /// The file cannot be used as it is, which was told.
+    /// Whether the file cannot be used as it is, which was reported.
     is_stale: AtomicBool,
 }
 
@@ -79,12 +79,12 @@ impl Secret {
         Ok(Arc::new(Self { file: file.to_path_buf(), now: Mutex::new(known), is_stale }))
     }
 
-    /// Reads the file again where it is time to.
+    /// Reads the file again when it is due.
     pub(crate) fn look_if_due(&self) {
         drop(self.now());
     }
 
-    /// Whether the file as it is cannot be used. Waits for no look.
+    /// Whether the file cannot be used as it is. Does not read it.
     pub(crate) fn is_stale(&self) -> bool {
         self.is_stale.load(Ordering::Relaxed)
     }
@@ -137,7 +137,7 @@ fn random() -> Number {
     number
 }
 
-/// What is proven.
+/// The text that a proof is computed over.
 fn proven(what: &str, server: &Number, call: &Number, port: u16) -> Vec<u8> {
     [what.as_bytes(), server, call, &port.to_be_bytes()].concat()
 }
@@ -160,7 +160,7 @@ fn received(metadata: &MetadataMap, name: &str) -> Option<(Number, Number)> {
     Some((*number, proof.try_into().ok()?))
 }
 
-/// The calls of one side to one server. Without a secret they are as they are.
+/// The calls of one side to one server. Without a secret they carry no proof.
 #[derive(Clone)]
 pub(crate) struct Calls(Option<Arc<Caller>>);
 
@@ -220,7 +220,8 @@ impl Calls {
         }
     }
 
-    /// Calls with a message that may be sent twice: the first time with a server, its number is not known.
+    /// Makes a call with a message that may be sent twice: at the first call to a server, its number is not
+    /// known.
     pub(crate) async fn unary<T: Clone, R, F>(
         &self,
         message: T,
@@ -240,7 +241,7 @@ impl Calls {
     }
 }
 
-/// Lets in whoever has the secret; all, where there is none.
+/// A guard that lets in callers which have the secret; all, where there is none.
 #[derive(Clone)]
 pub(crate) struct Guard(Option<Arc<Guarding>>);
 
@@ -250,12 +251,12 @@ struct Guarding {
     server: Number,
 }
 
-/// What a server answers to a call that was let in.
+/// The proof in a server's answer to a call that was let in.
 #[derive(Clone)]
 pub(crate) struct Proof(Option<MetadataValue<Ascii>>);
 
 impl Guard {
-    /// Of a server that begins to listen on that port.
+    /// The guard of a server that begins to listen on that port.
     pub(crate) fn new(secret: Option<&Arc<Secret>>, port: u16, is_encrypted: bool) -> Self {
         let port = if is_encrypted { 0 } else { port };
         let guarding = |secret: &Arc<Secret>| Guarding { secret: secret.clone(), port, server: random() };
@@ -264,8 +265,8 @@ impl Guard {
 }
 
 impl Guarding {
-    /// What proves to the caller that it has the secret, too; the same with the error where the caller has
-    /// not shown it.
+    /// The proof to the caller that the server has the secret, too; the same proof goes with the error where
+    /// the caller has not shown it.
     fn check(&self, metadata: &MetadataMap) -> Result<Proof, Status> {
         let turned_away =
             || Status::unauthenticated("this compaction service is for those who have its secret");
@@ -298,12 +299,12 @@ impl Interceptor for Guard {
 }
 
 impl Proof {
-    /// That of a call which was let in.
+    /// The proof for a call that was let in.
     pub(crate) fn of<T>(request: &Request<T>) -> Self {
         request.extensions().get::<Self>().cloned().unwrap_or(Self(None))
     }
 
-    /// An answer with it.
+    /// An answer with the proof.
     pub(crate) fn with<T>(self, answer: T) -> Response<T> {
         let mut response = Response::new(answer);
         if let Some(proof) = self.0 {

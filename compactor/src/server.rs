@@ -1,9 +1,9 @@
-//! The compaction server: admits merges, runs each on a thread of its own with the engine's code, and tells
-//! what comes of it.
+//! The compaction server: admits compactions, runs each on a thread of its own with the engine's code, and
+//! sends its steps to the database.
 //!
-//! A merge lives as long as its stream. Where the database goes away, or says nothing in time, the merge
-//! ends, and its slot is free again. What it wrote and did not hand out the database removes: only the owner
-//! of a directory deletes there (I5).
+//! A compaction lives as long as its stream. Where the database goes away, or says nothing in time, the
+//! compaction ends, and its slot is free again. SSTables that it wrote and did not hand out are removed by
+//! the database: only the owner of a directory deletes there (I5).
 
 use crate::admission::{Admission, Queued};
 use crate::carried::OverStream;
@@ -32,63 +32,64 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Response, Status, Streaming};
 
-/// How long a connection may take to say which merge it is about.
+/// How long a connection may take to name its compaction.
 const BEGIN_WAIT: Duration = Duration::from_secs(10);
-/// How often a merge says how far it is.
+/// The interval at which a compaction reports its progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
-/// How often one that waits says so.
+/// The interval at which a waiting compaction says so.
 const WAITS_EVERY: Duration = Duration::from_secs(1);
-/// Messages that may wait for a database that takes its time.
+/// The most messages that may wait for a slow database.
 const MESSAGES_WAITING: usize = 4;
-/// The part of the memory for what merges read again.
+/// The part of the memory for blocks that compactions read again.
 const CACHE_PART: u64 = 8;
-/// The part of the rest for what merges wrote, until databases have fetched it: half of what a merge may take
-/// (b).
+/// The part of the rest for SSTables that compactions wrote, until databases have fetched them: half of the
+/// memory that a compaction may take (b).
 const KEPT_PART: u64 = 2;
-/// Bytes of a table in one message.
+/// Bytes of an SSTable in one message.
 const PIECE_BYTES: usize = 1 << 20;
-/// What is sent compressed is to be shorter by this part at least.
+/// The part by which compression must shorten bytes for them to be sent compressed.
 const SAVED_PART: usize = 8;
-/// Threads for what is not a merge.
+/// Threads for work other than compactions.
 const THREADS_BESIDE: usize = 8;
-/// After how long in one piece of work a merge is taken for hung, and its database no longer told that it is
-/// worked at.
+/// The time in one piece of work after which a compaction is taken for hung, and its database no longer told
+/// that it is worked at.
 const HUNG: Duration = Duration::from_secs(60);
-/// After how long a message for which there was no room is tried again.
+/// The time after which a message for which there was no room is tried again.
 const ROOM_AGAIN: Duration = Duration::from_millis(5);
 
 /// Settings of a compaction server.
 #[derive(Clone, Debug)]
 pub struct CompactorConfig {
-    /// Where it listens; beyond this machine only with TLS, and certificates or a secret of databases, or
-    /// `insecure`.
+    /// The address at which it listens; beyond this machine only with TLS, and certificates or a secret of
+    /// databases, or `insecure`.
     pub listen: SocketAddr,
-    /// Directories and object stores (`s3://bucket/prefix`) in which it may read and write tables, and what
-    /// lies below them. With none, and no object store given to the builder, it shares no storage with
-    /// databases: inputs and outputs of merges go over the connection. The builder must find object stores
+    /// Directories and object stores (`s3://bucket/prefix`) in and below which it may read and write
+    /// SSTables. With none, and no object store given to the builder, it shares no storage with databases:
+    /// inputs and outputs of compactions go over the connection. The builder must find object stores
     /// ([`Builder::object_stores`]).
     pub tables: Vec<PathBuf>,
-    /// Memory in bytes, m of OFF-7: it runs floor(m/b) merges at a time, at least one.
+    /// Memory in bytes, m of OFF-7: it runs floor(m/b) compactions at a time, at least one.
     pub memory: u64,
-    /// Memory that a merge may take, b.
+    /// Memory that a compaction may take, b.
     pub merge_memory: u64,
-    /// Merges that may wait for others; more are refused.
+    /// Compactions that may wait for others; more are refused.
     pub queue: u64,
-    /// A manager that it tells every second that it is there, and under which address databases reach it
-    /// (where it listens, if that is not said).
+    /// A manager to which it announces itself every second.
     pub manager: Option<String>,
-    /// See there.
+    /// The address that it announces to the manager, at which databases reach it; by default the one at which
+    /// it listens.
     pub advertise: Option<String>,
-    /// Who signs the manager's certificate, and its own for the manager, where that speaks TLS.
+    /// The authority that signs the manager's certificate, and the server's own certificate for the manager,
+    /// where that speaks TLS.
     pub manager_tls: Option<ClientTls>,
     /// Certificates, where connections are encrypted. They are read again when they change.
     pub tls: Option<ServerTls>,
     /// A file with a secret of 16 bytes or more: only databases and managers that have it too are served, and
-    /// the manager is told of this server only if it has it. It is read again when it changes. Without it,
-    /// and without certificates that are asked for, any process on this machine may have merges run here, and
-    /// read the tables of those of others.
+    /// the server announces itself only to a manager that has it. It is read again when it changes. Without
+    /// it, and without certificates that are asked for, any process on this machine may have compactions run
+    /// here, and read the SSTables of other databases' compactions.
     pub secret_file: Option<PathBuf>,
-    /// Listens beyond this machine although nothing protects it.
+    /// Whether it listens beyond this machine although nothing protects it.
     pub insecure: bool,
 }
 
@@ -119,12 +120,12 @@ pub struct CompactorServer {
 }
 
 impl CompactorServer {
-    /// Starts it on threads of its own; not to be called, nor the server dropped, where futures run. The
-    /// builder says which operators and filters it has, and the object store with the tables, if they lie in
-    /// one.
+    /// Starts the server on threads of its own; not to be called, nor the server dropped, where futures run.
+    /// The builder says which operators and filters it has, and the object store with the SSTables, if they
+    /// lie in one.
     ///
     /// # Errors
-    /// What is wrong with the settings, or with the address.
+    /// A message that says what is wrong with the settings, or with the address.
     pub fn start(config: CompactorConfig, builder: Builder) -> Result<Self, String> {
         let secret_file = config.secret_file.as_deref();
         if !may_listen(config.listen, config.tls.as_ref(), secret_file, config.insecure) {
@@ -209,7 +210,7 @@ impl CompactorServer {
         Ok(Self { listens_at, stop: Some(stop), runtime: Some(runtime) })
     }
 
-    /// Its address.
+    /// The address at which it listens.
     pub fn listens_at(&self) -> SocketAddr {
         self.listens_at
     }
@@ -231,7 +232,7 @@ struct Counts {
     failed: AtomicU64,
     bytes_written: AtomicU64,
     fetched: AtomicU64,
-    /// Of merges that were finished: input bytes, time at work, time of waiting for the database.
+    /// Sums over finished compactions: input bytes, time at work, time of waiting for the database.
     merged_bytes: AtomicU64,
     merging_us: AtomicU64,
     handing_over_us: AtomicU64,
@@ -250,7 +251,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// The merge that a database asks for, if it may be done here.
+    /// The compaction that a database asks for, if it may be run here.
     fn merge_of(&self, begin: &Begin) -> Result<Job, Status> {
         let wrong = |what: String| Err(Status::invalid_argument(what));
         if begin.protocol_version != PROTOCOL_VERSION {
@@ -282,8 +283,8 @@ impl Shared {
         Ok(Job { spec, keep, is_carried: false })
     }
 
-    /// The directory, as it is without links, if it is one that was given, or below one. A path that leads
-    /// out again by `..`, or begins where this process happens to be, is not.
+    /// The directory's path without links, if it is one that was given, or below one. A path that leads out
+    /// again by `..`, or begins where this process happens to be, is refused.
     fn may_work_in(&self, dir: &Path) -> siltstone::Result<PathBuf> {
         let is_plain = dir.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
         // One that is not there holds no tables.
@@ -294,7 +295,7 @@ impl Shared {
         })
     }
 
-    /// The same of a place in an object store.
+    /// Whether the server may work at a place in an object store: one that was given, or below one.
     fn may_work_at(&self, store: &str) -> bool {
         let is_below = |given: &String| {
             let rest = store.strip_prefix(given.as_str());
@@ -334,11 +335,11 @@ impl Shared {
     }
 }
 
-/// What a database asks for.
+/// A compaction that a database asks for.
 struct Job {
     spec: MergeSpec,
     keep: KeepOutputs,
-    /// Inputs come and outputs go over the stream.
+    /// Whether inputs come and outputs go over the stream.
     is_carried: bool,
 }
 
@@ -404,7 +405,7 @@ impl Compactor for Compactions {
     }
 }
 
-/// As it is sent, if that makes it shorter.
+/// The piece as it is sent: compressed, if that makes it shorter.
 fn compressed(raw: Bytes) -> ReadPiece {
     let bytes = lz4_flex::block::compress(&raw);
     if bytes.len() > raw.len() - raw.len() / SAVED_PART {
@@ -413,8 +414,8 @@ fn compressed(raw: Bytes) -> ReadPiece {
     ReadPiece { bytes: bytes.into(), raw: raw.len() as u32 }
 }
 
-/// Sees a merge through: its turn, its work, and what the database says meanwhile. Behind the last step it
-/// keeps what the database has not fetched.
+/// Sees a compaction through: its turn, its work, and the database's messages meanwhile. Behind the last step
+/// it keeps the SSTables that the database has not fetched.
 async fn follow(
     shared: Arc<Shared>,
     queued: Queued,
@@ -503,7 +504,7 @@ async fn follow(
     let _ = work.await;
 }
 
-/// Keeps what a merge wrote until the database has made its last step true, or is gone.
+/// Keeps the SSTables that a compaction wrote until the database has installed its last step, or is gone.
 async fn hand_over(mut merge: RunningMerge, mut asks: Streaming<ToCompactor>, into: mpsc::Sender<Told>) {
     let mut alive = tokio::time::interval(WAITS_EVERY);
     loop {
@@ -518,16 +519,16 @@ async fn hand_over(mut merge: RunningMerge, mut asks: Streaming<ToCompactor>, in
     }
 }
 
-/// Where a merge's messages go, and what is known of who reads them.
+/// The receiver of a compaction's messages, and what is known of it.
 struct To<'a> {
     into: &'a mpsc::Sender<Told>,
     gone: &'a AtomicBool,
-    /// Counts up while the merge is worked at.
+    /// A count that grows while the compaction is worked at.
     steps: &'a AtomicU64,
 }
 
 impl To<'_> {
-    /// Says it, as soon as there is room.
+    /// Sends a message, as soon as there is room.
     fn tell(&self, tell: Tell) -> Result<(), String> {
         let mut message = Ok(telling(tell));
         loop {
@@ -541,7 +542,7 @@ impl To<'_> {
         }
     }
 
-    /// Whether somebody still waits for it.
+    /// Checks that the database still waits for the compaction.
     fn check(&self) -> Result<(), String> {
         self.steps.fetch_add(1, Ordering::Relaxed);
         if self.gone.load(Ordering::Relaxed) { Err(given_up()) } else { Ok(()) }
@@ -552,7 +553,7 @@ fn given_up() -> String {
     "the database has given it up".to_string()
 }
 
-/// Runs a merge to its end, or until the database is gone.
+/// Runs a compaction to its end, or until the database is gone.
 fn run(
     shared: &Shared,
     job: &Job,

@@ -1,39 +1,40 @@
-//! Whether a server gets anywhere with a merge: what it says is not enough, as one that only says that it
-//! works would keep the merge for ever, and with it the tables that wait for it.
+//! Decides whether a server makes progress with a compaction. Its word is not enough: a server that only says
+//! that it works would keep the compaction for ever, and with it the SSTables that wait for it.
 //!
-//! A merge is taken back when for a while neither a step, nor bytes of a table that is carried, nor another
-//! count of cells came; and when all of it takes longer than its bytes may. Time in which the server waits
-//! for the database does not count: it is at most one step ahead of what was made true.
+//! A compaction is taken back when for a while neither a step, nor bytes of an SSTable that is carried, nor
+//! another count of cells came; and when all of it takes longer than its bytes may. Time in which the server
+//! waits for the database does not count: it is at most one step ahead of the last one that was installed.
 
 use std::time::{Duration, Instant};
 
-/// What all of a merge may take, besides: a second for so many bytes of its inputs.
+/// Bytes of inputs for which a compaction is given one second in all, beside the time that it may go without
+/// progress.
 const BYTES_PER_SECOND: u64 = 1 << 20;
-/// Bytes of inputs that may be fetched: so often all of them, and so many more. Blocks of an index may be
-/// read again.
+/// The most bytes of inputs that may be fetched: so many times all of them, and so many more. Blocks of an
+/// index may be read again.
 const FETCHED: (u64, u64) = (4, 64 << 20);
-/// Steps that a server has handed out and may not go on behind.
+/// The number of steps that a server may have handed out before it must wait for one to be installed.
 const AHEAD: u64 = 2;
 
-/// See the page above.
+/// The progress of one compaction; see the page above.
 pub(crate) struct Watch {
     stall: Duration,
     most: Duration,
     fetched_max: u64,
     fetched: u64,
-    /// The most cells that it said it had met.
+    /// The most cells that the server said it had met.
     cells: u64,
-    /// Steps that were handed out and not made true.
+    /// Steps that were handed out and not installed yet.
     ahead: u64,
-    /// When it last got somewhere, or was told to go on.
+    /// The moment of the last progress, or of the last message to go on.
     moved: Instant,
-    /// Since when it works without waiting, and how long it did before.
+    /// The moment since which it works without waiting, and how long it worked before.
     since: Instant,
     worked: Duration,
 }
 
 impl Watch {
-    /// Of a merge of so many bytes that begins.
+    /// The watch over a compaction of so many bytes that begins now.
     pub(crate) fn new(stall: Duration, input_bytes: u64, now: Instant) -> Self {
         Self {
             stall,
@@ -48,19 +49,19 @@ impl Watch {
         }
     }
 
-    /// It waits for others there, and does not begin.
+    /// Notes that the compaction waits for others at the server and has not begun.
     pub(crate) fn waits(&mut self, now: Instant) {
         (self.moved, self.since) = (now, now);
     }
 
-    /// It says how many cells it has met.
+    /// Notes how many cells the server says it has met.
     pub(crate) fn met(&mut self, cells: u64, now: Instant) {
         if cells > self.cells {
             (self.cells, self.moved) = (cells, now);
         }
     }
 
-    /// A step came.
+    /// Notes that a step came.
     pub(crate) fn step(&mut self, now: Instant) {
         self.ahead += 1;
         self.moved = now;
@@ -69,7 +70,7 @@ impl Watch {
         }
     }
 
-    /// A step was made true.
+    /// Notes that a step was installed.
     pub(crate) fn go_ahead(&mut self, now: Instant) {
         if self.ahead == AHEAD {
             (self.moved, self.since) = (now, now);
@@ -77,14 +78,14 @@ impl Watch {
         self.ahead = self.ahead.saturating_sub(1);
     }
 
-    /// Bytes of an output came.
+    /// Notes that bytes of an output came.
     pub(crate) fn stored(&mut self, bytes: u64, now: Instant) {
         if bytes > 0 {
             self.moved = now;
         }
     }
 
-    /// Bytes of an input are asked for; why not.
+    /// Notes that bytes of an input are asked for; an error says why they are not given.
     pub(crate) fn fetched(&mut self, bytes: u64, now: Instant) -> Result<(), String> {
         self.stored(bytes, now);
         self.fetched = self.fetched.saturating_add(bytes);
@@ -94,7 +95,8 @@ impl Watch {
         }
     }
 
-    /// How long it may still go on like that; `None` while it waits for the database. Why not.
+    /// The time that is left until the compaction is taken back; `None` while it waits for the database. The
+    /// error says why it is taken back now.
     pub(crate) fn left(&self, now: Instant) -> Result<Option<Duration>, String> {
         if self.ahead >= AHEAD {
             return Ok(None);

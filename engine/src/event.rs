@@ -27,37 +27,37 @@ use std::sync::Arc;
 pub enum EventKind {
     /// The database was opened; recovery's numbers.
     Open,
-    /// Part of the log was replayed, on the way to an open database.
+    /// Part of the WAL was replayed, on the way to an open database.
     Replay,
-    /// A store's memory was written to tables.
+    /// A store's memory was written to SSTables.
     Flush,
     /// A flush left hot keys in memory, or found that that would save little.
     Keep,
-    /// What memory holds of the oldest log file was logged again, or found to be too much for that.
+    /// The cells in memory that need the oldest WAL file were logged again, or found to be too many for that.
     Clean,
-    /// A flush left its values in the log, or why it did not.
+    /// A flush left its values in the WAL, or why it did not.
     LogTable,
-    /// A full segment of memory was laid out flat (an in-memory flush).
+    /// A full memtable was laid out flat (an in-memory flush).
     MemoryFlush,
-    /// Segments in memory became one, all versions kept.
+    /// Immutable memtables became one, all versions kept.
     MemoryMerge,
-    /// Segments in memory became one, without what nobody can see.
+    /// Immutable memtables became one, without the versions that no reader can see.
     MemoryCompaction,
-    /// One of the last two came to nothing: a flush took its segments, or there was no room to begin it.
+    /// An in-memory compaction was given up: a flush took its memtables, or there was no room to begin it.
     MemoryAbort,
-    /// Tables were merged.
+    /// A compaction merged SSTables.
     Merge,
-    /// What a merge, or a flush that merged, put into the block cache and took out: blocks of data.
+    /// Data blocks that a compaction, or a flush that merged, put into the block cache and took out.
     Fill,
-    /// A table was moved to another level without rewriting.
+    /// An SSTable was moved to another level without rewriting.
     Move,
-    /// A merge was given to another process, or could not be.
+    /// A compaction was given to another process, or could not be.
     Offload,
-    /// A merge failed in another process. The rest of it is offered again, and in the end run here.
+    /// A compaction failed in another process. The rest of it is offered again, and in the end run here.
     OffloadFailure,
-    /// A merge that could be made was put off.
+    /// A possible compaction was put off.
     Defer,
-    /// A writer was stopped for 10 ms or more at one of the bounds of memory, debt or level 0.
+    /// A writer was stopped for 10 ms or more at one of the bounds of memory, debt or L0.
     Stall,
     /// Memory was divided anew between writes and the cache.
     Memory,
@@ -69,7 +69,7 @@ pub enum EventKind {
     Checkpoint,
     /// A backup was made.
     Backup,
-    /// Tables were ingested.
+    /// SSTables were ingested.
     Ingest,
     /// The database was closed.
     Close,
@@ -152,7 +152,7 @@ pub(crate) struct Events {
 /// The newest events, oldest first.
 struct Newest {
     events: VecDeque<Event>,
-    /// Those of them that tell of memory flushes.
+    /// The number of memory flushes among `events`.
     memory_flushes: usize,
 }
 

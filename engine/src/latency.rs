@@ -9,12 +9,12 @@ use histogram::AtomicHistogram;
 use std::fmt;
 use std::time::Duration;
 
-/// Buckets of a power of two, as a power of two.
+/// Binary logarithm of the number of buckets per power of two.
 const GROUPING: u8 = 5;
-/// Longer ones than 2^42 ns, 73 minutes, count as that.
+/// The longest duration that is told apart: longer ones than 2^42 ns, 73 minutes, count as that.
 const LONGEST: u8 = 42;
 
-/// Durations as they come.
+/// A histogram that many threads add durations to.
 pub(crate) struct Timer(AtomicHistogram);
 
 impl Default for Timer {
@@ -40,7 +40,7 @@ impl fmt::Debug for Timer {
     }
 }
 
-/// Those of a database.
+/// A database's timers: one per kind of call and background work.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     pub(crate) get: Timer,
@@ -80,11 +80,11 @@ pub struct Latencies {
     /// Writes of batches and single keys, with what they waited for. Counted with
     /// [`Options::latencies`](crate::Options::latencies).
     pub write: Histogram,
-    /// Times that a write was held up by flushes or merges.
+    /// Times that a write was delayed or stopped by flushes or compactions.
     pub delay: Histogram,
     /// Flushes, from their beginning to their end.
     pub flush: Histogram,
-    /// Merges of tables, from their beginning to their end.
+    /// Compactions, from their beginning to their end.
     pub merge: Histogram,
 }
 
@@ -104,13 +104,13 @@ pub struct Latencies {
 pub struct Histogram(histogram::Histogram);
 
 impl Histogram {
-    /// How many there are.
+    /// The number of durations.
     pub fn count(&self) -> u64 {
         self.0.as_slice().iter().sum()
     }
 
-    /// The duration under or at which that share of them lies, 0 to 1; `None` if there are none, or of
-    /// another share. O(1,300).
+    /// The duration at or below which that share of them lies, 0 to 1; `None` if there are none, or if the
+    /// share lies outside 0 to 1. O(1,300).
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let bucket = self.0.quantile_bucket(share).ok()??;
         Some(Duration::from_nanos(bucket.end()))

@@ -15,7 +15,7 @@ impl Counter {
     pub(crate) fn add(&self, n: u64) {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
-    /// The same; what it was before.
+    /// Adds `n` and returns the count from before.
     #[inline]
     pub(crate) fn take_add(&self, n: u64) -> u64 {
         self.0.fetch_add(n, Ordering::Relaxed)
@@ -75,7 +75,7 @@ pub(crate) struct StoreMetrics {
 }
 
 impl StoreMetrics {
-    /// What was done to another store counts as done to this one, which took it in.
+    /// Adds the counts of another store, whose data this one took in.
     pub(crate) fn take_in(&self, other: &Self) {
         self.flushes.add(other.flushes.get());
         self.flushed_bytes.add(other.flushed_bytes.get());
@@ -99,31 +99,31 @@ impl StoreMetrics {
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct FamilyStatistics {
-    /// Unflushed writes, with what a flush is writing.
+    /// Unflushed writes, with those that a flush is writing at present.
     pub memory_bytes: u64,
-    /// Segments in memory.
+    /// Memtables: the active one, the immutable ones and those that are being flushed.
     pub segments: u64,
-    /// Runs of tables in level 0.
+    /// Runs of SSTables in L0.
     pub level0_runs: u64,
-    /// Runs of tables in all levels: how many tables a get looks into at most.
+    /// Runs of SSTables in all levels: how many SSTables a get looks into at most.
     pub runs: u64,
-    /// Tables.
+    /// SSTables.
     pub tables: u64,
-    /// Of them, what is the family's.
+    /// Bytes of these SSTables that belong to this family: families that were split share SSTables.
     pub table_bytes: u64,
     /// Flushes finished, or given up after a step of them was installed.
     pub flushes: u64,
-    /// Table bytes written by flushes.
+    /// SSTable bytes written by flushes.
     pub flushed_bytes: u64,
-    /// Merges finished, or given up after a step of them was installed.
+    /// Compactions finished, or given up after a step of them was installed.
     pub merges: u64,
-    /// Table bytes read by finished merges.
+    /// SSTable bytes read by finished compactions.
     pub merged_in_bytes: u64,
-    /// Table bytes written by merges.
+    /// SSTable bytes written by compactions.
     pub merged_bytes: u64,
 }
 
-/// Of several families together.
+/// Adds the figures of another family.
 impl AddAssign for FamilyStatistics {
     fn add_assign(&mut self, other: Self) {
         self.memory_bytes += other.memory_bytes;
@@ -140,7 +140,7 @@ impl AddAssign for FamilyStatistics {
     }
 }
 
-/// Of several families together.
+/// Adds up the figures of several families.
 impl Sum for FamilyStatistics {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         all.fold(Self::default(), |mut sum, of| {
@@ -167,114 +167,114 @@ pub struct Statistics {
     pub writes: u64,
     /// Keys and values written.
     pub user_bytes: u64,
-    /// Frames and headers appended to the log.
+    /// Frames and headers appended to the WAL.
     pub log_bytes_written: u64,
-    /// Log files filled with zeros ahead of use.
+    /// WAL files filled with zeros ahead of use.
     pub log_bytes_written_ahead: u64,
-    /// Syncs of the log.
+    /// Syncs of the WAL.
     pub log_syncs: u64,
-    /// Log on disk now.
+    /// WAL on disk now.
     pub log_bytes: u64,
-    /// Log that recovery needs no more and streams of changes may still read.
+    /// WAL that recovery no longer needs and that streams of changes may still read.
     pub log_kept_bytes: u64,
-    /// Bytes on disk that the log takes: its files as reserved, the next one, and those to be used again.
-    /// (What tables have in log files that the log needs no more is not counted.)
+    /// Bytes on disk that the WAL takes: its files as reserved, the next one, and those to be used again.
+    /// (WAL files that only SSTables still refer to are not counted.)
     pub log_disk_bytes: u64,
     /// Flushes finished, or given up after a step of them was installed.
     pub flushes: u64,
-    /// Table bytes written by flushes.
+    /// SSTable bytes written by flushes.
     pub flushed_bytes: u64,
-    /// Tables written by flushes that left values in the log.
+    /// SSTables written by flushes that left values in the WAL.
     pub log_tables: u64,
-    /// Bytes of those values, which were not written again.
+    /// Bytes of the values that flushes left in the WAL instead of writing them again.
     pub log_table_bytes_saved: u64,
-    /// Merges finished, or given up after a step of them was installed; moves apart.
+    /// Compactions finished, or given up after a step of them was installed; trivial moves apart.
     pub merges: u64,
-    /// Steps made durable by merges.
+    /// Steps of compactions made durable.
     pub merge_steps: u64,
-    /// Tables moved down without rewriting.
+    /// SSTables moved down without rewriting.
     pub moves: u64,
-    /// Table bytes written by merges.
+    /// SSTable bytes written by compactions.
     pub merged_bytes: u64,
-    /// Table bytes that merges took as input.
+    /// SSTable bytes that compactions took as input.
     pub merged_in_bytes: u64,
-    /// Cells that merges and flushes found nobody needs.
+    /// Cells that compactions and flushes dropped because no reader needs them.
     pub cells_dropped: u64,
-    /// Writes held up a little.
+    /// Writes that were delayed by a write stall.
     pub delays: u64,
-    /// Nanoseconds of it in all.
+    /// Nanoseconds of write delays in all.
     pub delayed_ns: u64,
-    /// Writes that had to wait at the hard bound of write memory.
+    /// Writes that were stopped at a hard bound of write memory, compaction debt or L0.
     pub stops: u64,
-    /// Active segments frozen and laid out flat.
+    /// Active memtables frozen and laid out flat.
     pub freezes: u64,
-    /// Merges of frozen segments' indices.
+    /// Index compactions of immutable memtables, which keep all versions.
     pub index_merges: u64,
-    /// Compactions of frozen segments in memory.
+    /// Data compactions of immutable memtables, which drop versions that no reader sees.
     pub memory_compactions: u64,
-    /// In-memory merges dropped because a flush took their segments.
+    /// In-memory compactions dropped because a flush took their memtables.
     pub memory_merges_aborted: u64,
-    /// Memory that in-memory merging freed.
+    /// Memory that in-memory compactions freed.
     pub memory_freed_bytes: u64,
     /// Cells of hot keys that flushes left in memory.
     pub kept_cells: u64,
-    /// Memory that these took, each time.
+    /// Memory that the cells of hot keys took, each time they were left.
     pub kept_bytes: u64,
-    /// Log files whose needed part was logged again.
+    /// WAL files whose needed part was logged again.
     pub log_cleanings: u64,
-    /// Keys and values logged again for that.
+    /// Keys and values logged again so that a WAL file could go.
     pub log_cleaned_bytes: u64,
-    /// Unflushed writes in memory, capacity counted, with what merges in memory that are under way take
-    /// beside them.
+    /// Unflushed writes in memory, capacity counted, with what running in-memory compactions take beside
+    /// them.
     pub write_memory: u64,
-    /// Bytes of chunks that are kept to be used again, beside that.
+    /// Bytes of chunks that are kept to be used again, not counted in `write_memory`.
     pub spare_memory: u64,
-    /// Whole blocks and chunks of memory that values ([`crate::Pinned`]), scans and merges hold beside cache
-    /// and write memory. A lower bound: what write memory counts beside chunks is subtracted, too.
+    /// Whole blocks and chunks of memory that values ([`crate::Pinned`]), scans and compactions hold beside
+    /// cache and write memory. A lower bound: what write memory counts beside chunks is subtracted, too.
     pub pinned_bytes: u64,
-    /// Tables, all families.
+    /// SSTables of all families.
     pub tables: u64,
-    /// What the tables answer for.
+    /// Bytes of SSTables in use: parts that compactions have moved elsewhere are not counted.
     pub table_bytes: u64,
-    /// Merging still owed.
+    /// Compaction debt: bytes still to be compacted beyond what the strategies let gather.
     pub debt: u64,
-    /// Merges of tables that have begun and not ended, also those that rest or wait.
+    /// Compactions that have begun and not ended, also those that pause or wait.
     pub merges_running: u64,
-    /// Bytes a second that merges may write at present; 0 for no limit.
+    /// Bytes a second that compactions may write at present; 0 for no limit.
     pub merge_rate: u64,
     /// Snapshots held.
     pub snapshots: u64,
     /// Old versions that some reader or scan still holds.
     pub old_versions: u64,
-    /// Block cache: found, not found, bytes held.
+    /// Blocks that were found in the block cache.
     pub cache_hits: u64,
-    /// Blocks that had to be read.
+    /// Blocks that were not in the block cache and had to be read.
     pub cache_misses: u64,
-    /// Data blocks that merges and flushes put into the block cache, and their bytes there.
+    /// Data blocks that compactions and flushes put into the block cache.
     pub cache_filled_blocks: u64,
-    /// See above.
+    /// Bytes of data blocks that compactions and flushes put into the block cache.
     pub cache_filled_bytes: u64,
-    /// Bytes of tables that came from the memory of compaction servers, compressed as in the file, for the
+    /// SSTable bytes that came from the memory of compaction servers, compressed as in the file, for the
     /// cache or for readers.
     pub remote_cache_bytes: u64,
-    /// Blocks that left the block cache with the files they were of, and their bytes there.
+    /// Blocks removed from the block cache because their files were removed.
     pub cache_evicted_blocks: u64,
-    /// See above.
+    /// Bytes of blocks removed from the block cache because their files were removed.
     pub cache_evicted_bytes: u64,
     /// Bytes of cached blocks.
     pub cache_bytes: u64,
     /// Bytes the block cache may hold: the budget less write memory and `table_memory`.
     pub cache_capacity: u64,
-    /// Bytes that open tables hold beside the cache.
+    /// Bytes that open SSTables hold beside the cache.
     pub table_memory: u64,
-    /// How often planning looked at a family.
+    /// Times that the planner of compactions looked at a family.
     pub families_planned: u64,
-    /// Why writes are refused, or flushes or merges do not get on, if that is so.
+    /// Why writes are refused, or flushes or compactions do not get on, if so.
     pub background_error: Option<String>,
 }
 
 impl Statistics {
-    /// Table bytes written by flushes and merges for each byte flushed.
+    /// SSTable bytes written by flushes and compactions for each byte flushed.
     pub fn write_amplification(&self) -> f64 {
         (self.flushed_bytes + self.merged_bytes) as f64 / self.flushed_bytes.max(1) as f64
     }

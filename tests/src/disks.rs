@@ -34,7 +34,7 @@ impl Kind {
         found.ok_or_else(|| format!("there is no file system {name}; there are {}", names()))
     }
 
-    /// As `mount` calls it.
+    /// The name that `mount` has for it.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Ext4 => "ext4",

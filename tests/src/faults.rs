@@ -27,7 +27,7 @@ pub const FULL: Row = Row {
 
 /// How many full disks were emptied by deletes in this process.
 static EMPTIED: AtomicU64 = AtomicU64::new(0);
-/// Of so many full disks one at least is emptied so.
+/// One in this many full disks, at least, is emptied by deletes.
 const EMPTIED_AMONG: u64 = 25;
 
 fn together(count: u64) -> Result<String, String> {
@@ -36,10 +36,10 @@ fn together(count: u64) -> Result<String, String> {
     if emptied >= fewest { Ok(told) } else { Err(format!("{told}, fewer than {fewest}")) }
 }
 
-/// The same seed twice does the same.
+/// A seed that runs twice does the same both times.
 pub const REPLAY: Row = Row::new("replay", "seeds run twice", 50, replay_case);
 
-/// Of so many failed writes each is tried with and without the others.
+/// The most failed writes of which every combination is tried.
 const FAILED_MAX: usize = 10;
 
 /// A batch whose write failed, and when it was written.
@@ -148,7 +148,7 @@ impl Session {
         self.write_ops(ops, durability)
     }
 
-    /// The same with these writes.
+    /// Writes these operations as a batch; the error if it failed.
     fn write_ops(&mut self, ops: Vec<Op>, durability: Durability) -> Result<Option<Error>, String> {
         let Some(subject) = &self.subject else { return Ok(None) };
         let now_us = subject.now_us();

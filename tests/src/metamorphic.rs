@@ -61,7 +61,7 @@ fn draw_calls(setup: &Setup, rng: &mut Rng) -> Vec<Call> {
     (0..CALLS).map(|_| draw()).collect()
 }
 
-/// The same families with the settings of that row, but for a column that stays as the base has it.
+/// The base's families with the settings of a row; the column `left` stays as the base has it.
 fn configuration(base: &Setup, row: &[usize], left: Option<usize>) -> Setup {
     let mut setup = base.clone();
     let mut families: Vec<_> = setup.families.iter_mut().map(|family| &mut family.options).collect();

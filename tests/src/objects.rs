@@ -22,7 +22,7 @@ const DIR: &str = "db";
 struct Case {
     world: SimWorld,
     store: Arc<SimObjects>,
-    /// Of the open database.
+    /// Scheduler of the open database.
     scheduler: Arc<SimScheduler>,
     rng: Rng,
     model: BTreeMap<Vec<u8>, Vec<u8>>,

@@ -81,8 +81,8 @@ pub fn recovered_batches(
         .or_else(|wrong| at_one_time(&contents, setup, history, end, subject.now_us()).map_err(|_| wrong))
 }
 
-/// The same where each batch is there or was never acknowledged: then the stream of changes must show them,
-/// too.
+/// How many of the history's batches are there, where each is there or was never acknowledged. The stream of
+/// changes must show them, too.
 pub fn recovered_and_shown(
     subject: &Subject,
     setup: &Setup,

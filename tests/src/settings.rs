@@ -15,7 +15,7 @@ pub const FILLS: [CacheFill; 4] =
 
 type Values<T> = &'static [(&'static str, &'static [fn(&mut T)])];
 
-/// Of a database. Later options may build on earlier ones.
+/// Values for the options of a database. Later options may build on earlier ones.
 pub const DATABASE: Values<Options> = &[
     (
         "write_memory",
@@ -107,7 +107,7 @@ pub const DATABASE: Values<Options> = &[
     ("events_kept", &[|o| o.experimental.events_kept = 0, |o| o.experimental.events_kept = 10]),
 ];
 
-/// Of a family, its strategy apart.
+/// Values for the options of a family, except its strategy.
 pub const FAMILY: Values<FamilyOptions> = &[
     (
         "compression",
@@ -154,7 +154,7 @@ pub const FAMILY: Values<FamilyOptions> = &[
     ("write_memory", &[|o| o.write_memory = 0, |o| o.write_memory = 8 << 10]),
 ];
 
-/// Of the strategy `leveled`; another one has its size of tables.
+/// Values for the options of the strategy `leveled`. Other strategies take its size of SSTables.
 pub const LEVELED: Values<LeveledOptions> = &[
     ("l0_runs_trigger", &[|o| o.l0_runs_trigger = 1, |o| o.l0_runs_trigger = 2, |o| o.l0_runs_trigger = 4]),
     ("multiplier", &[|o| o.multiplier = 2, |o| o.multiplier = 10]),

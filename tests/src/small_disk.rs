@@ -40,7 +40,7 @@ const KEYS: u64 = 20_000;
 /// Batches that are written while all is merged.
 const LOAD: usize = 60;
 
-/// Of a disk.
+/// Bytes of a disk; Btrfs gets twice as many.
 const BYTES: u64 = 64 << 20;
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -93,8 +93,8 @@ impl Session {
         Self { db, rng, acknowledged, unsynced, syncs_fail, sync_failed: false }
     }
 
-    /// The same database, opened again. After a failed sync a beginning of the batches since the last is
-    /// there.
+    /// Closes the database and opens it again. After a failed sync it has a prefix of the batches since the
+    /// last sync.
     fn open_again(mut self, dir: &Path) -> Checked<Self> {
         drop(self.db);
         self.db = open(dir).map_err(failed("open again"))?;
@@ -136,6 +136,13 @@ fn take_back(
 
 fn small_disk_case(seed: u64) -> CaseResult {
     let disk = disk_of(seed)?;
+    fill_and_go_on(&disk, seed).map_err(|e| {
+        let (free, all) = disk.space().unwrap_or_default();
+        format!("{}, {free} of {all} bytes free: {e}", disk.kind().name())
+    })
+}
+
+fn fill_and_go_on(disk: &Disk, seed: u64) -> CaseResult {
     let (dir, ballast) = (disk.path("db"), disk.path("ballast"));
     let mut rng = Rng::new(seed);
     // On ext4 a twentieth is reserved for root, who runs this. Others need more room for the same work.
@@ -158,7 +165,7 @@ fn small_disk_case(seed: u64) -> CaseResult {
     session.read_everything().map_err(|e| format!("after reopening: {e}"))?;
     let written = session.write(Durability::Sync)?;
     written.map_err(failed("write after reopening"))?;
-    session.merge_all(&disk)?;
+    session.merge_all(disk)?;
     session.db.close().map_err(failed("close"))?;
     Ok(1)
 }
@@ -188,7 +195,7 @@ impl Session {
         self.write_of(durability, 100..12_000)
     }
 
-    /// The same with values of so many bytes.
+    /// Writes a batch of two puts, each with a value of so many bytes.
     fn write_of(&mut self, durability: Durability, bytes: Range<u64>) -> Checked<siltstone::Result<()>> {
         let family = self.db.default_family();
         let mut batch = Batch::new();

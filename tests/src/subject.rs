@@ -62,7 +62,7 @@ pub enum Merges {
     Here,
     /// Somebody at the other end of a pipe.
     Elsewhere,
-    /// The same, and something goes wrong there now and then, by that seed.
+    /// Somebody at the other end of a pipe, where something goes wrong now and then, by this seed.
     Faulty(u64),
 }
 
@@ -79,9 +79,9 @@ impl Merges {
 /// Settings of one case.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Of the database.
+    /// Options of the database.
     pub options: Options,
-    /// Of its families.
+    /// Settings of its families.
     pub families: Vec<FamilySetup>,
     /// Different keys written.
     pub keys: u64,

@@ -23,7 +23,7 @@ use std::rc::Rc;
 /// Torn last records of logs, manifests and tables.
 pub const TORN: Row = Row::new("torn", "torn ends", 20_000, torn_case);
 
-/// Of a table only so many bytes before its end are torn at every offset.
+/// Bytes at the end of an SSTable that are torn at every offset.
 const TABLE_TAIL: u64 = 300;
 /// Where a manifest's last record, or a table, is written and not synced.
 const MANIFEST_POINTS: &[&str] = &["manifest-appended-not-synced"];

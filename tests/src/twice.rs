@@ -52,12 +52,12 @@ const COPIES: u64 = 2;
 const FIRST_STEPS: u64 = 160;
 const SECOND_STEPS: u64 = 60;
 
-/// As many pairs of crashes as meet each pair of places [`TIMES`] times.
+/// Pairs of crashes that are enough to meet each pair of places [`TIMES`] times.
 const ALL_PAIRS: u64 = 160_000;
 /// How often.
 const TIMES: u64 = 20;
-/// Of fewer pairs of crashes one in so many pairs of places may be met too seldom: those that hardly follow
-/// each other.
+/// One in so many pairs of places may be met too seldom, where there are fewer pairs of crashes than
+/// [`ALL_PAIRS`]: those that hardly follow each other.
 const MAY_LACK: usize = 20;
 /// From where on each pair has its part, which is once.
 const TOGETHER: Together = Together { least: ALL_PAIRS / TIMES, check: together };

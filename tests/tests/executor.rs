@@ -33,7 +33,7 @@ fn elsewhere(dir: &Path) -> Elsewhere {
     Elsewhere::process(command.arg("merges").current_dir(dir)).unwrap()
 }
 
-/// The same writes for each database.
+/// Writes what the seed draws, so each database gets the same.
 fn write(db: &Db, seed: u64, count: u64) {
     let mut rng = Rng::new(seed);
     for _ in 0..count {

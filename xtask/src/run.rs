@@ -2,6 +2,7 @@
 //! steps passed, failures by name.
 
 use crate::progress::{Cargo, Place};
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -14,11 +15,28 @@ pub(crate) struct Tally {
     place: Place,
     passed: u64,
     failed: Vec<String>,
+    /// The last lines of what failed, for the end of a long output.
+    said: Vec<String>,
     took: Vec<Took>,
     /// Processor time of all steps until now.
     processors: Duration,
     /// Test programs that the last build made.
     programs: Option<usize>,
+}
+
+/// The last lines of a step's output.
+#[derive(Default)]
+struct LastLines(VecDeque<String>);
+
+impl LastLines {
+    const MOST: usize = 30;
+
+    fn push(&mut self, line: &str) {
+        if self.0.len() == Self::MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(line.chars().take(500).collect());
+    }
 }
 
 /// What a step took.
@@ -42,6 +60,7 @@ impl Default for Tally {
             place: Place::default(),
             passed: 0,
             failed: Vec::new(),
+            said: Vec::new(),
             took: Vec::new(),
             processors: processors_of_children(),
             programs: None,
@@ -135,7 +154,15 @@ impl Tally {
         mut seen: impl FnMut(&str),
     ) -> bool {
         let began = self.begin(name);
-        let ok = run(command, &mut Cargo::default(), Some(&mut seen));
+        let mut last = LastLines::default();
+        let mut all = |line: &str| {
+            last.push(line);
+            seen(line);
+        };
+        let ok = run(command, &mut Cargo::default(), Some(&mut all));
+        if !ok {
+            self.keep(name, last);
+        }
         self.count(name, began.elapsed(), ok)
     }
 
@@ -157,6 +184,12 @@ impl Tally {
                             Ok(output) => {
                                 print!("{}", String::from_utf8_lossy(&output.stdout));
                                 eprint!("{}", String::from_utf8_lossy(&output.stderr));
+                                if !output.status.success() {
+                                    let said = [output.stdout, output.stderr].concat();
+                                    let mut last = LastLines::default();
+                                    String::from_utf8_lossy(&said).lines().for_each(|line| last.push(line));
+                                    tally.keep(&name, last);
+                                }
                                 output.status.success()
                             }
                             Err(e) => {
@@ -185,14 +218,20 @@ impl Tally {
         let began = self.begin(name);
         let (mut passed, mut failed) = (0, 0);
         let mut cargo = Cargo::running(self.programs.take());
+        let (mut last, mut said) = (LastLines::default(), Vec::new());
         let mut seen = |line: &str| {
+            last.push(line);
             if let Some((p, f)) = test_result(line) {
                 passed += p;
                 failed += f;
+                if f > 0 {
+                    said.push(std::mem::take(&mut last));
+                }
             }
         };
         let ok = run(command, &mut cargo, Some(&mut seen));
         let ok = ok && failed == 0;
+        said.into_iter().for_each(|last| self.keep(name, last));
         self.passed += passed;
         if !ok {
             let failures = failed.max(1);
@@ -201,6 +240,11 @@ impl Tally {
         let took = self.took(name, began.elapsed());
         println!("--- {name}: {passed} passed, {failed} failed, {took}");
         ok
+    }
+
+    fn keep(&mut self, name: &str, last: LastLines) {
+        self.said.push(format!("the last lines of {name}:"));
+        self.said.extend(last.0.into_iter().map(|line| format!("  {line}")));
     }
 
     /// Whether anything has.
@@ -240,6 +284,7 @@ impl Tally {
         self.took.sort_by_key(|took| std::cmp::Reverse(took.wall));
         println!("where the time went, {:.1} minutes in all:", self.place.elapsed().as_secs_f64() / 60.0);
         self.took.iter().for_each(|took| println!("{}  {}", took.text(), took.name));
+        self.said.iter().for_each(|line| println!("{line}"));
         self.failed.iter().for_each(|name| println!("failed: {name}"));
         println!("{} passed, {} failed", self.passed, self.failed.len());
         if self.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -301,7 +346,11 @@ mod tests {
         assert!(tally.step_without_warnings("right", &mut command("true", "")));
         let beside = ["true", "false", "true"].map(|program| (program.to_string(), command(program, "")));
         tally.beside(beside.into(), 2);
-        assert_eq!(tally.failed, ["wrong", "missing", "warns", "false"]);
+        assert_eq!(tally.said, ["the last lines of false:"]);
+        let mut says = Command::new("sh");
+        assert!(!tally.step_with_lines("says", says.args(["-c", "seq 100; exit 1"]), |_| {}));
+        assert_eq!((tally.said.len(), &*tally.said[31]), (32, "  100"));
+        assert_eq!(tally.failed, ["wrong", "missing", "warns", "false", "says"]);
         assert_eq!(tally.passed, 4);
     }
 }

@@ -143,7 +143,7 @@ pub(crate) struct Recorded {
     pub(crate) all: Latency,
     pub(crate) classes: BTreeMap<String, Latency>,
     pub(crate) timeline: Vec<Second>,
-    /// Of the calm seconds alone, and how many these are.
+    /// Latencies of the calm seconds alone; `calm_seconds` is how many these are.
     pub(crate) calm: BTreeMap<String, Latency>,
     pub(crate) calm_seconds: u64,
 }

@@ -10,7 +10,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Of nothing.
+    /// No key is live yet.
     pub(crate) fn new(keys: u64) -> Self {
         Live { bits: vec![0; keys.div_ceil(64) as usize], inserted: 0 }
     }
@@ -39,7 +39,7 @@ impl Live {
         self.bits.iter().map(|word| u64::from(word.count_ones())).sum::<u64>() + self.inserted
     }
 
-    /// Of keys and values.
+    /// Bytes of all live keys and values.
     pub(crate) fn bytes(&self, workload: &Workload) -> u64 {
         let numbers =
             (0..self.bits.len() as u64 * 64).filter(|n| self.bits[(n / 64) as usize] >> (n % 64) & 1 == 1);

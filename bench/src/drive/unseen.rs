@@ -25,7 +25,8 @@ const WINDOWS: u32 = 12;
 /// Part of the rows that is written again before all that.
 const UPDATED: u64 = 5;
 const UPDATED_LAST: u64 = 100;
-/// Of the first, fast part the readers' rate is that of its last half.
+/// Windows of the first part, in which readers go as fast as they can. The last half of them gives the
+/// maximum rate.
 const FAST_WINDOWS: u32 = 12;
 
 /// Gets and scans of one window, at rest: the memory that measuring takes must not show in what is measured.

@@ -31,24 +31,25 @@ pub(crate) struct Paper {
     /// Multiplies keys, operations and memory of all workloads, which stay in proportion.
     #[arg(long, default_value_t = 1.0, value_parser = factor)]
     scale: f64,
-    /// Of `all`: each at a size at which all of them take about 20 minutes on two processors.
+    /// With `all`: scale each paper so that all of them take about 20 minutes on two processors.
     #[arg(long, conflicts_with_all = ["scale", "full"])]
     quick: bool,
-    /// Of `all`: each at full size, in three rounds. That takes a day.
+    /// With `all`: run each paper at full size, in three rounds. That takes a day.
     #[arg(long, conflicts_with = "scale")]
     full: bool,
-    /// Of `offload` the methods of one machine, without a compaction server.
+    /// With `offload`: run only the methods of one machine, without a compaction server.
     #[arg(long)]
     local: bool,
-    /// Of `offload`: milliseconds that each read of a file takes longer once the store is loaded, as one
-    /// through a network does.
+    /// With `offload`: milliseconds that each read of a file takes longer once the store is loaded, like a
+    /// read over a network.
     #[arg(long, default_value_t = 0)]
     slow: u32,
-    /// Of `rangemerge` only the inserts that go as fast as they can, which at `--scale 10` take minutes, not
-    /// hours.
+    /// With `rangemerge`: run only the inserts that go as fast as they can, which at `--scale 10` take
+    /// minutes, not hours.
     #[arg(long)]
     unthrottled: bool,
-    /// Of `rangemerge` only the puts and scans at a rate, which take six minutes a method at `--scale 1`.
+    /// With `rangemerge`: run only the puts and scans at a fixed rate, which take six minutes a method at
+    /// `--scale 1`.
     #[arg(long, conflicts_with = "unthrottled")]
     paced: bool,
     #[command(flatten)]

@@ -27,7 +27,7 @@ const DEFAULT_FILL: &str = FILLS[1];
 const SMA: &str = "none+sma4";
 const GEOMETRIC: &str = "none+geo2";
 const NOMERGE: &str = "none+nomerge";
-/// Of figure 7b, beside those above, with its hours for 80 GB.
+/// Other methods in the paper's figure 7b: configuration, name, and the figure's hours to insert 80 GB.
 const OTHERS: [(&str, &str, f64); 4] = [
     (NOMERGE, "nomerge", 1.5),
     ("none+geo3", "geometric r 3", 7.4),

@@ -124,7 +124,7 @@ pub(super) fn contents(parts: &[Part]) -> Contents {
     Contents { cells: cells.chain([paced]).collect(), figures }
 }
 
-/// As the paper counts it.
+/// Write amplification as the paper counts it: bytes flushed and compacted over bytes flushed.
 fn write_amp(run: &RunRecord) -> f64 {
     flushed_merged_bytes(run) / number(run.flushed_bytes)
 }

@@ -1,5 +1,5 @@
-//! Of runs whose merges came as they came (`felt`): latencies beside merges and without them, as a table and
-//! over time.
+//! Latencies beside compactions and without them, in runs that leave the time of compactions to the store
+//! (`felt`), as a table and over time.
 
 use super::plot::{Axis, Chart, Line, micros, plain};
 use super::{Block, Row, digits};

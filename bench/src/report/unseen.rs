@@ -1,4 +1,4 @@
-//! Of runs with a merge in their middle: what readers felt of it, as a table and over time.
+//! What readers felt of the compaction in the middle of a run, as a table and over time.
 //!
 //! Windows are drawn at their middles. A bar above the plot says of each store when its merge ran: all begin
 //! at the same time and end when they end.

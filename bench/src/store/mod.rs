@@ -56,7 +56,7 @@ impl CacheCount {
         CacheCount { hits: self.hits - earlier.hits, misses: self.misses - earlier.misses }
     }
 
-    /// Of what was looked for, the share that was there.
+    /// The share of lookups that found their block in the cache.
     pub(crate) fn ratio(&self) -> Option<f64> {
         let CacheCount { hits, misses } = *self;
         (hits + misses > 0).then(|| hits as f64 / (hits + misses) as f64)

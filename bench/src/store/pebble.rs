@@ -62,7 +62,7 @@ struct Functions {
 type OpenFn = unsafe extern "C" fn(*const u8, i64, i64, i64, i64, *mut usize, *mut u8, i64) -> i64;
 
 impl Functions {
-    /// Those of the library, which stays loaded: Go's runtime cannot be ended.
+    /// Loads the library and finds its functions. It stays loaded: Go's runtime cannot be ended.
     fn load() -> Result<Self> {
         // SAFETY: loading runs nothing but Go's runtime.
         let library: &Library = Box::leak(Box::new(unsafe { Library::new(path())? }));

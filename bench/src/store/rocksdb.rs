@@ -241,7 +241,7 @@ struct Thread<'a> {
     db: &'a DB,
     write: WriteOptions,
     read: ReadOptions,
-    /// Of the thread that made it, once they are asked for.
+    /// RocksDB's counters of the thread that made this session; absent until they are asked for.
     counters: Option<PerfContext>,
 }
 

@@ -21,13 +21,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub(super) const STORE: &str = "siltstone";
-/// Of a compaction server: what a merge of 2 GB as one step leaves in memory fits.
+/// Memory of a compaction server: the output of a compaction of 2 GB as one step fits.
 const SERVER_MEMORY: u64 = 6 << 30;
 
 /// What a database is opened with.
 struct Setup {
     options: Options,
-    /// Of each family.
+    /// Options of each family.
     family: FamilyOptions,
     /// Keys are spread over so many families.
     families: u64,

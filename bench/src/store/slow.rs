@@ -30,7 +30,8 @@ pub(crate) struct Pace {
 }
 
 impl Slow {
-    /// The same environment; unchanged where reads take no longer.
+    /// An environment whose storage is slow while the switch is on; `env` itself where the pace slows nothing
+    /// down.
     pub(crate) fn env(env: Env, pace: Pace, on: &Switch) -> Env {
         if pace == Pace::default() {
             return env;

@@ -43,15 +43,15 @@ impl Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Size {
     pub(crate) warehouses: u32,
-    /// Of each warehouse.
+    /// Districts of each warehouse.
     pub(crate) districts: u32,
-    /// Of each district; as many orders at first.
+    /// Customers of each district, which begins with as many orders.
     pub(crate) customers: u32,
     pub(crate) items: u32,
 }
 
 impl Size {
-    /// As the standard says, or a part of it.
+    /// The sizes of the standard, with customers and items scaled.
     pub(crate) fn new(warehouses: u32, scale: f64) -> Self {
         let scaled = |n: f64| (n * scale).max(30.0) as u32;
         Self { warehouses, districts: 10, customers: scaled(3000.0), items: scaled(100_000.0) }

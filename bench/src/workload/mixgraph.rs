@@ -26,7 +26,7 @@ pub(crate) const PUTS: f64 = 0.14;
 #[derive(Clone, Debug)]
 pub(crate) struct MixGraph {
     keys_in_range: u64,
-    /// Of each range: where its share of [0, 1) ends.
+    /// The end of the share of [0, 1) that each range has.
     ends: Vec<f64>,
     /// Where on the key space each range lies: the hottest is not the first.
     places: Shuffle,

@@ -140,7 +140,7 @@ pub(crate) struct Memory {
 /// One measured phase.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
-    /// As on the command line.
+    /// The name that the command line gives it.
     pub(crate) name: String,
     /// Workloads of one group run one after another on one loaded store, by `turn`.
     pub(crate) group: &'static str,

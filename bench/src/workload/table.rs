@@ -67,8 +67,8 @@ const ACCORDION: Memory = Memory { write: 128 * MIB, cache: 128 * MIB };
 const TRIAD: Memory = Memory { write: 4 * MIB, cache: 32 * MIB };
 /// Operations of which those in which the cache fills are a few per cent.
 const STEADY_READS: u64 = 6_000_000;
-/// The same where fewer do: seeks, of which each takes longer, and gets of other numbers of threads, which
-/// come to a full cache.
+/// Operations of a steady run where fewer are enough: seeks, of which each takes longer, and gets of other
+/// numbers of threads, which come to a full cache.
 const STEADY_FEWER: u64 = 2_000_000;
 const STEADY_SCANS: u64 = 400_000;
 /// Less is no store's memory any more.
@@ -77,7 +77,8 @@ const MEMORY_MIN: u64 = 256 << 10;
 const SECONDS_MIN: f64 = 0.5;
 /// So long it is measured how fast a store can go with its merges: those of its deeper levels come late.
 const MOST_SECONDS: f64 = 60.0;
-/// Of one thread that writes beside a reader: well below what a core can do, so that all stores keep up.
+/// Puts a second of the thread that writes beside a reader: well below what a core can do, so that all
+/// stores keep up.
 const COMPANION_PUTS_S: f64 = 50_000.0;
 
 /// All names without variants.

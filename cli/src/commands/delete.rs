@@ -33,13 +33,16 @@ pub(crate) struct Delete {
     /// Delete every key of the family
     #[arg(long, conflicts_with_all = ["key", "prefix", "start", "end"])]
     all: bool,
-    /// Of one key: only versions with this timestamp or an earlier one (families with explicit timestamps)
+    /// With one key: delete only versions with this timestamp or an earlier one (families with explicit
+    /// timestamps)
     #[arg(long, requires = "key")]
     timestamp: Option<u64>,
-    /// Of a range: only versions with this timestamp or a later one (families with explicit timestamps)
+    /// With a range: delete only versions with this timestamp or a later one (families with explicit
+    /// timestamps)
     #[arg(long, value_name = "TIMESTAMP", conflicts_with = "key")]
     from_time: Option<u64>,
-    /// Of a range: only versions with a timestamp before this one (families with explicit timestamps)
+    /// With a range: delete only versions with a timestamp before this one (families with explicit
+    /// timestamps)
     #[arg(long, value_name = "TIMESTAMP", conflicts_with = "key")]
     to_time: Option<u64>,
 }

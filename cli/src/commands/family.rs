@@ -147,7 +147,7 @@ struct Set {
 }
 
 impl Set {
-    /// Those options, changed as asked.
+    /// The options with the values of `--set`, validated.
     fn apply(&self, options: FamilyOptions) -> Outcome<FamilyOptions> {
         let mut options = options;
         for text in &self.set {

@@ -49,7 +49,7 @@ pub(crate) struct Simulate {
     /// Bytes overwritten after the fill, as a multiple of the data
     #[arg(long, default_value_t = 1.0)]
     overwrite: f64,
-    /// The same seed gives the same report
+    /// Seed of the random keys; a seed always gives the same report
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// The most tables a shape may have, at most 20000

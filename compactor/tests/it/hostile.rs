@@ -12,7 +12,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
-/// Of the messages.
+/// The version of the messages.
 const VERSION: u32 = 4;
 
 /// The messages, written down once more.
@@ -85,7 +85,7 @@ async fn ask_by(
     Ok((asks, client.streaming(request, path, codec).await?.into_inner()))
 }
 
-/// How many bytes there are of these parts of a table.
+/// The number of bytes that come for these parts of an SSTable.
 async fn read(channel: &Channel, read: Read) -> Result<usize, Status> {
     let mut client = tonic::client::Grpc::new(channel.clone());
     client.ready().await.map_err(|e| Status::unavailable(e.to_string()))?;
@@ -105,7 +105,7 @@ struct Piece {
     bytes: Vec<u8>,
 }
 
-/// The description of a merge with other values of these fields, signed.
+/// The description of a compaction with other values of these fields, signed.
 fn changed(merge: &[u8], fields: &[(&str, &str)]) -> Vec<u8> {
     let mut json = String::from_utf8(merge[9..].to_vec()).unwrap();
     for (field, value) in fields {
@@ -117,7 +117,7 @@ fn changed(merge: &[u8], fields: &[(&str, &str)]) -> Vec<u8> {
     format!("{:08x} {json}", crc32c::crc32c(json.as_bytes())).into_bytes()
 }
 
-/// Why the merge failed.
+/// The reason why the compaction failed.
 async fn failure(stream: &mut Streaming<Told>) -> String {
     loop {
         match stream.message().await {
@@ -128,7 +128,7 @@ async fn failure(stream: &mut Streaming<Told>) -> String {
     }
 }
 
-/// The steps that come before nothing more does for a second.
+/// The number of steps that come before nothing more does for a second.
 async fn steps(stream: &mut Streaming<Told>) -> usize {
     let mut steps = 0;
     let mut quiet = std::time::Instant::now();
@@ -144,7 +144,7 @@ async fn steps(stream: &mut Streaming<Told>) -> usize {
     steps
 }
 
-/// Plays all of it with the first merge that it is offered, and takes none.
+/// An [`Offload`] that tries all wrong messages with the first compaction that it is offered, and takes none.
 struct Plays {
     at: String,
     seen: Mutex<Vec<String>>,

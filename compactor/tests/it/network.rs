@@ -11,27 +11,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Without a word for so long, a merge goes on elsewhere.
+/// The silence after which a compaction goes on elsewhere.
 const PATIENCE: Duration = Duration::from_millis(600);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
-    /// Some milliseconds late.
+    /// Bytes come some milliseconds late.
     Late,
-    /// For longer than a merge waits nothing comes in one direction.
+    /// Nothing comes in one direction for longer than a compaction waits.
     OneWay,
     /// The connection is closed in the middle of a message.
     Cut,
-    /// The same, and for a while there is no new one.
+    /// The connection is closed in the middle of a message, and new ones are refused for a while.
     Refused,
-    /// A bit is wrong.
+    /// A bit of a message is flipped.
     Changed,
-    /// One of the bits by which a server says how much of a stream may be on its way. The database takes it
-    /// for less; neither end notices, and small messages pass.
+    /// A bit is flipped in the setting by which a server says how much of a stream may be on its way. The
+    /// database takes it for less; neither end notices, and small messages pass.
     Window,
 }
 
-/// What lies between.
+/// The network between a database and its server.
 struct Network {
     at: SocketAddr,
     rules: Arc<Rules>,
@@ -40,7 +40,7 @@ struct Network {
 struct Rules {
     fault: Fault,
     is_calm: AtomicBool,
-    /// Connections that are still refused.
+    /// The number of connections that are still to be refused.
     refuses: AtomicU64,
     met: AtomicU64,
 }
@@ -124,7 +124,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, rules: &Rules, mut rng: Rng) {
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
-/// How often something went wrong.
+/// Runs a workload through a network with that fault; the number of faults that happened.
 fn case(fault: Fault, carried: bool, seed: u64) -> u64 {
     let world = World::new();
     let tables = if carried { Vec::new() } else { vec![world.dir.path().into()] };

@@ -43,7 +43,7 @@ pub(crate) fn builder() -> siltstone::Builder {
     builder_with(|_| {})
 }
 
-/// The same with other options.
+/// A builder with options changed by `change`.
 pub(crate) fn builder_with(change: impl Fn(&mut Options)) -> siltstone::Builder {
     let mut options = Options {
         write_memory: 64 << 10,
@@ -60,7 +60,7 @@ pub(crate) fn builder_with(change: impl Fn(&mut Options)) -> siltstone::Builder 
     Db::builder().options(options).merge_operator("concat", Arc::new(Concat)).family("default", family)
 }
 
-/// Everything goes, and silence is noticed soon.
+/// Settings with which every compaction goes to a server, and silence is noticed soon.
 pub(crate) fn options() -> CompactorsOptions {
     let patience = Duration::from_secs(3);
     CompactorsOptions { bytes_min: 0, by_cost: false, patience, ..CompactorsOptions::default() }
@@ -113,7 +113,8 @@ impl World {
 }
 
 impl Opened {
-    /// Closed and opened again without servers, it has this, and nothing is wrong with it or left over.
+    /// Closes the database, opens it again without servers, and checks that it has these contents, and that
+    /// nothing is wrong with it or left over.
     pub(crate) fn reopened_has(mut self, expected: &[(Vec<u8>, Vec<u8>)]) {
         self.db.take().unwrap().close().unwrap();
         let report = siltstone::check(&Env::local(), &self.dir, &mut |_| {}).unwrap();
@@ -123,7 +124,7 @@ impl Opened {
     }
 }
 
-/// A server that may work there, with so many slots.
+/// A server that may work in the world's directory, with so many slots.
 pub(crate) fn server(world: &World, slots: u64) -> CompactorServer {
     let config = CompactorConfig {
         tables: vec![world.dir.path().into()],
@@ -152,7 +153,7 @@ pub(crate) fn write(db: &Db, seed: u64, count: u64) {
     }
 }
 
-/// All tables are merged into one level.
+/// Compacts all SSTables into one level.
 pub(crate) fn merged(db: &Db) {
     db.family("default").unwrap().compact::<&str>(..).unwrap();
     db.settle().unwrap();

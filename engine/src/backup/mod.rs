@@ -71,7 +71,8 @@ pub struct BackupInfo {
     pub copied_bytes: u64,
 }
 
-/// Who made a file that was copied for some backup by its name, whichever database's.
+/// Who made a file of the directory, which is checked as the kind of file that `name` says it is. It may be
+/// of any database.
 fn maker_of_stored(storage: &dyn Storage, path: &Path, name: &str) -> io::Result<Maker> {
     let is_own = match name {
         descriptor::MANIFEST => manifest::is_own_manifest(storage, path, None),
@@ -104,10 +105,10 @@ fn maker_of_stored(storage: &dyn Storage, path: &Path, name: &str) -> io::Result
 /// ```
 #[derive(Clone, Debug)]
 pub struct Backups {
-    /// Where they lie.
+    /// Environment of the directory that holds the backups.
     env: Env,
     dir: PathBuf,
-    /// Where databases are restored.
+    /// Environment in which databases are restored.
     local: Env,
     /// The numbers of backups that are in the object store whatever a listing says, until they are removed
     /// here; `None` for a directory.
@@ -115,7 +116,7 @@ pub struct Backups {
 }
 
 impl Backups {
-    /// Those in that directory; nothing is read yet.
+    /// The backups in a directory, of which nothing is read yet.
     pub fn new(env: &Env, dir: impl AsRef<Path>) -> Self {
         Self { env: env.clone(), dir: dir.as_ref().to_path_buf(), local: env.clone(), known: None }
     }
@@ -140,7 +141,7 @@ impl Backups {
         self.known.is_some()
     }
 
-    /// Keeps others away, where there are locks.
+    /// Takes the directory's lock; an object store has none.
     fn lock(&self, create: bool) -> Result<Option<DirLock>> {
         if self.are_objects() { Ok(None) } else { lock_dir(&self.env, &self.dir, create) }
     }
@@ -190,8 +191,8 @@ impl Backups {
         self.remove(&[id])
     }
 
-    /// Removes several backups, and then once the files that no other names, also those that a call which
-    /// failed has left. Backups that are not there are passed over.
+    /// Removes several backups, and then in one pass the files that no other backup names, including those
+    /// that a failed call has left. Backups that do not exist are passed over.
     pub fn delete_all(&self, ids: &[u64]) -> Result<()> {
         let _lock = self.lock(false)?;
         let mut there = self.ids()?;

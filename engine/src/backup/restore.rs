@@ -35,10 +35,10 @@ impl Backups {
         self.restore_by(id, to.as_ref(), false, progress)
     }
 
-    /// The same, but that the tables are shared with the backup where both directories lie on one file system
-    /// that has hard links. Their bytes are neither copied nor read: a damaged block is found when it is
-    /// read, as in any database. What is damaged in one place is so in both: for safety from a failing disk
-    /// there is [`Backups::restore`].
+    /// Makes a database of a backup like [`Backups::restore`], but shares the tables with the backup where
+    /// both directories lie on one file system that has hard links. Their bytes are neither copied nor read,
+    /// so a damaged block is found only when the database reads it. Damage to a shared table concerns both:
+    /// [`Backups::restore`] is the one that protects from a failing disk.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -101,8 +101,8 @@ impl Backups {
         Ok(backup.info())
     }
 
-    /// Keeps backups from being removed meanwhile. Where nothing may be written, as on a read-only file
-    /// system, nobody can remove them either.
+    /// Takes the lock that keeps backups from being removed. On a read-only file system there is none: nobody
+    /// can remove them there.
     pub(super) fn lock_to_read(&self) -> Result<Option<DirLock>> {
         match self.lock(false) {
             Err(e) if e.kind() == ErrorKind::Io => Ok(None),

@@ -17,12 +17,12 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of a slot's bits these are the second; the others are the hash.
+/// The number of bits of a slot that hold the second of the check; the others hold the block's hash.
 const SECOND_BITS: u32 = 24;
 const SECONDS: u64 = (1 << SECOND_BITS) - 1;
 const NS: u64 = 1_000_000_000;
-/// It takes this part of the cache's size, up to twice that as slots are a power of two, but no more than for
-/// so many slots: blocks of 4 GiB.
+/// The table takes this part of the cache's size, or up to twice that since the number of slots is a power of
+/// two. It has at most `SLOTS_MAX` slots: enough for blocks of 4 GiB.
 const CACHE_PART: u64 = 16;
 const SLOTS_MAX: u64 = 1 << 20;
 
@@ -33,7 +33,7 @@ pub(crate) struct Believed {
 }
 
 impl Believed {
-    /// For a cache of that size.
+    /// A table for a cache of that size.
     pub(crate) fn new(capacity: u64, clock: &Arc<dyn Clock>) -> Self {
         let slots = (capacity / CACHE_PART / 8).clamp(1, SLOTS_MAX).next_power_of_two();
         Self { slots: (0..slots).map(|_| AtomicU64::new(0)).collect(), clock: clock.clone() }
@@ -43,7 +43,7 @@ impl Believed {
         8 * self.slots.len() as u64
     }
 
-    /// Its slot, and what stands there if the block was checked this second.
+    /// The block's slot, and the value in it if the block was checked this second.
     #[inline]
     fn mark(&self, key: BlockKey) -> (&AtomicU64, u64) {
         let hash = Spread(0).hash_one(key);
@@ -60,7 +60,7 @@ impl Believed {
         slot.load(Ordering::Relaxed) == mark
     }
 
-    /// The block was checked.
+    /// Notes that the block was checked just now.
     pub(crate) fn note(&self, key: BlockKey) {
         let (slot, mark) = self.mark(key);
         slot.store(mark, Ordering::Relaxed);

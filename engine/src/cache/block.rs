@@ -30,7 +30,7 @@ const FLAGS_KNOWN: u8 = FLAG_KIND | FLAG_TIMESTAMP | FLAG_WRITTEN | FLAG_SEQ | F
 
 /// Bytes a restart point takes: offset and key bytes.
 pub(crate) const RESTART_BYTES: usize = 4 + 8;
-/// What is wrong with a restart point whose key cannot be told without those before.
+/// The error for a restart point whose key is not stored in full.
 const SHARING_RESTART: &str = "restart point shares key bytes";
 /// Bytes in which lengths and flags of an entry lie, nearly always.
 const HEAD_BYTES: usize = 5;
@@ -99,13 +99,13 @@ impl Entry {
         self.shared as usize
     }
 
-    /// Where the rest of its key is,
+    /// Where its key's suffix is: the bytes that the key before does not have.
     #[inline]
     pub(crate) fn suffix(&self) -> Range<usize> {
         self.key_at as usize..self.value_at as usize
     }
 
-    /// and its value.
+    /// Where its value is.
     #[inline]
     pub(crate) fn value(&self) -> Range<usize> {
         self.value_at as usize..self.end as usize
@@ -129,8 +129,8 @@ impl Block {
         Self::over(Buffer::from(bytes), false)
     }
 
-    /// The same where the payload lies. One that `is_known` was taken before; its restart points are not
-    /// looked through again.
+    /// A block over a decompressed payload, wherever that lies. If `is_known`, the same payload was checked
+    /// before, and its restart points are not looked through again.
     pub(crate) fn over(bytes: Buffer, is_known: bool) -> Decoded<Self> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(Malformed("block of 4 GiB or more"));
@@ -169,7 +169,7 @@ impl Block {
         Ok(block)
     }
 
-    /// Over bytes that are somebody else's.
+    /// A block over borrowed bytes.
     pub(crate) fn borrowed(bytes: &[u8], is_known: bool) -> Decoded<Borrowed<'_>> {
         // SAFETY: the block is handed out with the lifetime of the bytes.
         #[expect(unsafe_code, reason = "a block that is read once where it lies needs no count")]
@@ -177,13 +177,13 @@ impl Block {
         Ok(Borrowed { block: Self::over(buffer, is_known)?, _bytes: PhantomData })
     }
 
-    /// Whether its bytes are not its own memory.
+    /// Whether its bytes lie in a mapping or are borrowed, rather than its own memory.
     #[inline]
     pub(crate) fn is_mapped(&self) -> bool {
         self.bytes.is_mapped()
     }
 
-    /// The same, counted as long as it lives.
+    /// This block, with its memory counted as long as it lives.
     pub(crate) fn with_count(self, count: Counted) -> Self {
         Self { _count: Some(count), ..self }
     }
@@ -286,7 +286,7 @@ impl Block {
         }
     }
 
-    /// The number there, and how many bytes it takes.
+    /// The varint at that offset, and how many bytes it takes.
     #[inline]
     fn varint_at(&self, at: usize) -> Decoded<(u64, usize)> {
         let bytes = &self.bytes[at..];

@@ -7,8 +7,8 @@
 //! counts as index and filter bytes. Blocks are known by (table, offset), where a table's number is drawn
 //! anew at every open, so that a block never outlives what it was read from.
 //!
-//! Merges put blocks of their outputs in before anybody reads them ([`Filling`]) and take those out that are
-//! dead. The cache counts *periods*, each of several reads for every block that it holds: `warmth` tells by
+//! Compactions put blocks of their outputs in before anybody reads them ([`Filling`]) and take dead blocks
+//! out. The cache counts *periods*, each of several reads for every block that it holds: `warmth` tells by
 //! them what was read lately.
 //!
 //! What is cached is a block ready to be searched (`block`) or a part of a filter (`filter`). `buffers` gives
@@ -16,7 +16,7 @@
 //! has those that were checked a moment ago.
 //!
 //! Not owned here: reading and checking blocks (`table`), which blocks are worth warming (`table`, `merge`),
-//! when a merge's come in (`db`).
+//! when the blocks of a compaction come in (`work`).
 
 mod believed;
 pub(crate) mod block;
@@ -42,7 +42,7 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct BlockKey {
     /// Number of the open table, from [`BlockCache::next_table_id`].
     pub(crate) table: u64,
-    /// Of the block in its file.
+    /// Where the block begins in its file.
     pub(crate) offset: u64,
 }
 
@@ -109,7 +109,7 @@ impl Weighter<BlockKey, Meta> for Bytes {
 type Store<V> = Cache<BlockKey, V, Bytes, Spread, DefaultLifecycle<BlockKey, V>>;
 
 /// The memory of a block, counted as long as somebody has it: the cache, a value that a caller keeps, a scan,
-/// a merge.
+/// a compaction.
 #[derive(Debug)]
 pub(crate) struct Counted {
     sum: Arc<AtomicU64>,
@@ -136,28 +136,29 @@ pub(crate) struct BlockCache {
     /// Bytes that open tables take beside it.
     tables: Counter,
     period: Counter,
-    /// How often a data block was asked for when it began.
+    /// The number of requests for data blocks when the period began.
     period_began: Counter,
-    /// Whether it has lasted long enough is not looked at before blocks were asked for so often.
+    /// The number of requests for data blocks from which on it is checked whether the period has lasted long
+    /// enough.
     period_ends: Counter,
     filled: Moved,
     evicted: Moved,
-    /// Where tables are mapped.
+    /// The blocks that were checked lately; set where tables are mapped.
     believed: OnceLock<Believed>,
 }
 
-/// Which blocks of what merges and flushes write enter the cache.
+/// Which blocks that compactions and flushes write enter the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Filling {
-    /// None as they are written.
+    /// No block enters while it is written.
     #[default]
     Off,
     All,
-    /// Those with cells that were read lately where they come from, which is noted for that.
+    /// Blocks with cells that were read lately in the inputs; reads are noted for this (`warmth`).
     Warm,
 }
 
-/// Blocks and bytes that were moved in or out by merges.
+/// Blocks and bytes that compactions moved in or out.
 #[derive(Default)]
 struct Moved {
     blocks: Counter,
@@ -181,7 +182,7 @@ struct Shares {
     meta: u64,
     /// Index and filter bytes that open tables keep.
     kept: u64,
-    /// Bytes set aside for those: ahead of them by a little, since each change of a cache's capacity goes
+    /// Bytes set aside for `kept`: a little more than those, since each change of a cache's capacity goes
     /// through all of its parts.
     kept_room: u64,
 }
@@ -213,13 +214,13 @@ pub(crate) struct HitCount {
     pub(crate) misses: u64,
 }
 
-/// How the cache does.
+/// What the cache holds, and how often it had what was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct CacheStats {
     pub(crate) data: HitCount,
     pub(crate) index: HitCount,
     pub(crate) filter: HitCount,
-    /// Blocks and bytes that merges put in, and that they took out.
+    /// Blocks and bytes that compactions put in, and that they took out.
     pub(crate) filled: (u64, u64),
     pub(crate) evicted: (u64, u64),
     /// Bytes held, by data and by index and filter blocks.
@@ -232,7 +233,7 @@ pub(crate) struct CacheStats {
 const META_SHARE_FIRST: u64 = 16;
 /// The share of index and filter blocks that open tables keep, at most.
 const KEPT_SHARE: u64 = 4;
-/// In how many steps the room for them grows, from nothing to the whole budget.
+/// The number of steps in which the room for kept blocks grows, from nothing to the whole budget.
 const KEPT_STEPS: u64 = 128;
 /// A period lasts until blocks were asked for so many times as often as there are blocks: with keys by Zipf's
 /// law those that a cache of a tenth of the data should just hold are asked for once in about that.
@@ -255,7 +256,7 @@ impl BlockCache {
         Self::filled_by_merges(capacity, Filling::Off)
     }
 
-    /// The same, where merges put blocks in.
+    /// A cache into which compactions put the blocks that `filling` says.
     pub(crate) fn filled_by_merges(capacity: u64, filling: Filling) -> Arc<Self> {
         let meta = capacity / META_SHARE_FIRST;
         Arc::new(Self {
@@ -277,8 +278,8 @@ impl BlockCache {
         })
     }
 
-    /// Mapped blocks that were checked are believed for a second, by that clock. Without it each is checked
-    /// each time.
+    /// Lets mapped blocks that were checked be believed for a second, by that clock. Without this call each
+    /// is checked at each read.
     pub(crate) fn believe(&self, clock: &Arc<dyn Clock>) {
         let believed = Believed::new(self.capacity(), clock);
         self.count_table(believed.memory_bytes(), true);
@@ -296,14 +297,14 @@ impl BlockCache {
         self.believed.get().is_some_and(|believed| believed.has(key))
     }
 
-    /// A mapped block was checked.
+    /// Notes that a mapped block was checked just now.
     pub(crate) fn note_checked(&self, key: BlockKey) {
         if let Some(believed) = self.believed.get() {
             believed.note(key);
         }
     }
 
-    /// Which blocks merges put in.
+    /// Which blocks compactions put in.
     #[inline]
     pub(crate) fn filling(&self) -> Filling {
         self.filling
@@ -353,7 +354,7 @@ impl BlockCache {
         Arc::new(block.with_count(Counted { sum: self.alive.clone(), bytes }))
     }
 
-    /// Bytes of data blocks that are not here, but that values, scans and merges hold.
+    /// Bytes of data blocks that are not in the cache but are held by values, scans and compactions.
     pub(crate) fn held_elsewhere(&self) -> u64 {
         let here = self.data.weight().saturating_sub(self.data.len() as u64 * ENTRY_BYTES);
         self.alive.load(Ordering::Relaxed).saturating_sub(here)
@@ -373,7 +374,8 @@ impl BlockCache {
         count(&self.hits) + count(&self.misses)
     }
 
-    /// Begins a new period if the present one has lasted long enough. Who never misses needs none.
+    /// Begins a new period if the present one has lasted long enough. Called at misses alone: a cache that
+    /// never misses needs no periods.
     fn end_period(&self) {
         let asked = self.blocks_asked_for();
         if asked < self.period_ends.0.load(Ordering::Relaxed) {
@@ -395,8 +397,9 @@ impl BlockCache {
         }
     }
 
-    /// Puts a data block in that a merge has made. With `lasting` it counts as read, twice: a block that
-    /// nobody has read since it came is the first to go, and before its table is published nobody can.
+    /// Puts a data block in that a compaction has made. With `lasting` it counts as read, twice: a block that
+    /// nobody has read since it came is the first to go, and before its table is published nobody can read
+    /// it.
     pub(crate) fn fill_data(&self, key: BlockKey, block: Arc<Block>, lasting: bool) {
         self.filled.add(Bytes.weight(&key, &block));
         self.data.insert(key, block);
@@ -429,7 +432,7 @@ impl BlockCache {
         self.meta.insert(key, meta);
     }
 
-    /// An open table takes so many bytes more beside the cache, or (`false`) takes them no more.
+    /// Counts bytes that an open table takes beside the cache, or (`false`) takes no more.
     pub(crate) fn count_table(&self, bytes: u64, is_more: bool) {
         if is_more {
             self.tables.0.fetch_add(bytes, Ordering::Relaxed);
@@ -459,12 +462,12 @@ impl BlockCache {
         true
     }
 
-    /// How much open tables and merges may keep in all.
+    /// Bytes of index and filter blocks that open tables and compactions may keep in all.
     pub(crate) fn may_keep_at_most(&self) -> u64 {
         self.shares.lock().capacity / KEPT_SHARE
     }
 
-    /// A table keeps so many bytes less.
+    /// Takes back what [`BlockCache::may_keep`] counted.
     pub(crate) fn let_go(&self, bytes: u64) {
         if bytes > 0 {
             let mut shares = self.shares.lock();
@@ -487,7 +490,7 @@ impl BlockCache {
         self.data.peek(&key)
     }
 
-    /// Whether a data block more pushes none out, about: parts of the cache do not fill evenly.
+    /// Whether one more data block probably pushes none out: parts of the cache do not fill evenly.
     pub(crate) fn has_room(&self) -> bool {
         self.data.weight() < self.data.capacity() / 16 * 15
     }
@@ -505,7 +508,8 @@ impl BlockCache {
         }
     }
 
-    /// Forgets a data block of a table that is no more, or is not to be; its bytes if it was there.
+    /// Removes a data block of a table that was replaced or never published; its bytes if it was in the
+    /// cache.
     pub(crate) fn evict_data(&self, key: BlockKey) -> Option<u64> {
         let (key, block) = self.data.remove(&key)?;
         let bytes = Bytes.weight(&key, &block);
@@ -513,7 +517,7 @@ impl BlockCache {
         Some(bytes)
     }
 
-    /// Forgets an index or filter partition of such a table.
+    /// Removes an index or filter partition of a table that was replaced or never published.
     pub(crate) fn evict_meta(&self, key: BlockKey) {
         if let Some((key, meta)) = self.meta.remove(&key) {
             self.evicted.add(Bytes.weight(&key, &meta));

@@ -16,11 +16,11 @@ use std::sync::{Arc, OnceLock};
 const PARTS: u64 = 32;
 /// The bits that say "in this period".
 const NOW: u64 = 0x5555_5555_5555_5555;
-/// A part is at least this long, and its block's target size is divided by that.
+/// A part is at least this long; otherwise there are `PARTS_A_BLOCK` of them in a block's target size.
 const PART_BYTES_MIN: u64 = 64;
 const PARTS_A_BLOCK: u64 = 8;
 
-/// Of one table. Memory is taken at the first mark, and counted as the table's from then on.
+/// The marks of one table. They take memory from the first mark on, which counts as the table's.
 pub(crate) struct Warmth {
     part_bytes: u64,
     words: usize,
@@ -34,14 +34,14 @@ struct Marks {
 }
 
 impl Warmth {
-    /// For `data_bytes` of blocks that are about `block_bytes` long.
+    /// No marks yet, for a table with `data_bytes` of blocks that are about `block_bytes` long.
     pub(crate) fn new(data_bytes: u64, block_bytes: u64, counts: &Arc<BlockCache>) -> Self {
         let part_bytes = (block_bytes / PARTS_A_BLOCK).max(PART_BYTES_MIN);
         let words = data_bytes.div_ceil(part_bytes).div_ceil(PARTS) as usize;
         Self { part_bytes, words, marks: OnceLock::new(), counts: Arc::clone(counts) }
     }
 
-    /// What is at that offset was read in this period.
+    /// Marks the part at that offset as read in this period.
     #[inline]
     pub(crate) fn touch(&self, offset: u64, period: u64) {
         let part = offset / self.part_bytes;
@@ -53,7 +53,7 @@ impl Warmth {
         }
     }
 
-    /// All of it was.
+    /// Marks all parts of the range as read in this period.
     pub(crate) fn touch_all(&self, range: Range<u64>, period: u64) {
         let last = range.end.saturating_sub(1) / self.part_bytes;
         for part in range.start / self.part_bytes..=last {
@@ -61,7 +61,7 @@ impl Warmth {
         }
     }
 
-    /// Whether it was read in this period or the last.
+    /// Whether the part at that offset was read in this period or the last.
     #[inline]
     pub(crate) fn is_warm(&self, offset: u64, period: u64) -> bool {
         if self.marks.get().is_none() {

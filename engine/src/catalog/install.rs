@@ -1,4 +1,4 @@
-//! Making a step of a flush or merge true: durable in the manifest first, then one version swap.
+//! Installing a step of a flush or compaction: durable in the manifest first, then one version swap.
 //!
 //! Whoever changes tables comes through here, under the manifest's lock, so that versions follow the
 //! manifest's order. After a failure nothing changed in memory, and the inputs stay. Outputs that the
@@ -29,9 +29,10 @@ pub(crate) struct Install<'a> {
     pub(crate) outputs: Vec<Arc<TableInfo>>,
     pub(crate) upto: Option<Vec<u8>>,
     pub(crate) flushed: Option<Flushed>,
-    /// What the cache was given of the outputs.
+    /// Blocks of the outputs that were put into the cache.
     pub(crate) filled: Vec<(TableId, Filled)>,
-    /// Up to which what the merge met may have left no trace.
+    /// The sequence number up to which the compaction may have dropped every cell of a key (see
+    /// [`Store::forgotten`]).
     pub(crate) forgotten: SeqNo,
     /// The outputs, if they are open already.
     pub(crate) opened: Option<BTreeMap<TableId, Arc<TableHandle>>>,
@@ -43,13 +44,13 @@ pub(crate) struct Flushed {
     /// These keys of generations up to this one are in tables now.
     pub(crate) range: KeyRange,
     pub(crate) generation: Generation,
-    /// Except for these cells of them, which stay. They are in the log again, durably, under a higher
+    /// The hot cells among them, which stay in memory. They are in the WAL again, durably, under a higher
     /// generation.
     pub(crate) kept: Option<Segment>,
 }
 
 impl Catalog {
-    /// How many blocks and bytes left the cache for it.
+    /// Installs a step; how many blocks and bytes of replaced inputs left the cache.
     pub(crate) fn install(&self, install: Install<'_>) -> Result<(u64, u64)> {
         let outputs = install.outputs.clone();
         let mut given = false;
@@ -60,7 +61,7 @@ impl Catalog {
         installed
     }
 
-    /// The same; notes when the manifest is given the outputs.
+    /// Installs a step like [`Catalog::install`], and sets `given` once the manifest is given the outputs.
     // Over 70 lines: the order of all that happens, one thing after another, is what it is about.
     fn install_noting(&self, install: Install<'_>, given: &mut bool) -> Result<(u64, u64)> {
         let Install { store, plan, bounds, outputs, upto, flushed, mut filled, forgotten, opened } = install;
@@ -135,7 +136,7 @@ impl Catalog {
         Ok(evicted)
     }
 
-    /// What the manifest is told of a step, and before which file the log is not needed after it.
+    /// The manifest edit of a step and, after a flush's last step, the first WAL file that is still needed.
     fn edit_of(
         &self,
         manifest: &Manifest,
@@ -167,7 +168,8 @@ impl Catalog {
         Ok((edit, Some(front)))
     }
 
-    /// Frees what a step has replaced of its inputs, and those that nobody has any more.
+    /// Punches holes where a step has replaced parts of its inputs, and gives up the inputs that no store has
+    /// any more.
     fn let_go_of_replaced(
         &self,
         manifest: &Manifest,
@@ -194,7 +196,7 @@ impl Catalog {
         }
     }
 
-    /// Commits; a manifest that takes nothing any more poisons the database.
+    /// Commits an edit; a manifest that takes no edits any more poisons the database.
     pub(crate) fn commit_to(&self, manifest: &mut Manifest, edit: &Edit) -> Result<Mark> {
         let committed = manifest.commit(edit);
         if manifest.is_poisoned()
@@ -212,7 +214,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Applies a change of one store's tables that is no merge. The caller tells the log of the mark.
+    /// Applies a change of one store's tables that is no compaction. The caller logs the mark.
     pub(crate) fn install_change(
         &self,
         manifest: &mut Manifest,
@@ -244,7 +246,7 @@ fn shape_holds(shape: &Shape, id: TableId) -> bool {
     shape.tables().any(|(_, _, table)| table.id == id)
 }
 
-/// What of a flush set is still to be flushed after a step up to the key.
+/// The part of a flush set that is still to be flushed after a step up to the key.
 fn left_to_flush(set: &FlushSet, upto: Option<&[u8]>) -> FlushSet {
     let Some(key) = upto else { return FlushSet::default() };
     let mut clip = key.to_vec();
@@ -254,8 +256,8 @@ fn left_to_flush(set: &FlushSet, upto: Option<&[u8]>) -> FlushSet {
     FlushSet { clip, ..set.clone() }
 }
 
-/// For the inputs that a step to `key` cuts: about how many of their bytes lie below it, none of which
-/// is read any more by who stays at or above it.
+/// The inputs that a step to `key` cuts, each with about how many of its bytes lie below the key; readers
+/// that stay at or above it read none of these any more.
 fn bytes_below(version: &Version, plan: &MergePlan, key: &[u8]) -> Result<Vec<(TableId, u64)>> {
     let inputs: Vec<TableId> = plan.tables().collect();
     let mut below = Vec::new();

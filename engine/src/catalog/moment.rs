@@ -18,15 +18,15 @@ use crate::version::{TableHandle, TablesHeld};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a copy of the database as it is at one moment consists of.
+/// The contents of a copy of the database as it is at one moment.
 pub(crate) struct Moment {
-    /// For the copy's manifest: it ends history at this moment.
+    /// The state for the copy's manifest: it ends history at this moment.
     pub(crate) state: State,
-    /// The number that manifest must have.
+    /// The number that the copy's manifest must have.
     pub(crate) manifest_number: u64,
-    /// Names of the log files that hold history, and how much of each does.
+    /// Names of the WAL files that hold history, and how much of each does.
     pub(crate) logs: Vec<(String, u64)>,
-    /// Names of the log files that only tables need. They stay as long as the tables do.
+    /// Names of the WAL files that only tables need. They stay as long as the tables do.
     pub(crate) table_logs: Vec<String>,
 }
 

@@ -185,7 +185,6 @@ impl Catalog {
         for store in stores {
             {
                 let mut work = store.work.lock();
-                work.merges.nothing_of_level0 = None;
                 work.merges.plan_state = Default::default();
             }
             self.commit.recount(store);

@@ -1,11 +1,11 @@
-//! The log's history, back into memory, cell by cell.
+//! Replay of the WAL's history into memory, cell by cell.
 //!
 //! What tables hold already is left out: what is at or below the generation that the manifest knows for the
-//! key (invariant I1). The rest came in the order in which it was written, except for cells that were logged
+//! key (invariant I1). The rest comes in the order in which it was written, except for cells that were logged
 //! *again*, by a flush that kept them or by cleaning. These are older than what stands around them in the
-//! log. A memory segment must hold only newer versions than the ones after it (invariant I3), so each segment
-//! made here holds a stretch of sequence numbers, and a cell that was logged again goes where its number
-//! belongs. There it also meets itself, if the log still holds it where it was first: it is in memory once.
+//! WAL. A memtable must hold only newer versions than the ones after it (invariant I3), so each memtable made
+//! here holds a stretch of sequence numbers, and a cell that was logged again goes where its number belongs.
+//! If the WAL still holds the cell at its first place too, both meet there, and it is in memory once.
 
 use crate::commit::{Generations, Store};
 use crate::error::Result;
@@ -19,20 +19,20 @@ use std::sync::Arc;
 /// See the page above.
 pub(crate) struct Replay {
     stores: BTreeMap<StoreId, Replayed>,
-    /// Whose cells may have been logged for a store, where not only its own.
+    /// The heirs of each store that was split or joined: the stores that now have the cells logged for it.
     heirs: BTreeMap<StoreId, Heirs>,
     generations: Arc<Generations>,
-    /// The stores that the log speaks of.
+    /// The stores that the WAL mentions.
     logged_for: BTreeSet<StoreId>,
     pub(crate) max_seq: SeqNo,
 }
 
-/// The stores whose cells may have been logged for one: itself, those that it was split into, and that took
-/// it in; each with where its keys begin, in that order.
+/// The stores whose cells may have been logged for one: itself, those that it was split into, and those that
+/// took it in. Each stands with the start of its keys, in the order of keys.
 #[derive(Default)]
 struct Heirs {
     all: Vec<(Vec<u8>, StoreId)>,
-    /// Some share keys: parts of different families that were joined. Then all are asked.
+    /// Whether some share keys: parts of different families that were joined. Then all are asked.
     overlap: bool,
 }
 
@@ -42,13 +42,13 @@ struct Replayed {
     /// The keys that it has.
     bounds: Arc<KeyRange>,
     flushed: Flushed,
-    /// All its segments, oldest first, each with the first sequence number it is for. The last one is the
+    /// All its memtables, oldest first, each with the first sequence number it is for. The last one is the
     /// active.
     segments: Vec<(SeqNo, Segment)>,
 }
 
 impl Replayed {
-    /// The segment for an entry of that sequence number.
+    /// The memtable for an entry of that sequence number.
     fn segment(&self, seq: SeqNo) -> &Segment {
         let after = self.segments.partition_point(|(first, _)| *first <= seq);
         &self.segments[after.max(1) - 1].1
@@ -82,8 +82,8 @@ impl Replay {
         Self { stores, heirs, generations, logged_for: BTreeSet::new(), max_seq: SeqNo::ZERO }
     }
 
-    /// Who is gone, and of whom the log says nothing, is no origin of cells any more; and a store of which
-    /// all that the log has is in tables already has none.
+    /// Removes origins from which no cells can come any more: stores that were dropped and that the WAL does
+    /// not mention. A store whose replayed generations are all in tables has no origins at all.
     pub(crate) fn forget_origins(&self, state: &mut State) {
         let mut alive = self.logged_for.clone();
         alive.extend(state.stores.keys());
@@ -96,7 +96,7 @@ impl Replay {
         }
     }
 
-    /// O(log of the stores that the one it was logged for has become), for a cell.
+    /// Replays one frame. O(log n) for a cell, where n counts the heirs of the store it was logged for.
     pub(crate) fn frame(&mut self, frame: &Frame<'_>) -> Result<()> {
         for logged in frame.entries() {
             self.logged_for.insert(logged.store);
@@ -115,7 +115,7 @@ impl Replay {
         Ok(())
     }
 
-    /// The stores, each with an active segment whose generation is above all that the log holds.
+    /// The stores, each with an active memtable whose generation is above all that the WAL holds.
     pub(crate) fn finish(self) -> Vec<Arc<Store>> {
         let stores: Vec<_> = self.stores.into_values().map(|replayed| replayed.store).collect();
         for store in &stores {
@@ -127,7 +127,7 @@ impl Replay {
 }
 
 impl Heirs {
-    /// Those that may have keys of an entry. O(log heirs) for a cell, as a rule.
+    /// The heirs that may have keys of an entry. O(log heirs) for a cell, unless heirs overlap.
     fn concerned(&self, entry: &Entry<'_>) -> &[(Vec<u8>, StoreId)] {
         if self.overlap {
             return &self.all;
@@ -146,7 +146,7 @@ impl Heirs {
     }
 }
 
-/// An entry of the log back into the memory of a store, if that is there and the entry concerns it.
+/// Replays an entry into the memory of a store, if the store exists and has keys of the entry.
 fn replay(stores: &mut BTreeMap<StoreId, Replayed>, max_seq: &mut SeqNo, id: StoreId, logged: &Logged<'_>) {
     let Some(replayed) = stores.get_mut(&id) else { return };
     let seq = logged.seq();
@@ -161,7 +161,7 @@ fn replay(stores: &mut BTreeMap<StoreId, Replayed>, max_seq: &mut SeqNo, id: Sto
 }
 
 impl Replayed {
-    /// What is written from that sequence number on goes to a new segment, if the last one is full.
+    /// Begins a new memtable for entries from that sequence number on, if the last one is full.
     fn begin_segment_if_full(&mut self, seq: SeqNo) {
         if (self.store.version().active.bytes() as u64) < self.store.active_bytes() {
             return;

@@ -177,7 +177,6 @@ impl Catalog {
             work.merges.not_before = 0;
             // Drawn anew, as the period may be another.
             work.merges.plan_state.major_due = None;
-            work.merges.nothing_of_level0 = None;
         }
         self.commit.gets_on(store);
         // Writers that stopped for runs that the strategy before did not allow may go on.
@@ -201,7 +200,7 @@ impl Catalog {
         })
     }
 
-    /// All stores are.
+    /// Marks all stores as due.
     pub(crate) fn touch_all(&self) {
         self.commit.touch_all(&self.stores());
     }
@@ -261,7 +260,6 @@ impl Catalog {
         self.cx.settings.set_memory(write_memory, memory_budget);
         for store in self.stores().iter() {
             store.fit_memory(write_memory);
-            store.work.lock().merges.nothing_of_level0 = None;
             self.fit_active(store);
         }
         self.recount_all();

@@ -1,31 +1,32 @@
-//! Tables that a merge elsewhere wrote and that were not made true. Whoever ran it may be slow to notice that
-//! nobody waits any more, and finish one after it was given up. So they are looked for at once, and a few
-//! times later. What comes later still is removed by the next open, as all that no manifest names.
+//! Removes tables that a compaction elsewhere wrote and that were never installed. Whoever ran it may be slow
+//! to notice that nobody waits any more, and finish one after it was given up. So they are looked for at
+//! once, and a few times later. What comes later still is removed by the next open, like everything that no
+//! manifest names.
 
 use super::Catalog;
 use crate::merge::Verifier;
 use crate::types::TableId;
 
-/// After how many seconds they are looked for again.
+/// The times, in seconds, after which they are looked for again.
 const LOOK_AFTER_S: [u64; 4] = [1, 10, 60, 600];
 
-/// A merge elsewhere that was given up.
+/// A compaction elsewhere that was given up.
 pub(crate) struct Stray {
-    /// Knows the names of its tables, and which were made true.
+    /// Knows the names of its tables, and which were installed.
     of: Verifier,
     looks: usize,
     next_ns: u64,
 }
 
 impl Catalog {
-    /// The merge has been given up, or has failed.
+    /// Removes the tables of a compaction that was given up or has failed, now and a few times later.
     pub(crate) fn remove_strays_of(&self, merge: &Verifier) {
         self.remove_tables(&self.tables_there(|table| merge.may_remove(table)));
         let next_ns = self.cx.env.clock.monotonic_ns() + LOOK_AFTER_S[0] * 1_000_000_000;
         self.strays.lock().push(Stray { of: merge.clone(), looks: 0, next_ns });
     }
 
-    /// Looks again for those that it is time for. O(1) where there are none.
+    /// Removes the tables of those compactions that are due to be looked at again. O(1) where none is.
     pub(crate) fn remove_strays(&self, now_ns: u64) {
         let mut strays = self.strays.lock();
         if !strays.iter().any(|stray| stray.next_ns <= now_ns) {
@@ -42,7 +43,7 @@ impl Catalog {
         strays.retain(|stray| stray.looks < LOOK_AFTER_S.len());
     }
 
-    /// The tables that lie there and are of such names; none where they cannot be listed.
+    /// The tables in the table store with such names; none where they cannot be listed.
     fn tables_there(&self, is_of: impl Fn(TableId) -> bool) -> Vec<TableId> {
         let all = self.tables.store().list().unwrap_or_default();
         all.into_iter().filter(|table| is_of(*table)).collect()

@@ -1,4 +1,4 @@
-//! Files of tables: opened, given up, swept when nobody reads them any more, with what they have in the
+//! SSTable files: opening them, removing them when nobody reads them any more, evicting their blocks from the
 //! cache.
 
 use super::Catalog;
@@ -36,21 +36,22 @@ impl Catalog {
         self.cache.table_memory()
     }
 
-    /// Removes what a merge that was given up had written and nobody was told of. What cannot be removed is
-    /// at the next open.
+    /// Removes tables that a compaction wrote before it was given up, and that no manifest names. What cannot
+    /// be removed now is removed at the next open.
     pub(crate) fn remove_tables(&self, tables: &[TableId]) {
         for table in tables {
             let _ = self.tables.store().remove(*table);
         }
     }
 
-    /// The same of tables that were never given to a manifest.
+    /// Removes outputs of a step that the manifest was never given.
     pub(crate) fn remove_outputs(&self, outputs: &[Arc<TableInfo>]) {
         let tables: Vec<_> = outputs.iter().map(|info| info.id).collect();
         self.remove_tables(&tables);
     }
 
-    /// The same up to a moment.
+    /// Punches holes in files and removes files that nobody reads any more, until `end_ns` (monotonic);
+    /// whether it did anything.
     pub(crate) fn sweep_until(&self, end_ns: u64) -> bool {
         if self.graveyard.is_empty() {
             return false;
@@ -86,7 +87,8 @@ impl Catalog {
         worked
     }
 
-    /// Takes out of the cache what a step to `upto` has replaced, in the version before it. Blocks and bytes.
+    /// Evicts the blocks that a step to `upto` has replaced, of tables in the version before it. How many
+    /// blocks and bytes.
     pub(crate) fn evict_replaced(
         &self,
         before: &Version,
@@ -120,7 +122,7 @@ impl Catalog {
         self.cache.set_capacity(left.saturating_sub(self.table_memory()).max(least));
     }
 
-    /// What the manifest is told when no log before `front` is needed any more.
+    /// The manifest changes that say that no WAL file before `front` is needed any more.
     pub(crate) fn front_changes(&self, front: LogFileId) -> Result<impl Iterator<Item = Change>> {
         let log = self.commit.log()?;
         if self.cx.settings.options.changes_kept > 0 && log.synced().file < front {
@@ -131,12 +133,12 @@ impl Catalog {
         Ok(kept.into_iter().chain([Change::LogFirst(front)]))
     }
 
-    /// Gives up the log before `front`, except for what tables and streams of changes need of it.
+    /// Releases the WAL files before `front`, except for those that tables and streams of changes need.
     pub(crate) fn release_log(&self, front: LogFileId) -> Result<()> {
         self.commit.log()?.release_unless(front, &|file| self.claim_log(file))
     }
 
-    /// Gives up log that was kept for a stream of changes which is no more.
+    /// Releases WAL files that were kept for a stream of changes which has ended.
     pub(crate) fn trim_log(&self) {
         // Once it is closed another may have the directory.
         if let (Ok(()), Ok(log)) = (self.cx.check_open(), self.commit.log()) {
@@ -145,8 +147,8 @@ impl Catalog {
         }
     }
 
-    /// Gives up log that is kept for streams of changes, all of it, as the disk is full; whether there was
-    /// any. They will be told what they lost.
+    /// Releases all WAL files that are kept for streams of changes, as the disk is full; whether there were
+    /// any. The streams will be told what they lost.
     pub(crate) fn give_up_kept_log(&self) -> bool {
         self.commit.log().is_ok_and(|log| log.drop_kept(&|file| self.claim_log(file)))
     }
@@ -158,7 +160,7 @@ impl Catalog {
         }
     }
 
-    /// The oldest log file that memory of other stores needs which is in no flush.
+    /// The oldest WAL file that other stores need for memory that is in no flush.
     pub(crate) fn front_of_others(&self, store: &Store) -> LogFileId {
         let stores = self.stores();
         let others = stores.iter().filter(|other| other.id != store.id);

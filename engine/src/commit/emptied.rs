@@ -1,13 +1,13 @@
-//! Keys of which scans found that nothing is left.
+//! Ranges in which scans found that all keys are deleted.
 //!
 //! Rows that are deleted one by one may lie in tables for long, each under a tombstone of its own. A scan has
-//! to go through all of them once. What it finds then stays true whatever is written and merged later: of
-//! what was written to these keys before its read point, nobody sees anything who reads there or later. So it
-//! is noted, like a range tombstone that nobody wrote, and later scans find it among the others and go past
-//! the keys at once (`db/covers.rs`).
+//! to go through all of them once. What it finds then stays true whatever is written and compacted later: a
+//! reader at its read point or later sees nothing of what was written to these keys before that. So the range
+//! is noted, like a range tombstone that nobody wrote, and later scans find it among the others and skip the
+//! keys at once (`db/covers.rs`).
 //!
-//! It is known in memory only. A split or join changes what a store has of its keys: what was found before is
-//! forgotten.
+//! The ranges are known in memory only. A split or join changes which keys a store has: what was found before
+//! is forgotten.
 
 use crate::sync::ArcSwap;
 use crate::types::{KeyRange, RangeTombstone, SeqNo, Timestamp};
@@ -19,7 +19,7 @@ const RANGES: usize = 16;
 /// See the page above.
 pub(crate) struct Emptied(ArcSwap<EmptyRanges>);
 
-/// What was found, of a store that answers for those keys.
+/// The ranges found so far, of a store that has the keys `bounds`.
 #[derive(Default)]
 pub(crate) struct EmptyRanges {
     bounds: Arc<KeyRange>,
@@ -32,13 +32,13 @@ impl Emptied {
         Self(ArcSwap::from_pointee(EmptyRanges::default()))
     }
 
-    /// What is known by now.
+    /// The ranges found so far.
     pub(crate) fn found(&self) -> Arc<EmptyRanges> {
         self.0.load_full()
     }
 
-    /// A scan at that read point found nothing left in the range. Where two tell of it at once, one of them
-    /// may be forgotten.
+    /// Notes that a scan at that read point found nothing left in the range. If two threads do so at once,
+    /// one range may be forgotten.
     pub(crate) fn note(&self, bounds: &Arc<KeyRange>, range: KeyRange, read: SeqNo) {
         let before = self.found();
         let known = if Arc::ptr_eq(&before.bounds, bounds) { &before.ranges[..] } else { &[] };
@@ -51,7 +51,8 @@ impl Emptied {
 }
 
 impl EmptyRanges {
-    /// What was found around the key, in a store that answers for those keys, for a reader there.
+    /// The newest range found that has the key and counts at read point `read`, if the store still has the
+    /// keys `bounds`.
     pub(crate) fn over(&self, bounds: &Arc<KeyRange>, key: &[u8], read: SeqNo) -> Option<&RangeTombstone> {
         let counts = |t: &&RangeTombstone| t.seq <= read && t.range.contains(key);
         let known = self.ranges.iter().filter(|_| Arc::ptr_eq(&self.bounds, bounds));

@@ -1,4 +1,4 @@
-//! Stores whose compactions have failed and failed again, and what callers are told of it.
+//! Stores whose compactions fail again and again, and the errors that callers get for it.
 
 use super::Commit;
 use super::store::Store;
@@ -24,15 +24,15 @@ impl FailingStores {
         self.0.lock().remove(&store);
     }
 
-    /// The error of the first one.
+    /// The error of the first failing store.
     fn first(&self) -> Option<Error> {
         self.0.lock().first_key_value().map(|(_, (_, error))| error.clone())
     }
 
-    /// Why the store's compactions do not get on, where none runs that might, and its debt is `such`.
+    /// The error of the store's compactions, if none runs now that might succeed, and its debt is `such`.
     pub(super) fn of(&self, store: &Store, such: impl Fn(u64) -> bool) -> Option<Error> {
         let failing = self.0.lock().get(&store.id).map(|(_, error)| error.clone())?;
-        let work = store.work.try_lock().filter(|work| work.merges.running.is_empty())?;
+        let work = store.work.try_lock().filter(|work| !work.merges.is_running())?;
         such(work.merges.debt_of_writers).then_some(failing)
     }
 
@@ -44,13 +44,13 @@ impl FailingStores {
 }
 
 impl Commit {
-    /// Why background work does not get on, if it does not.
+    /// The error that background work fails with, if it does.
     pub(crate) fn background_failure(&self) -> Option<Error> {
         let of_flush = self.cx.health.flush_error.lock().clone();
         of_flush.or_else(|| self.failing.first())
     }
 
-    /// A compaction of the store is done, or what it failed for is to be tried anew.
+    /// Forgets the store's failures: a compaction is done, or is to be tried anew.
     pub(crate) fn gets_on(&self, store: &Store) {
         if std::mem::take(&mut store.work.lock().merges.failures) > 0 {
             self.failing.remove(store.id);

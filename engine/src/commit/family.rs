@@ -25,9 +25,10 @@ pub(crate) struct FamilySettings {
     pub(crate) inherited: Arc<Inherited>,
 }
 
-/// What a strategy owed of a family when it took that over, by opening or `alter`. Tables that another
-/// strategy left may be many times what backpressure allows, and no writer is to wait until all of them are
-/// merged. So it is not held against writers: what they add is, while this is worked off.
+/// The compaction debt and the runs in L0 that a family had when its strategy took it over, at the open or by
+/// `alter`. Tables that another strategy left may be many times what backpressure allows, and no writer
+/// should wait until all of them are compacted. So writers are slowed only for what they add, while the
+/// inherited part is worked off.
 pub(crate) struct Inherited {
     debt: AtomicU64,
     level0_runs: AtomicU64,
@@ -38,27 +39,28 @@ impl Inherited {
         Self { debt: AtomicU64::new(u64::MAX), level0_runs: AtomicU64::new(u64::MAX) }
     }
 
-    /// The part of the debt there is now that was not inherited. What it is asked first is what was
-    /// inherited.
+    /// The part of the present debt that was not inherited. The debt of the first call is what was inherited,
+    /// and that only shrinks.
     pub(crate) fn debt_beyond(&self, now: u64) -> u64 {
         now - self.debt.fetch_min(now, Ordering::Relaxed).min(now)
     }
 
-    /// The same of runs in level 0.
+    /// The part of the runs now in L0 that was not inherited, as [`Inherited::debt_beyond`] has it for debt.
     pub(crate) fn level0_beyond(&self, now: u64) -> u64 {
         now - self.level0_runs.fetch_min(now, Ordering::Relaxed).min(now)
     }
 }
 
 impl FamilySettings {
-    /// Refuses options that name an operator or filter that is not registered.
+    /// Resolves the options of a new family; an operator or filter that is not registered is an error.
     pub(crate) fn resolve(name: &str, options: FamilyOptions, registry: &Registry) -> Result<Self> {
         let settings = Self::resolve_known(name, options, registry)?;
         let missing = settings.read.operator_missing.as_ref().or(settings.read.filter_missing.as_ref());
         missing.cloned().map_or(Ok(settings), Err)
     }
 
-    /// The same of a family that is there: without them whatever does not need them goes on.
+    /// Resolves the options of a family that exists already. An operator or filter that is not registered is
+    /// an error only for calls that need it.
     pub(crate) fn resolve_known(name: &str, options: FamilyOptions, registry: &Registry) -> Result<Self> {
         options.validate()?;
         let missing = |what: &str, wanted: &Option<String>, found: bool| {
@@ -82,12 +84,12 @@ impl FamilySettings {
         Ok(Self { keeps_written, explicit, options, read, inherited: Arc::new(Inherited::new()) })
     }
 
-    /// Whether a number of versions is kept.
+    /// Whether the family keeps a limited number of versions of a key.
     pub(crate) fn counts_versions(&self) -> bool {
         self.read.explicit && self.read.versions > 0
     }
 
-    /// How many cells of a key a merge keeps at most.
+    /// How many cells of a key a compaction keeps at most.
     pub(crate) fn versions_kept(&self) -> u64 {
         match (self.read.explicit, self.read.versions) {
             (true, 0) => u64::MAX,
@@ -122,7 +124,7 @@ pub(crate) fn table_names(id: StoreId, name: &str, options: String) -> Vec<(&'st
     vec![(STORE, id.to_string()), (FAMILY, name.to_string()), (OPTIONS, options)]
 }
 
-/// How a family's segments use memory where the database's write memory is `write_memory`.
+/// How a family's memtables use memory where the database's write memory is `write_memory`.
 pub(crate) fn memory_options(family: &FamilyOptions, write_memory: u64) -> MemoryOptions {
     MemoryOptions::for_active_bytes(family.active_bytes(write_memory) as usize, 0, None)
 }

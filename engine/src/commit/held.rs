@@ -1,4 +1,4 @@
-//! What is done to log and memory between writes: freezing, copies, notes, and whatever needs that nothing is
+//! What is done to WAL and memory between writes: freezing, copies, notes, and whatever needs that nothing is
 //! being logged.
 
 use super::Commit;
@@ -9,10 +9,10 @@ use crate::log::{Entry, Note};
 use crate::types::{Generation, LogPosition, SeqNo};
 use crate::version::manifest::Mark;
 
-/// Bytes of a frame of copies.
+/// Bytes of one frame of cells that are logged again.
 const COPIES_BYTES: u64 = 64 << 10;
 
-/// Where copies stand in the log.
+/// Where cells that were logged again stand in the WAL.
 #[derive(Clone, Copy)]
 pub(crate) struct Copied {
     pub(crate) from: LogPosition,
@@ -20,12 +20,13 @@ pub(crate) struct Copied {
 }
 
 impl Commit {
-    /// Puts a fresh active segment in the place of the store's present one, unless that is empty.
+    /// Freezes the store's active memtable and begins a fresh one, unless it is empty.
     pub(crate) fn freeze(&self, store: &Store) {
         self.renew_active(store, false);
     }
 
-    /// The same; also in the place of an empty one if that is wanted.
+    /// Puts a fresh active memtable in the place of the present one, which is frozen; with `if_empty` also in
+    /// the place of an empty one.
     pub(crate) fn renew_active(&self, store: &Store, if_empty: bool) {
         let Ok(stages) = self.stages() else { return };
         let stage = stages.stage.lock();
@@ -44,14 +45,15 @@ impl Commit {
         self.touch(store.id);
     }
 
-    /// Begins a new log file, so that all logged so far is in complete ones.
+    /// Begins a new WAL file, so that all logged so far is in complete ones.
     pub(crate) fn begin_log_file(&self) -> Result<()> {
         let mut stage = self.stages()?.stage.lock();
         let next = stage.next_seq;
         stage.appender.begin_next(next)
     }
 
-    /// Runs with nothing being logged and everything logged applied.
+    /// Calls `run` while nothing is being logged and everything logged is applied, with the last sequence
+    /// number.
     pub(crate) fn with_writes_held<T>(&self, run: impl FnOnce(SeqNo) -> T) -> Result<T> {
         let stages = self.stages()?;
         let stage = stages.stage.lock();
@@ -59,9 +61,9 @@ impl Commit {
         Ok(run(SeqNo(stage.next_seq.0 - 1)))
     }
 
-    /// Runs with writes held and one sequence number of its own, above `floor`; if it answers `true`, the
-    /// number is used up and becomes visible. It is given the first number that no write has then, and its
-    /// own, up to which none has.
+    /// Calls `run` with writes held and a sequence number of its own, which is above `floor`; if it answers
+    /// `true`, the number is used up and becomes visible. It is given the first number that no write has, and
+    /// its own; no write has any number between.
     pub(crate) fn with_one_seq(
         &self,
         floor: SeqNo,
@@ -81,10 +83,10 @@ impl Commit {
         Ok(used)
     }
 
-    /// Logs entries again that stay in memory, or came from a log file that is to go: they keep their
-    /// sequence numbers and get this generation. Where the log holds them, or `None` where there were none.
-    /// In frames of limited size, so that writers get their turns between; each cell stands for itself, so it
-    /// does not matter where a crash ends that.
+    /// Logs entries again: hot cells that stay in memory, or cells from a WAL file that is to be released.
+    /// They keep their sequence numbers and get this generation. Answers where the WAL holds them now, or
+    /// `None` if there were no entries. The frames are small, so that writers get their turns between them;
+    /// each cell stands for itself, so a crash may come between any two.
     pub(crate) fn log_copies<'c>(
         &self,
         store: &Store,
@@ -116,9 +118,9 @@ impl Commit {
         Ok(copied)
     }
 
-    /// Tells the log how much of the manifest is durable, so that a manifest that lost its tail is noticed.
-    /// Evidence only: where the log takes nothing (full disk, poison), the edit is still made, so nobody is
-    /// told.
+    /// Logs how much of the manifest is durable, so that recovery notices a manifest that lost its tail. The
+    /// note is only evidence: where the WAL takes nothing (full disk, poison), the edit is made all the same,
+    /// so errors are ignored.
     pub(crate) fn log_note(&self, mark: Mark) {
         let Ok(stages) = self.stages() else { return };
         let mut stage = stages.stage.lock();

@@ -1,12 +1,12 @@
-//! From a caller's write to the log and memory.
+//! The write path: from a caller's write to the WAL and memory.
 //!
-//! [`Commit`] owns the log and the stages that a write goes through (`write`, `turns`), what is visible and
-//! to whom (snapshots), what holds writers up (`throttle`, `room`, with what `tally` counts) and whether
-//! compactions get on (`failing`). `store` is one column family as writers and readers meet it, `family` its
+//! [`Commit`] owns the WAL and the stages that a write goes through (`write`, `turns`), what is visible and
+//! to whom (snapshots), write stalls (`throttle`, `room`, with what `tally` counts) and the stores whose
+//! compactions fail (`failing`). `store` is one column family as writers and readers meet it, `family` its
 //! options, `rules` what readers may see of it, `emptied` where they found nothing, `store_work` what
 //! background work knows of it. `held` is what happens between two writes.
 //!
-//! Not owned here: which stores there are, tables and the manifest (`catalog`), and who flushes and merges
+//! Not owned here: which stores there are, tables and the manifest (`catalog`), and who flushes and compacts
 //! (`work`).
 
 mod emptied;
@@ -30,7 +30,7 @@ pub(crate) use family::{FAMILY, FamilySettings, OPTIONS, STORE, memory_options, 
 pub(crate) use room::Room;
 pub(crate) use rules::ReadRules;
 pub(crate) use store::{Generations, Store};
-pub(crate) use store_work::StoreWork;
+pub(crate) use store_work::{CompactionTurn, FlushTurn, LayoutTurn, MemtableCompactionTurn, StoreWork};
 pub(crate) use tally::{Tally, by_id};
 pub(crate) use throttle::Drain;
 pub(crate) use write::{Action, CELL_BYTES, Depends, Op, Stages};
@@ -47,18 +47,18 @@ pub(crate) struct Commit {
     pub(crate) cx: Arc<Context>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) generations: Arc<Generations>,
-    /// Absent when read-only, as are the stages.
+    /// The WAL; absent when read-only, as are the stages.
     log: Option<Arc<Log>>,
     stages: Option<Stages>,
     pub(crate) failing: FailingStores,
-    /// What stores hold, and which may have something to do.
+    /// What stores hold, and which of them background work has to look at.
     pub(crate) tally: Tally,
     pub(crate) room: Room,
     pub(crate) drain: Drain,
 }
 
 impl Commit {
-    /// That of a database that is being opened, for writing where there is a log.
+    /// The write path of a database that is being opened; without `writing` it is opened read-only.
     pub(crate) fn new(
         cx: &Arc<Context>,
         generations: Arc<Generations>,

@@ -1,4 +1,4 @@
-//! Write memory: who has what of it, and where in it flushing begins.
+//! Write memory: what takes it, and how much of it is taken when flushing begins.
 //!
 //! The low watermark (RNG-9) is half of write memory, so that as much can be written while one flush is under
 //! way. A flush costs the same however little it writes, and where memory is spread over many stores each is
@@ -13,16 +13,17 @@ use crate::memory::Spares;
 use crate::metrics::Counter;
 use std::sync::Arc;
 
-/// What takes write memory beside segments, or may.
+/// What takes write memory beside memtables, or may take it.
 #[derive(Default)]
 pub(crate) struct Room {
-    /// Chunks to be used again.
+    /// The pool of memory chunks.
     pub(crate) spares: Arc<Spares>,
-    /// What merges in memory take while they run.
+    /// Bytes that in-memory compactions take while they run.
     pub(crate) joining: Counter,
-    /// What flushes under way may leave in memory.
+    /// Bytes that flushes under way may leave in memory.
     pub(crate) keeping: Counter,
-    /// What deletes have taken with the disk full since a flush or merge was done.
+    /// Bytes that deletes have taken while the disk is full, since the last flush or compaction that was
+    /// done.
     pub(crate) beyond_full: Counter,
     pub(crate) largest: Largest,
 }
@@ -33,7 +34,7 @@ const ROOM_FLUSHES: u64 = 8;
 /// The store with most of write memory, as it was looked at last.
 pub(crate) struct Largest {
     bytes: Counter,
-    /// All memory then, or the least it has fallen to since.
+    /// All memory at that look, or the least it has fallen to since.
     memory: Counter,
 }
 
@@ -52,14 +53,14 @@ impl Largest {
         self.memory.set(memory);
     }
 
-    /// All memory is that now. What it grows by from there may be one store's.
+    /// Notes how much all memory is now. What it grows by from there may be one store's.
     pub(crate) fn note_memory(&self, memory: u64) {
         if memory < self.memory.get() {
             self.memory.set(memory);
         }
     }
 
-    /// Where flushing begins, of so much write memory, with that much of it taken.
+    /// The mark at which flushing begins, with so much write memory, `memory` of it taken.
     fn low(&self, write_memory: u64, memory: u64) -> u64 {
         let grown = memory.saturating_sub(self.memory.get());
         let largest = self.bytes.get().saturating_add(grown);
@@ -88,7 +89,7 @@ impl Commit {
         after > self.room.largest.low(all, after) && before <= self.room.largest.low(all, before)
     }
 
-    /// Bytes of unflushed writes, and what merges of them take while they run.
+    /// Bytes of unflushed writes, and what in-memory compactions take while they run.
     pub(crate) fn memory_taken(&self) -> u64 {
         self.tally.memory.get() + self.room.joining.get()
     }

@@ -1,4 +1,4 @@
-//! One column family inside: its options, its memory and tables (the version), its merges in flight.
+//! One column family inside: its options, its memory and tables (the version), its compactions in flight.
 
 use super::emptied::Emptied;
 use super::family::{FamilySettings, table_names};
@@ -11,10 +11,11 @@ use crate::types::{Generation, LogFileId, SeqNo, StoreId};
 use crate::version::{Graveyard, Version};
 use std::sync::{Arc, OnceLock};
 
-/// What freezing a segment costs beside its cells, in looks at one.
+/// The fixed cost of freezing a memtable, as a number of cells that scans visit at that cost.
 const DEAD_LOOKS_MIN: u64 = if cfg!(feature = "testing") { 500 } else { 20_000 };
 
-/// With so many frozen segments none is added before it is full: each is one more to look into.
+/// The number of immutable memtables from which on no memtable is frozen before it is full: each is one more
+/// source for readers.
 const FROZEN_MAX: usize = 8;
 
 /// What each read and write touches comes first and stays together: among thousands of families all of it is
@@ -25,39 +26,40 @@ const FROZEN_MAX: usize = 8;
 pub(crate) struct Store {
     version: ArcSwap<Version>,
     settings: ArcSwap<FamilySettings>,
-    /// Bytes at which the active segment is frozen: from the write memory and the options.
+    /// Bytes at which the active memtable is frozen: from the write memory and the options.
     active_bytes: AtomicU64,
-    /// Runs in level 0 beyond those that its strategy lets gather.
+    /// Runs in L0 beyond those that its strategy lets gather.
     level0_over: AtomicU64,
     pub(crate) id: StoreId,
     dropped: AtomicBool,
     gone: AtomicBool,
-    /// It is being detached: takes no writes any more.
+    /// Whether it refuses writes, as it is being detached or copied.
     leaving: AtomicBool,
-    /// Writers wait.
+    /// Whether its writers wait.
     held: AtomicBool,
     pub(crate) counted: Counted,
     pub(crate) name: String,
     graveyard: Arc<Graveyard>,
     generations: Arc<Generations>,
-    /// The highest generation that recovery found in the log: all of it was in memory when the store was
+    /// The highest generation that recovery found in the WAL: all of it was in memory when the store was
     /// opened.
     replayed: AtomicU64,
     /// The highest generation of memory that came from other stores, by a split or join, or that recovery may
     /// have found under their names.
     inherited: AtomicU64,
-    /// A store that was attached: the sequence number of that moment. Its cells have numbers of another
+    /// The sequence number at which the store was attached, or zero. Its cells have numbers of another
     /// database, so a read point from before would show some of them.
     attached_at: SeqNo,
-    /// From here up to that moment no write has a sequence number.
+    /// The first sequence number that the attach took: from here to `attached_at` no write has any.
     attached_from: SeqNo,
-    /// Of keys written up to this sequence number no cell may be left.
+    /// The sequence number up to which compactions may have dropped every cell of a key: see
+    /// [`Store::forgotten`].
     forgotten: AtomicU64,
     /// The database's write memory.
     write_memory: AtomicU64,
-    /// The database's chunks to be used again.
+    /// The database's pool of memory chunks.
     spares: OnceLock<Arc<Spares>>,
-    /// What the last active segment that was frozen had.
+    /// Bytes of the last active memtable that was replaced.
     active_expected: AtomicU64,
     /// Where scans found nothing left.
     pub(crate) emptied: Emptied,
@@ -65,19 +67,18 @@ pub(crate) struct Store {
     pub(crate) work: Mutex<StoreWork>,
 }
 
-/// What was last counted of a store; see `tally`.
+/// A store's part of the sums in `tally`, as last counted.
 #[repr(align(64))]
 pub(crate) struct Counted {
-    /// Held while memory and tables are counted anew, so that who read an older version does not have the
-    /// last word.
+    /// Locked while memory and tables are counted anew, so that the last count is of the last version.
     pub(crate) counting: Mutex<()>,
     pub(crate) memory: AtomicU64,
     pub(crate) tables: AtomicU64,
-    /// Of the memory, what flushes left there.
+    /// The part of `memory` that flushes left there: hot cells.
     pub(crate) kept: AtomicU64,
-    /// The log file that it stands under; the largest number where none.
+    /// The WAL file that the store is entered under in `tally`; the largest number where it is in none.
     pub(crate) front: AtomicU64,
-    /// Cells that scans looked at though a range tombstone covers them, since the active segment was begun.
+    /// Visits by scans of cells that a range tombstone covers, since the active memtable was begun.
     dead_looks: AtomicU64,
 }
 
@@ -94,19 +95,19 @@ impl Counted {
     }
 }
 
-/// Gives out generations, each once in a database: so that memory and tables of stores that are joined stand
-/// in one order.
+/// The source of generations, each given out once in a database, so that memory and tables of stores that are
+/// joined have one order.
 #[derive(Default)]
 pub(crate) struct Generations(AtomicU64);
 
 impl Generations {
-    /// One for a new active segment; the one before it stays reserved for cells that a flush keeps in memory
-    /// (invariant I1).
+    /// A generation for a new active memtable; the one before it stays reserved for cells that a flush keeps
+    /// in memory (invariant I1).
     pub(crate) fn take(&self) -> Generation {
         Generation(self.0.fetch_add(2, Ordering::Relaxed) + 1)
     }
 
-    /// All to come are above that.
+    /// Makes all generations to come higher than that.
     pub(crate) fn above(&self, taken: Generation) {
         self.0.fetch_max(taken.0.next_multiple_of(2) + 2, Ordering::Relaxed);
     }
@@ -125,7 +126,8 @@ impl Store {
         Self::attached(id, name, settings, version, generations, graveyard, none)
     }
 
-    /// One that comes from another database at the last of these sequence numbers; no write has any of them.
+    /// A store that comes from another database. The attach took the sequence numbers from the first of the
+    /// two to the last, so no write has any of them.
     pub(crate) fn attached(
         id: StoreId,
         name: String,
@@ -167,7 +169,7 @@ impl Store {
         self.settings.load()
     }
 
-    /// What its tables say of it.
+    /// The properties by which its tables name it.
     pub(crate) fn table_names(&self) -> Vec<(&'static str, String)> {
         let options = serde_json::to_string(&self.settings().options).expect("options are plain data");
         table_names(self.id, &self.name, options)
@@ -178,34 +180,34 @@ impl Store {
         self.fit_memory(self.write_memory.load(Ordering::Relaxed));
     }
 
-    /// The database's write memory is that from now on. To be said of each new store before it takes writes.
+    /// Sets the database's write memory. Must be called for each new store before it takes writes.
     pub(crate) fn fit_memory(&self, write_memory: u64) {
         self.write_memory.store(write_memory, Ordering::Relaxed);
         self.active_bytes.store(self.settings().options.active_bytes(write_memory), Ordering::Relaxed);
     }
 
-    /// How many runs level 0 has beyond those that its strategy lets gather, when it was counted last.
+    /// How many runs L0 has beyond those that its strategy lets gather, as last counted.
     pub(crate) fn level0_over(&self) -> u64 {
         self.level0_over.load(Ordering::Relaxed)
     }
 
-    /// How many it had before.
+    /// Sets the number of such runs; how many there were before.
     pub(crate) fn set_level0_over(&self, runs: u64) -> u64 {
         self.level0_over.swap(runs, Ordering::Relaxed)
     }
 
-    /// Its segments take chunks from there from now on.
+    /// Makes its memtables take chunks from that pool.
     pub(crate) fn use_spares(&self, spares: &Arc<Spares>) {
         let _ = self.spares.set(spares.clone());
     }
 
-    /// Bytes at which its active segment is frozen.
+    /// Bytes at which its active memtable is frozen.
     #[inline]
     pub(crate) fn active_bytes(&self) -> u64 {
         self.active_bytes.load(Ordering::Relaxed)
     }
 
-    /// How its segments use memory.
+    /// How its memtables use memory.
     pub(crate) fn memory_options(&self) -> MemoryOptions {
         let expected = self.active_expected.load(Ordering::Relaxed) as usize;
         MemoryOptions::for_active_bytes(self.active_bytes() as usize, expected, self.spares.get().cloned())
@@ -235,7 +237,7 @@ impl Store {
         self.graveyard.bury(before);
     }
 
-    /// As `swap`, unless `change` finds that there is nothing to change any more.
+    /// Swaps like [`Store::swap`], unless `change` finds that there is nothing to change any more.
     pub(crate) fn swap_if(&self, mut change: impl FnMut(&Version) -> Option<Version>) {
         let mut changed = false;
         let before = self.version.rcu(|now| {
@@ -257,41 +259,42 @@ impl Store {
         Generation(self.replayed.load(Ordering::Relaxed))
     }
 
-    /// See the field. What recovery met is in it.
+    /// The highest generation of memory that may have come from other stores, or that recovery found in the
+    /// WAL.
     pub(crate) fn inherited(&self) -> Generation {
         Generation(self.inherited.load(Ordering::Relaxed)).max(self.replayed_generation())
     }
 
-    /// It has all that memory from others now.
+    /// Notes that it has memory of other stores, up to that generation.
     pub(crate) fn inherit(&self, newest: Generation) {
         self.inherited.fetch_max(newest.0, Ordering::Relaxed);
     }
 
-    /// The run of level 0 that the flush under way, or to be taken up again, writes.
+    /// The L0 run that the flush set is written to, by a flush under way or one to be resumed.
     pub(crate) fn flushing_run(&self, version: &Version) -> Option<u64> {
         (!version.flush.is_empty()).then_some(version.flush.run)
     }
 
-    /// Recovery met this generation in the log.
+    /// Notes that recovery found this generation in the WAL.
     pub(crate) fn note_replayed(&self, taken: Generation) {
         self.replayed.fetch_max(taken.0, Ordering::Relaxed);
         self.generations.above(taken);
     }
 
-    /// An active segment that takes the place of one of that many bytes.
+    /// An active memtable, to take the place of one that had so many bytes.
     pub(crate) fn new_active(&self, before: usize) -> Arc<Active> {
         self.active_expected.store(before as u64, Ordering::Relaxed);
         self.counted.dead_looks.store(0, Ordering::Relaxed);
         Arc::new(Active::new(self.take_generation(), self.memory_options()))
     }
 
-    /// A scan looked at so many cells that a range tombstone covers.
+    /// Notes that a scan visited so many cells that a range tombstone covers.
     pub(crate) fn note_dead_looks(&self, looks: u64) {
         self.counted.dead_looks.fetch_add(looks, Ordering::Relaxed);
     }
 
-    /// Whether scans have looked at covered cells for longer than it takes to lay the active segment out
-    /// without them.
+    /// Whether scans have spent more on cells under range tombstones than it costs to lay the active memtable
+    /// out without them.
     #[inline]
     pub(crate) fn is_mostly_dead(&self, version: &Version) -> bool {
         let looks = self.counted.dead_looks.load(Ordering::Relaxed);
@@ -314,7 +317,7 @@ impl Store {
         self.dropped.store(false, Ordering::Release);
     }
 
-    /// The manifest has forgotten it.
+    /// Notes that the manifest does not name it any more.
     pub(crate) fn mark_gone(&self) {
         self.gone.store(true, Ordering::Release);
     }
@@ -323,7 +326,7 @@ impl Store {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Whether its writers wait, for a moment.
+    /// Makes its writers wait for a moment, or lets them go on.
     pub(crate) fn set_held(&self, held: bool) {
         self.held.store(held, Ordering::Release);
     }
@@ -333,7 +336,7 @@ impl Store {
         self.held.load(Ordering::Acquire)
     }
 
-    /// Whether it is to take writes, which it is not while it is being detached or copied.
+    /// Makes it refuse writes while it is being detached or copied, or take them again.
     pub(crate) fn set_leaving(&self, leaving: bool) {
         self.leaving.store(leaving, Ordering::Release);
     }
@@ -350,9 +353,9 @@ impl Store {
         self.check_not_dropped()
     }
 
-    /// Of keys written up to this sequence number no cell may be left: whoever finds none of a key cannot
-    /// know whether it was written after an older one. To be asked after the version that was searched was
-    /// taken.
+    /// The sequence number up to which compactions may have dropped every cell of a key. So if a search finds
+    /// no cell of a key, writes to it up to here may have gone unnoticed; later ones have not. Ask after
+    /// loading the version that is searched.
     pub(crate) fn forgotten(&self) -> SeqNo {
         SeqNo(self.forgotten.load(Ordering::Acquire))
     }
@@ -361,17 +364,17 @@ impl Store {
         self.forgotten.fetch_max(upto.0, Ordering::AcqRel);
     }
 
-    /// When it came from another database; zero where it did not.
+    /// The sequence number at which it came from another database; zero if it did not.
     pub(crate) fn attached_at(&self) -> SeqNo {
         self.attached_at
     }
 
-    /// The first and the last of the sequence numbers that its coming took, so that no write has them.
+    /// The first and the last of the sequence numbers that the attach took, so that no write has them.
     pub(crate) fn attached_over(&self) -> (SeqNo, SeqNo) {
         (self.attached_from, self.attached_at)
     }
 
-    /// Refuses a read point from before the store was there.
+    /// Refuses a read point from before the store was attached.
     #[inline]
     pub(crate) fn check_read_point(&self, seq: SeqNo) -> Result<()> {
         if seq >= self.attached_at {
@@ -399,7 +402,7 @@ impl Store {
         self.counted.memory.swap(bytes, Ordering::AcqRel)
     }
 
-    /// A write took so much, which is in the sum of all already.
+    /// Counts what a write took; the sum over all stores has it already.
     #[inline]
     pub(crate) fn grew(&self, bytes: u64) {
         self.counted.memory.fetch_add(bytes, Ordering::Release);
@@ -413,7 +416,7 @@ impl Store {
         self.counted.kept.swap(bytes, Ordering::Relaxed)
     }
 
-    /// The log file that it stands under; `None` while it has no memory.
+    /// The WAL file that it is entered under in `tally`; `None` while it has no memory.
     #[inline]
     pub(crate) fn front(&self) -> Option<LogFileId> {
         Some(LogFileId(self.counted.front.load(Ordering::Relaxed))).filter(|front| *front != LogFileId::MAX)

@@ -1,15 +1,20 @@
 //! What background work knows of one store.
+//!
+//! Who begins a flush, a compaction, or work in memory is given a guard: [`FlushTurn`], [`CompactionTurn`],
+//! [`LayoutTurn`], [`MemtableCompactionTurn`]. What it entered is taken out again when the guard is dropped,
+//! however the job ends.
 
+use super::family::FamilySettings;
 use super::store::Store;
 use crate::error::Error;
 use crate::memory::Segment;
 use crate::shape::Shape;
-use crate::strategy::{Deferred, HotState, PipelineState, PlanState, RunningMerge};
+use crate::strategy::{Deferred, HotState, MergePlan, PipelineState, PlanState, RunningMerge};
 use crate::types::{Generation, KeyRange};
 use crate::version::Unions;
 use std::sync::Arc;
 
-/// What only background work looks at.
+/// The state that only background work looks at.
 #[derive(Default)]
 pub(crate) struct StoreWork {
     pub(crate) flush: FlushWork,
@@ -17,70 +22,232 @@ pub(crate) struct StoreWork {
     pub(crate) memory: MemoryWork,
 }
 
-/// Of its flushes.
+/// The store's flushes.
 #[derive(Default)]
 pub(crate) struct FlushWork {
     /// One is under way.
-    pub(crate) under_way: bool,
+    under_way: bool,
     /// It is installed, or about to be, and not told of yet.
-    pub(crate) ends: bool,
+    ends: bool,
     /// Somebody asked for one of everything up to this generation.
     pub(crate) asked: Generation,
-    /// After one that failed: not before this moment (monotonic ns).
+    /// No flush begins before this moment (monotonic ns), as the last one failed.
     pub(crate) not_before: u64,
     /// How often one was tried.
-    pub(crate) tries: u64,
+    tries: u64,
     /// Which try was the last to fail, and why.
     pub(crate) failed: Option<(u64, Error)>,
-    /// What they met, for the choice of hot keys.
+    /// What is remembered of past flushes, for the choice of hot keys.
     pub(crate) hot: HotState,
-    /// The part of the cells that the last one wrote, where it noted that.
+    /// The share of its cells that the last flush wrote, where it noted that.
     pub(crate) survived: Option<f64>,
 }
 
-/// Of merges of its tables.
+/// The store's compactions.
 #[derive(Default)]
 pub(crate) struct MergeWork {
     pub(crate) plan_state: PlanState,
-    /// A shape of which nothing of level 0 could be merged with so many merges running, and whether a
-    /// compaction waited.
-    pub(crate) nothing_of_level0: Option<(Arc<Shape>, usize, bool)>,
-    pub(crate) running: Vec<(u32, RunningMerge)>,
+    /// The last question to which the answer was that nothing of L0 can be compacted now.
+    pub(crate) nothing_of_level0: Option<LevelZeroQuestion>,
+    running: Vec<(u32, RunningMerge)>,
     /// After one that failed: not before this moment (monotonic ns).
     pub(crate) not_before: u64,
-    /// How many have failed since one was done.
+    /// How many compactions have failed since the last that succeeded.
     pub(crate) failures: u32,
-    /// What plans asked for lately.
+    /// Key counts of sets of tables that plans asked for lately.
     pub(crate) unions: Unions,
-    /// Debt found by the last plan, and what of it was not inherited.
+    /// Compaction debt found by the last plan, and the part of it that was not inherited.
     pub(crate) debt: u64,
     pub(crate) debt_of_writers: u64,
     /// What the last plan put off.
     pub(crate) deferred: Vec<Deferred>,
-    /// What merges have written of what came.
+    /// How much compactions have rewritten.
     pub(crate) rewritten: Rewritten,
 }
 
-/// Of what is done in memory.
+/// All on which it depends whether something of L0 can be compacted.
+#[derive(Clone)]
+pub(crate) struct LevelZeroQuestion {
+    shape: Arc<Shape>,
+    settings: Arc<FamilySettings>,
+    flush_bytes: u64,
+    /// The running compactions.
+    running: Vec<u32>,
+    waits: bool,
+}
+
+impl PartialEq for LevelZeroQuestion {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shape, &other.shape)
+            && Arc::ptr_eq(&self.settings, &other.settings)
+            && (self.flush_bytes, &self.running, self.waits)
+                == (other.flush_bytes, &other.running, other.waits)
+    }
+}
+
+/// The work on the store's memory.
 #[derive(Default)]
 pub(crate) struct MemoryWork {
-    /// A frozen segment is being laid out flat, or scattered.
-    pub(crate) laying_out: bool,
-    /// A merge of segments is under way.
-    pub(crate) joining: bool,
+    /// An immutable memtable is being laid out.
+    laying_out: bool,
+    /// A compaction of memtables is under way.
+    joining: bool,
     /// Where memory is held by range: the range to be compacted before one is flushed, and why.
     pub(crate) compacts: Option<(KeyRange, String)>,
-    /// The last such compaction freed hardly anything, and no range was flushed since.
+    /// Whether the last such compaction freed hardly anything, with no range flushed since.
     pub(crate) compacted_in_vain: bool,
-    /// The newest segment that the memory policy was asked about.
+    /// The newest memtable that the memory policy was asked about.
     pub(crate) joined_upto: Generation,
-    /// What that policy remembers since the last disk flush began.
+    /// What the memory policy remembers since the last disk flush began.
     pub(crate) pipeline: PipelineState,
     /// Measured cost of copying; zero before there was any.
     pub(crate) copy_ns_per_byte: f64,
 }
 
+impl FlushWork {
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.under_way
+    }
+
+    /// Whether one is installed, or about to be, of which nobody was told yet.
+    pub(crate) fn ends(&self) -> bool {
+        self.ends
+    }
+
+    pub(crate) fn tries(&self) -> u64 {
+        self.tries
+    }
+}
+
+impl MergeWork {
+    /// The compactions that run, oldest first.
+    pub(crate) fn running(&self) -> Vec<RunningMerge> {
+        self.running.iter().map(|(_, running)| running.clone()).collect()
+    }
+
+    /// The question whether something of L0 can be compacted now; `waits` says whether a manual compaction
+    /// waits.
+    pub(crate) fn level_zero_question(
+        &self,
+        shape: &Arc<Shape>,
+        settings: &Arc<FamilySettings>,
+        flush_bytes: u64,
+        waits: bool,
+    ) -> LevelZeroQuestion {
+        let running = self.running.iter().map(|(id, _)| *id).collect();
+        LevelZeroQuestion { shape: shape.clone(), settings: settings.clone(), flush_bytes, running, waits }
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        !self.running.is_empty()
+    }
+}
+
+/// A flush that is under way: none is any more when this is dropped.
+pub(crate) struct FlushTurn {
+    store: Arc<Store>,
+    number: u64,
+}
+
+impl FlushTurn {
+    /// Begins a flush; `None` where one is under way, or the store is gone.
+    pub(crate) fn begin(store: &Arc<Store>) -> Option<Self> {
+        let mut work = store.work.lock();
+        if work.flush.under_way || store.is_dropped() {
+            return None;
+        }
+        work.flush.under_way = true;
+        work.memory.pipeline = PipelineState::default();
+        work.flush.tries += 1;
+        Some(Self { store: store.clone(), number: work.flush.tries })
+    }
+
+    /// Its number among the store's flushes.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Its last step is about to be installed.
+    pub(crate) fn note_end(&self) {
+        self.store.work.lock().flush.ends = true;
+    }
+}
+
+impl Drop for FlushTurn {
+    fn drop(&mut self) {
+        let mut work = self.store.work.lock();
+        (work.flush.under_way, work.flush.ends) = (false, false);
+    }
+}
+
+/// A compaction among those that run: it is not any more when this is dropped.
+pub(crate) struct CompactionTurn {
+    store: Arc<Store>,
+    id: u32,
+}
+
+impl CompactionTurn {
+    /// Enters the compaction of that number. `work` is the store's, locked since the plan was checked.
+    pub(crate) fn begin(store: &Arc<Store>, work: &mut StoreWork, id: u32, plan: MergePlan) -> Self {
+        work.merges.running.push((id, RunningMerge { plan, clip: None }));
+        Self { store: store.clone(), id }
+    }
+
+    /// The keys below this are done.
+    pub(crate) fn raise_clip(&self, key: &[u8]) {
+        let mut work = self.store.work.lock();
+        if let Some((_, running)) = work.merges.running.iter_mut().find(|(id, _)| *id == self.id) {
+            running.clip = Some(key.to_vec());
+        }
+    }
+}
+
+impl Drop for CompactionTurn {
+    fn drop(&mut self) {
+        self.store.work.lock().merges.running.retain(|(id, _)| *id != self.id);
+    }
+}
+
+/// The one that lays out memtables of a store: the next one may when this is dropped.
+pub(crate) struct LayoutTurn<'s>(&'s Store);
+
+impl<'s> LayoutTurn<'s> {
+    /// `None` where another one does.
+    pub(crate) fn begin(store: &'s Store) -> Option<Self> {
+        let is_taken = std::mem::replace(&mut store.work.lock().memory.laying_out, true);
+        (!is_taken).then_some(Self(store))
+    }
+}
+
+impl Drop for LayoutTurn<'_> {
+    fn drop(&mut self) {
+        self.0.work.lock().memory.laying_out = false;
+    }
+}
+
+/// A compaction of a store's memtables that is under way: none is any more when this is dropped.
+pub(crate) struct MemtableCompactionTurn(Arc<Store>);
+
+impl MemtableCompactionTurn {
+    /// Enters it. `work` is the store's, locked since [`MemoryWork::is_compacting`] said that there is none.
+    pub(crate) fn begin(store: &Arc<Store>, work: &mut StoreWork) -> Self {
+        work.memory.joining = true;
+        Self(store.clone())
+    }
+}
+
+impl Drop for MemtableCompactionTurn {
+    fn drop(&mut self) {
+        self.0.work.lock().memory.joining = false;
+    }
+}
+
 impl MemoryWork {
+    /// Whether a compaction of memtables is under way.
+    pub(crate) fn is_compacting(&self) -> bool {
+        self.joining
+    }
+
     /// Copying what is live into so many bytes took so long.
     pub(crate) fn note_copy(&mut self, bytes: u64, busy_ns: u64) {
         if bytes > COPY_NOTED_MIN {
@@ -94,8 +261,8 @@ impl MemoryWork {
 /// A copy of less says nothing about what copying costs.
 const COPY_NOTED_MIN: u64 = 64 << 10;
 
-/// Bytes that came to a store's tables, those left in the log as tables would have them, and what its merges
-/// wrote; the older the less they count.
+/// The bytes that flushes brought to a store's tables and the bytes that compactions wrote; older ones count
+/// less. Values left in the WAL count with the bytes that they would take in tables.
 #[derive(Default)]
 pub(crate) struct Rewritten {
     came: f64,
@@ -103,7 +270,7 @@ pub(crate) struct Rewritten {
 }
 
 impl Rewritten {
-    /// A flush brought so much. What came before `memory` 64 times over counts half.
+    /// Counts what a flush brought. Once the sum exceeds 64 times `memory`, all so far counts half.
     pub(crate) fn came(&mut self, bytes: f64, memory: u64) {
         self.came += bytes;
         if self.came > 64.0 * memory as f64 {
@@ -116,7 +283,7 @@ impl Rewritten {
         self.merged += bytes as f64;
     }
 
-    /// How often a byte that came was written by merges.
+    /// How often compactions have written a byte that came, in the mean.
     pub(crate) fn times(&self) -> f64 {
         self.merged / self.came.max(1.0)
     }
@@ -132,7 +299,7 @@ impl Store {
         oldest.is_some_and(|oldest| oldest <= asked)
     }
 
-    /// Whether that is asked of what is written now.
+    /// Whether a flush of the active memtable was asked for.
     pub(crate) fn flush_is_asked_of_active(&self) -> bool {
         let active = self.version().active.generation();
         active <= self.work.lock().flush.asked

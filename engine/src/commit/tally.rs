@@ -1,15 +1,15 @@
-//! What the stores of a database hold, counted as it changes, and which of them may have something to do. So
-//! a turn of a worker, a freeze and an install cost what they change, however many families there are.
+//! What the stores of a database hold, counted as it changes, and which of them background work has to look
+//! at. So a turn of a worker, a freeze and an install cost what they change, however many families there are.
 //!
-//! - *Memory, what of it was kept by flushes, tables, level 0, debt*: each store knows what was last counted
-//!   of it, and the sums change by the difference. One at a time counts a store, and reads its version then:
-//!   the last count is of the last version.
-//! - *Log*: stores stand under the log file that their memory needs, or under an older one. They are entered
-//!   by the first write into empty memory; that memory needs only later files by now is found out when the
-//!   front is asked for, of the stores at the front alone.
+//! - *Memory, the part of it that flushes kept, tables, L0, debt*: each store knows what was last counted of
+//!   it, and the sums change by the difference. A store is counted by one thread at a time, which reads the
+//!   version then: so the last count is of the last version.
+//! - *WAL*: stores stand under the WAL file that their memory needs, or under an older one. The first write
+//!   into empty memory enters them. That memory needs only later files by now is found out when the front is
+//!   asked for, and only for the stores at the front.
 //! - *Due*: a store is looked at in the next turn when it was touched: its memory was frozen, its tables
-//!   changed, a job of it ended, somebody asked for something. Each turn looks at a few others in turn
-//!   besides, since strategies also go by time and by what readers do.
+//!   changed, a job of it ended, somebody asked for something. Each turn also looks at a few others in turn,
+//!   since strategies go by time and by what readers do, too.
 
 use super::Commit;
 use super::store::Store;
@@ -26,16 +26,16 @@ const IN_TURN: usize = if cfg!(feature = "testing") { 2 } else { 16 };
 
 #[derive(Default)]
 pub(crate) struct Tally {
-    /// Bytes of unflushed writes; what backpressure looks at.
+    /// Bytes of unflushed writes; backpressure goes by it.
     pub(crate) memory: Counter,
     pub(crate) table_bytes: Counter,
-    /// Of the memory, what flushes left there.
+    /// The part of `memory` that flushes left there: hot cells.
     kept: Counter,
     pub(crate) debt: Counter,
     pub(crate) debt_of_writers: Counter,
-    /// The most runs too many in level 0 of any store.
+    /// The most excess runs in L0 that any store has.
     pub(crate) level0_runs: Counter,
-    /// The numbers of runs too many, of the stores that have some.
+    /// The numbers of excess runs, of the stores that have some.
     level0: Mutex<Counts<u64>>,
     fronts: Mutex<BTreeMap<LogFileId, BTreeMap<StoreId, Arc<Store>>>>,
     due: Mutex<Due>,
@@ -44,13 +44,13 @@ pub(crate) struct Tally {
 #[derive(Default)]
 struct Due {
     touched: BTreeSet<StoreId>,
-    /// To be touched at that moment (monotonic ns).
+    /// Stores that become due at a moment (monotonic ns).
     later: BTreeSet<(u64, StoreId)>,
     /// The last one that was looked at in turn.
     last: StoreId,
 }
 
-/// Adds the difference to a sum that others change, too.
+/// Moves a sum that others change, too, by the difference of two values.
 fn change(sum: &Counter, before: u64, now: u64) {
     match now >= before {
         true => sum.add(now - before),
@@ -59,8 +59,8 @@ fn change(sum: &Counter, before: u64, now: u64) {
 }
 
 impl Tally {
-    /// A write to the store took so much; what all memory was before. The sum first: who counts the store
-    /// anew in between takes what it had from the sum, which would else fall below zero, and stop all
+    /// Counts what a write to the store took; the sum of all memory before it. The sum grows first: a recount
+    /// in between takes what the store had from the sum, which would else fall below zero and stop all
     /// writers.
     #[inline]
     pub(crate) fn grew(&self, store: &Store, bytes: u64) -> u64 {
@@ -69,12 +69,12 @@ impl Tally {
         before
     }
 
-    /// The store has so much memory.
+    /// Counts the store's memory anew.
     pub(super) fn count_memory(&self, store: &Store, bytes: u64) {
         change(&self.memory, store.count_memory(bytes), bytes);
     }
 
-    /// The store has so many runs too many in level 0; whether it had more before.
+    /// Counts the store's excess runs in L0 anew; whether it had more before.
     fn count_level0(&self, store: &Store, runs: u64) -> bool {
         let before = store.set_level0_over(runs);
         if before != runs {
@@ -88,12 +88,13 @@ impl Tally {
         runs < before
     }
 
-    /// The store's first write since its memory was empty went there. Called with the log stage held.
+    /// Enters the store under the WAL file that got its first write since its memory was empty. Called with
+    /// the log stage locked.
     pub(crate) fn enter_front(&self, store: &Arc<Store>, file: LogFileId) {
         Self::place(&mut self.fronts.lock(), store, Some(file));
     }
 
-    /// The stores whose memory may need that log file or an older one.
+    /// The stores whose memory may need that WAL file or an older one.
     pub(crate) fn needing(&self, file: LogFileId) -> Vec<Arc<Store>> {
         let fronts = self.fronts.lock();
         let mut stores: Vec<_> =
@@ -150,23 +151,22 @@ pub(crate) fn by_id(stores: &[Arc<Store>], id: StoreId) -> Option<&Arc<Store>> {
 }
 
 impl Commit {
-    /// The store is to be looked at.
+    /// Marks the store as due: the next turn looks at it.
     pub(crate) fn touch(&self, store: StoreId) {
         self.tally.due.lock().touched.insert(store);
     }
 
-    /// All of these are.
+    /// Marks all these stores as due.
     pub(crate) fn touch_all(&self, stores: &[Arc<Store>]) {
         self.tally.due.lock().touched.extend(stores.iter().map(|store| store.id));
     }
 
-    /// The same of one, not before that moment.
+    /// Makes the store due at that moment (monotonic ns).
     pub(crate) fn touch_at(&self, store: StoreId, at_ns: u64) {
         self.tally.due.lock().later.insert((at_ns, store));
     }
 
-    /// Counts the runs in level 0 for which the store's writers are held up; whether there are fewer than
-    /// before.
+    /// Counts the runs in L0 for which the store's writers are slowed; whether there are fewer than before.
     pub(crate) fn count_level0(&self, store: &Store, version: &Version) -> bool {
         let runs = version.shape.levels.first().map_or(0, |l| l.runs.len());
         let settings = store.settings();
@@ -175,7 +175,7 @@ impl Commit {
         self.tally.count_level0(store, over)
     }
 
-    /// The store's plan found that debt; whether writers are held up for less than before.
+    /// Counts the debt that the store's plan found; whether writers are slowed for less than before.
     pub(crate) fn count_debt(&self, work: &mut StoreWork, debt: u64, of_writers: u64) -> bool {
         let falls = of_writers < work.merges.debt_of_writers;
         change(&self.tally.debt, std::mem::replace(&mut work.merges.debt, debt), debt);
@@ -184,7 +184,7 @@ impl Commit {
         falls
     }
 
-    /// Counts the store's memory and tables anew: they have changed. O(its segments and tables).
+    /// Counts the store's memory and tables anew: they have changed. O(its memtables and tables).
     pub(crate) fn recount(&self, store: &Store) {
         self.recount_one(store);
         self.counted();
@@ -209,7 +209,7 @@ impl Commit {
         self.tally.kept.get().saturating_sub(store.counted.kept.load(Ordering::Relaxed))
     }
 
-    /// The store is no more.
+    /// Takes a dropped store out of all sums.
     pub(crate) fn discount(&self, store: &Arc<Store>) {
         {
             let _counting = store.counted.counting.lock();
@@ -238,7 +238,7 @@ impl Commit {
         self.tune_rate();
     }
 
-    /// The oldest log file that memory still needs; the flush set of `without` counted as gone.
+    /// The oldest WAL file that memory still needs, with the flush set of `without` counted as gone.
     pub(crate) fn log_front(&self, without: Option<&Arc<Store>>) -> LogFileId {
         // With writes held, so that nothing is logged into empty memory meanwhile.
         self.with_writes_held(|_| self.log_front_held(without)).unwrap_or(LogFileId::ZERO)
@@ -276,7 +276,7 @@ impl Commit {
         best
     }
 
-    /// Enters stores under the log that their memory needs: what recovery has found.
+    /// Enters stores under the WAL files that their memory needs after recovery.
     pub(crate) fn enter_fronts(&self, stores: &[Arc<Store>]) {
         let mut fronts = self.tally.fronts.lock();
         for store in stores {

@@ -1,9 +1,9 @@
-//! How writers are held up for flushes and merges: how full memory, level 0 and what is owed are
-//! (`strategy::backpressure` says what that costs a writer), the wait at the bounds, and the rate of merges
-//! that follows what is owed.
+//! Write stalls: writers are delayed and stopped by how full memory and L0 are and by the compaction debt
+//! (`strategy::backpressure` says how long). Compaction pacing: rate and rests of compactions follow the
+//! debt.
 //!
-//! Who writes is held up for the families it writes to alone, and told of damage that keeps merges from
-//! making room.
+//! A writer is delayed only for the families that it writes to, and is told of damage that keeps compactions
+//! from making room.
 
 use super::Commit;
 use super::store::Store;
@@ -13,7 +13,7 @@ use crate::metrics::Counter;
 use crate::strategy::{Delay, Pressure, backpressure, merge_rate, rest};
 use crate::sync::{AtomicU64, Ordering};
 
-/// Writers are held up in portions of at least this.
+/// The shortest pause of a writer: smaller delays are summed up to it.
 const PAUSE_NS: u64 = 500_000;
 
 /// A stop of writers as long as this is an event.
@@ -24,21 +24,21 @@ const DRAIN_NS_PER_BYTE: f64 = 10.0;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// What flushing cost lately, and what writers are held up for.
+/// The measured cost of flushing, and the delay that writers have not paid yet.
 #[derive(Default)]
 pub(crate) struct Drain {
     ns_per_mib: Counter,
-    /// Of how many bytes that is the mean.
+    /// The number of bytes that `ns_per_mib` is the mean over.
     bytes: Counter,
     /// Nanoseconds that writers are still to wait.
     delay_owed: AtomicU64,
 }
 
-/// How often a writer that waits for a limited time looks whether it may go on.
+/// The time between two checks of a writer that waits for a limited time.
 const STOP_LOOK_NS: u64 = 20_000_000;
 
 impl Commit {
-    /// Lets merges write as fast as what is owed asks for.
+    /// Sets the rate at which compactions write to what the debt asks for.
     pub(crate) fn tune_rate(&self) {
         let rate = merge_rate(
             self.cx.settings.options.experimental.rate_limit_auto,
@@ -50,13 +50,13 @@ impl Commit {
         }
     }
 
-    /// How many times as long as they work merges rest beside readers: all alike, by the store with most runs
-    /// too many.
+    /// How many times as long as they work compactions rest beside readers. It is the same for all stores and
+    /// goes by the one with the most excess runs in L0.
     pub(crate) fn rest(&self) -> f64 {
         rest(self.cx.settings.options.experimental.merge_rest, &self.pressure_of_merges())
     }
 
-    /// For how many nanoseconds merges still rest.
+    /// For how many nanoseconds compactions still rest.
     pub(crate) fn rest_left(&self, now: u64) -> u64 {
         let left = self.cx.rates.pace.until().saturating_sub(now);
         if left > 0 && self.rest() == 0.0 {
@@ -67,12 +67,12 @@ impl Commit {
         left
     }
 
-    /// With all that is owed, also what no writer is held up for.
+    /// The pressure that compactions go by: with all debt, also the inherited part that slows no writer.
     fn pressure_of_merges(&self) -> Pressure {
         Pressure { debt: self.tally.debt.get(), ..self.pressure(self.tally.level0_runs.get()) }
     }
 
-    /// With so many runs in level 0 beyond those that may gather.
+    /// The pressure on a writer to families with so many excess runs in L0.
     fn pressure(&self, level0_runs: u64) -> Pressure {
         let memory_hard = self.cx.settings.write_memory();
         let memory_low = self.memory_low().midpoint(memory_hard);
@@ -93,18 +93,18 @@ impl Commit {
         }
     }
 
-    /// Whether the store's writers are held up for merges.
+    /// Whether the store's writers are slowed for compactions.
     pub(crate) fn merges_press(&self, store: &Store) -> bool {
         let p = self.pressure(store.level0_over());
         p.debt > p.debt_low || p.level0_runs > p.level0_low
     }
 
-    /// Whether a writer to the fullest store would be held up now.
+    /// Whether a writer to the store with the fullest L0 would be slowed or stopped now.
     pub(crate) fn holds_writers_up(&self) -> bool {
         backpressure(&self.pressure(self.tally.level0_runs.get())) != Delay::NsPerByte(0.0)
     }
 
-    /// What flushing a byte of memory was measured to cost.
+    /// The measured cost of flushing a byte of memory.
     pub(crate) fn drain_ns_per_byte(&self) -> f64 {
         match self.drain.ns_per_mib.get() {
             0 => DRAIN_NS_PER_BYTE,
@@ -112,9 +112,9 @@ impl Commit {
         }
     }
 
-    /// Holds a writer of so many bytes up by as much as memory and merge debt ask for: gradually, and at the
-    /// hard bound until a step or a merge has made room. `fullest` is the store with most runs too many in
-    /// level 0 of those it writes to: who writes to other families is not held up for them.
+    /// Delays a writer of so many bytes by as much as memory and compaction debt ask for, and stops it at the
+    /// hard bound until a flush or a compaction has made room. `fullest` is the store with the most excess
+    /// runs in L0 of those written to: writers to other families are not delayed for them.
     pub(crate) fn throttle<'s>(&self, bytes: u64, fullest: &dyn Fn() -> Option<&'s Store>) -> Result<()> {
         let delay = match backpressure(&self.pressure(fullest().map_or(0, Store::level0_over))) {
             Delay::NsPerByte(0.0) => return Ok(()),
@@ -176,8 +176,8 @@ impl Commit {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Why merges do not get on that writers are stopped for: those of the store with the fullest
-    /// level 0 they write to, or of one whose debt makes the difference.
+    /// The error that keeps compactions from ending a stop: of the store with the fullest L0 among those
+    /// written to, or of one without whose debt writers would not be stopped.
     fn in_the_way(&self, pressure: &Pressure, fullest: Option<&Store>) -> Option<Error> {
         let stops = |debt, level0_runs| {
             let of_merges = Pressure { memory_used: 0, memory_joining: 0, debt, level0_runs, ..*pressure };
@@ -191,9 +191,9 @@ impl Commit {
         })
     }
 
-    /// Notes what the bytes cost of a flush because memory was full, for the delay of writers: in the mean
-    /// over twice the write memory, as flushes of ranges are now cheap, now dear. Where less was flushed yet,
-    /// over that.
+    /// Notes the cost of a flush that was made because memory was full, for the delay of writers. The mean
+    /// goes over the last bytes flushed, twice the write memory at most, as flushes of ranges are now cheap,
+    /// now dear.
     pub(crate) fn note_drain(&self, bytes: u64, ns: u64) {
         let drained = (self.drain.bytes.get() + bytes).min(2 * self.cx.settings.write_memory());
         self.drain.bytes.set(drained);

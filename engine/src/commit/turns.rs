@@ -1,61 +1,64 @@
 //! Turns in ticket order: the apply stage of the write path (see `write`).
 //!
-//! A turn lasts about a microsecond, so who comes too early looks again for a while. Then he leaves his work
-//! behind before he gives the processor away: whoever ends the turn before does it for him. Without that,
-//! more writers than processors would have to be given one each, in the order of their tickets, and that
-//! takes many times as long as a turn: with eight writers on two cores three switches a write. Who runs need
-//! not do work for one who looks, as that one does it at once.
+//! A turn lasts about a microsecond, so a writer that comes too early spins for a while. Before it gives the
+//! processor away it leaves its work at a place where the thread that ends the turn before finds it and does
+//! it. Otherwise, with more writers than processors, each writer would have to be given a processor in the
+//! order of tickets, which takes many times as long as a turn: three switches a write, with eight writers on
+//! two cores. The work of a writer that still spins is not taken: it begins at once when its turn comes.
 //!
-//! Who has left his work yields for some time before he sleeps: being woken takes fifty times as long as a
-//! turn. Whose turn it is and whether anybody sleeps stand in one word: who ends a turn either sees that
-//! somebody sleeps, or that sleeper, about to say so, sees that the turn has ended.
+//! A writer that has left its work yields for some time before it sleeps, since being woken takes fifty times
+//! as long as a turn. One word says whose turn it is and whether anybody sleeps. So either the thread that
+//! ends a turn sees that somebody sleeps, or the sleeper, when it sets the mark, sees that the turn has
+//! ended.
 
 // Work lies on the stack of the writer who left it, who is there until it was done.
 #![expect(unsafe_code, reason = "what is left borrows from a stack")]
 
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, thread};
 
-/// Whose turn it is.
+/// The turns of an apply stage; see the page above.
 pub(crate) struct Turns {
-    /// Twice the ticket, and one more while somebody sleeps.
+    /// Twice the ticket whose turn it is, and one more while somebody sleeps.
     turn: AtomicU64,
-    /// How many have left their work. Not less than there are, so that who reads 0 need not look for any.
+    /// At least as many as there are works left: a thread that reads 0 need not look for any.
     left: AtomicUsize,
-    /// How many sleep.
+    /// The number of threads that sleep.
     sleepers: Mutex<usize>,
     places: [Place; PLACES],
 }
 
-/// What waits for a ticket is at the place of its number.
+/// Where the writers of some tickets leave their work and sleep: a ticket's place is its number modulo
+/// `PLACES`.
 struct Place {
     work: Mutex<Option<Left>>,
-    /// Who sleeps there is woken alone, and not all.
+    /// Wakes the threads that sleep at this place, and no others.
     turned: Condvar,
 }
 
-/// More than writers that usually wait. Of two at the same place only one leaves his work.
+/// More places than writers that usually wait. Of two writers at the same place only one leaves its work.
 const PLACES: usize = if cfg!(models) { 2 } else { 256 };
-/// Who is no more turns than these away looks before he leaves his work. Where hundreds wait, those that look
+/// A writer that is at most so many turns away spins before it leaves its work. If all of hundreds spun, they
 /// would take the processor from the one whose turn it is.
 const NEAR: u64 = if cfg!(models) { 1 } else { 16 };
-/// Who ends a turn does no more work of others than this, as his own caller waits.
+/// The most works of others that a thread does when it ends its turn, as its own caller waits.
 const DONE_FOR_OTHERS: usize = if cfg!(models) { 1 } else { 64 };
 
 /// How long to look before sleeping.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// Some microseconds: for who syncs, and is among those whom one sync has served or who wait for it.
+    /// Some microseconds: for writers that sync, of which many are served by one sync or wait for it.
     Short,
-    /// Some hundred, leaving the processor to whoever wants it.
+    /// Some hundred microseconds, leaving the processor to whoever wants it.
     Long,
 }
 
-/// Looks at full speed, then between yields. Where schedules are explored there is nothing to gain.
+/// The number of looks at full speed, and then of looks between yields. Where schedules are explored there is
+/// nothing to gain.
 const LOOKS: u32 = if cfg!(models) { 0 } else { 100 };
 const YIELDS: u32 = if cfg!(models) { 0 } else { 200 };
 const SLEEPS: u64 = 1;
 
-/// Looks until there is something, but not for ever.
+/// Calls `look` until it finds something, but not for ever.
 #[inline]
 pub(crate) fn look_again<T>(patience: Patience, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     spin(&mut look).or_else(|| between_yields(patience, look))
@@ -83,8 +86,8 @@ fn between_yields<T>(patience: Patience, mut look: impl FnMut() -> Option<T>) ->
     None
 }
 
-/// Work that its writer has left. Who takes it from its place does it, says so by `done`, and does not touch
-/// it any more.
+/// Work that its writer has left. The thread that takes it from its place does it, sets `done`, and does not
+/// touch it any more.
 struct Left {
     ticket: u64,
     work: *const (dyn Fn() + Sync),
@@ -122,7 +125,7 @@ impl Drop for AbortOnPanic {
 }
 
 impl Turns {
-    /// Ticket 0 comes first.
+    /// No turns yet; ticket 0 comes first.
     pub(crate) fn new() -> Self {
         let places = std::array::from_fn(|_| Place { work: Mutex::new(None), turned: Condvar::new() });
         Self { turn: AtomicU64::new(0), left: AtomicUsize::new(0), sleepers: Mutex::new(0), places }
@@ -137,9 +140,9 @@ impl Turns {
         self.turn.load(Ordering::Acquire) / 2 == ticket
     }
 
-    /// Does the work in the ticket's turn, here or in the thread that had the turn before, and answers what
-    /// came of it. Each ticket must come here once. A panic in the work ends the process, as all later turns
-    /// wait for this one.
+    /// Does the work in the ticket's turn, here or in the thread that had the turn before, and answers its
+    /// result. Each ticket must come here once. A panic in the work ends the process, as all later turns wait
+    /// for this one.
     #[inline]
     pub(crate) fn run<T: Send>(&self, ticket: u64, patience: Patience, work: impl Fn() -> T + Sync) -> T {
         if !self.is_turn_of(ticket) {
@@ -168,8 +171,8 @@ impl Turns {
         answer
     }
 
-    /// Leaves the work at its place, if that is free, and returns when it is done, or taken back with the
-    /// turn come.
+    /// Leaves the work at its place, if that is free. Returns `true` when another thread has done it, or
+    /// `false` when the turn has come with the work taken back.
     fn leave(&self, ticket: u64, patience: Patience, is_near: bool, work: &(dyn Fn() + Sync)) -> bool {
         let done = AtomicBool::new(false);
         let is_left = {
@@ -205,7 +208,8 @@ impl Turns {
         taken
     }
 
-    /// Sleeps at the ticket's place until there is something, looking each time that it is woken.
+    /// Sleeps at the ticket's place until `look` finds something; it is called each time that the thread is
+    /// woken.
     fn sleep_until<T>(&self, ticket: u64, look: impl Fn() -> Option<T>) -> T {
         let mut sleepers = self.sleepers.lock();
         *sleepers += 1;
@@ -223,7 +227,7 @@ impl Turns {
         found
     }
 
-    /// Ends a turn and begins the next, and does what was left for it.
+    /// Ends a turn, which begins the next, and does the work that was left for that.
     #[inline]
     fn end(&self, ticket: u64) {
         match self.left.load(Ordering::Acquire) {
@@ -232,8 +236,8 @@ impl Turns {
         }
     }
 
-    /// Ends one turn, whose writer may sleep if it was left; and wakes the next one's, unless its work was
-    /// taken.
+    /// Ends one turn. Wakes its writer, which may sleep if the work was left, and the writer of the next
+    /// turn, unless that one's work was taken.
     #[inline]
     fn end_with(&self, ticket: u64, was_left: bool, is_taken: bool) {
         let before = self.turn.fetch_add(2, Ordering::AcqRel);

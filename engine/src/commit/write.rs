@@ -1,24 +1,24 @@
 //! The write path, and the order it keeps.
 //!
-//! The naive write: give the batch its sequence numbers, append it to the log, sync if asked, insert it into
-//! memory, make it visible. Done under one lock that is correct, but an fdatasync under the lock would hold
-//! everybody up and give each `Sync` writer a sync of its own. So there are two stages with a ticket between
-//! them:
+//! The naive write: give the batch its sequence numbers, append it to the WAL, sync if asked, insert it into
+//! memory, make it visible. Under one lock that is correct, but an fdatasync under the lock would make
+//! everybody wait and give each `Sync` writer a sync of its own. So there are two stages with a ticket
+//! between them:
 //!
 //! 1. *Log stage*, under `stage`: take sequence numbers and a ticket, append one frame. Some 100 ns.
 //! 2. If `Sync` was asked: [`crate::log::Log::sync`], which serves everyone who arrived before it began.
-//! 3. *Apply stage*, in ticket order (`turns`): insert into the active segments, publish the sequence number.
-//!    Who has to wait long for his turn finds this done by the one who had the turn before.
+//! 3. *Apply stage*, in ticket order (`turns`): insert into active memtables, publish the sequence number.
+//!    For a writer that would wait long for its turn, the thread that had the turn before does this.
 //!
 //! A lone writer goes straight through two uncontended locks. Under contention appends of one writer overlap
 //! inserts of another, and `Sync` writers share their syncs: that is the group commit. A batch becomes
 //! visible only after its own sync, and never before an older one.
 //!
-//! Who needs memory to hold everything logged so far (freezing, conditional writes) keeps `stage` locked and
-//! waits for the last ticket: nothing new is logged meanwhile, so a record's generation is that of the
-//! segment its cells are inserted into (invariants I1, I4).
+//! A thread that needs everything logged so far in memory (to freeze, or for a conditional write) keeps
+//! `stage` locked and waits for the last ticket: nothing new is logged meanwhile, so a record's generation is
+//! that of the memtable its cells are inserted into (invariants I1, I4).
 //!
-//! A batch whose sync failed is not inserted. Its outcome is unknown until the next open; the log is
+//! A batch whose sync failed is not inserted. Its outcome is unknown until the next open; the WAL is
 //! poisoned.
 
 use super::Commit;
@@ -40,7 +40,7 @@ use std::sync::Arc;
 pub(crate) struct Op<'a> {
     store: &'a Arc<Store>,
     action: Action<'a>,
-    /// Whether the cell keeps its time of writing: asked once, so that log and memory say the same though the
+    /// Whether the cell keeps its time of writing: asked once, so that WAL and memory agree though the
     /// family's options change meanwhile.
     keeps_written: bool,
 }
@@ -77,7 +77,8 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Whether its keys are the store's. (A range delete is for those that were when it was asked for.)
+    /// Refuses keys that are not the store's. (A range delete was cut to the store's keys when it was asked
+    /// for.)
     #[inline]
     fn check_bounds(&self, version: &Version) -> Result<()> {
         match &self.action {
@@ -124,14 +125,14 @@ impl<'a> Op<'a> {
     }
 }
 
-/// What a conditional write rests on. It is judged with what tables hold before the write has its place in
-/// the log, so that nobody waits for a read; in that place only what was written meanwhile, which is in
-/// memory, is looked at.
+/// The condition of a conditional write. It is judged with tables and memory before the write has its place
+/// in the WAL, so that nobody waits for a read. In that place only writes made meanwhile are looked at, which
+/// are in memory.
 pub(crate) trait Depends {
-    /// Whether it holds now; its error is the write's answer.
+    /// Judges the condition as of now; its error is the write's answer.
     fn judge(&self) -> Result<()>;
-    /// Whether anything that it rests on may have been written after that. Reads no file; a `true` may be
-    /// wrong.
+    /// Whether anything that the condition depends on may have been written after `since`. Reads no file; a
+    /// `true` may be wrong.
     fn may_have_changed(&self, since: SeqNo) -> bool;
 }
 
@@ -141,7 +142,7 @@ const JUDGED_OUTSIDE: usize = 3;
 /// About what a cell in memory has beside key and value.
 pub(crate) const CELL_BYTES: usize = 24;
 
-/// Of that many operations of a batch the memory is fetched ahead: more would push each other out of the
+/// The number of operations of a batch whose memory is prefetched: more would push each other out of the
 /// processor's caches.
 const FETCHED_AHEAD: usize = 64;
 
@@ -156,7 +157,7 @@ pub(crate) struct LogStage {
     pub(super) frame: FrameEncoder,
     pub(super) next_seq: SeqNo,
     next_ticket: u64,
-    /// That was written to last.
+    /// The store of the last operation logged.
     last_store: Option<StoreId>,
 }
 
@@ -167,8 +168,8 @@ impl Stages {
         Self { stage: Mutex::new(stage), turns: Turns::new() }
     }
 
-    /// The stage's lock, for a writer: it is held for some microseconds, so who finds it taken looks again
-    /// before sleeping.
+    /// Locks the stage, for a writer. The lock is held for some microseconds, so a thread that finds it taken
+    /// tries again before it sleeps.
     fn stage_soon(&self, patience: Patience) -> MutexGuard<'_, LogStage> {
         look_again(patience, || self.stage.try_lock()).unwrap_or_else(|| self.stage.lock())
     }
@@ -184,10 +185,11 @@ impl Commit {
         self.stages.as_ref().ok_or_else(read_only_error)
     }
 
-    /// Writes the operations, all or none, if what they rest on holds with everything older in memory and
-    /// nothing newer logged; its error is the answer. The sequence number of the last operation.
+    /// Writes the operations, all or none, and answers the sequence number of the last. They are written only
+    /// if `depends` holds with everything older in memory and nothing newer logged; else its error is the
+    /// answer.
     ///
-    /// With `makes_room` it does not wait for room in memory, and a small log file will do.
+    /// With `makes_room` it does not wait for room in memory, and a small WAL file will do.
     pub(crate) fn write(
         &self,
         ops: &[Op<'_>],
@@ -264,7 +266,7 @@ impl Commit {
         Ok(bytes)
     }
 
-    /// The log stage, once writers of none of the stores are held and what the write rests on holds.
+    /// Locks the log stage once no store of the batch makes its writers wait and the write's condition holds.
     #[inline]
     fn stage_of<'c>(
         &self,
@@ -293,7 +295,7 @@ impl Commit {
         Ok(stage)
     }
 
-    /// The log stage, with what a write rests on found to hold there.
+    /// Locks the log stage with a write's condition found to hold there.
     fn stage_for<'c>(
         &self,
         stages: &'c Stages,
@@ -381,8 +383,9 @@ impl Commit {
         Ok(appended)
     }
 
-    /// Makes a write visible that is safe, in its turn: whichever thread has that. Whether memory has come
-    /// over the mark at which flushing begins; or the panic, which is its writer's.
+    /// Inserts a logged batch into memory and makes it visible; called in its turn, by whichever thread has
+    /// that. Answers whether memory has passed the mark at which flushing begins, or the panic, which is for
+    /// the writer.
     fn apply(
         &self,
         synced: &Result<()>,
@@ -407,7 +410,7 @@ impl Commit {
         applied.map(Ok)
     }
 
-    /// Whether memory has come over the mark at which flushing begins.
+    /// Inserts the operations; whether memory has passed the mark at which flushing begins.
     fn apply_ops(&self, ops: &[Op<'_>], first: SeqNo, wall_us: u64) -> bool {
         let mut is_due = false;
         for (i, op) in ops.iter().enumerate() {
@@ -432,7 +435,7 @@ impl Commit {
         is_due
     }
 
-    /// Freezes the store's active segment once it is full, and wakes the background.
+    /// Freezes the store's active memtable if it is full, and wakes background work.
     fn freeze_if_full(&self, store: &Arc<Store>) {
         let version = store.version();
         if version.active.bytes() as u64 >= store.active_bytes() || store.is_mostly_dead(&version) {
@@ -442,7 +445,7 @@ impl Commit {
     }
 }
 
-/// Fetches the memory that the writes will touch.
+/// Prefetches the memory that the operations will touch.
 #[inline]
 fn prefetch(ops: &[Op<'_>]) {
     let mut fetched = None;

@@ -7,7 +7,7 @@ use crate::operator::check_outside;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use std::sync::OnceLock;
 
-/// What stands in the way of calls, if anything does.
+/// The state that calls and writes are refused by.
 pub(crate) struct Health {
     is_read_only: bool,
     closed: AtomicBool,
@@ -36,7 +36,7 @@ impl Health {
         !self.closed.load(Ordering::Acquire)
     }
 
-    /// From now on calls answer `Closed`; whether they did not before.
+    /// Makes calls answer `Closed` from now on; whether they did not before.
     pub(crate) fn close(&self) -> bool {
         !self.closed.swap(true, Ordering::AcqRel)
     }
@@ -68,7 +68,7 @@ impl Context {
         })
     }
 
-    /// From now on nothing is written until the database is opened again.
+    /// Refuses all writes from now on, until the database is opened again.
     pub(crate) fn poison(&self, why: &Error) {
         self.health.poisoned.get_or_init(|| why.clone());
         self.scheduler.notify();

@@ -1,11 +1,11 @@
 //! The database's settings as they are now: the one object that everything asks.
 //!
 //! Most are as at the open. How the memory budget is divided can change while the database runs: two numbers,
-//! the budget and the part of it that is write memory. All limits on memory and log follow from them: when
-//! active segments are frozen, when flushing begins, where writers stop, how much log there may be. The cache
-//! has what is left, less what open tables hold.
+//! the budget and the part of it that is write memory. All limits on memory and WAL follow from them: when
+//! active memtables are frozen, when flushing begins, where writers stop, how much WAL there may be. The
+//! cache has what is left, less what open tables hold.
 //!
-//! A move changes the numbers at once and waits for nothing. What the cache gives up is evicted in the call.
+//! A change sets the numbers at once and waits for nothing. What the cache gives up is evicted in the call.
 //! What write memory gives up may still hold writes: as soon as they are over the new marks
 //! `strategy/plan_db.rs` has them flushed, and the cache, which counts what writes really take where that is
 //! more than their limit, grows as they go. So the two together stay within the budget all along. Like the
@@ -19,7 +19,7 @@ use crate::options::{CacheFill, Options};
 #[derive(Debug)]
 
 pub(crate) struct Settings {
-    /// As at the open.
+    /// The options as they were at the open.
     pub(crate) options: Options,
     memory: Counter,
     write_memory: Counter,
@@ -38,7 +38,7 @@ impl Settings {
         self.memory.set(memory_budget);
     }
 
-    /// Bytes of everything that grows.
+    /// Bytes that write memory, cache and open tables may take together.
     pub(crate) fn memory_budget(&self) -> u64 {
         self.memory.get()
     }
@@ -49,7 +49,7 @@ impl Settings {
         self.write_memory.get()
     }
 
-    /// Half of them: as much can be written while one flush is under way.
+    /// Half of the write memory: as much can be written while one flush is under way.
     pub(crate) fn half(&self) -> u64 {
         self.write_memory() / 2
     }
@@ -60,7 +60,7 @@ impl Settings {
         Options { write_memory, memory_budget, ..self.options.clone() }
     }
 
-    /// What merges and flushes put into the block cache as they write.
+    /// Which blocks compactions and flushes put into the block cache as they write.
     pub(crate) fn filling(&self) -> Filling {
         match self.options.cache_fill {
             CacheFill::None | CacheFill::Before | CacheFill::Remote => Filling::Off,
@@ -69,12 +69,12 @@ impl Settings {
         }
     }
 
-    /// Whether a merge's whole output is read into the cache before it is published.
+    /// Whether the whole output of a compaction is read into the cache before it is published.
     pub(crate) fn reads_back(&self) -> bool {
         self.options.cache_fill == CacheFill::Before
     }
 
-    /// Output bytes of one step of a merge: all of it where it is published as a whole.
+    /// Output bytes of one step of a compaction: all of it where it is published as a whole.
     pub(crate) fn step_bytes(&self) -> u64 {
         if self.reads_back() { u64::MAX } else { self.options.experimental.step_bytes }
     }

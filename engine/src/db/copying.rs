@@ -28,7 +28,7 @@ use crate::version::edit::StoreState;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// Families at one moment, and what keeps their tables as they are.
+/// The state of families at one moment, and a hold on their tables.
 struct Resting {
     states: Vec<StoreState>,
     last_seq: SeqNo,
@@ -86,7 +86,7 @@ impl Inner {
         Ok(stores)
     }
 
-    /// Families with all that was written to them in tables.
+    /// Flushes families and takes their state, with all that was written to them in tables.
     fn rest(self: &Arc<Self>, names: &[&str]) -> Result<Resting> {
         self.cx.check_writable()?;
         let _one = self.catalog.families.lock();
@@ -100,7 +100,7 @@ impl Inner {
         rested
     }
 
-    /// The same of stores that take no writes from here on.
+    /// Makes the stores refuse writes, flushes what memory still has, and takes their state and tables.
     fn refuse_and_rest(self: &Arc<Self>, stores: &[Arc<Store>]) -> Result<Resting> {
         self.commit.with_writes_held(|_| stores.iter().for_each(|store| store.set_leaving(true)))?;
         stores.iter().try_for_each(|store| self.empty_memory(store))?;

@@ -19,27 +19,27 @@ use crate::types::{Fragments, KeyRange, SeqNo, Timestamp, successor};
 use crate::version::Version;
 use std::sync::Arc;
 
-/// Covered cells that are looked at one by one before the sources go past all others.
+/// Covered cells that are visited one by one before the sources skip all others.
 const LOOKS: u32 = 8;
 
-/// Deleted keys behind each other of which it is noted that nothing is left of them.
+/// The least length of a run of deleted keys that is noted.
 const RUN_MIN: u32 = if cfg!(feature = "testing") { 10 } else { 64 };
 
 pub(crate) struct Covers {
     read: SeqNo,
     /// Whether there are range tombstones at all.
     any: bool,
-    /// Keys of which the following holds; none yet if empty.
+    /// The keys that `fragments` and `whole` hold for; empty if none are known yet.
     known: KeyRange,
     fragments: Fragments,
     /// The newest tombstone over all timestamps.
     whole: Option<SeqNo>,
-    /// Covered cells looked at since sources last went past some, and in all.
+    /// Covered cells visited since sources last skipped some, and in all.
     here: u32,
     looks: u64,
-    /// Where scans before found nothing left.
+    /// Ranges in which earlier scans found nothing left.
     emptied: Option<Arc<EmptyRanges>>,
-    /// Deleted keys met behind each other, and the first of them.
+    /// The length of the present run of deleted keys, and its first key.
     run: u32,
     run_first: Vec<u8>,
 }
@@ -61,7 +61,7 @@ impl Covers {
         }
     }
 
-    /// What covers the key in that version, which is the same in all calls.
+    /// The range tombstones that cover the key in that version, which must be the same in all calls.
     #[inline]
     pub(crate) fn over(&mut self, version: &Version, key: &[u8]) -> &Fragments {
         if self.any && !self.known.contains(key) {
@@ -84,13 +84,13 @@ impl Covers {
             && self.over(version, key).newest_over(key, Timestamp::ZERO, read).is_some_and(|over| seq < over)
     }
 
-    /// Whether all cells of the last key asked for are, the newest of which has that number.
+    /// Whether all cells of the last key asked for are covered, the newest of which has that number.
     pub(crate) fn covers_all(&self, newest: SeqNo) -> bool {
         self.whole.is_some_and(|whole| newest < whole)
     }
 
-    /// A covered cell was looked at. Where it is time to go past the others: the keys
-    /// that are covered like it, and the tombstone that all cells of a source must be older than.
+    /// Notes that a covered cell was visited. If it is time to skip the others, answers the keys that are
+    /// covered like it, and the sequence number that all cells of a source must be below.
     pub(crate) fn looked(&mut self) -> Option<(KeyRange, SeqNo)> {
         self.looks += 1;
         self.here += 1;
@@ -102,7 +102,7 @@ impl Covers {
         Some((self.known.clone(), whole))
     }
 
-    /// The next key with cells is deleted: they are all older than a tombstone over all timestamps.
+    /// Notes that the next key with cells is deleted: all are older than a tombstone over all timestamps.
     #[inline]
     pub(crate) fn met_deleted(&mut self, key: &[u8]) {
         if self.run == 0 {
@@ -112,14 +112,14 @@ impl Covers {
         self.run = self.run.saturating_add(1);
     }
 
-    /// Whether deleted keys were met, behind which no other key was.
+    /// Whether a run of deleted keys was met that no other key has ended yet.
     #[inline]
     pub(crate) fn has_run(&self) -> bool {
         self.run > 0
     }
 
-    /// Deleted keys behind each other end before that key. The range in which nothing is left, where it is
-    /// worth noting.
+    /// Ends the run of deleted keys, if any, before `key`. The range in which nothing is left, if the run is
+    /// long enough to be noted.
     pub(crate) fn end_run(&mut self, key: &[u8], backward: bool) -> Option<KeyRange> {
         let run = std::mem::take(&mut self.run);
         if run < RUN_MIN {
@@ -133,7 +133,7 @@ impl Covers {
     }
 }
 
-/// What was looked at in vain in the active segment, as far as a scan's end tells the store of it.
+/// Tells the store how many covered cells a scan visited in the active memtable, if they were many.
 pub(super) fn tell_dead_looks(store: &Store, looks: u64) {
     if looks > u64::from(LOOKS) {
         store.note_dead_looks(looks);

@@ -31,7 +31,7 @@ use crate::types::{Pinned, Timestamp, successor};
 pub struct Cursor {
     view: View,
     walk: Option<Walk>,
-    /// Where it stands, if it does: moving on takes no new memory for the key.
+    /// The entry that it stands at, if `stands`; its memory is used again for the next.
     at: Entry,
     stands: bool,
 }
@@ -42,35 +42,35 @@ impl Cursor {
         Self { view, walk: None, at, stands: false }
     }
 
-    /// Where it stands.
+    /// The entry that the cursor stands at.
     pub fn entry(&self) -> Option<&Entry> {
         self.stands.then_some(&self.at)
     }
 
-    /// To the first entry.
+    /// Moves to the first entry; whether there is one.
     pub fn first(&mut self) -> Result<bool> {
         self.seek([])
     }
 
-    /// To the last entry.
+    /// Moves to the last entry; whether there is one.
     pub fn last(&mut self) -> Result<bool> {
         self.put_before(None)?;
         self.step()
     }
 
-    /// To the first entry at or after that key.
+    /// Moves to the first entry at or after that key; whether there is one.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.put_at(key.as_ref())?;
         self.step()
     }
 
-    /// To the last entry at or before that key.
+    /// Moves to the last entry at or before that key; whether there is one.
     pub fn seek_back(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.put_before(Some(&successor(key.as_ref())))?;
         self.step()
     }
 
-    /// To the entry behind this one.
+    /// Moves to the entry behind this one; whether there is one.
     #[expect(clippy::should_implement_trait, reason = "cursors go both ways; scans are iterators")]
     pub fn next(&mut self) -> Result<bool> {
         if !std::mem::take(&mut self.stands) {
@@ -88,7 +88,7 @@ impl Cursor {
         self.step_past(|entry| entry.key == at.key && entry.timestamp >= at.timestamp)
     }
 
-    /// To the entry before this one.
+    /// Moves to the entry before this one; whether there is one.
     pub fn prev(&mut self) -> Result<bool> {
         if !std::mem::take(&mut self.stands) {
             return Ok(false);

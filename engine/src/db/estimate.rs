@@ -9,7 +9,7 @@ use crate::version::OpenTable;
 use serde::Serialize;
 use std::ops::RangeBounds;
 
-/// What lies in a range of keys, about: of tables, without what is still in memory.
+/// An estimate of what tables hold in a range of keys; what is still in memory does not count.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize)]
 pub struct Estimate {
     /// Bytes of table files.
@@ -56,7 +56,7 @@ impl Family {
     }
 }
 
-/// How much of a table's data lies between the ends of a range: that many bytes of so many.
+/// Bytes of a table's data that lie in a range, and bytes of all its data.
 fn between(open: &OpenTable, range: &KeyRange) -> Result<(u64, u64)> {
     let options = CursorOptions { fill_cache: true, read_ahead_bytes: 0, ..CursorOptions::default() };
     let all = open.table().data_end();
@@ -70,7 +70,7 @@ fn between(open: &OpenTable, range: &KeyRange) -> Result<(u64, u64)> {
     Ok((end.saturating_sub(begin), all))
 }
 
-/// That part of it, rounded down.
+/// The share `a / b` of a number, rounded down.
 fn part(of: u64, a: u64, b: u64) -> u64 {
     (u128::from(of) * u128::from(a) / u128::from(b.max(1))) as u64
 }

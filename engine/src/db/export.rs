@@ -5,7 +5,7 @@ use super::Db;
 use crate::metrics::FamilyStatistics;
 use serde_json::Value;
 
-/// Statistics that are as they are now; all others count up.
+/// Statistics that are gauges; all others only grow.
 const GAUGES: [&str; 16] = [
     "log_bytes",
     "log_kept_bytes",
@@ -24,7 +24,7 @@ const GAUGES: [&str; 16] = [
     "table_memory",
     "background_error",
 ];
-/// The same of a family.
+/// Statistics of a family that are gauges.
 const FAMILY_GAUGES: [&str; 6] = ["memory_bytes", "segments", "level0_runs", "runs", "tables", "table_bytes"];
 
 impl Db {
@@ -49,7 +49,8 @@ impl Db {
         self.record_own_metrics();
     }
 
-    /// The same without the families, for who sums these up in another way ([`FamilyStatistics::record`]).
+    /// Hands the statistics and latencies of the database to the recorder, without those of its families: for
+    /// callers that sum these up in another way ([`FamilyStatistics::record`]).
     pub fn record_own_metrics(&self) {
         let place = self.path().display().to_string();
         if let Ok(Value::Object(all)) = serde_json::to_value(self.statistics()) {

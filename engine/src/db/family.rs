@@ -154,7 +154,7 @@ impl Family {
         self.db.catalog.write(&[Op::new(&self.store, action)], Durability::Buffered, None)
     }
 
-    /// What of the range the family answers for.
+    /// The part of the range that is the family's.
     pub(crate) fn own(&self, range: KeyRange) -> KeyRange {
         range.intersect(&self.store.version().bounds)
     }
@@ -305,7 +305,7 @@ impl Family {
         self.db.work.compact(&self.store, KeyRange::from_bounds(&range), control)
     }
 
-    /// What it holds, and what was done to it since the database was opened.
+    /// Counts of what it holds and of what was done to it since the database was opened.
     pub fn statistics(&self) -> FamilyStatistics {
         super::inspect::family_statistics(&self.db, &self.store)
     }
@@ -315,7 +315,7 @@ impl Family {
         (*self.store.version().shape).clone()
     }
 
-    /// Its memory.
+    /// Its memtables.
     pub fn segments(&self) -> Vec<SegmentListing> {
         super::inspect::segments(&self.store)
     }
@@ -344,7 +344,7 @@ impl Reader {
         self.family.store.check_read_point(self.snapshot.seq())
     }
 
-    /// The same snapshot's view of another family.
+    /// A reader of another family at this snapshot.
     pub fn family(&self, family: &Family) -> Reader {
         family.at(&self.snapshot)
     }

@@ -109,7 +109,7 @@ impl Inner {
         Ok((cells, tombstones))
     }
 
-    /// What a read looks at: the version first, the read point second. A merge drops a cell only for what is
+    /// The version and read point of a read, taken in this order. A compaction drops a cell only for what is
     /// visible before its version is swapped in, so a read point older than the version may miss cells.
     #[inline]
     pub(crate) fn view<V>(&self, read: Option<SeqNo>, version: impl FnOnce() -> V) -> (V, SeqNo) {

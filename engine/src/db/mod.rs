@@ -1,6 +1,7 @@
 //! The database: what a caller holds, and the paths of a write, a read and a scan.
 //!
-//! - `open`, `close`, `destroy`: recovery, ending in good order, and deleting.
+//! - `builder`, `claim`, `open`, `read_only`, `close`, `destroy`: what a database is opened with, whose its
+//!   directory is, recovery, opening for reading, ending in good order, and deleting.
 //! - `batch`, `transaction`: what is written together; how it is written is `commit`. `condition` has what
 //!   must hold at a write, `conflicts` what others have written since, `own` what a transaction has written
 //!   itself.
@@ -14,8 +15,10 @@
 
 mod backup;
 mod batch;
+mod builder;
 mod changes;
 mod checkpoint;
+mod claim;
 mod close;
 mod condition;
 mod conflicts;
@@ -36,6 +39,7 @@ mod moving;
 mod multi_get;
 mod open;
 mod own;
+mod read_only;
 mod scan;
 mod sources;
 mod transaction;
@@ -45,6 +49,7 @@ mod walk;
 pub use crate::commit::DEFAULT_FAMILY;
 pub use crate::work::CompactionControl;
 pub use batch::{Batch, Operation};
+pub use builder::Builder;
 pub use changes::{Change, ChangeBatch, ChangeKind, Changes};
 pub(crate) use close::Shared;
 pub use condition::{Condition, Expected};
@@ -54,7 +59,7 @@ pub use estimate::Estimate;
 pub use family::{Family, Reader};
 pub use ingest::TableWriter;
 pub use inspect::{BlockListing, LogListing, SegmentListing, TableListing};
-pub use open::Builder;
+
 pub use scan::{Entry, Keys, Scan};
 pub use transaction::{Isolation, Transaction, TransactionScan};
 
@@ -81,9 +86,9 @@ pub(crate) struct Inner {
     pub(crate) commit: Arc<Commit>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) work: Arc<Work>,
-    /// The log's files as recovery found them; what a read-only database lists.
+    /// The WAL files as recovery found them; a read-only database lists these.
     log_found: Vec<LogListing>,
-    /// Of the directory and of the one where tables lie; none when read-only.
+    /// Locks of the database's directory and of the one where tables lie; none when read-only.
     locks: Mutex<Vec<Box<dyn Send + Sync>>>,
 }
 
@@ -132,7 +137,7 @@ impl Db {
         Builder::new()
     }
 
-    /// Where it lies.
+    /// The directory of the database.
     pub fn path(&self) -> &Path {
         &self.inner.catalog.dir
     }

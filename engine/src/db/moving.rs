@@ -42,7 +42,7 @@ use std::iter::successors;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A flush may keep hot cells in memory, but none for ever: after so many there is none left.
+/// The most flushes that empty a family's memory: each may keep hot cells, but none for ever.
 const FLUSHES_MAX: u32 = 10;
 
 /// A table of an attached family: level, run and what it is called here.
@@ -55,10 +55,10 @@ pub(super) type BringIn<'a> = &'a dyn Fn(TableId, TableId, u64) -> Result<()>;
 /// A family that is about to be added.
 pub(super) struct Arriving {
     name: String,
-    /// What the database knows of it that it comes from.
+    /// The family's state in the database that it comes from.
     state: StoreState,
     settings: FamilySettings,
-    /// Its tables, the one at which that failed included.
+    /// Its tables that were given names here, including the one at which that failed.
     linked: Vec<Linked>,
 }
 
@@ -69,8 +69,8 @@ impl Arriving {
         Generation(self.state.last_generation.0.max(runs.unwrap_or(0)))
     }
 
-    /// What the manifest is told of it, as a store of that number that comes at the last of these sequence
-    /// numbers.
+    /// The manifest changes that add it as a store of that number; the attach takes the sequence numbers from
+    /// the first of these to the last.
     fn changes(&self, store: StoreId, (first, seq): (SeqNo, SeqNo)) -> [Change; 7] {
         let added = self.linked.clone();
         let change = ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() };
@@ -117,7 +117,7 @@ impl Db {
     }
 }
 
-/// What the manifest knows of a store of which nothing is in a log.
+/// The manifest's state of a store, without origins, as nothing of it is in a WAL.
 pub(super) fn known_of(state: &State, store: &Store) -> Result<StoreState> {
     let known = state.stores.get(&store.id).cloned();
     let known = known.ok_or_else(|| Error::invalid("a family that the manifest does not know"))?;
@@ -204,7 +204,7 @@ impl Inner {
         Err(Error::new(ErrorKind::Busy, format!("family {} cannot be flushed to its end", store.name)))
     }
 
-    /// What a database would know that has only this store. Its tables are held as they are now.
+    /// The state of a database that has only this store. Its tables are held as they are now.
     fn state_alone(&self, store: &Arc<Store>) -> Result<(State, TablesHeld)> {
         let manifest = self.catalog.manifest.lock();
         let now = manifest.state();
@@ -256,7 +256,7 @@ impl Inner {
         Ok(store)
     }
 
-    /// A family of that state, to be added under that name.
+    /// A family with that state, to be added under that name.
     pub(super) fn arriving(&self, name: &str, state: StoreState) -> Result<Arriving> {
         check_name(name)?;
         let options = Catalog::parse_options(name, &state.options)?;

@@ -154,7 +154,7 @@ impl Scan {
         next.transpose()
     }
 
-    /// What it knows of range tombstones, in the direction in which it goes.
+    /// The covers of the walk in the direction in which the scan goes.
     #[cfg(all(test, not(models)))]
     pub(super) fn covers(&self) -> &super::covers::Covers {
         &self.front.as_ref().or(self.back.as_deref()).expect("it has begun").covers

@@ -32,11 +32,12 @@ use std::ops::RangeBounds;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Isolation {
-    /// Those to anything that it read: committed transactions are as if run one after the other.
+    /// Writes to anything that the transaction read: committed transactions are as if run one after the
+    /// other.
     #[default]
     Serializable,
-    /// Those to anything that it wrote, or read by [`Transaction::get_for_update`]: it sees one moment, and
-    /// of two that write the same key one fails.
+    /// Writes to anything that the transaction wrote, or read by [`Transaction::get_for_update`]: it sees one
+    /// moment, and of two that write the same key one fails.
     Snapshot,
 }
 
@@ -68,14 +69,14 @@ pub struct Transaction {
     reads: Mutex<Reads>,
     batch: Batch,
     own: Own,
-    /// Lengths of the batch.
+    /// The length that the batch had at each savepoint.
     savepoints: Vec<usize>,
 }
 
-/// What must not have changed.
+/// The keys and ranges that the transaction read, which must not have changed.
 #[derive(Default)]
 struct Reads {
-    /// Each key once.
+    /// The keys read in each family, each once.
     keys: BTreeMap<StoreId, (Family, BTreeSet<Vec<u8>>)>,
     ranges: Vec<(Family, KeyRange)>,
 }
@@ -89,7 +90,7 @@ impl Reads {
     }
 }
 
-/// The same keys in as few ranges as can be. O(n log n).
+/// The ranges, with those that overlap or touch joined. O(n log n).
 fn joined(ranges: &[(Family, KeyRange)]) -> Vec<(Family, KeyRange)> {
     let mut sorted: Vec<&(Family, KeyRange)> = ranges.iter().filter(|(_, range)| !range.is_empty()).collect();
     sorted.sort_by(|(a, left), (b, right)| (a.store.id, &left.start).cmp(&(b.store.id, &right.start)));

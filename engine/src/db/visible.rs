@@ -48,7 +48,7 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// A cell of the key, newest first; `Break` when the answer is known.
+    /// Takes a cell of the key; cells come newest first. `Break` when the answer is known.
     pub(crate) fn take(&mut self, cell: &CellRef<'_>, owner: &dyn Owner) -> ControlFlow<()> {
         self.newest = cell.seq.max(self.newest);
         self.has_cell = true;

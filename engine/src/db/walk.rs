@@ -20,21 +20,21 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is looked at, whichever way.
+/// What a scan or cursor walks over, in either direction.
 pub(super) struct View {
     version: Arc<Version>,
     store: Arc<Store>,
     settings: Arc<FamilySettings>,
     range: KeyRange,
     times: TimeRange,
-    /// What has to be known for that.
+    /// The timestamps that have to be looked at to answer for `times`.
     looks_at: TimeRange,
     read: SeqNo,
     now_us: u64,
     keys_alone: bool,
-    /// Covered cells looked at in the active segment.
+    /// Covered cells visited in the active memtable.
     dead_looks: AtomicU64,
-    /// Why there is nothing to look at, or nothing of those times; the first step says so.
+    /// The error of the first step: the view is refused, or nothing can be said of `times`.
     refused: Option<Error>,
     untimed: Option<Error>,
     _snapshot: Option<Snapshot>,
@@ -83,12 +83,12 @@ impl View {
         }
     }
 
-    /// The first step answers with that error.
+    /// Makes the first step answer with that error.
     pub(super) fn refuse(&mut self, why: Error) {
         self.refused = Some(why);
     }
 
-    /// Values are left out.
+    /// Makes entries come without values.
     pub(super) fn set_keys_alone(&mut self) {
         self.keys_alone = true;
     }
@@ -98,12 +98,12 @@ impl View {
         self.settings.read.explicit
     }
 
-    /// Whether there is anything to look at.
+    /// Answers the error that the first step is to return, if there is one.
     pub(super) fn check(&self) -> Result<()> {
         self.refused.as_ref().or(self.untimed.as_ref()).map_or(Ok(()), |why| Err(why.clone()))
     }
 
-    /// A walk found nothing left in the range.
+    /// Notes that a walk found nothing left in the range.
     #[cold]
     fn note_emptied(&self, range: KeyRange) {
         // Of other times there may be something. And where another active segment was begun after the version
@@ -160,7 +160,8 @@ pub(super) struct Walk {
     /// The last key taken, whose other cells are to be skipped.
     key: Vec<u8>,
     key_taken: bool,
-    /// The cursor is still at that key's cell, whose value was yielded: who takes no more goes no further.
+    /// Whether the cursor is still at the cell whose value was yielded last: it moves on only when more is
+    /// wanted.
     stays: bool,
     /// Resolved versions of that key not yet yielded.
     ready: VecDeque<(Timestamp, Pinned)>,
@@ -173,13 +174,13 @@ impl Walk {
         self.key_taken.then_some((&self.key[..], !self.ready.is_empty()))
     }
 
-    /// To the first key of the range at or after this one, going forward from now on.
+    /// Moves to the first key of the range at or after `key`, going forward from now on.
     pub(super) fn seek(&mut self, view: &View, key: &[u8]) -> Result<()> {
         self.forget(view, Direction::Forward);
         self.cursor.seek(key.max(&view.range.start))
     }
 
-    /// To the last key of the range before this one, going backward from now on.
+    /// Moves to the last key of the range before `end`, going backward from now on.
     pub(super) fn seek_before(&mut self, view: &View, end: Option<&[u8]>) -> Result<()> {
         self.forget(view, Direction::Backward);
         let last = view.range.end.as_deref();
@@ -215,14 +216,14 @@ impl Walk {
         }
     }
 
-    /// The next entry, in its direction. `met`: where a walk the other way has come.
+    /// The next entry, in the walk's direction. `met` is where a walk the other way has come.
     pub(super) fn advance(&mut self, view: &View, met: Option<(&[u8], bool)>) -> Result<Option<Entry>> {
         let mut value = Pinned::default();
         let found = self.step(view, met, &mut value)?;
         Ok(found.map(|timestamp| Entry { key: self.key.clone(), timestamp, value }))
     }
 
-    /// The same, in the memory of the entry before; false if there is none.
+    /// Puts the next entry into `entry`, whose memory is used again; `false` if there is none.
     pub(super) fn advance_into(&mut self, view: &View, entry: &mut Entry) -> Result<bool> {
         let Some(timestamp) = self.step(view, None, &mut entry.value)? else { return Ok(false) };
         entry.timestamp = timestamp;
@@ -231,7 +232,8 @@ impl Walk {
         Ok(true)
     }
 
-    /// To the next entry; its key is `self.key`.
+    /// Moves to the next entry: its key is in `self.key`, its value in `value`, and its timestamp is the
+    /// answer.
     fn step(
         &mut self,
         view: &View,
@@ -266,8 +268,8 @@ impl Walk {
         }
     }
 
-    /// Looks at the cell here: whether it decides its key with a value, put there. Otherwise goes on by at
-    /// least one cell.
+    /// Looks at the cell here. If it decides its key with a value, puts that into `value` and answers `true`;
+    /// else goes on by at least one cell.
     fn forward_one(&mut self, view: &View, value: &mut Pinned) -> Result<bool> {
         let cell = self.cursor.cell();
         if (self.key_taken && cell.key == self.key) || cell.seq > view.read {
@@ -316,7 +318,7 @@ impl Walk {
         Ok(!gone)
     }
 
-    /// Deleted keys behind each other end before this key.
+    /// Ends the run of deleted keys that the walk has met, if any, before `self.key`.
     #[inline]
     fn end_run(&mut self, view: &View) {
         if self.covers.has_run() {
@@ -332,7 +334,7 @@ impl Walk {
         }
     }
 
-    /// Behind a covered cell: goes past all that is covered like it, where that can be done at once.
+    /// Skips all cells that are covered like the one just passed, where that can be done at once.
     fn pass_covered(&mut self, view: &View, in_active: bool) -> Result<()> {
         if in_active {
             view.dead_looks.fetch_add(1, Ordering::Relaxed);

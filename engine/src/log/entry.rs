@@ -1,4 +1,4 @@
-//! One cell of the log read alone, without its frame: what a log table's reference leads to.
+//! One cell of the WAL read alone, without its frame: what an SSTable's reference into the WAL leads to.
 //!
 //! Every entry has its own checksum, seeded with database, file number and offset, so an entry proves by
 //! itself that it is the one that was logged there: a flipped bit, a recycled file or a reference to a wrong

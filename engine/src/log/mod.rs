@@ -1,14 +1,14 @@
-//! The log: the one place every write goes to first, and what a crash is recovered from.
+//! The WAL: the one place every write goes to first, and what a crash is recovered from.
 //!
-//! A log is a row of preallocated files, memory-mapped where that is safe, holding frames (`frame`, `short`,
+//! A WAL is a row of preallocated files, memory-mapped where that is safe, holding frames (`frame`, `short`,
 //! `encoder`), each file opening with a header that tells where the one before ended (`file`). Appending
 //! needs the one [`Appender`]; syncing, reserving files ahead and giving files back go through the shared
-//! [`Log`] from any thread and do not wait for appends nor block them (`writer`, `sync`, `pool`). `recover`
+//! [`Log`] from any thread and neither wait for appends nor block them (`writer`, `sync`, `pool`). `recover`
 //! finds the history again and where it ends, telling a torn end (normal after a crash) from damage (an
 //! error); `scan` reads a file, and `salvage` reads on behind damage. `places` finds where a store's values
-//! lie in closed files and `entry` reads one of them alone, for log tables. `follow` reads what is being
-//! written, for streams of changes. Byte layouts: `docs/format-log.md`. `forge` has the decoders, for
-//! fuzzing.
+//! lie in closed files and `entry` reads one of them alone, for SSTables with values in the WAL. `follow`
+//! reads what is being written, for streams of changes. Byte layouts: `docs/format-log.md`. `forge` has the
+//! decoders, for fuzzing.
 //!
 //! This folder does not know memory, tables or the manifest. Its callers decide what to log under which
 //! generation, when to sync, which files are no longer needed, and they record what recovery must know: the
@@ -59,17 +59,17 @@ pub(crate) struct LogEnd {
     pub(crate) next: LogFileId,
 }
 
-/// A log file that memory needs no more, and that is kept to be read.
+/// A WAL file that memory needs no more, and that is kept to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct KeptFile {
     pub(crate) file: LogFileId,
     /// Bytes of it that are history, header included.
     pub(crate) used: u64,
-    /// As [`LogFileInfo::first_seq`].
+    /// All entries of earlier files have smaller sequence numbers, and so have all copies in this one.
     pub(crate) first_seq: SeqNo,
 }
 
-/// A log file that holds history.
+/// A WAL file that holds history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LogFileInfo {
     pub(crate) file: LogFileId,

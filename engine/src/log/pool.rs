@@ -1,4 +1,4 @@
-//! Log files to come: one reserved ahead, and released ones kept to be used again.
+//! WAL files to come: one reserved ahead, and released ones kept to be used again.
 //!
 //! A file taken from here always has the next free number, so numbers ascend with history. Using a released
 //! file again renames it to its new number. No live file can be lost by that: it is only in the pool because
@@ -16,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A log file on a full disk.
+/// The least length of a WAL file that is reserved on a full disk.
 const SMALL_BYTES: u64 = 32 << 10;
 
 /// Whether a new file is filled with zeros when reserved, which makes syncing it cheaper and costs its length
@@ -35,10 +35,10 @@ pub(super) struct Pool {
     dir: PathBuf,
     file_bytes: u64,
     recycle_max: usize,
-    /// Whether files there keep their blocks when they are written over.
+    /// Whether files in `dir` keep their blocks when they are written over.
     pub(super) in_place: bool,
     state: Mutex<State>,
-    /// Whether `state.ready` is there, readable without the lock that a reservation holds for long.
+    /// Whether `state.ready` is set, readable without the lock that a reservation holds for long.
     ready: AtomicBool,
     pub(super) reserved: AtomicU64,
     pub(super) recycled: AtomicU64,
@@ -122,7 +122,7 @@ impl Pool {
         Ok((id, file))
     }
 
-    /// The same where the disk is full and what is to be logged makes room: no longer than needed.
+    /// The next file, no longer than needed: for a full disk, when what is to be logged makes room.
     pub(super) fn take_small(&self, need: u64) -> Result<(LogFileId, Reserved)> {
         let mut state = self.state.lock();
         let length = (HEADER_BYTES + need).max(SMALL_BYTES).next_multiple_of(4096);

@@ -1,4 +1,4 @@
-//! Reading a log file: a window that moves over it, and the search for frames behind a damaged one.
+//! Reading a WAL file: a window that moves over it, and the search for frames behind a damaged one.
 
 use super::file::{HEADER_BYTES, Header, file_path, reserved_by};
 use super::frame::{ALIGN, Fault, FileIdentity, Frame, HEAD_BYTES, Head, decode_frame};
@@ -10,10 +10,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Read at once, unless a frame is longer.
+/// Bytes that are read at once, unless a frame is longer.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// An open log file and the part of it in memory.
+/// An open WAL file and the part of it in memory.
 pub(super) struct LogReader {
     pub(super) path: PathBuf,
     pub(super) length: u64,
@@ -45,7 +45,7 @@ impl LogReader {
         }
     }
 
-    /// As if the file ended there.
+    /// This reader, as if the file ended at `end`.
     pub(super) fn up_to(mut self, end: u64) -> Self {
         self.length = self.length.min(end);
         self
@@ -68,14 +68,13 @@ impl LogReader {
         Ok(decode_frame(self.read(offset, want)?, identity, offset, base))
     }
 
-    /// The length of a whole short frame there, whose base was not read.
+    /// The length of a whole short frame at `offset`, whose base was not read.
     pub(super) fn orphan(&mut self, offset: u64) -> Option<u64> {
         let identity = self.identity;
         short::orphan(self.read(offset, SHORT_BYTES_MAX).ok()?, identity, offset)
     }
 
-    /// How long the frame is whose head is intact there: as long as it was written, whatever became of its
-    /// body.
+    /// The length that the head at `offset` states, if it is intact, whatever became of the body.
     pub(super) fn length_told(&mut self, offset: u64) -> Option<u64> {
         let identity = self.identity;
         let head = self.read(offset, HEAD_BYTES as u64).ok()?;
@@ -107,8 +106,8 @@ impl LogReader {
         Ok(highest)
     }
 
-    /// Where bytes may begin that are not the zeros of a hole, at or behind a multiple of [`ALIGN`]: a file
-    /// that was made long and not written costs no time.
+    /// The first multiple of [`ALIGN`] from `offset` on where bytes may begin that are not the zeros of a
+    /// hole: a file that was made long and not written costs no time.
     pub(super) fn data_from(&self, offset: u64) -> Result<u64> {
         let data = self.file.data_from(offset).map_err(|e| Error::io("read the log", &self.path, e))?;
         // Frames begin at multiples.

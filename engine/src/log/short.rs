@@ -1,25 +1,26 @@
-//! Short frames: a batch that counts from the full frame before it, its *base*, so that its head needs few
+//! Short frames: batches whose head is relative to a full frame before them, their *base*, and so takes few
 //! bytes.
 //!
-//! Of what a full head says most is as in the frame before: the file, up to where the log was synced, and as
-//! a rule the store and segment written to. A short frame says what is left: how far behind its base it is,
-//! in bytes, sequence numbers and time, and where that differs, its part. There are two kinds. One *cell
-//! alone* has its head in its own entry, right behind the tag, and its own checksum is the frame's; so it can
-//! still be read and verified alone, as log tables do. A *short batch* has a head of some seven bytes before
-//! its items and a checksum of the whole behind them, over head, parts and the checksums of its entries.
+//! Most of a full head is the same as in the frame before: the file, the position up to which the WAL was
+//! synced, and usually the store and memtable written to. A short frame says the rest: how far behind its
+//! base it is, in bytes, sequence numbers and time, and its part where that differs. There are two kinds. A
+//! *cell alone* has its head in its own entry, right behind the tag, and the checksum of the entry is the
+//! frame's; so it can still be read and verified alone, as SSTables with values in the WAL do. A *short
+//! batch* has a head of some seven bytes before its items and one checksum behind them, over head, parts and
+//! the checksums of its entries.
 //!
-//! A frame is full where it cannot be short: the first of a file, where the log was synced since its base was
+//! A frame is full where it cannot be short: the first of a file, where the WAL was synced since its base was
 //! written, where the clock went back, where it is longer than [`SHORT_BYTES_MAX`], and [`REACH_BYTES`]
-//! behind its base. Full frames are the evidence of how far the log was synced. One that is the first to tell
-//! of a sync lies right behind what was synced, often in the same sector, so the next frame that begins in
-//! another sector is full too: no bad sector takes both what was synced and all evidence of it.
+//! behind its base. Full frames are the evidence of how far the WAL was synced. The first to tell of a sync
+//! lies right behind what was synced, often in the same sector, so the next frame that begins in another
+//! sector is full too: no bad sector takes both what was synced and all evidence of it.
 //!
-//! As a short frame names its base and depends on no frame between, who reads on behind a damaged one misses
-//! no other, unless that was their base. Without it nobody knows their sequence numbers, but their checksums
-//! still tell that they were there.
+//! A short frame names its base and depends on no frame between. So behind a damaged frame all others can
+//! still be read, unless the damaged one was their base. Without it their sequence numbers are unknown, but
+//! their checksums still tell that they were there.
 //!
-//! That a frame begins at an offset is told by its checksum, in both forms; a short one can be read only by
-//! who read its base. Short is tried first: what lies inside a short frame was given by a user, and must not
+//! In both forms the checksum tells whether a frame begins at an offset; a short one can be read only with
+//! its base. The short form is tried first: what lies inside a short frame was given by a user, and must not
 //! be taken for a head.
 
 use super::frame::{ALIGN, Fault, FileIdentity, Frame, FrameKind, Head, Item, Items, TAG_CELL, U56_MAX};
@@ -37,11 +38,11 @@ pub(super) const TAG_SHORT: u8 = 0x02;
 pub(super) const SHORT_BYTES_MAX: u64 = 4 << 10;
 /// A short frame begins less than this behind its base.
 pub(super) const REACH_BYTES: u64 = 4 << 10;
-/// What a medium loses at once, at the least.
+/// The least that a medium loses at once.
 const SECTOR: u64 = 512;
-/// And is written less than this after it.
+/// A short frame is written less than this after its base, in microseconds.
 const LATER_US_MAX: u64 = 1 << 28;
-/// Nor has it more sequence numbers between.
+/// The first sequence number of a short frame is less than this above that of its base.
 const LATER_SEQS_MAX: u64 = 1 << 14;
 /// The longest head of either kind: tag, three differences, and store and generation or the length of the
 /// body.
@@ -54,9 +55,9 @@ pub(crate) struct Base {
     pub(super) first_seq: SeqNo,
     pub(super) wall_us: u64,
     pub(super) synced: Option<LogPosition>,
-    /// What its last entry belongs to.
+    /// The part that its last entry belongs to.
     pub(super) part: Option<(StoreId, Generation)>,
-    /// A full frame before it told of the same sync.
+    /// Whether a full frame before it told of the same sync.
     pub(super) told_before: bool,
 }
 
@@ -69,7 +70,7 @@ pub(super) struct Behind {
 }
 
 impl Base {
-    /// How far behind it that frame is, if it may be a short one.
+    /// How far behind this base a frame is, if it may be a short one.
     pub(super) fn behind(&self, offset: u64, head: &Head) -> Option<Behind> {
         let bytes = offset - self.offset;
         let seqs = head.first_seq.0.checked_sub(self.first_seq.0).filter(|seqs| *seqs < LATER_SEQS_MAX)?;
@@ -120,10 +121,10 @@ impl Behind {
     }
 }
 
-/// What a cell alone says behind its tag.
+/// The head of a cell alone, behind its tag.
 pub(super) struct AloneHead {
     behind: Behind,
-    /// Where it is not that of its base.
+    /// The part, where it is not that of the base.
     pub(super) part: Option<(StoreId, Generation)>,
 }
 
@@ -133,7 +134,7 @@ impl AloneHead {
         tag & !(ALONE | ALONE_PART)
     }
 
-    /// Reads what follows that tag.
+    /// Reads the head that follows a tag.
     pub(super) fn read(tag: u8, item: &mut Decoder<'_>) -> Read<Self> {
         if tag & (TAG_CELL | ALONE) != TAG_CELL | ALONE {
             return Err(Malformed("no cell alone"));

@@ -1,4 +1,4 @@
-//! The log being written: one appender, and the shared side that syncs, prepares and releases.
+//! The WAL being written: one appender, and the shared side that syncs, prepares and releases.
 //!
 //! An append encodes checksums in the caller's buffer, writes the frame to the file and publishes the new end
 //! by one atomic store. It takes no lock, and where files are mapped (`docs/filesystems.md`) it makes no
@@ -12,7 +12,7 @@
 //!     later append tries again.
 //!  3. Its header is written, telling where the full file ended.
 //!
-//! From step 3 on a failure leaves an unknown state in the mapping and poisons the log.
+//! From step 3 on a failure leaves an unknown state in the mapping and poisons the WAL.
 
 use super::LogFileInfo;
 use super::encoder::FrameEncoder;
@@ -31,10 +31,10 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Settings of a log.
+/// Settings of a WAL.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogOptions {
-    /// Length log files are reserved with.
+    /// The length that files are reserved with.
     pub(crate) file_bytes: u64,
     /// Released files kept to be used again, at most.
     pub(crate) recycle_max: usize,
@@ -42,7 +42,7 @@ pub(crate) struct LogOptions {
     pub(crate) written_ahead: WrittenAhead,
     /// Bytes of released files that are kept to be read.
     pub(crate) kept_bytes: u64,
-    /// The same while somebody follows the log who has not come past them.
+    /// Bytes of released files that are kept while a follower has not read past them.
     pub(crate) followed_bytes: u64,
 }
 
@@ -58,27 +58,27 @@ impl Default for LogOptions {
     }
 }
 
-/// How much is written ahead at once in a file that was not written ahead as a whole: the appender is held up
-/// by some 15 us each time.
+/// How much is written ahead at once in a file that was not written ahead as a whole: the appender waits some
+/// 15 us each time.
 const WINDOW_BYTES: u64 = 128 << 10;
 
-/// The page cache's pages in the log: where syncs come for few bytes, and else.
+/// Sizes of the page cache's pages in WAL files: where each sync is for few bytes, and elsewhere.
 const PAGE_BYTES: (u64, u64) = (4 << 10, 64 << 10);
-/// A sync for less than this comes for few.
+/// Syncs are for few bytes if they come more often than once in so many.
 const BYTES_A_SYNC: u64 = 1 << 20;
 
-/// What tables want of a log file that the log needs no more.
+/// What tables want of a WAL file that memory needs no more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Claim {
     /// No table ever had values in it: it may be written over.
     Never,
-    /// Values of tables are in it: it stays, and is theirs to remove.
+    /// Tables refer to values in it: it stays until they remove it.
     Held,
-    /// There were, but are not any more: it goes.
+    /// Tables had values in it but refer to none any more: it is removed.
     Past,
 }
 
-/// Where a log begins to be written.
+/// Where writing of a WAL begins.
 #[derive(Clone, Debug)]
 pub(crate) struct LogStart {
     pub(crate) database_id: u64,
@@ -93,7 +93,7 @@ pub(crate) struct LogStart {
 }
 
 impl LogStart {
-    /// In a new database.
+    /// The start of a new database's WAL.
     #[cfg(test)]
     pub(crate) fn fresh(database_id: u64) -> Self {
         Self {
@@ -105,14 +105,14 @@ impl LogStart {
         }
     }
 
-    /// Behind a recovered history, once that was made durable and its end recorded.
+    /// The start behind a recovered history, once that was made durable and its end recorded.
     pub(crate) fn behind(database_id: u64, recovered: &Recovered) -> Self {
         let (file, after) = (recovered.next_file, recovered.end);
         Self { database_id, file, after, live: recovered.files.clone(), kept: Vec::new() }
     }
 }
 
-/// What a log has done since it was opened.
+/// What a WAL has done since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct LogStats {
     pub(crate) frames: u64,
@@ -131,14 +131,14 @@ pub(crate) struct Appended {
 }
 
 impl Appended {
-    /// Whether there is a piece more to write back.
+    /// Whether the frame ends a piece, which may be written back now.
     #[inline]
     pub(crate) fn ends_piece(&self) -> bool {
         self.start.offset / PIECE != self.end.offset / PIECE
     }
 }
 
-/// The shared side of a log.
+/// The shared side of a WAL.
 // Over 15 fields: positions and counts are atomics, so that an append takes no lock that a sync holds.
 pub(crate) struct Log {
     pub(super) storage: Arc<dyn Storage>,
@@ -151,7 +151,7 @@ pub(crate) struct Log {
     first: LogFileId,
     end: AtomicU64,
     synced: AtomicU64,
-    /// Before this the device was let begin to write.
+    /// Write-back to the device was begun for everything before this.
     pub(super) begun: AtomicU64,
     /// Everything before this must be synced before another file is begun: the end of the complete files.
     complete_to: AtomicU64,
@@ -159,11 +159,11 @@ pub(crate) struct Log {
     newest_bytes: AtomicU64,
     /// The highest file number whose name is known durable.
     pub(super) named: AtomicU64,
-    /// Whether somebody is syncing, and who waits for that.
+    /// Whether a thread is syncing; others wait for its end.
     pub(super) syncing: Mutex<bool>,
     pub(super) sync_ended: Condvar,
     pub(super) live: Mutex<VecDeque<LiveFile>>,
-    /// Behind them. Locked after `live`.
+    /// Released files that are kept to be read. Locked after `live`.
     pub(super) kept: Mutex<Kept>,
     /// How many [`LogHold`]s there are. Changed and looked at under `live`.
     holds: AtomicU64,
@@ -172,7 +172,7 @@ pub(crate) struct Log {
     syncs: AtomicU64,
 }
 
-/// While it is there no log file is released, so that live ones can be copied.
+/// A hold on all live files: while it exists no WAL file is released, so that they can be copied.
 pub(crate) struct LogHold(Arc<Log>);
 
 impl Drop for LogHold {
@@ -181,7 +181,7 @@ impl Drop for LogHold {
     }
 }
 
-/// A file that holds history. `map` is there from the first byte until a sync finds the file complete.
+/// A file that holds history. It has a `map` from the first byte until a sync finds the file complete.
 pub(super) struct LiveFile {
     pub(super) file: LogFileId,
     pub(super) reserved: u64,
@@ -223,12 +223,12 @@ struct Newest {
     offset: u64,
     /// Before this offset every block was written at least once.
     zeros_to: u64,
-    /// What short frames to come count from.
+    /// The base of short frames to come.
     base: Option<Base>,
 }
 
 impl Log {
-    /// Opens a log to be written from `start` on. Makes no file yet: the first append or `prepare` does.
+    /// Opens a WAL to be written from `start` on. Makes no file yet: the first append or `prepare` does.
     pub(crate) fn open(
         env: &Env,
         dir: &Path,
@@ -276,17 +276,17 @@ impl Log {
         Ok((log.clone(), Appender { log, newest: None, previous: start.after, takes_small: false }))
     }
 
-    /// Behind the last frame appended.
+    /// The end of the last frame appended.
     pub(crate) fn end(&self) -> LogPosition {
         self.unpack(self.end.load(Ordering::Acquire))
     }
 
-    /// Up to where the log is known durable.
+    /// The position up to which the WAL is known durable.
     pub(crate) fn synced(&self) -> LogPosition {
         self.unpack(self.synced.load(Ordering::Acquire))
     }
 
-    /// An error once the log is poisoned.
+    /// An error once the WAL is poisoned.
     pub(crate) fn check(&self) -> Result<()> {
         self.poison.check()
     }
@@ -311,16 +311,16 @@ impl Log {
         Ok(true)
     }
 
-    /// Files below `before` are no longer needed: nothing in memory or tables came from them, and the
-    /// manifest says so durably. They are kept to be used again, or removed. What is left must not be behind
-    /// what was cut, so the log is synced unless it is durable into file `before` already.
+    /// Releases files in tests, where no table refers to any.
     #[cfg(test)]
     pub(crate) fn release(&self, before: LogFileId) -> Result<()> {
         self.release_unless(before, &|_| Claim::Never)
     }
 
-    /// The same where tables may need files: what they want of each is asked once. A file left to them gives
-    /// back the room behind its history.
+    /// Releases the files below `before`: nothing in memory came from them, and the manifest says so durably.
+    /// They are kept to be used again, or removed, unless `claim` says that tables need them; it is asked
+    /// once for each file. A file left to tables gives back the room behind its history. What is left must
+    /// not be behind what was cut, so the WAL is synced unless it is durable into file `before` already.
     pub(crate) fn release_unless(&self, before: LogFileId, claim: &dyn Fn(LogFileId) -> Claim) -> Result<()> {
         self.poison.check()?;
         if self.synced().file < before {
@@ -343,7 +343,7 @@ impl Log {
         self.let_go(&released, claim)
     }
 
-    /// Whether somebody copies live files. To be asked with `live` locked.
+    /// Whether somebody copies live files. Ask with `live` locked.
     pub(super) fn is_held(&self) -> bool {
         self.holds.load(Ordering::Relaxed) > 0
     }
@@ -357,7 +357,7 @@ impl Log {
         kept.take_over(self.options.kept_bytes, self.options.followed_bytes)
     }
 
-    /// Gives files up, all of them: one that cannot be removed is stale and goes at the next open.
+    /// Gives up all these files: one that cannot be removed is stale and is removed at the next open.
     pub(super) fn let_go(&self, files: &[LiveFile], claim: &dyn Fn(LogFileId) -> Claim) -> Result<()> {
         let let_go = |f: &LiveFile| match claim(f.file) {
             // Of a file from before this open nobody knows what tables had in it once, so a checkpoint may be
@@ -426,7 +426,7 @@ impl Log {
         live.iter().filter_map(info).collect()
     }
 
-    /// Whose log it is.
+    /// The number of the database that the WAL belongs to.
     pub(crate) fn database(&self) -> u64 {
         self.database_id
     }
@@ -454,7 +454,7 @@ impl Log {
         }
     }
 
-    /// What lies between what is synced and `goal`, file by file, oldest first.
+    /// The parts between what is synced and `goal`, file by file, oldest first.
     pub(super) fn unsynced_parts(&self, goal: LogPosition) -> Vec<UnsyncedPart> {
         let synced = self.synced();
         let mut live = self.live.lock();
@@ -484,7 +484,7 @@ impl Log {
         self.syncs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A complete, synced file is not written again: its mapping goes.
+    /// Drops the mappings of complete, synced files, which are not written again.
     pub(super) fn unmap_synced(&self) {
         let synced = self.synced();
         for f in self.live.lock().iter_mut().filter(|f| f.is_complete_within(synced)) {
@@ -492,8 +492,9 @@ impl Log {
         }
     }
 
-    /// A write into a reserved file failed. That ends the log (I2), but where files are not written in place
-    /// a full disk may refuse what was reserved: then nothing is appended, and a later write may go through.
+    /// The error for a failed write into a reserved file. It poisons the WAL (I2), except where files are not
+    /// written in place: there a full disk may refuse even reserved blocks. Then nothing is appended, and a
+    /// later write may go through.
     fn write_failed(&self, file: LogFileId, e: std::io::Error) -> Error {
         let failed = Error::io("write to the log", file_path(&self.dir, file), e);
         match !self.pool.in_place && failed.kind() == ErrorKind::DiskFull {
@@ -511,8 +512,8 @@ impl Log {
         self.options.written_ahead == WrittenAhead::WhenSyncsDominate && frames > 0 && syncs * 2 >= frames
     }
 
-    /// How large the pages of the log should be. Each costs a fault, and after a sync another; but a sync
-    /// writes those that are dirty as a whole.
+    /// The size that pages of WAL files should have. Each page costs a fault, and another after a sync; but a
+    /// sync writes dirty pages as a whole.
     fn page_bytes(&self) -> u64 {
         let (syncs, bytes) =
             (self.syncs.load(Ordering::Relaxed), self.appended_bytes.load(Ordering::Relaxed));
@@ -569,8 +570,8 @@ impl Appender {
         Ok(Appended { start: LogPosition { file, offset }, end })
     }
 
-    /// Ends the newest file, if it holds anything, and begins the next, with that sequence number to come:
-    /// then all that was logged is in complete files.
+    /// Ends the newest file, if it holds anything, and begins the next, for frames from `first_seq` on: then
+    /// all that was logged is in complete files.
     pub(crate) fn begin_next(&mut self, first_seq: SeqNo) -> Result<()> {
         self.log.poison.check()?;
         match &self.newest {
@@ -602,7 +603,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Whether a full disk is no reason not to begin another file, if only a small one: for what makes room.
+    /// Lets small files be begun on a full disk, or not: for writes that make room.
     pub(crate) fn take_small_files(&mut self, may: bool) {
         self.takes_small = may;
     }

@@ -1,4 +1,4 @@
-//! The active segment: what a store's writes go to.
+//! The active memtable: what a store's writes go to.
 //!
 //! Cells lie in an arena, one index entry a key; the versions of a key hang in a chain from it, ordered by
 //! timestamp and sequence number, newest first. A newer version of the chain's head costs one store of the
@@ -46,20 +46,20 @@ pub(crate) struct Active {
 #[derive(Default)]
 struct Fingers {
     chains: BTreeMap<Box<[u8]>, Chain>,
-    /// In all chains.
+    /// The number of fingers in all chains.
     count: usize,
 }
 
 /// A chain's fingers, in its order.
 type Chain = BTreeMap<Reverse<(Timestamp, SeqNo)>, u32>;
 
-/// An insert that walks so far gives its chain fingers, and so many steps lie between two of them.
+/// The steps of a walk after which an insert gives its chain fingers, and the steps between two fingers.
 const WALK_MAX: usize = 16;
 /// About what a finger takes.
 const FINGER_BYTES: usize = 48;
 
 impl Fingers {
-    /// The version before that place, if the chain has fingers: where a walk to it begins.
+    /// The nearest finger before `order`, if the key's chain has fingers: where a walk begins.
     fn before(&self, key: &[u8], order: (Timestamp, SeqNo)) -> Option<u32> {
         let chain = if self.chains.is_empty() { None } else { self.chains.get(key) };
         chain?.range(..Reverse(order)).next_back().map(|(_, place)| *place)
@@ -106,7 +106,7 @@ impl Active {
         }
     }
 
-    /// The id of this segment (I1).
+    /// The id of this memtable (I1).
     pub(crate) fn generation(&self) -> Generation {
         self.generation
     }
@@ -118,8 +118,8 @@ impl Active {
         self.cells.prefetch_room(cell_bytes);
     }
 
-    /// The same with the node that the key belongs to, at the cost of finding it: for a segment that was not
-    /// written to just before, so that the node is likely to be cold.
+    /// Prefetches the index node that the key belongs to, at the cost of finding it: for a memtable that was
+    /// not written to just before, so that the node is likely to be cold.
     pub(crate) fn prefetch_leaf(&self, key: &[u8]) {
         self.tree.prefetch_leaf(key, &self.cells);
     }
@@ -147,23 +147,24 @@ impl Active {
         ControlFlow::Continue(())
     }
 
-    /// The range tombstones as far as they reach into the range. O(n).
+    /// The range tombstones, cut to the range. O(n).
     pub(crate) fn tombstones_within(&self, range: &KeyRange) -> Vec<RangeTombstone> {
         self.ranges.within(range)
     }
 
-    /// Those that count over a key for a reader there; `only` is the range of that key alone.
+    /// The range tombstones over a key that count at read point `read`; `only` is the range of that key
+    /// alone.
     pub(crate) fn tombstones_over(&self, only: &KeyRange, read: SeqNo) -> Vec<RangeTombstone> {
         self.ranges.over(only, read)
     }
 
-    /// Adds those that cover the key for a reader there to the window, and leaves the keys in it of which the
-    /// same holds.
+    /// Adds the range tombstones that cover the key at read point `read` to the window, and narrows the
+    /// window to the keys that the same ones cover.
     pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
         self.ranges.look_around(key, read, window);
     }
 
-    /// The newest of them at or below `read` that deletes cells of the key with that timestamp.
+    /// The newest range tombstone at or below `read` that deletes cells of the key with that timestamp.
     pub(crate) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
         self.ranges.newest_over(key, timestamp, read)
     }
@@ -179,7 +180,7 @@ impl Active {
         self.ranges.len() > 0
     }
 
-    /// Memory taken by cells and index. (What lies empty at the end of the newest chunks is not counted.)
+    /// Memory taken by cells and index. (Empty room at the end of the newest chunks does not count.)
     pub(crate) fn bytes(&self) -> usize {
         self.cells.taken() + self.index_bytes.load(Ordering::Relaxed) + self.ranges.bytes()
     }
@@ -220,8 +221,8 @@ impl Active {
         self.stats.seqs()
     }
 
-    /// Timestamps that this segment says anything about: a tombstone speaks about all up to its own, a range
-    /// tombstone about its bounds. A read of other timestamps may skip the segment.
+    /// Timestamps that this memtable says anything about: a tombstone speaks about all up to its own, a range
+    /// tombstone about its bounds. A read of other timestamps may skip the memtable.
     pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         self.stats.times()
     }
@@ -247,7 +248,7 @@ impl Active {
     /// The cell at a place.
     ///
     /// # Safety
-    /// The index or a chain of this segment gave the place.
+    /// The index or a chain of this memtable gave the place.
     #[inline]
     pub(super) unsafe fn cell_at(&self, place: u32) -> CellAt<'_> {
         debug_assert_ne!(place, NOWHERE);
@@ -270,7 +271,7 @@ impl Active {
         &self.cells
     }
 
-    /// The chunks, for a flat segment to share.
+    /// The chunks, for a flat memtable to share.
     pub(super) fn chunks(&self) -> Vec<Arc<Chunk>> {
         let _only = self.writer.lock();
         // SAFETY: no writer is active.

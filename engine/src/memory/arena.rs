@@ -1,8 +1,8 @@
 //! Memory that only grows: chunks, and the 32-bit *places* of what lies in them.
 //!
-//! One writer at a time appends; readers need no lock. What was handed out never moves and its chunk lives as
-//! long as anybody holds the chunk's `Arc`: the arena, a flat segment that took the chunks over, or a value
-//! pinned by a caller.
+//! One writer at a time appends; readers need no lock. What was handed out never moves, and its chunk lives
+//! as long as anything holds the chunk's `Arc`: the arena, a flat memtable that took the chunks over, or a
+//! value pinned by a caller.
 //!
 //! A place is a chunk's number and, in the low bits, an offset in units of 8 bytes. The low bits are just as
 //! many as a chunk of the arena's size needs, so that a place always addresses 32 GiB of chunks, whatever
@@ -29,7 +29,8 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::AtomicPtr as PlainPtr;
 
-/// No place. The last unit of the last chunk cannot hold anything, so it is never handed out.
+/// The value that is no place. The last unit of the last chunk cannot hold anything, so it is never handed
+/// out.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
 const UNIT: usize = 8;
@@ -38,7 +39,7 @@ const UNIT: usize = 8;
 pub(super) struct Chunk {
     base: NonNull<u8>,
     len: usize,
-    /// Where it came from and goes back to.
+    /// The pool that it came from and goes back to.
     spares: Option<Arc<Spares>>,
 }
 
@@ -48,12 +49,12 @@ unsafe impl Send for Chunk {}
 unsafe impl Sync for Chunk {}
 
 impl Chunk {
-    /// One that is freed in the end.
+    /// A chunk that is freed when it is dropped.
     fn new(len: usize) -> Self {
         Self { base: allocate(len), len, spares: None }
     }
 
-    /// One that came from there and goes back.
+    /// A chunk that comes from a pool and goes back to it.
     fn of(spares: &Arc<Spares>, len: usize) -> Self {
         Self { base: spares.take(len), len, spares: Some(spares.clone()) }
     }
@@ -77,7 +78,7 @@ impl Drop for Chunk {
     }
 }
 
-/// How places address the chunks of an arena or of the flat segment that took them over.
+/// How places address the chunks of an arena or of the flat memtable that took them over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Places {
     unit_bits: u32,
@@ -104,7 +105,7 @@ impl Places {
         (place & ((1 << self.unit_bits) - 1)) as usize * UNIT
     }
 
-    /// The same place after `by` chunks were put in front of the list.
+    /// The place that this one becomes when `by` chunks are put in front of the list.
     #[inline]
     pub(super) fn raised(self, place: u32, by: usize) -> u32 {
         place + ((by as u32) << self.unit_bits)
@@ -179,7 +180,7 @@ struct Bump {
     capacity: usize,
     /// Bytes handed out, with what alignment took.
     taken: usize,
-    /// For chunks of that size.
+    /// The pool that chunks come from, except those made for one large allocation.
     spares: Option<Arc<Spares>>,
 }
 
@@ -269,19 +270,19 @@ impl Nodes {
 /// How large the chunks of an arena are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sizes {
-    /// In the end: a power of two.
+    /// The size of chunks once the arena has grown: a power of two.
     pub(crate) chunk_bytes: usize,
-    /// At first.
+    /// The size of the first chunk.
     pub(crate) first_bytes: usize,
 }
 
 impl Sizes {
-    /// All alike.
+    /// Chunks of one size.
     pub(crate) fn all(chunk_bytes: usize) -> Self {
         Self { chunk_bytes, first_bytes: chunk_bytes }
     }
 
-    /// Of the index of cells in such chunks.
+    /// The sizes for the index of cells that lie in chunks of these sizes.
     pub(super) fn of_index(self) -> Self {
         let part = |bytes: usize| (bytes / 4).max(1 << 10);
         Self { chunk_bytes: part(self.chunk_bytes), first_bytes: part(self.first_bytes) }
@@ -344,7 +345,7 @@ impl Arena {
         }
     }
 
-    /// For allocations of these sizes, which take one chunk that is no larger than they.
+    /// An arena for allocations of exactly these sizes, in one chunk that they fill.
     pub(super) fn exact(sizes: impl Iterator<Item = usize>) -> Self {
         let bytes: usize = sizes.map(|size| size.next_multiple_of(UNIT)).sum();
         let mut arena = Self::new(Sizes::all(bytes.next_power_of_two().max(ALIGN)), None);

@@ -28,9 +28,9 @@ pub(super) struct CellAt<'a> {
     _chunk: PhantomData<&'a [u8]>,
 }
 
-/// How many cells ahead of a cursor that goes on are fetched: they lie anywhere in the chunks.
+/// How many cells ahead of a cursor are prefetched: they lie anywhere in the chunks.
 pub(super) const FETCHED_AHEAD: usize = 8;
-/// Bytes of each that are fetched.
+/// Bytes of a cell that are prefetched.
 const FETCHED_BYTES: usize = 160;
 
 /// Bytes the cell takes in an arena.
@@ -39,7 +39,7 @@ pub(super) fn size(cell: &CellRef<'_>) -> usize {
     HEADER + optional * 8 + cell.key.len() + cell.value.len()
 }
 
-/// The same, with what is left unused before the next cell.
+/// Bytes from the cell's beginning to where the next may begin: its size and what alignment leaves unused.
 pub(super) fn room(cell: &CellRef<'_>) -> usize {
     size(cell).next_multiple_of(8)
 }
@@ -76,7 +76,7 @@ pub(super) unsafe fn write(arena: &Arena, cell: &CellRef<'_>, next: u32) -> u32 
     place
 }
 
-/// As [`write`], into an arena that nobody else has.
+/// Writes a copy of the cell, like [`write`], into an arena that nobody else has.
 pub(super) fn copy(arena: &mut Arena, cell: &CellRef<'_>) -> u32 {
     // SAFETY: the borrow is the only one.
     unsafe { write(arena, cell, NOWHERE) }
@@ -90,7 +90,7 @@ impl<'a> CellAt<'a> {
         Self { at, _chunk: PhantomData }
     }
 
-    /// Has the processor fetch it, as it will be read soon.
+    /// Asks the processor for the cell, which will be read soon.
     #[inline]
     pub(super) fn prefetch(self) {
         prefetch(self.at, FETCHED_BYTES);

@@ -1,11 +1,12 @@
-//! A flat segment: what an active segment becomes when it is frozen.
+//! A flat memtable: the layout of an immutable memtable.
 //!
-//! Two arrays in cell order, one entry a cell: eight bytes of key after what all keys of the segment share,
-//! and the cell's place in the chunks, which are the active segment's own. 12 bytes a cell; nothing else
-//! depends on the number of cells, except the update counts of keys that have more than one.
+//! Two arrays in cell order, one entry a cell: eight bytes of key after what all keys of the memtable share,
+//! and the cell's place in the chunks, which are those of the active memtable that it was made from. 12 bytes
+//! a cell; nothing else depends on the number of cells, except the update counts of keys that have more than
+//! one.
 //!
-//! The chunk list is the segment's: an entry's place names a chunk by its position there. Joining the indices
-//! of several segments is concatenating the lists and raising the chunk numbers (ACC-4).
+//! The chunk list is the memtable's: an entry's place names a chunk by its position there. To join the
+//! indices of several memtables, the lists are concatenated and the chunk numbers raised (ACC-4).
 #![expect(unsafe_code, reason = "cells are read where the active segment put them")]
 
 use super::active::Active;
@@ -31,11 +32,11 @@ pub(crate) struct Flat {
     prefixes: Box<[u64]>,
     places: Box<[u32]>,
     chunks: Chunks,
-    /// (entry of a key's first cell, its updates) for keys with more than one, ascending.
+    /// Update counts: (entry of a key's first cell, its updates) for keys with more than one, ascending.
     updates: Box<[(u32, u32)]>,
-    /// How often each entry's cell was kept by a flush; empty where none was.
+    /// How often flushes have kept each entry's cell in memory; empty where none was kept.
     kept: Box<[u8]>,
-    /// Absent where the cells are so few that it would take more than they.
+    /// The sketch of distinct keys; absent where the cells are so few that it would take more than they.
     sketch: Option<Sketch>,
     stats: Stats,
     fragments: Arc<Fragments>,
@@ -45,7 +46,7 @@ pub(crate) struct Flat {
     kept_bytes: usize,
 }
 
-/// Cells in a segment's chunks that are in its index no more, as nobody sees them, and the bytes they take.
+/// Cells in a memtable's chunks that its index does not have, as nobody sees them, and the bytes they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Dead {
     pub(crate) cells: usize,
@@ -63,25 +64,25 @@ impl Dead {
     }
 }
 
-/// What a flat segment is made of.
+/// What a flat memtable is made of.
 pub(super) struct Parts {
     pub(super) generation: Generation,
-    /// What all keys begin with.
+    /// The bytes that all keys begin with.
     pub(super) shared: Vec<u8>,
-    /// Eight bytes behind that, and the place, of every cell in order.
+    /// Eight bytes of key behind `shared`, and the place, of every cell in order.
     pub(super) prefixes: Vec<u64>,
     pub(super) places: Vec<u32>,
-    /// How places address the chunks, and all of those.
+    /// How places address the chunks, and the chunks.
     pub(super) addressing: Places,
     pub(super) chunks: Vec<Arc<Chunk>>,
-    /// As in [`Flat`].
+    /// Update counts and kept counts, as in [`Flat`].
     pub(super) updates: Vec<(u32, u32)>,
     pub(super) kept: Vec<u8>,
     pub(super) sketch: Option<Sketch>,
     pub(super) stats: Stats,
     pub(super) fragments: Arc<Fragments>,
     pub(super) dead: Dead,
-    /// What cells take that flushes kept, at most.
+    /// Bytes of cells that flushes kept, at most.
     pub(super) kept_bytes: usize,
 }
 
@@ -100,8 +101,8 @@ unsafe impl Send for Chunks {}
 unsafe impl Sync for Chunks {}
 
 impl Flat {
-    /// Flattens a frozen segment: nobody inserts into it any more. Its cells stay where they are. O(cells),
-    /// one touch of each.
+    /// Flattens an immutable memtable: nobody inserts into it any more. Its cells stay where they are.
+    /// O(cells), one touch of each.
     pub(crate) fn from_active(active: &Arc<Active>, keep: &Visibility<'_>) -> Flat {
         let mut build = Build::default();
         let stats = Stats::new();
@@ -140,7 +141,7 @@ impl Flat {
         })
     }
 
-    /// Puts the parts together. What they hold of each other is the caller's promise.
+    /// Puts the parts together. The caller promises that they fit each other.
     pub(super) fn assemble(parts: Parts) -> Flat {
         let Parts { generation, shared, prefixes, places, addressing, chunks, updates, .. } = parts;
         let fragments = parts.fragments;
@@ -180,7 +181,7 @@ impl Flat {
         Some((self.cell_at(0).key(), self.cell_at(last).key()))
     }
 
-    /// The id of the segment its cells were written for.
+    /// The id of the memtable that its cells were written for.
     pub(crate) fn generation(&self) -> Generation {
         self.generation
     }
@@ -238,7 +239,7 @@ impl Flat {
         self.stats.user_bytes()
     }
 
-    /// What nobody sees. A copy of the others would be without it.
+    /// The cells in its chunks that nobody sees. A copy of what the index has would be without them.
     pub(crate) fn dead(&self) -> Dead {
         self.dead
     }
@@ -259,28 +260,28 @@ impl Flat {
         self.key_range.clone()
     }
 
-    /// The range tombstones as far as they reach into the range.
+    /// The range tombstones, cut to the range.
     pub(crate) fn tombstones_within(&self, range: &KeyRange) -> Vec<RangeTombstone> {
         self.fragments.tombstones_within(range).collect()
     }
 
-    /// Those that count over a key for a reader there; `only` is the range of that key alone.
+    /// The range tombstones over a key, for any read point; `only` is the range of that key alone.
     pub(crate) fn tombstones_over(&self, only: &KeyRange, _read: SeqNo) -> Vec<RangeTombstone> {
         let over = self.fragments.find(&only.start).into_iter().flat_map(|fragment| &fragment.covers);
         over.map(|c| RangeTombstone { range: only.clone(), from: c.from, to: c.to, seq: c.seq }).collect()
     }
 
-    /// As [`Active::look_around`].
+    /// See [`Active::look_around`].
     pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
         self.fragments.look_around(key, read, window);
     }
 
-    /// As [`Active::newest_over`].
+    /// See [`Active::newest_over`].
     pub(crate) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
         self.fragments.newest_over(key, timestamp, read)
     }
 
-    /// As [`Active::has_newer_tombstone`].
+    /// See [`Active::has_newer_tombstone`].
     pub(crate) fn has_newer_tombstone(&self, range: &KeyRange, seq: SeqNo) -> bool {
         self.fragments.has_newer(range, seq)
     }
@@ -290,12 +291,12 @@ impl Flat {
         self.stats.seqs()
     }
 
-    /// As [`Active::times`].
+    /// See [`Active::times`].
     pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         self.stats.times()
     }
 
-    /// Adds the distinct keys, for estimates over several segments and tables.
+    /// Adds the distinct keys to a sketch, for estimates over several memtables and tables.
     pub(crate) fn sketch_into(&self, sketch: &mut Sketch) {
         match &self.sketch {
             Some(mine) => sketch.merge(mine),
@@ -303,7 +304,7 @@ impl Flat {
         }
     }
 
-    /// What cells that flushes left in memory take of it, at most: joins count those that they drop as well.
+    /// Bytes of cells that flushes left in memory, at most: joins count those that they drop as well.
     pub(crate) fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
@@ -325,7 +326,7 @@ impl Flat {
         !self.kept.is_empty()
     }
 
-    /// A cursor over the cells of this segment.
+    /// A cursor over the cells of this memtable.
     pub(crate) fn cursor(self: &Arc<Self>) -> FlatCursor {
         FlatCursor { entry: self.places.len(), flat: self.clone() }
     }
@@ -361,14 +362,14 @@ impl Flat {
         low
     }
 
-    /// How often the key whose first cell is at this entry was updated in the segment, versions dropped
+    /// How often the key whose first cell is at this entry was updated in the memtable, versions dropped
     /// included.
     pub(super) fn updates_at(&self, entry: usize) -> u32 {
         let found = self.updates.binary_search_by_key(&entry, |&(entry, _)| entry as usize);
         found.map_or(1, |at| self.updates[at].1)
     }
 
-    /// Of the entry: eight bytes of key behind [`Flat::shared`].
+    /// The entry's eight bytes of key behind [`Flat::shared`].
     #[inline]
     pub(super) fn prefix(&self, entry: usize) -> u64 {
         self.prefixes[entry]
@@ -384,7 +385,7 @@ impl Flat {
         self.cell_at(entry).get()
     }
 
-    /// The entry's place in a list of chunks in which this segment's begin at number `chunk`.
+    /// The entry's place in a list of chunks in which this memtable's begin at number `chunk`.
     #[inline]
     pub(super) fn place_in(&self, entry: usize, chunk: usize) -> u32 {
         self.chunks.places.raised(self.places[entry], chunk)
@@ -430,7 +431,7 @@ struct Build {
 }
 
 impl Build {
-    /// Takes over what is kept of a key's chain.
+    /// Takes over the versions that are kept of a key's chain.
     ///
     /// # Safety
     /// The segment's index gave the head.
@@ -465,7 +466,7 @@ impl Build {
     }
 }
 
-/// A position in a flat segment.
+/// A position in a flat memtable.
 pub(crate) struct FlatCursor {
     flat: Arc<Flat>,
     /// The number of entries when not valid.

@@ -1,4 +1,4 @@
-//! Which versions of a key a flat segment keeps (I4).
+//! Which versions of a key a flat memtable keeps (I4).
 //!
 //! A cell is dropped when at every read point that could show it, now or later, a newer cell *covers* it.
 //! Read points are the registered snapshots, the visible sequence number, and everything after that. A cover
@@ -17,7 +17,7 @@ use crate::types::{Cover, Fragments, KeyRange, Kind, RangeTombstone, SeqNo, Time
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Who may still read old versions.
+/// The readers that may still see old versions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visibility<'s> {
     /// The family keeps a number of versions. Then all cells of a key are kept where a range of time of it
@@ -31,12 +31,12 @@ pub(crate) struct Visibility<'s> {
 }
 
 impl Visibility<'_> {
-    /// These tombstones without what no reader needs.
+    /// The tombstones without what no reader needs.
     pub(super) fn reduced(&self, tombstones: impl IntoIterator<Item = RangeTombstone>) -> Arc<Fragments> {
         Arc::new(Fragments::reduced(tombstones, self.snapshots, self.visible))
     }
 
-    /// The same of those of some segments, as far as they reach into the range.
+    /// The tombstones of some memtables, cut to the range, without what no reader needs.
     pub(super) fn reduced_of(&self, flats: &[Arc<Flat>], range: &KeyRange) -> Arc<Fragments> {
         let all: Vec<Arc<Fragments>> = flats.iter().map(|flat| flat.fragments()).collect();
         self.reduced(all.iter().flat_map(|fragments| fragments.tombstones_within(range)))
@@ -45,9 +45,9 @@ impl Visibility<'_> {
 
 /// Judges the versions of one key after the other, each key's in order: timestamp, then sequence, descending.
 pub(crate) struct Judge {
-    /// Versions are counted, and there are range tombstones.
+    /// Whether versions are counted and there are range tombstones.
     careful: bool,
-    /// All cells of the key stay.
+    /// Whether all cells of the present key stay.
     keeps_key: bool,
     visible: SeqNo,
     snapshots: Vec<SeqNo>,
@@ -56,13 +56,13 @@ pub(crate) struct Judge {
     over_timestamp: Option<SeqNo>,
     /// Sequence numbers of the key's tombstones so far: their timestamps are all the same or later.
     tombstones: BTreeSet<SeqNo>,
-    /// The range tombstones of the segments, and those over the key.
+    /// The range tombstones of the memtables, and those over the key.
     ranges: Arc<Fragments>,
     over_key: Vec<Cover>,
 }
 
 impl Judge {
-    /// For cells of segments of which some have range tombstones, or none.
+    /// A judge of cells of memtables, of which some have range tombstones or none has.
     pub(crate) fn new(visibility: Visibility<'_>, has_ranges: bool) -> Self {
         let Visibility { counts, visible, snapshots } = visibility;
         debug_assert!(snapshots.is_sorted());
@@ -79,7 +79,7 @@ impl Judge {
         }
     }
 
-    /// Cells that these cover go, too: range tombstones that stay where the cells were.
+    /// This judge, which also drops cells that these range tombstones cover; they stay where the cells were.
     pub(crate) fn under(self, ranges: Arc<Fragments>) -> Self {
         Self { ranges, ..self }
     }
@@ -96,7 +96,7 @@ impl Judge {
         snapshot.map_or(later, |&s| s.min(later))
     }
 
-    /// The next cells are this key's.
+    /// Begins a key: the next cells are its.
     pub(crate) fn next_key(&mut self, key: &[u8]) {
         self.over_timestamp = None;
         self.tombstones.clear();

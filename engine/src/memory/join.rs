@@ -1,13 +1,12 @@
-//! Joining flat segments into one, so that readers have fewer places to look (ACC-4, ACC-5).
+//! In-memory compaction: flat memtables joined into one, so that readers have fewer sources (ACC-4, ACC-5).
 //!
-//! Two ways. *Indices only*: the entries of all are merged into one array over the chunk lists of all; no
-//! cell is touched unless eight bytes of two keys are equal. *Compacting*: the same, and what no reader can
-//! see any more is left out and the rest copied into fresh chunks, so that the memory of what is gone is
-//! free.
+//! Two ways. *Index compaction*: the entries of all are merged into one array over the chunk lists of all; no
+//! cell is touched unless eight bytes of two keys are equal. *Data compaction*: also, what no reader can see
+//! any more is left out and the rest is copied into fresh chunks, so that the memory of what is gone is free.
 //!
 //! A join is a machine: [`Join::advance`] takes some entries at a time, so that a worker can turn to
-//! something more urgent in between, and it may be dropped at any moment; nothing of it is seen before
-//! [`Join::finish`]'s segment is swapped in.
+//! something more urgent in between, and it may be dropped at any moment; nothing of it is seen before the
+//! memtable of [`Join::finish`] is swapped in.
 //!
 //! Entries are compared by eight bytes behind what *all* keys share. A source may leave out more leading
 //! bytes than that; its entries' eight bytes then begin with the difference.
@@ -29,21 +28,22 @@ pub(crate) struct Join {
     /// Sources that are not at their end, by the cell they are at; of equal cells the newer source's first.
     order: Vec<usize>,
     shared: Vec<u8>,
-    /// Where survivors go when compacting.
+    /// The arena that survivors are copied into, in a data compaction.
     arena: Option<Arena>,
     judge: Judge,
     fragments: Arc<Fragments>,
     prefixes: Vec<u64>,
     places: Vec<u32>,
     updates: Vec<(u32, u32)>,
-    /// As in [`Flat`], if any source has it.
+    /// How often flushes have kept each entry's cell, as in [`Flat`]; `None` if no source has such cells.
     kept: Option<Vec<u8>>,
     stats: Stats,
-    /// The key being taken: its last cell, where its cells begin in `places`, its updates in all sources.
+    /// The last cell taken of the present key; then where its cells begin in `places`, and its updates in all
+    /// sources.
     last: Option<(usize, usize)>,
     first: usize,
     updated: u32,
-    /// Cells taken, and keys.
+    /// The numbers of cells and of keys taken.
     taken: usize,
     keys: usize,
     /// Cells left out, where their chunks stay.
@@ -56,13 +56,13 @@ struct Source {
     /// What its keys share beyond what all share, in the upper bits, and how many bits that are.
     lead: u64,
     lead_bits: u32,
-    /// Number of its first chunk in the list of all.
+    /// Number of its first chunk in the list of all chunks.
     chunk: usize,
     /// Its next entry in `updates`.
     next_update: usize,
     /// Whether cells of the key being taken were met in it.
     met: bool,
-    /// Whether something of it is in the joined segment.
+    /// Whether something of it is in the joined memtable.
     lives: bool,
 }
 
@@ -86,8 +86,9 @@ impl Source {
 }
 
 impl Join {
-    /// Joins the segments, newest first. Tombstones that no reader needs are left out (`seen`), with `keep`
-    /// cells too.
+    /// Begins to join flat memtables, newest first. Range tombstones that no reader needs (`seen`) are left
+    /// out. With `keep` it is a data compaction: cells that no reader needs are left out too, and the others
+    /// are copied.
     pub(crate) fn new(flats: &[Arc<Flat>], seen: &Visibility<'_>, keep: Option<MemoryOptions>) -> Self {
         let filled = || flats.iter().filter_map(|flat| flat.ends());
         let mut ends = filled().flat_map(|(first, last)| [first, last]);
@@ -170,7 +171,7 @@ impl Join {
             .then(a.cmp(&b))
     }
 
-    /// Takes up to `entries` more; whether there are more after them.
+    /// Takes up to so many entries more; whether there are others after them.
     pub(crate) fn advance(&mut self, entries: usize) -> bool {
         for _ in 0..entries {
             let Some(&front) = self.order.first() else { return false };
@@ -252,7 +253,7 @@ impl Join {
         self.updated = 0;
     }
 
-    /// Cells and keys taken so far. The cells with those that the sources' chunks still hold and their
+    /// Cells and keys taken so far. The cells include those that the sources' chunks still hold and their
     /// indices do not.
     pub(crate) fn taken(&self) -> (usize, usize) {
         let dead: usize = self.sources.iter().map(|source| source.flat.dead().cells).sum();
@@ -269,12 +270,12 @@ impl Join {
             + self.kept.as_ref().map_or(0, Vec::capacity)
     }
 
-    /// For every source, whether something of it is in the joined segment: if not, the log need not hold it.
+    /// For every source, whether something of it is in the joined memtable: if not, the WAL need not hold it.
     pub(crate) fn lives(&self) -> impl Iterator<Item = bool> {
         self.sources.iter().map(|source| source.lives)
     }
 
-    /// The joined segment, once `advance` has come to the end.
+    /// The joined memtable, once `advance` has come to the end.
     pub(crate) fn finish(mut self) -> Flat {
         assert!(self.order.is_empty(), "a join is finished when every entry was taken");
         self.end_key();

@@ -1,23 +1,23 @@
-//! A store's memory: segments of cells, from the one that is written to the ones that wait to be flushed.
+//! A store's memory: memtables, from the one that is written to the ones that wait to be flushed.
 //!
-//! * `active` is the segment being written: cells in an arena, a B+-tree over their keys, the versions of a
+//! * `active` is the memtable being written: cells in an arena, a B+-tree over their keys, the versions of a
 //!   key in a chain. One writer at a time, readers without locks.
-//! * `flat` is a frozen segment: an ordered array of 8 bytes of key and the cell's place, over the chunks of
-//!   the active it came from. `flatten` decides which versions it leaves out.
-//! * `join` makes one flat segment of several, with or without what nobody can see any more.
-//! * `gather` copies the cells of one key range out of flat segments.
-//! * `kept` makes a flat segment of the hot cells that a flush leaves in memory.
-//! * `segment` is either, as readers and the memory list see it.
-//! * `spares` keeps chunks that became free for the segments to come.
+//! * `flat` is the layout of an immutable memtable: an ordered array of 8 bytes of key and the cell's place,
+//!   over the chunks of the active memtable it came from. `flatten` decides which versions it leaves out.
+//! * `join` makes one flat memtable of several, with or without what nobody can see any more.
+//! * `gather` copies the cells of one key range out of flat memtables.
+//! * `kept` makes a flat memtable of the hot cells that a flush leaves in memory.
+//! * `segment` is a memtable of either layout, as readers and the version see it.
+//! * `spares` is a pool of chunks that became free, for memtables to come.
 //! * `prefetch` asks the processor for memory that a write is about to touch.
 //! * `arena`, `cell`, `node` and `tree` are what these are made of, over `pages` from the system; `unsafe`
 //!   lives there. `sync` has the atomics that readers walk by, for loom to replace. `active_cursor` walks an
-//!   active segment both ways.
-//! * `ranges` has an active segment's range tombstones, `stats` what is known of a segment's cells as a
+//!   active memtable both ways.
+//! * `ranges` has an active memtable's range tombstones, `stats` what is known of a memtable's cells as a
 //!   whole.
 //! * `probe` opens these to `benches/active.rs`.
 //!
-//! This folder does not know the log, files, or when to freeze and flush; it does not order segments, and it
+//! This folder does not know the WAL, files, or when to freeze and flush; it does not order memtables, and it
 //! judges no visibility except what flattening may drop. Readers filter by their own read point.
 
 mod active;
@@ -63,19 +63,19 @@ use std::sync::Arc;
 /// The smallest chunk.
 const FIRST_CHUNK: usize = 1 << 10;
 
-/// How a segment uses memory.
+/// How a memtable uses memory.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryOptions {
     /// Sizes of the chunks that cells are put in: powers of two of at least 64.
     pub(crate) chunks: Sizes,
-    /// Where chunks come from and go to.
+    /// The pool that chunks come from and go back to.
     pub(crate) spares: Option<Arc<Spares>>,
 }
 
 impl MemoryOptions {
-    /// For active segments that are frozen at about this size: an eighth of it, at most 2 MiB (ACC-10). The
-    /// first chunks fit a segment that is going to be `expected` bytes, as its predecessor was: one of a
-    /// thousand families that are seldom written takes next to nothing.
+    /// Options for active memtables that are frozen at about this size: chunks are an eighth of it, at most 2
+    /// MiB (ACC-10). The first chunks fit a memtable that is going to have `expected` bytes, as its
+    /// predecessor had: that of a family that is seldom written takes next to nothing.
     pub(crate) fn for_active_bytes(bytes: usize, expected: usize, spares: Option<Arc<Spares>>) -> Self {
         let power = |bytes: usize| 1 << (bytes / 8).clamp(FIRST_CHUNK, 2 << 20).ilog2();
         Self { chunks: Sizes { chunk_bytes: power(bytes), first_bytes: power(expected) }, spares }

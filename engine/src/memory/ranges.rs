@@ -1,4 +1,4 @@
-//! The range tombstones of an active segment.
+//! The range tombstones of an active memtable.
 //!
 //! They are added one by one, and readers ask what covers a key. Cutting all of them into fragments whenever
 //! one more comes would cost as much as there are; so they lie in *blocks*, in the order in which they came.
@@ -7,10 +7,10 @@
 //! steps of that, so that none takes long, however many there are. In the meantime, and as long as nobody
 //! adds, readers look at the blocks that are being merged.
 //!
-//! A block has its tombstones cut into fragments. As a rule these tell every reader all, whatever his read
-//! point: rows that are deleted one by one do not overlap. Where many lie over one another the fragments are
-//! reduced to what those need who see all of the block; who reads at an older point goes through the blocks
-//! that it was made of, down to their lists.
+//! A block has its tombstones cut into fragments. As a rule these are exact for every read point: rows that
+//! are deleted one by one do not overlap. Where many lie over one another, the fragments are reduced to what
+//! readers need that see all of the block; a reader at an older read point goes through the blocks that it
+//! was made of, down to their lists.
 //!
 //! So an addition costs O(log n) in the mean, a look searches O(log n) blocks, and memory is O(n) however the
 //! tombstones overlap. Two looks cost more: one at a point in the middle of tombstones that were nested in
@@ -31,29 +31,29 @@ const BLOCK_MAX: usize = 4096;
 /// Fragments that one addition makes of larger ones. A tombstone becomes two at most, once for each doubling
 /// of a block.
 const STEPS: usize = 32;
-/// Of a block with no more than that the list is looked through.
+/// The length of a block up to which its list is searched, and it is not cut.
 const LISTED: usize = 8;
 /// Covers a tombstone of a block that is cut, at most. (Only those with a lowest timestamp take more, where
 /// they are nested.)
 const COVERS: usize = 4;
 /// Covers of a fragment in the mean where nothing is left out.
 const COVERS_OF_ALL: usize = 2;
-/// What a tombstone takes beside its keys: in its block's list, and cut.
+/// Bytes that a tombstone takes beside its keys: in its block's list, and cut.
 const ENTRY_BYTES: usize = 2 * size_of::<RangeTombstone>() + 64;
 
 pub(crate) struct Ranges {
-    /// One addition at a time, which takes the merge of blocks on.
+    /// The lock of additions, with the merge of blocks under way, which each addition takes a few steps on.
     adding: Mutex<Option<Merge>>,
     blocks: ArcSwap<Blocks>,
-    /// How many there are, so that readers of a segment without range tombstones touch nothing else.
+    /// The number of tombstones, so that readers of a memtable without any touch nothing else.
     len: AtomicUsize,
     bytes: AtomicUsize,
 }
 
-/// Oldest first.
+/// The blocks of an active memtable, oldest first.
 #[derive(Clone, Default)]
 struct Blocks {
-    /// Those of `BLOCK_MAX` and more. An addition shares them with the blocks before it.
+    /// Blocks of `BLOCK_MAX` tombstones and more. The lists before and after an addition share them.
     large: Arc<Vec<Arc<Block>>>,
     small: Vec<Arc<Block>>,
 }
@@ -81,7 +81,7 @@ impl Blocks {
         }
     }
 
-    /// Takes the merge on, or begins one that is due.
+    /// Takes the merge some steps on, or begins one that is due.
     fn merge_on(&mut self, merge: &mut Option<Merge>) {
         if merge.is_none() {
             *merge = Merge::start(&self.large);
@@ -98,16 +98,17 @@ impl Blocks {
 }
 
 struct Block {
-    /// In the order in which they came; empty in a block that was merged.
+    /// The tombstones in the order in which they came; empty in a merged block.
     list: Vec<Arc<RangeTombstone>>,
-    /// What a merged block was made of, where its fragments do not tell all.
+    /// The blocks that a merged block was made of, where its fragments are not exact.
     parts: Vec<Arc<Block>>,
     len: usize,
     newest: SeqNo,
     oldest: SeqNo,
-    /// None where the list is short, or where it would take many times as much.
+    /// The fragments; `None` where the list is short, or where they would take many times as much.
     cut: Option<Fragments>,
-    /// Whether these tell every reader all, and not only those who see all of the block.
+    /// Whether the fragments are exact for every read point, and not only for readers that see all of the
+    /// block.
     is_exact: bool,
 }
 
@@ -125,7 +126,7 @@ impl Block {
         Self { parts: Vec::new(), len: list.len(), list, newest, oldest, cut, is_exact }
     }
 
-    /// Of blocks that are cut, whose fragments joined are these.
+    /// A merged block, made of blocks that are cut. `cut` are their fragments, joined.
     fn merged(blocks: &[Arc<Block>], cut: Option<Fragments>, is_exact: bool) -> Self {
         let is_exact = is_exact && cut.is_some();
         let parts = |block: &Arc<Block>| match block.parts.is_empty() {
@@ -143,12 +144,12 @@ impl Block {
         }
     }
 
-    /// Its fragments, if they tell a reader there all.
+    /// Its fragments, if they are exact at read point `read`.
     fn cut_for(&self, read: SeqNo) -> Option<&Fragments> {
         self.cut.as_ref().filter(|_| self.is_exact || self.newest <= read)
     }
 
-    /// Calls `take` with what of it covers the key for a reader there.
+    /// Calls `take` with each cover of the key that counts at read point `read`.
     fn over(&self, key: &[u8], read: SeqNo, take: &mut dyn FnMut(Cover)) {
         if self.oldest > read {
             return;
@@ -192,7 +193,7 @@ impl Block {
             }
     }
 
-    /// Calls `take` with all of them, some in several pieces.
+    /// Calls `take` with all tombstones, some in several pieces.
     fn each(&self, take: &mut dyn FnMut(&RangeTombstone)) {
         if let Some(cut) = self.cut.as_ref().filter(|_| self.list.is_empty() && self.is_exact) {
             cut.tombstones_within(&KeyRange::all()).for_each(|t| take(&t));
@@ -209,12 +210,13 @@ impl Block {
 
 /// A merge of large blocks: their fragments are cut at each other's bounds, some at a time.
 struct Merge {
-    /// Which blocks of the list they are. Those before stay as long as the merge is under way.
+    /// The number of the first of `blocks` in the list; the blocks before it stay as long as the merge is
+    /// under way.
     from: usize,
     blocks: Vec<Arc<Block>>,
-    /// Of each block, how many fragments are behind the merge.
+    /// The number of fragments of each block that the merge has passed.
     passed: Vec<usize>,
-    /// Up to where all keys are.
+    /// The key up to which all is merged.
     reached: Vec<u8>,
     list: Vec<Fragment>,
     covers: usize,
@@ -222,8 +224,8 @@ struct Merge {
 }
 
 impl Merge {
-    /// Of a block that is no larger than all newer ones together with these, if there is one: the oldest.
-    /// Blocks that are not cut stay as they are, and so do those before them.
+    /// A merge that begins with the oldest block that is no larger than all newer ones together; `None` if
+    /// there is none. Blocks that are not cut stay as they are, and so do those before them.
     fn start(large: &[Arc<Block>]) -> Option<Self> {
         let (mut from, mut newer) = (None, 0);
         for (at, block) in large.iter().enumerate().rev().take_while(|(_, block)| block.cut.is_some()) {
@@ -245,7 +247,7 @@ impl Merge {
         })
     }
 
-    /// Some steps on; the block that all of them make, at the end.
+    /// Goes some steps on; at the end, answers the block that all of them make.
     fn advance(&mut self) -> Option<Block> {
         for _ in 0..STEPS {
             let len: usize = self.blocks.iter().map(|block| block.len).sum();
@@ -261,13 +263,13 @@ impl Merge {
         None
     }
 
-    /// The fragments of each block that the merge has not passed, the first of each.
+    /// The first fragment of each block that the merge has not passed.
     fn ahead(&self) -> impl Iterator<Item = &Fragment> {
         let blocks = self.blocks.iter().zip(&self.passed);
         blocks.filter_map(|(block, passed)| block.cut.as_ref().and_then(|cut| cut.get(*passed)))
     }
 
-    /// The next keys that have covers, as far as these are the same.
+    /// The next fragment: the next keys with covers, as far as these are the same.
     fn next(&self) -> Option<Fragment> {
         let first = self.ahead().map(|f| f.range.start.as_slice()).min()?;
         let start = first.max(self.reached.as_slice());
@@ -333,13 +335,13 @@ impl Ranges {
         self.len.load(Ordering::Acquire)
     }
 
-    /// About how much memory they take.
+    /// Bytes of memory that the tombstones take, about.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The newest one at or below `read` that deletes cells of the key with this timestamp, of all that were
-    /// added before this call.
+    /// The newest tombstone at or below `read` that deletes cells of the key with this timestamp, of all that
+    /// were added before this call.
     pub(crate) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
         let mut best = None;
         for block in self.blocks.load().iter().rev() {
@@ -354,7 +356,7 @@ impl Ranges {
         best
     }
 
-    /// All that count over the key for a reader there, as tombstones of that key alone.
+    /// The tombstones over a key that count at read point `read`, cut to that key; `only` is its range.
     pub(crate) fn over(&self, only: &KeyRange, read: SeqNo) -> Vec<RangeTombstone> {
         let mut found = Vec::new();
         for block in self.blocks.load().iter() {
@@ -365,17 +367,17 @@ impl Ranges {
         found
     }
 
-    /// As [`super::Active::look_around`].
+    /// See [`super::Active::look_around`].
     pub(super) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
         self.blocks.load().iter().for_each(|block| block.look_around(key, read, window));
     }
 
-    /// Whether one with a higher sequence number reaches into the range.
+    /// Whether a tombstone with a higher sequence number reaches into the range.
     pub(super) fn has_newer(&self, range: &KeyRange, seq: SeqNo) -> bool {
         self.blocks.load().iter().any(|block| block.has_newer(range, seq))
     }
 
-    /// All of them as far as they reach into the range, some in several pieces. O(n).
+    /// All tombstones, cut to the range, some in several pieces. O(n).
     pub(crate) fn within(&self, range: &KeyRange) -> Vec<RangeTombstone> {
         let mut found = Vec::new();
         self.each(&mut |t| {
@@ -386,7 +388,7 @@ impl Ranges {
         found
     }
 
-    /// The smallest range that holds all of them. O(n).
+    /// The smallest range that holds all tombstones. O(n).
     pub(super) fn bounds(&self) -> Option<KeyRange> {
         let mut bounds: Option<KeyRange> = None;
         self.each(&mut |t| {

@@ -1,4 +1,4 @@
-//! A segment as readers and the memory list see it: active or flat, with what the log needs to know of it.
+//! A memtable as readers and the version see it: active or flat, with where the WAL has its cells.
 
 use super::active::Active;
 use super::active_cursor::ActiveCursor;
@@ -18,36 +18,37 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub(crate) struct Segment {
     cells: Cells,
-    /// Where the log has its cells; shared by all clones, carried over by flattening, but apart for each
+    /// Where the WAL has its cells: one record for all clones, carried over by flattening, but apart for each
     /// part.
     logged: Arc<Logged>,
-    /// Set where stores that were one share it: what of it belongs to this one. Nothing else of it is seen.
+    /// The part that belongs to this store, where stores that were one share the memtable. Nothing else of it
+    /// is seen.
     part: Option<Arc<Part>>,
 }
 
 struct Part {
     keys: KeyRange,
-    /// About how much of the segment that is, in 1,024th.
+    /// The part's share of the memtable, about, in 1,024th.
     share: usize,
 }
 
-/// Where the log has the cells of a segment: those below a sequence number were logged again, from one file
+/// Where the WAL has the cells of a memtable: those below a sequence number were logged again, from one file
 /// on; the others stand where they were first, from another file on. `u64::MAX` where there are none.
 struct Logged {
     first: AtomicU64,
     again: Mutex<Again>,
 }
 
-/// What was logged again.
+/// Which cells of a memtable were logged again, and where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Again {
-    /// All cells with a smaller sequence number.
+    /// All cells with a smaller sequence number were logged again.
     pub(crate) below: SeqNo,
-    /// The first file that has them.
+    /// The first WAL file that has them.
     pub(crate) front: u64,
 }
 
-/// Where the log has the cells of a segment, for one made of it.
+/// Where the WAL has the cells of a memtable, for another that is made of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LogPlace {
     pub(crate) again: Again,
@@ -55,7 +56,7 @@ pub(crate) struct LogPlace {
 }
 
 impl LogPlace {
-    /// Of the cells of all.
+    /// The place of the cells of all, for a memtable that is made of several.
     pub(crate) fn of_all(places: &[LogPlace]) -> Option<LogPlace> {
         let below = places.iter().map(|place| place.again.below).min()?;
         let front = places.iter().map(|place| place.again.front).min()?;
@@ -99,7 +100,7 @@ impl Logged {
         Self { first: AtomicU64::new(first), again: Mutex::new(again) }
     }
 
-    /// The same for a part of its own: what is logged again of one part is not of the others.
+    /// A copy for a part: what is logged again of one part is not logged again of the others.
     fn apart(&self) -> Self {
         let again = self.again.lock();
         Self::new(self.first.load(Ordering::Acquire), *again)
@@ -107,22 +108,22 @@ impl Logged {
 }
 
 impl Segment {
-    /// Of a flat segment that the log has there; `None`: that the log need not have.
+    /// A flat memtable whose cells the WAL has at that place; `None`: the WAL need not have them.
     pub(crate) fn flat(flat: Arc<Flat>, place: Option<LogPlace>) -> Self {
         let place = place.unwrap_or(LogPlace { again: Again::NOTHING, first: u64::MAX });
         let logged = Arc::new(Logged::new(place.first, place.again));
         Self { cells: Cells::Flat(flat), logged, part: None }
     }
 
-    /// Of cells that were all logged again, from that file on.
+    /// A flat memtable whose cells were all logged again, from that WAL file on.
     pub(crate) fn logged_again(flat: Arc<Flat>, front: LogFileId) -> Self {
         let again = Again { below: SeqNo::MAX, front: front.0 };
         let logged = Arc::new(Logged::new(u64::MAX, again));
         Self { cells: Cells::Flat(flat), logged, part: None }
     }
 
-    /// The frozen segment as an array; itself if it is one already. See [`Flat::from_active`]. Of one that is
-    /// shared only its part is copied; where that is nothing it stays as it is.
+    /// The immutable memtable, flat; itself if it is flat already. See [`Flat::from_active`]. Of a shared one
+    /// only the part is copied; if that holds nothing it stays as it is.
     #[must_use]
     pub(crate) fn flatten(&self, keep: &Visibility<'_>) -> Segment {
         let flat = match &self.cells {
@@ -139,9 +140,9 @@ impl Segment {
         Segment { cells, logged: self.logged.clone(), part: None }
     }
 
-    /// What of it belongs to a store that has those keys; the rest is another's. `None` where that is
-    /// nothing: else a store that is split and joined again and again without a flush would have twice as
-    /// many parts after each time.
+    /// The part that belongs to a store with those keys; the rest is another's. `None` where no keys are
+    /// left: else a store that is split and joined again and again without a flush would have twice as many
+    /// parts after each time.
     #[must_use]
     pub(crate) fn part(&self, keys: &KeyRange) -> Option<Segment> {
         let keys = self.part.as_ref().map_or_else(|| keys.clone(), |part| part.keys.intersect(keys));
@@ -158,7 +159,7 @@ impl Segment {
         Some(Segment { cells: self.cells.clone(), logged: Arc::new(self.logged.apart()), part })
     }
 
-    /// Two parts of one segment that lie side by side, as one again; `None` where they are none.
+    /// Two parts of one memtable that lie side by side, as one part again; `None` where they are none.
     pub(crate) fn reunited(&self, with: &Segment) -> Option<Segment> {
         let is_one = match (&self.cells, &with.cells) {
             (Cells::Active(a), Cells::Active(b)) => Arc::ptr_eq(a, b),
@@ -175,23 +176,24 @@ impl Segment {
         Some(Segment { cells: self.cells.clone(), logged, part: Some(Arc::new(part)) })
     }
 
-    /// Whether it is the same segment, flat by now or not. Parts of one have its generation, but are apart.
+    /// Whether it is the same memtable, flat by now or not. Parts of one have the same generation, but are
+    /// not the same.
     pub(crate) fn is(&self, other: &Segment) -> bool {
         Arc::ptr_eq(&self.logged, &other.logged)
     }
 
-    /// Whether it is a part, of which there is more.
+    /// Whether it is a part of a shared memtable.
     pub(crate) fn is_part(&self) -> bool {
         self.part.is_some()
     }
 
-    /// Whether the key may be in what is seen of it.
+    /// Whether the key belongs to the part that is seen of it.
     #[inline]
     fn has(&self, key: &[u8]) -> bool {
         self.part.as_ref().is_none_or(|part| part.keys.contains(key))
     }
 
-    /// What of the range is seen of it.
+    /// The part of the range that is seen of it.
     fn seen<'a>(&self, range: &'a KeyRange) -> std::borrow::Cow<'a, KeyRange> {
         match &self.part {
             None => std::borrow::Cow::Borrowed(range),
@@ -199,7 +201,7 @@ impl Segment {
         }
     }
 
-    /// The active segment, to write to.
+    /// The active memtable, to write to.
     pub(crate) fn as_active(&self) -> Option<&Arc<Active>> {
         match &self.cells {
             Cells::Active(active) => Some(active),
@@ -207,7 +209,7 @@ impl Segment {
         }
     }
 
-    /// Prefetches what a write touches of an active segment first.
+    /// Prefetches what a write touches first of an active memtable.
     #[inline]
     pub(crate) fn prefetch_active(&self) {
         if let Cells::Active(active) = &self.cells {
@@ -216,7 +218,7 @@ impl Segment {
         }
     }
 
-    /// The flat segment, where all of it is this store's.
+    /// The flat memtable, where all of it is this store's.
     pub(crate) fn as_flat(&self) -> Option<&Arc<Flat>> {
         match &self.cells {
             Cells::Flat(_) if self.is_part() => None,
@@ -225,12 +227,12 @@ impl Segment {
         }
     }
 
-    /// Notes that cells for it stand in that log file. Called before the log could be cut.
+    /// Notes that cells for it stand in that WAL file. Called before the file could be released.
     pub(crate) fn fed_by(&self, file: LogFileId) {
         self.logged.first.fetch_min(file.0, Ordering::AcqRel);
     }
 
-    /// The first log file that is needed for it; `None` if nothing was logged for it.
+    /// The first WAL file that is needed for it; `None` if nothing was logged for it.
     pub(crate) fn log_front(&self) -> Option<LogFileId> {
         // Held, so that no file is missed while `log_again` moves cells from one to the other.
         let again = self.logged.again.lock();
@@ -238,12 +240,12 @@ impl Segment {
         (file != u64::MAX).then_some(LogFileId(file))
     }
 
-    /// What of it was logged again.
+    /// Which of its cells were logged again.
     pub(crate) fn again(&self) -> Again {
         *self.logged.again.lock()
     }
 
-    /// Where the log has its cells. Of a segment that is not written any more.
+    /// Where the WAL has its cells; for a memtable that is not written any more.
     pub(crate) fn log_place(&self) -> LogPlace {
         let again = self.logged.again.lock();
         let first = self.logged.first.load(Ordering::Acquire);
@@ -252,15 +254,15 @@ impl Segment {
         LogPlace { again: Again { below: again.below.max(smallest), ..*again }, first }
     }
 
-    /// All cells below a sequence number stand in the log from file `again.front` on; the others from `first`
-    /// on.
+    /// Notes that all cells below a sequence number stand in the WAL from file `again.front` on, and the
+    /// others from `first` on.
     pub(crate) fn log_again(&self, again: Again, first: Option<LogFileId>) {
         let mut now = self.logged.again.lock();
         *now = again;
         self.logged.first.store(first.map_or(u64::MAX, |file| file.0), Ordering::Release);
     }
 
-    /// The id of the segment its cells were written for (I1).
+    /// The id of the memtable that its cells were written for (I1).
     pub(crate) fn generation(&self) -> Generation {
         either!(self, cells => cells.generation())
     }
@@ -274,7 +276,7 @@ impl Segment {
         either!(self, cells => cells.get(key, read, visit))
     }
 
-    /// Whether a reader at `read` has to look here for keys of the range. An active segment always says so:
+    /// Whether a reader at `read` has to look here for keys of the range. An active memtable always says so:
     /// its range grows while the reader looks.
     pub(crate) fn concerns(&self, range: &KeyRange, read: SeqNo) -> bool {
         match &self.cells {
@@ -301,12 +303,13 @@ impl Segment {
         }
     }
 
-    /// The range tombstones as far as they reach into the range. O(n).
+    /// The range tombstones, cut to the range. O(n).
     pub(crate) fn tombstones_within(&self, range: &KeyRange) -> Vec<RangeTombstone> {
         either!(self, cells => cells.tombstones_within(&self.seen(range)))
     }
 
-    /// Those that count over a key for a reader there; `only` is the range of that key alone.
+    /// The range tombstones over a key that count at read point `read`; `only` is the range of that key
+    /// alone.
     pub(crate) fn tombstones_over(&self, only: &KeyRange, read: SeqNo) -> Vec<RangeTombstone> {
         match self.has(&only.start) {
             true => either!(self, cells => cells.tombstones_over(only, read)),
@@ -314,8 +317,8 @@ impl Segment {
         }
     }
 
-    /// Adds those that cover the key for a reader there to the window, and leaves the keys in it of which the
-    /// same holds.
+    /// Adds the range tombstones that cover the key at read point `read` to the window, and narrows the
+    /// window to the keys that the same ones cover.
     pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
         let matters = |seqs: RangeInclusive<SeqNo>| !window.is_above(*seqs.end());
         if self.has_ranges() && self.seqs().is_some_and(matters) {
@@ -332,7 +335,7 @@ impl Segment {
         }
     }
 
-    /// The newest of them at or below `read` that deletes cells of the key with that timestamp.
+    /// The newest range tombstone at or below `read` that deletes cells of the key with that timestamp.
     pub(crate) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
         if !self.has(key) {
             return None;
@@ -340,7 +343,7 @@ impl Segment {
         either!(self, cells => cells.newest_over(key, timestamp, read))
     }
 
-    /// Memory taken. An active segment and the flat one made from it share chunks that both count.
+    /// Memory taken. An active memtable and the flat one made from it share chunks that both count.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         let bytes = either!(self, cells => cells.bytes());
@@ -381,7 +384,7 @@ impl Segment {
         self.seqs().is_some_and(|seqs| *seqs.end() > seq)
     }
 
-    /// Whether a range tombstone with a higher one reaches into the range.
+    /// Whether a range tombstone with a higher sequence number reaches into the range.
     pub(crate) fn has_newer_tombstone(&self, range: &KeyRange, seq: SeqNo) -> bool {
         self.has_newer(seq) && either!(self, cells => cells.has_newer_tombstone(&self.seen(range), seq))
     }
@@ -391,21 +394,21 @@ impl Segment {
         either!(self, cells => cells.times())
     }
 
-    /// Whether cells of those timestamps may depend on what it holds (ACC-10). Whoever asks after taking a
-    /// read point is told of all that is visible there.
+    /// Whether cells of those timestamps may depend on what it holds (ACC-10). If asked after a read point is
+    /// taken, the answer counts all that is visible there.
     pub(crate) fn speaks_of(&self, times: TimeRange) -> bool {
         times == TimeRange::ALL || self.times().is_some_and(|mine| times.overlaps(&mine))
     }
 }
 
-/// A position in a segment.
+/// A position in a memtable.
 pub(crate) enum SegmentCursor {
     Active(ActiveCursor),
     Flat(FlatCursor),
     Part(Box<PartCursor>),
 }
 
-/// A cursor that sees a part of a segment.
+/// A cursor that sees a part of a memtable.
 pub(crate) struct PartCursor {
     cursor: SegmentCursor,
     part: Arc<Part>,

@@ -1,11 +1,12 @@
-//! Which cells of a flush go into no table but stay in memory (TRI-1), as the cells come by in order.
+//! Hot cells: which cells of a flush go into no table but stay in memory (TRI-1), as the cells come by in
+//! order.
 //!
 //! A key may stay when it was updated often enough and *one* cell is all that survives of it: its newest
-//! value or tombstone, which every reader that the merge serves sees. So no snapshot's version is lost sight
-//! of, and what stays is the whole of what the flush set says about the key. It must not lie under a newer
-//! range tombstone of the flush set: that goes to a table, where readers would find it only after the cell
+//! value or tombstone, which every reader that the flush serves sees. So no snapshot loses its version, and
+//! what stays is the whole of what the flush set says about the key. It must not lie under a newer range
+//! tombstone of the flush set: that goes to a table, where readers would find it only after the cell
 //! (invariant I3). Operands do not stay: they count once only where they are met once. Nor do hidden
-//! versions, which no log has.
+//! versions, which no WAL has.
 //!
 //! All keys are counted on the way, for the choice of the next flush.
 
@@ -14,14 +15,14 @@ use super::output::Output;
 use crate::error::Result;
 use crate::types::{Cell, CellRef, Heat, Heats, KeptCell, Kind};
 
-/// What may stay.
+/// The rules by which cells may stay in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AsideRules {
-    /// Keys updated more often than this; `None`: no key, the merge only counts.
+    /// Keys updated more often than this may stay; `None`: no key, updates are only counted.
     pub(crate) over: Option<u32>,
-    /// Bytes of memory, in all.
+    /// Bytes of memory that cells may stay in, in all.
     pub(crate) bytes_max: u64,
-    /// A cell that was kept so often is not kept again.
+    /// How often a cell may be kept: one that was kept so often is not kept again.
     pub(crate) kept_max: u8,
 }
 
@@ -33,7 +34,7 @@ pub(crate) struct Aside {
     /// The only cell of the present key so far, if the key may stay.
     waiting: Option<Cell>,
     may_stay: bool,
-    /// Those of the present step.
+    /// The cells that stay of the present step.
     kept: Vec<KeptCell>,
     pub(super) cells: u64,
     bytes: u64,
@@ -53,7 +54,7 @@ impl Aside {
         }
     }
 
-    /// The cells that follow are of this one's key, of which it is the newest.
+    /// Begins a key, of which `newest` is the newest cell; the cells that follow are the key's.
     pub(super) fn begin_key(&mut self, newest: &CellRef<'_>, heat: Heat) {
         let bytes = KeptCell::bytes(newest);
         self.heat = heat;
@@ -78,7 +79,7 @@ impl Aside {
         output.add(cell)
     }
 
-    /// All of the present key were taken.
+    /// Ends the present key, of which all cells were taken.
     pub(super) fn end_key(&mut self, keep: &Keep, output: &mut Output) -> Result<()> {
         let Some(cell) = self.waiting.take() else { return Ok(()) };
         if matches!(cell.kind, Kind::Operand | Kind::Hidden)
@@ -93,12 +94,12 @@ impl Aside {
         Ok(())
     }
 
-    /// What was set aside since the last call.
+    /// Takes the cells that were set aside since the last call.
     pub(super) fn take_kept(&mut self) -> Vec<KeptCell> {
         std::mem::take(&mut self.kept)
     }
 
-    /// What was met.
+    /// Takes the counts of updates of all keys that were met.
     pub(super) fn take_heats(&mut self) -> Heats {
         std::mem::take(&mut self.heats)
     }

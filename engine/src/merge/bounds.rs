@@ -1,26 +1,26 @@
-//! What a merge takes in of its inputs, and what it leaves of that at least, as the inputs tell: a merge run
-//! elsewhere that says otherwise has lost cells, or met others.
+//! Bounds on what a compaction takes in of its inputs and on what it must leave of that, from what the inputs
+//! tell: a compaction run elsewhere that reports otherwise has lost cells, or met others.
 //!
-//! *Taken in* is told by the indices, which have the number of cells of each block: at least those of the
+//! *Taken in* follows from the indices, which have the number of cells of each block: at least the cells of
 //! blocks that lie wholly within the keys that are asked about, at most those of all blocks that may have
 //! some of them.
 //!
-//! *Left* of each key is one cell at least, as only a newer cell of the key, or what makes one of several,
-//! takes one away; unless there is a filter, or something may have expired: then nothing is told, nor where
-//! there are very many range tombstones. A point tombstone takes all of its own key away at most, a range
-//! tombstone what blocks hold of its keys. Where all versions are kept the same is true of each version of a
-//! key, without point tombstones. So what is left is, less what these may take, at least
+//! *Left* of each key is at least one cell, since a cell is dropped only for a newer cell of the key, or
+//! merged with others into one. There is no bound where there is a filter, where something may have expired,
+//! or where there are very many range tombstones. A point tombstone takes at most all of its own key away, a
+//! range tombstone what blocks hold of its keys. Where all versions are kept, the same is true of each
+//! version of a key, without point tombstones. So what is left is, less what these may take, at least
 //! - the keys (or versions) of that run that has most of them, for each stretch of keys on its own; of all
 //!   runs, where their versions are of different times;
 //! - the keys that the sketches of all tables count together, less an eighth (nearly eight times their
 //!   standard error) and those that may lie behind.
 //!
-//! Where the runs do not share keys, and no table has a key twice, both are what is taken in: then nothing
+//! Where the runs do not share keys, and no table has a key twice, both equal what is taken in: then nothing
 //! may be missing.
 //!
-//! *Dropped* of what a merge says it took in are at most those that these may take, and those that the runs
-//! may have in common. Where a merge begins or ends within blocks, how many cells it takes in is not known
-//! exactly, but what is missing of them is.
+//! *Dropped*, of what a compaction says it took in, are at most the cells that these may take and those that
+//! the runs may have in common. Where a compaction begins or ends within blocks, how many cells it takes in
+//! is not known exactly, but how many are missing is.
 
 use super::keep::disjoint;
 use super::spec::{MergeSpec, sum};
@@ -39,7 +39,7 @@ const COVERS: usize = 1 << 10;
 /// The part of what sketches count by which they may be wrong.
 const SKETCH_ERROR: u64 = 8;
 
-/// What a merge must have met and kept of some keys.
+/// Bounds on the cells that a compaction must have met and kept of some keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Counts {
     /// Cells taken in: at least, and at most.
@@ -50,7 +50,7 @@ pub(crate) struct Counts {
     pub(crate) dropped: u64,
 }
 
-/// The same of a step, and of all steps up to it.
+/// The bounds for a step, and for all steps up to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Expected {
     pub(crate) step: Counts,
@@ -59,7 +59,7 @@ pub(crate) struct Expected {
 
 #[cfg(any(test, feature = "testing"))]
 impl Expected {
-    /// Whatever it may be.
+    /// Bounds that allow anything.
     pub(crate) const ANY: Self = Self { step: Counts::ANY, so_far: Counts::ANY };
 }
 
@@ -70,11 +70,12 @@ impl Counts {
 
 /// See the page above.
 pub(crate) struct Bounds {
-    /// In order of where they begin.
+    /// The inputs, in the order in which their keys begin.
     inputs: Vec<Input>,
-    /// Of each stretch of keys that tables overlap each other in: whether runs have nothing in common there.
+    /// One entry for each stretch of keys that overlapping tables form: whether its runs have nothing in
+    /// common.
     stretches: Vec<bool>,
-    /// Whether it is told what is left.
+    /// Whether the inputs tell how many cells must be left.
     tells: bool,
     tombstones: u64,
     /// The keys that sketches count, less their error; `None` until it is needed.
@@ -88,14 +89,14 @@ struct Input {
     open: Option<OpenTable>,
     run: usize,
     stretch: usize,
-    /// What the merge takes in of it.
+    /// The keys that the compaction takes in of it.
     live: KeyRange,
-    /// Cells beyond one for each key, or version, of the whole file.
+    /// Cells of the whole file beyond one for each key, or version.
     more: u64,
-    /// Its sketch is among those that are read.
+    /// Whether its sketch is among those that are read.
     is_sketched: bool,
     counted: CountedTo,
-    /// Cells of the file below what is live, at least and at most; `None` until they were counted.
+    /// Cells of the file below `live`, at least and at most; `None` until they were counted.
     dead: Option<(u64, u64)>,
     /// All its live cells, once they were counted.
     all: Option<Live>,
@@ -112,7 +113,7 @@ struct Input {
 struct Live {
     least: u64,
     most: u64,
-    /// Those of them that range tombstones may delete, at most.
+    /// Live cells that range tombstones may delete, at most.
     covered: u64,
 }
 
@@ -146,7 +147,7 @@ impl Part {
 }
 
 impl Bounds {
-    /// Of the merge's inputs, run by run.
+    /// The bounds for a compaction with these inputs, run by run.
     pub(crate) fn new(spec: &MergeSpec, runs: Vec<Vec<OpenTable>>) -> Self {
         let keep = &spec.keep;
         let infos = || runs.iter().flatten().map(|open| &*open.info);
@@ -170,8 +171,8 @@ impl Bounds {
         Self { inputs, stretches, tells, tombstones, keys: None }
     }
 
-    /// What a step that ends before that key must have met and kept; the last one where there is none. Keys
-    /// must not go down.
+    /// The bounds for a step that ends before that key, or for the last step where there is none. Keys must
+    /// not go down from call to call.
     pub(crate) fn below(&mut self, upto: Option<&[u8]>) -> Result<Expected> {
         if self.keys.is_none() && self.tells {
             self.keys = Some(self.sketched_keys()?);
@@ -198,7 +199,7 @@ impl Bounds {
         Ok(Expected { step, so_far })
     }
 
-    /// Where so many cells of each input are taken in.
+    /// The bounds where so many cells of each input are taken in.
     fn counts(&self, cells: &[Live]) -> Counts {
         let taken = (sum(cells.iter().map(|cells| cells.least)), sum(cells.iter().map(|cells| cells.most)));
         if !self.tells {

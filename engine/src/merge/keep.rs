@@ -1,5 +1,5 @@
-//! Which cells of a merge survive. (What a *reader* sees is decided in `db/visible.rs`; the two must agree on
-//! expiry, filters and shadowing but never share a function, as they answer different questions.)
+//! Which cells of a compaction survive. (What a *reader* sees is decided in `db/visible.rs`; the two must
+//! agree on expiry, filters and shadowing but never share a function, as they answer different questions.)
 //!
 //! Read points (registered snapshots) cut history into *stripes*: two cells in one stripe are seen by exactly
 //! the same readers, so of two versions of one (key, timestamp) in one stripe only the newer is ever seen.
@@ -30,10 +30,10 @@
 //! had pushed out, too.)
 //!
 //! What vanishes without a trace is remembered as a bound: the highest sequence number that was the newest of
-//! its key, or of a range tombstone, and of which nothing is left. Who asks whether a key was written since
-//! then, and finds no cell of it, cannot know (`db/conflicts.rs`). So of what is newer than a read point
-//! something stays for each key that was written to: its newest cell, or a range tombstone over that. Then
-//! the bound is not above any read point.
+//! its key, or of a range tombstone, and of which nothing is left. If a search finds no cell of a key, it
+//! cannot tell whether the key was written up to that bound (`db/conflicts.rs`). So of what is newer than a
+//! read point something stays for each key that was written to: its newest cell, or a range tombstone over
+//! that. Then the bound is not above any read point.
 //!
 //! A tombstone itself goes when nothing of its key can lie below and no snapshot is older than it: whatever
 //! it deletes within this merge is in its own stripe and dropped with it.
@@ -43,12 +43,12 @@ use crate::operator::{CompactionFilter, MergeOperator, is_unwanted, merged};
 use crate::types::{Cell, CellRef, Fragments, KeyRange, Kind, Pushed, RangeTombstone, SeqNo, Timestamp};
 use std::sync::Arc;
 
-/// The rules of one merge.
+/// The rules of one compaction.
 #[derive(Clone)]
 pub(crate) struct KeepRules {
     /// Sequence numbers of registered snapshots, ascending.
     pub(crate) read_points: Arc<[SeqNo]>,
-    /// Timestamps are part of the key, so versions are counted.
+    /// Whether timestamps are part of the key, so that versions are counted.
     pub(crate) explicit: bool,
     /// Versions kept of a key; 0 for all.
     pub(crate) versions: u32,
@@ -58,11 +58,11 @@ pub(crate) struct KeepRules {
     pub(crate) now_us: u64,
     pub(crate) operator: Option<Arc<dyn MergeOperator>>,
     pub(crate) filter: Option<Arc<dyn CompactionFilter>>,
-    /// Where older data lies that is no input.
+    /// Keys under which older data lies that is no input.
     pub(crate) below: Below,
 }
 
-/// Keys under which older data may lie outside a merge: sorted, disjoint ranges.
+/// Keys under which older data may lie outside a compaction: sorted, disjoint ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Below {
     ranges: Vec<KeyRange>,
@@ -85,7 +85,7 @@ impl Below {
     }
 }
 
-/// The same keys as ranges in order of which none overlaps another.
+/// The keys of some ranges as sorted ranges that do not overlap.
 pub(super) fn disjoint(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
     ranges.retain(|r| !r.is_empty());
     ranges.sort_by(|a, b| a.start.cmp(&b.start));
@@ -102,7 +102,7 @@ pub(super) fn disjoint(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
 /// Where the surviving cells go.
 pub(crate) type Sink<'s> = dyn FnMut(&CellRef<'_>) -> Result<()> + 's;
 
-/// Takes a merge's cells in order and passes on those that survive.
+/// Takes a compaction's cells in order and passes on those that survive.
 // Over 15 fields: what is known of the key, the timestamp and the stripe at which a merge stands.
 pub(crate) struct Keep {
     rules: KeepRules,
@@ -110,7 +110,7 @@ pub(crate) struct Keep {
     tombstones: Fragments,
     key: Vec<u8>,
     started: bool,
-    /// Something older may lie under the current key.
+    /// Whether something older may lie under the current key.
     key_below: bool,
     timestamp: Timestamp,
     /// Stripe in which a value or tombstone of the current (key, timestamp) was seen last.
@@ -121,7 +121,8 @@ pub(crate) struct Keep {
     pushed: Pushed,
     /// The cells of the current timestamp, where versions are counted.
     group: Vec<(SeqNo, Kind)>,
-    /// Versions of the current key may be deleted alone, so that which were there when must stay known.
+    /// Whether versions of the current key may be deleted alone, so that it must stay known which were there
+    /// when.
     careful: bool,
     /// The newest cell of the current key that was taken in, and that was passed on.
     newest: (SeqNo, SeqNo),
@@ -154,7 +155,8 @@ impl Keep {
         }
     }
 
-    /// Everything newer than this that was taken in so far left a cell of its key.
+    /// The sequence number up to which cells may have vanished without a trace: whatever newer was taken in
+    /// so far left a cell of its key.
     pub(crate) fn forgotten(&self) -> SeqNo {
         self.forgotten.get()
     }

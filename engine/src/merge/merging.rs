@@ -1,4 +1,4 @@
-//! Joins sorted sources into one sorted stream, both ways.
+//! K-way merge: joins sorted sources into one sorted stream, both ways.
 //!
 //! Sources come newest first, so that of two cells that compare equal (the same cell met twice) the newer
 //! source wins and the reader drops the other. The live sources are kept in a small sorted list by their
@@ -21,7 +21,7 @@ pub(crate) struct Merging<C> {
 }
 
 impl<C: Cursor> Merging<C> {
-    /// `sources` newest first.
+    /// A cursor over `sources`, newest first.
     pub(crate) fn new(sources: Vec<C>) -> Self {
         let order = Vec::with_capacity(sources.len());
         Self { sources, order, forward: true }
@@ -199,7 +199,8 @@ impl<C: Cursor> Cursor for Merging<C> {
         self.sources[self.order[0].1].pin_value(into)
     }
 
-    /// Of all sources that stand at the same key, which going forward are all that have it.
+    /// The heat of the present key over all sources that stand at it; going forward these are all that have
+    /// it.
     fn heat(&self) -> Heat {
         let (prefix, front) = self.order[0];
         let key = self.sources[front].key();
@@ -213,7 +214,7 @@ impl<C: Cursor> Cursor for Merging<C> {
         heat
     }
 
-    /// In any of all sources that have the key, or by what memory knows of it in all of them.
+    /// Whether the present key is warm in any source that has it, or was updated more than once in memory.
     fn is_warm(&self) -> bool {
         let (prefix, front) = self.order[0];
         let key = self.sources[front].key();

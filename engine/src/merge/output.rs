@@ -21,22 +21,22 @@ use std::sync::Arc;
 pub(crate) struct OutputRules {
     pub(crate) tables: TableStore,
     pub(crate) spec: OutputSpec,
-    /// Blocks enter it as it says.
+    /// The cache, which says what blocks of outputs enter it.
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) replaced: Arc<Replaced>,
-    /// A table that is there with the name of an output is written over; else it is an error.
+    /// Whether an existing table with the name of an output is written over; else it is an error.
     pub(crate) writes_over: bool,
     /// Where else tables are written to.
     pub(crate) written: Option<Arc<dyn WriteTo>>,
 }
 
-/// Values that stay in the log of a database, where `find` tells their places.
+/// Values that stay in the WAL of a database, where `find` tells their places.
 pub(crate) struct LeftInLog {
     pub(crate) database: u64,
     pub(crate) find: Box<FindPlace>,
 }
 
-/// Tells where in the log a cell is, if its value is to stay there.
+/// Tells where in the WAL a cell is, if its value is to stay there.
 pub(crate) type FindPlace = dyn Fn(&CellRef<'_>) -> Option<Reference> + Send;
 
 /// The tables being written.
@@ -44,21 +44,22 @@ pub(crate) struct Output {
     env: Env,
     rules: OutputRules,
     builder: Option<TableBuilder>,
-    /// The table that was begun and is not finished; there also when finishing it failed.
+    /// The table that was begun and is not finished; also set when finishing it failed.
     unfinished: Option<TableId>,
     left: Option<LeftInLog>,
     part: u32,
     /// Where the current table's interval begins.
     low: Vec<u8>,
-    /// Cuts at or before that.
+    /// The number of cuts at or before `low`.
     cuts_passed: usize,
-    /// Finished and synced since the last step.
+    /// Tables finished and synced since the last step.
     finished: Vec<Arc<TableInfo>>,
-    /// What these have in the cache.
+    /// Blocks of these tables that were put into the cache.
     filled: Vec<(TableId, Filled)>,
-    /// Blocks and bytes of it since the merge began, the table being written apart.
+    /// Blocks and bytes put into the cache since the compaction began, without those of the table being
+    /// written.
     filled_before: (u64, u64),
-    /// Of the present key.
+    /// Whether the present key is warm: read lately, or updated in memory.
     is_warm: bool,
     pub(crate) bytes: u64,
     /// Cells of all finished tables, and their range tombstones.

@@ -1,5 +1,5 @@
-//! A run of tables as one sorted source, for readers and for merges, opened lazily; and a floor under any
-//! source.
+//! A run of tables as one sorted source, for readers and for compactions, opened lazily; and a floor under
+//! any source.
 
 use crate::error::Result;
 use crate::table::{CursorOptions, TableCursor};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Walks the live ranges of a run's tables one after the other. Opens a table only when it gets there.
 pub(crate) struct RunCursor {
     tables: Arc<[OpenTable]>,
-    /// Which of them it walks over.
+    /// The numbers of the tables that it walks over.
     within: Range<usize>,
     options: CursorOptions,
     /// The open table and its cursor.
@@ -20,12 +20,12 @@ pub(crate) struct RunCursor {
 }
 
 impl RunCursor {
-    /// Some neighbours of the `tables` of one run, which are in order.
+    /// A cursor over some neighbouring `tables` of one run.
     pub(crate) fn new(tables: &Arc<[OpenTable]>, within: Range<usize>, options: CursorOptions) -> Self {
         Self { tables: tables.clone(), within, options, at: None }
     }
 
-    /// The number of the first table in which that does not hold, which holds of the first ones only.
+    /// The number of the first table that `holds` is false for; it is true for all before and for none after.
     fn first_not(&self, holds: impl FnMut(&OpenTable) -> bool) -> usize {
         self.within.start + self.tables[self.within.clone()].partition_point(holds)
     }
@@ -64,7 +64,7 @@ impl RunCursor {
         }
     }
 
-    /// The cursor of that table, and the table.
+    /// The cursor of that table, which is opened if it is another than before, and the table.
     fn open(&mut self, i: usize) -> (&mut TableCursor, &OpenTable) {
         let open = &self.tables[i];
         if self.at.as_ref().is_none_or(|(at, _)| *at != i) {
@@ -73,7 +73,7 @@ impl RunCursor {
         (&mut self.at.as_mut().expect("just set").1, open)
     }
 
-    /// A reader's seek is a look into each run that it has to merge.
+    /// Notes that a seek looked into this table: it does so in each run that is merged.
     fn note_look(&self, at: usize) {
         self.tables[at].table().note_look();
     }
@@ -180,13 +180,13 @@ impl Cursor for RunCursor {
     }
 }
 
-/// A run as the source of a merge, which only goes forward. Tables that it has passed are let go, so that
-/// their files can go before the merge ends.
+/// A run as the source of a compaction, which only goes forward. Tables that it has passed are let go, so
+/// that their files can be removed before the compaction ends.
 pub(crate) struct PassingRun {
-    /// Those not passed, in order.
+    /// The tables not passed yet, in order.
     tables: VecDeque<OpenTable>,
     options: CursorOptions,
-    /// Over the first of them.
+    /// The cursor over the first of `tables`.
     at: Option<TableCursor>,
 }
 
@@ -195,7 +195,7 @@ impl PassingRun {
         Self { tables: tables.into(), options, at: None }
     }
 
-    /// To the first cell at or after the key in the tables that are left.
+    /// Moves to the first cell at or after the key in the tables that are left.
     fn enter(&mut self, key: &[u8]) -> Result<()> {
         self.at = None;
         while let Some(table) = self.tables.front() {

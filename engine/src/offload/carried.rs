@@ -1,13 +1,13 @@
-//! Merges run by a process that shares no storage with the database: inputs come, and outputs go, over
-//! whatever carries the merge.
+//! Compactions run by a process that shares no storage with the database: inputs come, and outputs go, over
+//! whatever carries the compaction.
 //!
 //! ```text
 //! merge code  ->  Carried (a Storage)  ->  MergeTables  ~ network ~  MergeTables  ->  OwnTables  ->  the database's own storage
 //! ```
 //!
-//! One trait stands at both ends. Who runs the merge sees a storage with the inputs, to which it may write
-//! the outputs; the database gives out the inputs of that one merge and takes tables of its outputs' names,
-//! and nothing else.
+//! One trait stands at both ends. The process that runs the compaction sees a storage with the inputs, to
+//! which it may write the outputs. The database gives out the inputs of that one compaction and takes tables
+//! with the names of its outputs, and nothing else.
 
 use crate::merge::{MergeSpec, MergeTables, sum};
 use crate::storage::{MappedFile, ReadFile, Storage, TableStore, WriteFile};
@@ -20,29 +20,29 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a merge reads and writes of a database, at the database's end.
+/// The tables that a compaction reads and writes, at the database's end.
 pub(crate) struct OwnTables {
     store: TableStore,
     inputs: BTreeMap<TableId, u64>,
-    /// The name of the outputs, but for the part.
+    /// The name that the outputs have, but for the part.
     output: TableId,
-    /// Outputs, and bytes of them, that are taken at most.
+    /// The most outputs, and bytes of outputs, that are taken.
     tables_max: u64,
     bytes_max: u64,
     files: Mutex<Files>,
 }
 
-/// Outputs are taken up to so often the bytes of the inputs, and so many more; of so many tables as that
-/// makes, and a few.
+/// The limit of output bytes: so many times the bytes of the inputs, and so many more. As many tables are
+/// taken as these bytes and the cuts make, and `TABLES_MORE`.
 const BYTES_MAX: (u64, u64) = (2, 64 << 20);
 const TABLES_MORE: u64 = 8;
 
 #[derive(Default)]
 struct Files {
     reading: BTreeMap<TableId, Arc<dyn ReadFile>>,
-    /// Not synced.
+    /// Outputs that are not synced yet.
     writing: BTreeMap<TableId, Box<dyn WriteFile>>,
-    /// Outputs that were begun, and their bytes.
+    /// The number of outputs that were begun, and their bytes.
     tables: u64,
     bytes: u64,
 }
@@ -131,7 +131,7 @@ impl MergeTables for OwnTables {
     }
 }
 
-/// The same at the other end, as the storage that the merge code works on.
+/// The tables of a compaction at the other end, as a storage for the code that runs it.
 #[derive(Debug)]
 pub(super) struct Carried {
     tables: Arc<dyn MergeTables>,
@@ -163,7 +163,7 @@ impl Storage for Carried {
         let bytes = *self.inputs.get(&table).ok_or(io::ErrorKind::NotFound)?;
         Ok(Arc::new(CarriedRead { tables: self.tables.clone(), table, bytes }))
     }
-    /// Of an output the other end says it.
+    /// Whether it is an input. Whether an output exists is for the database's end to say.
     fn exists(&self, path: &Path) -> io::Result<bool> {
         Ok(self.inputs.contains_key(&table_of(path)?))
     }

@@ -1,10 +1,11 @@
-//! What a merge runner wrote lately, in memory: the remote cache of the databases that it works for (OFF-3).
+//! The tables that a merge runner wrote lately, in memory: the remote cache of the databases that it works
+//! for (OFF-3).
 //!
-//! Each table is kept whole as it stands in its file, from the first byte on, so that whoever knows where a
-//! block is can have it. How long, the merge says ([`KeepOutputs`]). The bound is never exceeded: tables that
+//! Each table is kept whole as it stands in its file, from the first byte on, so that any block can be read
+//! by its place. The compaction says for how long ([`KeepOutputs`]). The bound is never exceeded: tables that
 //! are kept only as long as there is room leave first, the oldest before the others; where that is not
 //! enough, the table being written is not kept at all. (Pieces that are being read, and copies made for
-//! readers, are beyond it while that lasts.)
+//! readers, may exceed it while that lasts.)
 
 use super::KeepOutputs;
 use crate::merge::{MergeSpec, WriteTo, sum};
@@ -30,7 +31,7 @@ pub struct KeptOutputs {
 struct Tables {
     bytes: u64,
     by_name: BTreeMap<Name, Kept>,
-    /// Those that leave where room is needed, the oldest first.
+    /// Tables that are given up where room is needed, the oldest first.
     leaving: VecDeque<Name>,
 }
 

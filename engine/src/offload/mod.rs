@@ -1,10 +1,10 @@
-//! Merges run elsewhere: the seam to whoever carries them to another process.
+//! Compactions run elsewhere: the seam to whatever carries them to another process.
 //!
-//! The engine knows no network. A database that was given an [`Offload`] asks it about each merge of tables.
-//! Where it takes one, the merge goes there as plain data ([`MergeSpec`]), and what is done of it comes back
-//! as plain data ([`MergeAnswer`]). At the other end a [`MergeRunner`] runs the same merge code on tables
-//! that both ends reach. The crate `siltstone-compactor` carries the two over a network; whatever else can
-//! move bytes may do so too.
+//! The engine knows no network. A database that was given an [`Offload`] asks it about each compaction. If it
+//! takes one, the compaction goes there as plain data ([`MergeSpec`]), and its progress comes back as plain
+//! data ([`MergeAnswer`]). At the other end a [`MergeRunner`] runs the same code on tables that both ends
+//! reach. The crate `siltstone-compactor` carries the two over a network; whatever else can move bytes may do
+//! so too.
 //!
 //! ```text
 //! database: Offload::decide(offer) -> OffloadedMerge     spec ->      MergeRunner::begin(spec) -> RunningMerge
@@ -12,16 +12,16 @@
 //!           RemoteCache::read(table, parts)         <- blocks         KeptOutputs::read(table, parts)
 //! ```
 //!
-//! Who ran a merge keeps what it wrote in memory for a while, the *remote cache* (OFF-3), so that the
-//! database's own cache gets the new blocks from there and not from storage ([`crate::CacheFill`] says which
-//! and when).
+//! The process that ran a compaction keeps what it wrote in memory for a while, the *remote cache* (OFF-3),
+//! so that the database's own cache gets the new blocks from there and not from storage ([`crate::CacheFill`]
+//! says which and when).
 //!
 //! Nothing that comes back is believed before it was checked (invariant I5): that it is the answer that is
-//! waited for (`AnswerOf`), and then what it says. Whatever goes wrong, the database finishes the merge
-//! itself, from the last step that it made true: no answer is ever needed for it to go on.
+//! waited for (`AnswerOf`), and then what it says. Whatever goes wrong, the database finishes the compaction
+//! itself, from the last step that it installed: no answer is ever needed for it to go on.
 //!
-//! Here is the database's end. `runner` is the other end, `kept` its remote cache, and `carried` runs merges
-//! where the two share no storage.
+//! Here is the database's end. `runner` is the other end, `kept` its remote cache, `remote` reads that cache
+//! from the database's end, and `carried` runs compactions where the two share no storage.
 
 mod carried;
 mod kept;
@@ -49,22 +49,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// After how long an answer that was not there is looked for again.
+/// The time after which an answer that was not there is looked for again.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 
-/// Decides about merges of tables, and has those that it takes run elsewhere. Given to a database by
+/// Decides about compactions, and has those that it takes run elsewhere. Given to a database by
 /// [`crate::Builder::offload`].
 pub trait Offload: Send + Sync + Debug {
-    /// Takes a merge, or leaves it to the database, and says why. Must not wait for an answer from elsewhere:
-    /// workers of the database do other work meanwhile. Must not panic.
+    /// Takes a compaction, or leaves it to the database, and says why. Must not wait for an answer from
+    /// elsewhere: workers of the database do other work meanwhile. Must not panic.
     fn decide(&self, offer: &Offer<'_>) -> Decision;
 }
 
-/// A merge that is offered, and what the database knows of it.
+/// A compaction that is offered, and what the database knows of it.
 pub struct Offer<'a> {
-    /// The merge.
+    /// The compaction.
     pub spec: &'a MergeSpec,
-    /// What is wanted of its outputs.
+    /// How long its outputs should be kept in memory where it runs.
     pub keep: KeepOutputs,
     pub(crate) predicted: &'a dyn Fn() -> u64,
     pub(crate) cached: &'a dyn Fn() -> u64,
@@ -119,18 +119,18 @@ impl From<CacheFill> for KeepOutputs {
     }
 }
 
-/// What was decided about a merge. It is told as an event of kind [`crate::EventKind::Offload`].
+/// A decision about a compaction. It is recorded as an event of kind [`crate::EventKind::Offload`].
 pub struct Decision {
-    /// The merge as it runs elsewhere; `None`: the database runs it.
+    /// The compaction as it runs elsewhere; `None`: the database runs it.
     pub run: Option<Box<dyn OffloadedMerge>>,
-    /// Why, for people. Empty where that is not worth telling.
+    /// The reason, for people. Empty where it is not worth recording.
     pub reason: String,
-    /// The figures that it rests on.
+    /// The figures behind the decision.
     pub numbers: Vec<(&'static str, u64)>,
 }
 
 impl Decision {
-    /// The database runs it, and nothing is told.
+    /// The decision that the database runs it, without a record.
     pub fn here() -> Self {
         Self { run: None, reason: String::new(), numbers: Vec::new() }
     }
@@ -143,16 +143,15 @@ impl Debug for Decision {
     }
 }
 
-/// A merge under way elsewhere. Dropped, it is given up there.
+/// A compaction under way elsewhere. When this is dropped, it is given up there.
 pub trait OffloadedMerge: Send {
-    /// What has come of it since the last call, in order; `None` where there is nothing yet. Must not wait.
-    /// After an error, or the last step, it is not called again. The database keeps asking while the answer
-    /// is `None`. It is up to this method to notice that the other end has been silent for too long, and to
-    /// return an error.
+    /// The next answer, in order; `None` while there is none. Must not wait. After an error, or the last
+    /// step, it is not called again. The database keeps asking while the answer is `None`. It is up to this
+    /// method to notice that the other end has been silent for too long, and to return an error.
     fn advance(&mut self) -> Result<Option<MergeAnswer>>;
 
-    /// What came of it last is not believed, for that reason, and nothing more is asked of it: whoever runs
-    /// it has failed. Returns the error that tells of it, which should say who that is.
+    /// Takes notice that its last answer was refused for that reason: whoever runs it has failed, and it is
+    /// not asked again. Returns the error, which should say who runs it.
     fn refused(&mut self, why: &str) -> Error {
         Error::new(ErrorKind::Io, format!("a merge run elsewhere handed out {why}"))
     }
@@ -163,8 +162,8 @@ pub trait OffloadedMerge: Send {
     }
 }
 
-/// The memory of whoever ran a merge, with the tables that it wrote (OFF-3). What comes from there is checked
-/// as what comes from storage is, and whatever is not to be had there is in storage.
+/// The memory of whoever ran a compaction, with the tables that it wrote (OFF-3). What comes from there is
+/// checked like what comes from storage, and whatever is not there is in storage.
 pub trait RemoteCache: Send + Sync + Debug {
     /// Begins to read these parts of a table's file. Must not wait.
     fn read(&self, table: TableId, parts: Vec<Range<u64>>) -> Box<dyn RemoteRead>;
@@ -177,7 +176,7 @@ pub trait RemoteRead: Send {
     fn advance(&mut self, wait: Duration) -> Result<Option<Vec<u8>>>;
 }
 
-/// What came of a merge: how far it is, or a step whose tables are durable.
+/// One answer of a compaction: how far it is, or a step whose tables are durable.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MergeAnswer {
@@ -193,21 +192,22 @@ pub(crate) struct StepAnswer {
     pub(crate) upto: Option<Vec<u8>>,
 }
 
-/// Which answer of which merge one is. One of another merge, of an attempt that was given up, or of a step
-/// before tells nothing of the merge that is waited for, though all that it says may have been true.
+/// Identifies an answer: which compaction, attempt and step it is of. One of another compaction, of an
+/// attempt that was given up, or of an earlier step says nothing about what is waited for, though all in it
+/// may have been true.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AnswerOf {
     pub(crate) database: u64,
-    /// The name of the merge's first output: store, epoch of the owner, and job. Each attempt at a merge has
-    /// a job number of its own.
+    /// The name of the compaction's first output: store, epoch of the owner, and job. Each attempt at a
+    /// compaction has a job number of its own.
     pub(crate) merge: TableId,
     /// Steps that were handed out before this answer.
     pub(crate) step: u64,
 }
 
 impl AnswerOf {
-    /// The first answer of a merge.
+    /// The first answer of a compaction.
     pub(crate) fn first(spec: &MergeSpec) -> Self {
         Self { database: spec.database, merge: spec.output.id, step: 0 }
     }
@@ -220,12 +220,12 @@ impl std::fmt::Display for AnswerOf {
 }
 
 impl MergeAnswer {
-    /// As it is carried.
+    /// Encodes the answer, to be sent to the database.
     pub fn to_bytes(&self) -> Vec<u8> {
         sealed(&serde_json::to_string(self).expect("an answer is plain data")).into_bytes()
     }
 
-    /// What the other end carried.
+    /// Decodes an answer that the other end sent.
     ///
     /// # Errors
     /// `Invalid` where these are not the bytes of an answer, or some of them have changed on the way.
@@ -238,7 +238,7 @@ impl MergeAnswer {
         self.step.is_some()
     }
 
-    /// Whether nothing follows.
+    /// Whether it is the last: a step without another after it.
     pub fn is_last(&self) -> bool {
         self.step.as_ref().is_some_and(|step| step.upto.is_none())
     }
@@ -259,7 +259,7 @@ impl MergeAnswer {
     }
 }
 
-/// A merge elsewhere as one that runs here is driven. What it hands out is verified before it is made true.
+/// A compaction elsewhere, driven like one that runs here. Its steps are verified before they are installed.
 pub(crate) struct There {
     run: Box<dyn OffloadedMerge>,
     /// The answer that is waited for.
@@ -297,15 +297,15 @@ impl MergeRun for There {
     }
 }
 
-/// What was carried under a checksum. Of how far a step has come nothing but that can tell whether it is what
-/// was said.
+/// Decodes what was carried under a checksum: for reports of progress it is the only check that they are as
+/// they were sent.
 fn carried<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let json = unsealed(bytes).map_err(|Malformed(why)| why.to_string())?;
     serde_json::from_slice(json).map_err(|e| e.to_string())
 }
 
 impl MergeSpec {
-    /// As it is carried.
+    /// Encodes the compaction, to be sent to whoever runs it.
     ///
     /// # Errors
     /// `Unsupported` where a directory's name is not UTF-8.
@@ -315,7 +315,7 @@ impl MergeSpec {
         Ok(sealed(&serde_json::to_string(self).map_err(unsupported)?).into_bytes())
     }
 
-    /// The same merge with other names of its directories: those that they have for whoever runs it.
+    /// This compaction with its directories renamed to what they are called where it runs.
     ///
     /// # Errors
     /// What `named` returns; `Unsupported` where a name is not UTF-8.
@@ -331,8 +331,8 @@ impl MergeSpec {
         Ok(self)
     }
 
-    /// The same merge without the directory of the database, unless values of its inputs lie in the log
-    /// there: for whoever runs it that is one directory less to be let into.
+    /// This compaction without the directory of the database, unless values of its inputs lie in the WAL
+    /// there: whoever runs it then needs access to one directory less.
     #[must_use]
     pub fn without_log(mut self) -> Self {
         if !self.needs_log() && !self.place.is_empty() {
@@ -342,16 +342,16 @@ impl MergeSpec {
         self
     }
 
-    /// Whether whoever runs it reads the log of the database. (What else the files of its inputs may say,
-    /// they are then not those that are described.)
+    /// Whether whoever runs it reads the WAL of the database. (If files of its inputs say otherwise, they are
+    /// not those that are described here.)
     pub fn needs_log(&self) -> bool {
         self.inputs().any(|table| table.log_bytes > 0 || table.is_log_table())
     }
 
-    /// What a database carried.
+    /// Decodes a compaction that a database sent.
     ///
     /// # Errors
-    /// `Invalid` where these are not the bytes of a merge, or some of them have changed on the way.
+    /// `Invalid` where these are not the bytes of a compaction, or some of them have changed on the way.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         carried(bytes).map_err(|why| Error::invalid(format!("the description of a merge: {why}")))
     }
@@ -361,12 +361,12 @@ impl MergeSpec {
         self.database
     }
 
-    /// The name of its first output; no other merge writes tables of that store, epoch and job.
+    /// The name of its first output; no other compaction writes tables of that store, epoch and job.
     pub fn first_output(&self) -> TableId {
         self.output.id
     }
 
-    /// What is merged, run by run, the newest first.
+    /// The input tables, run by run, the newest first.
     pub fn inputs(&self) -> impl Iterator<Item = &TableInfo> {
         self.inputs.iter().flatten()
     }
@@ -376,12 +376,12 @@ impl MergeSpec {
         self.output.table.compression != crate::table::Compression::None
     }
 
-    /// Bytes of what is merged, as far as it is.
+    /// Bytes of the live parts of its inputs.
     pub fn input_bytes(&self) -> u64 {
         sum(self.inputs().map(TableInfo::live_bytes))
     }
 
-    /// Bytes of the values that its inputs left in the log of the database.
+    /// Bytes of the values that its inputs left in the WAL of the database.
     pub fn log_bytes(&self) -> u64 {
         sum(self.inputs().map(|table| table.log_bytes))
     }
@@ -399,7 +399,7 @@ impl MergeSpec {
         TableStore::object_location(&self.place)
     }
 
-    /// The directory of the database, with its log.
+    /// The directory of the database, with its WAL.
     pub fn log_dir(&self) -> &Path {
         &self.log_dir
     }

@@ -1,4 +1,4 @@
-//! The other end: runs merges for databases with the engine's own code.
+//! The other end: runs compactions for databases with the engine's own code.
 
 use super::carried::Carried;
 use super::kept::KeptMerge;
@@ -24,9 +24,10 @@ const PLACES_MAX: usize = 1 << 8;
 /// The object store that tables lie in, and who finds others by their location.
 type Objects = (Option<Arc<dyn ObjectStore>>, Option<Arc<OpenObjectStore>>);
 
-/// Runs merges for databases: what a compaction server does. Made by [`crate::Builder::merge_runner`].
+/// Runs compactions for databases: what a compaction server does. Made by [`crate::Builder::merge_runner`].
 ///
-/// It holds no state that matters: killed at any time, nothing is lost but the work since the last step.
+/// It holds no state that matters: if it is killed at any time, nothing is lost but the work since the last
+/// step.
 pub struct MergeRunner {
     env: Env,
     registry: Registry,
@@ -45,8 +46,8 @@ impl Debug for MergeRunner {
 }
 
 impl MergeRunner {
-    /// It keeps what it reads again, such as indices, in so many bytes of memory, and what it wrote in so
-    /// many.
+    /// A runner that keeps what it reads again, such as indices, in `cache_bytes` of memory, and what it
+    /// wrote in `kept_bytes`.
     pub(crate) fn new(
         env: &Env,
         registry: &Registry,
@@ -65,17 +66,17 @@ impl MergeRunner {
         }
     }
 
-    /// The location of the object store that it was given.
+    /// The location of the object store that the runner was given.
     pub fn object_store(&self) -> Option<String> {
         self.objects.0.as_ref().map(|store| store.location())
     }
 
-    /// What it keeps of the tables that it wrote, where a merge asked for that.
+    /// The tables that it wrote and keeps in memory, where a compaction asked for that.
     pub fn kept(&self) -> &Arc<KeptOutputs> {
         &self.kept
     }
 
-    /// Begins a merge, and keeps what it writes as long as that says.
+    /// Begins a compaction, and keeps what it writes for as long as `keep` says.
     ///
     /// # Errors
     /// `Invalid` where its outputs are such as no database wants; `Unsupported` where its rules are of
@@ -86,7 +87,7 @@ impl MergeRunner {
         self.begin_on(spec, keep, tables)
     }
 
-    /// The same of a merge of which inputs and outputs are carried.
+    /// Begins a compaction whose inputs and outputs are carried, as no storage is shared with the database.
     ///
     /// # Errors
     /// As [`MergeRunner::begin`]; `Unsupported` where values of its inputs lie in the log of the database.

@@ -1,5 +1,5 @@
-//! A shape in two, and two in one: what becomes of a store's tables when it is split at a key or takes in its
-//! neighbour. A table over the key stays in both, each with its part.
+//! How shapes are split and joined: what becomes of a store's SSTables when it is split at a key, or takes in
+//! its neighbour. An SSTable over the key stays in both, each with its part.
 
 use super::{Clip, Level, Run, Shape, TableInfo};
 use crate::types::TableId;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Shape {
-    /// The tables that have keys on both sides. O(runs log tables).
+    /// The SSTables that have keys on both sides of `at`. O(runs log tables).
     pub(crate) fn over<'a>(&'a self, at: &'a [u8]) -> impl Iterator<Item = &'a Arc<TableInfo>> {
         let over = move |run: &'a Run| {
             let behind = run.tables().partition_point(|table| table.live_start() < at);
@@ -17,8 +17,8 @@ impl Shape {
         self.runs().filter_map(move |(_, run)| over(run))
     }
 
-    /// The parts below and from that key on. `below`: about how many bytes each table over the key has before
-    /// it.
+    /// The two shapes with the keys below `at`, and from `at` on. `below`: about how many bytes each SSTable
+    /// over the key has before it.
     pub(crate) fn split(&self, at: &[u8], below: &BTreeMap<TableId, u64>) -> (Shape, Shape) {
         let part = |keep: &dyn Fn(&Arc<TableInfo>) -> Option<Arc<TableInfo>>| {
             let run = |run: &Run| Run::new(run.id, run.tables().iter().filter_map(keep).collect());
@@ -61,9 +61,9 @@ impl Shape {
         }
     }
 
-    /// This one with all tables of a neighbour, of which those named have another name from now on. Runs of
-    /// both, paired by age in each level, become one: their keys are apart. Which tables' parts were put
-    /// together again. `Err` where the two are no neighbours.
+    /// This shape with all SSTables of a neighbour, and which SSTables' parts were put together again.
+    /// SSTables in `renamed` have another name from now on. Runs of both shapes, paired by age in each level,
+    /// become one: their keys are apart. `Err` where the two are no neighbours.
     pub(crate) fn join(
         &self,
         other: &Shape,
@@ -93,8 +93,8 @@ impl Shape {
         joined.check().map(|()| (joined, whole))
     }
 
-    /// The tables of a neighbour that cannot be put together with what this one has of them, as they lie
-    /// elsewhere here or something is missing between the parts.
+    /// The SSTables of a neighbour that cannot be put together with this shape's parts of them, because those
+    /// lie in another level or run, or because something is missing between the parts.
     pub(crate) fn apart_from(&self, other: &Shape) -> Vec<Arc<TableInfo>> {
         let mut shared = BTreeMap::new();
         let mut apart = Vec::new();
@@ -121,11 +121,11 @@ fn runs_of(shape: &Shape, level: usize) -> &[Run] {
     shape.levels.get(level).map_or(&[], |level| &level.runs)
 }
 
-/// Which runs of a level of two shapes, newest first, become which run of both: those that were one before a
-/// split, and what stands between such runs by age. Any order will do in which each shape's own stays, as
+/// Pairs the runs of a level of two shapes, newest first: runs that were one before a split become one again,
+/// and those between such runs are paired by age. Any pairing will do that keeps each shape's own order, as
 /// their keys are apart.
 ///
-/// The numbers are of those that are there, so that the memory of both is newer still.
+/// The numbers are of runs that are there, so that the memory of both is newer still.
 fn pairs<'a>(ours: &'a [Run], theirs: &'a [Run]) -> Vec<(u64, Option<&'a Run>, Option<&'a Run>)> {
     let (mut ours, mut theirs) = (ours, theirs);
     let mut paired = Vec::new();
@@ -141,7 +141,7 @@ fn pairs<'a>(ours: &'a [Run], theirs: &'a [Run]) -> Vec<(u64, Option<&'a Run>, O
     }
 }
 
-/// The same of runs that have no number in common.
+/// Pairs runs that have no number in common, by age: the oldest of both become one.
 fn between<'a>(
     ours: &'a [Run],
     theirs: &'a [Run],
@@ -158,7 +158,7 @@ fn between<'a>(
     );
 }
 
-/// Two neighbouring parts of a table as one.
+/// One SSTable from two neighbouring parts of it.
 fn together(a: &TableInfo, b: &TableInfo) -> Result<TableInfo, String> {
     let (low, high) = if a.live_start() <= b.live_start() { (a, b) } else { (b, a) };
     if low.range.end.as_deref() != Some(high.live_start()) || low.identity != high.identity {

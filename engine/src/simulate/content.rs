@@ -1,7 +1,7 @@
-//! What an invented table holds, as expectations: for each stretch of the key line over which the workload is
-//! even (`line`; all of it, where keys are scattered) two densities, the share of its keys that the fill put
-//! there, and how many draws of the workload (per key) fell into it. Uniting tables adds both; how many
-//! distinct keys that makes follows from the workload alone.
+//! The contents of an invented SSTable, as expectations: for each stretch of the key line over which the
+//! workload is even (`line`; all of it, where keys are scattered) two densities, the share of its keys that
+//! the fill put there, and how many draws of the workload (per key) fell into it. Uniting SSTables adds both;
+//! how many distinct keys that makes follows from the workload alone.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,14 +14,15 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Workload {
-    /// All alike.
+    /// All keys with the same probability.
     Uniform,
     /// The k-th most popular key with probability proportional to k to the minus theta; popular keys are
     /// scattered.
     Zipf(f64),
-    /// The same with the popular keys side by side, at the beginning of all keys.
+    /// Zipf's law with the popular keys side by side, at the beginning of all keys.
     Head(f64),
-    /// All alike; but when keys are put for the first time, this share of them comes in their order.
+    /// All keys with the same probability; but when they are put for the first time, this share of them comes
+    /// in key order.
     Sorted(f64),
 }
 
@@ -95,7 +96,7 @@ pub(super) struct Piece {
     pub(super) content: Content,
 }
 
-/// Of pieces that do not overlap, over the keys that they cover.
+/// The mean content of pieces that do not overlap, over the keys that they cover.
 pub(super) fn mean(pieces: &[Piece]) -> Content {
     let width: f64 = pieces.iter().map(|p| (p.end - p.start) as f64).sum();
     let mean = |part: fn(&Content) -> f64| {

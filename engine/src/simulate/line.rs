@@ -1,24 +1,25 @@
-//! Where puts fall on the key line. It is cut into stretches over which a workload is even: one for keys that
-//! are scattered, many where popular keys are neighbours or keys come in order. What a table or a range of
-//! memory holds is told stretch by stretch (`content`), so that it stays small however often it is merged.
+//! The key line, and where puts fall on it. It is cut into stretches over which a workload is even: one for
+//! keys that are scattered, many where popular keys are neighbours or keys come in order. The content of an
+//! SSTable or a range of memory has one piece per stretch (`content`), so it stays small however often it is
+//! compacted.
 
 use super::KEYS_END;
 use super::content::{Content, Density, LOG_FIRST, LOG_LAST, Piece, Workload};
 
-/// Cuts of the line for keys in order; what is filled ends anywhere in such a part.
+/// Number of stretches for keys in order; the filled part ends somewhere in one of them.
 const PARTS_IN_ORDER: u64 = 256;
 
-/// What is put at once.
+/// A batch of puts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Put {
-    /// Keys for the first time: this share of all, after that share.
+    /// Keys that are put for the first time: this share of all keys, after that share.
     New { from: f64, share: f64 },
-    /// So many draws from the workload, per key of the database.
+    /// This many draws from the workload, per key of the database.
     Draws(f64),
 }
 
 impl Put {
-    /// The `i`-th of so many equal parts.
+    /// The `i`-th of `of` equal parts.
     pub(super) fn part(self, i: u32, of: u32) -> Put {
         let part = 1.0 / f64::from(of);
         match self {
@@ -29,7 +30,7 @@ impl Put {
         }
     }
 
-    /// How many puts these are, per key of the database.
+    /// The number of puts, per key of the database.
     pub(super) fn per_key(self) -> f64 {
         match self {
             Put::New { share, .. } => share,
@@ -54,7 +55,7 @@ impl Stretch {
 
 pub(super) struct Line {
     stretches: Vec<Stretch>,
-    /// Of the keys that are put for the first time, the share that comes in order.
+    /// The share that comes in key order, among keys that are put for the first time.
     in_order: f64,
 }
 
@@ -74,7 +75,7 @@ impl Line {
         Line { stretches, in_order }
     }
 
-    /// What a put brings, in key order; stretches that get nothing are left out.
+    /// The pieces that a put adds, in key order; stretches that get nothing are left out.
     pub(super) fn pieces(&self, put: Put) -> Vec<Piece> {
         let mut pieces = Vec::with_capacity(self.stretches.len() + 2);
         for stretch in &self.stretches {
@@ -106,7 +107,7 @@ impl Line {
         pieces
     }
 
-    /// The same with one piece a stretch, from where it begins to hold something to where it ends; the pieces
+    /// `pieces` averaged to one piece per stretch, from the first key with content to the last. The pieces
     /// are in key order, and each lies in one stretch.
     pub(super) fn even(&self, pieces: &[Piece]) -> Vec<Piece> {
         let mut even: Vec<Piece> = Vec::new();
@@ -127,7 +128,7 @@ impl Line {
         even
     }
 
-    /// How many draws per key touch this share of all keys.
+    /// The number of draws per key that touch this share of all keys.
     pub(super) fn draws_for(&self, density: &Density, share: f64) -> f64 {
         let touched = |draws: f64| -> f64 {
             self.stretches.iter().map(|s| s.share() * density.of_draws(draws * s.weight)).sum()

@@ -1,22 +1,22 @@
-//! A strategy on any data size in seconds: the production `plan` and `apply` over tables that are only
-//! numbers.
+//! Simulates a strategy on any data size in seconds: the production `plan` and `apply` over SSTables that are
+//! only numbers.
 //!
-//! A table is a key range with the expected number of distinct keys in it (`content`, `line`); a flush and a
-//! merge are arithmetic on those. After every flush, merges run until the strategy asks for none. Two phases:
-//! *fill* inserts every key once, in random order unless the workload says otherwise; *overwrite* draws keys
-//! from the workload. Amplifications come from the second half of the overwrite phase (the whole fill when
-//! there is none), when levels have reached their sizes.
+//! An SSTable is a key range with the expected number of distinct keys in it (`content`, `line`); a flush and
+//! a compaction are arithmetic on those. After every flush, compactions run until the strategy asks for none.
+//! Two phases: *fill* inserts every key once, in random order unless the workload says otherwise; *overwrite*
+//! draws keys from the workload. Amplifications come from the second half of the overwrite phase (the whole
+//! fill when there is none), when levels have reached their sizes.
 //!
-//! What is scaled is printed: tables are made larger, never fewer bytes of memory or data, so that a shape
-//! has at most `tables_max` of them; and where flushes would be too many, or touch too many tables, the fill
-//! is loaded in key order instead and the overwrite phase cut short.
+//! The report says what is scaled: SSTables are made larger, never fewer bytes of memory or data, so that a
+//! shape has at most `tables_max` of them; and where flushes would be too many, or touch too many SSTables,
+//! the fill is loaded in key order instead and the overwrite phase cut short.
 //!
-//! Not simulated: what goes on at once. Debt is counted, not estimated: what merges had to write after a
-//! flush until the strategy was satisfied. Time is reckoned from bytes: each put costs its caller `put_ns`,
-//! and nothing is put while a flush and its merges read and write at `device_bytes_s`. The clock that
-//! strategies see stands still.
+//! Concurrency is not simulated. Debt is counted, not estimated: the bytes that compactions had to write
+//! after a flush until the strategy was satisfied. Time is reckoned from bytes: each put costs its caller
+//! `put_ns`, and nothing is put while a flush and its compactions read and write at `device_bytes_s`. The
+//! clock that strategies see stands still.
 //!
-//! `by_range` simulates memory that is held by range, and `report` tells what was found.
+//! `by_range` simulates memory that is held by range, and `report` formats the result.
 
 mod by_range;
 mod content;
@@ -35,7 +35,7 @@ use line::{Line, Put};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What to simulate.
+/// The strategy, data and workload to simulate.
 ///
 /// ```
 /// use siltstone::simulate::{SimulateOptions, simulate};
@@ -46,13 +46,13 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct SimulateOptions {
-    /// The method.
+    /// The strategy.
     pub strategy: StrategyOptions,
     /// Bytes of distinct keys with their values at the end of the fill.
     pub data_bytes: u64,
-    /// What a flush writes: of a database, half of [`Options::write_memory`](crate::Options).
+    /// Bytes that a flush writes: in a database, half of [`Options::write_memory`](crate::Options).
     pub memory_bytes: u64,
-    /// The part of it that is the active segment when it is full, which is not yet divided by range where
+    /// The active memtable's share of `memory_bytes` when it is full; it is not yet divided by range where
     /// memory is. By default a tenth, as with `FamilyOptions::active_share`; 0 in the paper RNG.
     pub active_share: f64,
     /// Bytes of a key.
@@ -63,11 +63,11 @@ pub struct SimulateOptions {
     pub workload: Workload,
     /// Bytes overwritten after the fill, as a multiple of the data.
     pub overwrite: f64,
-    /// The same seed gives the same report.
+    /// Seed of all random choices: equal seeds and options give equal reports.
     pub seed: u64,
-    /// No shape has more tables; at most 20,000.
+    /// The most SSTables that a shape may have; at most 20,000.
     pub tables_max: u64,
-    /// Bytes a second that flushes and merges read and write together.
+    /// Bytes a second that flushes and compactions read and write together.
     pub device_bytes_s: u64,
     /// Nanoseconds that a put takes its caller.
     pub put_ns: u64,
@@ -92,11 +92,12 @@ impl Default for SimulateOptions {
     }
 }
 
-/// More flushes than these, or more tables read and written by merges, and a phase would take minutes.
+/// The most flushes in a phase. With more of them, or more SSTables read and written by compactions, it would
+/// take minutes.
 const FLUSHES_MAX: u64 = 500_000;
 const TABLES_TOUCHED_MAX: u64 = 15_000_000;
 
-/// Runs the strategy. Wrong options give one sentence.
+/// Runs the simulation. Wrong options give one sentence.
 ///
 /// ```
 /// use siltstone::simulate::{SimulateOptions, simulate};
@@ -141,7 +142,7 @@ fn check(options: &SimulateOptions) -> Result<(), String> {
     Ok(())
 }
 
-/// Keys are places on this line.
+/// The end of the key line, on which each key is a place.
 const KEYS_END: u64 = 1 << 60;
 
 // Over 15 fields: a whole store in numbers: its shape, its clock and what is counted.
@@ -152,7 +153,7 @@ struct Simulator<'a> {
     line: Line,
     shape: Shape,
     state: PlanState,
-    /// Of each table, in key order.
+    /// The content of each SSTable, in key order.
     contents: HashMap<TableId, Vec<Piece>>,
     next_table: u64,
     next_flush: u64,
@@ -161,12 +162,12 @@ struct Simulator<'a> {
     entry: f64,
     keys: f64,
     filled: f64,
-    /// Of a strategy that holds memory by range: each range's.
+    /// The memory of each range, if the strategy holds memory by range.
     memory: Vec<Held>,
-    /// What is not held by range yet, a part of the puts each, and its bytes.
+    /// The active memtable's pieces, not held by range yet: one item for each part of the puts.
     active: Vec<Vec<Piece>>,
     active_bytes: f64,
-    /// Parts of memory that were put.
+    /// The number of parts of memory that were put.
     clock: u64,
     /// Tables read and written in this phase.
     touched: u64,
@@ -214,7 +215,7 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// Every key once.
+    /// The fill phase: puts every key once.
     fn fill(&mut self) {
         let memory_keys = self.options.memory_bytes as f64 / self.entry;
         let flushes = (self.keys / memory_keys).ceil() as u64;
@@ -236,14 +237,15 @@ impl<'a> Simulator<'a> {
         self.report.insert_seconds = Some(self.seconds());
     }
 
-    /// What it has taken until now, if puts wait for flushes and merges.
+    /// The seconds taken until now, if puts wait for flushes and compactions.
     fn seconds(&self) -> f64 {
         let puts = self.report.inserted_bytes as f64 / self.entry;
         puts * self.options.put_ns as f64 / 1e9
             + self.report.moved_bytes as f64 / self.options.device_bytes_s as f64
     }
 
-    /// Whether merges touched as many tables as may be in one phase, or the shape holds as many as it may.
+    /// Whether compactions touched as many SSTables as they may in one phase, or the shape holds as many as
+    /// it may.
     fn too_much(&self) -> Option<String> {
         let tables = self.tables_now();
         if tables >= self.options.tables_max {
@@ -256,7 +258,7 @@ impl<'a> Simulator<'a> {
         self.shape.runs().map(|(_, run)| run.tables().len() as u64).sum()
     }
 
-    /// Gives up the fill, for this reason.
+    /// Gives up the fill, for this reason, and starts over from data loaded in key order.
     fn load_in_key_order(&mut self, why: String) {
         self.report
             .notes
@@ -284,7 +286,7 @@ impl<'a> Simulator<'a> {
         self.filled = 1.0;
     }
 
-    /// Draws from the workload; memory keeps one version a key.
+    /// The overwrite phase: draws keys from the workload. Memory keeps one version a key.
     fn overwrite(&mut self) {
         let memory = self.options.memory_bytes as f64 / self.entry / self.keys;
         let draws = self.line.draws_for(&self.density, memory).min(self.options.overwrite);
@@ -316,7 +318,7 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// One flush and all merges it makes due.
+    /// Makes one flush and all compactions that it makes due.
     fn flush(&mut self, put: Put) {
         let inserted = put.per_key() * self.keys * self.entry;
         let strategy = self.strategy.clone();
@@ -432,7 +434,7 @@ impl<'a> Simulator<'a> {
             / KEYS_END as f64
     }
 
-    /// Cuts the pieces (in key order) into this many tables of about the same bytes.
+    /// Cuts the pieces (in key order) into this many SSTables of about the same bytes.
     fn cut(&mut self, pieces: &[Piece], parts: usize) -> Vec<Arc<TableInfo>> {
         let total: f64 = pieces.iter().map(|piece| self.piece_bytes(piece)).sum();
         let mut tables = Vec::with_capacity(parts);
@@ -463,7 +465,7 @@ impl<'a> Simulator<'a> {
         tables
     }
 
-    /// Where the n-th of `parts` tables ends, give or take some: exactly equal parts would line up across
+    /// Where the n-th of `parts` SSTables ends, give or take some: exactly equal parts would line up across
     /// levels.
     fn limit(&mut self, total: f64, n: usize, parts: usize) -> f64 {
         self.random = crate::types::random::after(self.random);

@@ -1,4 +1,4 @@
-//! What a simulation found, for people and as JSON.
+//! The result of a simulation, for people and as JSON.
 
 use super::SimulateOptions;
 use crate::types::size_text;
@@ -26,9 +26,9 @@ pub struct SimulateReport {
     pub data_bytes: u64,
     /// Write memory.
     pub memory_bytes: u64,
-    /// Bytes written to tables per byte inserted, the log apart; measured when levels have their sizes.
+    /// Bytes written to SSTables per byte inserted, the WAL apart; measured when levels have their sizes.
     pub write_amplification: f64,
-    /// The same during the fill; none when the fill was loaded in key order.
+    /// Write amplification of the fill; `None` when the fill was loaded in key order.
     pub fill_write_amplification: Option<f64>,
     /// Blocks a get of a present key reads, with filters that err once in a hundred.
     pub read_amplification: f64,
@@ -40,19 +40,20 @@ pub struct SimulateReport {
     pub space_amplification: f64,
     /// The most bytes on disk at any moment, two steps of a running merge included.
     pub peak_space_bytes: u64,
-    /// Input bytes of the largest merge.
+    /// Input bytes of the largest compaction.
     pub largest_merge_bytes: u64,
-    /// The most bytes that one flush set in motion: what it wrote, and what the merges it made due read and
-    /// wrote. The papers' "compaction".
+    /// The most bytes that one flush set in motion: those it wrote, and those that the compactions it made
+    /// due read and wrote. The papers' "compaction".
     pub largest_compaction_bytes: u64,
-    /// How long the fill takes if puts wait for flushes and merges; none when the fill was loaded in key
-    /// order.
+    /// Seconds that the fill takes if puts wait for flushes and compactions; `None` when the fill was loaded
+    /// in key order.
     pub insert_seconds: Option<f64>,
-    /// The most bytes that merges owed after a flush: what they wrote until the strategy asked for no more.
+    /// The largest compaction debt after a flush: the bytes that compactions wrote until the strategy asked
+    /// for no more.
     pub peak_debt_bytes: u64,
-    /// Merges that rewrote.
+    /// Compactions that rewrote SSTables.
     pub merges: u64,
-    /// Merges that only moved tables.
+    /// Trivial moves: compactions that only moved SSTables.
     pub moves: u64,
     /// Flushes.
     pub flushes: u64,
@@ -60,15 +61,15 @@ pub struct SimulateReport {
     pub inserted_bytes: u64,
     /// Bytes flushed.
     pub flushed_bytes: u64,
-    /// Bytes that merges wrote.
+    /// Bytes that compactions wrote.
     pub merged_bytes: u64,
-    /// Bytes that flushes wrote and merges read and wrote.
+    /// Bytes that flushes wrote and compactions read and wrote.
     pub moved_bytes: u64,
-    /// The most tables in a shape.
+    /// The most SSTables in a shape.
     pub tables_max: u64,
-    /// Tables are larger by this factor than the strategy's own, so that they are not too many.
+    /// The factor by which SSTables are larger than the strategy's own, so that they are not too many.
     pub table_scale: f64,
-    /// What else is not as it would really be.
+    /// Other ways in which the simulation differs from a real run.
     pub notes: Vec<String>,
 }
 
@@ -148,7 +149,7 @@ impl fmt::Display for SimulateReport {
     }
 }
 
-/// As people say it: `12 s`, `3.4 min`, `5.8 h`, `12.1 days`.
+/// Text of a duration for people: `12 s`, `3.4 min`, `5.8 h`, `12.1 days`.
 fn duration_text(seconds: f64) -> String {
     match seconds {
         s if s < 100.0 => format!("{s:.0} s"),

@@ -1,26 +1,26 @@
-//! A directory that is being filled, which after a failure is left as it was: what was put there goes again,
+//! A directory that is being filled. After a failure it is left as it was: the files put there are removed,
 //! and nothing else.
 
 use super::Env;
 use std::path::{Path, PathBuf};
 
-/// See the page above. Dropped before [`Copied::keep`] it takes its files away, that by which they would be a
-/// database first, and the directory if nothing else lies there.
+/// The files put into a directory so far. Dropped before [`Copied::keep`], it removes them, those that make
+/// the directory a database first, and the directory if nothing else lies there.
 pub(crate) struct Copied {
     env: Env,
     dir: PathBuf,
     files: Vec<String>,
-    /// Whether the directory was made for this.
+    /// Whether the directory was made for these files.
     is_new: bool,
 }
 
 impl Copied {
-    /// Of a directory that was made for it.
+    /// Begins to fill a directory that was just made for this.
     pub(crate) fn new(env: &Env, dir: &Path) -> Self {
         Self::of(env, dir, true)
     }
 
-    /// The same of a directory that was there.
+    /// Begins to fill a directory that was there before.
     pub(crate) fn in_existing(env: &Env, dir: &Path) -> Self {
         Self::of(env, dir, false)
     }
@@ -29,13 +29,13 @@ impl Copied {
         Self { env: env.clone(), dir: dir.to_path_buf(), files: Vec::new(), is_new }
     }
 
-    /// Which it is.
+    /// The path of the directory.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The path of a file that is about to be made. One that is there already, which somebody else put there
-    /// meanwhile, is not taken away.
+    /// The path of a file that is about to be made. A file of that name that somebody else put there
+    /// meanwhile is not removed on drop.
     pub(crate) fn file(&mut self, name: &str) -> PathBuf {
         let path = self.dir.join(name);
         if self.env.storage.exists(&path).is_ok_and(|exists| !exists) {
@@ -44,12 +44,12 @@ impl Copied {
         path
     }
 
-    /// A file was made, and goes again with the others.
+    /// Records that the file was made, and so is removed on drop.
     pub(crate) fn made(&mut self, name: &str) {
         self.files.push(name.to_string());
     }
 
-    /// All was made: it stays.
+    /// Ends the filling: the directory is complete and stays.
     pub(crate) fn keep(mut self) {
         (self.files, self.is_new) = (Vec::new(), false);
     }

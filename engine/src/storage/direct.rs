@@ -8,20 +8,20 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// No device in use wants more.
+/// The alignment in bytes; no device in use wants more.
 const ALIGN: usize = 4096;
-/// A thread keeps a buffer up to this size.
+/// The largest buffer that a thread keeps.
 const BUFFER_BYTES_MAX: usize = 2 << 20;
 
 pub(super) struct DirectRead(File);
 
 impl DirectRead {
-    /// Of a file that was opened with that flag.
+    /// Reader of a file that was opened with `O_DIRECT`.
     pub(super) fn of(file: File) -> Self {
         Self(file)
     }
 
-    /// Says what the matter is where a file cannot be opened so.
+    /// Replaces the error by one that says what is wrong where the file system has no `O_DIRECT`.
     pub(super) fn refused(e: io::Error) -> io::Error {
         match e.raw_os_error() {
             Some(libc::EINVAL) => io::Error::new(
@@ -33,7 +33,7 @@ impl DirectRead {
     }
 }
 
-/// A buffer with room for so many bytes from an aligned address on.
+/// The part of `buffer` that begins at an aligned address and has `len` bytes, growing it if needed.
 fn aligned(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
     if buffer.len() < len + ALIGN {
         buffer.resize(len + ALIGN, 0);

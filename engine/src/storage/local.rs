@@ -315,10 +315,10 @@ fn check_file_limit(len: u64) -> io::Result<()> {
     }
 }
 
-/// Directories kept open.
+/// The most directories kept open.
 const DIRECTORIES: usize = 32;
 
-/// Says what the limit is where there are no descriptors left.
+/// Adds the limit of open files to an error that says there are no descriptors left.
 fn with_limit(e: io::Error) -> io::Error {
     if e.raw_os_error() != Some(libc::EMFILE) {
         return e;
@@ -334,10 +334,10 @@ fn is_in_place(found: rustix::fs::StatFs) -> bool {
     is_in_place_number(found.f_type as u64)
 }
 
-/// The same by its number (`statfs(2)`). Where it is not known, a write into a mapping may find the disk
-/// full, which ends the process by a signal (SIGBUS): copy-on-write file systems (btrfs, bcachefs, ZFS; XFS
-/// where a file shares blocks with a copy), those that append (F2FS), overlays over any of them, and those of
-/// a network.
+/// Whether files of the file system with this number (`statfs(2)`) keep their blocks when they are written
+/// over. Where it is not known, a write into a mapping may find the disk full, which ends the process by a
+/// signal (SIGBUS): copy-on-write file systems (btrfs, bcachefs, ZFS; XFS where a file shares blocks with a
+/// copy), those that append (F2FS), overlays over any of them, and network file systems.
 fn is_in_place_number(number: u64) -> bool {
     const EXT4: u64 = 0xef53;
     const TMPFS: u64 = 0x0102_1994;
@@ -369,17 +369,17 @@ fn write_zeros(file: &File, from: u64, to: u64, piece: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Whenever so many bytes were written, the kernel is told to begin writing them back. Otherwise all of a
-/// table is written by the sync at its end, which holds up the worker, and with it what else it has to do,
-/// for as long as that takes.
+/// The bytes written after which the kernel is told to begin writing them back. Otherwise all of an SSTable
+/// is written by the sync at its end, which holds up the worker, and with it all its other jobs, for as long
+/// as that takes.
 const WRITE_BACK: u64 = 1 << 20;
 
 struct LocalWrite {
     file: File,
     len: u64,
-    /// Up to which writing back was begun.
+    /// The offset up to which writing back was begun.
     begun: u64,
-    /// Up to which it is known that the process may write.
+    /// The length up to which the process is known to be allowed to write (`ulimit -f`).
     allowed: u64,
 }
 

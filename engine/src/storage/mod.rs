@@ -55,12 +55,12 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileAccess {
-    /// Its user alone: files have mode 0600, directories 0700.
+    /// The process's user alone: files have mode 0600, directories 0700.
     #[default]
     Owner,
-    /// Its user, and those of its group for reading: 0640 and 0750.
+    /// The process's user, and its group for reading: 0640 and 0750.
     Group,
-    /// Whom the process's umask lets: 0666 and 0777 without what the umask takes.
+    /// Everyone whom the process's umask lets: 0666 and 0777 without the bits of the umask.
     Umask,
 }
 
@@ -105,8 +105,8 @@ pub trait Storage: Send + Sync + Debug {
         Ok(None)
     }
 
-    /// This storage whose new files and directories can be read by whom that says. `None` where nobody else
-    /// reads.
+    /// This storage, with new files and directories readable by those whom `access` names. `None` where files
+    /// have no access rights.
     fn with_access(&self, _access: FileAccess) -> Option<Arc<dyn Storage>> {
         None
     }
@@ -132,8 +132,9 @@ pub trait Storage: Send + Sync + Debug {
     /// Opens a file for reading at any offset.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>>;
 
-    /// The same, past the operating system's cache, so that every read goes to the device. An error of kind
-    /// `Unsupported` where that cannot be. A storage without such a cache opens the file as usual.
+    /// Opens a file for reading past the operating system's cache, so that every read goes to the device. An
+    /// error of kind `Unsupported` where that cannot be. A storage without such a cache opens the file as
+    /// usual.
     fn open_direct(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
         self.open(path)
     }
@@ -143,9 +144,9 @@ pub trait Storage: Send + Sync + Debug {
     /// the bytes beyond what exists are written as zeros and synced, so that later syncs need no metadata.
     fn map(&self, path: &Path, len: u64, written_ahead: bool) -> io::Result<Box<dyn MappedFile>>;
 
-    /// Whether a file there that is written over keeps its blocks, so that space once reserved is enough for
-    /// ever. Where it is not so, as on copy-on-write file systems, log files are not used again, and `map`
-    /// writes through the file.
+    /// Whether files in the directory keep their blocks when they are written over, so that space once
+    /// reserved is enough for ever. Where it is not so, as on copy-on-write file systems, WAL files are not
+    /// used again, and `map` writes through the file.
     fn writes_in_place(&self, _dir: &Path) -> bool {
         true
     }
@@ -168,7 +169,8 @@ pub trait Storage: Send + Sync + Debug {
     /// Of a symbolic link in a directory that is not bound, what it leads to is linked.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// The same, but nothing is copied: `false`, with nothing made, where there can be no second name.
+    /// Makes `to` a second name of the file without ever copying: `false`, with nothing made, where that
+    /// cannot be.
     fn second_name(&self, _from: &Path, _to: &Path) -> io::Result<bool> {
         Ok(false)
     }
@@ -209,8 +211,8 @@ pub trait Storage: Send + Sync + Debug {
     /// not supported or where the file has other names (hard links).
     fn punch_hole(&self, path: &Path, offset: u64, len: u64) -> io::Result<bool>;
 
-    /// What is kept of a file between it and the reader seems to be wrong: it is read anew from now on.
-    /// Whether anything may have been kept.
+    /// Tells the storage that bytes it caches of a file seem to be wrong: they are read anew from now on.
+    /// Whether anything may have been cached.
     fn forget(&self, _path: &Path) -> bool {
         false
     }
@@ -236,8 +238,8 @@ pub(crate) const LOCK_FILE: &str = "LOCK";
 /// A directory's lock, held until dropped.
 pub(crate) type DirLock = Box<dyn Send + Sync>;
 
-/// Takes the directory's lock. With `create` unset only if its file exists, so that nothing is changed; where
-/// the file may not even be read, there is nobody of the same right who could hold it.
+/// Takes the directory's lock. With `create` unset only if its file exists, so that nothing is changed.
+/// `None` too where the file may not even be read: then nobody with the same rights can hold it.
 pub(crate) fn lock_dir(env: &Env, dir: &Path, create: bool) -> Result<Option<DirLock>> {
     let path = dir.join(LOCK_FILE);
     if !create && !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
@@ -254,11 +256,11 @@ pub(crate) fn lock_dir(env: &Env, dir: &Path, create: bool) -> Result<Option<Dir
     }
 }
 
-/// Files are copied in pieces of this size.
+/// The size of the pieces in which files are copied.
 const COPY_PIECE: u64 = 1 << 20;
 
-/// Copies the first `bytes` of a file, durably but for its name; the crc32c of what was read. `advanced` is
-/// told of each piece's length.
+/// Copies the first `bytes` of a file, durably but for its name; returns the crc32c of what was read.
+/// `advanced` is called with the length of each piece.
 pub(crate) fn copy_file(
     source: &dyn Storage,
     from: &Path,
@@ -318,8 +320,8 @@ pub trait WriteFile: Send {
 pub trait ReadFile: Send + Sync {
     /// Fills the buffer from that offset; `UnexpectedEof` when the file ends before.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
-    /// The same where what was read turned out to be wrong: from where the bytes are kept, past what may lie
-    /// between.
+    /// Fills the buffer again after its bytes turned out to be wrong: from where the file is stored, past any
+    /// cache between.
     fn read_again_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.read_exact_at(buffer, offset)
     }
@@ -333,18 +335,18 @@ pub trait ReadFile: Send + Sync {
         self.read_exact_at(&mut tail, from)?;
         Ok((len, tail))
     }
-    /// Where bytes that were written begin at or behind that offset, as far as can be told: what lies between
-    /// is a hole, which reads as zeros. The file's length where there are none.
+    /// The first offset at or after `offset` with written bytes, as far as can be told: the bytes between are
+    /// a hole, which reads as zeros. The file's length where there are none.
     fn data_from(&self, offset: u64) -> io::Result<u64> {
         Ok(offset)
     }
-    /// The file in memory, where it can be had so and is not written any more: read without a call, and
-    /// without a copy.
+    /// The file mapped into memory, if that can be done and the file is no longer written: it is read without
+    /// a call and without a copy.
     fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
         None
     }
-    /// Where each read is a request to somebody far away: how many bytes one may take for little more time
-    /// than a few. 0 where it is not so.
+    /// The bytes that one read may take for little more time than a few bytes, where each read is a request
+    /// to a remote store. 0 where it is not.
     fn request_bytes(&self) -> usize {
         0
     }
@@ -366,16 +368,15 @@ pub trait ReadFile: Send + Sync {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait MappedRead: Send + Sync {
-    /// All of the file.
+    /// The bytes of the whole file.
     fn bytes(&self) -> &[u8];
-    /// Whether some part could not be had from the device when it was read. What was read before the call may
-    /// then be wrong, and the file is to be read by [`ReadFile::read_exact_at`], which tells what is the
-    /// matter.
+    /// Whether some part could not be read from the device. Bytes read before the call may then be wrong, and
+    /// the file is to be read by [`ReadFile::read_exact_at`], which gives the error.
     fn failed(&self) -> bool;
 }
 
-/// A reserved file, in memory where it is safe there, for the log. One thread writes at a time, any thread
-/// may sync meanwhile.
+/// A file of reserved length for the WAL, mapped into memory where that is safe. One thread writes at a time;
+/// any thread may sync meanwhile.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -396,18 +397,18 @@ pub trait MappedFile: Send + Sync {
     /// Copies the bytes in at that offset. Survives a process kill once it returns. Bytes beyond the reserved
     /// length are an error and nothing is written.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Writes zeros, where nothing was written before, in pieces of that many bytes. For the cost of bytes
-    /// written there later; see the log.
+    /// Writes zeros, where nothing was written before, in pieces of that many bytes. It makes bytes written
+    /// there later cheaper; see the WAL.
     fn zero(&self, offset: u64, len: u64, _piece: u64) -> io::Result<()> {
         self.write(offset, &vec![0; len as usize])
     }
     /// Makes everything written so far durable. Until then any 512-byte sector written since the last sync
     /// may or may not survive a power loss, in any combination.
     fn sync(&self) -> io::Result<()>;
-    /// Lets the device begin to write those bytes, so that a sync has less to wait for and others find it
-    /// less busy then. Does not wait until they are written, and decides nothing: only a sync says what is
-    /// durable, and an error here must not be taken away from it. One that is told here is of bytes that may
-    /// be lost.
+    /// Lets the device begin to write those bytes, so that a later sync waits less and other calls find the
+    /// device less busy. Does not wait until they are written, and decides nothing: only a sync says what is
+    /// durable, and this call must not take an error away from it. An error returned here means that bytes
+    /// may be lost.
     fn begin_write_back(&self, _from: u64, _to: u64) -> io::Result<()> {
         Ok(())
     }
@@ -481,13 +482,13 @@ impl Env {
 }
 
 impl Env {
-    /// The same, with the directory, which must be there, held open ([`Storage::bind`]).
+    /// This environment with the directory, which must exist, held open ([`Storage::bind`]).
     pub(crate) fn bound_to(&self, dir: &Path) -> Result<Self> {
         let bound = self.storage.bind(dir).map_err(|e| Error::io("open the directory", dir, e))?;
         Ok(Self { storage: bound.unwrap_or_else(|| self.storage.clone()), ..self.clone() })
     }
 
-    /// The same where the directory is there; else as it is.
+    /// This environment with the directory held open if it exists; otherwise a plain copy.
     pub(crate) fn bound_if_there(&self, dir: &Path) -> Result<Self> {
         match self.storage.exists(dir).map_err(|e| Error::io("look for", dir, e))? {
             true => self.bound_to(dir),
@@ -495,7 +496,7 @@ impl Env {
         }
     }
 
-    /// The same, whose new files can be read by whom that says.
+    /// This environment with new files readable by those whom `access` names.
     pub(crate) fn with_access(&self, access: FileAccess) -> Self {
         let storage = self.storage.with_access(access).unwrap_or_else(|| self.storage.clone());
         Self { storage, ..self.clone() }
@@ -510,16 +511,16 @@ pub(crate) fn absolute(env: &Env, dir: &Path) -> Result<PathBuf> {
     env.storage.absolute(dir).map_err(|e| Error::io("find the working directory for", dir, e))
 }
 
-/// Longest file that is read as a whole, but for manifests and descriptors of backups: longer ones are none
-/// of ours.
+/// The longest file that is read as a whole, manifests and descriptors of backups apart: no other file of a
+/// database is longer.
 pub(crate) const SMALL_FILE_BYTES: u64 = 64 << 20;
 
-/// Reads a whole file of at most so many bytes; `Corruption` if it is longer.
+/// Reads a whole file of at most `bytes_max` bytes; `Corruption` if it is longer.
 pub(crate) fn read_file(env: &Env, path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
     read_whole(&*env.storage, path, bytes_max)
 }
 
-/// The same of any storage.
+/// Reads a whole file of any storage; `Corruption` if it is longer than `bytes_max`.
 fn read_whole(storage: &dyn Storage, path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
     let failed = |e| Error::io("read", path, e);
     let file = storage.open(path).map_err(failed)?;

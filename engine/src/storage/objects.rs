@@ -1,4 +1,5 @@
-//! An object store as the home of tables: what it must do, and its objects as files that are written whole.
+//! Object stores as a place for SSTables: the trait that a store implements, and its objects as files that
+//! are written whole.
 
 use super::{MappedFile, ReadFile, Storage, WriteFile};
 use std::fmt::Debug;
@@ -59,24 +60,25 @@ use std::sync::{Arc, OnceLock};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait ObjectStore: Send + Sync + Debug {
-    /// Where it is, for people; the same for the same place at every open.
+    /// The store's location, for people; the same for the same place at every open.
     fn location(&self) -> String;
 
-    /// Stores an object of that name, whole, in the place of one that is there.
+    /// Stores an object of that name, whole, replacing one that is there.
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
-    /// Begins to store one that comes piece by piece; `None` where it is held in memory and put.
+    /// Begins to store an object that comes piece by piece; `None` where the caller must hold it in memory
+    /// and `put` it.
     fn upload(&self, _name: &str) -> io::Result<Option<Box<dyn Upload>>> {
         Ok(None)
     }
 
-    /// Stores it unless there is one of that name; whether it did.
+    /// Stores an object unless there is one of that name; whether it did.
     fn put_if_absent(&self, name: &str, bytes: &[u8]) -> io::Result<bool>;
 
     /// A part of an object. `NotFound` where there is none, `UnexpectedEof` where it ends before.
     fn get(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>>;
 
-    /// The same past what may lie between, such as a cache, where that gave what is wrong.
+    /// A part of an object, read past any cache between, after `get` returned wrong bytes.
     fn get_again(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
         self.get(name, range)
     }
@@ -90,12 +92,12 @@ pub trait ObjectStore: Send + Sync + Debug {
         Ok((len, self.get(name, len.saturating_sub(bytes)..len)?))
     }
 
-    /// These objects will be opened soon, each by a [`ObjectStore::tail`] of so many bytes: those may be
-    /// fetched together.
+    /// Announces objects that will be opened soon, each by a [`ObjectStore::tail`] of so many bytes: the
+    /// tails may be fetched together.
     fn expect(&self, _tails: &[(String, u64)]) {}
 
-    /// What is kept of the object, such as in a cache, seems to be wrong: it is asked for anew from now on.
-    /// Whether anything may have been kept.
+    /// Tells the store that bytes it caches of the object seem to be wrong: it is fetched anew from now on.
+    /// Whether anything may have been cached.
     fn forget(&self, _name: &str) -> bool {
         false
     }
@@ -117,15 +119,15 @@ pub trait Upload: Send {
     /// Appends the bytes.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// The object is whole: durable, and seen by all, once this returns. An error may mean that it is there
-    /// all the same.
+    /// Completes the object: durable, and seen by all, once this returns. After an error it may be there all
+    /// the same.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
 /// Finds the object store of a location such as `s3://bucket/prefix`; see [`crate::Builder::object_stores`].
 pub type OpenObjectStore = dyn Fn(&str) -> io::Result<Arc<dyn ObjectStore>> + Send + Sync;
 
-/// Objects as files in the one directory that there is.
+/// A [`Storage`] whose files are objects, in a single directory.
 #[derive(Debug)]
 pub(crate) struct ObjectFiles(pub(crate) Arc<dyn ObjectStore>);
 
@@ -241,8 +243,8 @@ impl Storage for ObjectFiles {
         unsupported()
     }
 
-    /// It is put whole under its other name, and then the old one goes: after an error both may be there. For
-    /// small ones.
+    /// Puts the object under its new name and then deletes the old one: after an error both may be there. For
+    /// small objects.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let (from, to) = (name_of(from)?, name_of(to)?);
         let bytes = self.0.get(from, 0..self.0.len(from)?)?;

@@ -1,11 +1,10 @@
-//! Where a database's tables lie, apart from log and manifest: beside them, in another directory, or in an
-//! object store.
+//! Where a database's SSTables lie: beside WAL and manifest, in another directory, or in an object store.
 //!
-//! Each place belongs to one database, as tables that its manifest does not name are removed at an open. A
+//! Each place belongs to one database, as SSTables that its manifest does not name are removed at an open. A
 //! directory of its own and an object store are *claimed*: an object `OWNER` with the database's number is
 //! put there if there is none, and nothing of any database. The database's own directory has a note of it
-//! (`DATABASE`), so that a repair that finds no manifest knows that the tables lie elsewhere, and a creation
-//! that a crash ended can be begun again.
+//! (`DATABASE`), so that a repair that finds no manifest knows that the SSTables lie elsewhere, and a
+//! creation that a crash ended can be begun again.
 
 use super::objects::{ObjectFiles, ObjectStore, OpenObjectStore};
 use super::{
@@ -17,15 +16,15 @@ use crate::types::TableId;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Names the database that a place belongs to.
+/// The object that names the database to which a place belongs.
 const OWNER: &str = "OWNER";
 const OWNER_NEW: &str = "OWNER.new";
-/// In the database's own directory: its number, and where its tables lie if that is elsewhere.
+/// The note in the database's own directory: its number, and where its SSTables lie if that is elsewhere.
 pub(crate) const NOTE: &str = "DATABASE";
-/// What stands before the location of an object store.
+/// The prefix of an object store's location in the manifest.
 const OBJECTS: &str = "objects:";
 
-/// What a file system makes at the top of each disk.
+/// The directory that a file system makes at the top of each disk.
 pub(crate) const LOST_AND_FOUND: &str = "lost+found/";
 
 /// Whether a file begins as `OWNER` and the note do: with a database's number.
@@ -33,7 +32,7 @@ pub(crate) fn begins_with_number(head: &[u8]) -> bool {
     head.iter().take(16).all(u8::is_ascii_hexdigit) && head.get(16).is_none_or(|end| *end == b'\n')
 }
 
-/// See the page above.
+/// The place of a database's SSTables.
 #[derive(Clone, Debug)]
 pub(crate) struct TableStore {
     storage: Arc<dyn Storage>,
@@ -49,18 +48,17 @@ enum Kind {
 }
 
 impl TableStore {
-    /// In the database's own directory.
+    /// The store of SSTables in the database's own directory.
     pub(crate) fn beside(storage: &Arc<dyn Storage>, dir: &Path) -> Self {
         Self { storage: storage.clone(), dir: dir.to_path_buf(), kind: Kind::Beside }
     }
 
-    /// In another directory.
+    /// The store of SSTables in another directory.
     pub(crate) fn directory(storage: &Arc<dyn Storage>, dir: &Path) -> Self {
         Self { storage: storage.clone(), dir: dir.to_path_buf(), kind: Kind::Directory }
     }
 
-    /// The same with its directory held open, so that no other can take its place; the directory must be
-    /// there.
+    /// This store with its directory, which must exist, held open, so that no other can take its place.
     pub(crate) fn bound(self) -> Result<Self> {
         if !matches!(self.kind, Kind::Directory) {
             return Ok(self);
@@ -79,13 +77,13 @@ impl TableStore {
         }
     }
 
-    /// In an object store.
+    /// The store of SSTables in an object store.
     pub(crate) fn objects(store: Arc<dyn ObjectStore>) -> Self {
         let dir = PathBuf::from(format!("{OBJECTS}{}", store.location()));
         Self { storage: Arc::new(ObjectFiles(store.clone())), dir, kind: Kind::Objects(store) }
     }
 
-    /// The place that a manifest names; `stores` finds object stores.
+    /// The store that a manifest names; `stores` finds object stores.
     pub(crate) fn at(
         location: &str,
         storage: &Arc<dyn Storage>,
@@ -109,7 +107,7 @@ impl TableStore {
         Ok(Self::objects(store))
     }
 
-    /// Whether that is said of an object store, and not of a directory.
+    /// Whether the option `tables` names an object store and not a directory.
     pub(crate) fn is_location(tables: &Path) -> bool {
         tables.to_str().is_some_and(|text| text.contains("://"))
     }
@@ -119,7 +117,7 @@ impl TableStore {
         location.strip_prefix(OBJECTS)
     }
 
-    /// What a manifest says of it: nothing of the database's own directory.
+    /// The location to be recorded in a manifest: empty for the database's own directory.
     pub(crate) fn location(&self) -> String {
         match &self.kind {
             Kind::Beside => String::new(),
@@ -127,8 +125,8 @@ impl TableStore {
         }
     }
 
-    /// Makes it the database's, if it is nobody's yet and the database is `new`; a lock to be held while it
-    /// is open. `Invalid` where it is another's.
+    /// Makes the place the database's, if it is nobody's yet and the database is `new`; returns a lock to be
+    /// held while the database is open. `Invalid` where it belongs to another database.
     pub(crate) fn claim(&self, database: u64, new: bool) -> Result<Option<Box<dyn Send + Sync>>> {
         if new {
             self.refuse_others()?;
@@ -240,7 +238,7 @@ impl TableStore {
         }
     }
 
-    /// Whether something of a database lies there.
+    /// Whether a file of any database lies there.
     fn is_used(&self) -> Result<bool> {
         let names = self.storage.list(&self.dir).map_err(|e| Error::io("list", &self.dir, e))?;
         let is_of_database = |name: &String| {
@@ -254,22 +252,22 @@ impl TableStore {
         !self.is_far()
     }
 
-    /// Whether each read is a request to somebody far away.
+    /// Whether each read is a request to a remote store.
     pub(crate) fn is_far(&self) -> bool {
         matches!(self.kind, Kind::Objects(_))
     }
 
-    /// By which its files are reached.
+    /// The storage that reads and writes its files.
     pub(crate) fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
     }
 
-    /// Where that table lies.
+    /// The path of that SSTable.
     pub(crate) fn path(&self, table: TableId) -> PathBuf {
         self.dir.join(table.file_name())
     }
 
-    /// Makes the names of tables that were written or removed durable.
+    /// Makes the names of SSTables that were written or removed durable.
     pub(crate) fn sync_names(&self) -> Result<()> {
         self.storage.sync_dir(&self.dir).map_err(|e| Error::io("sync the directory", &self.dir, e))
     }
@@ -279,7 +277,7 @@ impl TableStore {
         self.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))
     }
 
-    /// The tables that lie there, perhaps as of some time ago.
+    /// The SSTables that lie there, perhaps as of some time ago.
     pub(crate) fn list(&self) -> Result<Vec<TableId>> {
         let names = self.storage.list(&self.dir).map_err(|e| Error::io("list", &self.dir, e))?;
         Ok(names.iter().filter_map(|name| TableId::parse_file_name(name)).collect())
@@ -289,12 +287,12 @@ impl TableStore {
         self.storage.remove(&self.path(table))
     }
 
-    /// Frees a part of a table's file, where that can be done.
+    /// Frees a part of an SSTable's file, where that can be done.
     pub(crate) fn punch_hole(&self, table: TableId, offset: u64, len: u64) -> std::io::Result<bool> {
         self.storage.punch_hole(&self.path(table), offset, len)
     }
 
-    /// Takes a file in under that name, durably but for the name: as a second name of it, or copied.
+    /// Adds a file under that name, durably but for the name: as a second name of it, or copied.
     pub(crate) fn bring_in(
         &self,
         from: &Path,
@@ -316,7 +314,7 @@ impl TableStore {
         })
     }
 
-    /// Takes in a table of another database, which is durable there: as a second name of its file, else as a
+    /// Adds an SSTable of another database, which is durable there: as a second name of its file, else as a
     /// copy. Durable but for the name. Whether it is a second name.
     pub(crate) fn share_from(
         &self,
@@ -340,8 +338,8 @@ impl TableStore {
         Ok(is_second)
     }
 
-    /// Whether the paths of another's tables lead to them from here, too: its directory may have been renamed
-    /// since it was opened, and another one have its name.
+    /// Whether the paths of the other store's SSTables lead to them from this one's storage, too: its
+    /// directory may have been renamed since it was opened, and another one have its name.
     fn finds(&self, other: &Self) -> Result<bool> {
         if std::ptr::eq(self, other) {
             return Ok(true);
@@ -349,14 +347,14 @@ impl TableStore {
         other.storage.is_bound_still(&other.dir).map_err(|e| Error::io("look for", &other.dir, e))
     }
 
-    /// These tables will be opened soon.
+    /// Announces SSTables that will be opened soon.
     pub(crate) fn expect(&self, tables: impl Iterator<Item = (TableId, u64)>) {
         if let Kind::Objects(store) = &self.kind {
             store.expect(&tables.map(|(id, bytes)| (id.file_name(), bytes)).collect::<Vec<_>>());
         }
     }
 
-    /// Gives a table another name elsewhere, or a copy.
+    /// Gives an SSTable a second name elsewhere, or copies it there.
     pub(crate) fn take_out(
         &self,
         table: TableId,

@@ -1,5 +1,5 @@
-//! What a strategy decides beside merges of tables when it holds memory apart by key range: where the ranges
-//! begin, whose memory goes to disk, and with which tables it is merged on the way. Pure, as all here.
+//! Decisions of a strategy that holds memory apart by key range, beside compactions of SSTables: where the
+//! ranges begin, whose memory is flushed, and with which SSTables it is merged on the way. Pure, as all here.
 
 use super::MergePlan;
 use crate::shape::Shape;
@@ -9,34 +9,35 @@ use crate::types::{KeyRange, TableId};
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct RangeMemory {
     pub(crate) range: KeyRange,
-    /// What flushing it frees.
+    /// Bytes of memory that flushing the range frees.
     pub(crate) bytes: u64,
-    /// What its cells take in a table, about.
+    /// Bytes that its cells take in an SSTable, about.
     pub(crate) written: u64,
-    /// How many operations the database has seen since the oldest of its cells was written.
+    /// The number of operations that the database has seen since the oldest of its cells was written.
     pub(crate) age: u64,
 }
 
-/// Of what these tables hold, with memory that is merged with them, the share that a merge leaves, as their
-/// sketches say.
+/// The share of cells that a compaction of these SSTables, with the memory that is merged with them, would
+/// leave, as their sketches say.
 pub(crate) type Unique<'a> = &'a dyn Fn(&[TableId]) -> f64;
 
-/// See the page above.
+/// A strategy's decisions about ranges; see the page above.
 pub(crate) trait ByRange {
-    /// Where the ranges begin, in order; the first begins before all keys and is not named.
+    /// The keys at which ranges begin, in order; the first range begins before all keys and is not named.
     fn bounds(&self, shape: &Shape) -> Vec<Vec<u8>>;
 
-    /// What the tables of a range give to be written again when it is flushed, in the mean.
+    /// The bytes of a range's SSTables that are written again when it is flushed, in the mean.
     fn rewritten(&self, shape: &Shape) -> u64;
 
-    /// Of these the one to flush, as an index, and why. None is empty.
+    /// The range to flush, as an index into `memory`, and why. None of the ranges is empty.
     fn victim(&self, shape: &Shape, memory: &[RangeMemory]) -> Option<(usize, String)>;
 
-    /// Whether a flush of the range should merge it before it has to, lest too many have to at the same time.
+    /// Whether a flush of the range should merge it before it has to, lest too many ranges have to at the
+    /// same time.
     fn is_early(&self, shape: &Shape, range: &KeyRange) -> bool;
 
-    /// The merge by which a range's memory, newer than all tables, becomes tables, `early` or when it has to.
-    /// `None` where the shape has something in the way: then it goes to level 0 as it is.
+    /// The compaction that turns a range's memory, newer than all SSTables, into SSTables, `early` or when it
+    /// has to be. `None` where the shape has something in the way: then the memory goes to L0 as it is.
     fn flush(
         &self,
         shape: &Shape,
@@ -45,12 +46,13 @@ pub(crate) trait ByRange {
         unique: Unique<'_>,
     ) -> Option<MergePlan>;
 
-    /// Says in the plan of a merge of tables how what it makes is cut.
+    /// Sets in the plan of a compaction how its output is cut.
     fn cut(&self, plan: &mut MergePlan, unique: Unique<'_>);
 }
 
-/// Of these the one to flush while merges are at work on some ranges. Memory of such a range cannot be merged
-/// with its tables and would go to level 0, so another is taken if that frees at least half as much.
+/// The range to flush while compactions are at work on some ranges (`merging`). Memory of such a range cannot
+/// be merged with its SSTables and would go to L0, so another range is taken if that frees at least half as
+/// much.
 pub(crate) fn victim_beside(
     by_range: &dyn ByRange,
     shape: &Shape,
@@ -70,13 +72,13 @@ pub(crate) fn victim_beside(
     }
 }
 
-/// A range's memory may be in so many pieces.
+/// The most pieces that a range's memory may be in.
 const PIECES_MAX: usize = 4;
-/// And none gets larger by joining: places in memory reach twice as far.
+/// The largest piece that joining may make: positions in memory reach twice as far.
 const PIECE_BYTES_MAX: u64 = 8 << 30;
 
-/// How many of a range's pieces (bytes of each, newest first) are copied together with new cells of so many
-/// bytes.
+/// The number of a range's pieces (bytes of each, newest first) that are copied together with `new` bytes of
+/// new cells.
 ///
 /// As few as leave at most four, and on from there as long as the next is no larger than what is copied
 /// already: so a cell is copied a number of times that grows with the logarithm of the range's memory, and a

@@ -1,22 +1,22 @@
-//! What to do about the oldest file of the log, as a pure function of what is still needed of it.
+//! What to do about the oldest file of the WAL, as a pure function of how much of it is still needed.
 //!
-//! A log file goes when nothing in memory came from it. What of it is still there can be *logged again* at
-//! the end, which costs as many bytes, or be *flushed*, which costs all memory of its store and the merges
-//! that come of it. So:
+//! A WAL file goes when no cell in memory came from it. Cells that still do can be *logged again* at the end
+//! of the WAL, which costs as many bytes, or be *flushed*, which costs all memory of their store and the
+//! compactions that come of it. So:
 //! * at most half of the file is needed: it is logged again, and each byte written lets at least as many go;
-//! * more is needed, and memory is small beside its limit (TRI-2): logged again too. The whole log is many
+//! * more is needed, and memory is small beside its limit (TRI-2): logged again too. The whole WAL is many
 //!   times as large as what memory holds, so other files have little in them, and a flush so early would be a
 //!   small one that the next one repeats;
-//! * else the store that most of it belongs to is flushed; if the log is not over its limit yet, nothing is
+//! * else the store that most of it belongs to is flushed; if the WAL is not over its limit yet, nothing is
 //!   done.
 
 use crate::types::{StoreId, size_text};
 
-/// The oldest log file, and the memory that may need it.
+/// The oldest WAL file, and the memory that may need it.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct FrontFacts {
     pub(crate) file_bytes: u64,
-    /// What would be logged again, by store.
+    /// Bytes that would be logged again, by store.
     pub(crate) live: Vec<(StoreId, u64)>,
     pub(crate) log_bytes: u64,
     pub(crate) log_limit: u64,
@@ -25,19 +25,19 @@ pub(crate) struct FrontFacts {
     pub(crate) memory_small: u64,
 }
 
-/// What becomes of the oldest log file.
+/// A decision about the oldest WAL file.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum FrontPlan {
-    /// What is needed of it is logged again.
+    /// The cells that need the file are logged again.
     Clean { reason: String },
-    /// That store is flushed.
+    /// The store that most of the file belongs to is flushed.
     Flush { store: StoreId, reason: String },
-    /// It stays for now.
+    /// The file stays for now.
     Leave { reason: String },
 }
 
-/// What to do about it. `live` need not be counted to its end once one store has over half of the file and
-/// memory is not small.
+/// Decides about the oldest WAL file. `live` need not be counted to its end once one store has over half of
+/// the file and memory is not small.
 pub(crate) fn plan_front(facts: &FrontFacts) -> FrontPlan {
     let live: u64 = facts.live.iter().map(|(_, bytes)| bytes).sum();
     let over = facts.log_bytes > facts.log_limit;

@@ -36,19 +36,19 @@ use crate::types::{TableId, size_text};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What a merge gets through in the time of a look.
+/// Bytes that a compaction gets through in the time of one look into an SSTable.
 pub(super) const LOOK_BYTES: f64 = 640.0;
-/// A merge for reads writes at most so many times what newer runs bring.
+/// The most bytes that a compaction for reads may write, as a multiple of those in the newer runs.
 const WRITTEN_MAX: f64 = 32.0;
-/// No more are looked for at a time.
+/// The most compactions that are found at a time.
 const FOUND_MAX: usize = 16;
-/// Nor weighed.
+/// The most ranges that are weighed at a time.
 const WEIGHED_MAX: usize = 64;
 /// The share of dead cells for methods without an option for it.
 pub(super) const DEAD_SHARE: f64 = 0.5;
 
-/// Merges that are worth it, best first. They may conflict with each other and with running ones. `below`
-/// says whether what is newer than a range's merge may stay above it.
+/// The compactions that are worth it, best first. They may conflict with each other and with running ones.
+/// `below` says whether what is newer than a range's compaction may stay above it.
 pub(super) fn early(
     shape: &Shape,
     facts: &Facts<'_>,
@@ -114,12 +114,12 @@ pub(super) fn early(
     found
 }
 
-/// What merging some tables is worth.
+/// The worth of a compaction of some SSTables.
 #[derive(Default)]
 struct Worth {
     bytes: f64,
     cells: f64,
-    /// Those that the merge drops.
+    /// Cells that the compaction would drop.
     dead: f64,
     looks: f64,
 }
@@ -141,7 +141,8 @@ impl Worth {
         self.dead > 0.0 && self.dead >= share * self.cells
     }
 
-    /// Whether looks into these, the newer ones of a merge of so many bytes, have cost as much as that will.
+    /// Whether looks into these SSTables, the newer ones of a compaction of `bytes`, have cost as much as it
+    /// will.
     fn pays_for(&self, bytes: f64) -> bool {
         self.looks > 0.0 && self.looks * LOOK_BYTES >= bytes && self.bytes * WRITTEN_MAX >= bytes
     }
@@ -151,8 +152,8 @@ impl Worth {
     }
 }
 
-/// Cells that a merge of all at these keys drops for the sake of a table, as a part of the table's; more than
-/// 1 where tombstones find much to delete.
+/// The share of the SSTable's cells that a compaction of all at these keys drops on its account; more than 1
+/// where its tombstones find much to delete.
 fn dead(table: &TableInfo, facts: &Facts<'_>) -> f64 {
     let newest = table.ingested_at.map_or(table.seqs.1, |at| at.max(table.seqs.1));
     if newest > facts.settled_to {
@@ -163,7 +164,8 @@ fn dead(table: &TableInfo, facts: &Facts<'_>) -> f64 {
     (2.0 * table.all_tombstones() as f64 + surplus) / cells + expired(table, facts)
 }
 
-/// The part of the table's cells that have expired since it was made, as if their times were spread evenly.
+/// The share of the SSTable's cells that have expired since it was made, as if their times were spread
+/// evenly.
 fn expired(table: &TableInfo, facts: &Facts<'_>) -> f64 {
     if facts.ttl_us == 0 {
         return 0.0;

@@ -39,27 +39,27 @@ use std::ops::Range;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExploringOptions {
-    /// A minor merge takes at least so many runs.
+    /// The fewest runs of a minor compaction.
     pub min_runs: u64,
-    /// And at most so many.
+    /// The most runs of a minor compaction.
     pub max_runs: u64,
-    /// And at most so many bytes, while it is not stuck.
+    /// The most bytes of a minor compaction, while the selection is not stuck.
     pub max_bytes: u64,
-    /// Each run has at most this many times the bytes of the others in the merge together.
+    /// The most bytes that a run may have, as a multiple of the others in the compaction together.
     pub ratio: f64,
     /// The ratio in off-peak hours.
     pub off_peak_ratio: f64,
     /// The hour (UTC) in which the off-peak time begins.
     pub off_peak_start: u64,
-    /// The hour in which it ends; where it begins: there is none.
+    /// The hour in which the off-peak time ends; none if it equals `off_peak_start`.
     pub off_peak_end: u64,
-    /// So many runs are too many: the selection may be stuck.
+    /// The number of runs from which the selection counts as stuck.
     pub blocking_runs: u64,
-    /// All runs become one after about so many seconds; 0: never.
+    /// Seconds after which a major compaction makes all runs one, about; 0: never.
     pub major_period_s: u64,
-    /// Share of the period by which a major merge comes earlier or later.
+    /// Share of the period by which a major compaction comes earlier or later.
     pub major_jitter: f64,
-    /// Size at which output tables are cut.
+    /// Size at which output SSTables are cut.
     pub table_bytes: u64,
 }
 
@@ -109,7 +109,7 @@ impl ExploringOptions {
         if is_off_peak { (self.off_peak_ratio, "off-peak ratio") } else { (self.ratio, "ratio") }
     }
 
-    /// When the major merge is due, drawn if the oldest table is another than before.
+    /// When the major compaction is due, drawn anew if the oldest SSTable is another than before.
     fn major_due(&self, shape: &Shape, facts: &Facts<'_>, state: &mut PlanState) -> Option<u64> {
         let oldest = shape.tables().map(|(_, _, table)| table.created / 1_000_000).min()?;
         if self.major_period_s == 0 {
@@ -125,14 +125,14 @@ impl ExploringOptions {
         Some(due)
     }
 
-    /// Of these runs there are too many. Only of those that may be merged: HBase also counts the ones behind
-    /// running merges, and then merges the few newest again and again.
+    /// Whether there are too many runs that may be compacted. HBase also counts the ones behind running
+    /// compactions, and then compacts the few newest again and again.
     fn is_stuck(&self, sizes: &[u64]) -> bool {
         sizes.len() as u64 >= self.blocking_runs
     }
 
-    /// The best window of these runs, oldest first, and whether it keeps the ratio. Where it is `stuck` one
-    /// is found that does not.
+    /// The best window of these runs, oldest first, and whether it keeps the ratio. Where the selection is
+    /// `stuck`, a window is found even if none keeps it.
     pub(super) fn select(
         &self,
         sizes: &[u64],
@@ -171,7 +171,7 @@ struct Window {
     bytes: u64,
 }
 
-/// While stuck, a window must remove so many times more runs a byte to be better.
+/// The factor by which a window must remove more runs a byte than the best to be better, while stuck.
 const BETTER_BY: f64 = 1.05;
 
 impl Window {
@@ -229,7 +229,7 @@ impl Strategy for ExploringOptions {
 }
 
 impl ExploringOptions {
-    /// Plans one minor merge; says whether there was one.
+    /// Plans one minor compaction; says whether there was one.
     fn minor(&self, planner: &mut RunPlanner<'_>, facts: &Facts<'_>) -> bool {
         let shape = planner.shape;
         let newest = facts.flushing;
@@ -266,7 +266,7 @@ impl ExploringOptions {
     }
 }
 
-/// Whether the merge takes the oldest run, as a major one does.
+/// Whether the compaction takes the oldest run, as a major one does.
 fn takes_oldest(shape: &Shape, merge: &RunningMerge) -> bool {
     let Some((level, run)) = shape.runs().last() else { return false };
     let plan = &merge.plan;

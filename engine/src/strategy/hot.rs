@@ -37,11 +37,11 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HotKeys {
-    /// None.
+    /// No key stays in memory.
     Off,
-    /// Those updated more often than the mean times this factor.
+    /// Keys updated more often than the mean times this factor stay.
     Factor(HotFactor),
-    /// The most updated ones.
+    /// The most updated keys stay: a given percentage.
     Top(HotTop),
 }
 
@@ -55,7 +55,7 @@ impl Default for HotKeys {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HotFactor {
-    /// How many times the mean number of updates a hot key has more than. Default 2.
+    /// The multiple of the mean number of updates that a hot key exceeds. Default 2.
     pub hot_factor: f64,
 }
 
@@ -79,23 +79,24 @@ impl Default for HotTop {
     }
 }
 
-/// A cell kept this often without being written goes to disk.
+/// The number of flushes that may leave a cell in memory without a new write to its key; then it goes to
+/// disk.
 pub(crate) const KEPT_MAX: u8 = 8;
-/// Flushes that keep nothing after one that found its kept cells unwritten.
+/// The number of flushes that keep nothing after one that found its kept cells unwritten.
 const PAUSE: u32 = 8;
-/// Fewer kept cells than this say nothing.
+/// The fewest kept cells from which anything is concluded.
 const ENOUGH: u64 = 16;
 
 /// What a store remembers of its flushes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct HotState {
     met: Option<Heats>,
-    /// Flushes that keep nothing from now on.
+    /// The number of flushes to come that keep nothing.
     pause: u32,
 }
 
 impl HotState {
-    /// A flush of all of the store's memory ended.
+    /// Takes note of what a flush of all of the store's memory met.
     pub(crate) fn learn(&mut self, met: Heats) {
         self.pause = match met.kept >= ENOUGH && met.kept_updated * 4 < met.kept {
             true => PAUSE,
@@ -105,16 +106,16 @@ impl HotState {
     }
 }
 
-/// What a flush does about hot keys.
+/// A flush's decision about hot keys.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct HotPlan {
-    /// Keys updated more often than this stay; `None`: none do.
+    /// The number of updates above which a key stays; `None`: no key does.
     pub(crate) over: Option<u32>,
     pub(crate) reason: String,
 }
 
-/// How much memory of hot keys a flush of so many bytes may leave: a tenth of the store's limit, and not more
-/// than leaves all stores together a tenth of the database's, what flushes under way may leave counted with
+/// The bytes of hot keys that a flush of so many bytes may leave: a tenth of the store's limit, and not more
+/// than leaves all stores together a tenth of the database's, what running flushes may leave counted with
 /// what `others` have; and at most half of what it takes, so that each flush frees memory.
 pub(crate) fn keep_budget(limit: u64, all: u64, others: u64, flush_bytes: u64) -> u64 {
     (limit / 10).min((all / 10).saturating_sub(others)).min(flush_bytes / 2)

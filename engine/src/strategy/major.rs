@@ -1,32 +1,32 @@
-//! A manual compaction: everything in a key range ends in one run at the bottom, by one merge, or by one for
-//! each range of keys whose memory is held apart.
+//! A manual compaction: everything in a key range ends in one run at the bottom, by one compaction, or by one
+//! for each range of keys whose memory is held apart.
 
 use super::{InputRun, MergeKind, MergePlan, Place, Strategy, Target, cover, ids};
 use crate::shape::{Shape, TableInfo};
 use crate::types::{KeyRange, SeqNo, TableId, Timestamp};
 
-/// What a compaction is for.
+/// The purpose of a manual compaction: which SSTables it has to take.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
-    /// Tables of which all was written later need not be merged.
+    /// The newest data that has to be compacted: SSTables with later writes only may be left out.
     pub(crate) upto: SeqNo,
-    /// Also what is in its place is to be written again.
+    /// Whether SSTables that are at the bottom already are written again, too.
     pub(crate) rewrite: bool,
-    /// So is what has cells as old as this, where time takes them.
+    /// Cells this old or older have expired: SSTables with such cells are written again, too.
     pub(crate) expired: Option<Timestamp>,
-    /// And what has cells that nobody needs once no snapshot holds them.
+    /// Whether an SSTable has cells that nobody needs once no snapshot holds them: it is written again, too.
     pub(crate) surplus: &'a dyn Fn(TableId) -> bool,
 }
 
 impl Asked<'_> {
-    /// All that has to change its place, or has deletes or values in the log there.
+    /// The plain compaction: SSTables that have to change their place, or that have deletes or values in the
+    /// WAL there.
     pub(crate) const ALL: Asked<'static> =
         Asked { upto: SeqNo::MAX, rewrite: false, expired: None, surplus: &|_| false };
 }
 
-/// One merge of all that overlaps `range` into the oldest run of `last_level`; `None` when that is already
-/// where everything is, no cell could go and no value is in the log. As it runs in steps, its size does not
-/// matter.
+/// One compaction of all that overlaps `range` into the oldest run of `last_level`; `None` when everything is
+/// there already, no cell could go and no value is in the WAL. As it runs in steps, its size does not matter.
 pub(crate) fn major(
     shape: &Shape,
     range: &KeyRange,
@@ -45,9 +45,9 @@ pub(crate) fn major(
     is_due.then_some(merge)
 }
 
-/// The first of the merges that make one run of all that overlaps `left`, if there is anything to do, and the
-/// part of `left` that it is for. With `bounds` of ranges it is the first of these; tables that lie over
-/// several make one part of them, with all that is newer there. O(tables it takes + log ranges).
+/// The first of the compactions that make one run of all that overlaps `left`, if there is anything to do,
+/// and the part of `left` that it is for. With `bounds` of ranges it takes the first range; SSTables that lie
+/// over several make one part of them, with all that is newer there. O(SSTables it takes + log ranges).
 pub(crate) fn major_part(
     shape: &Shape,
     left: &KeyRange,
@@ -77,7 +77,7 @@ pub(crate) fn major_part(
     }
 }
 
-/// The same of what was reached, even where it is at the bottom.
+/// One compaction of all that was reached into the bottom level, even where it is there already.
 pub(super) fn to_bottom(
     shape: &Shape,
     reached: Reached,
@@ -104,22 +104,24 @@ pub(super) fn to_bottom(
     })
 }
 
-/// What a merge of a key range has to take.
+/// The runs, range and bytes that a compaction of a key range has to take.
 pub(super) struct Reached {
     /// Newest first.
     pub(super) inputs: Vec<InputRun>,
-    /// Covers them.
+    /// A range that covers all inputs.
     pub(super) range: KeyRange,
     pub(super) bytes: u64,
 }
 
-/// From the newest run down, each run gives what overlaps the range so far, and widens it: the cells of a
-/// table that reaches out pass what is below it, never what is above. `None` where there is nothing.
+/// Collects what a compaction of `range` has to take, from the newest run down: each run gives the SSTables
+/// that overlap the range so far, and these widen it, as the cells of an SSTable that reaches out pass what
+/// is below it, never what is above. `None` where there is nothing.
 pub(super) fn reach(shape: &Shape, range: &KeyRange) -> Option<Reached> {
     reach_from(shape, None, range)
 }
 
-/// The same from a run down; what is newer stays where it is.
+/// Collects what a compaction of `range` has to take from the run `newest` down, as [`reach`] does; newer
+/// runs stay where they are.
 pub(super) fn reach_from(shape: &Shape, newest: Option<Place>, range: &KeyRange) -> Option<Reached> {
     let mut range = range.clone();
     let mut inputs: Vec<InputRun> = Vec::new();

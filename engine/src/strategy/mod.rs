@@ -1,20 +1,21 @@
-//! What to merge: pure functions from a shape to ranked merges. No I/O, no clock, no lock, so that every
-//! method is tested on shapes written as text (`testdata/`) and simulated at 100 TB (`crate::simulate`) by
-//! the code that runs in production.
+//! What to compact: pure functions from a shape to ranked compactions. No I/O, no clock, no lock, so that
+//! every strategy is tested on shapes written as text (`testdata/`) and simulated at 100 TB
+//! (`crate::simulate`) by the code that runs in production.
 //!
-//! - `Strategy` is the interface: `plan` ranks merges, `debt` says how many bytes of merging are owed.
-//! - `options` names the methods; each is one file (`leveled`, `auto`, `sma`, `geometric`, `exploring`) whose
-//!   options *are* the strategy. `runs` is what those share that merge whole runs.
-//! - `by_range` is what a method decides that holds memory apart by key range (`rangemerge`).
-//! - `validate` is the law that every plan must obey, whoever made it; `apply` its pure inverse: what a step
-//!   of a merge makes of the shape, as a `ShapeChange` that the manifest stores.
+//! - `Strategy` is the interface: `plan` ranks compactions, `debt` says how many bytes are still to be
+//!   compacted.
+//! - `options` names the strategies; each is one file (`leveled`, `auto`, `sma`, `geometric`, `exploring`)
+//!   whose options *are* the strategy. `runs` is shared by those that compact whole runs.
+//! - `by_range` has the decisions of a strategy that holds memory apart by key range (`rangemerge`).
+//! - `validate` has the rules that every plan must obey, whoever made it; `apply` is its pure inverse: what a
+//!   step of a compaction makes of the shape, as a `ShapeChange` that the manifest stores.
 //! - `major` plans a manual compaction of a key range; `early` finds ranges that are worth one: dead, or read
 //!   much.
-//! - `pipeline` says when segments in memory are merged, and how; `hot` which keys stay there when the others
-//!   go.
-//! - `log_table` says whether a flush leaves values in the log.
-//! - `plan_db` decides across stores, `clean` about the log's oldest file; `backpressure` how much a writer
-//!   waits, `rate` how fast merges write.
+//! - `pipeline` says when immutable memtables are compacted, and how; `hot` which keys stay in memory when
+//!   the others are flushed.
+//! - `log_table` says whether a flush leaves values in the WAL.
+//! - `plan_db` decides across stores, `clean` about the WAL's oldest file; `backpressure` how much a writer
+//!   waits, `rate` how fast compactions write.
 //!
 //! The ladder of names: a `MergePlan` is a proposal; a `RunningMerge` one that was accepted and has come as
 //! far as its clip. Running it (`merge`) and giving it a worker (`schedule`) are not this folder's business,
@@ -74,84 +75,84 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// A method of laying data out and merging it.
+/// A way to lay out SSTables and compact them.
 pub(crate) trait Strategy: Send + Sync {
-    /// The merges worth running now, best first. They do not conflict with each other nor with running ones,
-    /// so that as many may start as there are workers.
+    /// The compactions worth running now, best first. They do not conflict with each other nor with running
+    /// ones, so that as many may start as there are workers.
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan;
 
-    /// Bytes of merging still owed beyond what the method lets gather; nothing when `plan` has no more to
-    /// say. Merges before their turn (`early`) are owed to nobody. A continuous function of the tables'
-    /// sizes; under the same state no step of a merge raises it.
+    /// Compaction debt: the bytes still to be compacted beyond what the strategy lets gather; zero when
+    /// `plan` has no more to say. Compactions before their turn (`early`) count as no debt. A continuous
+    /// function of the SSTables' sizes; under the same state no step of a compaction raises it.
     fn debt(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> u64;
 
     /// The level that a major compaction ends in.
     fn last_level(&self, shape: &Shape) -> usize;
 
-    /// Runs in level 0 from which reads begin to suffer, for backpressure and for ranking across stores.
+    /// Runs in L0 from which reads begin to suffer, for backpressure and for ranking across stores.
     fn level0_runs(&self) -> usize;
 
-    /// The size of the tables that a flush is cut into.
+    /// The size of the SSTables that a flush is cut into.
     fn table_bytes(&self) -> u64;
 
-    /// What it decides about memory, if that is held apart by key range. Else memory is one, and is flushed
-    /// whole.
+    /// The strategy's decisions about memory, if that is held apart by key range. Else memory is one, and is
+    /// flushed whole.
     fn by_range(&self) -> Option<&dyn ByRange> {
         None
     }
 }
 
-/// What a plan may depend on besides the shape.
+/// The facts that a plan may depend on, besides the shape.
 pub(crate) struct Facts<'a> {
     /// Wall clock in seconds, in steps coarse enough that plans are reproducible.
     pub(crate) clock: u64,
     /// A random draw.
     pub(crate) draw: u64,
-    /// Merges in flight.
+    /// Running compactions.
     pub(crate) running: &'a [RunningMerge],
-    /// The run of level 0 that a flush is still writing. Tables come to it yet, so who merges whole runs
-    /// waits for it.
+    /// The run of L0 that a flush is still writing. More SSTables will come to it, so a strategy that
+    /// compacts whole runs waits for it.
     pub(crate) flushing: Option<u64>,
-    /// What a flush of full memory writes.
+    /// Bytes that a flush of full memory writes.
     pub(crate) flush_bytes: u64,
-    /// Writers are held up for what is to be merged: nothing that can be merged waits.
+    /// Whether compaction debt or L0 delays or stops writers: then no possible compaction waits.
     pub(crate) pressed: bool,
-    /// Nothing is wanted but what stays within level 0 and ends soon.
+    /// Whether only compactions that stay within L0 and end soon are wanted.
     pub(crate) within_level0: bool,
-    /// No more merges than this are wanted.
+    /// The most compactions that are wanted.
     pub(crate) merges_max: usize,
-    /// Of these tables the share that a merge of them leaves.
+    /// The share of cells that a compaction of the given SSTables would leave.
     pub(crate) unique: Unique<'a>,
-    /// How many reads looked into the table in vain since it was opened.
+    /// The number of reads that looked into the SSTable in vain since it was opened.
     pub(crate) looks: &'a dyn Fn(TableId) -> u64,
-    /// How many cells of the table at least no reader without a snapshot needs, deletes and what they delete
-    /// apart: those that are overwritten, and versions beyond what is kept.
+    /// The least number of cells of the SSTable that no reader without a snapshot needs, deletes and what
+    /// they delete apart: overwritten ones, and versions beyond those that are kept.
     pub(crate) surplus: &'a dyn Fn(TableId) -> u64,
-    /// Every snapshot sees all that was written up to this number.
+    /// The sequence number up to which every snapshot sees all writes.
     pub(crate) settled_to: SeqNo,
-    /// After so many microseconds a cell is gone; 0 for never.
+    /// The time to live of a cell in microseconds; 0 for ever.
     pub(crate) ttl_us: u64,
 }
 
-/// The answer of a strategy.
+/// A strategy's answer.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// Best first.
     pub(crate) merges: Vec<MergePlan>,
-    /// What is due by the rules and still not started, and why.
+    /// Compactions that are due by the rules and still not started, and why.
     pub(crate) deferred: Vec<Deferred>,
-    /// To be given to the next call.
+    /// The state to be given to the next call.
     pub(crate) state: PlanState,
 }
 
-/// A merge that is due but waits. Told as an event when it begins to.
+/// A compaction that is due but waits. Recorded as an event when it begins to wait.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Deferred {
     /// A sentence with numbers.
     pub(crate) why: String,
 }
 
-/// What a strategy remembers from call to call. May be lost: it is rebuilt from the shape.
+/// A strategy's state from call to call. May be lost: it is rebuilt from the shape.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct PlanState {
     /// The data size that level sizes are derived from: grows with the shape at once and shrinks only when a
@@ -159,18 +160,18 @@ pub(crate) struct PlanState {
     pub(crate) reference_bytes: u64,
     /// The newest flush seen.
     pub(crate) newest_run: u64,
-    /// Flushes since reads last paid for a merge (`auto`; others leave it zero).
+    /// Flushes since reads last paid for a compaction (`auto`; others leave it zero).
     pub(crate) unread: u64,
-    /// By level: the key where the last merge out of it ended.
+    /// By level: the key where the last compaction out of it ended.
     pub(crate) cursors: Vec<Vec<u8>>,
-    /// When the oldest table was made, and when a major merge is due for it, in seconds.
+    /// When the oldest SSTable was made, and when a major compaction is due for it, in seconds.
     pub(crate) major_due: Option<(u64, u64)>,
-    /// When all tables were looked at and no merge before its turn could be started, in seconds.
+    /// When all SSTables were looked at and no compaction before its turn could be started, in seconds.
     pub(crate) early_at: Option<u64>,
 }
 
 impl PlanState {
-    /// The state as this shape makes it.
+    /// The state after a look at this shape.
     fn observe(&self, shape: &Shape) -> PlanState {
         let newest = shape.levels.first().and_then(|l| l.runs.first()).map_or(0, |run| run.id);
         let total = shape.live_bytes();
@@ -189,11 +190,11 @@ impl PlanState {
 pub(crate) enum MergeKind {
     /// Inputs are read and written anew.
     Merge,
-    /// Nothing overlaps: the tables change their place in the shape, no byte is read.
+    /// A trivial move: nothing overlaps, the SSTables change their place in the shape, and no byte is read.
     Move,
 }
 
-/// Where a merge writes.
+/// The place where a compaction writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Target {
     /// The level.
@@ -202,7 +203,7 @@ pub(crate) struct Target {
     pub(crate) run: u64,
 }
 
-/// Tables of one run that a merge takes.
+/// The input SSTables of a compaction from one run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct InputRun {
     pub(crate) level: usize,
@@ -211,32 +212,33 @@ pub(crate) struct InputRun {
     pub(crate) tables: Vec<TableId>,
 }
 
-/// A merge as a strategy proposes it.
+/// A compaction as a strategy proposes it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct MergePlan {
     /// Newest data first.
     pub(crate) inputs: Vec<InputRun>,
     pub(crate) output: Target,
-    /// Covers the live range of every input; the merge is alone in it between its inputs and its output.
+    /// A range that covers the live range of every input; the compaction is alone in it between its inputs
+    /// and its output.
     pub(crate) range: KeyRange,
     pub(crate) kind: MergeKind,
-    /// Live bytes of the inputs, what the merge reads.
+    /// Live bytes of the inputs, which the compaction reads.
     pub(crate) bytes: u64,
-    /// Where the sink cuts tables.
+    /// The size at which output SSTables are cut.
     pub(crate) table_bytes: u64,
-    /// Above one: due. The larger, the more urgent.
+    /// The urgency: due above one, and the larger, the more urgent.
     pub(crate) score: f64,
     /// A sentence with the numbers the decision rests on.
     pub(crate) reason: String,
 }
 
 impl MergePlan {
-    /// Names of all inputs.
+    /// The ids of all input SSTables.
     pub(crate) fn tables(&self) -> impl Iterator<Item = TableId> + '_ {
         self.inputs.iter().flat_map(|run| run.tables.iter().copied())
     }
 
-    /// The input tables that the shape still holds.
+    /// The input SSTables that the shape still holds.
     pub(crate) fn live_inputs<'a>(&self, shape: &'a Shape) -> Vec<(Place, &'a Arc<TableInfo>)> {
         let mut found = Vec::new();
         for input in &self.inputs {
@@ -249,7 +251,7 @@ impl MergePlan {
         found
     }
 
-    /// The newest and the oldest place that the merge touches.
+    /// The newest and the oldest place that the compaction touches.
     fn span(&self) -> (Place, Place) {
         let target = self.target();
         let places = || self.inputs.iter().map(|i| Place::of(i.level, i.run));
@@ -260,27 +262,27 @@ impl MergePlan {
         Place::of(self.output.level, self.output.run)
     }
 
-    /// Whether it is due, and takes what gathers in level 0 away.
+    /// Whether the compaction is due, and takes runs of L0 away.
     pub(crate) fn is_urgent(&self) -> bool {
         self.empties_level0() && self.score >= 1.0
     }
 
-    /// Whether the merge takes runs of level 0 away from readers.
+    /// Whether the compaction takes runs of L0 away from readers.
     pub(crate) fn empties_level0(&self) -> bool {
         self.inputs.iter().any(|input| input.level == 0)
     }
 }
 
-/// An accepted merge.
+/// An accepted compaction.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct RunningMerge {
     pub(crate) plan: MergePlan,
-    /// How far its steps have come.
+    /// The key up to which its steps have come.
     pub(crate) clip: Option<Vec<u8>>,
 }
 
 impl RunningMerge {
-    /// The keys it still has to merge.
+    /// The keys still to be compacted.
     pub(crate) fn range_left(&self) -> KeyRange {
         match &self.clip {
             Some(clip) => KeyRange {

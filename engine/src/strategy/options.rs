@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use std::fmt;
 use std::str::FromStr;
 
-/// The methods, with the settings that are worth comparing: none of them is best at everything. Without
+/// The strategies, with the settings that are worth comparing: none of them is best at everything. Without
 /// `auto`, whose costs depend on readers, which a simulation does not have.
 ///
 /// ```
@@ -32,7 +32,7 @@ pub const METHODS: [&str; 11] = [
     "nomerge",
 ];
 
-/// A merge strategy and its settings, chosen per column family.
+/// A compaction strategy and its settings, chosen per column family.
 ///
 /// ```
 /// use siltstone::strategy::StrategyOptions;
@@ -44,9 +44,9 @@ pub const METHODS: [&str; 11] = [
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StrategyOptions {
-    /// `leveled`, with a level 0 that is merged as late as reads allow.
+    /// `leveled`, with an L0 that is compacted as late as reads allow.
     Auto(AutoOptions),
-    /// One run a level below level 0, each level some ten times the one above.
+    /// One run a level below L0, each level some ten times the one above.
     Leveled(LeveledOptions),
     /// One run of files that each have a key range of their own; memory is merged with one of them at a time.
     Rangemerge(RangemergeOptions),
@@ -69,7 +69,7 @@ impl Default for StrategyOptions {
 const NAMES: &str = "auto, leveled, sma, nomerge, geometric, remerge, exploring, rangemerge";
 
 impl StrategyOptions {
-    /// The method itself.
+    /// The strategy behind the name.
     pub(crate) fn strategy(&self) -> &dyn Strategy {
         match self {
             StrategyOptions::Auto(options) => options,
@@ -81,7 +81,7 @@ impl StrategyOptions {
         }
     }
 
-    /// The same method with tables so large that this much data is about `tables_max` of them at most, and
+    /// This strategy with SSTables so large that this much data is about `tables_max` of them at most, and
     /// the factor by which they grew.
     pub(crate) fn with_tables_for(&self, data_bytes: u64, tables_max: u64) -> (Self, f64) {
         // Levels above the last hold a good tenth beside the data, runs of other methods as much again, and
@@ -97,7 +97,7 @@ impl StrategyOptions {
         (scaled, factor)
     }
 
-    /// This method with tables of that size, for tests that take all of [`METHODS`].
+    /// This strategy with SSTables of that size, for tests that take all of [`METHODS`].
     #[cfg(any(test, feature = "testing"))]
     #[doc(hidden)]
     #[must_use]
@@ -106,7 +106,7 @@ impl StrategyOptions {
         self
     }
 
-    /// The size at which tables are cut.
+    /// The option for the size at which SSTables are cut.
     fn table_bytes(&mut self) -> &mut u64 {
         match self {
             StrategyOptions::Auto(options) => &mut options.table_bytes,
@@ -200,7 +200,7 @@ impl fmt::Display for StrategyOptions {
     }
 }
 
-/// Each setting is read alone first, so that an error can name it.
+/// Parses settings. Each is read alone first, so that an error can name it.
 pub(super) fn parse_settings<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, String> {
     let mut settings = Map::new();
     for setting in text.split(',').map(str::trim).filter(|s| !s.is_empty()) {
@@ -220,7 +220,7 @@ pub(super) fn parse_settings<T: DeserializeOwned>(name: &str, text: &str) -> Res
     T::deserialize(Value::Object(settings)).map_err(|e| format!("strategy {name}: {e}"))
 }
 
-/// Settings of a method whose name already says what these options are.
+/// Parses the settings of a strategy whose name already sets the options in `said`.
 fn parse_named<T: DeserializeOwned>(name: &str, text: &str, said: &[&str]) -> Result<T, String> {
     let given = text.split(',').filter_map(|setting| Some(setting.split_once('=')?.0.trim()));
     match given.into_iter().find(|option| said.contains(option)) {

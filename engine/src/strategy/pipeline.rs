@@ -32,31 +32,32 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryPolicy {
-    /// Segments stay as they were frozen.
+    /// Memtables stay as they were frozen.
     None,
-    /// Indices are merged.
+    /// Indices are merged when there are too many memtables.
     Basic(Segments),
-    /// What nobody can see is dropped at every freeze.
+    /// Versions that no reader sees are dropped at every freeze.
     Eager(Segments),
-    /// It is dropped when what was met lately, and a draw, say so.
+    /// Versions that no reader sees are dropped when the last compactions, and a draw, say so.
     Adaptive(Adaptive),
-    /// It is dropped when the segments' sketches say that it pays.
+    /// Versions that no reader sees are dropped when the memtables' sketches say that it pays.
     Sketch(Segments),
 }
 
 impl Default for MemoryPolicy {
-    /// `sketch`: ahead where keys repeat within memory, and a few percent from the best elsewhere
+    /// The policy `sketch`: ahead where keys repeat within memory, and a few percent from the best elsewhere
     /// (docs/performance.md).
     fn default() -> Self {
         MemoryPolicy::Sketch(Segments::default())
     }
 }
 
-/// How long the pipeline may be.
+/// The limit of immutable memtables.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Segments {
-    /// Flat segments at most; when there are more they are merged (S). Default 5; 2 for reading much.
+    /// The most immutable memtables; when there are more they are compacted (S). Default 5; 2 for reading
+    /// much.
     pub segments: u32,
 }
 
@@ -70,7 +71,8 @@ impl Default for Segments {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Adaptive {
-    /// As in [`Segments`], but by default 2: it decides by what the merges before met.
+    /// The most immutable memtables, as in [`Segments`], but by default 2: the policy decides by what the
+    /// last in-memory compactions met.
     pub segments: u32,
     /// The share of redundant cells above which compacting is considered (R): 0.2, 0.35 or 0.5. Default 0.5.
     pub r: f64,
@@ -87,16 +89,16 @@ const NAMES: &str = "none, basic, eager, adaptive, sketch";
 const THROTTLE_FIRST: f64 = 0.5;
 const THROTTLE_GROWTH: f64 = 1.02;
 
-/// What the policy remembers between decisions; fresh after every disk flush.
+/// The state of a policy between decisions; fresh after every disk flush.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct PipelineState {
-    /// Merges since the disk flush.
+    /// In-memory compactions since the disk flush.
     pub(crate) merges: u32,
-    /// Those of them that compacted.
+    /// In-memory compactions since the disk flush that dropped versions.
     pub(crate) compactions: u32,
-    /// Keys over cells in the last merge.
+    /// Keys over cells in the last in-memory compaction.
     pub(crate) unique: f64,
-    /// The share of the bytes that the last compaction left.
+    /// The share of the bytes that the last data compaction left.
     pub(crate) stayed: f64,
     /// The probability t.
     pub(crate) throttle: f64,
@@ -109,18 +111,20 @@ impl Default for PipelineState {
 }
 
 impl PipelineState {
-    /// Where no merge tells: of so many cells of so many keys a merge is expected to meet what is redundant.
+    /// The state before any in-memory compaction: of so many cells of so many keys, one is expected to meet
+    /// what is redundant.
     pub(crate) fn expecting(distinct: u64, cells: u64) -> Self {
         let unique = (distinct as f64 / cells.max(1) as f64).min(1.0);
         Self { merges: 1, unique, ..Self::default() }
     }
 
-    /// A segment was frozen.
+    /// Takes note that a memtable was frozen.
     pub(crate) fn froze(&mut self) {
         self.throttle = (self.throttle * THROTTLE_GROWTH).min(1.0);
     }
 
-    /// A merge took so many cells of so many keys, and left that share of their bytes.
+    /// Takes note of an in-memory compaction of so many cells of so many keys, which left that share of their
+    /// bytes.
     pub(crate) fn merged(&mut self, cells: usize, keys: usize, stayed: f64, kind: MemoryMerge) {
         self.merges += 1;
         self.unique = keys as f64 / cells.max(1) as f64;
@@ -131,29 +135,30 @@ impl PipelineState {
     }
 }
 
-/// The pipeline as a policy sees it.
+/// The immutable memtables as a policy sees them.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct PipelineFacts {
-    /// Flat segments.
+    /// The number of immutable memtables.
     pub(crate) segments: usize,
     pub(crate) cells: u64,
     /// Distinct keys over all of them, estimated.
     pub(crate) distinct: u64,
-    /// What they take, and what of that is known to be dead within a segment.
+    /// The bytes that they take, and how many of these are known to be dead within one memtable.
     pub(crate) bytes: u64,
     pub(crate) dead_bytes: u64,
-    /// The same of the newest.
+    /// The bytes that the newest takes, and how many of these are known to be dead.
     pub(crate) newest_bytes: u64,
     pub(crate) newest_dead_bytes: u64,
-    /// Measured, in nanoseconds a byte: flushing with what merges make of it, and copying within memory.
+    /// Measured costs, in nanoseconds a byte: of flushing, with the compactions it leads to, and of copying
+    /// within memory.
     pub(crate) flush_ns: f64,
     pub(crate) copy_ns: f64,
-    /// Uniform in [0, 1).
+    /// A random number, uniform in [0, 1).
     pub(crate) draw: f64,
 }
 
 impl PipelineFacts {
-    /// What a compaction of that kind is expected to leave of the bytes it takes.
+    /// The bytes that an in-memory compaction of that kind is expected to leave.
     pub(crate) fn stays(&self, kind: MemoryMerge) -> u64 {
         let live = self.bytes - self.dead_bytes;
         match kind {
@@ -174,7 +179,7 @@ impl PipelineFacts {
     }
 }
 
-/// What a compaction would give, in nanoseconds of flushing saved and of copying spent.
+/// The trade of a data compaction, in nanoseconds of flushing saved and of copying spent.
 struct Trade {
     kind: MemoryMerge,
     gain: f64,
@@ -186,7 +191,7 @@ impl Trade {
         self.gain > self.cost
     }
 
-    /// Gained for each nanosecond spent.
+    /// Nanoseconds saved for each one spent.
     fn rate(&self) -> f64 {
         self.gain / self.cost.max(1.0)
     }
@@ -198,19 +203,19 @@ impl fmt::Display for Trade {
     }
 }
 
-/// How to merge the pipeline.
+/// A kind of in-memory compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MemoryMerge {
-    /// Indices only (ACC-4).
+    /// Index compaction (ACC-4): all versions stay.
     Indices,
-    /// Dropping what nobody can see (ACC-5).
+    /// Data compaction (ACC-5): versions that no reader sees are dropped.
     Compact,
-    /// The same in the newest segment alone.
+    /// Data compaction of the newest memtable alone.
     CompactNewest,
 }
 
 impl MemoryPolicy {
-    /// What to do now, and why in words. O(1).
+    /// The in-memory compaction to make now, and why in words. O(1).
     pub(crate) fn plan(&self, facts: &PipelineFacts, state: &PipelineState) -> Option<(MemoryMerge, String)> {
         let PipelineFacts { segments, cells, distinct, .. } = *facts;
         if segments < 2 && !matches!(self, MemoryPolicy::Sketch(_)) {
@@ -253,7 +258,7 @@ impl MemoryPolicy {
         }
     }
 
-    /// Whether it ever drops cells.
+    /// Whether the policy ever drops cells.
     pub(crate) fn compacts(&self) -> bool {
         !matches!(self, MemoryPolicy::None | MemoryPolicy::Basic(_))
     }

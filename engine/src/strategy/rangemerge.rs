@@ -49,9 +49,9 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Victim {
-    /// The one with most bytes in memory.
+    /// The range with most bytes in memory.
     MostBytes,
-    /// The one with most bytes x age / bytes to be written.
+    /// The range with most bytes x age / bytes to be written.
     #[default]
     BytesAge,
 }
@@ -79,21 +79,21 @@ impl Default for RangemergeOptions {
     }
 }
 
-/// What a range has on disk.
+/// The SSTables of a range.
 struct Held {
     file: u64,
     beside: u64,
     deltas: u64,
-    /// Of its tables; by that it is known which of two ranges was flushed later.
+    /// The newest of its SSTables, which tells which of two ranges was flushed later.
     newest: TableId,
 }
 
-/// Neighbours are joined when together they have at most this part of `f`: a part of a split has twice as
-/// much.
+/// Neighbouring ranges are joined when together they have at most this part of `f`: a part of a split has
+/// twice as much.
 const JOINED_PART: u64 = 4;
 
-/// What a merge of tables leaves is asked of the sketches of at most so many, each a read of a file; more are
-/// taken to leave all.
+/// The most SSTables whose sketches are asked how much a compaction would leave, each a read of a file; more
+/// are assumed to leave all.
 const SKETCHES_MAX: usize = 64;
 
 impl RangemergeOptions {
@@ -120,7 +120,8 @@ impl RangemergeOptions {
         number.filter(|_| level == home.level)
     }
 
-    /// Whether the table has to be brought home: it is in a foreign run, or it is a delta of no range.
+    /// Whether the SSTable has to be moved into the run of the ranges: it is in a foreign run, or a delta of
+    /// no range.
     fn is_foreign(&self, place: Target, home: Target, bounds: &[Vec<u8>], table: &TableInfo) -> bool {
         match self.number(home, place.level, place.run) {
             None => true,
@@ -129,7 +130,7 @@ impl RangemergeOptions {
         }
     }
 
-    /// All foreign tables with their places, the oldest first.
+    /// All foreign SSTables with their places, the oldest first.
     fn foreign<'a>(&self, shape: &'a Shape) -> Vec<(Target, &'a Arc<TableInfo>)> {
         let (home, bounds) = (self.home(shape), self.bounds(shape));
         let all = shape.tables().map(|(level, run, table)| (Target { level, run: run.id }, table));
@@ -139,8 +140,8 @@ impl RangemergeOptions {
         found
     }
 
-    /// As many equal parts as files of `f` bytes are needed, with something to spare: a part that comes out a
-    /// little larger leaves no crumb behind.
+    /// The bytes at which output is cut: into as many equal parts as files of `f` bytes are needed, with
+    /// something to spare, so that a part that comes out a little larger leaves no crumb behind.
     fn part_bytes(&self, bytes: u64) -> u64 {
         let part = match bytes.div_ceil(self.f) {
             0 | 1 => self.f,
@@ -149,18 +150,18 @@ impl RangemergeOptions {
         part + part / 16
     }
 
-    /// Whether so much may lie beside a file.
+    /// Whether deltas of so many bytes may lie beside a file.
     fn fits(&self, beside: u64, file: u64) -> bool {
         beside <= self.f.max(file)
     }
 
-    /// How far a range is on its way to its next merge, up to about 1.
+    /// The progress of a range towards its next merge, up to about 1.
     fn fill(&self, deltas: u64, beside: u64, file: u64) -> f64 {
         let of_number = deltas as f64 / self.deltas as f64;
         of_number.max(beside as f64 / self.f.max(file) as f64)
     }
 
-    /// What each range has on disk. O(ranges x deltas).
+    /// The SSTables of each range. O(ranges x deltas).
     fn held(&self, shape: &Shape, home: Target) -> Vec<Held> {
         let files = shape.run(home.level, home.run).map_or(&[][..], Run::tables);
         let only_file =
@@ -291,7 +292,7 @@ impl ByRange for RangemergeOptions {
         Some((best, why))
     }
 
-    /// See the page above.
+    /// Whether a range is merged before it has to be; see *Deltas* on the page above.
     fn is_early(&self, shape: &Shape, range: &KeyRange) -> bool {
         let home = self.home(shape);
         let bytes =
@@ -385,9 +386,9 @@ struct Planner<'a> {
     facts: &'a Facts<'a>,
     home: Target,
     bounds: Vec<Vec<u8>>,
-    /// Tables in running and in planned merges.
+    /// SSTables in running and in planned compactions.
     busy: HashSet<TableId>,
-    /// Running and planned merges.
+    /// Running and planned compactions.
     taken: Vec<RunningMerge>,
     merges_max: usize,
     merges: Vec<MergePlan>,
@@ -398,7 +399,7 @@ impl Planner<'_> {
         self.merges.len() >= self.merges_max
     }
 
-    /// Plans it if nothing stands in its way, and says how what it makes is cut.
+    /// Plans the compaction if nothing stands in its way, and sets how its output is cut.
     fn accept(&mut self, mut merge: MergePlan) {
         if self.taken.iter().any(|other| wrong_with_running(&merge, other).is_some()) {
             return;
@@ -411,8 +412,9 @@ impl Planner<'_> {
         self.merges.push(merge);
     }
 
-    /// A range that is dead or read much. Not where a table reaches into it that is no part of the merge: new
-    /// files would end where it does not, and it would be a delta of no range.
+    /// Plans a compaction of a range that is dead or read much, but not where an SSTable reaches into it that
+    /// is no part of the compaction: new files would end where it does not, and it would be a delta of no
+    /// range.
     fn accept_early(&mut self, merge: MergePlan) {
         let all = reach(self.shape, &merge.range).map(|reached| reached.inputs);
         if !self.full() && all.as_ref() == Some(&merge.inputs) {
@@ -420,7 +422,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Foreign tables go home, the oldest run's first.
+    /// Plans compactions that take foreign SSTables into the run of the ranges, the oldest run's first.
     fn bring_home(&mut self) {
         for (place, table) in self.options.foreign(self.shape) {
             if self.full() {
@@ -436,7 +438,7 @@ impl Planner<'_> {
         }
     }
 
-    /// A foreign table with all that it overlaps.
+    /// The compaction of a foreign SSTable with all that it overlaps.
     fn to_home(&self, place: Target, table: &Arc<TableInfo>, score: f64) -> Option<MergePlan> {
         let Reached { inputs, range, bytes, .. } = reach(self.shape, &table.live_range())?;
         let number = |input: &InputRun| self.options.number(self.home, input.level, input.run);
@@ -478,7 +480,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Whether the table lies in one range and may lie beside its file.
+    /// Whether the SSTable lies in one range and may lie beside its file.
     fn fits_beside(&self, table: &TableInfo) -> bool {
         let at = self.bounds.partition_point(|bound| bound.as_slice() <= table.live_start());
         let start = at.checked_sub(1).map_or(Vec::new(), |before| self.bounds[before].clone());
@@ -490,7 +492,7 @@ impl Planner<'_> {
         range.covers(&table.live_range()) && self.options.fits(beside + table.live_bytes(), bytes(0))
     }
 
-    /// Neighbours that together are far smaller than a file may be become one.
+    /// Plans compactions that join neighbouring ranges which together are far smaller than a file may be.
     fn join_small(&mut self) {
         let shape = self.shape;
         let Some(run) = shape.run(self.home.level, self.home.run) else { return };

@@ -37,12 +37,12 @@ use serde::{Deserialize, Serialize};
 pub struct SmaOptions {
     /// Runs that a level holds and that are merged at once.
     pub k: u64,
-    /// Size at which output tables are cut.
+    /// Size at which output SSTables are cut.
     pub table_bytes: u64,
 }
 
 impl SmaOptions {
-    /// As `k`: runs are never merged. The strategy is then called `nomerge`.
+    /// The value of `k` with which runs are never merged. The strategy is then called `nomerge`.
     pub const NEVER: u64 = u64::MAX;
 
     pub(crate) fn check(&self) -> Result<(), String> {

@@ -1,14 +1,14 @@
-//! The law every merge obeys, whether a strategy, a person or another process planned it.
+//! The rules that every compaction obeys, whether a strategy, a person or another process planned it.
 //!
-//! Runs stand in one order of age. A merge lifts cells out of their runs and puts them at one place in that
-//! order. A reader stays right if no cell passes an overlapping run on the way: whatever lies between an
+//! Runs stand in one order of age. A compaction lifts cells out of their runs and puts them at one place in
+//! that order. A reader stays right if no cell passes an overlapping run on the way: whatever lies between an
 //! input and the target, or in the target itself, and shares keys with that input, must be an input too
-//! (invariant I3). The target's other tables must not reach into the merge's range, as an output may lie
-//! anywhere in it.
+//! (invariant I3). The target's other SSTables must not reach into the compaction's range, as an output may
+//! lie anywhere in it.
 //!
-//! Two merges may run together when their key ranges are apart, or the stretches of the order they work on.
-//! They may also touch: one writes the run that the other reads, since the tables they take are different
-//! ones.
+//! Two compactions may run together when their key ranges are apart, or the stretches of the order they work
+//! on. They may also touch: one writes the run that the other reads, since the SSTables they take are
+//! different ones.
 
 use super::{MergeKind, MergePlan, Place, RunningMerge};
 use crate::shape::{Shape, TableInfo};
@@ -16,7 +16,7 @@ use crate::types::{KeyRange, TableId};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Says why the merge must not run on this shape beside these merges.
+/// Checks a planned compaction; the error says why it must not run on this shape beside the `running` ones.
 pub(crate) fn validate(shape: &Shape, plan: &MergePlan, running: &[RunningMerge]) -> Result<(), String> {
     let inputs = inputs_are_there(shape, plan)?;
     nothing_is_passed(shape, plan, &inputs)?;
@@ -26,8 +26,8 @@ pub(crate) fn validate(shape: &Shape, plan: &MergePlan, running: &[RunningMerge]
     running.iter().find_map(|other| wrong_with_running(plan, other)).map_or(Ok(()), Err)
 }
 
-/// The same for a merge that takes memory besides, which is newer than all tables: its cells pass whatever is
-/// not older than the target, so that must be an input wherever the range reaches.
+/// Checks a planned flush that merges memory with SSTables. Memory is newer than all of them, so its cells
+/// pass whatever is not older than the target: that must be an input wherever the range reaches.
 pub(crate) fn validate_flush(
     shape: &Shape,
     plan: &MergePlan,
@@ -128,7 +128,7 @@ fn move_is_trivial(plan: &MergePlan, inputs: &Inputs<'_>) -> Result<(), String> 
     }
 }
 
-/// Why the merge cannot run beside that one.
+/// Why the compaction cannot run beside another one; `None` if it can.
 pub(crate) fn wrong_with_running(plan: &MergePlan, other: &RunningMerge) -> Option<String> {
     let left = other.range_left();
     if !plan.range.overlaps(&left) {

@@ -1,6 +1,6 @@
-//! Writes a table front to back: data blocks as they fill, then everything that describes them.
+//! Writes an SSTable front to back: data blocks as they fill, then everything that describes them.
 //!
-//! Index and filter partitions wait in memory until the data blocks are done (about 2 % of the table). A
+//! Index and filter partitions wait in memory until the data blocks are done (about 2 % of the SSTable). A
 //! block's index entry waits for the next key, from which its separator is made; only then may the partition
 //! be cut, so that each key's hash lies in the filter of the partition that holds the first of its cells.
 
@@ -30,7 +30,7 @@ const WRITE_BUFFER_BYTES: usize = 256 << 10;
 /// Index blocks hold a whole key in every so many: their searches are the hot ones.
 const INDEX_RESTART_INTERVAL: usize = 4;
 
-/// Builds one table. Dropped unfinished, it only closes the file.
+/// Builds one SSTable. Dropped unfinished, it only closes the file.
 // Over 15 fields: the open block, partition and table, and what the file ends with.
 pub(crate) struct TableBuilder {
     out: Output,
@@ -58,7 +58,7 @@ pub(crate) struct TableBuilder {
     waiting_bytes: usize,
     /// Puts blocks into the cache.
     filler: Option<Filler>,
-    /// Whether the last data block went there, and whether any of the current partition did.
+    /// Whether the last data block went into the cache, and whether any of the current partition did.
     pending_filled: bool,
     partition_filled: bool,
 }
@@ -129,7 +129,7 @@ impl TableBuilder {
         })
     }
 
-    /// Writes by what this makes of its file. To be called before the first cell.
+    /// Wraps the file to be written. To be called before the first cell.
     pub(crate) fn write_by(&mut self, by: impl FnOnce(Box<dyn WriteFile>) -> Box<dyn WriteFile>) {
         let file = std::mem::replace(&mut self.out.file, Box::new(NoFile));
         self.out.file = by(file);
@@ -140,12 +140,12 @@ impl TableBuilder {
         self.properties.names.insert(name.to_string(), value.to_string());
     }
 
-    /// Blocks enter that cache as they are cut, as far as it is to be filled for what they replace.
+    /// Lets blocks enter the cache as they are cut, as far as it is to be filled for what they replace.
     pub(crate) fn fill(&mut self, cache: &Arc<BlockCache>, replaced: &Arc<Replaced>) {
         self.filler = Filler::new(cache, replaced);
     }
 
-    /// The next cell was read lately where it came from.
+    /// Notes that the next cell was read lately where it came from.
     pub(crate) fn next_is_warm(&mut self) {
         let at = self.block.next_entry();
         if let Some(filler) = &mut self.filler {
@@ -161,12 +161,13 @@ impl TableBuilder {
         self.add_with(cell, None)
     }
 
-    /// The cells added with a reference are in that database's log.
+    /// Sets the database whose WAL has the values of cells that are added with a reference.
     pub(crate) fn set_log_database(&mut self, database: u64) {
         self.log_database = database;
     }
 
-    /// As `add`; with a reference the value is left where that says, in the log.
+    /// Adds the next cell; with a reference its value stays in the WAL, at the place that the reference
+    /// names.
     pub(crate) fn add_with(&mut self, cell: &CellRef<'_>, reference: Option<&Reference>) -> Result<()> {
         if cell.key.len() > KEY_BYTES_MAX || cell.value.len() > VALUE_BYTES_MAX {
             return Err(Error::invalid(format!(
@@ -248,7 +249,7 @@ impl TableBuilder {
         self.out.offset() + (open + self.waiting_bytes) as u64 + FOOTER_BYTES as u64
     }
 
-    /// Bytes of values left in the log so far.
+    /// Bytes of values left in the WAL so far.
     pub(crate) fn log_bytes(&self) -> u64 {
         self.properties.log_bytes
     }
@@ -278,7 +279,7 @@ impl TableBuilder {
         self.finish_filled().map(|(info, _)| info)
     }
 
-    /// The same, with what went into the cache meanwhile.
+    /// Finishes the file as `finish` does, and returns the blocks that went into the cache meanwhile.
     pub(crate) fn finish_filled(mut self) -> Result<(TableInfo, Option<Filled>)> {
         let forgotten = planted!(Bug::LoseLastBlock) && self.data_blocks() > 1;
         if !self.block.is_empty() && !forgotten {
@@ -473,7 +474,7 @@ impl Output {
     }
 }
 
-/// Nothing is written to it.
+/// A file for nothing to be written to.
 struct NoFile;
 
 impl WriteFile for NoFile {

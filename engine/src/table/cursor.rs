@@ -1,9 +1,9 @@
-//! A table as a sorted stream, both ways.
+//! An SSTable as a sorted stream, both ways.
 //!
 //! The cursor stands in an index partition and in a data block, each by a `BlockCursor` that owns its block,
 //! so moving on allocates nothing. Reading forward it reads ahead: after a seek one block, then, as long as
 //! it goes on block after block, twice as much each time up to the limit, so that a short scan wastes little
-//! and a merge reads in large pieces.
+//! and a compaction reads in large pieces.
 
 use super::block_cursor::BlockCursor;
 use super::compression::Codec;
@@ -20,7 +20,8 @@ use std::sync::Arc;
 
 /// First size of a read ahead.
 const READ_AHEAD_MIN: usize = 16 << 10;
-/// The same where each read is a request: this part of what one may take.
+/// First size of a read ahead where each read is a request, as a part of the most bytes that one request may
+/// take.
 const FAR_FIRST_PART: usize = 8;
 
 /// How a cursor reads.
@@ -35,13 +36,13 @@ pub(crate) struct CursorOptions {
 }
 
 impl Default for CursorOptions {
-    /// A reader's: through the cache, filling it, reading ahead a little.
+    /// The options of a reader: through the cache, filling it, reading ahead a little.
     fn default() -> Self {
         Self { fill_cache: true, read_ahead_bytes: 128 << 10, through_cache: true }
     }
 }
 
-/// A cursor over a table's cells; ranges deleted are `Table::fragments`.
+/// A cursor over an SSTable's cells; its range tombstones are `Table::fragments`.
 pub(crate) struct TableCursor {
     table: Arc<Table>,
     options: CursorOptions,
@@ -52,15 +53,15 @@ pub(crate) struct TableCursor {
     /// The block `data` is in.
     handle: Handle,
     window: Window,
-    /// Blocks wholly below are not read.
+    /// The key below which blocks are not read, if all their keys lie below it.
     floor: Vec<u8>,
-    /// The current cell's value, where that is in the log.
+    /// The current cell's value, where that is in the WAL.
     fetched: Option<Arc<Fetched>>,
-    /// A merge's: it reads log files whole.
+    /// For a compaction: WAL files read whole.
     images: Option<Images>,
-    /// For a merge: the block `data` is in was in the cache when it was entered.
+    /// For a compaction: whether the block `data` is in was in the cache when it was entered.
     is_cached: bool,
-    /// That block lies in the table's mapping.
+    /// Whether the block `data` is in lies in the SSTable's mapping.
     is_mapped: bool,
 }
 
@@ -134,19 +135,19 @@ impl TableCursor {
         Ok(found?.unwrap_or(0))
     }
 
-    /// Fetches the value here, if it is in the log: a cell is handed out whole.
+    /// Fetches the current cell's value if it is in the WAL, so that the cell is handed out whole.
     #[inline]
     fn fetch(&mut self) -> Result<()> {
         if self.data.is_reference() { self.fetch_reference() } else { Ok(()) }
     }
 
-    /// Out of the block, of which nothing counts any more.
+    /// Leaves the current block, and drops all that is known of it.
     fn leave_block(&mut self) {
         self.data.reset();
         self.is_mapped = false;
     }
 
-    /// Whether what was read of the block may be believed.
+    /// Checks that the bytes read of a mapped block were really there.
     #[inline]
     fn check_mapping(&self) -> Result<()> {
         if self.is_mapped { self.table.check_mapping(self.handle.offset) } else { Ok(()) }
@@ -242,7 +243,7 @@ impl TableCursor {
         Ok(block)
     }
 
-    /// To the first cell of the next data block (or of the first one of the next partition).
+    /// Moves to the first cell of the next data block (or of the first one of the next partition).
     fn next_block(&mut self) -> Result<()> {
         loop {
             let moved = self.index.next();
@@ -266,7 +267,7 @@ impl TableCursor {
         }
     }
 
-    /// To the last cell of the data block before.
+    /// Moves to the last cell of the data block before.
     fn prev_block(&mut self) -> Result<()> {
         loop {
             let moved = self.index.prev();

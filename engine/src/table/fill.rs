@@ -1,15 +1,15 @@
-//! What a merge does to the block cache: blocks of a table being written go in, so that its first readers
-//! find them, and blocks of one that is read no more go out.
+//! What a compaction does to the block cache: blocks of an SSTable being written go in, so that its first
+//! readers find them, and blocks of one that is read no more go out.
 //!
-//! Blocks go in as they are cut, under the number that the table will have when it is open. So nothing is
-//! read again and no data waits in memory beside the cache, whose budget holds all the time; and if the table
-//! never comes to be, they leave with the [`Filled`] that stands for them. Index and filter partitions wait
-//! decoded and follow when the step's tables are opened: those over a block that went in, and those that
-//! replace some which readers keep, so that a get costs no more after a merge.
+//! Blocks go in as they are cut, under the number that the SSTable will have when it is open. So nothing is
+//! read again and no data waits in memory beside the cache, whose budget holds all the time; and if the
+//! SSTable never comes to be, they leave with the [`Filled`] that stands for them. Index and filter
+//! partitions wait decoded and follow when the step's SSTables are opened: those over a block that went in,
+//! and those that replace some which readers keep, so that a get costs no more after a compaction.
 //!
 //! Which blocks: all, or those with a cell that was read lately where it came from
-//! ([`crate::cache::Warmth`]). What was noted of the old table is noted of the new one, as of the last
-//! period: a cell that nobody reads cools down however often it is merged.
+//! ([`crate::cache::Warmth`]). The new SSTable takes over what was noted of the old one, as of the last
+//! period: a cell that nobody reads cools down however often it is compacted.
 
 use super::block_cursor::BlockCursor;
 use super::frame::Handle;
@@ -20,17 +20,17 @@ use crate::cache::block::Block;
 use crate::cache::{BlockCache, BlockKey, Filling};
 use std::sync::{Arc, Weak};
 
-/// What was put into the cache of a table that is not published yet. Leaves again if it is dropped before.
+/// The blocks put into the cache for an SSTable that is not published yet. Dropped before, it removes them.
 pub(crate) struct Filled {
     cache: Arc<BlockCache>,
-    /// The number that the table is to have.
+    /// The cache's number for the SSTable.
     pub(super) table: u64,
-    /// Of the data blocks.
+    /// Offsets of the data blocks that went into the cache.
     offsets: Vec<u64>,
-    /// Of these there.
+    /// Bytes that these blocks take in the cache.
     bytes: u64,
     pub(super) partitions: Vec<FilledPartition>,
-    /// Offsets of what was read lately.
+    /// Offsets of cells that were read lately where they came from.
     pub(super) warm: Vec<u64>,
 }
 
@@ -39,17 +39,17 @@ pub(super) struct FilledPartition {
     pub(super) number: usize,
     pub(super) index: Arc<Block>,
     pub(super) filter: Option<Arc<Filter>>,
-    /// Through how many merges it is handed on unread.
+    /// The number of compactions that still hand it on if nobody reads it.
     pub(super) heat: u8,
 }
 
 impl Filled {
-    /// Data blocks that went in, and their bytes.
+    /// The number of data blocks that went into the cache so far, and their bytes.
     pub(crate) fn so_far(&self) -> (u64, u64) {
         (self.offsets.len() as u64, self.bytes)
     }
 
-    /// The table is there for readers now.
+    /// Leaves the blocks in the cache: the SSTable is published, and readers use them now.
     pub(crate) fn published(mut self) {
         self.offsets.clear();
     }
@@ -63,7 +63,7 @@ impl Drop for Filled {
     }
 }
 
-/// The tables that a merge reads, each run in order of keys; they go as it passes them.
+/// The SSTables that a compaction reads, each run in order of keys; they go as it passes them.
 #[derive(Default)]
 pub(crate) struct Replaced(Vec<Vec<Weak<Table>>>);
 
@@ -72,9 +72,9 @@ impl Replaced {
         self.0.push(tables.map(Arc::downgrade).collect());
     }
 
-    /// Through how many merges an index and a filter over keys from `low` to `high` are to be handed on: as
-    /// those of each run that has such keys, at the least. Where all of these are kept a get costs no access
-    /// but that to data, and so it shall be of the one table to come. O(runs x log tables).
+    /// The number of compactions that are to hand on an index and a filter over keys from `low` to `high`:
+    /// the least of those of the runs that have such keys. Where all of these are kept a get costs no access
+    /// but that to data, and so it shall be with the one SSTable to come. O(runs x log SSTables).
     pub(super) fn heat(&self, low: &[u8], high: &[u8]) -> u8 {
         let mut least = None;
         for run in &self.0 {
@@ -92,12 +92,12 @@ impl Replaced {
     }
 }
 
-/// Fills while a table is built.
+/// Fills the cache while an SSTable is built.
 pub(super) struct Filler {
     filled: Filled,
     replaced: Arc<Replaced>,
     all: bool,
-    /// Where the warm cells of the present block are.
+    /// Positions of the warm cells in the present block.
     warm_cells: Vec<u32>,
 }
 
@@ -115,14 +115,14 @@ impl Filler {
         Some(Self { filled, replaced: Arc::clone(replaced), all, warm_cells: Vec::new() })
     }
 
-    /// A warm cell comes at that place of the present block.
+    /// Notes that the present block has a warm cell at that position.
     pub(super) fn warm_cell(&mut self, at: usize) {
         if !self.all {
             self.warm_cells.push(at as u32);
         }
     }
 
-    /// The present block is complete. Whether it went in.
+    /// Ends the present block; whether it went into the cache.
     pub(super) fn block(&mut self, handle: Handle, raw: &[u8]) -> bool {
         // What is read from a mapping is not looked for in the cache.
         let is_mapped = self.filled.cache.serves_mapped() && handle.stored == handle.raw;
@@ -140,13 +140,13 @@ impl Filler {
         true
     }
 
-    /// How warm the partitions are that one with keys from `low` to `high` replaces ([`Replaced::heat`]).
+    /// The heat of the partitions that one with keys from `low` to `high` replaces ([`Replaced::heat`]).
     /// Where all blocks go in it makes no difference, and is not asked.
     pub(super) fn heat(&self, low: &[u8], high: &[u8]) -> u8 {
         if self.all { 0 } else { self.replaced.heat(low, high) }
     }
 
-    /// A partition that readers shall find decoded.
+    /// Adds a partition that readers shall find decoded.
     pub(super) fn partition(&mut self, number: usize, index: &[u8], filter: Option<&[u8]>, heat: u8) {
         let Ok(index) = Block::new(index.to_vec()) else { return };
         let filter = filter.and_then(|bytes| Filter::new(bytes.to_vec()).ok());
@@ -154,7 +154,7 @@ impl Filler {
         self.filled.partitions.push(FilledPartition { number, index: Arc::new(index), filter, heat });
     }
 
-    /// What it filled so far.
+    /// The blocks put into the cache so far.
     pub(super) fn filled(&self) -> &Filled {
         &self.filled
     }
@@ -173,9 +173,9 @@ impl Table {
         self.info().range.start.as_slice() <= high
     }
 
-    /// The most heat of a partition with keys from `low` to `high`. What is damaged has none. `None` behind
-    /// the last cell, where a table may still have range tombstones: a get for what they delete looks into no
-    /// partition.
+    /// The most heat of a partition with keys from `low` to `high`; zero for one that is damaged. `None`
+    /// behind the last cell, where an SSTable may still have range tombstones: a get for what they delete
+    /// looks into no partition.
     fn heat_over(&self, low: &[u8], high: &[u8]) -> Option<u8> {
         let Ok(first) = self.top.find(low) else { return Some(0) };
         let begins_by = |number: usize| {
@@ -185,9 +185,9 @@ impl Table {
         numbers.map(|number| self.kept_heat(number)).max()
     }
 
-    /// Takes out of the cache what it holds of blocks with keys at or above `from`, all of them below `upto`
-    /// (`None`: to the end). Where a partition's index is not at hand its blocks are hardly there either, and
-    /// are left. How many blocks and bytes went.
+    /// Removes from the cache the blocks with keys at or above `from`, all of them below `upto` (`None`: to
+    /// the end). Where a partition's index is not in memory its blocks are hardly in the cache either, and
+    /// are left. Returns how many blocks and bytes went.
     pub(crate) fn evict(&self, from: &[u8], upto: Option<&[u8]>) -> (u64, u64) {
         let mut gone = (0, 0);
         // A damaged index is for readers to complain of.

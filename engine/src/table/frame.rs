@@ -1,6 +1,6 @@
-//! Blocks in the file. Each carries a head of 15 bytes, so that a table whose index is lost can still be
-//! walked block by block, and a checksum over head and payload that is seeded with the table's random
-//! identity and the block's offset: a block of another table, from another place or from an earlier life of
+//! Blocks in the file. Each carries a head of 15 bytes, so that an SSTable whose index is lost can still be
+//! walked block by block, and a checksum over head and payload that is seeded with the SSTable's random
+//! identity and the block's offset: a block of another SSTable, from another place or from an earlier life of
 //! the file fails.
 //!
 //! The head has a check of its own, of two bytes, only to make looking for the next block in damaged bytes
@@ -22,7 +22,7 @@ pub(super) const HEAD_BYTES: usize = 15;
 /// included. (The format has room for values of 1 GiB.)
 pub(super) const RAW_BYTES_MAX: usize = (1 << 30) + 16 * BLOCK_TARGET_BYTES_MAX + 16 * KEY_BYTES_MAX;
 
-/// What a block is for; part of its checksum.
+/// The kind of a block; part of its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum BlockKind {
@@ -42,10 +42,10 @@ impl BlockKind {
     }
 }
 
-/// Where a block is and how long.
+/// The place and length of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Handle {
-    /// Of the head.
+    /// File offset of the block's head.
     pub(crate) offset: u64,
     /// Payload bytes in the file.
     pub(crate) stored: u32,
@@ -64,7 +64,7 @@ impl Handle {
         HEAD_BYTES as u64 + u64::from(self.stored)
     }
 
-    /// Where in the file what is at `at` of the uncompressed payload lies, about.
+    /// The file offset of the byte at `at` of the uncompressed payload, about.
     #[inline]
     pub(super) fn place(&self, at: usize) -> u64 {
         self.offset + at as u64 * self.file_bytes() / u64::from(self.raw.max(1))
@@ -76,7 +76,7 @@ impl Handle {
         put_varint(out, u64::from(self.raw));
     }
 
-    /// Decodes and bounds a handle of a block that must end at or before `file_end`.
+    /// Decodes a handle and checks that its block ends at or before `file_end`.
     pub(super) fn decode(from: &mut Decoder<'_>, file_end: u64) -> Decoded<Self> {
         let (offset, stored, raw) = (from.varint()?, from.varint()?, from.varint()?);
         Self::checked(offset, stored, raw, file_end)
@@ -94,7 +94,7 @@ impl Handle {
     }
 }
 
-/// The start value of every checksum in a table at that offset.
+/// The start value of the checksum of a block at that offset.
 pub(super) fn seed(identity: u64, offset: u64) -> u32 {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&identity.to_le_bytes());
@@ -132,7 +132,7 @@ impl Head {
         head
     }
 
-    /// A head at `offset` whose own check holds and whose lengths are possible.
+    /// Decodes a head at `offset`, if its own check holds and its lengths are possible.
     pub(super) fn decode(
         bytes: &[u8; HEAD_BYTES],
         identity: u64,
@@ -153,7 +153,7 @@ impl Head {
         Ok(Self { kind, codec, handle, crc })
     }
 
-    /// Whether the checksum holds.
+    /// Checks the checksum over head and payload.
     fn check(&self, head: &[u8], payload: &[u8], identity: u64) -> Result<(), String> {
         let start = crc32c::crc32c_append(seed(identity, self.handle.offset), &head[..9]);
         let crc = crc32c::crc32c_append(start, payload);
@@ -202,7 +202,7 @@ pub(super) fn open_block(
     Ok((raw, head.codec))
 }
 
-/// Reads and checks the block at `handle`, whose lengths have been bounded by the file's. What does not check
+/// Reads and checks the block at `handle`, whose lengths have been bounded by the file's. A block that fails
 /// is read once more: bits that flipped on the way are not flipped on the medium.
 pub(super) fn read_block(
     file: &dyn ReadFile,
@@ -238,7 +238,7 @@ thread_local! {
     static STORED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What a thread keeps of that buffer.
+/// The most bytes that a thread keeps of `STORED`.
 const STORED_KEPT_MAX: usize = 1 << 20;
 
 /// Reads, telling a file that is too short (corruption) from one that cannot be read.

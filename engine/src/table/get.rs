@@ -1,9 +1,9 @@
-//! The read of one key in a table.
+//! The read of one key in an SSTable.
 //!
 //! It asks the filter partition, searches the index partition, then one data block. All three come through
 //! the block cache, or the block lies in a mapping; nothing is copied or allocated when they are there. It
-//! answers for the whole file: where part of the table has moved (its *clip*), the caller asks only for keys
-//! of the live range.
+//! answers for the whole file: where part of the SSTable has moved (its *clip*), the caller asks only for
+//! keys of the live range.
 
 use super::frame::{BlockKind, Handle};
 use super::index::BlockEntry;
@@ -26,7 +26,7 @@ enum Visited {
     End,
 }
 
-/// What is read, and who wants it.
+/// The key and read point of a get, with its visitor.
 struct Read<'a, 'v> {
     key: &'a [u8],
     hash: u64,
@@ -49,7 +49,8 @@ impl Table {
         self.get_in(&mut |handle| self.data(handle), &mut Read { key, hash, seq: read, visit })
     }
 
-    /// The same for one of many keys in order: `last` is the block that the one before was found in.
+    /// Visits the cells of one of many keys that are read in order, as [`Table::get`] does: `last` is the
+    /// block in which the key before was found.
     pub(crate) fn get_next(
         &self,
         last: &mut Option<(u64, Arc<Block>)>,
@@ -89,7 +90,7 @@ impl Table {
         Ok(found)
     }
 
-    /// The same from that partition on, without asking a filter.
+    /// Searches the index from partition `first` on, and the data blocks, without asking a filter.
     fn search(
         &self,
         data: &mut impl FnMut(Handle) -> Result<Arc<Block>>,
@@ -197,7 +198,7 @@ impl Table {
         Ok((read.visit)(&CellRef { value: fetched.value(), ..cell }, &fetched))
     }
 
-    /// Notes that what is there in a block is read.
+    /// Notes that the cell at that position in a block is read.
     #[inline]
     fn touch(&self, handle: Handle, at: usize) {
         if self.cache.filling() == Filling::Warm {

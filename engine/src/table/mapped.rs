@@ -1,13 +1,13 @@
-//! Data blocks that are read where they lie in a mapping of the table's file.
+//! Data blocks that are read where they lie in a mapping of the SSTable's file.
 //!
-//! Only uncompressed blocks are: of others the index says that they are shorter in the file, and they come by
-//! the cache. Nothing else is asked for them: no cache, no lock, no count. A block is checked like one that
-//! is read from the file, unless that was done within the second (`cache/believed.rs`). What does not check
-//! is read from the file, which is read again and tells what is wrong.
+//! Only uncompressed blocks are: of compressed ones the index says that they are shorter in the file, and
+//! these come by the cache. Mapped blocks need no cache, no lock and no count. A block is checked like one
+//! that is read from the file, unless that was done within the last second (`cache/believed.rs`). A block
+//! that fails the check is read from the file, and that read reports what is wrong.
 //!
-//! A page that the device does not give reads as zeros, and the mapping says that it failed
-//! (`storage/mapping.rs`). So whoever takes something out of a mapped block asks afterwards whether it was
-//! sound ([`Table::check_mapping`]) and hands out copies alone. A mapping that failed is not used any more.
+//! A page that the device cannot deliver reads as zeros, and the mapping says that it failed
+//! (`storage/mapping.rs`). So a reader of a mapped block asks afterwards whether it was sound
+//! ([`Table::check_mapping`]), and hands out copies alone. A mapping that failed is not used any more.
 
 use super::frame::{BlockKind, HEAD_BYTES, Handle, is_sound};
 use super::reader::Table;
@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl Table {
-    /// The data block, for as long as the table is there.
+    /// The data block, borrowed from the mapping for as long as the SSTable is open.
     #[inline]
     pub(super) fn borrowed_data(&self, handle: Handle) -> Option<Borrowed<'_>> {
         self.mapped_block(handle, |map, payload, is_known| {
@@ -28,7 +28,7 @@ impl Table {
         })
     }
 
-    /// The same to be kept.
+    /// The data block in a form that a caller may keep: it holds the mapping alive.
     pub(super) fn mapped_data(&self, handle: Handle) -> Option<Arc<Block>> {
         let kept = self.mapped_block(handle, |map, payload, is_known| {
             Block::over(Buffer::mapped(map, payload)?, is_known).ok()
@@ -36,7 +36,7 @@ impl Table {
         kept.map(Arc::new)
     }
 
-    /// What is made of its payload, which was checked: a moment ago (then it `is_known`), or now.
+    /// A block made by `make` of its payload, which was checked: lately (then it `is_known`), or now.
     #[inline]
     fn mapped_block<'a, B>(
         &'a self,
@@ -62,7 +62,7 @@ impl Table {
         Some(block)
     }
 
-    /// Whether what was read of the mapping so far may be believed.
+    /// Checks that the bytes read of the mapping so far were really there.
     #[inline]
     pub(super) fn check_mapping(&self, offset: u64) -> Result<()> {
         match &self.map {

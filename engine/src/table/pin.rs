@@ -18,7 +18,7 @@ unsafe impl Owner for Arc<Block> {
     }
 }
 
-/// Of a value in a mapped block: it is copied.
+/// The owner of a value in a mapped block: it pins nothing, so the value is copied.
 pub(super) struct Copied;
 
 // SAFETY: nothing is pinned.
@@ -36,13 +36,13 @@ unsafe impl Owner for Arc<Fetched> {
     }
 }
 
-/// The value fetched from the log, pinned.
+/// Pins a value that was fetched from the WAL.
 pub(super) fn pin_fetched(fetched: &Arc<Fetched>, into: &mut Pinned) {
     // SAFETY: the value is a part of what is the owner.
     unsafe { into.hold(fetched.value(), fetched) }
 }
 
-/// The bytes of that range of the block, pinned.
+/// Pins the bytes of that range of the block.
 #[inline]
 pub(super) fn pin(block: &Arc<Block>, range: Range<usize>, into: &mut Pinned) {
     let bytes = &block.bytes()[range];

@@ -1,5 +1,5 @@
-//! What a table says about itself: a list of (tag, bytes). A reader ignores tags it does not know, so that a
-//! later release can add some without a new format version.
+//! The properties of an SSTable, written in it: a list of (tag, bytes). A reader ignores tags it does not
+//! know, so that a later release can add some without a new format version.
 
 use super::compression::Compression;
 use crate::shape::TableInfo;
@@ -15,7 +15,7 @@ pub(crate) struct Properties {
     pub(crate) tombstones: u64,
     pub(crate) operands: u64,
     pub(crate) range_tombstones: u64,
-    /// Exact: the builder sees every key once.
+    /// The exact number of distinct keys: the builder sees every key once.
     pub(crate) distinct: u64,
     pub(crate) key_bytes: u64,
     pub(crate) value_bytes: u64,
@@ -26,17 +26,17 @@ pub(crate) struct Properties {
     pub(crate) created: u64,
     pub(crate) block_bytes: u64,
     pub(crate) bloom_bits: u64,
-    /// Bytes of values that are in the log; they count among `value_bytes`.
+    /// Bytes of values that are in the WAL; they count among `value_bytes`.
     pub(crate) log_bytes: u64,
-    /// The database whose log that is; zero without.
+    /// The database whose WAL that is; zero if no values are in it.
     pub(crate) log_database: u64,
     /// Cells that a newer one of their key and timestamp replaces, kept for readers of old.
     pub(crate) overwritten: u64,
     /// The most timestamps that a key has cells of, beyond one.
     pub(crate) later_versions_max: u64,
-    /// Timestamps of keys, beyond one for each key. Tables of older releases do not say it.
+    /// Timestamps of keys, beyond one for each key. SSTables of older releases do not say it.
     pub(crate) later_versions: u64,
-    /// Log files referred to, each with the end of the last entry referred to.
+    /// WAL files referred to, each with the end of the last entry referred to.
     pub(crate) logs: BTreeMap<LogFileId, u64>,
     pub(crate) compression: Compression,
     /// Free-form names: writer, merge operator and the like.
@@ -185,9 +185,9 @@ impl Properties {
         Ok(properties)
     }
 
-    /// Cells that at least go in a merge with all that is older, where no snapshot holds them and so many
-    /// versions of a key are kept. Deletes and what they delete do not count. After such a merge it is zero,
-    /// so that none is planned for it again.
+    /// The least number of cells that a compaction with all older data drops, where no snapshot holds them
+    /// and `kept` versions of a key are kept. Deletes and what they delete do not count. After such a
+    /// compaction it is zero, so that none is planned for it again.
     pub(crate) fn surplus(&self, kept: u64) -> u64 {
         // Of one timestamp at most one cell is neither.
         let others = self.overwritten + self.operands + self.tombstones;
@@ -195,12 +195,12 @@ impl Properties {
         self.overwritten + versions.saturating_sub(kept.saturating_mul(self.distinct))
     }
 
-    /// Whether there are any such cells.
+    /// Whether such a compaction would drop any cell.
     pub(crate) fn has_surplus(&self, kept: u64) -> bool {
         self.later_versions_max >= kept || self.surplus(kept) > 0
     }
 
-    /// The table's description, as the manifest keeps it.
+    /// The SSTable's description, as the manifest keeps it.
     pub(super) fn info(&self, id: TableId, identity: u64, bytes: u64) -> TableInfo {
         TableInfo {
             id,
@@ -223,18 +223,18 @@ impl Properties {
     }
 }
 
-/// Counts versions and what is overwritten, cell by cell.
+/// Counts versions and overwritten cells, cell by cell.
 #[derive(Default)]
 pub(super) struct VersionCounter {
-    /// Of the present key: how many timestamps so far, the last of them, and whether a cell of that decides
-    /// it.
+    /// The number of timestamps of the present key so far, the last of them, and whether a cell at that
+    /// timestamp decides it.
     versions: u64,
     timestamp: Timestamp,
     decided: bool,
 }
 
 impl VersionCounter {
-    /// Takes the next cell of the table.
+    /// Counts the next cell of the SSTable.
     #[inline]
     pub(super) fn count(&mut self, properties: &mut Properties, cell: &CellRef<'_>, same_key: bool) {
         if !same_key {

@@ -1,5 +1,5 @@
-//! An open table: the file, its top index, fragments of range tombstones and properties, and the indices and
-//! filters it keeps. `get` reads one key of it, `cursor` many.
+//! An open SSTable: the file, its top index, fragments of range tombstones and properties, and the indices
+//! and filters it keeps. `get` reads one key of it, `cursor` many.
 
 use super::compression::Codec;
 use super::ends::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
@@ -22,11 +22,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// An open table.
+/// An open SSTable.
 pub(crate) struct Table {
     pub(super) path: PathBuf,
     pub(super) file: Arc<dyn ReadFile>,
-    /// The same in memory, where it is read so.
+    /// The file's mapping, if the SSTable is read through one.
     pub(super) map: Option<Arc<dyn MappedRead>>,
     info: Arc<TableInfo>,
     pub(super) cache: Arc<BlockCache>,
@@ -37,52 +37,53 @@ pub(crate) struct Table {
     pub(super) footer: Footer,
     fragments: Fragments,
     properties: Properties,
-    /// What of its data was read lately.
+    /// The cells that were read lately.
     pub(super) warmth: Warmth,
     /// Reads that found nothing decisive here; a number for decisions, so a plain atomic will do.
     looks: Counter,
-    /// Where values that are not in the file are.
+    /// The WAL files with the values that are not in this file.
     pub(super) logs: Logs,
 }
 
-/// How a table's file is opened.
+/// The way in which an SSTable's file is opened.
 #[derive(Default)]
 pub(crate) struct Access<'f> {
     pub(crate) through: Through,
-    /// Among which only so many are open at a time; without them it stays open.
+    /// The set of files of which only a limited number is open at a time; without it the file stays open.
     pub(crate) files: Option<&'f Arc<OpenFiles>>,
-    /// What was put into the cache when it was written.
+    /// The blocks that were put into the cache while the file was written.
     pub(crate) filled: Option<&'f mut Filled>,
-    /// Where the log files are in which it has values, if not beside it.
+    /// The place of the WAL files that hold its values, if not beside it.
     pub(crate) logs: Option<(&'f dyn Storage, &'f Path)>,
-    /// It is read through what this makes of its file.
+    /// A wrapper through which the file is read.
     pub(crate) wrap: Option<&'f WrapFile<'f>>,
 }
 
-/// By which way the bytes of a table come.
+/// The way by which the bytes of an SSTable are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Through {
     #[default]
     PageCache,
-    /// Past the page cache, so that the block cache is the only one.
+    /// Reads past the page cache, so that the block cache is the only one.
     Device,
-    /// From a mapping where they lie uncompressed, else as by default.
+    /// Reads from a mapping where blocks lie uncompressed, else through the page cache.
     Mapping,
 }
 
-/// Makes something of a file that is read.
+/// A function that wraps a file to be read.
 pub(crate) type WrapFile<'f> = dyn Fn(Arc<dyn ReadFile>) -> Arc<dyn ReadFile> + 'f;
 
-/// An index or filter that readers keep is handed on through so many merges that come one after another
-/// without a read.
+/// The number of compactions, one after another without a read, that hand on an index or filter which readers
+/// keep.
 pub(super) const KEPT_HEAT: u8 = 3;
 
-/// What an open table holds of a partition itself, so that a read need not look it up in the cache.
+/// The index and filter of a partition that an open SSTable holds itself, so that a read need not look them
+/// up in the cache.
 #[derive(Default)]
 struct Kept {
     index: OnceLock<Arc<Block>>,
     filter: OnceLock<Arc<Filter>>,
-    /// Through how many merges it is still handed on if no reader comes by.
+    /// The number of compactions that still hand them on if no reader comes by.
     heat: AtomicU8,
 }
 
@@ -108,7 +109,7 @@ impl Drop for Table {
     }
 }
 
-/// A block that the table keeps, or one from the cache.
+/// A block that the SSTable keeps, or one from the cache.
 pub(super) enum Held<'a, T> {
     Kept(&'a T),
     Cached(Arc<T>),
@@ -133,7 +134,7 @@ impl std::fmt::Debug for Table {
 }
 
 impl Table {
-    /// Opens the table the manifest describes as `info`; anything else under that name is corruption.
+    /// Opens the SSTable that the manifest describes as `info`; anything else under that name is corruption.
     pub(crate) fn open(
         storage: &Arc<dyn Storage>,
         path: &Path,
@@ -143,7 +144,7 @@ impl Table {
         Self::open_with(storage, path, info, cache, Access::default())
     }
 
-    /// The same, in a certain way.
+    /// Opens the SSTable as `open` does, in the way that `access` describes.
     pub(crate) fn open_with(
         storage: &Arc<dyn Storage>,
         path: &Path,
@@ -172,7 +173,7 @@ impl Table {
         opened.table(logs, path, info, cache, access.filled)
     }
 
-    /// Opens a table nothing is known of; its info is what the file says of itself.
+    /// Opens an SSTable of which nothing is known; its info is what the file says of itself.
     pub(crate) fn open_unknown(
         storage: &Arc<dyn Storage>,
         path: &Path,
@@ -187,7 +188,7 @@ impl Table {
         &self.path
     }
 
-    /// As given to `open`.
+    /// The SSTable's description, as given to `open`.
     pub(crate) fn info(&self) -> &Arc<TableInfo> {
         &self.info
     }
@@ -196,12 +197,12 @@ impl Table {
         &self.properties
     }
 
-    /// Range tombstones; those of an ingested table carry the sequence number it was ingested at.
+    /// The range tombstones; those of an ingested SSTable carry the sequence number it was ingested at.
     pub(crate) fn fragments(&self) -> &Fragments {
         &self.fragments
     }
 
-    /// Memory the open table takes beside the cache.
+    /// Memory that the open SSTable takes beside the cache.
     pub(crate) fn memory_bytes(&self) -> usize {
         let covers: usize =
             self.fragments.iter().map(|f| f.range.start.len() + 24 * f.covers.len() + 64).sum();
@@ -220,7 +221,7 @@ impl Table {
         self.looks.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often that was since the table was opened.
+    /// The number of reads since the SSTable was opened that found nothing decisive in it.
     pub(crate) fn looks(&self) -> u64 {
         self.looks.0.load(Ordering::Relaxed)
     }
@@ -231,7 +232,7 @@ impl Table {
         self.info.ingested_at.unwrap_or(stored)
     }
 
-    /// Fetches the value of a cell of the block at `offset` that has a reference in its place.
+    /// Fetches from the WAL the value of a cell of the block at `offset` that has a reference in its place.
     pub(super) fn fetch(
         &self,
         offset: u64,
@@ -265,36 +266,36 @@ impl Table {
         }
     }
 
-    /// Whether the block is in the cache, where merges want to know.
+    /// Whether the block is in the cache, where compactions want to know.
     pub(super) fn holds_for_merge(&self, handle: Handle) -> bool {
         self.cache.filling() == Filling::Warm && self.cache.holds_data(self.key_of(handle))
     }
 
-    /// Whether what is there in a block was read lately.
+    /// Whether the cell at that position in a block was read lately.
     pub(super) fn is_warm(&self, handle: Handle, at: usize) -> bool {
         self.warmth.is_warm(handle.place(at), self.cache.period())
     }
 
-    /// Notes that what is there in a block was read where it comes from, in the last period.
+    /// Notes that the cell at that position in a block was read where it comes from, in the last period.
     pub(super) fn note_warm(&self, handle: Handle, at: usize) {
         self.warmth.touch(handle.place(at), self.cache.period().saturating_sub(1));
     }
 
-    /// Through how many more merges a partition's index and filter are to be handed on; 0 where none of them
-    /// is kept.
+    /// The number of compactions that are still to hand on a partition's index and filter; 0 where neither is
+    /// kept.
     pub(super) fn kept_heat(&self, number: usize) -> u8 {
         let kept = &self.kept[number];
         let is_kept = kept.index.get().is_some() || kept.filter.get().is_some();
         if is_kept { kept.heat.load(Ordering::Relaxed) } else { 0 }
     }
 
-    /// A partition's index, if that needs no reading.
+    /// A partition's index, if it is in memory.
     pub(super) fn index_at_hand(&self, number: usize) -> Option<Arc<Block>> {
         let cached = || self.cache.peek_index(self.key_of(self.top.partitions()[number].index));
         self.kept[number].index.get().cloned().or_else(cached)
     }
 
-    /// Takes what was noted and decoded of the table when it was written.
+    /// Takes over what was noted and decoded of the SSTable while it was written.
     fn take_filled(&self, filled: &mut Filled) {
         let period = self.cache.period().saturating_sub(1);
         std::mem::take(&mut filled.warm).into_iter().for_each(|place| self.warmth.touch(place, period));
@@ -326,12 +327,12 @@ impl Table {
         }
     }
 
-    /// Whether a read for that filter would find it in memory.
+    /// Whether a read would find that filter in memory.
     pub(super) fn has_filter(&self, partition: usize, handle: Handle) -> bool {
         self.kept[partition].filter.get().is_some() || self.cache.holds_meta(self.key_of(handle))
     }
 
-    /// A filter that readers shall find in memory.
+    /// Puts a filter into memory for readers to find.
     pub(super) fn hold_filter(&self, partition: usize, handle: Handle, filter: Arc<Filter>) {
         if !self.keep(&self.kept[partition].filter, &filter, filter.memory_bytes()) {
             self.cache.insert_filter(self.key_of(handle), filter);
@@ -367,14 +368,15 @@ impl Table {
         Ok(block)
     }
 
-    /// An index partition that readers shall find in memory.
+    /// Puts an index partition into memory for readers to find.
     fn hold_index(&self, number: usize, handle: Handle, block: Arc<Block>) {
         if !self.keep(&self.kept[number].index, &block, block.memory_bytes()) {
             self.cache.insert_index(self.key_of(handle), block);
         }
     }
 
-    /// The same, to be handed on through so many merges, if it is not there already.
+    /// Puts an index partition into memory, if it is not there already, and sets its `heat`: the number of
+    /// compactions that are to hand it on.
     pub(super) fn hold_warm_index(&self, number: usize, handle: Handle, block: Arc<Block>, heat: u8) {
         self.kept[number].heat.store(heat, Ordering::Relaxed);
         if self.index_at_hand(number).is_none() {
@@ -382,7 +384,7 @@ impl Table {
         }
     }
 
-    /// Keeps the block in the table, if the budget allows it.
+    /// Keeps the block in the SSTable, if the budget allows it.
     fn keep<T>(&self, slot: &OnceLock<Arc<T>>, block: &Arc<T>, bytes: usize) -> bool {
         if !self.cache.may_keep(bytes as u64) {
             return false;
@@ -394,7 +396,7 @@ impl Table {
         true
     }
 
-    /// Keeps the indices and filters that are at hand, as far as the budget allows.
+    /// Keeps the indices and filters that were read with the end of the file, as far as the budget allows.
     fn keep_from(&self, tail: &Tail) {
         let read = |kind, handle: Handle| {
             let found = tail.has(handle.offset).then(|| {
@@ -426,7 +428,7 @@ impl Table {
         Ok(Arc::new(self.check(partition.index.offset, Block::new(bytes))?))
     }
 
-    /// An index partition, which is only looked for in the cache unless `fill`.
+    /// An index partition; it is put into the cache only with `fill`.
     pub(super) fn index_for(&self, number: usize, through_cache: bool, fill: bool) -> Result<Arc<Block>> {
         let partition = &self.top.partitions()[number];
         if fill {
@@ -459,16 +461,16 @@ impl Table {
     }
 }
 
-/// The log files beside a table.
+/// The place of WAL files beside an SSTable.
 fn beside<'a>(storage: &'a dyn Storage, path: &'a Path) -> (&'a dyn Storage, &'a Path) {
     (storage, path.parent().unwrap_or(Path::new("")))
 }
 
-/// What a file says of itself, before it is a table.
+/// A file's description of itself, before it is a `Table`.
 struct Opened {
     file: Arc<dyn ReadFile>,
     map: Option<Arc<dyn MappedRead>>,
-    /// What is at hand of its end.
+    /// The bytes at its end that were read already.
     tail: Option<Tail>,
     footer: Footer,
     top: TopIndex,
@@ -477,7 +479,7 @@ struct Opened {
 }
 
 impl Opened {
-    /// Of a table that has about so many bytes.
+    /// Reads footer, index and properties of an SSTable of about so many bytes.
     fn read(
         storage: &dyn Storage,
         path: &Path,
@@ -542,9 +544,9 @@ impl Opened {
         self.properties.info(self.footer.id, self.footer.identity, self.footer.file_bytes)
     }
 
-    /// What the manifest knows of the table must be what the file says. Its name may have been given by
-    /// another database (an attached table, an ingested one); which file it is, the identity says. The cells
-    /// of an ingested one were numbered by somebody else.
+    /// Compares the file with the manifest's description of the SSTable. Its name may have been given by
+    /// another database (an attached or ingested SSTable); which file it is, the identity says. The cells of
+    /// an ingested one were numbered by another database.
     fn compare(&self, path: &Path, expected: &TableInfo) -> Result<()> {
         let mut found = self.info();
         found.id = expected.id;

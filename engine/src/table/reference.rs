@@ -1,18 +1,18 @@
-//! References: values that a log table leaves in the log (TRI-4).
+//! References: values that an SSTable leaves in the WAL (TRI-4).
 //!
-//! In a log table's data blocks the value of a cell may be a *reference*: file, offset and length of the
-//! cell's entry in the log. The entry has a checksum of its own, seeded with its place, so reading a
-//! referenced value takes one data block and one access to the log and is as well protected as any other
+//! In the data blocks of such an SSTable the value of a cell may be a *reference*: file, offset and length of
+//! the cell's entry in the WAL. The entry has a checksum of its own, seeded with its place, so reading a
+//! referenced value takes one data block and one access to the WAL and is as well protected as any other
 //! read; that the entry is of this cell (key, timestamp, kind) is compared besides. A value for which a
 //! reference would hardly be shorter stays in the block.
 //!
-//! A merge meets a table's cells in key order, which is no order in the log. So before its first access to a
-//! log file it reads the whole file once, front to back. Within the budget that open tables have for blocks
-//! of their own it keeps these bytes until it is done with the table; beyond it they are only brought into
-//! the operating system's memory, and each value is then fetched from there.
+//! A compaction meets an SSTable's cells in key order, which is no order in the WAL. So before its first
+//! access to a WAL file it reads the whole file once, front to back. Within the budget that open SSTables
+//! have for blocks of their own it keeps these bytes until it is done with the SSTable; beyond it they are
+//! only brought into the operating system's memory, and each value is then fetched from there.
 //!
-//! Not owned here: which log files are kept for tables (`version`), when a flush leaves values in the log
-//! (`db`).
+//! Not owned here: which WAL files are kept for SSTables (`version`), when a flush leaves values in the WAL
+//! (`strategy`, `work`).
 
 use super::reader::Table;
 use crate::cache::BlockCache;
@@ -26,24 +26,25 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Values shorter than this stay in the table: the bytes a reference saves would not pay for the access.
+/// The length from which a value is left in the WAL: for shorter ones the bytes that a reference saves would
+/// not pay for the access.
 pub(crate) const VALUE_BYTES_MIN: usize = 48;
-/// A log file is brought into memory in pieces of this.
+/// The size of the pieces in which a WAL file is brought into memory.
 const PIECE_BYTES: u64 = 64 << 10;
-/// A buffer that grew beyond this for one long value is not kept for the next.
+/// The largest buffer that is kept for the next value.
 const KEEP_BYTES: usize = 1 << 20;
 
-/// The place of a cell's entry in the log.
+/// The place of a cell's entry in the WAL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Reference {
     pub(crate) file: LogFileId,
     pub(crate) offset: u64,
-    /// Of the whole entry, its checksum included.
+    /// Length of the whole entry, its checksum included.
     pub(crate) length: u64,
 }
 
 impl Reference {
-    /// Behind the entry.
+    /// The offset behind the entry.
     pub(super) fn end(&self) -> u64 {
         self.offset + self.length
     }
@@ -67,7 +68,7 @@ impl Reference {
     }
 }
 
-/// A value brought from the log: the entry's bytes, and the value's place in them. Not changed once it is
+/// A value fetched from the WAL: the entry's bytes, and the value's place in them. Not changed once it is
 /// shared.
 #[derive(Default, Debug)]
 pub(super) struct Fetched {
@@ -82,10 +83,10 @@ impl Fetched {
     }
 }
 
-/// The log files of one table, open.
+/// The WAL files of one SSTable, open.
 pub(super) struct Logs {
     files: Vec<ClosedLogFile>,
-    /// Of each file, the end of the last entry referred to.
+    /// For each file, the end of the last entry referred to.
     ends: Vec<u64>,
 }
 
@@ -135,7 +136,7 @@ impl Logs {
 }
 
 impl Fetched {
-    /// Fetches what the reference leads to, from the image of the file if that is at hand.
+    /// Fetches the entry that the reference names, from the image of the file if there is one.
     fn fill(
         &mut self,
         log: &ClosedLogFile,
@@ -173,7 +174,7 @@ impl Fetched {
     }
 }
 
-/// The log files that a rescue meets, where it finds them.
+/// The WAL files that a rescue meets, where it finds them.
 pub(super) struct FoundLogs<'s> {
     storage: &'s dyn Storage,
     dir: &'s Path,
@@ -196,10 +197,10 @@ impl<'s> FoundLogs<'s> {
     }
 }
 
-/// What a merge holds of a table's log files. See the page above.
+/// The bytes of an SSTable's WAL files that a compaction holds. See the page above.
 pub(super) struct Images {
     cache: Arc<BlockCache>,
-    /// `None`: not touched yet. An empty image: the file was read, and is not kept.
+    /// The image of each file. `None`: not touched yet. Empty: the file was read, and is not kept.
     files: Vec<Option<Vec<u8>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Checks a whole table: every byte is under a checksum, and everything the table says of itself is true.
+//! Checks a whole SSTable: every byte is under a checksum, and everything the SSTable says of itself is true.
 
 use super::block_cursor::BlockCursor;
 use super::ends::{FOOTER_BYTES, HEADER_BYTES, Header};
@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::types::{CellRef, KeyRange, Kind, SeqNo, Sketch, Timestamp, hash, successor};
 use std::sync::Arc;
 
-/// What was found to be right.
+/// Counts of what was found to be right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Verified {
     /// Data blocks read.
@@ -25,9 +25,10 @@ pub(crate) struct Verified {
 }
 
 impl Table {
-    /// Reads every byte of the file, and of the log every value that it refers to, and checks it: checksums,
-    /// order, bounds, that blocks lie without gaps, and that index, filters, sketch and properties agree with
-    /// the cells. Blocks wholly below the clip of the info the table was opened with are skipped.
+    /// Reads every byte of the file, and every value in the WAL that it refers to, and checks them:
+    /// checksums, order, bounds, that blocks lie without gaps, and that index, filters, sketch and properties
+    /// agree with the cells. Blocks wholly below the clip of the info that the SSTable was opened with are
+    /// skipped.
     pub(crate) fn verify(&self) -> Result<Verified> {
         let mut first = None;
         let verified = self.verify_telling(&mut |damage| _ = first.get_or_insert(damage))?;
@@ -35,7 +36,7 @@ impl Table {
     }
 
     /// Checks the index alone: order, bounds, that data blocks lie without gaps and that their cells add up
-    /// to what the table's info says. Reads the index, and no data.
+    /// to the count in the SSTable's info. Reads the index, and no data.
     pub(crate) fn verify_index(&self) -> Result<()> {
         let mut check = Check::new(self);
         let (mut last, mut cells) = (Vec::new(), 0u64);
@@ -59,7 +60,8 @@ impl Table {
         Ok(())
     }
 
-    /// The same; goes on behind a damaged data block, and tells of each.
+    /// Checks the whole SSTable as `verify` does, but goes on behind a damaged data block, and calls `told`
+    /// with each error.
     pub(crate) fn verify_telling(&self, told: &mut dyn FnMut(Error)) -> Result<Verified> {
         let mut lost = false;
         let mut header = [0; HEADER_BYTES];
@@ -148,7 +150,7 @@ impl Table {
     }
 }
 
-/// What was seen so far.
+/// Sums over the blocks seen so far.
 struct Check<'t> {
     table: &'t Table,
     /// End of the last block: the next begins here.

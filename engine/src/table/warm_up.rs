@@ -1,14 +1,15 @@
-//! The warm-up of a merge's outputs that were not written here, or not past the cache: their blocks are
-//! brought into it before the step is published (OFF-4).
+//! The warm-up of a compaction's outputs that were written by another process, or not past the cache: their
+//! blocks are brought into it before the step is published (OFF-4).
 //!
 //! Which blocks: all in order of keys, or those *wanted* ([`Wanted`]). A block is wanted if its predecessors
-//! were, and what the cache knows of these is gathered before: the keys that were read lately, and of other
-//! cached blocks the first key each. A block of an output with one of the former comes first; one with one of
-//! the latter comes afterwards, in order of keys, as long as the cache has room that nothing else takes.
+//! were cached. The cache's knowledge of these is gathered before: the keys that were read lately, and of
+//! other cached blocks the first key each. A block of an output with one of the former comes first; one with
+//! one of the latter comes afterwards, in order of keys, as long as the cache has room that nothing else
+//! takes.
 //!
-//! A [`WarmUp`] names blocks piece by piece and takes their bytes as they stand in the file. Where these come
-//! from, a file or the memory of who wrote it, is the caller's affair; each block is checked as one that is
-//! read.
+//! A [`WarmUp`] names blocks piece by piece and takes their bytes as they stand in the file. Whether these
+//! come from a file or from the memory of the process that wrote it is the caller's affair; each block is
+//! checked like one that is read.
 
 use super::block_cursor::BlockCursor;
 use super::fill::Replaced;
@@ -21,12 +22,12 @@ use crate::error::Result;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Of blocks in one piece, about.
+/// Bytes of the blocks in one piece, about.
 const PIECE_BYTES: u64 = 128 << 10;
-/// Blocks looked at for one piece, at most: a worker does other work between.
+/// The most blocks looked at for one piece: a worker does other work between.
 const PIECE_LOOKS: usize = 1 << 10;
 
-/// What the cache knows of the inputs of a step.
+/// The keys that the cache knows of the inputs of a step.
 #[derive(Default)]
 pub(crate) struct Wanted {
     /// Keys that were read lately.
@@ -39,7 +40,7 @@ pub(crate) struct Wanted {
 #[derive(Default)]
 struct Keys {
     bytes: Vec<u8>,
-    /// Where each is.
+    /// The place of each key in the buffer.
     at: Vec<Range<usize>>,
 }
 
@@ -60,7 +61,7 @@ impl Keys {
         self.at.dedup_by(|a, b| bytes[a.clone()] == bytes[b.clone()]);
     }
 
-    /// Those at or after the one with that number that lie at or before `last`.
+    /// The numbers of the keys, from number `from` on, that lie at or before `last`.
     fn upto(&self, from: usize, last: &[u8]) -> Range<usize> {
         let end = self.at[from..].iter().take_while(|range| &self.bytes[(*range).clone()] <= last).count();
         from..from + end
@@ -68,7 +69,7 @@ impl Keys {
 }
 
 impl Wanted {
-    /// To be called when all is gathered.
+    /// Sorts the keys; to be called when all are gathered.
     pub(crate) fn sort(&mut self) {
         self.warm.sort();
         self.cached.sort();
@@ -79,10 +80,10 @@ impl Wanted {
     }
 }
 
-/// Goes through a table that a merge reads, for what the cache has of it.
+/// Goes through an SSTable that a compaction reads, for what the cache has of it.
 pub(crate) struct Gather {
     table: Arc<Table>,
-    /// Keys below are not looked at.
+    /// The key from which keys are looked at.
     from: Vec<u8>,
     partition: usize,
 }
@@ -94,8 +95,8 @@ impl Gather {
         Self { table: Arc::clone(table), from: from.to_vec(), partition }
     }
 
-    /// One partition more of the keys below `upto`; whether there are more. Reads nothing: where an index is
-    /// not at hand, its blocks are hardly in the cache.
+    /// Gathers from one more partition the keys below `upto`; whether there are more. Reads nothing: where an
+    /// index is not in memory, its blocks are hardly in the cache.
     pub(crate) fn advance(&mut self, upto: Option<&[u8]>, wanted: &mut Wanted) -> bool {
         let (table, from) = (&self.table, self.from.as_slice());
         let Some(partition) = table.top.partitions().get(self.partition) else { return false };
@@ -152,12 +153,12 @@ impl Table {
         }
     }
 
-    /// Partitions of its index.
+    /// The number of partitions of its index.
     pub(crate) fn partitions(&self) -> usize {
         self.top.partitions().len()
     }
 
-    /// Bytes of the data blocks of a partition, and of those of them that are in the cache.
+    /// Bytes of the data blocks of a partition, and how many of them are in the cache.
     pub(crate) fn cached_bytes(&self, number: usize) -> (u64, u64) {
         let Some(partition) = self.top.partitions().get(number) else { return (0, 0) };
         let begin = number.checked_sub(1).map_or(0, |before| self.top.partitions()[before].data_end);
@@ -178,10 +179,11 @@ impl Table {
     }
 }
 
-/// Which blocks are brought.
+/// The choice of the blocks to be brought.
 pub(crate) enum Choice {
     All,
-    /// With what is replaced, for whose indices and filters those of the outputs are kept.
+    /// The wanted blocks; with the SSTables that are replaced, as the outputs' indices and filters are kept
+    /// where theirs were.
     Wanted(Wanted, Replaced),
 }
 
@@ -203,27 +205,27 @@ pub(crate) struct WarmUp {
     tables: Vec<Arc<Table>>,
     choice: Choice,
     pass: Pass,
-    /// Of the tables, and of its partitions.
+    /// The number of the present SSTable, and of its present partition.
     table: usize,
     partition: usize,
-    /// In that partition's index; `None` before it.
+    /// A cursor in that partition's index; `None` before it.
     blocks: Option<BlockCursor>,
     /// Whether that partition's index and filter are kept already.
     is_kept: bool,
-    /// The next of the wanted keys.
+    /// The number of the next wanted key.
     next_key: usize,
-    /// The tables of which nothing more is brought.
+    /// For each SSTable, whether nothing more of it is brought.
     skipped: Vec<bool>,
     block_max: u64,
-    /// What was brought: of which table, at which offset.
+    /// The blocks that were brought: the number of the SSTable, and the offset.
     put: Vec<(usize, u64)>,
 }
 
-/// Blocks of a table that are brought together.
+/// Blocks of an SSTable that are brought together.
 pub(crate) struct Piece {
     table: usize,
     blocks: Vec<PieceBlock>,
-    /// On the way of all of these bytes.
+    /// Bytes of all blocks, as they are fetched.
     bytes: u64,
 }
 
@@ -233,13 +235,13 @@ struct PieceBlock {
 }
 
 enum What {
-    /// With these of the keys that were read lately.
+    /// A data block, with the numbers of its keys that were read lately.
     Data(Range<usize>),
     Filter(usize),
 }
 
 impl Piece {
-    /// Which parts of the file these blocks are; neighbours are one.
+    /// The parts of the file that these blocks take; neighbours are one.
     pub(crate) fn parts(&self) -> Vec<Range<u64>> {
         let mut parts: Vec<Range<u64>> = Vec::new();
         for block in &self.blocks {
@@ -259,8 +261,8 @@ impl Piece {
 }
 
 impl WarmUp {
-    /// Of these tables, which are in order of keys.
-    /// Blocks of more than `block_max` bytes in the file are left to readers.
+    /// A warm-up of these SSTables, which are in order of keys. Blocks of more than `block_max` bytes in the
+    /// file are left to readers.
     pub(crate) fn new(tables: Vec<Arc<Table>>, choice: Choice, block_max: u64) -> Self {
         let skipped = vec![false; tables.len()];
         Self {
@@ -278,17 +280,17 @@ impl WarmUp {
         }
     }
 
-    /// To be called before the first piece.
+    /// Sets the choice of blocks; to be called before the first piece.
     pub(crate) fn choose(&mut self, choice: Choice) {
         (self.pass, self.choice) = (choice.first_pass(), choice);
     }
 
-    /// The table with the blocks of a piece.
+    /// The SSTable with the blocks of a piece.
     pub(crate) fn table(&self, piece: &Piece) -> &Arc<Table> {
         &self.tables[piece.table]
     }
 
-    /// The next blocks to be brought, none of them perhaps; `None` behind the last.
+    /// The next blocks to be brought, perhaps none; `None` behind the last.
     pub(crate) fn next(&mut self) -> Result<Option<Piece>> {
         let mut piece = Piece { table: self.table, blocks: Vec::new(), bytes: 0 };
         let Some(table) = self.tables.get(self.table).cloned() else {
@@ -346,7 +348,7 @@ impl WarmUp {
         Ok(Some(piece))
     }
 
-    /// Begins what comes behind the last table; whether something does.
+    /// Begins the next pass behind the last SSTable; whether there is one.
     fn next_pass(&mut self) -> bool {
         if self.pass != Pass::Warm {
             return false;
@@ -357,7 +359,7 @@ impl WarmUp {
     }
 
     /// Whether the block, whose keys lie at or before `last` and behind the block before, is to be brought;
-    /// the keys of it that were read lately.
+    /// if so, the numbers of its keys that were read lately.
     fn wants(&mut self, table: &Table, handle: Handle, last: &[u8]) -> Option<Range<usize>> {
         let Choice::Wanted(wanted, _) = &self.choice else { return Some(0..0) };
         let keys = wanted.keys(self.pass).upto(self.next_key, last);
@@ -369,8 +371,8 @@ impl WarmUp {
         }
     }
 
-    /// Through how many merges a partition's index and filter, which readers shall find decoded, are to be
-    /// handed on: those over a block that comes, and those that replace some which readers keep. 0 for
+    /// The number of compactions that are to hand on a partition's index and filter, which readers shall find
+    /// decoded: for those over a block that comes, and those that replace some which readers keep. 0 for
     /// others.
     fn heat(&self, table: &Table, number: usize, has_blocks: bool) -> u8 {
         let Choice::Wanted(_, replaced) = &self.choice else { return KEPT_HEAT };
@@ -384,17 +386,17 @@ impl WarmUp {
         replaced.heat(low.unwrap_or_default(), high)
     }
 
-    /// Whether what comes next is asked for in another pass.
+    /// Whether the next piece belongs to another pass.
     pub(crate) fn ends_pass(&self) -> bool {
         self.table >= self.tables.len()
     }
 
-    /// Brings nothing more of that piece's table.
+    /// Skips the rest of that piece's SSTable.
     pub(crate) fn skip(&mut self, piece: &Piece) {
         self.skipped[piece.table] = true;
     }
 
-    /// Whether that piece's table is skipped.
+    /// Whether that piece's SSTable is skipped.
     pub(crate) fn skips(&self, piece: &Piece) -> bool {
         self.skipped[piece.table]
     }
@@ -439,7 +441,7 @@ impl WarmUp {
         Ok(bytes)
     }
 
-    /// What was brought leaves again.
+    /// Removes from the cache what was brought.
     pub(crate) fn undo(&self) {
         for (table, offset) in &self.put {
             self.tables[*table].forget_data(*offset);

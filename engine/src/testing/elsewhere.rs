@@ -1,7 +1,7 @@
-//! Merges run behind a pipe: what a compaction server does, as far as the seam goes ([`crate::offload`]).
-//! Merges and answers are lines of JSON. The other end is another process, or (in a simulation, whose disk no
-//! process sees) a second set of open tables, cache and operators in this one. It may lie, hang, forget and
-//! more ([`MergeFault`]), to show that nobody needs it.
+//! Compactions run behind a pipe: the work of a compaction server, as far as the seam goes
+//! ([`crate::offload`]). Requests and answers are lines of JSON. The other end is another process, or (in a
+//! simulation, whose disk no process sees) a second set of open SSTables, cache and operators in this one. It
+//! may lie, hang, forget and more ([`MergeFault`]), to show that a database does not depend on it.
 
 use crate::db::Builder;
 use crate::error::{Error, ErrorKind, Result};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Of what it wrote.
+/// The most bytes that the other end keeps in memory of the SSTables it wrote.
 const KEPT_BYTES: u64 = 64 << 20;
 
 #[derive(Serialize, Deserialize)]
@@ -31,7 +31,7 @@ enum Request {
         spec: Box<MergeSpec>,
         keep: KeepOutputs,
     },
-    /// The first step that was not is published.
+    /// The first step that was not published yet is published.
     Published {
         run: u64,
     },
@@ -58,40 +58,41 @@ enum Reply {
     Failed(String),
 }
 
-/// What may go wrong between a database and who runs its merges.
+/// A fault between a database and the process that runs its compactions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum MergeFault {
-    /// An answer is not true, such that what was kept would be lost.
+    /// An answer is not true, such that data would be lost.
     Lie,
     /// A bit of an answer flips on its way.
     Garbled,
-    /// It ends and is there again at once, with nothing of before.
+    /// The other end restarts at once, without any state from before.
     Restart,
-    /// What it says is lost from now on, and what it is told: it works on, unheard, and writes the merge to
-    /// its end, while it is waited for and given up.
+    /// All messages in both directions are lost from now on: the other end works on, unheard, and writes the
+    /// compaction to its end, while the database waits for it and gives it up.
     OneWay,
-    /// It says nothing any more, nor that it fails, until it is given up; then it wakes up and works on.
+    /// The other end falls silent, and reports no failure, until it is given up; then it wakes up and works
+    /// on.
     Hang,
-    /// It takes its time.
+    /// An answer comes late.
     Slow,
     /// An answer comes twice.
     Twice,
-    /// An answer of before comes once more, perhaps of another merge.
+    /// An earlier answer comes once more, perhaps to another compaction.
     Stale,
-    /// Tables that it wrote are gone before they are looked at.
+    /// SSTables that the other end wrote are gone before the database looks at them.
     Vanish,
-    /// It fails in the middle of a piece of work, as one whose storage is full, and leaves what it has
-    /// written of it.
+    /// The other end fails in the middle of a piece of work, as one whose storage is full, and leaves what it
+    /// has written of it.
     Full,
-    /// A bit of what it kept in memory is wrong.
+    /// A bit flips in the bytes that the other end keeps in memory.
     Damage,
-    /// A step is told without its tables, and its counts fit that. Where cells may be dropped this may be
+    /// An answer leaves out a step's SSTables, with counts that fit. Where cells may be dropped this may be
     /// true, so it is only for databases in which none may be.
     Loss,
 }
 
 impl MergeFault {
-    /// Those that no database may take for the truth.
+    /// All faults that a database must detect or survive, whatever its data: all but `Loss`.
     pub const ALL: [Self; 11] = [
         Self::Lie,
         Self::Garbled,
@@ -107,25 +108,26 @@ impl MergeFault {
     ];
 }
 
-/// One of so many answers or reads meets a fault.
+/// One of so many answers and reads meets a fault, on average.
 const FAULTY: u64 = 6;
-/// A slow answer comes after so many looks at most. After `PATIENCE` looks without one a merge is given up.
+/// The most polls after which a slow answer comes. After `PATIENCE` polls without one a compaction is given
+/// up.
 const SLOW_MAX: u64 = 60;
 const PATIENCE: u64 = 100;
 
-/// Faults by a seed.
+/// Faults drawn from a seed.
 struct Faults {
     rng: Rng,
     kinds: Vec<MergeFault>,
-    /// Those that were met.
+    /// The number of faults met so far.
     met: u64,
-    /// The newest answer that was given.
+    /// The newest step that was answered.
     last: Option<MergeAnswer>,
-    /// Merges that work on unheard.
+    /// Compactions that work on unheard.
     unheard: Vec<RunningMerge>,
-    /// How often an answer will still not be there, and whether it never will.
+    /// For each run, how many more polls find no answer, and whether none will ever come.
     silent: BTreeMap<u64, (u64, bool)>,
-    /// An answer that will come once more.
+    /// Answers that will come once more, by run.
     again: BTreeMap<u64, MergeAnswer>,
 }
 
@@ -143,18 +145,18 @@ impl Faults {
         }
     }
 
-    /// The fault that what is asked for now meets, if it does.
+    /// Draws the fault that the present request meets, if any.
     fn draw(&mut self) -> Option<MergeFault> {
         let kind = self.kinds[self.rng.range(0..self.kinds.len() as u64) as usize];
         self.rng.one_in(FAULTY).then_some(kind)
     }
 
-    /// What nobody hears of goes on as well.
+    /// Advances the compactions that nobody hears of.
     fn work_on(&mut self) {
         self.unheard.retain_mut(|merge| merge.advance().is_ok_and(|answer| !answer.is_last()));
     }
 
-    /// Whether there is no answer yet, and whether it will be waited for in vain from now on.
+    /// Whether there is no answer yet, and whether none will ever come.
     fn is_silent(&mut self, run: u64) -> Option<bool> {
         let (left, is_hung) = self.silent.get_mut(&run)?;
         *left -= 1;
@@ -167,7 +169,7 @@ impl Faults {
     }
 }
 
-/// The other end: runs merges and answers.
+/// The other end, which runs compactions and answers.
 struct Server {
     builder: Builder,
     runner: MergeRunner,
@@ -282,7 +284,7 @@ impl Server {
         Ok(Reply::Answer(Box::new(answer)))
     }
 
-    /// Whether the merge meets that fault before it is worked at, and no answer comes of it now.
+    /// Whether the compaction meets that fault before it is advanced, so that no answer comes of it now.
     fn breaks_off(&mut self, run: u64, fault: Option<MergeFault>, faults: &mut Faults) -> Result<bool> {
         Ok(match fault {
             Some(MergeFault::Restart) => {
@@ -317,7 +319,7 @@ fn flip(rng: &mut Rng, bytes: &mut [u8]) {
     bytes[at] ^= 1 << bit;
 }
 
-/// Says something else than is true, such that what was kept would be lost.
+/// Makes an answer untrue, such that data would be lost.
 fn lie(rng: &mut Rng, answer: &mut MergeAnswer) {
     let Some(outputs) = answer.step.as_mut().map(|step| &mut step.outputs) else { return };
     let Some(last) = outputs.last_mut() else { return };
@@ -338,14 +340,14 @@ fn lie(rng: &mut Rng, answer: &mut MergeAnswer) {
     }
 }
 
-/// Says of a step that nothing is left of it.
+/// Makes an answer say that a step left nothing.
 fn lose(answer: &mut MergeAnswer) {
     let Some(step) = &mut answer.step else { return };
     let lost: u64 = step.outputs.drain(..).map(|table| table.cells).sum();
     answer.totals.kept -= lost;
 }
 
-/// Runs merges for whoever writes requests to `input`, until that ends.
+/// Runs compactions for the process that writes requests to `input`, until that ends.
 pub fn serve_merges(builder: &Builder, input: impl BufRead, mut output: impl Write) -> std::io::Result<()> {
     let mut server = Server::new(builder, None);
     for line in input.lines() {
@@ -355,7 +357,7 @@ pub fn serve_merges(builder: &Builder, input: impl BufRead, mut output: impl Wri
     Ok(())
 }
 
-/// How requests get there.
+/// The way to the other end.
 enum Transport {
     Beside(Box<Server>),
     Process { child: Child, to: ChildStdin, from: BufReader<ChildStdout> },
@@ -391,7 +393,7 @@ impl Drop for Transport {
     }
 }
 
-/// Has merges run behind a pipe; see the page above.
+/// An [`Offload`] that has compactions run behind a pipe; see the page above.
 #[derive(Clone)]
 pub struct Elsewhere {
     transport: Arc<Mutex<Transport>>,
@@ -416,17 +418,17 @@ impl Elsewhere {
         }
     }
 
-    /// In this process, with tables, cache and operators of its own.
+    /// The other end in this process, with SSTables, cache and operators of its own.
     pub fn beside(builder: &Builder) -> Self {
         Self::new(Transport::Beside(Box::new(Server::new(builder, None))))
     }
 
-    /// The same, which meets faults of these kinds, at least one, by that seed.
+    /// The other end in this process, with faults of these kinds, at least one, drawn from that seed.
     pub fn faulty(builder: &Builder, kinds: &[MergeFault], seed: u64) -> Self {
         Self::new(Transport::Beside(Box::new(Server::new(builder, Some(Faults::new(kinds, seed))))))
     }
 
-    /// Faults that were met.
+    /// The number of faults met so far.
     pub fn faults(&self) -> u64 {
         match &*self.transport.lock() {
             Transport::Beside(server) => server.faults.as_ref().map_or(0, |faults| faults.met),
@@ -434,19 +436,19 @@ impl Elsewhere {
         }
     }
 
-    /// In a process that runs [`serve_merges`] between its standard input and output.
+    /// The other end in a process that runs [`serve_merges`] between its standard input and output.
     pub fn process(command: &mut Command) -> std::io::Result<Self> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (to, from) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
         Ok(Self::new(Transport::Process { child, to, from: BufReader::new(from) }))
     }
 
-    /// Bytes of tables that were read from its memory.
+    /// SSTable bytes that were read from the other end's memory.
     pub fn remote_bytes(&self) -> u64 {
         self.remote_bytes.load(Ordering::Relaxed)
     }
 
-    /// Steps that came from there.
+    /// The number of steps that came from the other end.
     pub fn steps(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)
     }
@@ -476,13 +478,13 @@ impl Offload for Elsewhere {
     }
 }
 
-/// A merge that runs there.
+/// A compaction that runs at the other end.
 struct There {
     run: u64,
     database: u64,
     of: Elsewhere,
     asked: u64,
-    /// A step was handed out; who asks for more has published it.
+    /// Whether a step was handed out: a caller that asks for more has published it.
     owes: bool,
 }
 
@@ -512,7 +514,7 @@ impl OffloadedMerge for There {
     }
 }
 
-/// What the other end keeps of what it wrote.
+/// The SSTables that the other end wrote and keeps in memory.
 #[derive(Debug)]
 struct Memory {
     database: u64,

@@ -66,10 +66,11 @@ impl Pinned {
         }
     }
 
-    /// The same in place of what it is; a copy takes its memory, if that fits.
+    /// Replaces this value by `bytes`, pinned like [`Pinned::held`] does; a copy reuses the memory of the old
+    /// value if that has the same length.
     ///
     /// # Safety
-    /// As of `held`.
+    /// The promise of [`Pinned::held`].
     #[inline]
     pub(crate) unsafe fn hold(&mut self, bytes: &[u8], owner: &dyn Owner) {
         if let Inner::Owned(Some(own)) = &mut self.0

@@ -1,9 +1,13 @@
-//! Which versions of a key the count has pushed out.
+//! Finds the versions of a key that are gone because newer ones exceed the number of versions to keep.
 //!
 //! A family that keeps N versions keeps the N with the highest timestamps *of each moment*: the write that
 //! makes N others with higher timestamps live pushes a version out, and one that is written under N such is
 //! never there. It is gone from that write on, also when some of those others are deleted later. So what a
-//! key holds depends on its history alone, and not on what merges have dropped of it meanwhile.
+//! key holds depends on its history alone, and not on what compactions have dropped of it meanwhile.
+//!
+//! An example with N = 2: a key gets versions with timestamps 1, 2 and 3, in this order. The third write
+//! pushes version 1 out. When version 3 is deleted afterwards, the key has version 2 alone: version 1 does
+//! not come back.
 //!
 //! A version's life is a stretch of sequence numbers: from its first cell to the first delete behind that, or
 //! until it is pushed out (and again from a cell behind that). Going through a key's versions from the
@@ -13,11 +17,11 @@
 use super::{SeqNo, tombstone::Fragment};
 use crate::types::{Kind, Timestamp};
 
-/// See the page above.
+/// The versions of one key so far, by the stretches in which they live; see the page above.
 pub(crate) struct Pushed {
     /// N; zero where all versions are kept.
     kept: u32,
-    /// How many live from that sequence number on, until the next; before the first none.
+    /// The number of versions that live from that sequence number on, until the next; before the first none.
     steps: Vec<(SeqNo, u32)>,
     /// Point tombstones so far, ascending: all later cells have a timestamp at or below theirs.
     points: Vec<SeqNo>,
@@ -34,7 +38,7 @@ impl Pushed {
         self.kept > 0
     }
 
-    /// The next key.
+    /// Begins the next key.
     pub(crate) fn clear(&mut self) {
         self.steps.clear();
         self.points.clear();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// What the state of a generator grows by.
+/// The increment of a generator's state.
 pub(crate) const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The output function of splitmix64.
@@ -12,7 +12,7 @@ pub(crate) fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What follows that number in a sequence of a generator without a state of its own.
+/// The successor of a number in the sequence of a generator that has no state of its own.
 pub(crate) fn after(number: u64) -> u64 {
     mix(number.wrapping_add(STEP))
 }
@@ -62,7 +62,7 @@ impl Rng {
         &items[self.index(items.len())]
     }
 
-    /// That many random bytes.
+    /// A vector of `len` random bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len + 8);
         while bytes.len() < len {

@@ -31,7 +31,7 @@ pub struct RangeTombstone {
     pub seq: SeqNo,
 }
 
-/// What covers every key of one fragment: newest first.
+/// The tombstones that cover every key of one fragment: newest first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Fragment {
     pub(crate) range: KeyRange,
@@ -51,14 +51,14 @@ impl Cover {
         self.from == Timestamp::ZERO && self.to == Timestamp::MAX
     }
 
-    /// Puts them in the order of a fragment's, each once.
+    /// Sorts covers in the order of a fragment, each once.
     pub(crate) fn sort(covers: &mut Vec<Cover>) {
         covers.sort_unstable_by_key(|c| (Reverse(c.seq), c.from, c.to));
         covers.dedup();
     }
 
-    /// Takes out what no reader needs who sees all of them: of those that delete all timestamps only the
-    /// newest counts, with what is newer than it, and with those that have a lowest timestamp.
+    /// Removes the covers that no reader needs who sees all of them: of those that delete all timestamps only
+    /// the newest counts, with what is newer than it, and with those that have a lowest timestamp.
     pub(crate) fn keep_newest(covers: &mut Vec<Cover>) {
         let whole = covers.iter().filter(|c| c.is_whole()).map(|c| c.seq).max();
         let hides = |c: &Cover| whole.is_some_and(|whole| c.seq < whole || (c.seq == whole && !c.is_whole()));
@@ -66,7 +66,7 @@ impl Cover {
     }
 }
 
-/// What looks for range tombstones touch, counted for tests.
+/// A count of what searches for range tombstones touch, for tests.
 #[cfg(all(test, not(models)))]
 pub(crate) mod looks {
     use std::cell::Cell;
@@ -75,12 +75,12 @@ pub(crate) mod looks {
         static TOUCHED: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// A look touched a sorted list, in which it searches, or a single tombstone.
+    /// Counts one sorted list that is searched, or one tombstone that is looked at.
     pub(crate) fn note() {
         TOUCHED.set(TOUCHED.get() + 1);
     }
 
-    /// How many of these this thread touches meanwhile.
+    /// The number of them that this thread touches during `work`.
     pub(crate) fn count(work: impl FnOnce()) -> u64 {
         let before = TOUCHED.get();
         work();
@@ -93,7 +93,7 @@ pub(crate) mod looks {
 #[derive(Debug)]
 pub(crate) struct Window {
     range: KeyRange,
-    /// The newest over all timestamps, and the others.
+    /// The newest tombstone over all timestamps, and the others.
     whole: Option<SeqNo>,
     covers: Vec<Cover>,
     /// Whether bounds are asked for. Those of tombstones older than this are of no matter.
@@ -210,7 +210,8 @@ impl Fragments {
         Self::build(all.iter(), None, usize::MAX).unwrap_or_default()
     }
 
-    /// The same; `None` where it would take more than so many covers.
+    /// Cuts the tombstones at each other's bounds; `None` where that would give more than `covers_max`
+    /// covers.
     pub(crate) fn of_all<'t>(
         tombstones: impl Iterator<Item = &'t RangeTombstone>,
         covers_max: usize,
@@ -218,14 +219,15 @@ impl Fragments {
         Self::build(tombstones, None, covers_max)
     }
 
-    /// Fragments that are sorted and disjoint already.
+    /// Takes fragments that are sorted and disjoint already.
     pub(crate) fn of_sorted(list: Vec<Fragment>) -> Self {
         let covers = || list.iter().flat_map(|fragment| &fragment.covers);
         let times = covers().map(|c| c.from).min().zip(covers().map(|c| c.to).max());
         Self { list, times }
     }
 
-    /// For readers that see all of them; `None` where it would take more than so many covers.
+    /// Fragments for readers that see all tombstones, without those that such readers do not need; `None`
+    /// where they would have more than `covers_max` covers.
     pub(crate) fn of_newest<'t>(
         tombstones: impl Iterator<Item = &'t RangeTombstone>,
         covers_max: usize,
@@ -233,10 +235,11 @@ impl Fragments {
         Self::build(tombstones, Some(&|_| 0), covers_max)
     }
 
-    /// The same without what no reader needs: of those that delete all timestamps of a key and are seen by
-    /// the same readers only the newest counts, with what is newer than it. (Those with a lowest timestamp
-    /// all count: they tell when a version was deleted alone, see `pushed`.) `points` are the read points of
-    /// old, ascending; who reads at none of them reads at `upto` or later. O(n log n) for few points.
+    /// Cuts the tombstones at each other's bounds, without those that no reader needs: of the ones that
+    /// delete all timestamps of a key and are seen by the same readers only the newest counts, with what is
+    /// newer than it. (Those with a lowest timestamp all count: they tell when a version was deleted alone,
+    /// see `pushed`.) `points` are the read points of old, ascending; a reader at none of them reads at
+    /// `upto` or later. O(n log n) for few points.
     pub(crate) fn reduced(
         tombstones: impl IntoIterator<Item = RangeTombstone>,
         points: &[SeqNo],
@@ -315,7 +318,7 @@ impl Fragments {
         self.list.get(n)
     }
 
-    /// Those that share keys with the range. O(log n).
+    /// The fragments that share keys with the range. O(log n).
     fn overlapping(&self, range: &KeyRange) -> &[Fragment] {
         if range.is_empty() {
             return &[];
@@ -325,8 +328,8 @@ impl Fragments {
         &self.list[from..to.max(from)]
     }
 
-    /// Whether one with a higher sequence number reaches into the range. O(log n), and as many as do reach
-    /// into it.
+    /// Whether a fragment with a higher sequence number reaches into the range. O(log n), and as many as do
+    /// reach into it.
     pub(crate) fn has_newer(&self, range: &KeyRange, seq: SeqNo) -> bool {
         self.overlapping(range).iter().flat_map(|f| &f.covers).any(|cover| cover.seq > seq)
     }
@@ -402,7 +405,7 @@ impl Fragments {
 struct Over {
     /// Sequence numbers of those that delete all timestamps, by stripe.
     whole: BTreeMap<u64, Counts<SeqNo>>,
-    /// The others: newest first, how often.
+    /// The tombstones with a lowest timestamp: newest first, each with its number.
     bounded: Counts<(Reverse<SeqNo>, Timestamp, Timestamp)>,
 }
 
@@ -432,7 +435,7 @@ impl Over {
         }
     }
 
-    /// What counts of them, newest first.
+    /// The covers that count, newest first.
     fn covers(&self, stripe: Option<&dyn Fn(SeqNo) -> u64>) -> Vec<Cover> {
         let newest = |seqs: &Counts<SeqNo>| seqs.last().copied();
         let whole = self.whole.values().filter_map(newest);

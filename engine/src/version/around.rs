@@ -1,6 +1,6 @@
-//! What deletes ranges of keys around one key, over all memory and tables of a version. A scan asks again
-//! when it leaves the keys of which the answer holds, so that opening one costs nothing for tombstones that
-//! it does not meet.
+//! Range tombstones around one key, over all memory and SSTables of a version. A scan asks again when it
+//! leaves the keys for which the answer holds, so that opening one costs nothing for tombstones that it does
+//! not meet.
 
 use super::scattered::Scattered;
 use super::version::{OpenRun, Version};
@@ -8,8 +8,8 @@ use crate::memory::Segment;
 use crate::types::{RangeTombstone, SeqNo, Window};
 
 impl Version {
-    /// Whether there are range tombstones anywhere. (In an active segment more may come, which those who read
-    /// by now do not see.)
+    /// Whether there are range tombstones anywhere. (More may come to an active memtable, but readers that
+    /// have their read point already do not see them.)
     pub(crate) fn has_ranges(&self) -> bool {
         let segments = std::iter::once(&self.active).chain(&self.frozen).chain(&self.flush.segments);
         segments.into_iter().any(Segment::has_ranges)
@@ -20,7 +20,7 @@ impl Version {
 
     /// The tombstones at or below `read` that cover the key, and the keys around it that no others cover.
     /// Those older than one over all timestamps are left out: it deletes what they delete. O(log n) for each
-    /// segment and run. `emptied`: a range around the key in which nothing is left of what was written before
+    /// memtable and run. `emptied`: a range around the key in which no cell is left that was written before
     /// it.
     pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, emptied: Option<&RangeTombstone>) -> Window {
         let mut window = Window::all();
@@ -52,7 +52,7 @@ impl Version {
 }
 
 impl Scattered {
-    /// As [`Version::look_around`], in the range of the key.
+    /// Narrows the window by the tombstones in the pieces of the key's range, for [`Version::look_around`].
     fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
         if self.has_ranges() {
             window.within(&self.range(self.find(key)));
@@ -62,7 +62,8 @@ impl Scattered {
 }
 
 impl OpenRun {
-    /// As [`Version::look_around`], in the table of the key, or in the gap between two.
+    /// Narrows the window by the tombstones in the SSTable of the key, or to the gap between two, for
+    /// [`Version::look_around`].
     fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
         let next = self.starting_upto(key);
         if let Some(after) = self.tables.get(next) {

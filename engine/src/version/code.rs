@@ -335,7 +335,7 @@ fn place(input: &mut Decoder<'_>) -> Decoded<TablePlace> {
     Ok(TablePlace { level: level(input)?, run: input.varint()?, table: table_id(input)? })
 }
 
-/// As many items as the count before them says; grows with the bytes at hand, not with the count.
+/// Decodes a count and as many items. Memory grows with the bytes at hand, not with the count.
 fn list<T>(input: &mut Decoder<'_>, item: impl Fn(&mut Decoder<'_>) -> Decoded<T>) -> Decoded<Vec<T>> {
     let mut left = input.varint()?;
     let mut items = Vec::new();

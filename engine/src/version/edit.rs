@@ -1,5 +1,5 @@
-//! Changes to what the manifest knows. An [`Edit`] is a list of [`Change`]s that become durable
-//! together; [`State`] is what all edits so far add up to. Applying a change is pure.
+//! Changes to the state that the manifest records. An [`Edit`] is a list of [`Change`]s that become durable
+//! together; [`State`] is the sum of all edits so far. Applying a change is pure.
 
 use crate::log::{KeptFile, LogEnd};
 use crate::shape::{Shape, ShapeChange};
@@ -18,47 +18,48 @@ pub(crate) enum Change {
     LastSeq(SeqNo),
     /// A family was created. `options` is JSON of `FamilyOptions`.
     NewStore { id: StoreId, name: String, options: String },
-    /// A family was dropped; its tables go with it.
+    /// A family was dropped, with its SSTables.
     DropStore { id: StoreId },
     /// A family's options changed.
     StoreOptions { id: StoreId, options: String },
-    /// Tables came, went, or answer for less.
+    /// SSTables were added, removed, or clipped.
     Shape { store: StoreId, change: ShapeChange },
-    /// Every cell of `range` up to that generation is in tables (invariant I1).
+    /// Every cell of `range` up to that generation is in SSTables (invariant I1).
     Flushed { store: StoreId, range: KeyRange, generation: Generation },
-    /// Generations at or below are taken.
+    /// Generations up to this one are taken.
     LastGeneration { store: StoreId, generation: Generation },
-    /// No log file below is needed.
+    /// The first WAL file that is needed.
     LogFirst(LogFileId),
-    /// Log files that are kept though they are not needed: none below `from`, and these.
+    /// WAL files that are kept though they are not needed: none below `from`, and these.
     LogKept { from: LogFileId, files: Vec<KeptFile> },
-    /// The log was synced to here.
+    /// The WAL was synced to here.
     LogSynced(LogPosition),
     /// A recovery ended history here and went on in another file.
     LogEnd(LogEnd),
-    /// Of keys written up to this sequence number no cell may be left.
+    /// Compactions may have dropped all cells of keys that were written up to this sequence number. So a
+    /// search that finds none of a key does not prove that it was not written before then.
     Forgotten { store: StoreId, seq: SeqNo },
     /// The store keeps the keys below `at`; those from there on are a new store's. `bytes`: about how many
-    /// bytes the tables that both have hold below.
+    /// bytes the SSTables that both have hold below.
     Split { store: StoreId, at: Vec<u8>, right: StoreId, name: String, bytes: Vec<(TableId, u64)> },
-    /// The store takes in its neighbour, whose tables named here have other names from now on.
+    /// The store takes in its neighbour, whose SSTables named here have other names from now on.
     Join { store: StoreId, with: StoreId, renamed: Vec<(TableId, TableId)> },
     /// The keys that the store answers for, and the stores for which its cells may have been logged.
     Region { store: StoreId, range: KeyRange, origins: Vec<StoreId> },
-    /// Of tables that several stores have, how many.
+    /// The number of owners of each SSTable that several stores share.
     Owners(Vec<(TableId, u32)>),
-    /// Tables lie there, apart from log and manifest.
+    /// The place of the SSTables, apart from WAL and manifest.
     Tables { location: String },
-    /// The family came from another database at that moment: its tables have sequence numbers of that one.
-    /// Told twice, first with the number from which on no write had one, so that this database is above the
-    /// other.
+    /// The family came from another database at that moment: its SSTables have sequence numbers of that one.
+    /// Recorded twice, first with the number from which on no write had one, so that this database is above
+    /// the other.
     Attached { store: StoreId, seq: SeqNo },
 }
 
 /// Changes that become durable together.
 pub(crate) type Edit = Vec<Change>;
 
-/// What the manifest knows of one store.
+/// The manifest's state of one store.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct StoreState {
     pub(crate) name: String,
@@ -66,23 +67,23 @@ pub(crate) struct StoreState {
     pub(crate) shape: Shape,
     pub(crate) flushed: Flushed,
     pub(crate) last_generation: Generation,
-    /// Of keys written up to this sequence number no cell may be left.
+    /// The highest sequence number such that compactions may have dropped all cells of keys written up to it.
     pub(crate) forgotten: SeqNo,
-    /// When it came from another database, if it did.
+    /// The sequence number at which the store came from another database; zero if it did not.
     pub(crate) attached: SeqNo,
-    /// From here up to that moment no write has a sequence number.
+    /// The sequence number from which up to `attached` no write has a number.
     pub(crate) attached_from: SeqNo,
     /// The keys that it answers for.
     pub(crate) range: KeyRange,
-    /// Other stores that its cells may have been logged for: those that it was split off, and that it took
-    /// in. None of them any more once all that came from them is in tables; else a chain of splits would
-    /// gather one for each.
+    /// Other stores for which its cells may have been logged: those that it was split off, and those that it
+    /// took in. The set becomes empty once all cells that came from them are in SSTables; else a chain of
+    /// splits would gather one for each.
     pub(crate) origins: BTreeSet<StoreId>,
 }
 
 impl StoreState {
-    /// The change that makes it forget its origins, where all of the memory that came from them, up to that
-    /// generation, is in tables; these keys are up to the one that stands with them.
+    /// The change that removes its origins, if all memory that came from them, up to generation `inherited`,
+    /// is in SSTables once the keys of `range` are flushed up to `flushed`.
     pub(crate) fn without_origins(
         &self,
         store: StoreId,
@@ -97,14 +98,14 @@ impl StoreState {
     }
 }
 
-/// What an edit may have changed, as it was before.
+/// The part of the state that an edit may change, as it was before.
 pub(crate) struct Before {
     stores: BTreeMap<StoreId, Option<StoreState>>,
     /// All but the stores.
     rest: State,
 }
 
-/// What all edits add up to.
+/// The sum of all edits.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct State {
     pub(crate) database: u64,
@@ -112,12 +113,12 @@ pub(crate) struct State {
     pub(crate) last_seq: SeqNo,
     pub(crate) last_store: StoreId,
     pub(crate) stores: BTreeMap<StoreId, StoreState>,
-    /// Tables that several stores have, and how many have them.
+    /// SSTables that several stores share, with the number of their owners.
     pub(crate) owners: Arc<BTreeMap<TableId, u32>>,
-    /// Where tables lie; empty: in the database's own directory.
+    /// The place of the SSTables; empty: in the database's own directory.
     pub(crate) tables: String,
     pub(crate) log_first: LogFileId,
-    /// Kept for streams of changes; some may not be there any more.
+    /// WAL files kept for streams of changes; some may not be there any more.
     pub(crate) log_kept: Arc<BTreeMap<LogFileId, KeptFile>>,
     pub(crate) log_synced: LogPosition,
     pub(crate) log_ends: Vec<LogEnd>,
@@ -206,12 +207,12 @@ impl State {
         Ok(())
     }
 
-    /// Whether a store has the table. O(tables).
+    /// Whether a store has the SSTable. O(SSTables).
     pub(crate) fn has_table(&self, table: TableId) -> bool {
         self.stores.values().any(|store| store.shape.tables().any(|(_, _, one)| one.id == table))
     }
 
-    /// What the edit may change, as it is now. O(the stores that it names).
+    /// The part of the state that the edit may change, as it is now. O(the stores that it names).
     pub(crate) fn before(&self, edit: &[Change]) -> Before {
         let named = edit.iter().filter_map(|change| match change {
             Change::NewStore { id, .. } | Change::DropStore { id } | Change::StoreOptions { id, .. } => {
@@ -242,7 +243,7 @@ impl State {
         Before { stores, rest }
     }
 
-    /// Makes it as it was before an edit.
+    /// Restores the state from before an edit.
     pub(crate) fn take_back(&mut self, before: Before) {
         let mut stores = std::mem::take(&mut self.stores);
         for (id, store) in before.stores {
@@ -254,7 +255,7 @@ impl State {
         *self = State { stores, ..before.rest };
     }
 
-    /// Applies what of a change can be applied, for a manifest of which records are lost.
+    /// Applies as much of a change as can be applied, for a manifest of which records are lost.
     pub(crate) fn apply_what_fits(&mut self, change: &Change) {
         let Change::Shape { store, change } = change else {
             // These change nothing when they are refused.
@@ -321,8 +322,8 @@ impl State {
     }
 }
 
-/// Per key interval, the highest generation whose cells are in tables. Starts with generation 0 for all keys,
-/// which no segment has.
+/// The highest generation whose cells are in SSTables, by key interval. Starts with generation 0 for all
+/// keys, which no memtable has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Flushed {
     /// Sorted (interval start, generation); the first starts at the empty key.
@@ -336,7 +337,7 @@ impl Default for Flushed {
 }
 
 impl Flushed {
-    /// The generation up to which cells of `key` are in tables.
+    /// The generation up to which cells of `key` are in SSTables.
     pub(crate) fn at(&self, key: &[u8]) -> Generation {
         let after = self.starts.partition_point(|(start, _)| start.as_slice() <= key);
         self.starts[after - 1].1
@@ -363,7 +364,7 @@ impl Flushed {
         self.starts.dedup_by(|later, earlier| later.1 == earlier.1);
     }
 
-    /// Cells of the range are in tables up to that generation, whatever was said before.
+    /// Sets the generation up to which cells of the range are in SSTables, whatever it was before.
     pub(super) fn set(&mut self, range: &KeyRange, generation: Generation) {
         if range.is_empty() {
             return;

@@ -30,14 +30,14 @@ const RECORD_BYTES_MAX: usize = 1 << 30;
 /// A manifest longer than this was never written: it is begun anew long before.
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 2 << 30;
 pub(crate) const CURRENT: &str = "CURRENT";
-/// Freed when the disk is full, so that what makes room can still be recorded.
+/// The file that is removed when the disk is full, so that compactions and removals can still be recorded.
 pub(crate) const RESERVE: &str = "RESERVE";
 const RESERVE_BYTES: u64 = 256 << 10;
 const RESERVE_MAGIC: &[u8; 8] = b"SILTRSV1";
 /// The next `CURRENT`, until it takes its name.
 pub(crate) const CURRENT_NEW: &str = "CURRENT.new";
 
-/// How much of which manifest is durable.
+/// The number of a manifest, and how much of it is durable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(crate) struct Mark {
     pub(crate) number: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Mark {
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) state: State,
-    /// What of it is readable.
+    /// The manifest, and the length of its readable part.
     pub(crate) mark: Mark,
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn remove_unfinished(env: &Env, dir: &Path) {
     remove_own(&*env.storage, &dir.join(CURRENT_NEW), |head| begins_with(head, CURRENT_MAGIC));
 }
 
-/// Whether the directory has such a leftover, or what could be taken for one.
+/// Whether the file at `path` is a next `CURRENT` that a crash has left, or could be taken for one.
 pub(crate) fn is_unfinished(storage: &dyn Storage, path: &Path) -> std::io::Result<bool> {
     is_own(storage, path, |head| begins_with(head, CURRENT_MAGIC))
 }
@@ -146,12 +146,12 @@ fn check_header(bytes: &[u8], magic: &[u8; 8], path: &Path) -> Result<(u64, u64)
     Ok((database, number))
 }
 
-/// Which manifest is in force; `None` when the directory holds no database.
+/// The (database, number) of the manifest in force; `None` when the directory holds no database.
 pub(crate) fn current(env: &Env, dir: &Path) -> Result<Option<(u64, u64)>> {
     read_current(env, &dir.join(CURRENT))
 }
 
-/// The same of a file of another name.
+/// Reads a file in the format of `CURRENT`; `None` when it does not exist.
 pub(crate) fn read_current(env: &Env, path: &Path) -> Result<Option<(u64, u64)>> {
     if !env.storage.exists(path).map_err(|e| Error::io("look for", path, e))? {
         return Ok(None);
@@ -189,7 +189,7 @@ fn load_number(env: &Env, dir: &Path, database: u64, number: u64) -> Result<Load
     parse(&bytes, &path, database, number)
 }
 
-/// The manifest of that database and number in these bytes.
+/// Decodes the manifest of that database and number.
 pub(crate) fn parse(bytes: &[u8], path: &Path, database: u64, number: u64) -> Result<Loaded> {
     let (found_database, found_number) = check_header(bytes, MANIFEST_MAGIC, path)?;
     if (found_database, found_number) != (database, number) {
@@ -228,28 +228,28 @@ pub(crate) fn parse(bytes: &[u8], path: &Path, database: u64, number: u64) -> Re
     Ok(Loaded { state, mark: Mark { number, length: at as u64 } })
 }
 
-/// The files that [`Manifest::start`] makes, that by which there is a database last.
+/// The files that [`Manifest::start`] makes. The last of them is the one that makes the directory a database.
 pub(crate) fn files_of_start(number: u64) -> [String; 4] {
     [file_name(number), RESERVE.into(), CURRENT_NEW.into(), CURRENT.into()]
 }
 
-/// Gives what is set aside in the directory to a full disk; whether there was anything.
+/// Removes the reserve in the directory, to make room on a full disk; whether there was one.
 pub(crate) fn free_reserve(env: &Env, dir: &Path) -> bool {
     let path = dir.join(RESERVE);
     is_own_reserve(&*env.storage, &path).is_ok_and(|own| own) && env.storage.remove(&path).is_ok()
 }
 
-/// Whether a file of that name was set aside by a database.
+/// Whether the reserve at that path was made by a database.
 pub(crate) fn is_own_reserve(storage: &dyn Storage, path: &Path) -> std::io::Result<bool> {
     is_own(storage, path, |head| begins_with(head, RESERVE_MAGIC))
 }
 
-/// What is left of a damaged manifest.
+/// The readable part of a damaged manifest.
 #[derive(Debug, Default)]
 pub(crate) struct Salvaged {
     pub(crate) state: State,
     pub(crate) mark: Mark,
-    /// Unreadable bytes in front of a readable record: what they said is not in the state.
+    /// Unreadable bytes in front of a readable record: the changes in them are not in the state.
     pub(crate) lost: Vec<std::ops::Range<u64>>,
 }
 
@@ -380,7 +380,7 @@ impl Manifest {
         committed.map(|()| self.mark)
     }
 
-    /// The same of an edit that is part of the state already.
+    /// Makes an edit durable that is part of the state already.
     fn make_durable(&mut self, edit: &Edit) -> Result<()> {
         let grown = self.mark.length > (4 * self.base).max(256 << 10);
         if self.file.is_some() && !grown {
@@ -395,7 +395,7 @@ impl Manifest {
         }
     }
 
-    /// Frees what is set aside for a full disk; whether there was any.
+    /// Removes the reserve to make room on a full disk; whether there was one.
     pub(crate) fn free_reserve(&self) -> bool {
         !self.poisoned && free_reserve(&self.env, &self.dir)
     }
@@ -496,13 +496,14 @@ impl Manifest {
         Ok((file, bytes.len() as u64))
     }
 
-    /// Number 1 may be there, of a creation that a crash ended. All others are new.
+    /// Creates the manifest's file. Number 1 may exist, from a creation that a crash ended; all others are
+    /// new.
     fn create_manifest(&self, path: &Path) -> std::io::Result<Box<dyn WriteFile>> {
         create_over_own(&*self.env.storage, path, |head| is_of(head, MANIFEST_MAGIC, None))
     }
 
-    /// Older manifests are of no use any more; a failure to remove them harms nothing and is tried again at
-    /// the next rotation.
+    /// Removes older manifests, which are of no use any more. A failure to do so harms nothing and is tried
+    /// again at the next rotation.
     fn remove_older(&self, number: u64) {
         let Ok(names) = self.env.storage.list(&self.dir) else { return };
         for name in names {

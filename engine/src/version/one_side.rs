@@ -1,14 +1,14 @@
-//! For scans that are to be served wholly by one side of a merge (OFF-5,
-//! [`crate::Experimental::scan_one_side`]).
+//! Scans that are served wholly by one side of a compaction (OFF-5, [`crate::Experimental::scan_one_side`]).
 //!
-//! A merge that is made true step by step has new tables below the key up to which it has come, and old ones,
-//! clipped, above it. A scan over that key reads both, which is right: they are of one version. The paper's
-//! store could not do that, and had such a scan read the old files alone. To compare with it, a version may
-//! keep the tables as they were before the first step, together with what was flushed since; a scan over the
-//! key reads these instead. They hold the same, so nobody can tell but by the blocks that are read.
+//! A compaction that is installed step by step has new SSTables below the key up to which it has come, and
+//! old ones, clipped, above it. A scan over that key reads both, which is right: they are of one version. The
+//! paper's store could not do that, and had such a scan read the old files alone. To compare with it, a
+//! version may keep the SSTables as they were before the first step, together with what was flushed since; a
+//! scan over the key reads these instead. They have the same cells, so the only difference is which blocks
+//! are read.
 //!
-//! What is kept ends with the last merge that is under way, and with any change that is neither a flush nor a
-//! step of a merge; then scans read both sides until the next merge begins.
+//! The old SSTables are kept until the last running compaction ends, or until any change that is neither a
+//! flush nor a step of a compaction; then scans read both sides until the next compaction begins.
 
 use super::version::open_runs;
 use super::{Graveyard, OpenRun, TableHandle, TablesHeld, Version};
@@ -17,19 +17,19 @@ use crate::types::{KeyRange, TableId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The tables as they would be if no step of the merges under way were made true.
+/// The SSTables as they would be if no step of the running compactions had been installed.
 #[derive(Clone)]
 pub(crate) struct OldSide {
     shape: Arc<Shape>,
     runs: Arc<[OpenRun]>,
-    /// Up to which keys the merges have come.
+    /// The keys up to which the compactions have come.
     upto: Vec<Vec<u8>>,
-    /// Nothing of the tables' files is freed meanwhile.
+    /// A hold on the SSTables' files, of which nothing is freed meanwhile.
     held: Arc<TablesHeld>,
 }
 
 impl Version {
-    /// What the version after a step of a merge keeps of this one. `after` are the tables then.
+    /// The old side for the version after a step of a compaction. `after` has the SSTables then.
     pub(crate) fn old_side_after_step(
         &self,
         after: &Shape,
@@ -60,7 +60,7 @@ impl Version {
         Some(Arc::new(OldSide { shape, runs, upto: keys, held }))
     }
 
-    /// The same after a flush; nothing, where it took tables away.
+    /// The old side for the version after a flush; `None` where the flush removed or clipped SSTables.
     pub(crate) fn old_side_after_flush(
         &self,
         change: &ShapeChange,
@@ -76,7 +76,8 @@ impl Version {
         Some(Arc::new(OldSide { shape: Arc::new(shape), runs, ..old.clone() }))
     }
 
-    /// This version as a scan of those keys is to see it.
+    /// This version as a scan of those keys is to see it: with the old side, if a compaction's key lies among
+    /// them.
     pub(crate) fn for_scan(self: Arc<Self>, range: &KeyRange) -> Arc<Self> {
         let spans = |key: &Vec<u8>| range.start < *key && range.ends_after(key);
         match self.old_side.as_ref().filter(|old| old.upto.iter().any(spans)) {

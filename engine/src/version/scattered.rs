@@ -1,12 +1,12 @@
 //! A store's memory held apart by key range, for a strategy that flushes one range at a time (RNG-2).
 //!
-//! The ranges tile the key space. Each has a short list of *pieces*, newest first: flat segments whose cells
-//! and range tombstones lie in that range alone. A piece never holds what another range's flush would have to
-//! free. A value of this type is never changed; what comes and goes makes another one.
+//! The ranges tile the key space. Each has a short list of *pieces*, newest first: flat memtables whose cells
+//! and range tombstones lie in that range alone. So flushing a range frees all memory of its pieces. A value
+//! of this type is never changed; every change makes another one.
 //!
-//! *Order* (invariant I3). What is frozen is scattered oldest first, so in a store all scattered cells are
-//! older than the frozen ones, and within a range each piece is newer than those behind it. Pieces of
-//! different ranges share no key, so a reader goes through the pieces of its key's range only, and a scan
+//! *Order* (invariant I3). Frozen memtables are scattered oldest first, so in a store all scattered cells are
+//! older than those in frozen memtables, and within a range each piece is newer than those behind it. Pieces
+//! of different ranges share no key, so a reader goes through the pieces of its key's range only, and a scan
 //! through *chains*: the n-th chain is the n-th piece of every range, one after the other, and is newer at
 //! every key than the next chain.
 
@@ -16,17 +16,17 @@ use crate::types::{CellRef, Cursor, Generation, Heat, KeyRange, Pinned, TimeRang
 use std::ops::Range;
 use std::sync::Arc;
 
-/// See the page above.
+/// A store's memory held apart by key range; see the page above.
 #[derive(Clone)]
 pub(crate) struct Scattered {
-    /// Where the ranges behind the first begin.
+    /// The keys at which the ranges behind the first begin.
     bounds: Vec<Vec<u8>>,
-    /// Of every range its pieces, newest first: one more than bounds.
+    /// The pieces of every range, newest first: one list more than bounds.
     ranges: Vec<Vec<Segment>>,
-    /// Nothing up to this generation is in memory but in pieces.
+    /// The generation up to which memory is in pieces only.
     newest: Generation,
     bytes: u64,
-    /// Pieces of the range that has most.
+    /// The number of pieces in the range that has most.
     depth: usize,
     /// Whether any piece has range tombstones.
     has_ranges: bool,
@@ -134,7 +134,7 @@ impl Scattered {
         (self.ranges[at].clone(), self.with(at, Vec::new()))
     }
 
-    /// The same with other pieces of that range.
+    /// A copy with other pieces in that range.
     pub(crate) fn with(&self, at: usize, pieces: Vec<Segment>) -> Scattered {
         let mut ranges = self.ranges.clone();
         ranges[at] = pieces;
@@ -159,7 +159,7 @@ impl Scattered {
 pub(crate) struct Chain {
     all: Arc<Scattered>,
     depth: usize,
-    /// Pieces that say nothing about these are left out.
+    /// The timestamps that are read; pieces without any of them are left out.
     times: TimeRange,
     /// The range, and a valid cursor in its piece.
     at: Option<(usize, SegmentCursor)>,
@@ -171,7 +171,7 @@ impl Chain {
         piece.speaks_of(self.times).then(|| piece.cursor())
     }
 
-    /// To the first cell in that range or behind.
+    /// Moves to the first cell in that range or behind.
     fn first_from(&mut self, from: usize) -> Result<()> {
         self.at = None;
         for range in from..self.all.ranges.len() {
@@ -186,7 +186,7 @@ impl Chain {
         Ok(())
     }
 
-    /// To the last cell before that range.
+    /// Moves to the last cell before that range.
     fn last_before(&mut self, range: usize) -> Result<()> {
         self.at = None;
         for range in (0..range).rev() {

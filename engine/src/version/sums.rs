@@ -13,10 +13,10 @@ const BYTE: u32 = 1 << 23;
 /// Bytes between two checksums that are kept.
 const EVERY: usize = 64;
 
-/// See the page above.
+/// Checksums of the beginnings of some bytes, from which one of any part follows; see the page above.
 pub(super) struct Sums<'a> {
     bytes: &'a [u8],
-    /// Of the first 0, 64, 128 ... bytes.
+    /// The checksums of the first 0, 64, 128 ... bytes.
     before: Vec<u32>,
     /// x to the power of 8 times 1, 2, 4 ... bytes.
     shifts: [u32; 64],
@@ -35,7 +35,7 @@ impl<'a> Sums<'a> {
         Self { bytes, before, shifts }
     }
 
-    /// What `crc32c_append(start, &bytes[from..to])` gives.
+    /// The value of `crc32c_append(start, &bytes[from..to])`.
     pub(super) fn append(&self, start: u32, from: usize, to: usize) -> u32 {
         self.shift(start ^ self.of_first(from), to - from) ^ self.of_first(to)
     }

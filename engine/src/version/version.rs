@@ -1,6 +1,6 @@
-//! A store at one moment: memory and open tables in one immutable object (invariant I3). A reader loads it
+//! A store at one moment: memory and open SSTables in one immutable object (invariant I3). A reader loads it
 //! once, takes its read point second, and sees either side of any change, never a mixture. Changes build a
-//! new object and swap it in; who loses the race builds again from the winner's.
+//! new object and swap it in; a thread that loses the race builds again from the winner's.
 
 use super::one_side::OldSide;
 use super::scattered::Scattered;
@@ -17,49 +17,49 @@ use std::sync::Arc;
 
 /// A store at one moment.
 pub(crate) struct Version {
-    /// Takes the writes.
+    /// The memtable that takes the writes.
     pub(crate) active: Segment,
-    /// Frozen segments that are not being flushed, newest first.
+    /// Frozen memtables that are not being flushed, newest first.
     pub(crate) frozen: Vec<Segment>,
-    /// Older than these: memory held apart by key range. Of most strategies there is none.
+    /// Memory held apart by key range, older than `frozen`. Empty with most strategies.
     pub(crate) scattered: Arc<Scattered>,
     /// The flush set, older than both, newest first.
     pub(crate) flush: FlushSet,
-    /// The tables as plain data.
+    /// The SSTables as plain data.
     pub(crate) shape: Arc<Shape>,
-    /// The same tables open, newest data first.
+    /// The runs of `shape` with their SSTables open, newest data first.
     pub(crate) runs: Arc<[OpenRun]>,
-    /// The keys that the store answers for: all, unless it was split. What memory and tables have of others
-    /// is another's.
+    /// The keys that the store answers for: all, unless it was split. Cells of other keys in its memory and
+    /// SSTables belong to other stores.
     pub(crate) bounds: Arc<KeyRange>,
-    /// For scans that are not to read both sides of a merge; of most databases there is none.
+    /// SSTables for scans that are not to read both sides of a compaction; `None` in most databases.
     pub(crate) old_side: Option<Arc<OldSide>>,
 }
 
 crate::types::sent!(Version { active, frozen, scattered, flush, shape, runs, bounds, old_side });
 
-/// The segments being flushed. Cells below `clip` are in tables already, or kept in a frozen segment.
+/// The memtables being flushed. Cells below `clip` are in SSTables already, or kept in a frozen memtable.
 #[derive(Clone, Default)]
 pub(crate) struct FlushSet {
     pub(crate) segments: Vec<Segment>,
-    /// Older than these.
+    /// Pieces of ranges, older than `segments`.
     pub(crate) scattered: Arc<Scattered>,
-    /// It is the memory of one range, up to `end`.
+    /// Whether this is the memory of one range, up to `end`.
     pub(crate) of_range: bool,
     pub(crate) clip: Vec<u8>,
     pub(crate) end: Option<Vec<u8>>,
-    /// Of its keys nothing up to this generation is in memory elsewhere.
+    /// The generation up to which no cell of its keys is in memory elsewhere.
     pub(crate) generation: Generation,
-    /// The id for the cells it keeps: above those of its segments, below that of any newer one (invariant
-    /// I1).
+    /// The generation for the cells that the flush keeps in memory: above those of its memtables, below that
+    /// of any newer one (invariant I1).
     pub(crate) reserved: Generation,
-    /// The run of level 0 that it becomes.
+    /// The run of L0 that it becomes.
     pub(crate) run: u64,
 }
 
-/// The run of level 0 that memory up to that generation becomes: of that number, as a rule, as what is newer
-/// comes after it. Not where the store has taken in a neighbour whose newer memory was flushed before: then
-/// the one after the newest run.
+/// The run of L0 that memory up to that generation becomes. As a rule it has that number, as newer runs come
+/// after it. Where the store has taken in a neighbour whose newer memory was flushed before, it is the one
+/// after the newest run.
 pub(crate) fn flushed_run(shape: &Shape, generation: Generation, range: &KeyRange) -> u64 {
     let level0 = shape.levels.first().map_or(&[][..], |level| &level.runs);
     let is_over =
@@ -75,29 +75,29 @@ impl FlushSet {
         self.segments.is_empty() && self.scattered.is_empty()
     }
 
-    /// The keys that are left of it.
+    /// The keys that are still to be flushed.
     pub(crate) fn range(&self) -> KeyRange {
         KeyRange { start: self.clip.clone(), end: self.end.clone() }
     }
 
-    /// All of it; those that share keys newest first.
+    /// All its memtables; those that share keys newest first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Segment> {
         self.segments.iter().chain(self.scattered.pieces())
     }
 }
 
-/// A run with its tables open.
+/// A run with its SSTables open.
 pub(crate) struct OpenRun {
     pub(crate) tables: Arc<[OpenTable]>,
-    /// Whether any of them has range tombstones.
+    /// Whether any of its SSTables has range tombstones.
     pub(crate) has_ranges: bool,
-    /// What the tables' first keys all begin with, and eight bytes of each behind that: a search among them
-    /// touches one array instead of a key somewhere in memory a step.
+    /// The common beginning of the SSTables' first keys, and eight bytes of each behind that: a search among
+    /// them touches one array instead of a key somewhere in memory at each step.
     shared: Vec<u8>,
     starts: Vec<u64>,
 }
 
-/// A table with what the shape says of it.
+/// An open SSTable with its description in the shape.
 #[derive(Clone)]
 pub(crate) struct OpenTable {
     pub(crate) info: Arc<TableInfo>,
@@ -109,7 +109,7 @@ impl OpenTable {
         &self.handle.table
     }
 
-    /// A cursor over its file, which reads no block below its clip: what is there may have been freed.
+    /// A cursor over its file, which reads no block below its clip: the bytes there may have been freed.
     pub(crate) fn cursor(&self, options: CursorOptions) -> TableCursor {
         let mut cursor = self.table().cursor(options);
         if self.info.clip.is_some() {
@@ -118,38 +118,39 @@ impl OpenTable {
         cursor
     }
 
-    /// About how many bytes of its file no reader needs who stays at or above the key. Reads the index.
+    /// The bytes of its file, about, that a reader which stays at or above the key does not need. Reads the
+    /// index.
     pub(crate) fn dead_below(&self, key: &[u8]) -> Result<u64> {
         let options = CursorOptions { fill_cache: false, read_ahead_bytes: 0, ..CursorOptions::default() };
         self.table().cursor(options).dead_below(key)
     }
 
-    /// Whether the table answers for the key.
+    /// Whether the SSTable answers for the key.
     #[inline]
     pub(crate) fn covers(&self, key: &[u8]) -> bool {
         key >= self.start() && self.info.range.ends_after(key)
     }
 
-    /// Whether cells of those timestamps may depend on what the table holds (ACC-10): a tombstone speaks of
-    /// all up to its own. The table's times are those of its cells; range tombstones have theirs.
+    /// Whether a read of those timestamps may depend on the SSTable (ACC-10): a tombstone deletes all
+    /// timestamps up to its own. The SSTable's times are those of its cells; range tombstones have theirs.
     pub(crate) fn speaks_of(&self, times: TimeRange) -> bool {
         let (first, last) = self.info.times;
         let first = if self.info.tombstones > 0 { Timestamp::ZERO } else { first };
         times.overlaps(&(first..=last)) || self.table().fragments().speak_of(times)
     }
 
-    /// Whether the table's part goes on behind that key of its file. Only a part ends before its file does.
+    /// Whether the SSTable's part goes on behind that key of its file. Only a part ends before its file does.
     #[inline]
     pub(crate) fn ends_after(&self, key: &[u8]) -> bool {
         self.info.above.is_none() || self.info.range.ends_after(key) || planted!(Bug::PartOffByOne)
     }
 
-    /// Where the table's part ends, if its file goes on behind it.
+    /// The key at which the SSTable's part ends, if its file goes on behind it.
     pub(crate) fn end_of_part(&self) -> Option<&[u8]> {
         self.info.above.and(self.info.range.end.as_deref())
     }
 
-    /// First key the table answers for.
+    /// First key that the SSTable answers for.
     #[inline]
     pub(crate) fn start(&self) -> &[u8] {
         match &self.info.clip {
@@ -170,7 +171,7 @@ impl OpenRun {
         Self { tables, has_ranges, shared, starts }
     }
 
-    /// How many tables start at or before the key.
+    /// The number of SSTables that start at or before the key.
     #[inline]
     pub(super) fn starting_upto(&self, key: &[u8]) -> usize {
         let Some(rest) = key.strip_prefix(self.shared.as_slice()) else {
@@ -182,14 +183,14 @@ impl OpenRun {
         from + self.tables[from..from + tied].partition_point(|t| t.start() <= key)
     }
 
-    /// The numbers of the tables that may answer for keys of the range. O(log n).
+    /// The numbers of the SSTables that may answer for keys of the range. O(log n).
     pub(crate) fn within(&self, range: &KeyRange) -> Range<usize> {
         let from = self.tables.partition_point(|t| !t.info.range.ends_after(&range.start));
         let to = self.tables.partition_point(|t| range.ends_after(t.start()));
         from..to.max(from)
     }
 
-    /// The table that answers for the key. O(log n).
+    /// The SSTable that answers for the key. O(log n).
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<&OpenTable> {
         let at = match &self.tables[..] {
@@ -200,7 +201,7 @@ impl OpenRun {
     }
 }
 
-/// An open table; its file goes when the last version that names it is gone, if it was made obsolete.
+/// An open SSTable. If it was made obsolete, its file is removed when the last version that names it is gone.
 pub(crate) struct TableHandle {
     pub(crate) table: Arc<Table>,
     obsolete: AtomicBool,
@@ -213,7 +214,7 @@ impl TableHandle {
         Arc::new(Self { table, obsolete: AtomicBool::new(false), graveyard })
     }
 
-    /// The manifest no longer names the table.
+    /// Marks the SSTable as no longer named by the manifest.
     pub(crate) fn make_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
@@ -231,22 +232,22 @@ impl Drop for TableHandle {
     }
 }
 
-/// Where last references go, so that no get pays for freeing memory or removing files.
+/// The place where last references go, so that no get pays for freeing memory or removing files.
 #[derive(Default)]
 pub(crate) struct Graveyard {
     versions: Mutex<Buried>,
     files: Mutex<VecDeque<Dead>>,
     punches: Mutex<VecDeque<Punch>>,
-    /// The log files that tables need.
+    /// The WAL files that SSTables need.
     pub(crate) logs: Shelf,
 }
 
 /// A file that may be removed.
 pub(crate) enum Dead {
-    /// Of a table. Blocks of it may still be in the cache: whoever held an old version may have read more of
+    /// An SSTable. Blocks of it may still be in the cache: a reader of an old version may have read more of
     /// it since it was replaced.
     Table(Arc<Table>),
-    /// A log file that tables needed.
+    /// A WAL file that SSTables needed.
     Log(LogFileId),
 }
 
@@ -259,8 +260,8 @@ struct Buried {
     copied_since: Vec<u64>,
 }
 
-/// Tables whose files somebody copies: as long as this is held none of them is removed, and nothing of them
-/// is freed that was read when it began. Memory is not held.
+/// SSTables whose files are being copied: as long as this is held none of them is removed, and no part of
+/// them is freed that was in use when it began. Memory is not held.
 pub(crate) struct TablesHeld {
     since: u64,
     graveyard: Arc<Graveyard>,
@@ -276,7 +277,7 @@ impl Drop for TablesHeld {
     }
 }
 
-/// A table's lower part that has moved elsewhere, to be freed when no version swapped out before reads it.
+/// An SSTable's lower part that has moved elsewhere, to be freed when no version swapped out before reads it.
 struct Punch {
     after: u64,
     handle: Arc<TableHandle>,
@@ -292,7 +293,7 @@ impl Graveyard {
         versions.held.push((number, version));
     }
 
-    /// Holds the files of these tables as they are now. What is clipped from them later waits.
+    /// Holds the files of these SSTables as they are now. Parts that are clipped from them later wait.
     pub(crate) fn hold(self: &Arc<Self>, handles: Vec<Arc<TableHandle>>) -> TablesHeld {
         let mut versions = self.versions.lock();
         let since = versions.count;
@@ -300,14 +301,14 @@ impl Graveyard {
         TablesHeld { since, graveyard: self.clone(), _handles: handles }
     }
 
-    /// Frees the table's blocks before that offset once nobody can read them any more. The clip that says so
-    /// is in the manifest, and the version that has it swapped in.
+    /// Frees the SSTable's blocks before that offset once nobody can read them any more. The clip that allows
+    /// it is in the manifest, and the version that has it swapped in.
     pub(crate) fn punch(&self, handle: Arc<TableHandle>, upto: u64) {
         let after = self.versions.lock().count;
         self.punches.lock().push_back(Punch { after, handle, upto });
     }
 
-    /// A punch that is due: table and the offset below which it may be freed.
+    /// A punch that is due: the SSTable, and the offset below which it may be freed.
     pub(crate) fn next_punch(&self) -> Option<(TableId, u64)> {
         let oldest = {
             let versions = self.versions.lock();
@@ -339,7 +340,7 @@ impl Graveyard {
         drop(free);
     }
 
-    /// A file that may be removed; what the cache has of it goes.
+    /// Takes a file that may be removed; its blocks leave the cache.
     pub(crate) fn next_file(&self) -> Option<Dead> {
         let dead = self.files.lock().pop_front()?;
         if let Dead::Table(table) = &dead {
@@ -357,14 +358,14 @@ impl Graveyard {
         self.versions.lock().held.is_empty() && self.files.lock().is_empty() && self.punches.lock().is_empty()
     }
 
-    /// Number of versions that somebody still reads.
+    /// The number of versions that are still read.
     pub(crate) fn held(&self) -> usize {
         self.versions.lock().held.len()
     }
 }
 
 impl Version {
-    /// A store without tables.
+    /// A store without SSTables.
     pub(crate) fn new(active: Segment) -> Self {
         Self {
             active,
@@ -378,12 +379,12 @@ impl Version {
         }
     }
 
-    /// The segment that takes the writes.
+    /// The memtable that takes the writes.
     pub(crate) fn active(&self) -> &Arc<Active> {
         self.active.as_active().expect("the first segment is never flat")
     }
 
-    /// The same with the active segment frozen (left out if empty) and another in its place.
+    /// This version with its active memtable frozen (left out if empty) and `active` in its place.
     pub(crate) fn with_fresh_active(&self, active: Arc<Active>) -> Version {
         let mut frozen = Vec::with_capacity(self.frozen.len() + 1);
         if !self.active.is_empty() {
@@ -393,7 +394,7 @@ impl Version {
         self.with_memory(active.into(), frozen, self.flush.clone())
     }
 
-    /// The same of a store that answers for those keys.
+    /// This version for a store that answers for those keys only.
     pub(crate) fn within(&self, bounds: KeyRange) -> Version {
         Version {
             bounds: Arc::new(bounds),
@@ -420,22 +421,22 @@ impl Version {
         if self.bounds.covers(range) { Ok(()) } else { Err(self.out_of_range(&range.start)) }
     }
 
-    /// All frozen memory that is not being flushed; what shares keys newest first.
+    /// All frozen memory that is not being flushed; memtables that share keys newest first.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &Segment> {
         self.frozen.iter().chain(self.scattered.pieces())
     }
 
-    /// All frozen memory, what shares keys newest first, the flush set last.
+    /// All frozen memory, memtables that share keys newest first, the flush set last.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
         self.waiting().chain(self.flush.all())
     }
 
-    /// All memory: the active segment, and then the others.
+    /// All memory: the active memtable, and then the others.
     pub(crate) fn memory(&self) -> impl Iterator<Item = &Segment> {
         std::iter::once(&self.active).chain(self.segments())
     }
 
-    /// The newest generation of which there is something in memory.
+    /// The newest generation with cells in memory.
     pub(crate) fn newest_generation(&self) -> Generation {
         let written = self.memory().filter(|segment| !segment.is_empty());
         written.map(Segment::generation).max().unwrap_or_default()
@@ -452,31 +453,31 @@ impl Version {
         self.active.bytes() as u64 + frozen + self.scattered.bytes()
     }
 
-    /// The oldest log file that its memory came from; `None` when it holds nothing.
+    /// The oldest WAL file from which its memory came; `None` when it holds nothing.
     pub(crate) fn log_front(&self) -> Option<LogFileId> {
         let flushing = self.flush.all().filter_map(Segment::log_front);
         flushing.chain(self.log_front_without_flush()).min()
     }
 
-    /// The same, the flush set counted as gone.
+    /// The oldest WAL file from which its memory came, the flush set apart.
     pub(crate) fn log_front_without_flush(&self) -> Option<LogFileId> {
         self.waiting().filter_map(Segment::log_front).chain(self.active.log_front()).min()
     }
 
-    /// Whether a flush set left behind by a failed flush may be joined by newer memory: of all keys still,
-    /// and without pieces of ranges, as these lie below the segments of their set. Also where there is none.
+    /// Whether newer memory may join a flush set that a failed flush left: it still has all keys, and no
+    /// pieces of ranges, as these lie below the memtables of their set. True too where there is none.
     pub(crate) fn may_join_flush(&self) -> bool {
         let FlushSet { scattered, of_range, clip, end, .. } = &self.flush;
         let whole = clip.is_empty() && end.is_none() && !of_range && scattered.is_empty();
         self.flush.is_empty() || (whole && self.scattered.is_empty())
     }
 
-    /// Every open table.
+    /// Every open SSTable.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &OpenTable> {
         self.runs.iter().flat_map(|run| run.tables.iter())
     }
 
-    /// The same memory with other tables: those of `shape`, found among this version's and `opened`.
+    /// This version with other SSTables: those of `shape`, found among this version's and `opened`.
     pub(crate) fn with_shape(
         &self,
         shape: Arc<Shape>,
@@ -495,19 +496,19 @@ impl Version {
         }
     }
 
-    /// What cells that flushes kept take of memory.
+    /// Memory that the cells take which flushes kept.
     pub(crate) fn kept_bytes(&self) -> u64 {
         self.frozen.iter().filter_map(|s| s.as_flat()).map(|flat| flat.kept_bytes() as u64).sum()
     }
 
-    /// The same with other frozen segments.
+    /// This version with other memtables: active, frozen and flushing.
     pub(crate) fn with_memory(&self, active: Segment, frozen: Vec<Segment>, flush: FlushSet) -> Version {
         let (scattered, shape, runs) = (self.scattered.clone(), self.shape.clone(), self.runs.clone());
         let (bounds, old_side) = (self.bounds.clone(), self.old_side.clone());
         Version { active, frozen, scattered, flush, shape, runs, bounds, old_side }
     }
 
-    /// The same with other memory behind the active segment.
+    /// This version with other memory behind the active memtable.
     pub(crate) fn with_scattered(
         &self,
         frozen: Vec<Segment>,
@@ -518,7 +519,7 @@ impl Version {
     }
 }
 
-/// The runs of a shape in reading order: their tables are among those of `before` and `opened`.
+/// The runs of a shape in reading order: their SSTables are among those of `before` and `opened`.
 pub(crate) fn open_runs(
     shape: &Shape,
     before: &[OpenRun],

@@ -6,9 +6,7 @@ use super::manual::ManualCompaction;
 use super::queue::{Slot, Urgency};
 use crate::commit::{Store, by_id};
 use crate::event::EventKind;
-use crate::strategy::{
-    DbAction, DbFacts, Deferred, Facts, MergePlan, RunningMerge, StoreFacts, long_bytes, plan_db,
-};
+use crate::strategy::{DbAction, DbFacts, Deferred, Facts, MergePlan, StoreFacts, long_bytes, plan_db};
 use crate::sync::Ordering;
 use crate::types::{LogFileId, SeqNo, StoreId, TableId};
 use crate::version::{OpenTable, Version};
@@ -121,7 +119,7 @@ impl Work {
     fn forget_failures(&self, store: &Store, now: u64) {
         let is_over = {
             let work = store.work.lock();
-            work.merges.failures > 0 && now >= work.merges.not_before && work.merges.running.is_empty()
+            work.merges.failures > 0 && now >= work.merges.not_before && !work.merges.is_running()
         };
         if is_over {
             self.commit.gets_on(store);
@@ -140,7 +138,7 @@ impl Work {
         !store.is_dropped()
             && (compacts
                 || version.frozen.iter().any(|segment| layout.is_due(segment))
-                || (!version.flush.is_empty() && !store.work.lock().flush.under_way)
+                || (!version.flush.is_empty() && !store.work.lock().flush.is_under_way())
                 || (limit > 0 && version.unflushed_bytes() > limit))
     }
 
@@ -166,8 +164,9 @@ impl Work {
         let version = store.version();
         let work = store.work.lock();
         let memory_bytes = version.unflushed_bytes();
-        let left_over = !version.flush.is_empty() && !work.flush.under_way;
-        let flushing_bytes = if work.flush.under_way { version.memory_bytes() - memory_bytes } else { 0 };
+        let left_over = !version.flush.is_empty() && !work.flush.is_under_way();
+        let flushing_bytes =
+            if work.flush.is_under_way() { version.memory_bytes() - memory_bytes } else { 0 };
         // After a failure the store waits; what an interrupted flush left over is due at once.
         let waits = now < work.flush.not_before;
         let settings = store.settings();
@@ -265,8 +264,7 @@ impl Work {
         if store.is_dropped() || now < work.merges.not_before {
             return Vec::new();
         }
-        let running: Vec<RunningMerge> =
-            work.merges.running.iter().map(|(_, running)| running.clone()).collect();
+        let running = work.merges.running();
         let waits = self.waits_for_merges(store);
         let level0_only = free == 0 || waits;
         let merges_max = if level0_only { PLANS_OF_LEVEL0 } else { free };
@@ -298,10 +296,8 @@ impl Work {
         if self.commit.count_debt(&mut work, debt, settings.inherited.debt_beyond(debt)) || fewer_runs {
             self.cx.scheduler.notify();
         }
-        let looked_at = (version.shape.clone(), running.len(), waits);
-        let is_known = work.merges.nothing_of_level0.as_ref().is_some_and(|(shape, running, waited)| {
-            Arc::ptr_eq(shape, &looked_at.0) && (*running, *waited) == (looked_at.1, looked_at.2)
-        });
+        let question = work.merges.level_zero_question(&version.shape, &settings, facts.flush_bytes, waits);
+        let is_known = work.merges.nothing_of_level0.as_ref() == Some(&question);
         if level0_only && (store.level0_over() == 0 || is_known || (waits && running.is_empty())) {
             work.merges.unions = unions;
             return Vec::new();
@@ -315,7 +311,7 @@ impl Work {
             let is_within = |plan: &MergePlan| plan.output.level == 0 && is_short(plan);
             plan.merges.retain(|plan| plan.is_urgent() && !is_taken && (!waits || is_within(plan)));
             plan.merges.truncate(1);
-            work.merges.nothing_of_level0 = plan.merges.is_empty().then_some(looked_at);
+            work.merges.nothing_of_level0 = plan.merges.is_empty().then_some(question);
             work.merges.plan_state.unread = work.merges.plan_state.unread.min(plan.state.unread);
             return plan.merges;
         }

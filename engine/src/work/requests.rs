@@ -28,7 +28,7 @@ impl Work {
             }
             let settings = store.settings();
             let (strategy, layout) = (settings.options.strategy.strategy(), Layout::of(&settings));
-            let running = store.work.lock().merges.running.clone();
+            let running = store.work.lock().merges.running();
             // Beside flushes of other ranges, of which there is always one.
             if !running.is_empty() && layout.is_whole() {
                 continue;
@@ -52,7 +52,7 @@ impl Work {
                 self.cx.scheduler.notify();
                 continue;
             };
-            if running.iter().any(|(_, other)| other.range_left().overlaps(&plan.range)) {
+            if running.iter().any(|other| other.range_left().overlaps(&plan.range)) {
                 continue;
             }
             let unions = Unions::default();
@@ -157,7 +157,7 @@ impl Work {
             work.flush.asked = work.flush.asked.max(upto);
             // Whoever asks wants to know now.
             work.flush.not_before = 0;
-            work.flush.tries
+            work.flush.tries()
         };
         // Writers that are stopped wait for the outcome, too.
         *self.cx.health.flush_error.lock() = None;
@@ -170,7 +170,7 @@ impl Work {
             let failure = store.work.lock().flush.failed.clone().filter(|(number, _)| *number > begun);
             failed = self.cx.check_writable().err().or(failure.map(|(_, error)| error));
             // Its statistics and events are there when it returns.
-            let is_told = || !store.work.lock().flush.ends;
+            let is_told = || !store.work.lock().flush.ends();
             failed.is_some() || store.is_dropped() || (!store.flush_is_asked() && is_told())
         });
         failed.map_or(Ok(()), Err)

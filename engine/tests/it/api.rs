@@ -263,7 +263,8 @@ fn reads_of_a_range_of_time_answer_from_what_speaks_of_it() {
     assert_eq!(plain.scan::<&str>(..).times(..at(5)).times(..).count(), 1, "the last that is said counts");
 }
 
-/// Of operands whose base is in a table that says nothing about the times, no value is made.
+/// Merge operands outside the times read are not combined: their base may lie in an SSTable that the read
+/// skips.
 #[test]
 fn reads_of_a_range_of_time_combine_nothing_of_other_times() {
     struct NeedsBase;

@@ -140,7 +140,8 @@ fn a_front_of_which_most_is_needed_is_left_below_the_limit_and_not_looked_at_aga
     assert!(log > 4 * LOG_FILE, "{log} bytes of log, so it was due all the time");
 }
 
-/// The same history with a threshold over what memory has: it is small beside its limit (TRI-2).
+/// Memory counts as small (TRI-2), because the threshold is above what it has. So its cells in the oldest WAL
+/// files are logged again, and nothing is flushed.
 #[test]
 fn a_front_of_which_most_is_needed_is_logged_again_while_memory_is_small() {
     let db = with_needed_front(0.5);

@@ -222,8 +222,8 @@ fn statistics_are_the_sums_of_events() {
     assert!(done.kept_cells > 0 && done.log_table_bytes_saved > 0, "{done:?}");
 }
 
-/// Of two families with as much in memory each, that is flushed of which less is to be written, and that
-/// which needs the log's front before one that needs less of it.
+/// Two families have as much in memory each. The one with fewer bytes to write is flushed first; so is the
+/// one that needs the front of the WAL, before one that needs less of it.
 #[test]
 fn the_family_is_flushed_that_gains_most_of_memory_and_log_for_what_is_written() {
     let first_flushed = |fill: &dyn Fn(&Family, &Family, u32)| {

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 
 const STEP: u64 = 128 << 10;
 const KEYS: u64 = 2_000;
-/// Of each run that a merge passes this stays at the clip: the block before it, and pages of which a part is
-/// still needed.
+/// Bytes below the clip that stay on disk in each run of a compaction: the block before the clip, and pages
+/// of which a part is still needed.
 const UNFREED: u64 = 12 << 10;
 /// What each table has beside its cells is small against that.
 const VALUE_BYTES: usize = 4_000;

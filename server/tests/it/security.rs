@@ -489,7 +489,7 @@ async fn call(
     call_with(client, path, token, None).await
 }
 
-/// The same with another header.
+/// Makes a call with one more header, if there is one.
 pub(crate) async fn call_with(
     client: &SendRequest<Bytes>,
     path: &str,

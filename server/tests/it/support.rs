@@ -65,7 +65,7 @@ impl Fixture {
         Self::at(dir).await
     }
 
-    /// The same, with other settings.
+    /// Stops the server and starts another on its directory, with settings changed by `change`.
     pub(crate) async fn again_with(self, change: impl FnOnce(&mut Config)) -> Self {
         let Self { server, dir, data, admin } = self;
         drop((data, admin));
@@ -113,7 +113,7 @@ impl Fixture {
         Ok(rows.into_iter().map(text).collect::<Vec<_>>().join("\n"))
     }
 
-    /// The same as pairs, put together from chunks with all rules of the protocol checked.
+    /// Rows as pairs of key and cells, put together from chunks with all rules of the protocol checked.
     pub(crate) async fn rows(
         &mut self,
         request: ReadRowsRequest,
@@ -225,12 +225,12 @@ pub(crate) async fn get(at: SocketAddr, path: &str) -> String {
     get_with(at, path, "").await
 }
 
-/// The same with headers, each with its end of line.
+/// The whole answer to a GET with these headers, each with its end of line.
 pub(crate) async fn get_with(at: SocketAddr, path: &str, headers: &str) -> String {
     get_from(at, "localhost", path, headers).await
 }
 
-/// The same from a server that is called so.
+/// The whole answer to a GET with these headers, from a server that is called `host`.
 pub(crate) async fn get_from(at: SocketAddr, host: &str, path: &str, headers: &str) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut socket = tokio::net::TcpStream::connect(at).await.unwrap();
@@ -241,7 +241,7 @@ pub(crate) async fn get_from(at: SocketAddr, host: &str, path: &str, headers: &s
     answer
 }
 
-/// What a scan says that it saw: rows and cells, and how many of them it returned.
+/// The counts that a scan reports: rows seen and returned, and cells seen and returned.
 pub(crate) async fn seen(t: &mut Fixture, request: ReadRowsRequest) -> [i64; 4] {
     let request_stats_view = data_v2::read_rows_request::RequestStatsView::RequestStatsFull as i32;
     let request = ReadRowsRequest { request_stats_view, ..request };

@@ -45,8 +45,8 @@ impl Server {
         Self::start_in(dir, config, None).await
     }
 
-    /// The same of one in that directory, which has files that the configuration names, and so many
-    /// descriptors.
+    /// A server in that directory, which has the files that the configuration names. `descriptors`: how many
+    /// files and connections it may have open.
     pub(crate) async fn start_in(
         dir: tempfile::TempDir,
         config: &str,
@@ -63,7 +63,7 @@ impl Server {
         self.start_until(None).await
     }
 
-    /// The same of one that ends itself at that visit of that kill point of the engine, `NAME:NTH`.
+    /// Starts the server again, to end itself at a visit of a kill point of the engine: `NAME:NTH`.
     pub(crate) async fn start_until(&mut self, kill: Option<&str>) -> Result<(), String> {
         let place = self.dir.path();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(place.join("log"));

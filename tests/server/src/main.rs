@@ -43,7 +43,7 @@ enum Row {
     Overload,
     /// Damaged and random messages to every method
     Messages,
-    /// The same to a compaction server and a compaction manager
+    /// Damaged and random messages to a compaction server and a compaction manager
     Peers,
     /// Compaction servers that are killed and paused, and the server with them, under writers
     Offload,
@@ -64,7 +64,7 @@ struct Arguments {
     /// Where it begins, to run a failing case again
     #[arg(long)]
     seed: Option<u64>,
-    /// Of the attacks, the one of this name alone
+    /// Run only the attack of this name
     #[arg(long)]
     only: Option<String>,
     /// How many seconds each attack lasts; from some 70 on, limits of time are looked at, too
@@ -89,7 +89,7 @@ impl Extent {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// That much more was done.
+    /// Counts what more was done.
     fn advance(&self, by: u64) {
         self.done.fetch_add(by, Ordering::Relaxed);
     }

@@ -148,7 +148,7 @@ fn filter(random: &mut Rng, depth: u32) -> data::RowFilter {
     data::RowFilter { filter: Some(filter) }
 }
 
-/// The same message, or something else.
+/// The message itself, a damaged copy, or random bytes.
 pub(crate) fn damaged(random: &mut Rng, mut bytes: Vec<u8>) -> Vec<u8> {
     let at = |random: &mut Rng, len: usize| usize::try_from(random.next_u64()).unwrap_or(0) % len.max(1);
     match random.next_u64() % 8 {

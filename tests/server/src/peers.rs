@@ -25,7 +25,8 @@ const MEMORY_MAX: u64 = crate::offload::MEMORY_MAX + SENDERS * (16 << 20);
 pub(crate) const PROTOCOL_VERSION: u32 = 4;
 /// How long a client stays that has said everything.
 const STAYS: Duration = Duration::from_millis(50);
-/// Of so many messages each method has answered some, and one of a hundred was a merge that ran to its end.
+/// Messages from which on a run also fails unless each method answered some, and more than one in a hundred
+/// was a compaction that ran to its end.
 pub(crate) const LEAST: u64 = 1_000;
 const METHODS: [&str; 4] = ["Compactor/Merge", "Compactor/Read", "Manager/Announce", "Manager/Ring"];
 const SERVICE: &str = "/siltstone.compactor.v1";

@@ -39,7 +39,7 @@ struct Run {
     rng: Rng,
     history: History,
     subject: Rc<Subject>,
-    /// Of the newest batch.
+    /// Sequence number of the newest batch.
     seq: SeqNo,
     crashes: u64,
 }
@@ -94,7 +94,7 @@ impl Run {
         self.is_exact_as(copy, batches, str::to_string)
     }
 
-    /// The same with other names of the families.
+    /// The copy holds just these batches, in families that `named` renames.
     fn is_exact_as(&self, copy: &Db, batches: usize, named: impl Fn(&str) -> String) -> Result<(), String> {
         let now_us = self.world.clock.wall_us();
         let expected = self.history.model(batches).contents(now_us);

@@ -150,7 +150,7 @@ impl Counts {
 pub struct Failure {
     /// Directory with database, oracle and the child's last words; kept.
     pub dir: PathBuf,
-    /// Of the campaign's directory.
+    /// Seed of the directory that failed.
     pub seed: u64,
     /// In which round.
     pub round: u64,

@@ -50,7 +50,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Of an empty directory.
+    /// What is known of an empty directory.
     pub fn new(seed: u64) -> Self {
         Self { seed, streams: vec![Stream::default(); STREAMS] }
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// What a child is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Orders {
-    /// Of the directory.
+    /// Seed of the directory.
     pub seed: u64,
     /// Which round it is.
     pub round: u64,

@@ -21,7 +21,7 @@ pub enum Slot {
     IngestAcked,
     /// Creations (odd) and drops (even) of the passing family begun.
     FamilyStarted,
-    /// Those acknowledged.
+    /// Creations (odd) and drops (even) of the passing family acknowledged.
     FamilyAcked,
     /// What was acknowledged of a stream before this round's checkpoint began.
     CheckpointFrom(usize),

@@ -101,7 +101,7 @@ pub struct Touched {
 pub struct Fixture {
     /// The sound disk.
     pub disk: SimStorage,
-    /// The same some time before, for stale blocks.
+    /// The sound disk at an earlier time, for stale blocks.
     pub earlier: SimStorage,
     /// Per family, every key ever written.
     pub families: Vec<History>,

@@ -40,7 +40,7 @@ pub const FULL_EVERY: u64 = 257;
 pub const CHECK_EVERY: u64 = 49;
 /// One case in so many is opened for writing.
 pub const WRITE_EVERY: u64 = 61;
-/// Of this many damages one cuts a file, one exchanges a block, the rest flip bits of one byte each.
+/// Damages in one round: one cuts a file, one exchanges a block, the rest flip bits of one byte each.
 const KINDS: u64 = 20;
 const BLOCK: u64 = 512;
 const THREADS: usize = 2;
@@ -251,8 +251,8 @@ impl<'f> Damages<'f> {
 
 const RESCUES: u64 = 100;
 
-/// Of the damages to one store a case of a campaign makes one in so many. The cases of that many seeds, from
-/// a multiple of it on, make all.
+/// Cases that share the damages to one store, those of consecutive seeds from a multiple of it on. Each makes
+/// one damage in so many.
 const PARTS: u64 = 13;
 
 /// Row 6: damaged files. A case uses two threads of its own.

@@ -20,13 +20,13 @@ use std::path::{Path, PathBuf};
 pub struct RescueReport {
     /// Damaged stores repaired.
     pub rescues: u64,
-    /// Of these, how many lost nothing.
+    /// Repairs that lost nothing.
     pub complete: u64,
     /// How many had to do without the list of tables.
     pub rebuilt: u64,
     /// Keys looked up after repairs.
     pub keys: u64,
-    /// Of these, how many a loss excuses.
+    /// Keys looked up that a reported loss excuses.
     pub excused: u64,
     /// What must not happen, each with what replays it.
     pub violations: Vec<String>,

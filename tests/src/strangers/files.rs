@@ -62,9 +62,10 @@ pub(super) fn is_foreign_name(name: &str) -> bool {
     FOREIGN.contains(&name)
 }
 
-/// Of a file that is sparse.
+/// Length of a sparse file.
 const GIANT: u64 = 64 << 30;
-/// Of larger files only the ends are compared, and how much of them is really there.
+/// The largest file that is compared whole. Of larger ones the first 4 KiB, the length and the blocks in use
+/// are compared.
 const COMPARED: u64 = 4 << 20;
 
 /// A file as it was.

@@ -209,7 +209,7 @@ fn whole_frames_behind_a_damaged_base_are_told_as_lost_though_no_full_frame_foll
     assert!(base > second && log.end().offset > base);
 }
 
-/// That a third file was begun proves the first one synced, also when nothing but its header is left.
+/// A third file proves that the first one was synced, also when nothing but its header is left.
 #[test]
 fn the_header_of_a_later_file_alone_proves_that_what_it_follows_was_synced() {
     let disk = Disk::default();

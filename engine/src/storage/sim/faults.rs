@@ -1,9 +1,9 @@
-//! What goes wrong when: counters of operations, planned failures, the record of what happened.
+//! Planned failures of the simulated storage, counters of operations, and the record of what happened.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is done to the storage. Every call of the storage traits is one operation of one kind.
+/// A kind of operation. Every call of the storage traits is one operation of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[expect(missing_docs, reason = "the kinds are named as the calls are")]
 pub enum OpKind {
@@ -14,7 +14,7 @@ pub enum OpKind {
     Read,
     /// A write to a file or into a mapping.
     Write,
-    /// Of a file or a mapping.
+    /// A sync of a file or a mapping.
     Sync,
     SyncDir,
     Rename,
@@ -50,7 +50,7 @@ impl OpKind {
         OpKind::Punch,
     ];
 
-    /// Simulated microseconds it takes.
+    /// Simulated microseconds that the operation takes.
     pub(super) fn takes_us(self) -> u64 {
         match self {
             // So long that a worker's slice of time ends between two steps of a flush or merge.
@@ -64,36 +64,36 @@ impl OpKind {
 /// Whether a planned failure happens once or from then on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// That operation only.
+    /// The failure hits the planned operation only.
     Once,
-    /// That operation and all later ones it matches.
+    /// The failure hits the planned operation and all later ones that match.
     Sticky,
 }
 
-/// How many operations there were.
+/// The number of operations so far, by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct OpCounts {
     of: [u64; OpKind::ALL.len()],
 }
 
 impl OpCounts {
-    /// Of that kind.
+    /// The number of operations of that kind.
     pub fn of(&self, op: OpKind) -> u64 {
         self.of[op as usize]
     }
 
-    /// Of all kinds.
+    /// The number of operations of all kinds.
     pub fn total(&self) -> u64 {
         self.of.iter().sum()
     }
 }
 
-/// One operation as recorded.
+/// A recorded operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// What was done.
+    /// The kind of operation.
     pub op: OpKind,
-    /// To which file or directory.
+    /// The file or directory that it was done to.
     pub path: PathBuf,
     /// Byte offset of reads, writes and punches, else zero.
     pub offset: u64,
@@ -159,7 +159,8 @@ impl Faults {
         self.rules.clear();
     }
 
-    /// Counts and records an operation and says whether it is to fail. `content` tells what was written.
+    /// Counts and records an operation, and returns the failure planned for it, if any. `content` gives the
+    /// bytes written.
     pub(super) fn meet(
         &mut self,
         op: OpKind,

@@ -176,7 +176,8 @@ impl SimStorage {
         self.shared.state.lock().faults.plan(Some(op), None, nth, mode, error);
     }
 
-    /// The same among operations on files and directories whose path contains that text.
+    /// Fails the `nth` operation of that kind on files and directories whose path contains that text, as
+    /// [`SimStorage::fail_at`] does.
     pub fn fail_at_path(&self, op: OpKind, path_contains: &str, nth: u64, mode: Mode, error: io::ErrorKind) {
         self.shared.state.lock().faults.plan(Some(op), Some(path_contains), nth, mode, error);
     }

@@ -24,7 +24,7 @@ pub(super) use outcome::{FlushRequest, JobProgress};
 
 use super::manual::ManualCompaction;
 use crate::catalog::Catalog;
-use crate::commit::Store;
+use crate::commit::{FlushTurn, LayoutTurn, Store};
 use crate::error::{Error, Result};
 use crate::strategy::MergePlan;
 use clean_wal::CleanJob;
@@ -49,17 +49,17 @@ impl Job {
         let FlushRequest { store, reason, may_stay, at } = request;
         let settings = store.settings();
         // First, so that nobody takes or leaves a flush set from here on.
-        let number = flush::begin(&store)?;
+        let turn = FlushTurn::begin(&store)?;
         match Layout::of(&settings) {
             Layout::ByRange(by_range)
                 if may_stay && !store.is_leaving() && store.version().flush.is_empty() =>
             {
-                let job = FlushRangeJob::start(catalog, &store, number, by_range, reason, at.as_deref());
+                let job = FlushRangeJob::start(catalog, &store, turn, by_range, reason, at.as_deref());
                 job.map(|job| Job::FlushRange(Box::new(job)))
             }
             _ => {
                 let policy = FlushPolicy { keep: may_stay, leave_in_log: !is_cleaning };
-                let job = FlushJob::start(catalog, &store, number, reason, policy);
+                let job = FlushJob::start(catalog, &store, turn, reason, policy);
                 job.map(|job| Job::Flush(Box::new(job)))
             }
         }
@@ -143,18 +143,15 @@ pub(super) fn lay_out_one(catalog: &Catalog, store: &Store) -> bool {
     let settings = store.settings();
     let layout = Layout::of(&settings);
     let compacts = store.work.lock().memory.compacts.is_some();
-    if !(compacts || store.version().frozen.iter().any(|segment| layout.is_due(segment)))
-        || std::mem::replace(&mut store.work.lock().memory.laying_out, true)
-    {
+    if !(compacts || store.version().frozen.iter().any(|segment| layout.is_due(segment))) {
         return false;
     }
-    let laid_out = memory::compact_range(catalog, store)
+    let Some(_turn) = LayoutTurn::begin(store) else { return false };
+    memory::compact_range(catalog, store)
         || match layout {
             Layout::Whole => memory::flatten_oldest(catalog, store),
             Layout::ByRange(by_range) => memory::scatter_oldest(catalog, store, by_range),
-        };
-    store.work.lock().memory.laying_out = false;
-    laid_out
+        }
 }
 
 /// Cleans the WAL's oldest file at once, whatever is needed of it, and says what that leads to. `None` if the

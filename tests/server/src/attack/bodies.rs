@@ -11,7 +11,7 @@ use tonic::Code;
 
 /// Bytes of a request that becomes much more when it is decoded.
 const LARGE: usize = 6 << 20;
-/// The same of calls of which requests are smaller.
+/// Bytes of such a request to a call whose requests must be smaller.
 const LARGE_READ: usize = (4 << 20) - 1_000;
 
 /// Bodies that say that more follows than ever comes: they fill what memory there is for requests.
@@ -101,9 +101,9 @@ fn refused(scene: &Scene, name: &str, method: &str, message: &[u8], codes: &[Cod
     }
 }
 
-/// Of calls without the right to them.
+/// Codes that refuse a caller without the right to the call.
 const DENIED: &[Code] = &[Code::PermissionDenied, Code::ResourceExhausted, Code::OutOfRange];
-/// Of calls with the right to them that are too much.
+/// Codes that refuse a call that is too much, by a caller with the right to it.
 const TOO_MUCH: &[Code] = &[Code::InvalidArgument, Code::ResourceExhausted, Code::OutOfRange];
 
 fn entries() -> Vec<u8> {
@@ -115,7 +115,7 @@ pub(super) fn empty_entries(scene: &Scene) -> Outcome {
     refused(scene, "monitor", "MutateRows", &entries(), DENIED)
 }
 
-/// The same by one who may.
+/// Entries of two bytes each, by one who may write.
 pub(super) fn written_entries(scene: &Scene) -> Outcome {
     refused(scene, "writer", "MutateRows", &entries(), TOO_MUCH)
 }
@@ -156,7 +156,7 @@ pub(super) fn gc_rule_owned(scene: &Scene) -> Outcome {
     refused(scene, "root", &create, &create_table("g", &rule(20_000)), TOO_MUCH)
 }
 
-/// As many mutations of one row as a call may have.
+/// Calls with the most mutations of one row that a call may have.
 pub(super) fn many_mutations(scene: &Scene) -> Outcome {
     let (writer, until, mut calls) = (scene.caller("writer"), scene.until(), 0);
     let cells: Vec<Vec<u8>> = (0..100_000).map(|n| set_cell(format!("{n:06}"), "")).collect();

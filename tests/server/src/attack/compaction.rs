@@ -46,7 +46,7 @@ struct Rogue {
     taken_back: AtomicBool,
     /// Parts of inputs that it got.
     carried: AtomicU64,
-    /// Of each merge that was handed over without end, how that ended.
+    /// How each compaction ended whose outputs were sent without end.
     ends: Mutex<Vec<End>>,
 }
 

@@ -87,7 +87,7 @@ pub(super) fn patterns(scene: &Scene) -> Outcome {
     read_row(scene, &many_patterns())
 }
 
-/// The same as a condition of a write.
+/// Patterns that are each allowed, and together take long to be compiled, as the condition of a write.
 pub(super) fn predicates(scene: &Scene) -> Outcome {
     let message =
         [part(1, table("t")), part(2, "row"), part(6, many_patterns()), part(4, set_cell("q", "v"))];
@@ -222,7 +222,7 @@ pub(super) fn memory_after(scene: &Scene) -> Outcome {
     if left <= LEFT_BYTES && most > LEFT_BYTES { Ok(said) } else { Err(said) }
 }
 
-/// As many streams of changes as there may be calls, on one connection.
+/// Streams of changes on one connection, more than there may be calls.
 pub(super) fn change_streams(scene: &Scene) -> Outcome {
     let config = [part(1, table("t")), part(8, part(1, number(1, 86_400)))].concat();
     let update = [part(1, config), part(2, part(1, "change_stream_config"))].concat();

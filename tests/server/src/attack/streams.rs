@@ -223,7 +223,7 @@ pub(super) fn health_checks(scene: &Scene) -> Outcome {
     leave_open(scene, &headers(&format!("{HEALTH}Check"), None), true, |_| Vec::new())
 }
 
-/// The same, to be told of changes.
+/// Requests to watch the server's health, without a token and without an end.
 pub(super) fn health_watches(scene: &Scene) -> Outcome {
     let rest = |stream| frame(DATA_FRAME, END_STREAM, stream, &framed(&[]));
     leave_open(scene, &headers(&format!("{HEALTH}Watch"), None), false, rest)
@@ -255,7 +255,7 @@ pub(super) fn claimed_lengths(scene: &Scene) -> Outcome {
     if grown <= CLAIM_BYTES { Ok(said) } else { Err(said) }
 }
 
-/// As many connections as there may be, which say nothing.
+/// Connections that say nothing, as many as there may be.
 pub(super) fn silent_sockets(scene: &Scene) -> Outcome {
     let mut sockets = Vec::new();
     for _ in 0..64 {
@@ -273,7 +273,7 @@ pub(super) fn silent_sockets(scene: &Scene) -> Outcome {
     Ok("64 silent connections are closed, and others get in".into())
 }
 
-/// The same of the page's port, with half a request each.
+/// Connections to the status page with half a request each, as many as there may be.
 pub(super) fn half_requests(scene: &Scene) -> Outcome {
     let mut sockets = Vec::new();
     for _ in 0..64 {

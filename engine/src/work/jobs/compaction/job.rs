@@ -4,11 +4,11 @@ use super::cache_fill::{FillProgress, FillStats, Opened, Prefill, Publishing};
 use super::running::Running;
 use super::spec::{merge_spec, open_runs, step_fill_bytes};
 use crate::catalog::{Catalog, Install, check_bounds};
-use crate::commit::Store;
+use crate::commit::{CompactionTurn, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::merge::{Advance, Step, Totals};
-use crate::strategy::{MergeKind, MergePlan, RunningMerge, validate};
+use crate::strategy::{MergeKind, MergePlan, validate};
 use crate::types::{KeyRange, SeqNo};
 use crate::work::jobs::layout::Layout;
 use crate::work::jobs::outcome::JobProgress;
@@ -21,32 +21,89 @@ const FAILURES_ELSEWHERE: u32 = 3;
 /// Pause before it is looked again for blocks that are on their way.
 const LOOK_AGAIN_NS: u64 = 500_000;
 
+/// What a compaction is at.
+enum Phase {
+    /// A trivial move: nothing is read.
+    Move,
+    Merging(Running),
+    /// A step is ready; blocks of it may still be on their way into the cache.
+    Publishing(Running, Publishing),
+}
+
+impl Phase {
+    fn running(&self) -> Option<&Running> {
+        match self {
+            Phase::Move => None,
+            Phase::Merging(running) | Phase::Publishing(running, _) => Some(running),
+        }
+    }
+
+    fn running_mut(&mut self) -> Option<&mut Running> {
+        match self {
+            Phase::Move => None,
+            Phase::Merging(running) | Phase::Publishing(running, _) => Some(running),
+        }
+    }
+
+    /// The step is ready.
+    fn begin_publishing(&mut self, publishing: Publishing) {
+        *self = match std::mem::replace(self, Phase::Move) {
+            Phase::Move => Phase::Move,
+            Phase::Merging(running) | Phase::Publishing(running, _) => Phase::Publishing(running, publishing),
+        };
+    }
+
+    /// The step that was ready, which is published now, or given up.
+    fn end_publishing(&mut self) -> Option<Publishing> {
+        match std::mem::replace(self, Phase::Move) {
+            Phase::Publishing(running, publishing) => {
+                *self = Phase::Merging(running);
+                Some(publishing)
+            }
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+}
+
+/// How far a compaction has come.
+#[derive(Default)]
+struct Progress {
+    /// The keys below this are done.
+    clip: Option<Vec<u8>>,
+    /// Steps that are installed.
+    steps: u64,
+    /// Bytes written that the rates have been told of.
+    reported: u64,
+    /// What was done elsewhere before that failed, and how often it failed.
+    carried: Totals,
+    failures: u32,
+}
+
+/// What a compaction puts into the cache as it writes.
+struct StepFill {
+    stats: FillStats,
+    /// Whether a step may end for it.
+    ends_steps: bool,
+    /// This compaction's copy of [`Rates::filling`](crate::context::Rates), once it put something there.
+    filling: Option<Arc<()>>,
+}
+
 /// A compaction under way.
-// Over 15 fields: the job as it was planned, and how far it has come.
 pub(crate) struct MergeJob {
     id: u32,
+    /// `None` once it has ended.
+    turn: Option<CompactionTurn>,
     store: Arc<Store>,
     plan: MergePlan,
     /// The store's keys when this began.
     bounds: Arc<KeyRange>,
-    /// Who merges; `None` for a trivial move.
-    run: Option<Running>,
-    /// What was done elsewhere before that failed, and how often it failed.
-    carried: Totals,
-    failures: u32,
-    /// The keys below this are done.
-    clip: Option<Vec<u8>>,
+    phase: Phase,
+    progress: Progress,
+    fill: StepFill,
     manual: Option<Arc<ManualCompaction>>,
-    /// Bytes written that the rates have been told of.
-    reported: u64,
-    /// A step that is ready, while blocks of it are brought into the cache.
-    publishing: Option<Publishing>,
-    fills: FillStats,
-    /// Whether a step may end for what it put into the cache, and what is held once it put something there.
-    steps_fill: bool,
-    filling: Option<Arc<()>>,
-    /// Steps that are installed.
-    steps: u64,
     began_ns: u64,
 }
 
@@ -61,8 +118,7 @@ impl MergeJob {
         let id = catalog.next_job();
         let mut work = store.work.lock();
         let version = store.version_full();
-        let running: Vec<RunningMerge> =
-            work.merges.running.iter().map(|(_, running)| running.clone()).collect();
+        let running = work.merges.running();
         if let Err(why) = validate(&version.shape, &plan, &running) {
             let reason = format!("plan refused: {why} ({})", plan.reason);
             catalog.cx.events.record(EventKind::Defer, &store.name, reason, &[]);
@@ -73,29 +129,22 @@ impl MergeJob {
             MergeKind::Move => None,
             MergeKind::Merge => Some(merge_spec(catalog, store, &version, &plan, id)),
         };
-        work.merges.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
+        let turn = CompactionTurn::begin(store, &mut work, id, plan.clone());
         drop(work);
         // Without the lock: who runs it may take a while to answer.
-        let run = spec.map(|spec| Running::begin(catalog, store, &version, &spec)).transpose();
-        let run = run.inspect_err(|_| store.work.lock().merges.running.retain(|(other, _)| *other != id))?;
+        let run = spec.map(|spec| Running::begin(catalog, store, &version, &spec)).transpose()?;
         // A range keeps one file.
-        let steps_fill = Layout::of(&settings).is_whole() && catalog.cx.settings.steps_end_by_fill();
+        let ends_steps = Layout::of(&settings).is_whole() && catalog.cx.settings.steps_end_by_fill();
         Ok(Some(Self {
             id,
+            turn: Some(turn),
             store: store.clone(),
             plan,
             bounds: version.bounds.clone(),
-            run,
-            carried: Totals::default(),
-            failures: 0,
-            clip: None,
+            phase: run.map_or(Phase::Move, Phase::Merging),
+            progress: Progress::default(),
+            fill: StepFill { stats: FillStats::default(), ends_steps, filling: None },
             manual,
-            reported: 0,
-            publishing: None,
-            fills: FillStats::default(),
-            steps_fill,
-            filling: None,
-            steps: 0,
             began_ns: catalog.cx.env.clock.monotonic_ns(),
         }))
     }
@@ -133,7 +182,7 @@ impl MergeJob {
 
     /// Whether this process does the work, and so rests. A compaction elsewhere has little to do here.
     pub(crate) fn runs_here(&self) -> bool {
-        self.run.as_ref().is_some_and(|running| !running.is_elsewhere())
+        self.phase.running().is_some_and(|running| !running.is_elsewhere())
     }
 
     /// Does a little, without a rest.
@@ -141,17 +190,17 @@ impl MergeJob {
         if self.manual.as_ref().is_some_and(|m| m.is_canceled()) || self.store.is_dropped() {
             return Err(Error::new(ErrorKind::Canceled, "the compaction was cancelled"));
         }
-        let Some(running) = &mut self.run else { return self.make_move(catalog) };
+        if matches!(self.phase, Phase::Move) {
+            return self.make_move(catalog);
+        }
         let wait = catalog.cx.rates.merges.wait().max(catalog.cx.rates.fills.wait());
         if wait > 0 {
             return Ok(JobProgress::NotYet(wait));
         }
-        if self.publishing.is_some() {
-            return self.fill(catalog);
-        }
-        if self.steps_fill {
-            if self.fills.bytes > 0 {
-                self.filling.get_or_insert_with(|| catalog.cx.rates.filling.clone());
+        let Phase::Merging(running) = &mut self.phase else { return self.bring(catalog) };
+        if self.fill.ends_steps {
+            if self.fill.stats.bytes > 0 {
+                self.fill.filling.get_or_insert_with(|| catalog.cx.rates.filling.clone());
             }
             running.run.end_steps_at_filled(step_fill_bytes(catalog, 0));
         }
@@ -165,18 +214,19 @@ impl MergeJob {
             Advance::NotYet(ns) => return Ok(JobProgress::NotYet(ns)),
             Advance::Step(step) => step,
         };
-        let verified = self.run.as_mut().map_or(Ok(None), |running| running.verify(catalog, &step));
+        let verified = self.phase.running_mut().map_or(Ok(None), |running| running.verify(catalog, &step));
         let opened = match verified {
             Err(e) => return self.go_on(catalog, &e),
             Ok(opened) => opened,
         };
         self.account(catalog);
-        self.publishing = Some(self.publishing(catalog, step, opened)?);
-        self.fill(catalog)
+        let publishing = self.publishing(catalog, step, opened)?;
+        self.phase.begin_publishing(publishing);
+        self.bring(catalog)
     }
 
     /// Moves the SSTables to their target by a manifest edit alone.
-    fn make_move(&self, catalog: &Catalog) -> Result<JobProgress> {
+    fn make_move(&mut self, catalog: &Catalog) -> Result<JobProgress> {
         catalog.install(Install {
             store: &self.store,
             plan: &self.plan,
@@ -198,10 +248,10 @@ impl MergeJob {
     fn account(&mut self, catalog: &Catalog) {
         let totals = self.totals();
         // What is still in the builder is an estimate, which may turn out too high.
-        let written = totals.bytes_written.max(self.reported);
-        catalog.cx.rates.merges.take(written - self.reported);
-        self.reported = written;
-        catalog.cx.rates.fills.take(self.fills.note(&totals));
+        let written = totals.bytes_written.max(self.progress.reported);
+        catalog.cx.rates.merges.take(written - self.progress.reported);
+        self.progress.reported = written;
+        catalog.cx.rates.fills.take(self.fill.stats.note(&totals));
         if let Some(manual) = &self.manual {
             manual.note_written(written);
         }
@@ -209,9 +259,9 @@ impl MergeJob {
 
     /// The step as it is published, with what of it is to be brought into the cache before.
     fn publishing(&self, catalog: &Catalog, step: Step, opened: Option<Opened>) -> Result<Publishing> {
-        let remote = self.run.as_ref().and_then(|run| run.remote.clone());
+        let remote = self.phase.running().and_then(|running| running.remote.clone());
         let keys = KeyRange {
-            start: self.clip.as_ref().unwrap_or(&self.plan.range.start).clone(),
+            start: self.progress.clip.as_ref().unwrap_or(&self.plan.range.start).clone(),
             end: step.upto.as_ref().or(self.plan.range.end.as_ref()).cloned(),
         };
         let inputs = || {
@@ -223,48 +273,51 @@ impl MergeJob {
 
     /// Offers the rest again after a failure elsewhere, from the last true step on; in the end it runs here.
     fn go_on(&mut self, catalog: &Catalog, why: &Error) -> Result<JobProgress> {
-        self.carried = self.totals();
-        if let Some(running) = self.run.take() {
+        let carried = self.totals();
+        if let Some(running) = self.phase.running() {
             running.remove_left(catalog);
         }
-        self.failures += 1;
+        self.progress.failures += 1;
         let reason = format!("a merge failed elsewhere: {why}");
-        let numbers = [("steps", self.steps), ("failures", u64::from(self.failures))];
+        let numbers = [("steps", self.progress.steps), ("failures", u64::from(self.progress.failures))];
         catalog.cx.events.record(EventKind::OffloadFailure, &self.store.name, reason, &numbers);
         let version = self.store.version_full();
         check_bounds(&self.store, &version, &self.bounds)?;
         // Names of its own: what was written elsewhere may still appear.
         let mut spec = merge_spec(catalog, &self.store, &version, &self.plan, catalog.next_job());
-        spec.range.start = self.clip.clone().unwrap_or(spec.range.start);
-        self.run = Some(match self.failures < FAILURES_ELSEWHERE {
+        spec.range.start = self.progress.clip.clone().unwrap_or(spec.range.start);
+        self.phase = Phase::Merging(match self.progress.failures < FAILURES_ELSEWHERE {
             true => Running::begin(catalog, &self.store, &version, &spec)?,
             false => Running::here(catalog, &spec)?,
         });
+        self.progress.carried = carried;
         Ok(JobProgress::More)
     }
 
     /// Brings a piece of what the cache is to have of a step; publishes the step when all is there.
-    fn fill(&mut self, catalog: &Arc<Catalog>) -> Result<JobProgress> {
-        let Some(Publishing { prefill, .. }) = &mut self.publishing else { return Ok(JobProgress::More) };
+    fn bring(&mut self, catalog: &Arc<Catalog>) -> Result<JobProgress> {
+        let Phase::Publishing(_, Publishing { prefill, .. }) = &mut self.phase else {
+            return Ok(JobProgress::More);
+        };
         match prefill.as_mut().map_or(FillProgress::All, Prefill::advance) {
             FillProgress::NotYet => return Ok(JobProgress::NotYet(LOOK_AGAIN_NS)),
             FillProgress::Blocks(blocks, bytes) => {
-                self.fills.note_brought(blocks, bytes);
+                self.fill.stats.note_brought(blocks, bytes);
                 catalog.cx.rates.fills.take(bytes);
                 return Ok(JobProgress::More);
             }
             FillProgress::All => {}
         }
-        let Some(Publishing { step, opened, prefill }) = self.publishing.take() else {
+        let Some(Publishing { step, opened, prefill }) = self.phase.end_publishing() else {
             return Ok(JobProgress::More);
         };
         let Some(prefill) = prefill else { return self.publish(catalog, step, opened) };
-        if let Some(run) = self.run.as_mut().filter(|_| prefill.failed.is_some() && prefill.remote_bytes == 0)
-        {
+        let is_in_vain = prefill.failed.is_some() && prefill.remote_bytes == 0;
+        if let Some(running) = self.phase.running_mut().filter(|_| is_in_vain) {
             // Later steps do not wait for it again.
-            run.remote = None;
+            running.remote = None;
         }
-        self.fills.note_prefilled(catalog, &prefill);
+        self.fill.stats.note_prefilled(catalog, &prefill);
         let published = self.publish(catalog, step, Some(prefill.opened.clone()));
         if published.is_err() {
             prefill.undo();
@@ -288,18 +341,15 @@ impl MergeJob {
             opened,
         })?;
         kill_point!("merge-after-install");
-        self.fills.note_evicted(blocks, bytes);
+        self.fill.stats.note_evicted(blocks, bytes);
         catalog.cx.metrics.merge_steps.add(1);
-        self.steps += 1;
+        self.progress.steps += 1;
         match upto {
             Some(key) => {
-                let mut work = self.store.work.lock();
-                if let Some((_, running)) = work.merges.running.iter_mut().find(|(id, _)| *id == self.id) {
-                    running.clip = Some(key.clone());
+                if let Some(turn) = &self.turn {
+                    turn.raise_clip(&key);
                 }
-                work.merges.nothing_of_level0 = None;
-                drop(work);
-                self.clip = Some(key);
+                self.progress.clip = Some(key);
                 Ok(JobProgress::Wait(0))
             }
             None => {
@@ -309,7 +359,7 @@ impl MergeJob {
                 catalog.cx.metrics.cells_dropped.add(totals.taken - totals.kept);
                 self.tell(catalog, EventKind::Merge, self.plan.reason.clone());
                 self.leave(None);
-                self.fills.tell(catalog, &self.store, totals.keys);
+                self.fill.stats.tell(catalog, &self.store, totals.keys);
                 Ok(JobProgress::Done)
             }
         }
@@ -322,13 +372,14 @@ impl MergeJob {
 
     /// What was done so far; nothing for a trivial move.
     fn totals(&self) -> Totals {
-        let now = self.run.as_ref().map(Running::totals).unwrap_or_default();
+        let now = self.phase.running().map(Running::totals).unwrap_or_default();
+        let carried = &self.progress.carried;
         Totals {
             // What was done elsewhere is taken as the other process said it.
-            bytes_written: self.carried.bytes_written.saturating_add(now.bytes_written),
-            taken: self.carried.taken.saturating_add(now.taken),
-            kept: self.carried.kept.saturating_add(now.kept),
-            forgotten: self.carried.forgotten.max(now.forgotten),
+            bytes_written: carried.bytes_written.saturating_add(now.bytes_written),
+            taken: carried.taken.saturating_add(now.taken),
+            kept: carried.kept.saturating_add(now.kept),
+            forgotten: carried.forgotten.max(now.forgotten),
             ..now
         }
     }
@@ -351,7 +402,7 @@ impl MergeJob {
             ("bytes", bytes),
             ("cells_in", taken),
             ("cells_out", kept),
-            ("steps", self.steps),
+            ("steps", self.progress.steps),
             ("to_level", self.plan.output.level as u64),
             ("micros", ns / 1_000),
         ];
@@ -359,33 +410,29 @@ impl MergeJob {
     }
 
     /// Ends the compaction for the store, and for a caller who waits for it.
-    fn leave(&self, error: Option<&Error>) {
-        {
-            let mut work = self.store.work.lock();
-            work.merges.running.retain(|(id, _)| *id != self.id);
-            work.merges.nothing_of_level0 = None;
-        }
+    fn leave(&mut self, error: Option<&Error>) {
+        self.turn = None;
         match (&self.manual, error) {
             // The store was split or joined meanwhile: it is planned anew.
             (Some(manual), Some(error)) if self.is_of_other_keys() && error.kind() == ErrorKind::Canceled => {
                 manual.begin_again();
             }
             (Some(manual), Some(error)) => manual.fail(error),
-            (Some(manual), None) => manual.note_done(&self.plan, self.reported),
+            (Some(manual), None) => manual.note_done(&self.plan, self.progress.reported),
             (None, _) => {}
         }
     }
 
     /// Gives up: the steps that were installed stay.
-    pub(crate) fn abandon(self, catalog: &Catalog, why: &Error) -> Arc<Store> {
+    pub(crate) fn abandon(mut self, catalog: &Catalog, why: &Error) -> Arc<Store> {
         self.leave(Some(why));
-        if self.steps > 0 {
+        if self.progress.steps > 0 {
             self.tell(catalog, EventKind::Merge, format!("{}; given up: {why}", self.plan.reason));
         }
-        if let Some(running) = &self.run {
+        if let Some(running) = self.phase.running() {
             running.remove_left(catalog);
         }
-        if let Some(Publishing { step, prefill, .. }) = self.publishing {
+        if let Some(Publishing { step, prefill, .. }) = self.phase.end_publishing() {
             if let Some(prefill) = prefill {
                 prefill.undo();
             }

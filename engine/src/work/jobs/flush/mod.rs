@@ -15,5 +15,5 @@ mod wal_values;
 mod whole;
 
 pub(super) use range::FlushRangeJob;
-pub(super) use steps::{FlushPolicy, begin};
+pub(super) use steps::FlushPolicy;
 pub(super) use whole::FlushJob;

@@ -6,10 +6,10 @@
 
 use super::steps::{FlushProgress, FlushStart, FlushSteps, plain};
 use crate::catalog::Catalog;
-use crate::commit::Store;
+use crate::commit::{CompactionTurn, FlushTurn, Store};
 use crate::error::{Error, Result};
 use crate::merge::MergeRun;
-use crate::strategy::{ByRange, MergePlan, RangeMemory, RunningMerge, validate_flush, victim_beside};
+use crate::strategy::{ByRange, MergePlan, RangeMemory, validate_flush, victim_beside};
 use crate::types::{KeyRange, LogPosition, TableId};
 use crate::version::{FlushSet, Unions, Version, flushed_run};
 use crate::work::jobs::compaction::{TableSources, table_sources};
@@ -24,11 +24,11 @@ pub(crate) struct FlushRangeJob {
 
 impl FlushRangeJob {
     /// Takes the memory of one range as flush set, that of the key `at` if that is given, else the strategy's
-    /// victim. `None` when there is nothing to take yet. The flush has begun under that number.
+    /// victim. `None` when there is nothing to take yet. The flush has begun with that turn.
     pub(crate) fn start(
         catalog: &Catalog,
         store: &Arc<Store>,
-        number: u64,
+        turn: FlushTurn,
         by_range: &dyn ByRange,
         reason: String,
         at: Option<&[u8]>,
@@ -40,14 +40,12 @@ impl FlushRangeJob {
         let logged_to = catalog.commit.log().map_or(LogPosition::default(), |log| log.end());
         let id = catalog.next_job();
         let begun = plan(catalog, store, by_range, id, reason);
-        let Some((version, plan, tables)) = begun else {
-            store.work.lock().flush.under_way = false;
-            return None;
-        };
+        let (version, plan, tables, running) = begun?;
         // Recovery may have put cells there that were logged under a later generation than theirs.
         let generation = version.flush.generation.max(store.replayed_generation());
         let begin = FlushStart {
-            number,
+            turn,
+            running,
             id,
             version: &version,
             plan,
@@ -93,7 +91,7 @@ impl FlushRangeJob {
     }
 
     /// Gives up: what was installed stays, the rest of the flush set stays in memory for the next flush.
-    pub(crate) fn abandon(self, catalog: &Catalog, why: &Error) -> Arc<Store> {
+    pub(crate) fn abandon(mut self, catalog: &Catalog, why: &Error) -> Arc<Store> {
         if self.steps.installed > 0 {
             self.steps.tell(catalog, format!("{}; given up: {why}", self.steps.plan.reason));
         }
@@ -121,7 +119,7 @@ fn take_range(
             .map(|(number, m)| (*number, format!("the range {} has most of it", m.range))),
         None => {
             let merging: Vec<KeyRange> =
-                store.work.lock().merges.running.iter().map(|(_, merge)| merge.range_left()).collect();
+                store.work.lock().merges.running().iter().map(|merge| merge.range_left()).collect();
             let chosen = victim_beside(by_range, &version.shape, &facts, &merging);
             chosen.map(|(best, why)| (memory[best].0, why))
         }
@@ -169,11 +167,11 @@ fn take_range(
 /// that nobody changes, and from then on among the running merges.
 fn plan(
     catalog: &Catalog,
-    store: &Store,
+    store: &Arc<Store>,
     by_range: &dyn ByRange,
     id: u32,
     reason: String,
-) -> Option<(Arc<Version>, MergePlan, TableSources)> {
+) -> Option<(Arc<Version>, MergePlan, TableSources, Option<CompactionTurn>)> {
     let settings = store.settings();
     let unions = Unions::default();
     let merged_range = |version: &Version, early: bool| {
@@ -190,7 +188,7 @@ fn plan(
         return None;
     }
     let range = version.flush.range();
-    let running: Vec<_> = work.merges.running.iter().map(|(_, running)| running.clone()).collect();
+    let running = work.merges.running();
     // Not where its tables are being merged: beside them it may still be a delta.
     let early = early && !running.iter().any(|merge| merge.range_left().overlaps(&range));
     let merged =
@@ -201,11 +199,10 @@ fn plan(
         None => plain(&version, table_bytes, reason),
     };
     let tables = table_sources(&version, &plan)?;
-    if plan.output.level > 0 {
-        work.merges.running.push((id, RunningMerge { plan: plan.clone(), clip: None }));
-    }
+    let reads_tables = plan.output.level > 0;
+    let turn = reads_tables.then(|| CompactionTurn::begin(store, &mut work, id, plan.clone()));
     drop(work);
-    Some((version, plan, tables))
+    Some((version, plan, tables, turn))
 }
 
 /// The plan by which the range whose memory is the flush set is merged with its SSTables; `None` where it

@@ -8,13 +8,13 @@
 
 use super::hot_keys::HotCells;
 use crate::catalog::{Catalog, Flushed, Install};
-use crate::commit::Store;
+use crate::commit::{CompactionTurn, FlushTurn, Store};
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::memory::Segment;
 use crate::merge::{Advance, AsideRules, Below, LocalMerge, Merge, MergeRun, OutputRules, Source, Step};
 use crate::shape::{Run, Shape, TableInfo};
-use crate::strategy::{InputRun, MergeKind, MergePlan, PipelineState, Target};
+use crate::strategy::{InputRun, MergeKind, MergePlan, Target};
 use crate::types::{Generation, KeyRange, LogPosition, RangeTombstone, TableId, TimeRange};
 use crate::version::Version;
 use crate::work::jobs::compaction::{FillStats, TableSources, keep_spec, output_spec};
@@ -38,7 +38,9 @@ pub(crate) struct FlushPolicy {
 // Over 15 fields: the job as it was planned, and how far it has come.
 pub(super) struct FlushSteps {
     pub(super) id: u32,
-    /// Its number among the store's flushes.
+    /// The store's flush, and its place among the compactions that run, where it reads SSTables; `None` once
+    /// it has ended.
+    turns: Option<(FlushTurn, Option<CompactionTurn>)>,
     pub(super) number: u64,
     pub(super) store: Arc<Store>,
     pub(super) merge: Merge,
@@ -64,7 +66,8 @@ pub(super) struct FlushSteps {
 
 /// What the steps of a flush begin with.
 pub(super) struct FlushStart<'a> {
-    pub(super) number: u64,
+    pub(super) turn: FlushTurn,
+    pub(super) running: Option<CompactionTurn>,
     pub(super) id: u32,
     pub(super) version: &'a Version,
     pub(super) plan: MergePlan,
@@ -85,19 +88,6 @@ pub(super) enum FlushProgress {
     /// A step is installed.
     Step(Vec<Arc<TableInfo>>),
     Done(Vec<Arc<TableInfo>>),
-}
-
-/// Notes that a flush of the store is under way, and gives it a number. `None` where one is, or the store is
-/// gone.
-pub(crate) fn begin(store: &Store) -> Option<u64> {
-    let mut work = store.work.lock();
-    if work.flush.under_way || store.is_dropped() {
-        return None;
-    }
-    work.flush.under_way = true;
-    work.memory.pipeline = PipelineState::default();
-    work.flush.tries += 1;
-    Some(work.flush.tries)
 }
 
 /// The plan of a flush of memory alone, into L0: whatever is in the way below, L0 is above it.
@@ -121,8 +111,8 @@ pub(super) fn bytes_of(version: &Version) -> u64 {
 
 impl FlushSteps {
     pub(super) fn new(catalog: &Catalog, store: &Arc<Store>, begin: FlushStart<'_>) -> Self {
-        let FlushStart { number, id, version, plan, claims, logged_to, tables, left_over, mut cuts, aside } =
-            begin;
+        let FlushStart { turn, running, id, version, plan, claims, logged_to, tables, .. } = begin;
+        let FlushStart { left_over, mut cuts, aside, .. } = begin;
         let settings = store.settings();
         let inputs: BTreeSet<TableId> = plan.tables().collect();
         let others = version.shape.tables().filter(|(_, _, table)| !inputs.contains(&table.id));
@@ -154,7 +144,8 @@ impl FlushSteps {
         let env = &catalog.cx.env;
         Self {
             id,
-            number,
+            number: turn.number(),
+            turns: Some((turn, running)),
             store: store.clone(),
             merge: Merge::new(env, merge),
             bounds: version.bounds.clone(),
@@ -216,8 +207,8 @@ impl FlushSteps {
             catalog.commit.log()?.sync_to(upto).inspect_err(|e| catalog.cx.poison(e))?;
         }
         kill_point!("flush-before-install");
-        if done {
-            self.store.work.lock().flush.ends = true;
+        if let Some((turn, _)) = self.turns.as_ref().filter(|_| done) {
+            turn.note_end();
         }
         let end = step.upto.clone().or_else(|| self.plan.range.end.clone());
         let range = KeyRange { start: self.clip.clone(), end };
@@ -240,9 +231,8 @@ impl FlushSteps {
         if done {
             return Ok(FlushProgress::Done(outputs));
         }
-        let mut work = self.store.work.lock();
-        if let Some((_, running)) = work.merges.running.iter_mut().find(|(id, _)| *id == self.id) {
-            running.clip = Some(self.clip.clone());
+        if let Some((_, Some(running))) = &self.turns {
+            running.raise_clip(&self.clip);
         }
         Ok(FlushProgress::Step(outputs))
     }
@@ -284,10 +274,11 @@ impl FlushSteps {
     }
 
     /// Ends the flush for the store.
-    pub(super) fn leave(&self) {
-        let mut work = self.store.work.lock();
-        (work.flush.under_way, work.flush.ends) = (false, false);
-        work.merges.running.retain(|(id, _)| *id != self.id);
+    pub(super) fn leave(&mut self) {
+        if let Some((turn, running)) = self.turns.take() {
+            drop(running);
+            drop(turn);
+        }
     }
 }
 

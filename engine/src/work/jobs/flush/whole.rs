@@ -12,7 +12,7 @@ use super::hot_keys::{keep_budget, log_kept};
 use super::steps::{FlushPolicy, FlushProgress, FlushStart, FlushSteps, bytes_of, plain};
 use super::wal_values::{LogTableJob, prepare_log_table};
 use crate::catalog::Catalog;
-use crate::commit::Store;
+use crate::commit::{FlushTurn, Store};
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::memory::Segment;
@@ -41,11 +41,11 @@ pub(crate) struct FlushJob {
 
 impl FlushJob {
     /// Freezes what the store has and takes it as flush set; or takes up one that an earlier job left, of
-    /// which nothing is kept. `None` when there is nothing. The flush has begun under that number.
+    /// which nothing is kept. `None` when there is nothing. The flush has begun with that turn.
     pub(crate) fn start(
         catalog: &Catalog,
         store: &Arc<Store>,
-        number: u64,
+        turn: FlushTurn,
         reason: String,
         policy: FlushPolicy,
     ) -> Option<Self> {
@@ -56,7 +56,6 @@ impl FlushJob {
         let layout = Layout::of(&settings);
         let version = store.version_full();
         if version.flush.is_empty() {
-            store.work.lock().flush.under_way = false;
             return None;
         }
         // Recovery may have put cells there that were logged under a later generation than theirs.
@@ -85,7 +84,8 @@ impl FlushJob {
             catalog,
             store,
             FlushStart {
-                number,
+                turn,
+                running: None,
                 id,
                 version: &version,
                 plan: plain(&version, table_bytes, reason),
@@ -174,7 +174,7 @@ impl FlushJob {
         self.steps.store.work.lock().flush.hot.learn(heats);
     }
 
-    fn leave(&self, catalog: &Catalog) {
+    fn leave(&mut self, catalog: &Catalog) {
         catalog.commit.room.keeping.sub(self.keep_budget);
         self.steps.leave();
     }

@@ -19,7 +19,7 @@
 use super::facts::pipeline_facts;
 use super::visibility::Visible;
 use crate::catalog::Catalog;
-use crate::commit::Store;
+use crate::commit::{MemtableCompactionTurn, Store};
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::memory::{Flat, Join, LogPlace, Segment};
@@ -37,6 +37,8 @@ const ENTRIES: usize = 2_000;
 /// A compaction of flat memtables that is under way: of their indices, or of their cells too.
 pub(crate) struct JoinJob {
     id: u32,
+    /// `None` once it has ended.
+    turn: Option<MemtableCompactionTurn>,
     store: Arc<Store>,
     join: Option<Join>,
     kind: MemoryMerge,
@@ -70,9 +72,9 @@ impl JoinJob {
             return None;
         }
         let mut flats: Vec<Arc<Flat>> = sources.iter().filter_map(|s| s.as_flat().cloned()).collect();
-        let (kind, reason, facts, flushes, expected) = {
+        let (kind, reason, facts, flushes, expected, turn) = {
             let mut work = store.work.lock();
-            if work.memory.joining || work.flush.under_way || store.is_dropped() {
+            if work.memory.is_compacting() || work.flush.is_under_way() || store.is_dropped() {
                 return None;
             }
             let newest = sources[0].generation();
@@ -96,10 +98,10 @@ impl JoinJob {
                 catalog.cx.events.record(EventKind::MemoryAbort, &store.name, reason, &numbers);
                 return None;
             }
-            work.memory.joining = true;
+            let turn = MemtableCompactionTurn::begin(store, &mut work);
             // Several that are begun together each see what the others will take.
             catalog.commit.room.joining.add(expected);
-            (kind, reason, facts, work.flush.tries, expected)
+            (kind, reason, facts, work.flush.tries(), expected, turn)
         };
         if kind == MemoryMerge::CompactNewest {
             sources.truncate(1);
@@ -113,6 +115,7 @@ impl JoinJob {
         Some(Self {
             logged_to,
             id: catalog.next_job(),
+            turn: Some(turn),
             store: store.clone(),
             join,
             kind,
@@ -186,7 +189,7 @@ impl JoinJob {
             if self.kind == MemoryMerge::CompactNewest {
                 // Without what was dead in it the pipeline may be worth a compaction, too.
                 work.memory.joined_upto = Generation::ZERO;
-            } else if work.flush.tries == self.flushes {
+            } else if work.flush.tries() == self.flushes {
                 // What a flush that has begun since starts with is not about these memtables, which it takes
                 // or has taken.
                 let stayed = 1.0 - freed as f64 / self.bytes.max(1) as f64;
@@ -248,7 +251,7 @@ impl JoinJob {
 
     fn leave(&mut self, catalog: &Catalog) {
         self.count(catalog, 0);
-        self.store.work.lock().memory.joining = false;
+        self.turn = None;
     }
 
     /// Counts the memory that it takes now beside its sources.

@@ -19,7 +19,7 @@ const COPY_NS_PER_BYTE: f64 = 2.0;
 /// as much as the last one since the disk flush did. Nothing is known before that one.
 pub(crate) fn compactable_bytes(store: &Store, version: &Version, work: &StoreWork) -> u64 {
     let newest = version.frozen.first().map(Segment::generation);
-    let due = work.memory.joining || newest.is_some_and(|newest| newest > work.memory.joined_upto);
+    let due = work.memory.is_compacting() || newest.is_some_and(|newest| newest > work.memory.joined_upto);
     if work.memory.pipeline.compactions == 0 || !due || !store.settings().options.memory.compacts() {
         return 0;
     }

@@ -1,0 +1,171 @@
+//! What a database is opened with: options, families, and the components that it lives on.
+
+use crate::error::Result;
+use crate::event::Listener;
+use crate::offload::{MergeRunner, Offload};
+use crate::operator::{CompactionFilter, MergeOperator, Registry};
+use crate::options::{FamilyOptions, Options};
+use crate::schedule::{MakeScheduler, ThreadScheduler};
+use crate::storage::{Env, ObjectStore, OpenObjectStore, TableStore, absolute};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How to open a database.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use siltstone::{Builder, FamilyOptions, Options};
+/// let db = Builder::new()
+///     .options(Options { write_memory: 8 << 20, ..Default::default() })
+///     .family("users", FamilyOptions::default())
+///     .open(dir.path())?;
+/// db.family("users")?.put(b"ada", b"1815")?;
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Builder {
+    pub(crate) options: Options,
+    pub(crate) env: Env,
+    pub(crate) scheduler: MakeScheduler,
+    pub(crate) registry: Registry,
+    pub(crate) listener: Option<Listener>,
+    pub(crate) families: Vec<(String, FamilyOptions)>,
+    pub(crate) objects: Option<Arc<dyn ObjectStore>>,
+    pub(crate) stores: Option<Arc<OpenObjectStore>>,
+    /// Runs merges elsewhere, if anybody does.
+    pub(crate) offload: Option<Arc<dyn Offload>>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// Default options, the machine's own files and clock, workers on threads.
+    pub fn new() -> Self {
+        Self {
+            options: Options::default(),
+            env: Env::local(),
+            scheduler: Arc::new(|| Arc::new(ThreadScheduler::new())),
+            registry: Registry::default(),
+            listener: None,
+            families: Vec::new(),
+            objects: None,
+            stores: None,
+            offload: None,
+        }
+    }
+
+    /// Settings.
+    #[must_use]
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Files, clock and randomness to live in.
+    #[must_use]
+    pub fn env(mut self, env: Env) -> Self {
+        self.env = env;
+        self
+    }
+
+    /// Who runs background work.
+    #[must_use]
+    pub fn scheduler(mut self, scheduler: Arc<dyn crate::schedule::Scheduler>) -> Self {
+        self.scheduler = Arc::new(move || scheduler.clone());
+        self
+    }
+
+    /// Registers a merge operator under a name that families refer to.
+    #[must_use]
+    pub fn merge_operator(mut self, name: &str, operator: Arc<dyn MergeOperator>) -> Self {
+        self.registry.operators.insert(name.to_string(), operator);
+        self
+    }
+
+    /// Registers a compaction filter under a name that families refer to.
+    #[must_use]
+    pub fn filter(mut self, name: &str, filter: Arc<dyn CompactionFilter>) -> Self {
+        self.registry.filters.insert(name.to_string(), filter);
+        self
+    }
+
+    /// Tables lie there, apart from log and manifest. It belongs to one database: say it when that is
+    /// created, and at each open.
+    #[must_use]
+    pub fn object_store(mut self, store: Arc<dyn ObjectStore>) -> Self {
+        self.objects = Some(store);
+        self
+    }
+
+    /// Finds the object store of a location such as `s3://bucket/prefix`, which [`Options::tables`] or the
+    /// database itself names. Crate `siltstone-storage-object` has one for S3 and HDFS.
+    #[must_use]
+    pub fn object_stores(
+        mut self,
+        open: impl Fn(&str) -> std::io::Result<Arc<dyn ObjectStore>> + Send + Sync + 'static,
+    ) -> Self {
+        self.stores = Some(Arc::new(open));
+        self
+    }
+
+    /// Merges of tables are offered to it, and run elsewhere if it takes them; see [`crate::offload`].
+    #[must_use]
+    pub fn offload(mut self, offload: Arc<dyn Offload>) -> Self {
+        self.offload = Some(offload);
+        self
+    }
+
+    /// What runs the merges of other databases in this process, with the operators, filters, object store and
+    /// files that were said here. It keeps what it reads again, such as indices, in `cache_bytes` of memory,
+    /// and in `kept_bytes` of memory what it wrote of merges that want it ([`crate::offload::KeepOutputs`]).
+    pub fn merge_runner(&self, cache_bytes: u64, kept_bytes: u64) -> MergeRunner {
+        let objects = (self.objects.clone(), self.stores.clone());
+        MergeRunner::new(&self.env, &self.registry, objects, cache_bytes, kept_bytes)
+    }
+
+    /// Called for every event.
+    #[must_use]
+    pub fn listener(mut self, listener: impl Fn(&crate::event::Event) + Send + Sync + 'static) -> Self {
+        self.listener = Some(Arc::new(listener));
+        self
+    }
+
+    /// Makes sure the family is there, with these options (changed if it has others).
+    #[must_use]
+    pub fn family(mut self, name: &str, options: FamilyOptions) -> Self {
+        self.families.push((name.to_string(), options));
+        self
+    }
+
+    /// Where this says that the tables of the database in `dir` lie.
+    pub(crate) fn place(&self, dir: &Path) -> Result<TableStore> {
+        let storage = &self.env.storage;
+        match (&self.objects, &self.options.tables) {
+            (Some(objects), _) => Ok(TableStore::objects(objects.clone())),
+            (None, Some(tables)) if TableStore::is_location(tables) => {
+                TableStore::found(&tables.to_string_lossy(), self.stores.as_deref())
+            }
+            (None, Some(tables)) => Ok(TableStore::directory(storage, tables)),
+            (None, None) => Ok(TableStore::beside(storage, dir)),
+        }
+    }
+
+    /// The directory's path, and that of its tables in the options, no longer depend on the working
+    /// directory.
+    pub(super) fn absolute(&mut self, dir: &Path) -> Result<PathBuf> {
+        if let Some(tables) = self.options.tables.as_mut().filter(|tables| !TableStore::is_location(tables)) {
+            *tables = absolute(&self.env, tables)?;
+        }
+        absolute(&self.env, dir)
+    }
+}

@@ -1,0 +1,137 @@
+//! Whose a directory is: its lock, what may lie in it where a database is to be made, and where the
+//! SSTables lie.
+
+use super::builder::Builder;
+use crate::catalog::{NOTE_NEW, no_database, refuse_occupied};
+use crate::error::{Error, ErrorKind, Result};
+use crate::storage::{
+    DirLock, Env, LOCK_FILE, NOTE, SMALL_FILE_BYTES, TableStore, begins_with_number, create_dir_durably,
+    create_over_own, lock_dir, mark_begun, read_file,
+};
+use crate::version::edit::State as ManifestState;
+use crate::version::manifest::{self, Mark};
+use std::path::Path;
+
+/// How often an open begins again where the directory is removed or replaced meanwhile.
+const LOCK_AGAIN: usize = 10;
+
+/// Takes the directory's lock and reads the manifest, or makes the state of a new database. The builder's
+/// storage is bound to the directory then.
+pub(super) fn lock_and_load(
+    builder: &mut Builder,
+    dir: &Path,
+) -> Result<(DirLock, ManifestState, Option<Mark>)> {
+    for _ in 0..LOCK_AGAIN {
+        let env = directory_for(builder, dir)?;
+        let lock = match lock_dir(&env, dir, true) {
+            Ok(lock) => lock.expect("its file is made"),
+            Err(_) if !is_there_still(&env, dir)? => continue,
+            Err(e) => return Err(e),
+        };
+        // Who had it may have deleted the directory, or given its name to another one.
+        if !is_there_still(&env, dir)? {
+            continue;
+        }
+        // Read again under the lock: another process may have been here.
+        let (state, mark) = match manifest::load(&env, dir)? {
+            Some(loaded) => (loaded.state, Some(loaded.mark)),
+            None => {
+                refuse_occupied(&env, dir)?;
+                (ManifestState { database: env.random.next_u64() | 1, ..ManifestState::default() }, None)
+            }
+        };
+        // Before any table is there to be refused.
+        if builder.options.direct_reads {
+            let path = dir.join(LOCK_FILE);
+            env.storage.open_direct(&path).map_err(|e| Error::io("read directly", &path, e))?;
+        }
+        builder.env = env;
+        return Ok((lock, state, mark));
+    }
+    Err(Error::new(ErrorKind::Busy, format!("{} is removed or replaced again and again", dir.display())))
+}
+
+fn is_there_still(env: &Env, dir: &Path) -> Result<bool> {
+    env.storage.is_bound_still(dir).map_err(|e| Error::io("look for", dir, e))
+}
+
+/// The environment bound to the directory, which is made where there is none and one is to be made. Until it
+/// is known that a database lies there, or may be made there, nothing is touched.
+fn directory_for(builder: &Builder, dir: &Path) -> Result<Env> {
+    let (options, unbound) = (&builder.options, &builder.env);
+    let is_there = unbound.storage.exists(dir).map_err(|e| Error::io("look for", dir, e))?;
+    let env = if is_there { unbound.bound_to(dir)? } else { unbound.clone() };
+    if manifest::current(&env, dir)?.is_some() {
+        if options.error_if_exists {
+            return Err(Error::invalid(format!("{} holds a database already", dir.display())));
+        }
+        return Ok(env);
+    }
+    if is_there {
+        if !options.create_if_missing {
+            return Err(no_database(&env, dir));
+        }
+        refuse_occupied(&env, dir)?;
+    } else if !options.create_if_missing {
+        return Err(Error::new(ErrorKind::NotFound, format!("{} holds no database", dir.display())));
+    }
+    builder.place(dir)?.refuse_others()?;
+    create_dir_durably(&*unbound.storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
+    unbound.bound_to(dir)
+}
+
+/// Where the tables lie: as the manifest says, or of a new database, whose directory is marked, as the
+/// builder says.
+pub(super) fn table_store(
+    builder: &Builder,
+    dir: &Path,
+    is_new: bool,
+    state: &mut ManifestState,
+) -> Result<TableStore> {
+    if is_new {
+        mark_begun(&*builder.env.storage, dir).map_err(|e| Error::io("create a file in", dir, e))?;
+        let store = builder.place(dir)?;
+        state.tables = store.location();
+        if !state.tables.is_empty() {
+            state.database = number_to_claim_by(&builder.env, dir, state.database, &state.tables)?;
+        }
+        return Ok(store);
+    }
+    match builder.place(dir)? {
+        store if store.location() == state.tables => Ok(store),
+        store if store.location().is_empty() => {
+            TableStore::at(&state.tables, &builder.env.storage, dir, builder.stores.as_deref())
+        }
+        store => {
+            let there = if state.tables.is_empty() { "its own directory" } else { &state.tables };
+            let (dir, said) = (dir.display(), store.location());
+            Err(Error::invalid(format!("the tables of {dir} lie in {there}, not in {said}")))
+        }
+    }
+}
+
+/// The number of a database that is being created. It is noted before the place of its tables is claimed by
+/// it, so that a creation that a crash ended can be begun again. The note stays, for a repair that finds no
+/// manifest.
+fn number_to_claim_by(env: &Env, dir: &Path, drawn: u64, tables: &str) -> Result<u64> {
+    let path = dir.join(NOTE);
+    let mut number = drawn;
+    if env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
+        let noted = read_file(env, &path, SMALL_FILE_BYTES)?;
+        let text = std::str::from_utf8(&noted).unwrap_or_default();
+        if let Some((noted, rest)) = text.split_once('\n')
+            && rest.strip_suffix('\n') == Some(tables)
+            && let Ok(noted) = u64::from_str_radix(noted, 16)
+        {
+            number = noted;
+        }
+    }
+    // Also where it is there: the creation that wrote it may have ended before it was durable.
+    let failed = |e| Error::io("write", &path, e);
+    let new = dir.join(NOTE_NEW);
+    let mut file = create_over_own(&*env.storage, &new, begins_with_number).map_err(failed)?;
+    file.write(format!("{number:016x}\n{tables}\n").as_bytes()).and_then(|()| file.sync()).map_err(failed)?;
+    env.storage.rename(&new, &path).map_err(failed)?;
+    env.storage.sync_dir(dir).map_err(failed)?;
+    Ok(number)
+}
