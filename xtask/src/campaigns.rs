@@ -1,7 +1,6 @@
-//! Runs the campaigns, the long tests (`list` is their table). Rows are those of the goal table of faults
-//! (`docs/open.md` names the rows that have no program yet). Every campaign prints its seed and how to run a
-//! failing case again, and ends with 0 only if all cases held. They run the binaries that the tests were
-//! built with, so nothing is compiled twice.
+//! Runs the campaigns, the long tests (`list` is their table, with the row of the goal table of faults that
+//! each belongs to). Every campaign prints its seed and how to run a failing case again, and ends with 0 only
+//! if all cases held. They run the binaries that the tests were built with, so nothing is compiled twice.
 
 use crate::guards::{self, Guard};
 use crate::list::{CAMPAIGNS, Campaign};
