@@ -1,6 +1,6 @@
 //! Settings: plain data that can be read from a file or code. Components (storage, operators, filters) are
-//! given to [`crate::Builder`] instead. `text` reads options by name; `without_papers` knows those that a build
-//! without the feature `papers` does not have.
+//! given to [`crate::Builder`] instead. `text` reads options by name; `without_papers` knows those that a
+//! build without the feature `papers` does not have.
 
 mod text;
 #[cfg(any(not(feature = "papers"), feature = "testing"))]

@@ -378,6 +378,17 @@ impl Rescue<'_> {
         }
     }
 
+    /// The options in what was found of the family; what this build does not have is told as lost.
+    fn parse_options(&mut self, name: &str, json: Option<&str>) -> Option<FamilyOptions> {
+        let json = json?;
+        let Some((options, missing)) = without_papers(name, json) else {
+            return serde_json::from_str(json).ok();
+        };
+        let message = format!("{missing}; it has defaults in their place now");
+        self.report.lost.push(Loss { family: Some(name.to_string()), ..loss(CURRENT, message) });
+        Some(options)
+    }
+
     fn rebuild_store(&mut self, id: StoreId, found: Found) -> Result<()> {
         let before = self.plan.state.stores.remove(&id);
         let named_elsewhere = before.is_none() && found.is_named_elsewhere();
@@ -403,13 +414,7 @@ impl Rescue<'_> {
             let family = Some(name.clone());
             self.report.lost.push(Loss { family, seqs, ..loss(CURRENT, message.into()) });
         }
-        let missing = json.as_deref().and_then(|json| without_papers(&name, json));
-        if let Some((_, missing)) = &missing {
-            let message = format!("{missing}; it has defaults in their place now");
-            self.report.lost.push(Loss { family: Some(name.clone()), ..loss(CURRENT, message) });
-        }
-        let parsed = || serde_json::from_str::<FamilyOptions>(json.as_deref()?).ok();
-        let options = missing.map(|(options, _)| options).or_else(parsed);
+        let options = self.parse_options(&name, json.as_deref());
         let options = options.unwrap_or_else(|| {
             let dated = found.part.cells.iter().any(|cell| cell.timestamp != Timestamp::ZERO);
             match dated || found.infos.iter().any(|info| info.times.1 > Timestamp::ZERO) {

@@ -61,7 +61,7 @@ impl GeometricOptions {
         }
         #[cfg(not(feature = "papers"))]
         if self.p == Some(1) {
-            return Err(super::options::needs_papers("strategy", "remerge"));
+            return Err(super::papers::needs_papers("strategy", "remerge"));
         }
         within("r", self.r.unwrap_or(DEFAULT_R), 2, 1000)?;
         within("p", self.p.unwrap_or(1), 1, 20)?;

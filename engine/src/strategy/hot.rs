@@ -19,9 +19,9 @@
 //! Counts are not forgotten when a cell is kept: half of them goes with it, so that a key is as hot as it
 //! lately was. A cell that was kept eight times without being written goes to disk whatever its count.
 
-#[cfg(not(feature = "papers"))]
-use super::options::needs_papers;
 use super::options::parse_settings;
+#[cfg(not(feature = "papers"))]
+use super::papers::needs_papers;
 use crate::types::Heats;
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -5,7 +5,8 @@
 //! - `Strategy` is the interface: `plan` ranks compactions, `debt` says how many bytes are still to be
 //!   compacted.
 //! - `options` names the strategies; each is one file (`leveled`, `auto`, `sma`, `geometric`, `exploring`)
-//!   whose options *are* the strategy. `runs` is shared by those that compact whole runs.
+//!   whose options *are* the strategy. `runs` is shared by those that compact whole runs, `window` chooses
+//!   runs of about one size. `papers` refuses those that a build does not have.
 //! - `by_range` has the decisions of a strategy that holds memory apart by key range (`rangemerge`).
 //! - `validate` has the rules that every plan must obey, whoever made it; `apply` is its pure inverse: what a
 //!   step of a compaction makes of the shape, as a `ShapeChange` that the manifest stores.
@@ -35,6 +36,8 @@ mod leveled;
 mod log_table;
 mod major;
 mod options;
+#[cfg(any(not(feature = "papers"), feature = "testing"))]
+mod papers;
 mod pipeline;
 mod plan_db;
 mod rangemerge;
@@ -64,9 +67,9 @@ pub(crate) use hot::{HotPlan, HotState, KEPT_MAX, keep_budget};
 pub use leveled::LeveledOptions;
 pub(crate) use log_table::{LogTableChoice, LogTableFacts, leave_in_log};
 pub(crate) use major::{Asked, major_part};
-#[cfg(any(not(feature = "papers"), feature = "testing"))]
-pub(crate) use options::NEEDS_PAPERS;
 pub use options::{METHODS, StrategyOptions};
+#[cfg(any(not(feature = "papers"), feature = "testing"))]
+pub(crate) use papers::NEEDS_PAPERS;
 #[cfg(feature = "papers")]
 pub use pipeline::Adaptive;
 pub(crate) use pipeline::{MemoryMerge, PipelineFacts, PipelineState};

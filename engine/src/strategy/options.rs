@@ -3,6 +3,8 @@
 
 #[cfg(feature = "papers")]
 use super::ExploringOptions;
+#[cfg(not(feature = "papers"))]
+use super::papers::needs_papers;
 use super::{AutoOptions, GeometricOptions, LeveledOptions, RangemergeOptions, SmaOptions, Strategy};
 use crate::types::parse_size;
 use serde::de::DeserializeOwned;
@@ -234,16 +236,6 @@ pub(super) fn parse_settings<T: DeserializeOwned>(name: &str, text: &str) -> Res
         }
     }
     T::deserialize(Value::Object(settings)).map_err(|e| format!("strategy {name}: {e}"))
-}
-
-/// What is said of an option that only builds with the feature `papers` have.
-#[cfg(any(not(feature = "papers"), feature = "testing"))]
-pub(crate) const NEEDS_PAPERS: &str = "needs the feature `papers`, without which this was built";
-
-/// Refusal of what only builds with the feature `papers` have.
-#[cfg(not(feature = "papers"))]
-pub(super) fn needs_papers(what: &str, name: &str) -> String {
-    format!("{what} `{name}` {NEEDS_PAPERS}")
 }
 
 /// Parses the settings of a strategy whose name already sets the options in `said`.

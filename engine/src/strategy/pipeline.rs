@@ -16,9 +16,9 @@
 //!   tried out. Or it compacts the newest segment alone, of which it is known what is dead, if that gives
 //!   more for the copying: a cell is then copied once and not at every join from then on.
 
-#[cfg(not(feature = "papers"))]
-use super::options::needs_papers;
 use super::options::parse_settings;
+#[cfg(not(feature = "papers"))]
+use super::papers::needs_papers;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;

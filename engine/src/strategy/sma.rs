@@ -48,7 +48,7 @@ impl SmaOptions {
     pub(crate) fn check(&self) -> Result<(), String> {
         #[cfg(not(feature = "papers"))]
         if self.k == Self::NEVER {
-            return Err(super::options::needs_papers("strategy", "nomerge"));
+            return Err(super::papers::needs_papers("strategy", "nomerge"));
         }
         if self.k != Self::NEVER {
             within("k", self.k, 2, 1000)?;

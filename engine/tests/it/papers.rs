@@ -26,7 +26,7 @@ fn options(option: &str, value: &str) -> FamilyOptions {
     options
 }
 
-/// As a build with the feature makes it: some rows in SSTables, some in the WAL alone.
+/// A database as a build with the feature makes it: some rows in SSTables, some in the WAL alone.
 fn made(dir: &Path) {
     let db = Db::open(dir).unwrap();
     let mut families = vec![db.default_family()];
