@@ -204,8 +204,31 @@ pub(crate) fn semver(tally: &mut Tally, revision: &str) {
     }
 }
 
+/// The crates that users build, which have nothing that is only there to be compared with.
+const PRODUCTS: [&str; 6] = [
+    "siltstone-c",
+    "siltstone-cli",
+    "siltstone-compactor",
+    "siltstone-python",
+    "siltstone-server",
+    "siltstone-storage-object",
+];
+
+/// The products that are built with the feature `papers`.
+fn with_papers() -> Vec<String> {
+    let has = |name: &&&str| {
+        let tree = cargo("tree -e normal,build,features -p").arg(**name).output();
+        tree.map_or(true, |tree| {
+            let text = String::from_utf8_lossy(&tree.stdout);
+            !tree.status.success() || text.contains("siltstone feature \"papers\"")
+        })
+    };
+    PRODUCTS.iter().filter(has).map(|name| format!("{name} is built with the feature papers")).collect()
+}
+
 /// Licences, sources and known vulnerabilities of what we link (row 26).
 fn supply_chain(tally: &mut Tally) {
+    tally.check("products are built without the feature papers", with_papers);
     // It runs for a second: what counts is how long it takes to compile.
     if !there(&mut cargo("deny --version"))
         && !tally.step("install cargo-deny", &mut cargo("install cargo-deny --locked --debug"))
