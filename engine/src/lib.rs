@@ -66,7 +66,10 @@ pub use options::{CacheFill, Durability, Experimental, FamilyOptions, Options, T
 pub use repair::{CheckProgress, CheckReport, Damage, Loss, RepairReport, check, check_with_objects, repair};
 pub use snapshot::Snapshot;
 pub use table::Compression;
-pub use types::*;
+pub use types::{
+    Cell, CellRef, Generation, KEY_BYTES_MAX, KeyRange, Kind, LogFileId, LogPosition, Pinned, RangeTombstone,
+    Rng, SeqNo, Sketch, StoreId, TableId, Timestamp, VALUE_BYTES_MAX, parse_size, size_text,
+};
 
 /// Runs the readme's example with the other documentation tests.
 #[cfg(doctest)]

@@ -6,7 +6,7 @@ use crate::metrics::FamilyStatistics;
 use serde_json::Value;
 
 /// Statistics that are gauges; all others only grow.
-const GAUGES: [&str; 16] = [
+const GAUGES: [&str; 17] = [
     "log_bytes",
     "log_kept_bytes",
     "log_disk_bytes",
@@ -16,6 +16,7 @@ const GAUGES: [&str; 16] = [
     "tables",
     "table_bytes",
     "debt",
+    "merges_running",
     "merge_rate",
     "snapshots",
     "old_versions",
