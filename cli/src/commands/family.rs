@@ -214,6 +214,9 @@ impl Alter {
         }
         changing(open::to_write(&self.db)?, "the options are changed all or none", |db| {
             let family = db.family(&self.name)?;
+            if let Some(missing) = family.missing_options() {
+                eprintln!("siltstone: {missing}; it gets the defaults in their place");
+            }
             Ok(family.alter(self.set.apply(family.options())?)?)
         })
     }

@@ -58,12 +58,12 @@ impl Making {
             earlier.push(descriptor);
         }
         // One that cannot be read may name anything.
-        if all_are_read {
-            backups.remove_all_but(&earlier)?;
-        }
         let is_first = ids.is_empty() && !backups.are_objects();
         if is_first {
             mark_begun(&**storage, dir).map_err(|e| Error::io("create a file in", dir, e))?;
+        }
+        if all_are_read {
+            backups.remove_all_but(&earlier)?;
         }
         let mut known: HashMap<String, Vec<StoredFile>> = HashMap::new();
         for table in earlier.into_iter().flat_map(|descriptor| descriptor.tables) {
@@ -170,11 +170,12 @@ impl Making {
 
 impl Drop for Making {
     fn drop(&mut self) {
-        for path in &self.written {
-            // What cannot be removed now goes with the next backup.
-            let _ = self.backups.env.storage.remove(path);
-        }
-        if self.is_marked {
+        let storage = &self.backups.env.storage;
+        // What cannot be removed now goes with the next backup.
+        let removed = self.written.iter().map(|path| storage.remove(path)).filter(Result::is_ok).count();
+        // The mark says whose the rest is: it goes when that is known to be gone.
+        let is_clean = removed == self.written.len() && self.backups.sync_dir().is_ok();
+        if self.is_marked && is_clean {
             remove_mark(&*self.backups.env.storage, &self.backups.dir);
         }
     }

@@ -32,7 +32,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log;
 use crate::storage::{
     BEGUN, DirLock, Env, LOST_AND_FOUND, Maker, ObjectFiles, ObjectStore, Storage, is_blank, is_mark,
-    is_own_lock, lock_dir, maker,
+    is_own_lock, lock_dir, maker, mark_begun, remove_mark,
 };
 use crate::sync::Mutex;
 use crate::table;
@@ -218,6 +218,12 @@ impl Backups {
         if ids.is_empty() {
             return Ok(());
         }
+        // Without a descriptor, blank files of theirs are known by the mark alone.
+        let removes_all = !self.are_objects() && self.ids()?.iter().all(|id| ids.contains(id));
+        if removes_all {
+            mark_begun(&*self.env.storage, &self.dir)
+                .map_err(|e| Error::io("create a file in", &self.dir, e))?;
+        }
         for id in ids {
             let path = self.dir.join(descriptor::file_name(*id));
             self.env.storage.remove(&path).map_err(|e| Error::io("remove", &path, e))?;
@@ -227,7 +233,11 @@ impl Backups {
         }
         self.sync_dir()?;
         kill_point!("backup-descriptors-removed");
-        self.clean()
+        self.clean()?;
+        if removes_all {
+            remove_mark(&*self.env.storage, &self.dir);
+        }
+        Ok(())
     }
 
     /// A directory in which other things lie and no backup is surely not the one that was meant.

@@ -13,8 +13,8 @@ use super::{BackupInfo, Backups};
 use crate::error::{Error, ErrorKind, Result};
 use crate::repair::CheckProgress;
 use crate::storage::{
-    Copied, DirLock, Env, LOCK_FILE, LOST_AND_FOUND, absolute, copy_file, create_dir_durably, is_own_lock,
-    lock_dir,
+    Copied, DirLock, Env, LOCK_FILE, LOST_AND_FOUND, absolute, copy_file, create_dir_durably, is_mark,
+    is_own_lock, lock_dir,
 };
 use crate::version::edit::State;
 use crate::version::manifest::{self, Manifest};
@@ -206,8 +206,12 @@ impl Backups {
 /// A database is restored into an empty directory; the lock may be there, of a try that was cut short.
 fn refuse_things_in(env: &Env, to: &Path) -> Result<()> {
     let names = env.storage.list_all(to).map_err(|e| Error::io("list", to, e))?;
-    let is_fine =
-        |name: &String| name == LOST_AND_FOUND || is_own_lock(&*env.storage, to, name).is_ok_and(|own| own);
+    // A mark that a creation left is removed at the first open.
+    let is_fine = |name: &String| {
+        name == LOST_AND_FOUND
+            || is_own_lock(&*env.storage, to, name).is_ok_and(|own| own)
+            || is_mark(&*env.storage, to, name).is_ok_and(|mark| mark)
+    };
     match names.iter().find(|name| !is_fine(name)) {
         Some(name) => Err(Error::invalid(format!(
             "{} holds `{name}`; restoring needs a new or empty directory",

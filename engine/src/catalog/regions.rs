@@ -298,7 +298,9 @@ fn reunited(segments: Vec<Segment>) -> Vec<Segment> {
 impl Catalog {
     /// The settings of a store for one that was a part of it.
     fn settings_again(&self, store: &Store) -> Result<FamilySettings> {
-        FamilySettings::resolve_known(&store.name, store.settings().options.clone(), &self.registry)
+        let now = store.settings();
+        let settings = FamilySettings::resolve_known(&store.name, now.options.clone(), &self.registry)?;
+        Ok(FamilySettings { papers_missing: now.papers_missing.clone(), ..settings })
     }
 }
 

@@ -23,8 +23,9 @@ pub(crate) struct FamilySettings {
     pub(crate) options: FamilyOptions,
     pub(crate) read: ReadRules,
     pub(crate) inherited: Arc<Inherited>,
-    /// Why the family takes no writes and is not compacted before it is altered.
-    pub(crate) papers_missing: Option<Error>,
+    /// Why the family takes no writes and is not compacted before it is altered, and its options as they are
+    /// stored.
+    pub(crate) papers_missing: Option<(Error, Arc<str>)>,
 }
 
 /// The compaction debt and the runs in L0 that a family had when its strategy took it over, at the open or by
@@ -96,7 +97,7 @@ impl FamilySettings {
     /// An error where the family has options that this build does not.
     #[inline]
     pub(crate) fn check_papers(&self) -> Result<()> {
-        self.papers_missing.as_ref().map_or(Ok(()), |missing| Err(missing.clone()))
+        self.papers_missing.as_ref().map_or(Ok(()), |(missing, _)| Err(missing.clone()))
     }
 
     /// Whether the family keeps a limited number of versions of a key.

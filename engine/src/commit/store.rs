@@ -171,7 +171,11 @@ impl Store {
 
     /// The properties by which its tables name it.
     pub(crate) fn table_names(&self) -> Vec<(&'static str, String)> {
-        let options = serde_json::to_string(&self.settings().options).expect("options are plain data");
+        let settings = self.settings();
+        let options = match &settings.papers_missing {
+            Some((_, stored)) => stored.to_string(),
+            None => serde_json::to_string(&settings.options).expect("options are plain data"),
+        };
         table_names(self.id, &self.name, options)
     }
 

@@ -65,7 +65,8 @@ pub(crate) struct MergeWork {
     pub(crate) rewritten: Rewritten,
 }
 
-/// All on which it depends whether something of L0 can be compacted.
+/// A question of the planner whether something of L0 can be compacted, by what the answer depends on most: it
+/// is asked again when one of these is another, or a compaction has come further.
 #[derive(Clone)]
 pub(crate) struct LevelZeroQuestion {
     shape: Arc<Shape>,
@@ -143,7 +144,7 @@ impl MergeWork {
     }
 }
 
-/// A flush that is under way: none is any more when this is dropped.
+/// The turn of a flush that is under way. The flush has ended when its turn is dropped.
 pub(crate) struct FlushTurn {
     store: Arc<Store>,
     number: u64,
@@ -180,7 +181,7 @@ impl Drop for FlushTurn {
     }
 }
 
-/// A compaction among those that run: it is not any more when this is dropped.
+/// The turn of a compaction that runs. The compaction has ended when its turn is dropped.
 pub(crate) struct CompactionTurn {
     store: Arc<Store>,
     id: u32,
@@ -199,6 +200,7 @@ impl CompactionTurn {
         if let Some((_, running)) = work.merges.running.iter_mut().find(|(id, _)| *id == self.id) {
             running.clip = Some(key.to_vec());
         }
+        work.merges.nothing_of_level0 = None;
     }
 }
 
@@ -208,14 +210,14 @@ impl Drop for CompactionTurn {
     }
 }
 
-/// The one that lays out memtables of a store: the next one may when this is dropped.
+/// The turn of whoever lays out memtables of a store. Nobody else may before it is dropped.
 pub(crate) struct LayoutTurn<'s>(&'s Store);
 
 impl<'s> LayoutTurn<'s> {
     /// `None` where another one does.
     pub(crate) fn begin(store: &'s Store) -> Option<Self> {
         let is_taken = std::mem::replace(&mut store.work.lock().memory.laying_out, true);
-        (!is_taken).then_some(Self(store))
+        (!is_taken).then(|| Self(store))
     }
 }
 
@@ -225,7 +227,7 @@ impl Drop for LayoutTurn<'_> {
     }
 }
 
-/// A compaction of a store's memtables that is under way: none is any more when this is dropped.
+/// The turn of a compaction of a store's memtables. The compaction has ended when its turn is dropped.
 pub(crate) struct MemtableCompactionTurn(Arc<Store>);
 
 impl MemtableCompactionTurn {

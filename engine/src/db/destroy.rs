@@ -9,7 +9,7 @@ use crate::catalog::no_database;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{self, EVENTS, EVENTS_NEW};
 use crate::log;
-use crate::storage::{Env, LOCK_FILE, NOTE, Storage, absolute, lock_dir};
+use crate::storage::{Env, LOCK_FILE, NOTE, Storage, absolute, lock_dir, remove_mark};
 use crate::table;
 use crate::types::TableId;
 use crate::version::manifest::{self, CURRENT, CURRENT_NEW, RESERVE};
@@ -78,6 +78,7 @@ pub fn destroy(env: &Env, dir: impl AsRef<Path>) -> Result<()> {
             remove(name)?;
         }
     }
+    remove_mark(storage, dir);
     sync()?;
     remove(DESTROYED)?;
     remove(LOCK_FILE)?;

@@ -48,7 +48,13 @@ impl Family {
         &self.store.name
     }
 
-    /// Its options.
+    /// Why the family takes no writes and is not compacted before it is altered: it has options of the cargo
+    /// feature `papers`, which this build lacks. `None` for all other families.
+    pub fn missing_options(&self) -> Option<Error> {
+        self.store.settings().check_papers().err()
+    }
+
+    /// Its options, with defaults in the place of those that this build lacks ([`Family::missing_options`]).
     pub fn options(&self) -> FamilyOptions {
         self.store.settings().options.clone()
     }

@@ -169,6 +169,7 @@ impl Inner {
         }
         let store = &family.store;
         let settings = store.settings();
+        settings.check_papers()?;
         let mut infos = self.read_foreign(paths, &settings)?;
         infos.sort_by(|(_, a), (_, b)| a.range.start.cmp(&b.range.start));
         if infos.windows(2).any(|w| w[0].1.range.overlaps(&w[1].1.range)) {

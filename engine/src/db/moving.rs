@@ -260,11 +260,12 @@ impl Inner {
     /// A family with that state, to be added under that name.
     pub(super) fn arriving(&self, name: &str, state: StoreState) -> Result<Arriving> {
         check_name(name)?;
-        if let Some((_, missing)) = without_papers(name, &state.options) {
-            return Err(missing);
-        }
-        let options = Catalog::parse_options(name, &state.options)?;
+        let (options, papers_missing) = match without_papers(name, &state.options) {
+            Some((options, missing)) => (options, Some((missing, Arc::from(&*state.options)))),
+            None => (Catalog::parse_options(name, &state.options)?, None),
+        };
         let settings = FamilySettings::resolve(name, options, &self.catalog.registry)?;
+        let settings = FamilySettings { papers_missing, ..settings };
         Ok(Arriving { name: name.to_string(), state, settings, linked: Vec::new() })
     }
 

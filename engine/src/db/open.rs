@@ -160,7 +160,8 @@ fn start_manifest(
             // Perhaps the disk is full of what a merge had written when it ended. No manifest names that, and
             // the one in force is known to be whole.
             remove_unnamed_tables(env, dir, store, &state);
-            Manifest::start(env, dir, number + 2, state)?
+            // Of a creation there is never more than the first manifest to be found, and removed.
+            Manifest::start(env, dir, if read.is_some() { number + 2 } else { number }, state)?
         }
         started => started?,
     };
@@ -290,7 +291,7 @@ fn open_store(
     generations: &Arc<Generations>,
 ) -> Result<Arc<Store>> {
     let (stored, missing) = match without_papers(&state.name, &state.options) {
-        Some((options, missing)) => (options, Some(missing)),
+        Some((options, missing)) => (options, Some((missing, Arc::from(&*state.options)))),
         None => (Catalog::parse_options(&state.name, &state.options)?, None),
     };
     // What the builder says counts from the beginning; it is written down when the database is open.

@@ -202,11 +202,11 @@ impl Check<'_> {
     fn store(&mut self, manifest_name: &str, store: &StoreState, tables: &TableStore) {
         let wrong =
             |what: String| Error::corruption(manifest_name, 0, format!("family {}: {what}", store.name));
-        let options = serde_json::from_str::<FamilyOptions>(&store.options).map_err(|e| wrong(e.to_string()));
-        let is_known = without_papers(&store.name, &store.options).is_none();
-        if let Err(e) =
-            options.and_then(|options| options.validate()).or_else(|e| if is_known { Err(e) } else { Ok(()) })
-        {
+        let options = match without_papers(&store.name, &store.options) {
+            Some((options, _)) => Ok(options),
+            None => serde_json::from_str::<FamilyOptions>(&store.options).map_err(|e| wrong(e.to_string())),
+        };
+        if let Err(e) = options.and_then(|options| options.validate()) {
             self.damaged(manifest_name, &e);
         }
         if let Err(what) = store.shape.check() {

@@ -162,8 +162,8 @@ impl TableStore {
                     // Also where it is there: the try that wrote it may have ended before its name was
                     // durable.
                     self.storage.sync_dir(&self.dir).map_err(failed)?;
-                    remove_mark(&*self.storage, &self.dir);
                 }
+                remove_mark(&*self.storage, &self.dir);
                 !owned
             }
         };

@@ -94,6 +94,7 @@ impl Work {
         range: KeyRange,
         control: &CompactionControl,
     ) -> Result<()> {
+        store.settings().check_papers()?;
         let compacted = self.compact_once(store, range.clone(), control);
         let is_full = compacted.as_ref().is_err_and(|e| e.kind() == ErrorKind::DiskFull);
         // What is set aside for a full disk is for what makes room.

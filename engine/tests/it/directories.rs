@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "makes, moves and compares real files")]
 
 use siltstone::storage::{Env, FileAccess};
-use siltstone::{Builder, Db, ErrorKind, FamilyOptions, Options, TableWriter};
+use siltstone::{Backups, Builder, Db, ErrorKind, FamilyOptions, Options, TableWriter};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -105,6 +105,15 @@ fn an_empty_directory_and_what_an_ended_creation_left_are_taken() {
     open(dir.path()).unwrap().backup(backups.path()).unwrap();
     let names: Vec<_> = contents(backups.path()).into_keys().collect();
     assert!(names.iter().all(|path| !path.ends_with("SILTSTONE.begun")), "{names:?}");
+    Backups::new(&Env::local(), backups.path()).delete(1).unwrap();
+    let names: Vec<_> = contents(backups.path()).into_keys().collect();
+    assert!(names.iter().all(|path| path.ends_with("LOCK")), "{names:?}");
+
+    // Destroyed before its mark was gone, and restored to a place that has one.
+    fs::write(dir.path().join("SILTSTONE.begun"), "").unwrap();
+    fs::remove_dir(dir.path().join("lost+found")).unwrap();
+    siltstone::destroy(&Env::local(), dir.path()).unwrap();
+    assert!(!dir.path().exists(), "{:?}", contents(dir.path()));
 }
 
 /// Only beside the mark of a creation is it known that nobody else made them.

@@ -119,11 +119,16 @@ fn a_family_that_needs_the_feature_keeps_its_options_for_builds_that_have_it() {
         db.default_family().compact::<&[u8]>(..).unwrap();
         let moved = dir.path().join("moved");
         db.detach("exploring", &moved).unwrap();
-        assert_eq!(db.attach("back", &moved).unwrap_err().kind(), ErrorKind::Unsupported);
+        let back = db.attach("back", &moved).unwrap();
+        assert_eq!(back.put("k", "v").unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(back.compact::<&[u8]>(..).unwrap_err().kind(), ErrorKind::Unsupported);
+        let (left, right) = back.split(50u32.to_be_bytes(), "right").unwrap();
+        assert!([&left, &right].iter().all(|region| region.missing_options().is_some()));
+        assert_eq!(right.put([255], "v").unwrap_err().kind(), ErrorKind::Unsupported);
+        left.join(&right).unwrap();
         db.close().unwrap();
     }
     let db = Db::open(dir.path()).unwrap();
-    db.attach("back", dir.path().join("moved")).unwrap();
     for (option, value, _) in FAMILIES {
         let family = db.family(if value == "exploring" { "back" } else { value }).unwrap();
         assert_eq!(family.options(), options(option, value), "{value}");

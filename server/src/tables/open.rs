@@ -34,7 +34,13 @@ impl Tables {
         let mut altered = Vec::new();
         for (name, schema) in schemas {
             let layout = Layout::new(schema, &mut stores, None)?;
-            altered.extend(tables.options_to_give(&name, &layout)?);
+            // One that cannot be had keeps no other table from being served; AlterSettings mends it.
+            match tables.options_to_give(&name, &layout) {
+                Ok(given) => altered.extend(given),
+                Err(e) => {
+                    tracing::error!(table = %name, "its settings are left as they were: {}", e.message());
+                }
+            }
             // How calm they were nobody knows: what traffic has split stays so for a while.
             let regions = layout.families.iter().flat_map(|family| &family.regions);
             regions.for_each(|region| region.traffic.call_busy());

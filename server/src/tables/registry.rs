@@ -112,7 +112,7 @@ impl Tables {
             let Some(schema) = layout.schema.families.get(&*family.name) else { continue };
             let options = self.options(table, &family.name, schema)?;
             for Region { store, .. } in &family.regions {
-                if store.options() != options {
+                if store.missing_options().is_some() || store.options() != options {
                     altered.push((store.clone(), options.clone()));
                 }
             }

@@ -21,7 +21,7 @@ const FAILURES_ELSEWHERE: u32 = 3;
 /// Pause before it is looked again for blocks that are on their way.
 const LOOK_AGAIN_NS: u64 = 500_000;
 
-/// What a compaction is at.
+/// The phase in which a compaction is.
 enum Phase {
     /// A trivial move: nothing is read.
     Move,
