@@ -29,7 +29,8 @@ impl FailingStores {
         self.0.lock().first_key_value().map(|(_, (_, error))| error.clone())
     }
 
-    /// The error of the store's compactions, if none runs now that might succeed, and `such` holds of its debt.
+    /// The error of the store's compactions, if none runs now that might succeed, and `such` holds of its
+    /// debt.
     pub(super) fn of(&self, store: &Store, such: impl Fn(u64) -> bool) -> Option<Error> {
         let failing = self.0.lock().get(&store.id).map(|(_, error)| error.clone())?;
         let work = store.work.try_lock().filter(|work| !work.merges.is_running())?;
