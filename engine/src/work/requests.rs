@@ -183,6 +183,9 @@ impl Work {
             // Snapshots may have gone since they were last looked at.
             store.work.lock().merges.plan_state.early_at = None;
         }
+        // What failed before may have been for want of what is there now: it is tried again, and only that
+        // counts.
+        *self.cx.health.flush_error.lock() = None;
         self.catalog.touch_all();
         self.cx.scheduler.notify();
         let mut failed = None;

@@ -477,6 +477,26 @@ fn a_full_disk_does_not_keep_a_database_from_being_opened_deleted_from_and_compa
     }
 }
 
+/// What failed for want of space before there was some is tried again, and is no answer any more.
+#[test]
+fn settling_on_a_disk_that_was_given_room_does_not_tell_of_the_time_before() {
+    let world = SimWorld::new(6);
+    let (db, _) = filled(&world);
+    let next = world.kill();
+    std::mem::forget(db);
+    next.storage.set_quota(Some(next.storage.used_bytes()));
+    let scheduler = Arc::new(SimScheduler::for_world(&next));
+    let builder = Builder::new().options(of_small_disks()).env(next.env()).scheduler(scheduler.clone());
+    let db = builder.open("/db").unwrap();
+    scheduler.run(1_000);
+    assert!(db.is_disk_full());
+    assert_eq!(db.settle().unwrap_err().kind(), ErrorKind::DiskFull, "there is no room yet");
+    next.storage.set_quota(None);
+    db.settle().unwrap();
+    assert!(!db.is_disk_full());
+    assert!(db.get(1u64.to_be_bytes()).unwrap().is_some());
+}
+
 fn of_small_disks() -> Options {
     Options {
         write_memory: 256 << 10,
