@@ -16,11 +16,11 @@
 
 mod capacity;
 mod child;
-mod cliffs;
+mod scaling;
 mod compactor;
 mod compare;
 mod drive;
-mod felt;
+mod reader_latency;
 mod limits;
 mod measure;
 mod objects;
@@ -193,7 +193,7 @@ fn main() -> ExitCode {
 
 /// Runs a plan and prints what came of it; with ratios or without.
 fn measured(plan: &Plan, compared: bool) -> store::Result<ExitCode> {
-    if !compared && plan.workload.iter().all(|name| cliffs::is_cliff(name)) {
+    if !compared && plan.workload.iter().all(|name| scaling::is_cliff(name)) {
         return cliff(plan);
     }
     let checked = match plan.check() {
@@ -205,7 +205,7 @@ fn measured(plan: &Plan, compared: bool) -> store::Result<ExitCode> {
         seen(how, run);
         records.runs.push(run.clone());
     })?;
-    records.figures = felt::figures(&records.runs);
+    records.figures = reader_latency::figures(&records.runs);
     if plan.matrix {
         records.figures.extend(report::matrix_bars(&records.runs));
     }
@@ -219,10 +219,10 @@ fn measured(plan: &Plan, compared: bool) -> store::Result<ExitCode> {
 fn cliff(plan: &Plan) -> store::Result<ExitCode> {
     let base = plan.how.base()?;
     for name in &plan.workload {
-        let costs = cliffs::run(name, &base, 1.0)?;
+        let costs = scaling::run(name, &base, 1.0)?;
         match plan.how.json {
             true => costs.iter().for_each(line),
-            false => print!("{}", cliffs::table(&costs)),
+            false => print!("{}", scaling::table(&costs)),
         }
     }
     Ok(ExitCode::SUCCESS)

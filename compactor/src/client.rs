@@ -6,12 +6,12 @@
 use crate::cost::{Costs, Facts};
 use crate::fetch::Memory;
 use crate::files::StaleFiles;
-use crate::follow::{Given, Gives, There, follow};
-use crate::known::{ASK_EVERY, Chosen, Known, Room, follow_manager, follow_own_manager, renew};
+use crate::drive::{Given, Gives, There, follow};
+use crate::directory::{ASK_EVERY, Chosen, Known, Room, follow_manager, follow_own_manager, renew};
 use crate::load::Load;
 use crate::manager::{CompactionManager, Managed, asked};
 use crate::protocol::{Begin, CompactorState, PROTOCOL_VERSION};
-use crate::reach::{Line, Reach};
+use crate::connect::{Line, Reach};
 use crate::tls::ClientTls;
 use siltstone::offload::{Decision, KeepOutputs, Offer, Offload};
 use siltstone::{Error, ErrorKind};

@@ -1,6 +1,6 @@
 //! Blocks that a compaction server wrote, fetched from its memory (OFF-3).
 
-use crate::known::Server;
+use crate::directory::Server;
 use crate::protocol::stubs::compactor_client::CompactorClient;
 use crate::protocol::{MESSAGE_BYTES_MAX, PARTS_MAX, READ_BYTES_MAX, ReadPiece, ReadRequest};
 use crate::secret::Calls;

@@ -45,19 +45,19 @@
 
 mod admission;
 mod capacity;
-mod carried;
+mod table_transfer;
 mod client;
 mod codec;
 mod cost;
 mod fetch;
 mod files;
-mod follow;
-mod known;
+mod drive;
+mod directory;
 mod listen;
 mod load;
 mod manager;
 mod protocol;
-mod reach;
+mod connect;
 mod ring;
 mod secret;
 mod server;
@@ -76,7 +76,7 @@ pub use files::StaleFiles;
 pub use files::file_content;
 pub use manager::{CompactionManager, ManagerConfig};
 pub use protocol::CompactorState;
-pub use reach::is_loopback;
+pub use connect::is_loopback;
 pub use ring::Spread;
 pub use server::{CompactorConfig, CompactorServer};
 #[doc(hidden)]

@@ -18,7 +18,7 @@ use crate::protocol::stubs::manager_server::{Manager as Service, ManagerServer};
 use crate::protocol::{
     Announced, Announcement, CompactorState, PROTOCOL_VERSION, Ring, RingRequest, StateRequest,
 };
-use crate::reach::{Line, Reach, may_listen, parts};
+use crate::connect::{Line, Reach, may_listen, parts};
 use crate::ring::{Spread, number, ring};
 use crate::secret::{Guard, Proof, Secret};
 use crate::tls::{ClientTls, ServerTls, Tls};

@@ -12,7 +12,7 @@
 //! machine, a server's place is its port, so that nobody can pass on the answers of one server as another's.
 
 use crate::files::file_content;
-use crate::reach::parts;
+use crate::connect::parts;
 use parking_lot::{Mutex, MutexGuard};
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};

@@ -6,7 +6,7 @@
 //! the database: only the owner of a directory deletes there (I5).
 
 use crate::admission::{Admission, Queued};
-use crate::carried::OverStream;
+use crate::table_transfer::OverStream;
 use crate::listen::{bounded, connections};
 use crate::load::{Load, memory_bytes, processors};
 use crate::manager::{announce, asked};
@@ -15,7 +15,7 @@ use crate::protocol::{
     Ask, Begin, Begun, CompactorState, FromCompactor, MESSAGE_BYTES_MAX, PARTS_MAX, PROTOCOL_VERSION,
     READ_BYTES_MAX, ReadPiece, ReadRequest, StateRequest, Tell, ToCompactor, WINDOW_BYTES, Waits, telling,
 };
-use crate::reach::{Line, Reach, may_listen};
+use crate::connect::{Line, Reach, may_listen};
 use crate::secret::{Guard, Proof, Secret};
 use crate::tls::{ClientTls, ServerTls, Tls};
 use prost::bytes::Bytes;

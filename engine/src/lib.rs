@@ -26,9 +26,9 @@ mod db;
 mod error;
 mod event;
 mod latency;
-mod log;
-mod memory;
-mod merge;
+mod wal;
+mod memtable;
+mod compaction;
 mod metrics;
 pub mod offload;
 mod operator;
@@ -41,7 +41,7 @@ mod snapshot;
 pub mod storage;
 pub mod strategy;
 mod sync;
-mod table;
+mod sstable;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod types;
@@ -59,13 +59,13 @@ pub use event::{Event, EventKind};
 pub use latency::{Histogram, Latencies};
 #[cfg(feature = "testing")]
 #[doc(hidden)]
-pub use memory::probe as memory_probe;
+pub use memtable::probe as memory_probe;
 pub use metrics::{FamilyStatistics, Statistics};
 pub use operator::{CompactionFilter, MergeOperator};
 pub use options::{CacheFill, Durability, Experimental, FamilyOptions, Options, Timestamps};
 pub use repair::{CheckProgress, CheckReport, Damage, Loss, RepairReport, check, check_with_objects, repair};
 pub use snapshot::Snapshot;
-pub use table::Compression;
+pub use sstable::Compression;
 pub use types::{
     Cell, CellRef, Generation, KEY_BYTES_MAX, KeyRange, Kind, LogFileId, LogPosition, Pinned, RangeTombstone,
     Rng, SeqNo, Sketch, StoreId, TableId, Timestamp, VALUE_BYTES_MAX, parse_size, size_text,

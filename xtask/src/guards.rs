@@ -128,8 +128,8 @@ mod tests {
     #[test]
     fn each_check_guards_its_own_files() {
         let guards = |guard: Guard, path: &str, text: &str| guard.guards(Path::new(path), text);
-        assert!(guards(Guard::Sanitizer, "engine/src/memory/arena.rs", "unsafe { at(1) }"));
-        assert!(!guards(Guard::Sanitizer, "engine/src/memory/mod.rs", "mod arena;"));
+        assert!(guards(Guard::Sanitizer, "engine/src/memtable/arena.rs", "unsafe { at(1) }"));
+        assert!(!guards(Guard::Sanitizer, "engine/src/memtable/mod.rs", "mod arena;"));
         assert!(guards(Guard::Planted, "tests/src/power.rs", ""));
         assert!(guards(Guard::Planted, "engine/src/db/get.rs", "if planted!(Bug::ReadPointBeforeVersion)"));
         assert!(guards(
@@ -138,9 +138,9 @@ mod tests {
             "siltstone::planted_bug!(WorkInPlace)"
         ));
         assert!(!guards(Guard::Sanitizer, "tests/src/power.rs", "unsafe"));
-        assert!(guards(Guard::Models, "engine/src/log/queue.rs", "use crate::sync::Mutex;"));
-        assert!(!guards(Guard::Models, "engine/src/table/block.rs", "fn read() {}"));
-        assert!(guards(Guard::Instructions, "engine/src/table/block.rs", ""));
+        assert!(guards(Guard::Models, "engine/src/wal/queue.rs", "use crate::sync::Mutex;"));
+        assert!(!guards(Guard::Models, "engine/src/sstable/block.rs", "fn read() {}"));
+        assert!(guards(Guard::Instructions, "engine/src/sstable/block.rs", ""));
         assert!(guards(Guard::Instructions, "tests/instructions/src/main.rs", ""));
         assert!(!guards(Guard::Instructions, "server/src/services/bigtable.rs", ""));
         assert!(!guards(Guard::Planted, "engine/src/db/scan.rs", ""));

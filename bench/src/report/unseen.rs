@@ -5,7 +5,7 @@
 
 use super::plot::{Axis, Chart, Line, micros, plain, share};
 use super::{Block, Row, digits};
-use crate::felt::Felt;
+use crate::reader_latency::Felt;
 use crate::record::{RunRecord, Stage, Window};
 
 /// The heads of the table, and what they mean.

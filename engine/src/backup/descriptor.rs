@@ -3,7 +3,7 @@
 
 use super::BackupInfo;
 use crate::error::{Error, ErrorKind, Result};
-use crate::log;
+use crate::wal;
 use crate::shape::TableInfo;
 use crate::storage::Env;
 use crate::types::{SeqNo, TableId};
@@ -98,7 +98,7 @@ pub(crate) fn parse_file_name(name: &str) -> Option<u64> {
 pub(super) fn owner(name: &str) -> Option<u64> {
     let (id, rest) = name.split_once('-')?;
     let ours =
-        rest == MANIFEST || TableId::parse_file_name(rest).is_some() || log::parse_file_name(rest).is_some();
+        rest == MANIFEST || TableId::parse_file_name(rest).is_some() || wal::parse_file_name(rest).is_some();
     let number: u64 = id.parse().ok()?;
     (ours && format!("{number:08}") == id).then_some(number)
 }

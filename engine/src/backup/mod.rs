@@ -29,13 +29,13 @@ pub(crate) use descriptor::Descriptor;
 pub(crate) use making::Making;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::log;
+use crate::wal;
 use crate::storage::{
     BEGUN, DirLock, Env, LOST_AND_FOUND, Maker, ObjectFiles, ObjectStore, Storage, is_blank, is_mark,
     is_own_lock, lock_dir, maker, mark_begun, remove_mark,
 };
 use crate::sync::Mutex;
-use crate::table;
+use crate::sstable;
 use crate::types::SeqNo;
 use crate::version::manifest;
 use serde::Serialize;
@@ -76,8 +76,8 @@ pub struct BackupInfo {
 fn maker_of_stored(storage: &dyn Storage, path: &Path, name: &str) -> io::Result<Maker> {
     let is_own = match name {
         descriptor::MANIFEST => manifest::is_own_manifest(storage, path, None),
-        _ if log::parse_file_name(name).is_some() => log::is_own_file(storage, path, None),
-        _ => table::is_own_file(storage, path),
+        _ if wal::parse_file_name(name).is_some() => wal::is_own_file(storage, path, None),
+        _ => sstable::is_own_file(storage, path),
     };
     match is_own? {
         true if is_blank(storage, path)? => Ok(Maker::Unknown),

@@ -18,16 +18,16 @@
 //! Not owned here: reading and checking blocks (`table`), which blocks are worth warming (`table`, `merge`),
 //! when the blocks of a compaction come in (`work`).
 
-mod believed;
+mod recently_checked;
 pub(crate) mod block;
 pub(crate) mod buffers;
 mod filter;
-mod warmth;
+mod recency;
 
-use believed::Believed;
+use recently_checked::Believed;
 pub(crate) use block::{Block, Borrowed};
 pub(crate) use filter::Filter;
-pub(crate) use warmth::Warmth;
+pub(crate) use recency::Warmth;
 
 use crate::storage::Clock;
 use crate::sync::Mutex;

@@ -7,12 +7,12 @@
 //! `CURRENT`. What is blank counts as left by a creation only beside the mark (`storage/own.rs`).
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::log;
+use crate::wal;
 use crate::storage::{
     BEGUN, Env, LOCK_FILE, LOST_AND_FOUND, NOTE, Storage, begins_with_number, is_blank, is_mark, is_own,
     is_own_lock,
 };
-use crate::table;
+use crate::sstable;
 use crate::types::TableId;
 use crate::version::manifest::{self, CURRENT, CURRENT_NEW};
 use std::io;
@@ -99,10 +99,10 @@ fn is_part(storage: &dyn Storage, path: &Path, name: &str) -> io::Result<bool> {
 
 fn is_own_part(storage: &dyn Storage, path: &Path, name: &str) -> io::Result<bool> {
     if TableId::parse_file_name(name).is_some() {
-        return table::is_own_file(storage, path);
+        return sstable::is_own_file(storage, path);
     }
-    if log::parse_file_name(name).is_some() {
-        return log::is_own_file(storage, path, None);
+    if wal::parse_file_name(name).is_some() {
+        return wal::is_own_file(storage, path, None);
     }
     match manifest::parse_file_name(name) {
         Some(number) if number > 1 => manifest::is_own_manifest(storage, path, None),

@@ -30,7 +30,7 @@ use crate::cache::BlockCache;
 use crate::commit::{CELL_BYTES, Commit, Depends, Op, Store};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
-use crate::merge::Local;
+use crate::compaction::Local;
 use crate::offload::Offload;
 use crate::operator::Registry;
 use crate::options::Durability;

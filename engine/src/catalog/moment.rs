@@ -9,7 +9,7 @@ use super::recover::needed_logs;
 use crate::DEFAULT_FAMILY;
 use crate::commit::Store;
 use crate::error::{Error, Result};
-use crate::log::{LogEnd, LogHold, file_name};
+use crate::wal::{LogEnd, LogHold, file_name};
 use crate::shape::TableInfo;
 use crate::types::{StoreId, TableId};
 use crate::version::edit::{Change, State, StoreState};

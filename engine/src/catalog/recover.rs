@@ -3,9 +3,9 @@
 use super::directory::NOTE_NEW;
 use crate::error::{Error, Result};
 use crate::event;
-use crate::log::{self, Frame, RecoverOptions, Recovered, recover};
+use crate::wal::{self, Frame, RecoverOptions, Recovered, recover};
 use crate::storage::{Env, TableStore, begins_with_number, is_blank, remove_mark, remove_own};
-use crate::table;
+use crate::sstable;
 use crate::types::{LogFileId, TableId};
 use crate::version::edit::State;
 use crate::version::manifest::{self, Mark};
@@ -82,9 +82,9 @@ pub(crate) fn remove_unnamed_tables(env: &Env, dir: &Path, tables: &TableStore, 
         // One that lost its beginning may be all there is of its rows: a repair reads it.
         let is_lost = || {
             let is_blank = is_blank(storage, &path).unwrap_or(true);
-            is_blank && table::ends_as_table(storage, &path).unwrap_or(true)
+            is_blank && sstable::ends_as_table(storage, &path).unwrap_or(true)
         };
-        let is_own = || table::is_own_file(storage, &path).is_ok_and(|own| own) && !is_lost();
+        let is_own = || sstable::is_own_file(storage, &path).is_ok_and(|own| own) && !is_lost();
         if tables.is_far() || is_own() {
             let _ = tables.remove(id);
         }

@@ -18,7 +18,7 @@ use super::{Catalog, check_name};
 use crate::commit::{FamilySettings, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::memory::Segment;
+use crate::memtable::Segment;
 use crate::shape::TableInfo;
 use crate::types::{Generation, KeyRange, StoreId, TableId};
 use crate::version::edit::{Change, StoreState};

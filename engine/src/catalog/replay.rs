@@ -9,8 +9,8 @@
 
 use crate::commit::{Generations, Store};
 use crate::error::Result;
-use crate::log::{Entry, Frame, Logged};
-use crate::memory::Segment;
+use crate::wal::{Entry, Frame, Logged};
+use crate::memtable::Segment;
 use crate::types::{Generation, KeyRange, RangeTombstone, SeqNo, StoreId};
 use crate::version::edit::{Flushed, State};
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,7 +4,7 @@ use super::Catalog;
 use crate::commit::{DEFAULT_FAMILY, FamilySettings, Store, by_id, memory_options};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::memory::Active;
+use crate::memtable::Active;
 use crate::options::{FamilyOptions, Options, without_papers};
 use crate::types::{StoreId, TableId, size_text};
 use crate::version::Version;

@@ -4,7 +4,7 @@
 //! manifest names.
 
 use super::Catalog;
-use crate::merge::Verifier;
+use crate::compaction::Verifier;
 use crate::types::TableId;
 
 /// The times, in seconds, after which they are looked for again.

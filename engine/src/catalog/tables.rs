@@ -4,10 +4,10 @@
 use super::Catalog;
 use crate::commit::Store;
 use crate::error::Result;
-use crate::log::{self, Claim};
+use crate::wal::{self, Claim};
 use crate::shape::TableInfo;
 use crate::strategy::{MergeKind, MergePlan};
-use crate::table::Filled;
+use crate::sstable::Filled;
 use crate::types::{LogFileId, TableId};
 use crate::version::edit::Change;
 use crate::version::{Dead, TableHandle, Version};

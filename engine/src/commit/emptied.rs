@@ -4,7 +4,7 @@
 //! to go through all of them once. What it finds then stays true whatever is written and compacted later: a
 //! reader at its read point or later sees nothing of what was written to these keys before that. So the range
 //! is noted, like a range tombstone that nobody wrote, and later scans find it among the others and skip the
-//! keys at once (`db/covers.rs`).
+//! keys at once (`db/tombstone_skip.rs`).
 //!
 //! The ranges are known in memory only. A split or join changes which keys a store has: what was found before
 //! is forgotten.

@@ -2,11 +2,11 @@
 
 use super::rules::ReadRules;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::MemoryOptions;
+use crate::memtable::MemoryOptions;
 use crate::operator::Registry;
 use crate::options::{FamilyOptions, Timestamps};
 use crate::sync::{AtomicU64, Ordering};
-use crate::table::TableOptions;
+use crate::sstable::TableOptions;
 use crate::types::StoreId;
 use std::sync::Arc;
 

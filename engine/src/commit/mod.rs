@@ -12,32 +12,32 @@
 mod emptied;
 mod failing;
 mod family;
-mod held;
+mod freeze;
 #[cfg(all(test, models))]
 mod model;
-mod room;
+mod write_memory;
 mod rules;
 mod store;
 mod store_work;
-mod tally;
-mod throttle;
+mod store_counters;
+mod write_stall;
 mod turns;
 mod write;
 
 pub(crate) use emptied::EmptyRanges;
 pub use family::DEFAULT_FAMILY;
 pub(crate) use family::{FAMILY, FamilySettings, OPTIONS, STORE, memory_options, table_names};
-pub(crate) use room::Room;
+pub(crate) use write_memory::Room;
 pub(crate) use rules::ReadRules;
 pub(crate) use store::{Generations, Store};
 pub(crate) use store_work::{CompactionTurn, FlushTurn, LayoutTurn, MemtableCompactionTurn, StoreWork};
-pub(crate) use tally::{Tally, by_id};
-pub(crate) use throttle::Drain;
+pub(crate) use store_counters::{Tally, by_id};
+pub(crate) use write_stall::Drain;
 pub(crate) use write::{Action, CELL_BYTES, Depends, Op, Stages};
 
 use crate::context::{Context, read_only_error};
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::Log;
+use crate::wal::Log;
 use crate::snapshot::{Snapshot, Snapshots};
 use failing::FailingStores;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 use super::family::FamilySettings;
 use super::store::{Generations, Store};
 use super::turns::{Patience, Turns};
-use crate::memory::{Active, MemoryOptions, Segment, Sizes, Visibility};
+use crate::memtable::{Active, MemoryOptions, Segment, Sizes, Visibility};
 use crate::operator::Registry;
 use crate::options::FamilyOptions;
 use crate::snapshot::Snapshots;

@@ -4,7 +4,7 @@ use super::emptied::Emptied;
 use super::family::{FamilySettings, table_names};
 use super::store_work::StoreWork;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::{Active, MemoryOptions, Spares, prefetch_value};
+use crate::memtable::{Active, MemoryOptions, Spares, prefetch_value};
 use crate::metrics::StoreMetrics;
 use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Guard, Mutex, Ordering};
 use crate::types::{Generation, LogFileId, SeqNo, StoreId};

@@ -7,7 +7,7 @@
 use super::family::FamilySettings;
 use super::store::Store;
 use crate::error::Error;
-use crate::memory::Segment;
+use crate::memtable::Segment;
 use crate::shape::Shape;
 use crate::strategy::{Deferred, HotState, MergePlan, PipelineState, PlanState, RunningMerge};
 use crate::types::{Generation, KeyRange};

@@ -2,7 +2,7 @@
 
 use super::{Db, Shared};
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{Entry, Followed, Follower, Logged};
+use crate::wal::{Entry, Followed, Follower, Logged};
 use crate::types::{KeyRange, Kind, SeqNo, StoreId, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;

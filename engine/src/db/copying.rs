@@ -10,14 +10,14 @@
 //! First the source: its families take no writes while their memory is flushed; then what the manifest says
 //! of them is taken, and their tables are held as for a backup (`db/backup.rs`), so that none is removed and
 //! no hole is punched for a later clip before it has its second name. Writes go on from there. Then the copy,
-//! as at the end of an attach (`db/moving.rs`): names, one sync of the directory, one edit for all families.
+//! as at the end of an attach (`db/detach.rs`): names, one sync of the directory, one edit for all families.
 //! A crash before that edit leaves names that the next open removes. The two parts have no lock in common, so
 //! two databases may copy from each other.
 //!
-//! Names, generations and sequence numbers are as `db/moving.rs` says. A copy in the database of its source
+//! Names, generations and sequence numbers are as `db/detach.rs` says. A copy in the database of its source
 //! has cells of the same sequence numbers as that one: what orders cells is asked within one store only.
 
-use super::moving::known_of;
+use super::detach::known_of;
 use super::{Db, Family, Inner};
 use crate::commit::Store;
 use crate::error::Result;

@@ -8,9 +8,9 @@
 use crate::catalog::no_database;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{self, EVENTS, EVENTS_NEW};
-use crate::log;
+use crate::wal;
 use crate::storage::{Env, LOCK_FILE, NOTE, Storage, absolute, lock_dir, remove_mark};
-use crate::table;
+use crate::sstable;
 use crate::types::TableId;
 use crate::version::manifest::{self, CURRENT, CURRENT_NEW, RESERVE};
 use std::io;
@@ -96,8 +96,8 @@ fn is_ours(storage: &dyn Storage, dir: &Path, name: &str, database: Option<u64>)
         CURRENT_NEW => manifest::is_unfinished(storage, &path),
         EVENTS | EVENTS_NEW => event::is_own_file(storage, &path),
         RESERVE => manifest::is_own_reserve(storage, &path),
-        _ if TableId::parse_file_name(name).is_some() => table::is_own_file(storage, &path),
-        _ if log::parse_file_name(name).is_some() => log::is_own_file(storage, &path, database),
+        _ if TableId::parse_file_name(name).is_some() => sstable::is_own_file(storage, &path),
+        _ if wal::parse_file_name(name).is_some() => wal::is_own_file(storage, &path, database),
         _ if manifest::parse_file_name(name).is_some() => manifest::is_own_manifest(storage, &path, database),
         _ => Ok(false),
     }

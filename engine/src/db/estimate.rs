@@ -3,7 +3,7 @@
 use super::family::Family;
 use crate::error::Result;
 use crate::shape::TableInfo;
-use crate::table::CursorOptions;
+use crate::sstable::CursorOptions;
 use crate::types::{Cursor, KeyRange};
 use crate::version::OpenTable;
 use serde::Serialize;

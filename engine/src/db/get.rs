@@ -4,7 +4,7 @@ use super::Inner;
 use super::visible::{Found, Lookup, pin, resolve};
 use crate::commit::{ReadRules, Store};
 use crate::error::Result;
-use crate::memory::Segment;
+use crate::memtable::Segment;
 use crate::types::{
     CellRef, Fragments, KeyRange, Owner, Pinned, RangeTombstone, SeqNo, TimeRange, Timestamp, hash, successor,
 };

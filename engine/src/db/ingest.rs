@@ -14,7 +14,7 @@ use crate::options::{FamilyOptions, Timestamps};
 use crate::shape::{ShapeChange, TableInfo};
 use crate::storage::{Env, is_blank};
 use crate::sync::Mutex;
-use crate::table::{Table, TableBuilder, TableOptions, is_own_file};
+use crate::sstable::{Table, TableBuilder, TableOptions, is_own_file};
 use crate::types::{
     CellRef, Cursor, KEY_BYTES_MAX, KeyRange, Kind, SeqNo, StoreId, TableId, Timestamp, VALUE_BYTES_MAX,
 };

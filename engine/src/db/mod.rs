@@ -23,7 +23,7 @@ mod close;
 mod condition;
 mod conflicts;
 mod copying;
-mod covers;
+mod tombstone_skip;
 mod cursor;
 mod destroy;
 mod estimate;
@@ -35,16 +35,16 @@ mod ingest;
 mod inspect;
 #[cfg(all(test, models))]
 mod model;
-mod moving;
+mod detach;
 mod multi_get;
 mod open;
-mod own;
+mod write_set;
 mod read_only;
 mod scan;
 mod sources;
 mod transaction;
 mod visible;
-mod walk;
+mod direction;
 
 pub use crate::commit::DEFAULT_FAMILY;
 pub use crate::work::CompactionControl;
@@ -92,7 +92,7 @@ pub(crate) struct Inner {
     locks: Mutex<Vec<Box<dyn Send + Sync>>>,
 }
 
-crate::types::sent!(Inner { cx, commit, catalog, work, log_found, locks });
+crate::types::assert_send!(Inner { cx, commit, catalog, work, log_found, locks });
 
 /// A database. A cheap handle: clone it freely; the database is closed when the last handle, family and scan
 /// is dropped, or by [`Db::close`].

@@ -18,13 +18,13 @@ use crate::commit::{Commit, FamilySettings, Generations, Stages, Store, memory_o
 use crate::context::{Context, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events};
-use crate::log::{Log, LogEnd, LogOptions, LogStart, Recovered, WrittenAhead, still_kept};
-use crate::memory::Active;
+use crate::wal::{Log, LogEnd, LogOptions, LogStart, Recovered, WrittenAhead, still_kept};
+use crate::memtable::Active;
 use crate::options::{FamilyOptions, Options, without_papers};
 use crate::schedule::Worker;
 use crate::storage::{Clock, Env, OpenFiles, TableStore};
 use crate::sync::Mutex;
-use crate::table::{Through, tail_bytes};
+use crate::sstable::{Through, tail_bytes};
 use crate::types::{Generation, LogFileId, SeqNo, StoreId, size_text};
 use crate::version::edit::{State as ManifestState, StoreState};
 use crate::version::manifest::{self, Manifest, Mark};

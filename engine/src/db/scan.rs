@@ -1,7 +1,7 @@
 //! Scans: iterators over the entries of a range, from both ends.
 
 use super::Cursor;
-use super::walk::{Direction, View, Walk};
+use super::direction::{Direction, View, Walk};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{Pinned, TimeRange, Timestamp};
 use std::iter::FusedIterator;
@@ -156,7 +156,7 @@ impl Scan {
 
     /// The covers of the walk in the direction in which the scan goes.
     #[cfg(all(test, not(models)))]
-    pub(super) fn covers(&self) -> &super::covers::Covers {
+    pub(super) fn covers(&self) -> &super::tombstone_skip::Covers {
         &self.front.as_ref().or(self.back.as_deref()).expect("it has begun").covers
     }
 }

@@ -1,9 +1,9 @@
 //! What scans and conflict checks walk over: memory and tables of one version, as one kind of cursor.
 
 use crate::error::Result;
-use crate::memory::{Segment, SegmentCursor};
-use crate::merge::{Floor, RunCursor};
-use crate::table::CursorOptions;
+use crate::memtable::{Segment, SegmentCursor};
+use crate::compaction::{Floor, RunCursor};
+use crate::sstable::CursorOptions;
 use crate::types::{CellRef, Cursor, KeyRange, Pinned, SeqNo, TimeRange};
 use crate::version::{Chain, Version};
 use std::sync::Arc;

@@ -5,7 +5,7 @@ mod scan;
 
 pub use scan::TransactionScan;
 
-use super::own::Own;
+use super::write_set::Own;
 use super::{Batch, Db, Family};
 use crate::commit::Depends;
 use crate::error::{Error, ErrorKind, Result};

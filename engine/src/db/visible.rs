@@ -1,4 +1,4 @@
-//! What a reader sees of a key. (What a *merge* keeps is decided in `merge/keep.rs`.)
+//! What a reader sees of a key. (What a *merge* keeps is decided in `compaction/retention.rs`.)
 //!
 //! A reader has a read point and one `now`. Of the cells of a key with a sequence number at or below the read
 //! point, in order: a tombstone deletes what is older at or below its timestamp; the newest of each timestamp

@@ -23,21 +23,21 @@
 //! Here is the database's end. `runner` is the other end, `kept` its remote cache, `remote` reads that cache
 //! from the database's end, and `carried` runs compactions where the two share no storage.
 
-mod carried;
-mod kept;
+mod table_transfer;
+mod output_memory;
 #[cfg(feature = "papers")]
 mod remote;
 mod runner;
 
-pub use crate::merge::{MergeSpec, MergeTables};
-pub(crate) use carried::OwnTables;
-pub use kept::KeptOutputs;
+pub use crate::compaction::{MergeSpec, MergeTables};
+pub(crate) use table_transfer::OwnTables;
+pub use output_memory::KeptOutputs;
 #[cfg(feature = "papers")]
 pub(crate) use remote::RemoteFile;
 pub use runner::{MergeRunner, RunningMerge};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::merge::{Advance, MergeRun, Step, Totals, sum};
+use crate::compaction::{Advance, MergeRun, Step, Totals, sum};
 use crate::options::CacheFill;
 use crate::shape::TableInfo;
 use crate::storage::TableStore;
@@ -378,7 +378,7 @@ impl MergeSpec {
 
     /// Whether its outputs are compressed.
     pub fn compresses(&self) -> bool {
-        self.output.table.compression != crate::table::Compression::None
+        self.output.table.compression != crate::sstable::Compression::None
     }
 
     /// Bytes of the live parts of its inputs.

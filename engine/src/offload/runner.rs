@@ -1,16 +1,16 @@
 //! The other end: runs compactions for databases with the engine's own code.
 
-use super::carried::Carried;
-use super::kept::KeptMerge;
+use super::table_transfer::Carried;
+use super::output_memory::KeptMerge;
 use super::{AnswerOf, KeepOutputs, KeptOutputs, MergeAnswer, StepAnswer};
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
-use crate::merge::{Advance, Local, MergeRun, MergeSpec, MergeTables, Step, WriteTo};
+use crate::compaction::{Advance, Local, MergeRun, MergeSpec, MergeTables, Step, WriteTo};
 use crate::operator::Registry;
 use crate::shape::TableInfo;
 use crate::storage::{Env, ObjectStore, OpenFiles, OpenObjectStore, Storage, TableStore};
 use crate::sync::Mutex;
-use crate::table::Through;
+use crate::sstable::Through;
 use crate::types::TableId;
 use crate::version::{Graveyard, OpenTables};
 use std::collections::{BTreeMap, VecDeque};

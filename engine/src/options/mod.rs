@@ -12,7 +12,7 @@ pub(crate) use without_papers::without_papers;
 use crate::error::{Error, Result};
 use crate::storage::{FileAccess, TableStore};
 use crate::strategy::{HotKeys, MemoryPolicy, StrategyOptions};
-use crate::table::Compression;
+use crate::sstable::Compression;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

@@ -5,11 +5,11 @@ use crate::cache::BlockCache;
 use crate::catalog::{NOTE_NEW, needed_logs, read_log, refuse_leftovers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EVENTS_NEW;
-use crate::log;
+use crate::wal;
 use crate::options::{FamilyOptions, without_papers};
 use crate::shape::TableInfo;
 use crate::storage::{BEGUN, Env, OpenObjectStore, TableStore, absolute, lock_dir};
-use crate::table::{Access, Table};
+use crate::sstable::{Access, Table};
 use crate::types::{StoreId, TableId};
 use crate::version::edit::{State, StoreState};
 use crate::version::manifest::{self, CURRENT_NEW, Loaded};
@@ -77,7 +77,7 @@ const UNFINISHED: [&str; 4] = [BEGUN, CURRENT_NEW, NOTE_NEW, EVENTS_NEW];
 fn is_ours(name: &str) -> bool {
     name == "CURRENT"
         || TableId::parse_file_name(name).is_some()
-        || log::parse_file_name(name).is_some()
+        || wal::parse_file_name(name).is_some()
         || manifest::parse_file_name(name).is_some()
 }
 
@@ -142,7 +142,7 @@ impl Check<'_> {
     fn log_damages(&mut self, state: &State, told: &Error) -> Result<()> {
         let found = logged::salvage(self.env, self.dir, state, &mut |_| Ok(()))?;
         for lost in &found.lost {
-            let path = self.dir.join(log::file_name(lost.file));
+            let path = self.dir.join(wal::file_name(lost.file));
             if told.file() == Some(&path) && told.offset().is_some_and(|at| lost.bytes.contains(&at)) {
                 continue;
             }
@@ -171,16 +171,16 @@ impl Check<'_> {
         }
         let mut live: BTreeSet<String> = BTreeSet::from([manifest_name]);
         live.extend(table_names(&state.stores));
-        live.extend(needed_logs(state).into_iter().map(log::file_name));
-        live.extend(state.log_kept.keys().map(|file| log::file_name(*file)));
-        let log_bytes = self.files.iter().filter(|(name, _)| log::parse_file_name(name).is_some());
+        live.extend(needed_logs(state).into_iter().map(wal::file_name));
+        live.extend(state.log_kept.keys().map(|file| wal::file_name(*file)));
+        let log_bytes = self.files.iter().filter(|(name, _)| wal::parse_file_name(name).is_some());
         self.meter.file("log", log_bytes.map(|(_, bytes)| bytes).sum());
         match read_log(self.env, self.dir, state, Some(*mark), &mut |_| Ok(()), &mut |_, _| {}) {
             Ok(recovered) => {
                 self.report.log_files += recovered.files.len() as u64;
                 self.report.log_frames += recovered.frames;
                 self.report.bytes += recovered.bytes;
-                live.extend(recovered.files.iter().map(|file| log::file_name(file.file)));
+                live.extend(recovered.files.iter().map(|file| wal::file_name(file.file)));
             }
             Err(e) => {
                 self.damaged("log", &e);

@@ -4,7 +4,7 @@
 //! are left out by generation (invariant I1), as replay does.
 
 use crate::error::Result;
-use crate::log::{self, Entry, Frame, SalvagedLog};
+use crate::wal::{self, Entry, Frame, SalvagedLog};
 use crate::storage::Env;
 use crate::types::{Cell, Generation, RangeTombstone, SeqNo, StoreId};
 use crate::version::edit::{Flushed, State};

@@ -8,7 +8,7 @@
 use super::logged;
 use crate::catalog::{read_log, refuse_leftovers, refuse_no_database};
 use crate::error::{Error, ErrorKind, Result};
-use crate::log;
+use crate::wal;
 use crate::storage::Env;
 use crate::version::edit::State;
 use crate::version::manifest::{self, Mark};
@@ -87,7 +87,7 @@ pub(super) fn plan(env: &Env, dir: &Path) -> Result<Plan> {
 fn salvage(env: &Env, dir: &Path, numbers: &[u64], plan: &mut Plan) -> Result<Option<Mark>> {
     let mut databases: Vec<u64> =
         manifest::current(env, dir).ok().flatten().map(|(database, _)| database).into_iter().collect();
-    databases.extend(log::databases(env, dir)?);
+    databases.extend(wal::databases(env, dir)?);
     for number in numbers {
         let tries = std::iter::once(None).chain(databases.iter().copied().map(Some));
         let mut found = tries.filter_map(|database| manifest::salvage(env, dir, *number, database));

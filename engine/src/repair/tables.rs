@@ -3,11 +3,11 @@
 use super::check::CACHE_BYTES;
 use crate::cache::BlockCache;
 use crate::error::Result;
-use crate::merge::{Floor, Merging};
+use crate::compaction::{Floor, Merging};
 use crate::options::FamilyOptions;
 use crate::shape::TableInfo;
 use crate::storage::Env;
-use crate::table::{CursorOptions, ScanReport, Table, TableBuilder, TableOptions, scan_readable};
+use crate::sstable::{CursorOptions, ScanReport, Table, TableBuilder, TableOptions, scan_readable};
 use crate::types::{CellRef, Cursor, Fragments, KeyRange, RangeTombstone, SeqNo, TableId, Timestamp};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

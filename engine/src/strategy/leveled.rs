@@ -32,7 +32,7 @@
 //! may hold together, times what crossing rewrites. Merges move bytes down and never up, so each term falls.
 //! A level that the base is about to reach counts by degrees, so that growth makes no jump.
 
-use super::early::{LOOK_BYTES, early};
+use super::triggered::{LOOK_BYTES, early};
 use super::runs::{are_apart, gather, within};
 use super::{
     Deferred, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RunningMerge, Strategy, Target, cover,

@@ -27,7 +27,7 @@ mod auto;
 mod backpressure;
 mod by_range;
 mod clean;
-mod early;
+mod triggered;
 #[cfg(feature = "papers")]
 mod exploring;
 mod geometric;
@@ -38,12 +38,12 @@ mod major;
 mod options;
 #[cfg(any(not(feature = "papers"), feature = "testing"))]
 mod papers;
-mod pipeline;
+mod memtable_policy;
 mod plan_db;
 mod rangemerge;
 mod rate;
 mod runs;
-mod sma;
+mod size_tiered;
 mod validate;
 mod window;
 
@@ -71,14 +71,14 @@ pub use options::{METHODS, StrategyOptions};
 #[cfg(any(not(feature = "papers"), feature = "testing"))]
 pub(crate) use papers::NEEDS_PAPERS;
 #[cfg(feature = "papers")]
-pub use pipeline::Adaptive;
-pub(crate) use pipeline::{MemoryMerge, PipelineFacts, PipelineState};
-pub use pipeline::{MemoryPolicy, Segments};
+pub use memtable_policy::Adaptive;
+pub(crate) use memtable_policy::{MemoryMerge, PipelineFacts, PipelineState};
+pub use memtable_policy::{MemoryPolicy, Segments};
 pub(crate) use plan_db::{DbAction, DbFacts, StoreFacts, plan_db};
 pub use rangemerge::{RangemergeOptions, Victim};
 pub(crate) use rate::{merge_rate, rest};
 pub(crate) use runs::long_bytes;
-pub use sma::SmaOptions;
+pub use size_tiered::SmaOptions;
 pub(crate) use validate::{validate, validate_flush, wrong_with_running};
 
 use crate::shape::{Shape, TableInfo};

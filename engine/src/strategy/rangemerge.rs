@@ -33,7 +33,7 @@
 //! Foreign tables are merged, or moved, into the run by ordinary merges; while one lies over several ranges,
 //! their memory goes to level 0 too.
 
-use super::early::{DEAD_SHARE, early};
+use super::triggered::{DEAD_SHARE, early};
 use super::major::{Reached, reach};
 use super::{
     ByRange, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RangeMemory, RunningMerge, Strategy,

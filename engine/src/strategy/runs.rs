@@ -4,7 +4,7 @@
 //! of age, so every such method can take up any shape that another one left, and leaves one that another can
 //! take up.
 
-use super::early::{DEAD_SHARE, early};
+use super::triggered::{DEAD_SHARE, early};
 use super::window::{RATIO, WindowRules};
 use super::{
     Deferred, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RunningMerge, Target, cover, ids,

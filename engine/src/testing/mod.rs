@@ -9,12 +9,12 @@ mod elsewhere;
 
 #[doc(hidden)]
 pub use crate::hooks::*;
-use crate::merge::{Expected, Totals, Verifier};
+use crate::compaction::{Expected, Totals, Verifier};
 use crate::offload::{AnswerOf, MergeAnswer, MergeSpec, StepAnswer};
 use crate::options::FamilyOptions;
 use crate::shape::Shape;
 use crate::strategy::StrategyOptions;
-use crate::table::Compression;
+use crate::sstable::Compression;
 use crate::types::KeyRange;
 pub use elsewhere::{Elsewhere, MergeFault, serve_merges};
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use std::sync::Arc;
 /// Every decoder.
 pub fn all() -> Vec<Target> {
     [
-        crate::log::forge::TARGETS,
+        crate::wal::forge::TARGETS,
         crate::version::manifest::forge::TARGETS,
-        crate::table::forge::TARGETS,
+        crate::sstable::forge::TARGETS,
         crate::backup::forge::TARGETS,
         TEXTS,
     ]
@@ -104,7 +104,7 @@ fn shape(bytes: &[u8]) {
 }
 
 fn sample() -> MergeSpec {
-    crate::merge::sample::spec("a", "z", 30)
+    crate::compaction::sample::spec("a", "z", 30)
 }
 
 fn merge_seeds() -> Vec<Vec<u8>> {

@@ -1,7 +1,7 @@
 //! Changes to the state that the manifest records. An [`Edit`] is a list of [`Change`]s that become durable
 //! together; [`State`] is the sum of all edits so far. Applying a change is pure.
 
-use crate::log::{KeptFile, LogEnd};
+use crate::wal::{KeptFile, LogEnd};
 use crate::shape::{Shape, ShapeChange};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId};
 use std::collections::{BTreeMap, BTreeSet};

@@ -7,7 +7,7 @@
 //! deletes ranges of keys. `shelf` counts which log files tables need, `sums` finds records behind a damaged
 //! part of a manifest. Nothing here decides *what* to change.
 
-mod around;
+mod tombstones_near;
 pub(crate) mod code;
 pub(crate) mod edit;
 pub(crate) mod manifest;
@@ -16,9 +16,9 @@ mod one_side;
 mod open_tables;
 mod regions;
 mod scattered;
-mod shelf;
+mod wal_refs;
 mod sums;
-mod unions;
+mod distinct_estimate;
 #[expect(clippy::module_inception, reason = "the file is named for its main type")]
 pub(crate) mod version;
 
@@ -29,7 +29,7 @@ pub(crate) use open_tables::OpenTables;
 #[cfg(not(feature = "papers"))]
 pub(crate) type OldSides = ();
 pub(crate) use scattered::{Chain, Scattered};
-pub(crate) use unions::Unions;
+pub(crate) use distinct_estimate::Unions;
 pub(crate) use version::{
     Dead, FlushSet, Graveyard, OpenRun, OpenTable, TableHandle, TablesHeld, Version, flushed_run,
 };

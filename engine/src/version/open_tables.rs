@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::shape::TableInfo;
 use crate::storage::{OpenFiles, Storage, TableStore};
 use crate::sync::Mutex;
-use crate::table::{Access, Filled, Table, Through, WrapFile};
+use crate::sstable::{Access, Filled, Table, Through, WrapFile};
 use crate::types::TableId;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -11,7 +11,7 @@
 //! every key than the next chain.
 
 use crate::error::Result;
-use crate::memory::{Segment, SegmentCursor};
+use crate::memtable::{Segment, SegmentCursor};
 use crate::types::{CellRef, Cursor, Generation, Heat, KeyRange, Pinned, TimeRange};
 use std::ops::Range;
 use std::sync::Arc;

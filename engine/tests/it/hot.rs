@@ -218,7 +218,7 @@ fn a_hot_write_back_is_synced_before_the_manifest_commit() {
     }
 }
 
-/// Guard: what lies under a newer range tombstone of its flush set is not kept (`merge/aside.rs`).
+/// Guard: what lies under a newer range tombstone of its flush set is not kept (`compaction/hot_cells.rs`).
 #[test]
 fn a_cell_under_a_newer_range_tombstone_is_not_kept() {
     let world = SimWorld::new(1);
@@ -350,7 +350,7 @@ fn a_batch_over_two_families_is_whole_when_one_was_flushed_and_kept_its_part() {
 }
 
 /// Two guards, of which each is enough: recovery records where history ended, and the header of the file that
-/// it goes on in says it too (`log/recover.rs`, `recorded_end` and `successor`). Without both this fails.
+/// it goes on in says it too (`wal/recover.rs`, `recorded_end` and `successor`). Without both this fails.
 #[test]
 fn a_second_crash_after_a_torn_tail_loses_no_kept_cell() {
     // Where the newest log file has no header yet, has one that is not synced, or ends in half a frame.

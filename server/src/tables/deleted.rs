@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tonic::Status;
 
 /// What the records begin with; the number of the table follows.
-const DELETED: &[u8] = b"deleted-table/";
+const DELETED: &[u8] = b"deleted-sstable/";
 /// Microseconds of an hour.
 pub(super) const HOUR_US: u64 = 3_600_000_000;
 /// Tables that are kept, and stores of all but the last of them, at most. Beyond that go the oldest of the

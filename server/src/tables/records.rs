@@ -11,7 +11,7 @@ const RECORDS: &str = "tables";
 /// The record of the next table's id.
 const NEXT_ID: &[u8] = b"next-id";
 /// What the names of tables begin with among the records.
-const TABLE: &[u8] = b"table/";
+const TABLE: &[u8] = b"sstable/";
 
 /// The key of a table's record.
 pub(super) fn record_key(name: &str) -> Vec<u8> {

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 /// build on anything; `tests` and `model` folders may use anything below `db`.
 const ORDER: &[&str] = &[
     "error", "types", "hooks", "sync", "latency", "metrics", "operator", "storage", "schedule", "shape",
-    "cache", "log", "memory", "table", "version", "strategy", "simulate", "options", "event", "snapshot",
-    "context", "merge", "offload", "commit", "catalog", "work", "repair", "backup", "db", "testing",
+    "cache", "wal", "memtable", "sstable", "version", "strategy", "simulate", "options", "event", "snapshot",
+    "context", "compaction", "offload", "commit", "catalog", "work", "repair", "backup", "db", "testing",
 ];
 
 /// Imports against the order.
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(wrong("engine/src/types/key.rs", "use crate::error::Result;\n// crate::db"), 0);
         assert_eq!(wrong("engine/src/strategy/a.rs", "use crate::merge::Merge;"), 1);
         assert_eq!(wrong("engine/src/strategy/a.rs", "use crate::shape::{Run, Shape};"), 0);
-        assert_eq!(wrong("engine/src/merge/keep.rs", "fn f(x: crate::db::Db) {}"), 1);
+        assert_eq!(wrong("engine/src/compaction/retention.rs", "fn f(x: crate::db::Db) {}"), 1);
         assert_eq!(wrong("engine/src/cache/mod.rs", "use crate::table::Table;"), 1);
         assert_eq!(
             wrong("engine/src/cache/mod.rs", "#[cfg(test)] mod tests { use crate::table::Table; }"),

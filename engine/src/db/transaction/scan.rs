@@ -1,6 +1,6 @@
 //! Scans of a transaction: what its snapshot shows, merged with its own writes key by key.
 
-use super::super::own::OfFamily;
+use super::super::write_set::OfFamily;
 use super::super::{Entry, Family, Scan};
 use super::{Isolation, Transaction};
 use crate::error::Result;

@@ -3,7 +3,7 @@
 //!
 //! Which cells came from a file? WAL files hold ascending sequence numbers, so the file's own entries are
 //! below the number that the next file began with, and so are all copies in it. What of a memtable was logged
-//! again before is known by a bound (`memory/segment.rs`): everything below it stands in later files. So of
+//! again before is known by a bound (`memtable/memtable.rs`): everything below it stands in later files. So of
 //! each memtable that needs the file, the cells between that bound and the next file's first number are
 //! taken. What a newer cell covers is left out: the WAL is read only after a crash, and no snapshot outlives
 //! one.
@@ -23,9 +23,9 @@ use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::log::Entry;
-use crate::memory::{Again, Judge, Segment, SegmentCursor, Visibility};
-use crate::merge::Merging;
+use crate::wal::Entry;
+use crate::memtable::{Again, Judge, Segment, SegmentCursor, Visibility};
+use crate::compaction::Merging;
 use crate::strategy::{FrontFacts, FrontPlan, plan_front};
 use crate::types::{
     Cell, Cursor, Generation, KeyRange, LogFileId, LogPosition, RangeTombstone, SeqNo, StoreId,

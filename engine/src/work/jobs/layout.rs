@@ -3,7 +3,7 @@
 //! Only facts are told here; `jobs/mod.rs` acts on them.
 
 use crate::commit::FamilySettings;
-use crate::memory::Segment;
+use crate::memtable::Segment;
 use crate::shape::Shape;
 use crate::strategy::{ByRange, MergePlan};
 use crate::types::TableId;

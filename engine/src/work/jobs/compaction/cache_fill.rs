@@ -1,7 +1,7 @@
 //! The cache around the switch from a compaction's inputs to its outputs. With `step` and `write-through`
-//! blocks went in while the SSTables were written (`table/fill.rs`), and the install takes out what the
+//! blocks went in while the SSTables were written (`sstable/fill.rs`), and the install takes out what the
 //! inputs have below a step's clip; that is counted here. What is done here is bringing blocks of a step's
-//! outputs into the cache before it is published (`table/warm_up.rs`): from storage, all of them (`before`),
+//! outputs into the cache before it is published (`sstable/warm_up.rs`): from storage, all of them (`before`),
 //! or from the memory of a compaction server that made the step, then as the database's own compactions would
 //! have filled the cache.
 //!
@@ -12,11 +12,11 @@ use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::merge::{Step, Totals};
+use crate::compaction::{Step, Totals};
 use crate::offload::{RemoteCache, RemoteRead};
 use crate::options::CacheFill;
 use crate::shape::TableInfo;
-use crate::table::{Choice, Gather, Piece, Replaced, Wanted, WarmUp};
+use crate::sstable::{Choice, Gather, Piece, Replaced, Wanted, WarmUp};
 use crate::types::{KeyRange, TableId};
 use crate::version::{OpenTable, TableHandle};
 use std::collections::{BTreeMap, VecDeque};

@@ -7,7 +7,7 @@ use crate::catalog::{Catalog, Install, check_bounds};
 use crate::commit::{CompactionTurn, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::merge::{Advance, Step, Totals};
+use crate::compaction::{Advance, Step, Totals};
 use crate::strategy::{MergeKind, MergePlan, validate};
 use crate::types::{KeyRange, SeqNo};
 use crate::work::jobs::layout::Layout;

@@ -6,7 +6,7 @@ use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::merge::{Bounds, MergeRun, MergeSpec, Step, Totals, Verifier};
+use crate::compaction::{Bounds, MergeRun, MergeSpec, Step, Totals, Verifier};
 use crate::offload::{Decision, MergeTables, Offer, OffloadedMerge, OwnTables, RemoteCache, There};
 use crate::shape::TableInfo;
 use crate::version::Version;

@@ -5,10 +5,10 @@
 
 use crate::catalog::Catalog;
 use crate::commit::{FamilySettings, Store};
-use crate::merge::{Below, KeepSpec, MergeSpec, OutputSpec, RULES_VERSION, Source, run_source};
+use crate::compaction::{Below, KeepSpec, MergeSpec, OutputSpec, RULES_VERSION, Source, run_source};
 use crate::shape::TableInfo;
 use crate::strategy::{InputRun, MergePlan};
-use crate::table::{CursorOptions, Replaced};
+use crate::sstable::{CursorOptions, Replaced};
 use crate::types::TableId;
 use crate::version::{OpenTable, Unions, Version};
 use crate::work::jobs::layout::Layout;

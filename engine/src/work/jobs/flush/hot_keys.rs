@@ -10,8 +10,8 @@
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::error::Result;
-use crate::log::Entry;
-use crate::memory::{Flat, Segment};
+use crate::wal::Entry;
+use crate::memtable::{Flat, Segment};
 use crate::strategy;
 use crate::types::{Generation, KeptCell, LogPosition};
 use std::sync::Arc;

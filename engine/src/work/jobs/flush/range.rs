@@ -1,4 +1,4 @@
-//! Flushing the memory of one key range, where a store holds it by range (`memory/scatter.rs`), and where the
+//! Flushing the memory of one key range, where a store holds it by range (`memtable/scatter.rs`), and where the
 //! shape allows it merging that with the range's SSTables in the same act: these are sources behind the
 //! memtables, and a step's edit removes or clips them. Such a flush stands among the store's running merges,
 //! so that no other takes its SSTables. Where something is in the way, what is in memory goes to L0. It keeps
@@ -8,7 +8,7 @@ use super::steps::{FlushProgress, FlushStart, FlushSteps, plain};
 use crate::catalog::Catalog;
 use crate::commit::{CompactionTurn, FlushTurn, Store};
 use crate::error::{Error, Result};
-use crate::merge::MergeRun;
+use crate::compaction::MergeRun;
 use crate::strategy::{ByRange, MergePlan, RangeMemory, validate_flush, victim_beside};
 use crate::types::{KeyRange, LogPosition, TableId};
 use crate::version::{FlushSet, Unions, Version, flushed_run};

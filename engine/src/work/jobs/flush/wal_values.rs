@@ -3,7 +3,7 @@
 //!
 //! A flush of a family with `log_tables` asks `strategy::leave_in_log`. If that says yes, a WAL file is
 //! begun, so that the memory to be flushed lies in complete files, and once the flush set is taken these
-//! files are read through, once and in order, for the places of its cells (`log/places.rs`, with the
+//! files are read through, once and in order, for the places of its cells (`wal/value_positions.rs`, with the
 //! reasons). The SSTables are then written with references for values; before the edit that names them the
 //! WAL is synced as for any flush (invariant I2).
 //!
@@ -13,17 +13,17 @@
 //! stands in the way (no room to begin a file, a file that does not read back) makes a plain flush, never an
 //! error: memory has all values.
 //!
-//! Which WAL files stay for SSTables is counted in `version/shelf.rs`.
+//! Which WAL files stay for SSTables is counted in `version/wal_refs.rs`.
 
 use super::steps::FlushPolicy;
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::event::EventKind;
-use crate::log::{PlaceScan, Places};
-use crate::merge::{LeftInLog, Merge};
+use crate::wal::{PlaceScan, Places};
+use crate::compaction::{LeftInLog, Merge};
 use crate::shape::TableInfo;
 use crate::strategy::{LogTableChoice, LogTableFacts, leave_in_log};
-use crate::table::{Reference, VALUE_BYTES_MIN};
+use crate::sstable::{Reference, VALUE_BYTES_MIN};
 use crate::types::{CellRef, Kind, LogFileId, LogPosition};
 use crate::version::{FlushSet, Version};
 use crate::work::jobs::layout::Layout;

@@ -22,7 +22,7 @@ use crate::catalog::Catalog;
 use crate::commit::{MemtableCompactionTurn, Store};
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::memory::{Flat, Join, LogPlace, Segment};
+use crate::memtable::{Flat, Join, LogPlace, Segment};
 use crate::strategy::{MemoryMerge, PipelineFacts};
 use crate::types::{Generation, LogPosition};
 use crate::version::Version;

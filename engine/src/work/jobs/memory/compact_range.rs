@@ -20,7 +20,7 @@ use super::visibility::Visible;
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::event::EventKind;
-use crate::memory::{Flat, Segment};
+use crate::memtable::{Flat, Segment};
 use crate::strategy::{MemoryMerge, PipelineState};
 use crate::version::Version;
 use std::sync::Arc;

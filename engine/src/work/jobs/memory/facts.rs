@@ -2,7 +2,7 @@
 
 use crate::catalog::Catalog;
 use crate::commit::{Store, StoreWork};
-use crate::memory::{Flat, Segment};
+use crate::memtable::{Flat, Segment};
 use crate::strategy::PipelineFacts;
 use crate::types::Sketch;
 use crate::version::Version;

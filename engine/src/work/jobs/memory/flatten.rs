@@ -3,7 +3,7 @@
 use super::visibility::{Visible, note_memory_flush};
 use crate::catalog::Catalog;
 use crate::commit::Store;
-use crate::memory::Segment;
+use crate::memtable::Segment;
 
 /// Turns the oldest immutable memtable that is not flat into a flat one; whether there was one.
 pub(crate) fn flatten_oldest(catalog: &Catalog, store: &Store) -> bool {

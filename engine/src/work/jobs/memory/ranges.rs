@@ -4,7 +4,7 @@ use super::facts::bytes_per_user_byte;
 use super::visibility::Visible;
 use crate::catalog::Catalog;
 use crate::commit::Store;
-use crate::memory::{Flat, LogPlace, Segment, Visibility};
+use crate::memtable::{Flat, LogPlace, Segment, Visibility};
 use crate::strategy::{ByRange, RangeMemory};
 use crate::types::{KeyRange, SeqNo};
 use crate::version::{Scattered, Version};

@@ -36,7 +36,7 @@ use super::ranges::piece;
 use super::visibility::{Visible, note_memory_flush};
 use crate::catalog::Catalog;
 use crate::commit::Store;
-use crate::memory::{Segment, Visibility};
+use crate::memtable::{Segment, Visibility};
 use crate::strategy::{ByRange, pieces_to_join};
 use crate::version::{Scattered, Version};
 use std::sync::Arc;

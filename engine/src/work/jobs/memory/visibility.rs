@@ -3,7 +3,7 @@
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::event::EventKind;
-use crate::memory::{Segment, Visibility};
+use crate::memtable::{Segment, Visibility};
 use crate::types::SeqNo;
 use std::sync::Arc;
 

@@ -1,0 +1,335 @@
+//! A merge under way at a server, as the database sees it: what comes of it, and that it may go on.
+
+use crate::table_transfer::answer;
+use crate::fetch::Memory;
+use crate::directory::Server;
+use crate::protocol::stubs::compactor_client::CompactorClient;
+use crate::protocol::{Ask, Begin, Begun, Fetch, GoAhead, MESSAGE_BYTES_MAX, Store, Tell, Waits, asking};
+use crate::watch::Watch;
+use siltstone::offload::{MergeAnswer, MergeTables, OffloadedMerge, RemoteCache};
+use siltstone::{Error, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc as std_mpsc;
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// How long a merge may wait for others there: meanwhile it waits here for nothing.
+const QUEUE_WAIT: Duration = Duration::from_secs(3);
+
+/// A merge as it is given to a server.
+pub(crate) struct Gives {
+    pub(crate) merge: Begin,
+    /// Bytes of its inputs.
+    pub(crate) input_bytes: u64,
+    /// Inputs and outputs, where they are carried.
+    pub(crate) carried: Option<Arc<dyn MergeTables>>,
+    /// After how long without a word it is taken back, and after how long in which nothing came of it.
+    pub(crate) patience: Duration,
+    pub(crate) stall: Duration,
+}
+
+/// A merge that a server has, counted there.
+pub(crate) struct Given(Arc<Server>);
+
+impl Given {
+    pub(crate) fn new(server: Arc<Server>) -> Self {
+        server.given.fetch_add(1, Ordering::Relaxed);
+        Self(server)
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        self.0.given.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A merge under way at a server. Dropped, it ends there, and what is kept of it goes.
+pub(crate) struct There {
+    server: Arc<Server>,
+    runtime: Handle,
+    come: std_mpsc::Receiver<Result<MergeAnswer, String>>,
+    go_ahead: mpsc::UnboundedSender<()>,
+    /// A step was handed on; who asks for more has made it true.
+    owes: bool,
+    /// The last step was handed on, and believed as far as is known.
+    is_done: bool,
+    memory: Arc<Memory>,
+}
+
+impl There {
+    pub(crate) fn new(
+        server: Arc<Server>,
+        runtime: Handle,
+        come: std_mpsc::Receiver<Result<MergeAnswer, String>>,
+        go_ahead: mpsc::UnboundedSender<()>,
+        memory: Memory,
+    ) -> Self {
+        Self { server, runtime, come, go_ahead, owes: false, is_done: false, memory: Arc::new(memory) }
+    }
+
+    fn failed(&self, why: &str) -> Error {
+        Error::new(ErrorKind::Io, format!("compaction server {}: {why}", self.server.address))
+    }
+}
+
+impl Drop for There {
+    fn drop(&mut self) {
+        if self.is_done {
+            self.server.note_success();
+        }
+    }
+}
+
+impl OffloadedMerge for There {
+    fn advance(&mut self) -> siltstone::Result<Option<MergeAnswer>> {
+        if std::mem::take(&mut self.owes) {
+            // Where nobody listens any more, what has come says why.
+            let _ = self.go_ahead.send(());
+        }
+        match self.come.try_recv() {
+            Ok(Ok(answer)) => {
+                (self.owes, self.is_done) = (answer.is_step(), answer.is_last());
+                Ok(Some(answer))
+            }
+            Ok(Err(why)) => Err(self.failed(&why)),
+            Err(std_mpsc::TryRecvError::Empty) => Ok(None),
+            Err(std_mpsc::TryRecvError::Disconnected) => Err(self.failed("it went away")),
+        }
+    }
+
+    fn refused(&mut self, why: &str) -> Error {
+        self.is_done = false;
+        let inside = self.runtime.enter();
+        self.server.note_failure();
+        drop(inside);
+        tracing::warn!(target: "siltstone", server = %self.server.address, "a compaction server handed out {why}");
+        self.failed(&format!("it handed out {why}"))
+    }
+
+    fn remote_cache(&self) -> Option<Arc<dyn RemoteCache>> {
+        Some(self.memory.clone())
+    }
+}
+
+/// How a merge ended before its last step.
+enum Ended {
+    /// There was no room for it.
+    Full(String),
+    Failed(String),
+}
+
+impl From<String> for Ended {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
+/// Gives a merge to a server and passes on what comes of it, until it ends or nobody wants it any more.
+pub(crate) async fn follow(
+    given: Given,
+    gives: Gives,
+    answers: std_mpsc::Sender<Result<MergeAnswer, String>>,
+    mut allowed: mpsc::UnboundedReceiver<()>,
+) {
+    let server = given.0.clone();
+    let end = follow_to_end(given, gives, &answers, &mut allowed).await;
+    match end {
+        // Whether what came is true is found out by who reads it.
+        Ok(()) => {}
+        Err(Ended::Full(why)) => drop(answers.send(Err(why))),
+        Err(Ended::Failed(why)) => {
+            server.note_failure();
+            let _ = answers.send(Err(why));
+        }
+    }
+}
+
+async fn follow_to_end(
+    given: Given,
+    gives: Gives,
+    answers: &std_mpsc::Sender<Result<MergeAnswer, String>>,
+    allowed: &mut mpsc::UnboundedReceiver<()>,
+) -> Result<(), Ended> {
+    let Gives { merge, input_bytes, carried, patience, stall } = gives;
+    let silent = || format!("it has said nothing for {} s", patience.as_secs_f32());
+    let (server, mut given) = (given.0.clone(), Some(given));
+    let (asks, asked) = mpsc::channel(4);
+    let begun = asks.send(asking(Ask::Begin(merge))).await;
+    begun.map_err(|e| e.to_string())?;
+    let mut client = CompactorClient::new(server.channel())
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let (request, call) = server.calls.request(ReceiverStream::new(asked));
+    let begun = tokio::time::timeout(patience, client.merge(request)).await;
+    let begun = server.calls.believed(&call, begun.map_err(|_| silent())?);
+    let told = begun.map_err(|e| match e.code() {
+        tonic::Code::ResourceExhausted => Ended::Full(e.message().to_string()),
+        _ => Ended::Failed(e.message().to_string()),
+    });
+    let (mut told, asked_at, mut has_begun) = (told?.into_inner(), Instant::now(), false);
+    let mut is_done = false;
+    let mut watch = Watch::new(stall, input_bytes, asked_at);
+    loop {
+        // Behind the last step it only keeps what it wrote.
+        let left = if is_done { None } else { watch.left(Instant::now())? };
+        let wait = left.map_or(patience, |left| left.min(patience));
+        let message = tokio::select! {
+            message = tokio::time::timeout(wait, told.message()) => message,
+            step = allowed.recv() => match step {
+                // Nobody wants it any more: the end of the stream says so.
+                None => return Ok(()),
+                Some(()) => {
+                    watch.go_ahead(Instant::now());
+                    let _ = asks.send(asking(Ask::GoAhead(GoAhead {}))).await;
+                    continue;
+                }
+            },
+        };
+        let message = match message {
+            // Behind the last step the server only keeps what has not been fetched.
+            Ok(Ok(None)) | Ok(Err(_)) | Err(_) if is_done => return Ok(()),
+            // It has got nowhere, or said nothing.
+            Err(_) if wait < patience => continue,
+            message => message.map_err(|_| silent())?.map_err(|e| e.message().to_string())?,
+        };
+        let Some(message) = message else { return Err("its answer ended too early".to_string().into()) };
+        match message.tell {
+            Some(Tell::Answer(bytes)) => {
+                let answer = MergeAnswer::from_bytes(&bytes).map_err(|e| e.to_string())?;
+                has_begun = true;
+                watch.met(answer.cells_met(), Instant::now());
+                if answer.is_step() {
+                    watch.step(Instant::now());
+                }
+                is_done = answer.is_last();
+                if is_done {
+                    // Its slot there is free.
+                    drop(given.take());
+                }
+                if answers.send(Ok(answer)).is_err() {
+                    return Ok(());
+                }
+            }
+            Some(Tell::Waits(Waits { before })) if !has_begun && asked_at.elapsed() >= QUEUE_WAIT => {
+                return Err(Ended::Full(format!("{before} merges were still before it")));
+            }
+            Some(Tell::Waits(_)) if !has_begun => watch.waits(Instant::now()),
+            Some(Tell::Waits(_)) => {}
+            Some(Tell::Begun(Begun {})) => has_begun = true,
+            Some(tell @ (Tell::Fetch(_) | Tell::Store(_))) => {
+                let Some(tables) = carried.clone() else {
+                    return Err("it asks for tables that it was to reach itself".to_string().into());
+                };
+                has_begun = true;
+                match &tell {
+                    Tell::Fetch(Fetch { bytes, .. }) => watch.fetched(*bytes, Instant::now())?,
+                    Tell::Store(Store { bytes, .. }) => watch.stored(bytes.len() as u64, Instant::now()),
+                    _ => {}
+                }
+                let answered = tokio::task::spawn_blocking(move || answer(&*tables, &tell)).await;
+                let ask = match answered.map_err(|e| e.to_string())? {
+                    Ok(bytes) => Ask::Done(bytes),
+                    Err(why) => Ask::Refused(why),
+                };
+                let _ = asks.send(asking(ask)).await;
+            }
+            Some(Tell::Failed(why)) => return Err(why.into()),
+            None => return Err("a message that says nothing".to_string().into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{Compactors, CompactorsOptions};
+    use crate::protocol::stubs::compactor_server::{Compactor, CompactorServer};
+    use crate::protocol::{
+        CompactorState, FromCompactor, PROTOCOL_VERSION, ReadPiece, ReadRequest, StateRequest, ToCompactor,
+        telling,
+    };
+    use siltstone::{Db, EventKind};
+    use tokio_stream::wrappers::TcpListenerStream;
+    use tonic::{Request, Response, Status, Streaming, transport};
+
+    /// Takes each merge, says that it works, and does nothing. It has room for so many.
+    struct Speaks(u64);
+
+    #[tonic::async_trait]
+    impl Compactor for Speaks {
+        type MergeStream = ReceiverStream<Result<FromCompactor, Status>>;
+        type ReadStream = ReceiverStream<Result<ReadPiece, Status>>;
+
+        async fn merge(
+            &self,
+            request: Request<Streaming<ToCompactor>>,
+        ) -> Result<Response<Self::MergeStream>, Status> {
+            let (into, told) = mpsc::channel(4);
+            tokio::spawn(async move {
+                let _asks = request.into_inner();
+                while into.send(Ok(telling(Tell::Begun(Begun {})))).await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            });
+            Ok(Response::new(ReceiverStream::new(told)))
+        }
+
+        async fn read(&self, _: Request<ReadRequest>) -> Result<Response<Self::ReadStream>, Status> {
+            Err(Status::not_found("nothing is in memory"))
+        }
+
+        async fn state(&self, _: Request<StateRequest>) -> Result<Response<CompactorState>, Status> {
+            let (protocol_version, slots, shares_storage) = (PROTOCOL_VERSION, self.0, true);
+            let state =
+                CompactorState { protocol_version, slots, shares_storage, ..CompactorState::default() };
+            Ok(Response::new(state))
+        }
+    }
+
+    /// What happens where a merge of 1,000 cells, of which 500 are left, is offered to a server that has room
+    /// for so many.
+    fn events(slots: u64) -> Vec<siltstone::Event> {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let at = listener.local_addr().unwrap();
+        let server = transport::Server::builder().add_service(CompactorServer::new(Speaks(slots)));
+        runtime.spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+        let stall = Duration::from_millis(300);
+        let options =
+            CompactorsOptions { bytes_min: 0, by_cost: false, stall, ..CompactorsOptions::default() };
+        let compactors = Arc::new(Compactors::connect_with([at.to_string()], options).unwrap());
+        while compactors.servers()[0].state.is_none() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let db = Db::builder().offload(compactors).open(dir.path()).unwrap();
+        for _ in 0..2 {
+            (0..500_u32).for_each(|n| _ = db.put(n.to_be_bytes(), b"v").unwrap());
+            db.flush().unwrap();
+        }
+        db.default_family().compact::<&[u8]>(..).unwrap();
+        let found: Vec<_> = db.scan::<&[u8]>(..).map(|row| row.unwrap().key).collect();
+        assert_eq!(found, (0..500_u32).map(|n| n.to_be_bytes().to_vec()).collect::<Vec<_>>());
+        db.events()
+    }
+
+    #[test]
+    fn a_merge_is_taken_back_from_a_server_that_only_says_that_it_works() {
+        let events = events(4);
+        let is_told = |event: &siltstone::Event| {
+            event.kind == EventKind::OffloadFailure && event.reason.contains("it has got nowhere for 0.3 s")
+        };
+        assert!(events.iter().any(is_told), "{events:?}");
+    }
+
+    #[test]
+    fn merges_for_which_no_server_has_room_stay_here() {
+        let events = events(0);
+        let says = |what: &str| events.iter().any(|event| event.reason.contains(what));
+        assert!(says("compaction servers have all they can run") && !says("goes to"), "{events:?}");
+    }
+}

@@ -1,0 +1,106 @@
+//! Hot cells: which cells of a flush go into no table but stay in memory (TRI-1), as the cells come by in
+//! order.
+//!
+//! A key may stay when it was updated often enough and *one* cell is all that survives of it: its newest
+//! value or tombstone, which every reader that the flush serves sees. So no snapshot loses its version, and
+//! what stays is the whole of what the flush set says about the key. It must not lie under a newer range
+//! tombstone of the flush set: that goes to a table, where readers would find it only after the cell
+//! (invariant I3). Operands do not stay: they count once only where they are met once. Nor do hidden
+//! versions, which no WAL has.
+//!
+//! All keys are counted on the way, for the choice of the next flush.
+
+use super::retention::Keep;
+use super::output::Output;
+use crate::error::Result;
+use crate::types::{Cell, CellRef, Heat, Heats, KeptCell, Kind};
+
+/// The rules by which cells may stay in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AsideRules {
+    /// Keys updated more often than this may stay; `None`: no key, updates are only counted.
+    pub(crate) over: Option<u32>,
+    /// Bytes of memory that cells may stay in, in all.
+    pub(crate) bytes_max: u64,
+    /// How often a cell may be kept: one that was kept so often is not kept again.
+    pub(crate) kept_max: u8,
+}
+
+/// See the page above.
+pub(crate) struct Aside {
+    rules: AsideRules,
+    heats: Heats,
+    heat: Heat,
+    /// The only cell of the present key so far, if the key may stay.
+    waiting: Option<Cell>,
+    may_stay: bool,
+    /// The cells that stay of the present step.
+    kept: Vec<KeptCell>,
+    pub(super) cells: u64,
+    bytes: u64,
+}
+
+impl Aside {
+    pub(super) fn new(rules: AsideRules) -> Self {
+        Self {
+            rules,
+            heats: Heats::default(),
+            heat: Heat::default(),
+            waiting: None,
+            may_stay: false,
+            kept: Vec::new(),
+            cells: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Begins a key, of which `newest` is the newest cell; the cells that follow are the key's.
+    pub(super) fn begin_key(&mut self, newest: &CellRef<'_>, heat: Heat) {
+        let bytes = KeptCell::bytes(newest);
+        self.heat = heat;
+        self.heats.key(heat.updates, bytes);
+        self.heats.kept += u64::from(heat.was_kept);
+        self.heats.kept_updated += u64::from(heat.was_kept && heat.kept == 0);
+        self.may_stay = self.rules.over.is_some_and(|over| heat.updates > over)
+            && heat.kept < self.rules.kept_max
+            && self.bytes + bytes <= self.rules.bytes_max;
+    }
+
+    /// Takes a cell that survives.
+    pub(super) fn take(&mut self, cell: &CellRef<'_>, output: &mut Output) -> Result<()> {
+        if self.may_stay && self.waiting.is_none() {
+            self.waiting = Some(cell.to_cell());
+            return Ok(());
+        }
+        self.may_stay = false;
+        if let Some(first) = self.waiting.take() {
+            output.add(&first.as_ref())?;
+        }
+        output.add(cell)
+    }
+
+    /// Ends the present key, of which all cells were taken.
+    pub(super) fn end_key(&mut self, keep: &Keep, output: &mut Output) -> Result<()> {
+        let Some(cell) = self.waiting.take() else { return Ok(()) };
+        if matches!(cell.kind, Kind::Operand | Kind::Hidden)
+            || (keep.is_under_newer(&cell.key, cell.seq) && !planted!(Bug::KeepUnderTombstone))
+        {
+            return output.add(&cell.as_ref());
+        }
+        self.cells += 1;
+        self.bytes += KeptCell::bytes(&cell.as_ref());
+        let updates = (self.heat.updates / 2).max(1);
+        self.kept.push(KeptCell { cell, updates, kept: self.heat.kept + 1 });
+        Ok(())
+    }
+
+    /// Takes the cells that were set aside since the last call.
+    pub(super) fn take_kept(&mut self) -> Vec<KeptCell> {
+        std::mem::take(&mut self.kept)
+    }
+
+    /// Takes the counts of updates of all keys that were met.
+    pub(super) fn take_heats(&mut self) -> Heats {
+        std::mem::take(&mut self.heats)
+    }
+}

@@ -1,0 +1,260 @@
+//! The machine that runs one merge: `advance()` does at most one output block's work or two milliseconds of
+//! it, and says when a step is ready to be made durable. It never waits and knows no database, so workers can
+//! switch between merges at every advance, a simulation can interleave them, and a compaction server can run
+//! it.
+
+use super::hot_cells::{Aside, AsideRules};
+use super::executor::{Advance, MergeRun, Step, Totals};
+use super::retention::{Keep, KeepRules};
+use super::kway_merge::Merging;
+use super::output::{LeftInLog, Output, OutputRules};
+use crate::error::{Error, Result};
+use crate::storage::Env;
+use crate::types::{CellRef, Cursor, Fragments, Heats, KeyRange, RangeTombstone, SeqNo, TableId};
+
+const ADVANCE_NS: u64 = 2_000_000;
+/// The clock is asked every this many cells.
+const CELLS_PER_LOOK: u32 = 64;
+
+/// A sorted input and its range tombstones, both restricted to what still counts of it.
+pub(crate) struct Source {
+    pub(crate) cursor: Box<dyn Cursor>,
+    pub(crate) tombstones: Vec<RangeTombstone>,
+}
+
+/// A merge to run here: what it reads is open.
+pub(crate) struct LocalMerge {
+    /// Newest first.
+    pub(crate) sources: Vec<Source>,
+    pub(crate) range: KeyRange,
+    pub(crate) rules: KeepRules,
+    pub(crate) output: OutputRules,
+    /// A step ends with the table after which another like it would be more than this many output bytes.
+    pub(crate) step_bytes: u64,
+    /// How many cells the sources hold, where that is known: checked at the end (invariant I5).
+    pub(crate) cells: Option<u64>,
+    /// For a flush: which keys are not written but handed out with the step.
+    pub(crate) aside: Option<AsideRules>,
+}
+
+/// A running merge.
+pub(crate) struct Merge {
+    env: Env,
+    cursor: Merging<Box<dyn Cursor>>,
+    range: KeyRange,
+    keep: Keep,
+    aside: Option<Aside>,
+    output: Output,
+    step_bytes: u64,
+    step_fill_bytes: u64,
+    step_began: u64,
+    /// What was in the cache then.
+    step_filled: u64,
+    cells: Option<u64>,
+    /// Keys so far, and those that readers are likely to want, where that matters.
+    keys: u64,
+    warm_keys: u64,
+    started: bool,
+    done: bool,
+}
+
+impl Merge {
+    pub(crate) fn new(env: &Env, spec: LocalMerge) -> Self {
+        let mut tombstones = Vec::new();
+        let mut cursors = Vec::new();
+        for source in spec.sources {
+            tombstones.extend(
+                source
+                    .tombstones
+                    .into_iter()
+                    .map(|t| RangeTombstone { range: t.range.intersect(&spec.range), ..t }),
+            );
+            cursors.push(source.cursor);
+        }
+        let tombstones = Fragments::reduced(tombstones, &spec.rules.read_points, SeqNo::MAX);
+        Self {
+            env: env.clone(),
+            cursor: Merging::new(cursors),
+            keep: Keep::new(spec.rules, tombstones),
+            aside: spec.aside.map(Aside::new),
+            output: Output::new(env.clone(), spec.output, spec.range.start.clone()),
+            range: spec.range,
+            step_bytes: spec.step_bytes,
+            step_fill_bytes: u64::MAX,
+            step_began: 0,
+            step_filled: 0,
+            cells: spec.cells,
+            keys: 0,
+            warm_keys: 0,
+            started: false,
+            done: false,
+        }
+    }
+
+    /// Values of the outputs stay in the log where these places are known. To be said before the first
+    /// advance.
+    pub(crate) fn leave_in_log(&mut self, left: LeftInLog) {
+        self.output.leave_in_log(left);
+    }
+
+    /// Where the table should end before this key, the next one.
+    #[inline]
+    fn end_before<'a>(&'a self, key: &'a [u8]) -> Option<&'a [u8]> {
+        let has_filled = self.has_filled() && self.output.is_eighth_full();
+        self.output.end_before(key).or_else(|| has_filled.then_some(key))
+    }
+
+    /// Whether the step has put enough into the cache.
+    fn has_filled(&self) -> bool {
+        self.output.filled_so_far().1 - self.step_filled >= self.step_fill_bytes
+    }
+
+    /// Ends the table before `key`, before which everything was pushed and nothing behind; the step too when
+    /// it has filled enough, or another table like this one would be more than it may have.
+    fn end_table(&mut self, key: &[u8]) -> Result<Option<Step>> {
+        let before = self.output.bytes;
+        self.output.cut(Some(key), &self.keep)?;
+        let (table, step) = (self.output.bytes - before, self.output.bytes - self.step_began);
+        if step + table <= self.step_bytes.saturating_add(table / 8) && !self.has_filled() {
+            return Ok(None);
+        }
+        (self.step_began, self.step_filled) = (self.output.bytes, self.output.filled_so_far().1);
+        Ok(Some(self.step(Some(key.to_vec()))))
+    }
+
+    fn finish(&mut self) -> Result<Step> {
+        self.done = true;
+        end_key(&mut self.keep, &mut self.aside, &mut self.output)?;
+        let end = self.range.end.clone();
+        // Range tombstones may lie behind the last cell.
+        while let Some(cut) = self.output.next_cut().map(<[u8]>::to_vec)
+            && self.range.ends_after(&cut)
+        {
+            self.output.cut(Some(&cut), &self.keep)?;
+        }
+        self.output.cut(end.as_deref(), &self.keep)?;
+        self.check_counts()?;
+        Ok(self.step(None))
+    }
+
+    fn step(&mut self, upto: Option<Vec<u8>>) -> Step {
+        let aside = self.aside.as_mut().map_or(Vec::new(), Aside::take_kept);
+        Step { outputs: self.output.take_finished(), upto, aside, filled: self.output.take_filled() }
+    }
+
+    /// Every cell of the inputs was seen, and every cell that was kept is in a table or was set aside.
+    fn check_counts(&self) -> Result<()> {
+        let (taken, kept) = (self.keep.taken, self.keep.kept);
+        let wrong = match self.cells {
+            Some(held) if held != taken => format!("merge met {taken} cells, its inputs hold {held}"),
+            _ if self.output.cells + self.cells_aside() != kept => {
+                let (cells, aside) = (self.output.cells, self.cells_aside());
+                format!("merge kept {kept} cells, its outputs hold {cells} and {aside} were set aside")
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::corruption(self.output.place(), 0, wrong))
+    }
+
+    fn cells_aside(&self) -> u64 {
+        self.aside.as_ref().map_or(0, |aside| aside.cells)
+    }
+
+    /// What was met, where something may be set aside.
+    pub(crate) fn take_heats(&mut self) -> Heats {
+        self.aside.as_mut().map_or_else(Heats::default, Aside::take_heats)
+    }
+}
+
+impl MergeRun for Merge {
+    fn advance(&mut self) -> Result<Advance> {
+        assert!(!self.done, "advance after the last step");
+        if !self.started {
+            self.started = true;
+            self.cursor.seek(&self.range.start)?;
+            return Ok(Advance::Working);
+        }
+        let began = self.env.clock.monotonic_ns();
+        let blocks = self.output.data_blocks();
+        let asks_warm = self.output.asks_what_is_warm();
+        let mut looks = 0;
+        while self.cursor.valid() {
+            let cell = self.cursor.cell();
+            if !self.range.ends_after(cell.key) {
+                break;
+            }
+            if (self.aside.is_some() || asks_warm || self.end_before(cell.key).is_some())
+                && self.keep.is_new_key(cell.key)
+            {
+                end_key(&mut self.keep, &mut self.aside, &mut self.output)?;
+                if let Some(end) = self.end_before(cell.key) {
+                    let end = end.to_vec();
+                    if let Some(step) = self.end_table(&end)? {
+                        return Ok(Advance::Step(step));
+                    }
+                    return Ok(Advance::Working);
+                }
+                if asks_warm {
+                    let is_warm = self.cursor.is_warm();
+                    self.keys += 1;
+                    self.warm_keys += u64::from(is_warm);
+                    self.output.set_warm(is_warm);
+                }
+                if let Some(aside) = &mut self.aside {
+                    aside.begin_key(&cell, self.cursor.heat());
+                }
+            }
+            let (output, aside) = (&mut self.output, &mut self.aside);
+            self.keep.push(&cell, &mut |cell| put(cell, aside, output))?;
+            self.cursor.next()?;
+            looks += 1;
+            if self.output.data_blocks() > blocks {
+                return Ok(Advance::Working);
+            }
+            if looks % CELLS_PER_LOOK == 0 && self.env.clock.monotonic_ns() - began >= ADVANCE_NS {
+                return Ok(Advance::Working);
+            }
+        }
+        self.finish().map(Advance::Step)
+    }
+
+    fn totals(&self) -> Totals {
+        Totals {
+            bytes_written: self.output.bytes_so_far(),
+            taken: self.keep.taken,
+            kept: self.keep.kept,
+            aside: self.cells_aside(),
+            range_tombstones: self.output.range_tombstones,
+            forgotten: self.keep.forgotten(),
+            filled: self.output.filled_so_far(),
+            keys: (self.keys, self.warm_keys),
+        }
+    }
+
+    fn leftovers(&self) -> Vec<TableId> {
+        self.output.leftovers()
+    }
+
+    /// For that a table may end at an eighth of its size: until the step is published what it put into the
+    /// cache is there beside what that replaces. May change at any time.
+    fn end_steps_at_filled(&mut self, bytes: u64) {
+        self.step_fill_bytes = bytes;
+    }
+}
+
+/// Where a surviving cell goes.
+fn put(cell: &CellRef<'_>, aside: &mut Option<Aside>, output: &mut Output) -> Result<()> {
+    match aside {
+        Some(aside) => aside.take(cell, output),
+        None => output.add(cell),
+    }
+}
+
+/// After this nothing of the present key is held back anywhere.
+fn end_key(keep: &mut Keep, aside: &mut Option<Aside>, output: &mut Output) -> Result<()> {
+    keep.end_key(&mut |cell| put(cell, aside, output))?;
+    match aside {
+        Some(aside) => aside.end_key(keep, output),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,39 @@
+//! One merge, in steps (idea 3 of the design): sources, rules, a sink with cut rules, driven by `advance()`.
+//!
+//! `spec` says as plain data what a merge of tables is; `executor` is the seam behind which it runs, here or
+//! elsewhere, and `verify` what is checked of one that ran elsewhere, against what the inputs tell
+//! (`bounds`). `merging` joins sorted sources into one sorted stream; `run` makes a run of tables one source;
+//! `keep` decides which cells of the stream survive; `output` writes them into tables and decides where these
+//! end, `aside` which of a flush's stay out of them; `machine` joins these and stops at step ends. A flush is
+//! a merge whose sources are memory, so it runs here.
+//!
+//! Nothing here knows a database: no manifest, no version swap, no choice of inputs. That is why a compaction
+//! server will run the same code.
+
+mod hot_cells;
+mod bounds;
+mod executor;
+mod retention;
+mod machine;
+mod kway_merge;
+mod output;
+mod run;
+mod spec;
+mod verify;
+
+pub(crate) use hot_cells::AsideRules;
+pub(crate) use bounds::Bounds;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use bounds::Expected;
+pub use executor::MergeTables;
+pub(crate) use executor::{Advance, Local, MergeRun, Step, Totals, WriteTo, run_source};
+pub(crate) use retention::Below;
+pub(crate) use machine::{LocalMerge, Merge, Source};
+pub(crate) use kway_merge::Merging;
+pub(crate) use output::{LeftInLog, OutputRules};
+pub(crate) use run::{Floor, RunCursor};
+pub use spec::MergeSpec;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use spec::sample;
+pub(crate) use spec::{KeepSpec, OutputSpec, RULES_VERSION, sum};
+pub(crate) use verify::Verifier;

@@ -1,0 +1,234 @@
+//! Writes surviving cells into tables and decides where these end.
+//!
+//! A table ends only between two keys. Output *i* covers the keys from its own first bound to the next one's,
+//! and takes the range tombstones of exactly that interval, so tombstones are cut at table bounds and no
+//! table of a run says anything about its neighbour's keys.
+
+use super::executor::WriteTo;
+use super::retention::Keep;
+use super::spec::OutputSpec;
+use crate::cache::{BlockCache, Filling};
+use crate::error::{Error, Result};
+use crate::shape::TableInfo;
+use crate::storage::{Env, TableStore};
+use crate::sstable::{Filled, Reference, Replaced, TableBuilder};
+use crate::types::{CellRef, KeyRange, TableId};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How outputs are made.
+#[derive(Clone)]
+pub(crate) struct OutputRules {
+    pub(crate) tables: TableStore,
+    pub(crate) spec: OutputSpec,
+    /// The cache, which says what blocks of outputs enter it.
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) replaced: Arc<Replaced>,
+    /// Whether an existing table with the name of an output is written over; else it is an error.
+    pub(crate) writes_over: bool,
+    /// Where else tables are written to.
+    pub(crate) written: Option<Arc<dyn WriteTo>>,
+}
+
+/// Values that stay in the WAL of a database, where `find` tells their places.
+pub(crate) struct LeftInLog {
+    pub(crate) database: u64,
+    pub(crate) find: Box<FindPlace>,
+}
+
+/// Tells where in the WAL a cell is, if its value is to stay there.
+pub(crate) type FindPlace = dyn Fn(&CellRef<'_>) -> Option<Reference> + Send;
+
+/// The tables being written.
+pub(crate) struct Output {
+    env: Env,
+    rules: OutputRules,
+    builder: Option<TableBuilder>,
+    /// The table that was begun and is not finished; also set when finishing it failed.
+    unfinished: Option<TableId>,
+    left: Option<LeftInLog>,
+    part: u32,
+    /// Where the current table's interval begins.
+    low: Vec<u8>,
+    /// The number of cuts at or before `low`.
+    cuts_passed: usize,
+    /// Tables finished and synced since the last step.
+    finished: Vec<Arc<TableInfo>>,
+    /// Blocks of these tables that were put into the cache.
+    filled: Vec<(TableId, Filled)>,
+    /// Blocks and bytes put into the cache since the compaction began, without those of the table being
+    /// written.
+    filled_before: (u64, u64),
+    /// Whether the present key is warm: read lately, or updated in memory.
+    is_warm: bool,
+    pub(crate) bytes: u64,
+    /// Cells of all finished tables, and their range tombstones.
+    pub(crate) cells: u64,
+    pub(crate) range_tombstones: u64,
+}
+
+impl Output {
+    pub(crate) fn new(env: Env, rules: OutputRules, low: Vec<u8>) -> Self {
+        let cuts_passed = rules.spec.cuts.partition_point(|cut| *cut <= low);
+        Self {
+            env,
+            rules,
+            builder: None,
+            unfinished: None,
+            left: None,
+            part: 0,
+            low,
+            cuts_passed,
+            finished: Vec::new(),
+            filled: Vec::new(),
+            filled_before: (0, 0),
+            is_warm: false,
+            bytes: 0,
+            cells: 0,
+            range_tombstones: 0,
+        }
+    }
+
+    fn builder(&mut self) -> Result<&mut TableBuilder> {
+        if self.builder.is_none() {
+            let id = TableId { part: self.part, ..self.rules.spec.id };
+            if !self.rules.writes_over && self.rules.tables.exists(id)? {
+                return Err(Error::invalid(format!("table {id} is there already")));
+            }
+            self.part += 1;
+            self.unfinished = Some(id);
+            let path = self.rules.tables.path(id);
+            let identity = self.env.random.next_u64();
+            let created = self.env.clock.wall_us();
+            let storage = &**self.rules.tables.storage();
+            let mut builder =
+                TableBuilder::new(storage, &path, id, identity, &self.rules.spec.table, created)?;
+            if let Some(written) = &self.rules.written {
+                builder.write_by(|file| written.also(id, file));
+            }
+            if let Some(left) = &self.left {
+                builder.set_log_database(left.database);
+            }
+            for (name, value) in &self.rules.spec.names {
+                builder.set_name(name, value);
+            }
+            builder.fill(&self.rules.cache, &self.rules.replaced);
+            self.builder = Some(builder);
+        }
+        Ok(self.builder.as_mut().expect("just set"))
+    }
+
+    pub(crate) fn add(&mut self, cell: &CellRef<'_>) -> Result<()> {
+        let reference = self.left.as_ref().and_then(|left| (left.find)(cell));
+        let is_warm = self.is_warm;
+        let builder = self.builder()?;
+        if is_warm {
+            builder.next_is_warm();
+        }
+        builder.add_with(cell, reference.as_ref())
+    }
+
+    /// Whether readers are likely to want the key whose cells come next.
+    pub(super) fn set_warm(&mut self, is_warm: bool) {
+        self.is_warm = is_warm;
+    }
+
+    /// Whether that makes a difference.
+    pub(super) fn asks_what_is_warm(&self) -> bool {
+        self.rules.cache.filling() == Filling::Warm
+    }
+
+    /// From now on values stay where they are in the log.
+    pub(super) fn leave_in_log(&mut self, left: LeftInLog) {
+        self.left = Some(left);
+    }
+
+    /// Where the table should end before this key, the next one.
+    #[inline]
+    pub(crate) fn end_before<'a>(&'a self, key: &'a [u8]) -> Option<&'a [u8]> {
+        self.next_cut().filter(|cut| *cut <= key).or_else(|| self.is_full().then_some(key))
+    }
+
+    /// Behind what the table covers so far.
+    pub(crate) fn next_cut(&self) -> Option<&[u8]> {
+        self.rules.spec.cuts.get(self.cuts_passed).map(Vec::as_slice)
+    }
+
+    fn is_full(&self) -> bool {
+        self.builder
+            .as_ref()
+            .is_some_and(|b| b.estimated_bytes() + b.log_bytes() >= self.rules.spec.table_bytes)
+    }
+
+    /// Whether it has an eighth of what fills it.
+    pub(crate) fn is_eighth_full(&self) -> bool {
+        self.builder.as_ref().is_some_and(|b| b.estimated_bytes() >= self.rules.spec.table_bytes / 8)
+    }
+
+    /// Data blocks of the current table so far.
+    pub(crate) fn data_blocks(&self) -> u64 {
+        self.builder.as_ref().map_or(0, TableBuilder::data_blocks)
+    }
+
+    /// Bytes of all tables since the merge began, the current one included.
+    pub(crate) fn bytes_so_far(&self) -> u64 {
+        self.bytes + self.builder.as_ref().map_or(0, TableBuilder::estimated_bytes)
+    }
+
+    /// Ends the current table before `high` (`None`: at the very end), range tombstones of its interval
+    /// included.
+    pub(crate) fn cut(&mut self, high: Option<&[u8]>, keep: &Keep) -> Result<()> {
+        let interval = KeyRange { start: std::mem::take(&mut self.low), end: high.map(<[u8]>::to_vec) };
+        let tombstones = keep.tombstones_within(&interval);
+        if self.builder.is_some() || !tombstones.is_empty() {
+            let builder = self.builder()?;
+            if !planted!(Bug::LoseRangeTombstoneAtCut) || high.is_none() {
+                tombstones.into_iter().try_for_each(|t| builder.add_range_tombstone(t))?;
+            }
+            if let Some(builder) = self.builder.take() {
+                let (info, filled) = builder.finish_filled()?;
+                self.unfinished = None;
+                if let Some(filled) = filled {
+                    let (blocks, bytes) = filled.so_far();
+                    self.filled_before = (self.filled_before.0 + blocks, self.filled_before.1 + bytes);
+                    self.filled.push((info.id, filled));
+                }
+                self.bytes += info.bytes;
+                self.cells += info.cells;
+                self.range_tombstones += info.range_tombstones;
+                self.finished.push(Arc::new(info));
+            }
+        }
+        self.low = high.unwrap_or_default().to_vec();
+        while self.next_cut().is_some_and(|cut| cut <= self.low.as_slice()) {
+            self.cuts_passed += 1;
+        }
+        Ok(())
+    }
+
+    /// Where the first table goes.
+    pub(crate) fn place(&self) -> PathBuf {
+        self.rules.tables.path(self.rules.spec.id)
+    }
+
+    /// What was finished since the last call.
+    pub(crate) fn take_finished(&mut self) -> Vec<Arc<TableInfo>> {
+        std::mem::take(&mut self.finished)
+    }
+
+    /// Data blocks that entered the cache since the merge began, and their bytes.
+    pub(crate) fn filled_so_far(&self) -> (u64, u64) {
+        let (blocks, bytes) = self.builder.as_ref().map_or((0, 0), TableBuilder::filled);
+        (self.filled_before.0 + blocks, self.filled_before.1 + bytes)
+    }
+
+    /// What the cache was given of these.
+    pub(crate) fn take_filled(&mut self) -> Vec<(TableId, Filled)> {
+        std::mem::take(&mut self.filled)
+    }
+
+    /// Files that nobody was told of: the table that is not finished and those finished since the last step.
+    pub(crate) fn leftovers(&self) -> Vec<TableId> {
+        self.finished.iter().map(|info| info.id).chain(self.unfinished).collect()
+    }
+}

@@ -1,0 +1,227 @@
+//! A merge of tables as plain data: all that whoever runs it must know, in this process or in another one.
+//!
+//! Only what is said here may be run elsewhere. A merge that reads memory (a flush) or leaves values in the
+//! log is a [`super::LocalMerge`], which holds cursors and cannot be written down.
+
+use super::retention::{Below, KeepRules};
+use crate::error::{Error, Result};
+use crate::operator::Registry;
+use crate::shape::TableInfo;
+use crate::sstable::TableOptions;
+use crate::types::{KeyRange, SeqNo, TableId};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What a merge keeps, how it writes tables, and what answers say. Whoever runs a merge must have the same.
+pub(crate) const RULES_VERSION: u32 = 2;
+
+/// What an output, and a step, has at least: an eighth of the smallest table that a strategy makes, where
+/// steps are small for the cache.
+const OUTPUT_BYTES_MIN: u64 = 512;
+/// What is read at once of an input, at most.
+const READ_AHEAD_MAX: u64 = 16 << 20;
+/// Entries of a block from one whole key to the next, at most.
+const RESTART_INTERVAL_MAX: usize = 1 << 12;
+
+/// A merge of tables, as plain data: what is merged, what of it is kept, and how the outputs are made.
+///
+/// See [`crate::offload`].
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MergeSpec {
+    /// [`RULES_VERSION`] of whoever asks for it.
+    pub(crate) rules_version: u32,
+    /// The database it is for.
+    pub(crate) database: u64,
+    /// Where its tables lie, as a manifest says it, and its own directory, where its log is.
+    pub(crate) place: String,
+    pub(crate) log_dir: PathBuf,
+    /// Runs of tables, newest first, each in order of keys, with clips as they are at the beginning.
+    pub(crate) inputs: Vec<Vec<TableInfo>>,
+    pub(crate) range: KeyRange,
+    pub(crate) keep: KeepSpec,
+    pub(crate) output: OutputSpec,
+    /// A step ends with the table after which another like it would be more than this many output bytes.
+    pub(crate) step_bytes: u64,
+    /// Bytes of an input that are read at once.
+    pub(crate) read_ahead: u64,
+}
+
+/// Which cells survive.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct KeepSpec {
+    /// Sequence numbers of registered snapshots, ascending.
+    pub(crate) read_points: Vec<SeqNo>,
+    /// Timestamps are part of the key, so versions are counted.
+    pub(crate) explicit: bool,
+    /// Versions kept of a key; 0 for all.
+    pub(crate) versions: u32,
+    /// Microseconds of life; 0 for ever.
+    pub(crate) ttl_us: u64,
+    /// Wall clock for expiry and filter.
+    pub(crate) now_us: u64,
+    /// Names under which whoever runs it has merge operator and filter registered.
+    pub(crate) operator: Option<String>,
+    pub(crate) filter: Option<String>,
+    /// The family's strategy, for whoever shows the merge.
+    pub(crate) strategy: String,
+    /// Where older data lies that is no input.
+    pub(crate) below: Below,
+}
+
+/// How outputs are made.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct OutputSpec {
+    pub(crate) table: TableOptions,
+    /// A table ends when it has about this many bytes.
+    pub(crate) table_bytes: u64,
+    /// Tables end at these keys too, which are in order.
+    pub(crate) cuts: Vec<Vec<u8>>,
+    /// The name of the first; parts count up.
+    pub(crate) id: TableId,
+    /// What each table says of its family, for a repair that finds no manifest.
+    pub(crate) names: Vec<(String, String)>,
+}
+
+/// The sum of figures that may come from elsewhere, and be anything.
+pub(crate) fn sum(figures: impl Iterator<Item = u64>) -> u64 {
+    figures.fold(0, u64::saturating_add)
+}
+
+impl MergeSpec {
+    /// How many cells the inputs hold at least, and whether it is just that: a clipped table, or a part of
+    /// one, does not say how many of its cells are left.
+    pub(crate) fn cells(&self) -> (u64, bool) {
+        let tables = || self.inputs.iter().flatten();
+        let whole = tables().filter(|table| table.is_whole());
+        (sum(whole.map(|table| table.cells)), tables().all(TableInfo::is_whole))
+    }
+
+    /// Whether its outputs are such as a database may want, whoever described it.
+    pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |what: &str| Err(Error::invalid(format!("the description of a merge: {what}")));
+        let table = &self.output.table;
+        if self.output.table_bytes < OUTPUT_BYTES_MIN {
+            return refuse("table_bytes is under 512 B");
+        }
+        if self.step_bytes < OUTPUT_BYTES_MIN {
+            return refuse("step_bytes is under 512 B");
+        }
+        if self.read_ahead > READ_AHEAD_MAX {
+            return refuse("read_ahead is over 16 MiB");
+        }
+        if !(64..=16 << 20).contains(&table.block_bytes) {
+            return refuse("block_bytes is not between 64 B and 16 MiB");
+        }
+        if table.bloom_bits > 64 {
+            return refuse("bloom_bits is over 64");
+        }
+        if !(1..=RESTART_INTERVAL_MAX).contains(&table.restart_interval) {
+            return refuse("restart_interval is not between 1 and 4096");
+        }
+        if !self.output.cuts.is_sorted() {
+            return refuse("cuts are out of order");
+        }
+        table.compression.check_supported()
+    }
+}
+
+impl KeepSpec {
+    /// The rules with what these names stand for. Without its operator a merge passes operands on, and
+    /// without its filter values: readers are told.
+    pub(crate) fn resolve(&self, registry: &Registry) -> KeepRules {
+        let mut read_points: Arc<[SeqNo]> = self.read_points.as_slice().into();
+        if planted!(Bug::IgnoreSnapshotInMerge) {
+            read_points = Arc::default();
+        }
+        KeepRules {
+            read_points,
+            explicit: self.explicit,
+            versions: self.versions,
+            ttl_us: self.ttl_us,
+            now_us: self.now_us,
+            operator: self.operator.as_ref().and_then(|name| registry.operators.get(name)).cloned(),
+            filter: self.filter.as_ref().and_then(|name| registry.filters.get(name)).cloned(),
+            below: if planted!(Bug::DropTombstoneEarly) { Below::default() } else { self.below.clone() },
+        }
+    }
+}
+
+/// For tests.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod sample {
+    use super::*;
+    use crate::types::StoreId;
+
+    /// A merge of one table with so many cells.
+    pub(crate) fn spec(start: &str, end: &str, cells: u64) -> MergeSpec {
+        let mut table = TableInfo::plain(TableId { epoch: 1, job: 1, part: 0, ..TableId::default() }, 100);
+        (table.range, table.cells) = (KeyRange::new(start, end), cells);
+        MergeSpec {
+            rules_version: RULES_VERSION,
+            database: 7,
+            place: "/tables".into(),
+            log_dir: "/db".into(),
+            inputs: vec![vec![table]],
+            range: KeyRange::new(start, end),
+            keep: KeepSpec {
+                read_points: vec![SeqNo(3)],
+                explicit: false,
+                versions: 1,
+                ttl_us: 0,
+                now_us: 0,
+                operator: Some("sum".into()),
+                filter: None,
+                strategy: "leveled".into(),
+                below: Below::new(vec![KeyRange::all()]),
+            },
+            output: OutputSpec {
+                table: TableOptions::default(),
+                table_bytes: 1 << 20,
+                cuts: vec![b"k".to_vec()],
+                id: TableId { store: StoreId(2), epoch: 3, job: 4, part: 0 },
+                names: vec![("store".into(), "1".into())],
+            },
+            step_bytes: 1 << 20,
+            read_ahead: 1 << 16,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sample::spec;
+    use super::*;
+
+    #[test]
+    fn a_merge_can_be_written_down_and_read_back_and_an_unknown_field_is_refused() {
+        let spec = spec("a", "z", 30);
+        let text = serde_json::to_string(&spec).unwrap();
+        assert_eq!(serde_json::from_str::<MergeSpec>(&text).unwrap(), spec);
+        assert_eq!(spec.cells(), (30, true));
+        let other = text.replacen("\"database\"", "\"data_base\"", 1);
+        assert!(serde_json::from_str::<MergeSpec>(&other).is_err());
+    }
+
+    #[test]
+    fn outputs_that_no_database_wants_are_refused() {
+        spec("a", "z", 30).check().unwrap();
+        type Change = fn(&mut MergeSpec);
+        let changes: [(&str, Change); 7] = [
+            ("table_bytes", |spec| spec.output.table_bytes = 1),
+            ("step_bytes", |spec| spec.step_bytes = 0),
+            ("read_ahead", |spec| spec.read_ahead = 1 << 40),
+            ("block_bytes", |spec| spec.output.table.block_bytes = 1 << 30),
+            ("bloom_bits", |spec| spec.output.table.bloom_bits = 65),
+            ("restart_interval", |spec| spec.output.table.restart_interval = 0),
+            ("cuts", |spec| spec.output.cuts = vec![b"b".to_vec(), b"a".to_vec()]),
+        ];
+        for (name, change) in changes {
+            let mut spec = spec("a", "z", 30);
+            change(&mut spec);
+            let refused = spec.check().unwrap_err().to_string();
+            assert!(refused.contains(name), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Chunks to be used again.
+//!
+//! Memory fresh from the system costs a page fault and clearing for every page, more than copying a cell into
+//! it. So the chunks that a flush makes free are handed to the segments that are written next. How much lies
+//! here is bounded by what write memory has free (with the pieces of a region that was begun, see
+//! `pages.rs`): that is said whenever memory is counted anew (`set_room`), and what segments take in between,
+//! from here or from the system, is taken off it. What nobody needed for a while goes back by and by
+//! (`rest`).
+//!
+//! With `--cfg free_chunks` nothing is kept, so that a sanitizer sees who still looks at a chunk that is
+//! gone.
+
+#![expect(unsafe_code, reason = "owns raw memory; each piece is in one list until it is taken or freed")]
+
+use super::pages::{REGION_BYTES, allocate, free, region};
+use crate::sync::Mutex;
+use std::collections::BTreeMap;
+use std::fmt::{Debug, Formatter};
+use std::ptr::NonNull;
+
+/// See the page above.
+#[derive(Default)]
+pub(crate) struct Spares(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// By their size.
+    lists: BTreeMap<usize, Vec<Piece>>,
+    held: usize,
+    room: usize,
+    /// The least that was held since the last rest.
+    least: usize,
+    /// Bytes that were taken and not put back.
+    out: usize,
+}
+
+/// Memory that nobody uses.
+struct Piece(NonNull<u8>);
+
+// SAFETY: plain memory that only its list knows.
+unsafe impl Send for Piece {}
+
+impl Spares {
+    /// A piece of that size: one that lay here, or a new one.
+    pub(super) fn take(&self, len: usize) -> NonNull<u8> {
+        let mut state = self.0.lock();
+        if state.lists.get(&len).is_none_or(Vec::is_empty) && state.held + REGION_BYTES <= state.room {
+            state.add_region(len);
+        }
+        let piece = state.lists.get_mut(&len).and_then(Vec::pop);
+        if piece.is_some() {
+            state.held -= len;
+        }
+        state.out += len;
+        let gone = state.grew(len);
+        drop(state);
+        release(gone);
+        piece.map_or_else(|| allocate(len), |piece| piece.0)
+    }
+
+    /// A segment took so much from elsewhere.
+    pub(super) fn grew(&self, len: usize) {
+        let gone = self.0.lock().grew(len);
+        release(gone);
+    }
+
+    /// Takes back a piece of that size, or frees it where there is no room.
+    ///
+    /// # Safety
+    /// It was allocated with that size, and nobody uses it any more.
+    pub(super) unsafe fn put(&self, piece: NonNull<u8>, len: usize) {
+        if cfg!(debug_assertions) {
+            // Who still looks at it shall see nothing that he takes for cells.
+            // SAFETY: the caller's promise.
+            unsafe { std::ptr::write_bytes(piece.as_ptr(), 0xd5, len) };
+        }
+        let mut state = self.0.lock();
+        state.out -= len;
+        if state.held + len <= state.room && !cfg!(free_chunks) {
+            state.held += len;
+            state.lists.entry(len).or_default().push(Piece(piece));
+            return;
+        }
+        drop(state);
+        release(vec![(len, Piece(piece))]);
+    }
+
+    /// From now on so many bytes may lie here.
+    pub(crate) fn set_room(&self, room: usize) {
+        let gone = self.0.lock().fit(room);
+        release(gone);
+    }
+
+    /// Lets half of what was not needed since the last call go. Called about once a second.
+    pub(crate) fn rest(&self) {
+        let mut state = self.0.lock();
+        let idle = state.least.div_ceil(2);
+        let upto = state.held - idle.min(state.held);
+        let gone = state.shrink(upto);
+        state.least = state.held;
+        drop(state);
+        release(gone);
+    }
+
+    /// Bytes of pieces that were taken from here and are in use.
+    pub(crate) fn out(&self) -> usize {
+        self.0.lock().out
+    }
+
+    /// Bytes that lie here.
+    pub(crate) fn held(&self) -> usize {
+        self.0.lock().held
+    }
+}
+
+impl State {
+    /// A region's pieces, if the size is one that regions are cut into.
+    fn add_region(&mut self, len: usize) {
+        for piece in region(len).into_iter().flatten() {
+            self.held += len;
+            self.lists.entry(len).or_default().push(Piece(piece));
+        }
+    }
+
+    /// Has that room from now on.
+    fn fit(&mut self, room: usize) -> Vec<(usize, Piece)> {
+        self.room = room;
+        self.shrink(room)
+    }
+
+    /// A segment took so much, from here or from elsewhere.
+    fn grew(&mut self, len: usize) -> Vec<(usize, Piece)> {
+        self.fit(self.room.saturating_sub(len))
+    }
+
+    /// Takes pieces out, largest first, until no more than that is held.
+    fn shrink(&mut self, upto: usize) -> Vec<(usize, Piece)> {
+        let mut gone = Vec::new();
+        while self.held > upto {
+            let Some(mut list) = self.lists.last_entry() else { break };
+            let len = *list.key();
+            match list.get_mut().pop() {
+                Some(piece) => {
+                    self.held -= len;
+                    gone.push((len, piece));
+                }
+                None => drop(list.remove()),
+            }
+        }
+        self.least = self.least.min(self.held);
+        gone
+    }
+}
+
+fn release(pieces: Vec<(usize, Piece)>) {
+    for (len, piece) in pieces {
+        // SAFETY: allocated with that size, and out of its list.
+        unsafe { free(piece.0, len) };
+    }
+}
+
+impl Drop for Spares {
+    fn drop(&mut self) {
+        self.set_room(0);
+    }
+}
+
+impl Debug for Spares {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Spares")
+    }
+}
+
+#[cfg(all(test, not(any(models, free_chunks))))]
+mod tests {
+    use super::*;
+    use crate::memtable::{Active, MemoryOptions, Segment, Sizes, Visibility};
+    use crate::types::{CellRef, Cursor, Generation, Kind, SeqNo, Timestamp};
+    use std::sync::Arc;
+
+    #[test]
+    fn pieces_come_back_as_long_as_there_is_room() {
+        let spares = Spares::default();
+        spares.set_room(300);
+        let pieces = [0; 4].map(|_| spares.take(100));
+        assert_eq!(spares.held(), 0);
+        spares.set_room(300);
+        for piece in pieces {
+            // SAFETY: taken above, used by nobody.
+            unsafe { spares.put(piece, 100) };
+        }
+        assert_eq!(spares.held(), 300, "the fourth went back to the system");
+        let again = spares.take(100);
+        assert!(pieces.contains(&again), "it is one of them");
+        assert_eq!(spares.held(), 200);
+        // What is in use leaves less room: one of another size, and what came from elsewhere.
+        let other = spares.take(100 / 2);
+        assert_eq!(spares.held(), 100, "room for 150");
+        spares.grew(60);
+        assert_eq!(spares.held(), 0, "room for 90");
+        spares.set_room(150);
+        // SAFETY: taken above, used by nobody.
+        unsafe { (spares.put(again, 100), spares.put(other, 50)) };
+        assert_eq!(spares.held(), 150);
+        spares.set_room(120);
+        assert_eq!(spares.held(), 50, "the largest goes first");
+    }
+
+    #[test]
+    fn what_is_still_looked_at_is_not_used_again() {
+        let spares = Arc::new(Spares::default());
+        spares.set_room(1 << 20);
+        let fill = |generation: u64| {
+            let memory = MemoryOptions { chunks: Sizes::all(256), spares: Some(spares.clone()) };
+            let active = Arc::new(Active::new(Generation(generation), memory));
+            for n in 0..200u64 {
+                let (key, value) = (format!("key {n:04}"), format!("{generation} {n}"));
+                let cell = CellRef {
+                    key: key.as_bytes(),
+                    timestamp: Timestamp::ZERO,
+                    seq: SeqNo(n + 1),
+                    kind: Kind::Value,
+                    written: 0,
+                    value: value.as_bytes(),
+                };
+                active.writer().insert(&cell);
+            }
+            Segment::from(active)
+        };
+        let visibility = Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] };
+        let values = |segment: &Segment| {
+            let mut cursor = segment.cursor();
+            let mut values = Vec::new();
+            cursor.seek(b"").unwrap();
+            while cursor.valid() {
+                values.push(cursor.cell().value.to_vec());
+                cursor.next().unwrap();
+            }
+            values
+        };
+        let expected =
+            |generation: u64| (0..200).map(|n| format!("{generation} {n}").into_bytes()).collect::<Vec<_>>();
+        let first = fill(1);
+        let flat = first.flatten(&visibility);
+        drop(first);
+        let after_index = spares.held();
+        assert!(after_index > 0, "its index is free, its cells are the flat segment's");
+        let second = fill(2);
+        assert_eq!((values(&flat), values(&second)), (expected(1), expected(2)));
+        let room = spares.0.lock().room;
+        drop(flat);
+        assert!(spares.held() > 0 && spares.held() <= room);
+        let third = fill(3);
+        assert_eq!((values(&second), values(&third)), (expected(2), expected(3)));
+    }
+
+    #[test]
+    fn what_nobody_needed_for_a_while_goes_by_and_by() {
+        let spares = Spares::default();
+        let pieces = [0; 8].map(|_| spares.take(100));
+        spares.set_room(800);
+        for piece in pieces {
+            // SAFETY: taken above, used by nobody.
+            unsafe { spares.put(piece, 100) };
+        }
+        spares.rest();
+        assert_eq!(spares.held(), 800, "they have only just come");
+        // Three were needed in the next second, five were not.
+        let needed = [0; 3].map(|_| spares.take(100));
+        spares.set_room(800);
+        for piece in needed {
+            // SAFETY: taken above, used by nobody.
+            unsafe { spares.put(piece, 100) };
+        }
+        spares.rest();
+        assert_eq!(spares.held(), 500);
+        for _ in 0..10 {
+            spares.rest();
+        }
+        assert_eq!(spares.held(), 0);
+    }
+}

@@ -1,0 +1,87 @@
+//! Sorted tables: immutable files of cells in order, from their bytes to their readers.
+//!
+//! The byte layout is specified in `docs/format-table.md`. Inside the folder, from the bytes up: `frame` puts
+//! every block under a checksum seeded with the table's identity and the block's offset, `ends` are header
+//! and footer, `compression` the codecs (`zstd` one of them); `block_builder` and `block_cursor` write and
+//! walk the sorted block (`cache/block.rs`), `index` separators and index entries, `properties` and
+//! `tombstones` the small blocks; `reference` reads values that a log table left in the log. On top stand
+//! `builder` (writes a table), `reader` (opens it; `tail`: of a table far away), `get` (point reads;
+//! `mapped`: where blocks lie in a mapping), `cursor` (both ways, read-ahead), `fill` (what merges put into
+//! the cache and take out), `warm_up` (the same for outputs written elsewhere), `pin` (values that outlive
+//! who found them), and for people and repair `inspect`, `verify` and `scan`.
+//!
+//! Not owned here: which tables exist and up to which *clip* their cells have moved (`version`; a reader here
+//! answers for the whole file), what is kept of a key (`merge`), how long blocks stay in memory (`cache`),
+//! when a file is removed or its directory synced (the caller).
+//!
+//! `forge` has the decoders, for fuzzing.
+
+mod block_builder;
+mod block_cursor;
+mod builder;
+mod compression;
+mod cursor;
+mod footer;
+mod fill;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod forge;
+mod frame;
+mod get;
+mod index;
+mod inspect;
+mod mapped;
+mod pin;
+mod properties;
+mod reader;
+mod reference;
+mod scan;
+mod remote_footer;
+mod tombstones;
+mod verify;
+mod warm_up;
+
+#[cfg(test)]
+mod tests;
+mod zstd;
+
+pub(crate) use builder::TableBuilder;
+pub use compression::Compression;
+pub(crate) use cursor::{CursorOptions, TableCursor};
+pub(crate) use footer::{ends_as_table, is_own as is_own_file};
+pub(crate) use fill::{Filled, Replaced};
+pub(crate) use inspect::{BlockListing, CountedTo};
+pub(crate) use reader::{Access, Table, Through, WrapFile};
+pub(crate) use reference::{Reference, VALUE_BYTES_MIN};
+pub(crate) use scan::{ScanReport, scan_readable};
+pub(crate) use remote_footer::tail_bytes;
+pub(crate) use warm_up::{Choice, Gather, Piece, Wanted, WarmUp};
+
+/// Largest target size of a block.
+pub(crate) const BLOCK_TARGET_BYTES_MAX: usize = 16 << 20;
+
+/// How a table is laid out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub(crate) struct TableOptions {
+    /// A data block is cut once its uncompressed size reaches this.
+    pub(crate) block_bytes: usize,
+    /// Data block entries between two whole keys.
+    pub(crate) restart_interval: usize,
+    /// How blocks are compressed.
+    pub(crate) compression: Compression,
+    /// Bloom filter bits for each distinct key; 0 for no filter.
+    pub(crate) bloom_bits: u32,
+    /// An index partition is cut once its uncompressed size reaches this.
+    pub(crate) index_partition_bytes: usize,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self {
+            block_bytes: 4096,
+            restart_interval: 16,
+            compression: Compression::default(),
+            bloom_bits: 10,
+            index_partition_bytes: 4096,
+        }
+    }
+}

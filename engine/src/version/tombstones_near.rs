@@ -1,0 +1,85 @@
+//! Range tombstones around one key, over all memory and SSTables of a version. A scan asks again when it
+//! leaves the keys for which the answer holds, so that opening one costs nothing for tombstones that it does
+//! not meet.
+
+use super::scattered::Scattered;
+use super::version::{OpenRun, Version};
+use crate::memtable::Segment;
+use crate::types::{RangeTombstone, SeqNo, Window};
+
+impl Version {
+    /// Whether there are range tombstones anywhere. (More may come to an active memtable, but readers that
+    /// have their read point already do not see them.)
+    pub(crate) fn has_ranges(&self) -> bool {
+        let segments = std::iter::once(&self.active).chain(&self.frozen).chain(&self.flush.segments);
+        segments.into_iter().any(Segment::has_ranges)
+            || self.scattered.has_ranges()
+            || self.flush.scattered.has_ranges()
+            || self.runs.iter().any(|run| run.has_ranges)
+    }
+
+    /// The tombstones at or below `read` that cover the key, and the keys around it that no others cover.
+    /// Those older than one over all timestamps are left out: it deletes what they delete. O(log n) for each
+    /// memtable and run. `emptied`: a range around the key in which no cell is left that was written before
+    /// it.
+    pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, emptied: Option<&RangeTombstone>) -> Window {
+        let mut window = Window::all();
+        self.ask(key, read, &mut window);
+        window = window.bounded(emptied);
+        self.ask(key, read, &mut window);
+        window
+    }
+
+    fn ask(&self, key: &[u8], read: SeqNo, window: &mut Window) {
+        for segment in std::iter::once(&self.active).chain(&self.frozen) {
+            segment.look_around(key, read, window);
+        }
+        self.scattered.look_around(key, read, window);
+        let clip = self.flush.clip.as_slice();
+        if key < clip {
+            window.ends_before(clip);
+        } else {
+            window.starts_at(clip);
+            for segment in &self.flush.segments {
+                segment.look_around(key, read, window);
+            }
+            self.flush.scattered.look_around(key, read, window);
+        }
+        for run in self.runs.iter().filter(|run| run.has_ranges) {
+            run.look_around(key, read, window);
+        }
+    }
+}
+
+impl Scattered {
+    /// Narrows the window by the tombstones in the pieces of the key's range, for [`Version::look_around`].
+    fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
+        if self.has_ranges() {
+            window.within(&self.range(self.find(key)));
+            self.at(key).iter().for_each(|piece| piece.look_around(key, read, window));
+        }
+    }
+}
+
+impl OpenRun {
+    /// Narrows the window by the tombstones in the SSTable of the key, or to the gap between two, for
+    /// [`Version::look_around`].
+    fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
+        let next = self.starting_upto(key);
+        if let Some(after) = self.tables.get(next) {
+            window.ends_before(after.start());
+        }
+        let Some(at) = next.checked_sub(1) else { return };
+        let open = &self.tables[at];
+        if window.is_above(open.info.seqs.1) {
+            window.starts_at(open.start());
+            return;
+        }
+        if open.covers(key) {
+            window.within(&open.info.live_range());
+            open.table().fragments().look_around(key, read, window);
+        } else if let Some(end) = &open.info.range.end {
+            window.starts_at(end);
+        }
+    }
+}

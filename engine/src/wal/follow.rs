@@ -1,0 +1,360 @@
+//! Reading the log while it is written: what has changed since a sequence number.
+//!
+//! Memory needs a log file only until it is flushed; who follows the log may be behind that. So a file that
+//! is released is *kept* first: behind the live files stands a row of kept ones, oldest first, bounded in
+//! bytes. One bound holds always, a larger one while a follower has not come past the file. What is over its
+//! bound goes the way that released files go (to be used again, or to the tables that have values in it).
+//!
+//! A follower reads whole frames that are visible, in order. Sequence numbers in the log ascend without a
+//! gap, so that where one is missing (an ingested table took it, or the file is gone) it can say exactly
+//! which. It reads files that may be taken away and written over meanwhile: a frame that does not verify is
+//! damage only if its file is still there.
+//!
+//! Which files are kept always is in the manifest, with where their history ends, so that the next open finds
+//! them.
+
+use super::file::{HEADER_BYTES, file_path};
+use super::frame::{FileIdentity, Frame};
+use super::scan::LogReader;
+use super::delta_frame::Base;
+use super::writer::{LiveFile, Log};
+use super::{Claim, KeptFile, LogFileInfo};
+use crate::error::{Error, Result};
+use crate::storage::Env;
+use crate::types::{LogFileId, LogPosition, SeqNo};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Files that memory needs no more.
+#[derive(Default)]
+pub(super) struct Kept {
+    files: VecDeque<LiveFile>,
+    /// Where each follower is.
+    followers: BTreeMap<u64, LogFileId>,
+    next_follower: u64,
+}
+
+impl Kept {
+    pub(super) fn new(files: impl Iterator<Item = LiveFile>) -> Self {
+        Self { files: files.collect(), ..Self::default() }
+    }
+
+    pub(super) fn files(&self) -> impl Iterator<Item = &LiveFile> {
+        self.files.iter()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.used.unwrap_or(file.reserved)).sum()
+    }
+
+    pub(super) fn push(&mut self, file: LiveFile) {
+        self.files.push_back(file);
+    }
+
+    /// Takes out what is over its bound, oldest first.
+    pub(super) fn take_over(&mut self, always: u64, followed: u64) -> Vec<LiveFile> {
+        let slowest = self.followers.values().min().copied();
+        let mut bytes = self.bytes();
+        let mut over = Vec::new();
+        while let Some(first) = self.files.front() {
+            let is_followed = slowest.is_some_and(|slowest| slowest <= first.file);
+            if bytes <= if is_followed { always.max(followed) } else { always } {
+                break;
+            }
+            bytes -= first.used.unwrap_or(first.reserved);
+            over.extend(self.files.pop_front());
+        }
+        over
+    }
+}
+
+/// Which of the files that the manifest says are kept are there: the newest, up to that many bytes; oldest
+/// first.
+pub(crate) fn still_kept(
+    env: &Env,
+    dir: &Path,
+    database: u64,
+    told: impl DoubleEndedIterator<Item = KeptFile>,
+    bytes: u64,
+) -> Vec<LogFileInfo> {
+    let (mut kept, mut taken) = (Vec::new(), 0);
+    for KeptFile { file, used, first_seq } in told.rev() {
+        taken += used;
+        if taken > bytes {
+            break;
+        }
+        // No database needs it, so what is wrong with it is no reason not to open.
+        let Ok(Some(mut reader)) = LogReader::open(env, dir, FileIdentity::new(database, file)) else {
+            break;
+        };
+        if reader.length < used || !matches!(reader.header(database), Ok(Ok(_))) {
+            break;
+        }
+        // What was reserved behind its history was given back, or is of no use.
+        let reserved = used.next_multiple_of(4096).min(reader.length);
+        kept.push(LogFileInfo { file, reserved, used, first_seq });
+    }
+    kept.reverse();
+    kept
+}
+
+/// What lies at a follower's place.
+enum Look {
+    /// The file is there no more.
+    Gone,
+    /// History up to there, and the file behind it if it is complete, with its first sequence number.
+    Part { end: u64, behind: Option<(LogFileId, SeqNo)>, is_kept: bool },
+}
+
+/// What a follower came upon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Followed {
+    /// Nothing more for now.
+    Nothing,
+    /// A frame was visited.
+    Frame,
+    /// Writes with these sequence numbers are not in the log, or not any more.
+    Missing(SeqNo, SeqNo),
+}
+
+/// See the page above. Reads some MiB at a time.
+pub(crate) struct Follower {
+    log: Arc<Log>,
+    env: Env,
+    id: u64,
+    /// The next one to be told of.
+    next: SeqNo,
+    at: Option<LogPosition>,
+    /// The last full frame before that place.
+    base: Option<Base>,
+    reader: Option<LogReader>,
+}
+
+impl Log {
+    /// Reads on from the first write behind `since`.
+    pub(crate) fn follow(self: &Arc<Self>, env: &Env, since: SeqNo) -> Follower {
+        let mut kept = self.kept.lock();
+        kept.next_follower += 1;
+        let id = kept.next_follower;
+        // Until it has found its place nothing goes.
+        kept.followers.insert(id, LogFileId::ZERO);
+        Follower {
+            log: self.clone(),
+            env: env.clone(),
+            id,
+            next: since.next(),
+            at: None,
+            base: None,
+            reader: None,
+        }
+    }
+
+    /// The oldest file that is kept, if any is, and the files that will be once all before `front` is
+    /// released: what the manifest is told where files are kept always.
+    pub(crate) fn to_keep(&self, front: LogFileId) -> Option<(LogFileId, Vec<KeptFile>)> {
+        if self.keeps_none() {
+            return None;
+        }
+        let live = self.live.lock();
+        let kept = self.kept.lock();
+        let released = live.iter().filter(|f| f.file < front);
+        let released = released
+            .filter_map(|f| f.used.map(|used| KeptFile { file: f.file, used, first_seq: f.first_seq }));
+        let released: Vec<_> = released.collect();
+        let oldest = kept.files().next().map(|f| f.file).or(released.first().map(|f| f.file));
+        Some((oldest.unwrap_or(front), released))
+    }
+
+    /// The oldest file that is still there.
+    pub(crate) fn oldest(&self) -> LogFileId {
+        let live = self.live.lock();
+        let kept = self.kept.lock();
+        let oldest = kept.files().chain(live.iter()).next().map(|f| f.file);
+        oldest.unwrap_or_else(|| self.end().file)
+    }
+
+    /// Bytes of history in files that memory needs no more.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.kept.lock().bytes()
+    }
+
+    /// Lets go of kept files that are over their bound.
+    pub(crate) fn trim_kept(&self, claim: &dyn Fn(LogFileId) -> Claim) -> Result<()> {
+        let over = self.take_unless_held(|kept| self.take_over(kept));
+        self.let_go(&over, claim)
+    }
+
+    /// Lets go of all kept files that may go; whether there were any.
+    pub(crate) fn drop_kept(&self, claim: &dyn Fn(LogFileId) -> Claim) -> bool {
+        let all = self.take_unless_held(|kept| kept.take_over(0, 0));
+        let _ = self.let_go(&all, claim);
+        !all.is_empty()
+    }
+
+    /// Nothing while somebody copies live files.
+    fn take_unless_held(&self, take: impl FnOnce(&mut Kept) -> Vec<LiveFile>) -> Vec<LiveFile> {
+        let _live = self.live.lock();
+        if self.is_held() { Vec::new() } else { take(&mut self.kept.lock()) }
+    }
+
+    /// The oldest file that may hold writes from `seq` on; else the first sequence number that is in any
+    /// file.
+    fn file_of(&self, seq: SeqNo) -> Result<LogFileId, Option<SeqNo>> {
+        let live = self.live.lock();
+        let kept = self.kept.lock();
+        let before = |files: &VecDeque<LiveFile>| files.partition_point(|f| f.first_seq <= seq);
+        let last = match before(&live) {
+            0 => before(&kept.files).checked_sub(1).map(|at| &kept.files[at]),
+            at => live.get(at - 1),
+        };
+        last.map(|f| f.file).ok_or_else(|| kept.files().chain(live.iter()).next().map(|f| f.first_seq))
+    }
+
+    fn look(&self, file: LogFileId) -> Look {
+        let live = self.live.lock();
+        let kept = self.kept.lock();
+        let is_kept = live.front().is_none_or(|first| file < first.file);
+        let files = if is_kept { &kept.files } else { &*live };
+        let at = files.partition_point(|f| f.file < file);
+        let Some(found) = files.get(at).filter(|f| f.file == file) else { return Look::Gone };
+        let end = self.end();
+        let unfinished = if end.file == file { end.offset } else { HEADER_BYTES };
+        let behind = files.get(at + 1).or_else(|| live.front().filter(|_| is_kept));
+        match found.used {
+            Some(used) => Look::Part { end: used, behind: behind.map(|f| (f.file, f.first_seq)), is_kept },
+            None => Look::Part { end: unfinished, behind: None, is_kept },
+        }
+    }
+}
+
+impl Follower {
+    /// Up to which sequence number it has come.
+    pub(crate) fn position(&self) -> SeqNo {
+        SeqNo(self.next.0 - 1)
+    }
+
+    /// The file that it reads.
+    pub(crate) fn file(&self) -> Option<LogFileId> {
+        self.at.map(|at| at.file)
+    }
+
+    /// Visits the next frame all of which is visible, with the first sequence number that is news of it. What
+    /// it visits is durable: where it is not yet, the log is synced.
+    pub(crate) fn next(
+        &mut self,
+        visible: SeqNo,
+        visit: &mut dyn FnMut(&Frame<'_>, SeqNo),
+    ) -> Result<Followed> {
+        loop {
+            if self.next > visible {
+                // Thousands may wait; none of them keeps a file open or memory for reading.
+                self.reader = None;
+                return Ok(Followed::Nothing);
+            }
+            let Some(at) = self.at else {
+                match self.log.file_of(self.next) {
+                    Ok(file) => self.stand(LogPosition { file, offset: HEADER_BYTES }),
+                    Err(first) => {
+                        return Ok(self.missing(first.map_or(visible.next(), |f| f.min(visible.next()))));
+                    }
+                }
+                continue;
+            };
+            let Look::Part { end, behind, .. } = self.log.look(at.file) else {
+                (self.at, self.reader) = (None, None);
+                continue;
+            };
+            if at.offset >= end {
+                match behind {
+                    Some((file, _)) => self.stand(LogPosition { file, offset: HEADER_BYTES }),
+                    // All that is visible was in the log before this was asked.
+                    None => return Ok(self.missing(visible.next())),
+                }
+                continue;
+            }
+            if self.reader.is_none() {
+                let identity = FileIdentity::new(self.log.database(), at.file);
+                self.reader = LogReader::open(&self.env, &self.log.dir, identity)?;
+            }
+            let frame = match frame(&mut self.reader, at.offset, end, self.base.as_ref()) {
+                Ok(frame) => frame,
+                Err(fault) => match self.unreadable(at, fault)? {
+                    Some(missing) => return Ok(missing),
+                    None => continue,
+                },
+            };
+            let (first, behind, base) = (frame.head.first_seq, frame.end(), Some(frame.base));
+            let Some(last) = frame.last_seq.filter(|last| *last >= self.next) else {
+                (self.at, self.base) = (Some(behind), base);
+                continue;
+            };
+            if last > visible {
+                return Ok(Followed::Nothing);
+            }
+            if first > self.next {
+                return Ok(self.missing(first));
+            }
+            if self.log.synced() < behind {
+                self.log.sync()?;
+            }
+            visit(&frame, self.next);
+            (self.next, self.at, self.base) = (last.next(), Some(behind), base);
+            return Ok(Followed::Frame);
+        }
+    }
+
+    fn stand(&mut self, at: LogPosition) {
+        (self.at, self.base, self.reader) = (Some(at), None, None);
+        self.log.kept.lock().followers.insert(self.id, at.file);
+    }
+
+    /// Goes on at that sequence number.
+    fn missing(&mut self, until: SeqNo) -> Followed {
+        let from = std::mem::replace(&mut self.next, until);
+        Followed::Missing(from, SeqNo(until.0 - 1))
+    }
+
+    /// What could not be read: nothing, if its file has gone meanwhile; lost up to the next file, if it is
+    /// only kept; else damage.
+    fn unreadable(&mut self, at: LogPosition, fault: String) -> Result<Option<Followed>> {
+        match self.log.look(at.file) {
+            Look::Gone => {
+                (self.at, self.reader) = (None, None);
+                Ok(None)
+            }
+            Look::Part { is_kept: true, behind: Some((file, first)), .. } => {
+                self.stand(LogPosition { file, offset: HEADER_BYTES });
+                Ok((first > self.next).then(|| self.missing(first)))
+            }
+            Look::Part { .. } => {
+                let message = format!("expected a frame of the log, found {fault}");
+                Err(Error::corruption(file_path(&self.log.dir, at.file), at.offset, message))
+            }
+        }
+    }
+}
+
+/// The frame there, in a file whose history ends at `end`; or why there is none.
+fn frame<'r>(
+    reader: &'r mut Option<LogReader>,
+    offset: u64,
+    end: u64,
+    base: Option<&Base>,
+) -> Result<Frame<'r>, String> {
+    let Some(reader) = reader else { return Err("no such file".into()) };
+    reader.length = end;
+    reader.frame(offset, base).map_err(|e| e.to_string())?.map_err(|fault| fault.to_string())
+}
+
+impl std::fmt::Debug for Follower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "before {} at {:?}", self.next, self.at)
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.log.kept.lock().followers.remove(&self.id);
+    }
+}

@@ -1,0 +1,506 @@
+//! The frame: one batch, or one note, as it lies in a log file; here in its full form. `docs/format-log.md`
+//! has the byte layout.
+//!
+//! What the checksums are for decides where they are. The *head* has its own, so that one cheap check of 32
+//! bytes tells whether a frame begins somewhere; that is what lets recovery look for later frames behind a
+//! damaged one without following lengths it cannot trust. Every *entry* (cell or range tombstone) has its
+//! own, so that one cell can be read and verified alone. The *body* checksum in the head covers the part
+//! headers and the entries' checksums, so that entries cannot be lost or swapped, and no byte is checksummed
+//! twice.
+//!
+//! All of them start from a seed made of database, file number and offset. Two seeds of one offset differ
+//! whenever the file numbers do, and a CRC maps different seeds over equal bytes to different sums, so a
+//! frame left over in a recycled file is refused with certainty, not just with high odds.
+//!
+//! A head of 32 bytes for a put of twenty would be most of the log, so most frames are *short* (`short`):
+//! they count from the last full one and say only what differs.
+
+use super::delta_frame::{self, AloneHead, Base};
+use crate::types::codec::{Decoded as Read, Decoder, Malformed};
+use crate::types::{CellRef, Generation, KeyRange, Kind, LogFileId, LogPosition, RangeTombstone};
+use crate::types::{SeqNo, StoreId, Timestamp};
+use crc32c::{crc32c, crc32c_append};
+use std::fmt;
+
+/// Bytes of a frame's head.
+pub(crate) const HEAD_BYTES: usize = 32;
+/// Frames begin at, and are padded to, multiples of this.
+pub(crate) const ALIGN: u64 = 8;
+/// The longest frame the head can describe.
+pub(crate) const FRAME_BYTES_MAX: u64 = u32::MAX as u64 * ALIGN;
+/// Sequence numbers and wall clocks have seven bytes in the head.
+pub(super) const U56_MAX: u64 = (1 << 56) - 1;
+/// In the head's byte for the file synced to: nothing known.
+pub(super) const SYNCED_UNKNOWN: u8 = 255;
+
+/// First byte of a part header.
+pub(super) const TAG_PART: u8 = 0x01;
+/// Bit of a cell's first byte; the two lowest bits are its kind.
+pub(super) const TAG_CELL: u8 = 0x80;
+pub(super) const CELL_TIMESTAMP: u8 = 0x04;
+pub(super) const CELL_WRITTEN: u8 = 0x08;
+/// Bit of a range tombstone's first byte.
+pub(super) const TAG_TOMBSTONE: u8 = 0x40;
+pub(super) const TOMBSTONE_END: u8 = 0x01;
+pub(super) const TOMBSTONE_TIMES: u8 = 0x02;
+/// Either: a copy made by cleaning, which carries its own sequence number.
+pub(super) const COPIED: u8 = 0x10;
+
+/// Which file bytes belong to: the part of a checksum's seed that is the same for the whole file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileIdentity {
+    pub(crate) file: LogFileId,
+    base: u32,
+}
+
+impl FileIdentity {
+    pub(crate) fn new(database_id: u64, file: LogFileId) -> Self {
+        let base = crc32c_append(crc32c(&database_id.to_le_bytes()), &file.0.to_le_bytes());
+        Self { file, base }
+    }
+
+    /// What a checksum of bytes at that offset starts from. The factors are odd, so that offsets which differ
+    /// only in their lower or only in their upper half never share a seed.
+    #[inline]
+    pub(super) fn seed(self, offset: u64) -> u32 {
+        let (low, high) = (offset as u32, (offset >> 32) as u32);
+        self.base ^ low.wrapping_mul(0x9e37_79b1) ^ high.wrapping_mul(0x85eb_ca77)
+    }
+}
+
+/// Why bytes are not the frame (or header) that should be there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// Too few bytes up to the end of the file (or of its history).
+    Short { need: u64, have: u64 },
+    /// A checksum differs.
+    Checksum { of: &'static str, at: u64, stored: u32, computed: u32 },
+    /// Intact bytes that make no sense, or a head that cannot be one.
+    Malformed { what: &'static str, at: u64 },
+    /// No such file.
+    NoFile,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Short { need, have } => write!(f, "only {have} of {need} bytes"),
+            Fault::Checksum { of, at, stored, computed } => {
+                write!(f, "{of} at byte {at} with checksum {stored:08x} over bytes that give {computed:08x}")
+            }
+            Fault::Malformed { what, at } => write!(f, "{what} at byte {at}"),
+            Fault::NoFile => f.write_str("no such file"),
+        }
+    }
+}
+
+/// What a frame holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum FrameKind {
+    /// Cells and range tombstones, whole or not at all.
+    Batch = 1,
+    /// A [`Note`].
+    Note = 2,
+}
+
+/// "The manifest was durable up to here when this was written": lets an open notice a manifest that lost its
+/// tail. Ordered as manifests grow.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Note {
+    pub(crate) manifest: u64,
+    pub(crate) length: u64,
+}
+
+/// Where an entry lies in the log, its own checksum included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) at: LogPosition,
+    pub(crate) length: u64,
+}
+
+/// A frame's head, decoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Head {
+    pub(crate) kind: FrameKind,
+    /// Bytes of the whole frame, padding included.
+    pub(crate) length: u64,
+    /// The sequence number of the frame's first entry that is not a copy.
+    pub(crate) first_seq: SeqNo,
+    /// Wall clock of the write, microseconds.
+    pub(crate) wall_us: u64,
+    /// Up to where the log was known synced when the frame was written.
+    pub(crate) synced: Option<LogPosition>,
+}
+
+impl Head {
+    /// Decodes and verifies a head at `offset`; `bytes` may go on behind it. O(1).
+    pub(crate) fn decode(bytes: &[u8], identity: FileIdentity, offset: u64) -> Result<Self, Fault> {
+        let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else {
+            return Err(Fault::Short { need: HEAD_BYTES as u64, have: bytes.len() as u64 });
+        };
+        let u32_at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let u56_at = |at: usize| ((u64::from(u32_at(at + 4)) << 32) | u64::from(u32_at(at))) & U56_MAX;
+        let malformed = |what| Fault::Malformed { what, at: offset };
+        let kind = match head[23] {
+            1 => FrameKind::Batch,
+            2 => FrameKind::Note,
+            _ => return Err(malformed("no frame")),
+        };
+        let length = u64::from(u32_at(4)) * ALIGN;
+        if length < HEAD_BYTES as u64 {
+            return Err(malformed("a frame shorter than its head"));
+        }
+        let (stored, computed) = (u32_at(0), crc32c_append(identity.seed(offset), &head[4..]));
+        if stored != computed {
+            return Err(Fault::Checksum { of: "a frame head", at: offset, stored, computed });
+        }
+        let synced = match head[31] {
+            SYNCED_UNKNOWN => None,
+            back => {
+                let file = identity.file.0.checked_sub(u64::from(back)).map(LogFileId);
+                let file = file.ok_or(malformed("a synced position before the first file"))?;
+                Some(LogPosition { file, offset: u64::from(u32_at(12)) * ALIGN })
+            }
+        };
+        if synced.is_some_and(|s| s > LogPosition { file: identity.file, offset }) {
+            return Err(malformed("a synced position behind the frame that tells it"));
+        }
+        let (first_seq, wall_us) = (SeqNo(u56_at(16)), u56_at(24));
+        Ok(Self { kind, length, first_seq, wall_us, synced })
+    }
+
+    /// For short frames behind it, if it is that of the full frame at `offset` whose last entry belongs to
+    /// `part`.
+    pub(super) fn base(&self, offset: u64, part: Option<(StoreId, Generation)>) -> Base {
+        let Self { first_seq, wall_us, synced, .. } = *self;
+        Base { offset, first_seq, wall_us, synced, part, told_before: false }
+    }
+}
+
+/// A verified frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame<'a> {
+    pub(crate) head: Head,
+    pub(crate) start: LogPosition,
+    /// The highest sequence number given out by this frame, if it gave any.
+    pub(crate) last_seq: Option<SeqNo>,
+    /// What short frames behind it count from: itself, if it is a full one.
+    pub(super) base: Base,
+    items: Items<'a>,
+}
+
+/// A cell or range tombstone of a frame, with what it belongs to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Logged<'a> {
+    pub(crate) store: StoreId,
+    pub(crate) generation: Generation,
+    pub(crate) place: Place,
+    /// Written again by cleaning, under the sequence number it always had.
+    pub(crate) copied: bool,
+    pub(crate) entry: Entry<'a>,
+}
+
+impl Logged<'_> {
+    /// When in the history it was written.
+    pub(crate) fn seq(&self) -> SeqNo {
+        match &self.entry {
+            Entry::Cell(cell) => cell.seq,
+            Entry::RangeTombstone(tombstone) => tombstone.seq,
+        }
+    }
+}
+
+/// What was logged.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Entry<'a> {
+    Cell(CellRef<'a>),
+    RangeTombstone(RangeTombstone),
+}
+
+impl<'a> Frame<'a> {
+    /// Where the next frame begins.
+    pub(crate) fn end(&self) -> LogPosition {
+        LogPosition { file: self.start.file, offset: self.start.offset + self.head.length }
+    }
+
+    /// The note this frame is, if it is one.
+    pub(crate) fn note(&self) -> Option<Note> {
+        let mut body = self.items.rest;
+        match self.head.kind {
+            FrameKind::Batch => None,
+            FrameKind::Note => Some(Note { manifest: body.u64().ok()?, length: body.u64().ok()? }),
+        }
+    }
+
+    /// The cells and range tombstones, in the order written. None in a note.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Logged<'a>> + use<'a> {
+        let file = self.start.file;
+        let mut items = match self.head.kind {
+            FrameKind::Batch => self.items,
+            FrameKind::Note => Items { rest: Decoder::new(&[]), ..self.items },
+        };
+        // Decoding verified every item, so an error cannot come up here; it would end the iteration.
+        std::iter::from_fn(move || {
+            loop {
+                match items.next().ok()? {
+                    Item::Part(_) => {}
+                    Item::Entry(entry) => return Some(entry.logged(file)),
+                    Item::End => return None,
+                }
+            }
+        })
+    }
+
+    /// Verifies the items of a batch, with a checksum over all of them that continues from `sum`; the frame,
+    /// which is its own base if it has no other, and that checksum.
+    pub(super) fn verified(
+        head: Head,
+        identity: FileIdentity,
+        items: Items<'a>,
+        base: Option<&Base>,
+        sum: u32,
+    ) -> Result<(Self, u32), Fault> {
+        let mut walked = items;
+        let sum = walked.verify(identity, sum)?;
+        let last_seq = (walked.next_seq > head.first_seq.0).then(|| SeqNo(walked.next_seq - 1));
+        let offset = items.frame_at;
+        let base = base.copied().unwrap_or(head.base(offset, walked.part));
+        let start = LogPosition { file: identity.file, offset };
+        Ok((Self { head, start, last_seq, base, items }, sum))
+    }
+}
+
+/// Decodes and verifies the frame at `offset` of the file. `bytes` begin there and may go on behind the
+/// frame; `base` is the last full frame before it in the file, if that was read. Any bytes are allowed;
+/// nothing is allocated.
+pub(crate) fn decode_frame<'a>(
+    bytes: &'a [u8],
+    identity: FileIdentity,
+    offset: u64,
+    base: Option<&Base>,
+) -> Result<Frame<'a>, Fault> {
+    // A full frame may begin like a short one, but not verify as one.
+    match base.and_then(|base| delta_frame::decode(bytes, identity, offset, base)) {
+        Some(Ok(frame)) => Ok(frame),
+        Some(Err(fault @ Fault::Checksum { .. })) => decode_full(bytes, identity, offset).map_err(|_| fault),
+        // Its first byte may be that of a damaged full frame.
+        None | Some(Err(_)) => decode_full(bytes, identity, offset),
+    }
+}
+
+fn decode_full(bytes: &[u8], identity: FileIdentity, offset: u64) -> Result<Frame<'_>, Fault> {
+    let head = Head::decode(bytes, identity, offset)?;
+    let have = bytes.len() as u64;
+    let whole = usize::try_from(head.length).ok().and_then(|n| bytes.get(..n));
+    let Some(whole) = whole else { return Err(Fault::Short { need: head.length, have }) };
+    let body = &whole[HEAD_BYTES..];
+    work!(body.len());
+    let items = Items::new(body, offset, offset + HEAD_BYTES as u64, head.first_seq);
+    let (frame, computed) = match head.kind {
+        FrameKind::Batch => Frame::verified(head, identity, items, None, identity.seed(offset))?,
+        FrameKind::Note if body.len() == 16 => {
+            let start = LogPosition { file: identity.file, offset };
+            let frame = Frame { head, start, last_seq: None, base: head.base(offset, None), items };
+            (frame, crc32c_append(identity.seed(offset), body))
+        }
+        FrameKind::Note => return Err(Fault::Malformed { what: "a note of wrong length", at: offset }),
+    };
+    let stored = u32::from_le_bytes([whole[8], whole[9], whole[10], whole[11]]);
+    if computed != stored && !planted!(Bug::SkipLogChecksum) {
+        return Err(Fault::Checksum { of: "a frame body", at: offset, stored, computed });
+    }
+    Ok(frame)
+}
+
+/// Makes all checksums of a frame fit its bytes, as far as they can be walked: what a forger would do.
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn sign_frame(bytes: &mut [u8], identity: FileIdentity, offset: u64) {
+    let mut sums = Vec::new();
+    let mut sum = identity.seed(offset);
+    let body = &bytes[HEAD_BYTES..];
+    if bytes[23] == FrameKind::Note as u8 {
+        sum = crc32c_append(sum, body);
+    } else {
+        let mut items = Items::new(body, offset, offset + HEAD_BYTES as u64, SeqNo(1));
+        loop {
+            match items.next() {
+                Ok(Item::Part(part)) => sum = crc32c_append(sum, part),
+                Ok(Item::Entry(entry)) => {
+                    let crc = crc32c_append(identity.seed(entry.at), entry.bytes).to_le_bytes();
+                    sum = crc32c_append(sum, &crc);
+                    sums.push(((entry.at - offset) as usize + entry.bytes.len(), crc));
+                }
+                Ok(Item::End) | Err(_) => break,
+            }
+        }
+    }
+    for (at, crc) in sums {
+        bytes[at..at + 4].copy_from_slice(&crc);
+    }
+    bytes[8..12].copy_from_slice(&sum.to_le_bytes());
+    let head = crc32c_append(identity.seed(offset), &bytes[4..HEAD_BYTES]);
+    bytes[..4].copy_from_slice(&head.to_le_bytes());
+}
+
+/// Walks a batch's body. Trusts nothing, so that it serves for verifying and for reading afterwards.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Items<'a> {
+    rest: Decoder<'a>,
+    /// Offset in the file where the body ends.
+    body_end: u64,
+    next_seq: u64,
+    pub(super) part: Option<(StoreId, Generation)>,
+    frame_at: u64,
+    /// The body is one cell, which begins with a short frame's head.
+    pub(super) is_alone: bool,
+}
+
+pub(super) enum Item<'a> {
+    Part(&'a [u8]),
+    Entry(RawEntry<'a>),
+    End,
+}
+
+pub(super) struct RawEntry<'a> {
+    store: StoreId,
+    generation: Generation,
+    pub(super) at: u64,
+    /// From the tag to before the checksum.
+    pub(super) bytes: &'a [u8],
+    crc: u32,
+    copied: bool,
+    what: Raw<'a>,
+}
+
+enum Raw<'a> {
+    Cell(CellRef<'a>),
+    RangeTombstone { start: &'a [u8], end: Option<&'a [u8]>, from: Timestamp, to: Timestamp, seq: SeqNo },
+}
+
+impl<'a> Items<'a> {
+    /// The body of the frame at `frame_at`, itself at `body_at`.
+    pub(super) fn new(body: &'a [u8], frame_at: u64, body_at: u64, first_seq: SeqNo) -> Self {
+        Self {
+            rest: Decoder::new(body),
+            body_end: body_at + body.len() as u64,
+            next_seq: first_seq.0,
+            part: None,
+            frame_at,
+            is_alone: false,
+        }
+    }
+
+    fn at(&self) -> u64 {
+        self.body_end - self.rest.rest().len() as u64
+    }
+
+    /// Checks every entry's checksum and returns the checksum of the whole body, continued from `sum`.
+    fn verify(&mut self, identity: FileIdentity, mut sum: u32) -> Result<u32, Fault> {
+        loop {
+            let at = self.at();
+            match self.next().map_err(|Malformed(what)| Fault::Malformed { what, at })? {
+                Item::Part(bytes) => sum = crc32c_append(sum, bytes),
+                Item::Entry(entry) => {
+                    let computed = crc32c_append(identity.seed(entry.at), entry.bytes);
+                    if computed != entry.crc && !planted!(Bug::SkipLogChecksum) {
+                        return Err(Fault::Checksum { of: "an entry", at, stored: entry.crc, computed });
+                    }
+                    sum = crc32c_append(sum, &entry.crc.to_le_bytes());
+                }
+                Item::End => return Ok(sum),
+            }
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Read<Item<'a>> {
+        let (before, at) = (self.rest.rest(), self.at());
+        let Some(&tag) = before.first() else { return Ok(Item::End) };
+        let mut item = self.rest;
+        item.u8()?;
+        let taken = |item: &Decoder<'_>| before.len() - item.rest().len();
+        if tag == 0 {
+            let padding = before.len() < ALIGN as usize && before.iter().all(|&b| b == 0);
+            return if padding { Ok(Item::End) } else { Err(Malformed("padding that is not zero")) };
+        }
+        if tag == TAG_PART {
+            self.part = Some(delta_frame::read_part(&mut item)?);
+            self.rest = item;
+            return Ok(Item::Part(&before[..taken(&item)]));
+        }
+        let tag = match self.is_alone {
+            true => {
+                let head = AloneHead::read(tag, &mut item)?;
+                self.part = head.part.or(self.part);
+                AloneHead::tag_in_batch(tag)
+            }
+            false => tag,
+        };
+        let (store, generation) = self.part.ok_or(Malformed("an entry outside any part"))?;
+        let copied = tag & COPIED != 0;
+        let what = if tag & TAG_CELL != 0 {
+            Raw::Cell(read_cell(tag, &mut item, self.next_seq)?)
+        } else if tag & TAG_TOMBSTONE != 0 {
+            read_tombstone(tag, &mut item, self.next_seq)?
+        } else {
+            return Err(Malformed("an unknown item"));
+        };
+        let bytes = &before[..taken(&item)];
+        let crc = item.u32()?;
+        if !copied {
+            if self.next_seq > U56_MAX {
+                return Err(Malformed("sequence numbers over 56 bits"));
+            }
+            self.next_seq += 1;
+        }
+        self.rest = item;
+        Ok(Item::Entry(RawEntry { store, generation, at, bytes, crc, copied, what }))
+    }
+}
+
+pub(super) fn read_cell<'a>(tag: u8, item: &mut Decoder<'a>, next_seq: u64) -> Read<CellRef<'a>> {
+    if tag & !(TAG_CELL | COPIED | CELL_TIMESTAMP | CELL_WRITTEN | 3) != 0 {
+        return Err(Malformed("unknown bits in a cell's tag"));
+    }
+    let kind = Kind::from_u8(tag & 3).filter(|kind| *kind != Kind::Hidden);
+    let kind = kind.ok_or(Malformed("an unknown kind of cell"))?;
+    let seq = if tag & COPIED != 0 { item.varint()? } else { next_seq };
+    let timestamp = if tag & CELL_TIMESTAMP != 0 { item.varint()? } else { 0 };
+    let written = if tag & CELL_WRITTEN != 0 { item.varint()? } else { 0 };
+    let (key, value) = (item.length()?, if kind == Kind::Tombstone { 0 } else { item.length()? });
+    Ok(CellRef {
+        key: item.take(key)?,
+        timestamp: Timestamp(timestamp),
+        seq: SeqNo(seq),
+        kind,
+        written,
+        value: item.take(value)?,
+    })
+}
+
+fn read_tombstone<'a>(tag: u8, item: &mut Decoder<'a>, next_seq: u64) -> Read<Raw<'a>> {
+    if tag & !(TAG_TOMBSTONE | COPIED | TOMBSTONE_END | TOMBSTONE_TIMES) != 0 {
+        return Err(Malformed("unknown bits in a range tombstone's tag"));
+    }
+    let seq = SeqNo(if tag & COPIED != 0 { item.varint()? } else { next_seq });
+    let (from, to) =
+        if tag & TOMBSTONE_TIMES != 0 { (item.varint()?, item.varint()?) } else { (0, u64::MAX) };
+    let start = item.bytes()?;
+    let end = if tag & TOMBSTONE_END != 0 { Some(item.bytes()?) } else { None };
+    Ok(Raw::RangeTombstone { start, end, from: Timestamp(from), to: Timestamp(to), seq })
+}
+
+impl<'a> RawEntry<'a> {
+    fn logged(self, file: LogFileId) -> Logged<'a> {
+        let at = LogPosition { file, offset: self.at };
+        let place = Place { at, length: self.bytes.len() as u64 + 4 };
+        let entry = match self.what {
+            Raw::Cell(cell) => Entry::Cell(cell),
+            Raw::RangeTombstone { start, end, from, to, seq } => {
+                let range = KeyRange { start: start.to_vec(), end: end.map(<[u8]>::to_vec) };
+                Entry::RangeTombstone(RangeTombstone { range, from, to, seq })
+            }
+        };
+        Logged { store: self.store, generation: self.generation, place, copied: self.copied, entry }
+    }
+}

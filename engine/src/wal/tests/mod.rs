@@ -1,0 +1,104 @@
+//! Tests of the log on a `disk` in memory: `frames` and `places` by themselves, `writing`, `crash` (power
+//! loss and kills), and `damage` at rest.
+
+mod crash;
+mod damage;
+mod disk;
+mod frames;
+#[cfg(models)]
+mod model;
+mod value_positions;
+mod writing;
+
+use super::*;
+use crate::error::Result;
+use crate::storage::Env;
+use crate::types::{CellRef, Generation, Kind, SeqNo, StoreId, Timestamp};
+use disk::Disk;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const DATABASE: u64 = 0x5117_5709_e000_0001;
+
+fn dir() -> &'static Path {
+    Path::new("db")
+}
+
+fn path(file: u64) -> PathBuf {
+    dir().join(file_name(LogFileId(file)))
+}
+
+fn position(file: u64, offset: u64) -> LogPosition {
+    LogPosition { file: LogFileId(file), offset }
+}
+
+fn options(file_bytes: u64) -> LogOptions {
+    LogOptions { file_bytes, recycle_max: 2, written_ahead: WrittenAhead::Never, ..LogOptions::default() }
+}
+
+fn fresh(env: &Env, file_bytes: u64) -> (Arc<Log>, Appender) {
+    Log::open(env, dir(), options(file_bytes), LogStart::fresh(DATABASE)).unwrap()
+}
+
+/// Value bytes of batch `n`: their number and content depend on it, so that batches are told apart.
+fn value_of(n: u64, bytes: u64) -> Vec<u8> {
+    (0..bytes).map(|i| (n.wrapping_mul(31) + i * 7) as u8).collect()
+}
+
+/// Appends batch `n`: one cell with that sequence number and `bytes` of value.
+fn put(appender: &mut Appender, n: u64, bytes: u64) -> Result<Appended> {
+    let mut encoder = FrameEncoder::new();
+    encoder.begin(SeqNo(n), 1000 + n);
+    encoder.part(StoreId(1), Generation(7));
+    let value = value_of(n, bytes);
+    let key = n.to_be_bytes();
+    let (timestamp, seq) = (Timestamp::ZERO, SeqNo::ZERO);
+    let cell = CellRef { key: &key, timestamp, seq, kind: Kind::Value, written: 0, value: &value };
+    assert_eq!(encoder.cell(&cell), SeqNo(n));
+    appender.append(&mut encoder)
+}
+
+/// The numbers of the batches recovered, each checked to be what `put` wrote.
+fn batch_of(frame: &Frame<'_>) -> Option<u64> {
+    let mut entries = frame.entries();
+    let logged = entries.next()?;
+    assert!(entries.next().is_none());
+    assert_eq!((logged.store, logged.generation), (StoreId(1), Generation(7)));
+    let Entry::Cell(cell) = logged.entry else { panic!("a range tombstone nobody wrote") };
+    let n = cell.seq.0;
+    assert_eq!((cell.key, cell.value), (&n.to_be_bytes()[..], &value_of(n, cell.value.len() as u64)[..]));
+    assert_eq!(frame.head.wall_us, 1000 + n);
+    Some(n)
+}
+
+/// Recovers from what a manifest would know.
+fn read_back(
+    disk: &Disk,
+    first: u64,
+    known_synced: LogPosition,
+    ends: &[LogEnd],
+) -> Result<(Vec<u64>, Recovered)> {
+    let options = RecoverOptions { database_id: DATABASE, first_file: LogFileId(first), known_synced, ends };
+    let mut batches = Vec::new();
+    let mut visit = |frame: &Frame<'_>| {
+        batches.extend(batch_of(frame));
+        Ok(())
+    };
+    let mut last = (0, 0);
+    let recovered = recover(&disk.env(), dir(), &options, &mut visit, &mut |done, total| {
+        assert!(
+            done > last.0 && done <= total && (last.1 == 0 || last.1 == total),
+            "{done} of {total}, {last:?}"
+        );
+        last = (done, total);
+    })?;
+    if recovered.frames > 0 {
+        // Only headers of files without frames come to it.
+        let headers = HEADER_BYTES * recovered.files.len() as u64;
+        assert!(
+            last.0 <= recovered.bytes && last.0 + headers >= recovered.bytes,
+            "{last:?} of {recovered:?}"
+        );
+    }
+    Ok((batches, recovered))
+}

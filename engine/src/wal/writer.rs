@@ -1,0 +1,664 @@
+//! The WAL being written: one appender, and the shared side that syncs, prepares and releases.
+//!
+//! An append encodes checksums in the caller's buffer, writes the frame to the file and publishes the new end
+//! by one atomic store. It takes no lock, and where files are mapped (`docs/filesystems.md`) it makes no
+//! system call until a file is full. Rotation, in order:
+//!
+//!  1. Everything before the file that is now full must be synced (normally `prepare` did it long ago). So
+//!     when a file is begun, all but the newest complete file is durable, and its header says so: a bad
+//!     record that is followed by a complete later file can only be damage (invariant I2), and at most two
+//!     files of history are ever at risk.
+//!  2. A file is taken from the pool. If none can be reserved, nothing has changed: the disk is full, and a
+//!     later append tries again.
+//!  3. Its header is written, telling where the full file ended.
+//!
+//! From step 3 on a failure leaves an unknown state in the mapping and poisons the WAL.
+
+use super::LogFileInfo;
+use super::encoder::FrameEncoder;
+use super::file::{FILE_BYTES_MAX, HEADER_BYTES, Header, file_path};
+use super::follow::Kept;
+use super::frame::{ALIGN, FRAME_BYTES_MAX, FileIdentity};
+use super::pool::{Pool, WrittenAhead};
+use super::recover::{Recovered, give_back_tail};
+use super::delta_frame::Base;
+use super::sync::{PIECE, Poison};
+use crate::error::{Error, ErrorKind, Result};
+use crate::storage::{Env, MappedFile, Storage};
+use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
+use crate::types::{LogFileId, LogPosition, SeqNo};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Settings of a WAL.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogOptions {
+    /// The length that files are reserved with.
+    pub(crate) file_bytes: u64,
+    /// Released files kept to be used again, at most.
+    pub(crate) recycle_max: usize,
+    /// Whether new files are filled with zeros ahead.
+    pub(crate) written_ahead: WrittenAhead,
+    /// Bytes of released files that are kept to be read.
+    pub(crate) kept_bytes: u64,
+    /// Bytes of released files that are kept while a follower has not read past them.
+    pub(crate) followed_bytes: u64,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self {
+            file_bytes: 64 << 20,
+            recycle_max: 2,
+            written_ahead: WrittenAhead::default(),
+            kept_bytes: 0,
+            followed_bytes: 256 << 20,
+        }
+    }
+}
+
+/// How much is written ahead at once in a file that was not written ahead as a whole: the appender waits some
+/// 15 us each time.
+const WINDOW_BYTES: u64 = 128 << 10;
+
+/// Sizes of the page cache's pages in WAL files: where each sync is for few bytes, and elsewhere.
+const PAGE_BYTES: (u64, u64) = (4 << 10, 64 << 10);
+/// Syncs are for few bytes if they come more often than once in so many.
+const BYTES_A_SYNC: u64 = 1 << 20;
+
+/// What tables want of a WAL file that memory needs no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Claim {
+    /// No table ever had values in it: it may be written over.
+    Never,
+    /// Tables refer to values in it: it stays until they remove it.
+    Held,
+    /// Tables had values in it but refer to none any more: it is removed.
+    Past,
+}
+
+/// Where writing of a WAL begins.
+#[derive(Clone, Debug)]
+pub(crate) struct LogStart {
+    pub(crate) database_id: u64,
+    /// The first file to write. No file of this or a higher number exists.
+    pub(crate) file: LogFileId,
+    /// Where history ended before; everything up to there is durable.
+    pub(crate) after: LogPosition,
+    /// Files of that history, oldest first; they are released like those written from now on.
+    pub(crate) live: Vec<LogFileInfo>,
+    /// Files before these that are kept to be read, oldest first.
+    pub(crate) kept: Vec<LogFileInfo>,
+}
+
+impl LogStart {
+    /// The start of a new database's WAL.
+    #[cfg(test)]
+    pub(crate) fn fresh(database_id: u64) -> Self {
+        Self {
+            database_id,
+            file: LogFileId(1),
+            after: LogPosition::default(),
+            live: Vec::new(),
+            kept: Vec::new(),
+        }
+    }
+
+    /// The start behind a recovered history, once that was made durable and its end recorded.
+    pub(crate) fn behind(database_id: u64, recovered: &Recovered) -> Self {
+        let (file, after) = (recovered.next_file, recovered.end);
+        Self { database_id, file, after, live: recovered.files.clone(), kept: Vec::new() }
+    }
+}
+
+/// What a WAL has done since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct LogStats {
+    pub(crate) frames: u64,
+    pub(crate) appended_bytes: u64,
+    pub(crate) syncs: u64,
+    pub(crate) files_reserved: u64,
+    pub(crate) files_recycled: u64,
+    pub(crate) written_ahead_bytes: u64,
+}
+
+/// Where a frame was put.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Appended {
+    pub(crate) start: LogPosition,
+    pub(crate) end: LogPosition,
+}
+
+impl Appended {
+    /// Whether the frame ends a piece, which may be written back now.
+    #[inline]
+    pub(crate) fn ends_piece(&self) -> bool {
+        self.start.offset / PIECE != self.end.offset / PIECE
+    }
+}
+
+/// The shared side of a WAL.
+// Over 15 fields: positions and counts are atomics, so that an append takes no lock that a sync holds.
+pub(crate) struct Log {
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) dir: PathBuf,
+    options: LogOptions,
+    database_id: u64,
+    pool: Pool,
+    pub(super) poison: Poison,
+    /// Positions are kept packed (see `pack`), counted from this file.
+    first: LogFileId,
+    end: AtomicU64,
+    synced: AtomicU64,
+    /// Write-back to the device was begun for everything before this.
+    pub(super) begun: AtomicU64,
+    /// Everything before this must be synced before another file is begun: the end of the complete files.
+    complete_to: AtomicU64,
+    /// Length of the newest file, zero before there is one.
+    newest_bytes: AtomicU64,
+    /// The highest file number whose name is known durable.
+    pub(super) named: AtomicU64,
+    /// Whether a thread is syncing; others wait for its end.
+    pub(super) syncing: Mutex<bool>,
+    pub(super) sync_ended: Condvar,
+    pub(super) live: Mutex<VecDeque<LiveFile>>,
+    /// Released files that are kept to be read. Locked after `live`.
+    pub(super) kept: Mutex<Kept>,
+    /// How many [`LogHold`]s there are. Changed and looked at under `live`.
+    holds: AtomicU64,
+    frames: AtomicU64,
+    appended_bytes: AtomicU64,
+    syncs: AtomicU64,
+}
+
+/// A hold on all live files: while it exists no WAL file is released, so that they can be copied.
+pub(crate) struct LogHold(Arc<Log>);
+
+impl Drop for LogHold {
+    fn drop(&mut self) {
+        self.0.holds.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A file that holds history. It has a `map` from the first byte until a sync finds the file complete.
+pub(super) struct LiveFile {
+    pub(super) file: LogFileId,
+    pub(super) reserved: u64,
+    /// Bytes of history, known when the file is complete.
+    pub(super) used: Option<u64>,
+    /// Before this offset every block was written, by this history or one before it; known when the file is
+    /// complete.
+    written_to: u64,
+    pub(super) first_seq: SeqNo,
+    pub(super) map: Option<Arc<dyn MappedFile>>,
+}
+
+impl LiveFile {
+    /// Whether it is complete, and all of it lies before `synced`.
+    fn is_complete_within(&self, synced: LogPosition) -> bool {
+        self.used.is_some_and(|offset| LogPosition { file: self.file, offset } <= synced)
+    }
+}
+
+/// A stretch of one file to sync.
+pub(super) struct UnsyncedPart {
+    pub(super) map: Arc<dyn MappedFile>,
+    pub(super) to: LogPosition,
+}
+
+/// The right to append. There is one; its owner serialises writers (the database keeps it under its commit
+/// lock).
+pub(crate) struct Appender {
+    log: Arc<Log>,
+    newest: Option<Newest>,
+    /// Where history ended before the newest file.
+    previous: LogPosition,
+    takes_small: bool,
+}
+
+struct Newest {
+    identity: FileIdentity,
+    map: Arc<dyn MappedFile>,
+    offset: u64,
+    /// Before this offset every block was written at least once.
+    zeros_to: u64,
+    /// The base of short frames to come.
+    base: Option<Base>,
+}
+
+impl Log {
+    /// Opens a WAL to be written from `start` on. Makes no file yet: the first append or `prepare` does.
+    pub(crate) fn open(
+        env: &Env,
+        dir: &Path,
+        options: LogOptions,
+        start: LogStart,
+    ) -> Result<(Arc<Log>, Appender)> {
+        let file_bytes = options.file_bytes.next_multiple_of(ALIGN);
+        if !(512..=FILE_BYTES_MAX).contains(&file_bytes) {
+            return Err(Error::invalid(format!(
+                "log files of {file_bytes} bytes; allowed are 512 to 32 GiB"
+            )));
+        }
+        assert!(start.after.file < start.file, "history goes on in a new file, never inside a recovered one");
+        let recovered = |info: &LogFileInfo| LiveFile {
+            file: info.file,
+            reserved: info.reserved,
+            used: Some(info.used),
+            written_to: info.used,
+            first_seq: info.first_seq,
+            map: None,
+        };
+        let log = Arc::new(Log {
+            storage: env.storage.clone(),
+            dir: dir.to_path_buf(),
+            options,
+            database_id: start.database_id,
+            pool: Pool::new(env.storage.clone(), dir, file_bytes, options.recycle_max, start.file),
+            poison: Poison::default(),
+            first: start.file,
+            end: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
+            complete_to: AtomicU64::new(0),
+            newest_bytes: AtomicU64::new(0),
+            named: AtomicU64::new(0),
+            syncing: Mutex::new(false),
+            sync_ended: Condvar::new(),
+            live: Mutex::new(start.live.iter().map(recovered).collect()),
+            kept: Mutex::new(Kept::new(start.kept.iter().map(recovered))),
+            holds: AtomicU64::new(0),
+            frames: AtomicU64::new(0),
+            appended_bytes: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+        });
+        Ok((log.clone(), Appender { log, newest: None, previous: start.after, takes_small: false }))
+    }
+
+    /// The end of the last frame appended.
+    pub(crate) fn end(&self) -> LogPosition {
+        self.unpack(self.end.load(Ordering::Acquire))
+    }
+
+    /// The position up to which the WAL is known durable.
+    pub(crate) fn synced(&self) -> LogPosition {
+        self.unpack(self.synced.load(Ordering::Acquire))
+    }
+
+    /// An error once the WAL is poisoned.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.poison.check()
+    }
+
+    /// Whether `prepare` has something to do that appends would otherwise wait for. Cheap.
+    pub(crate) fn needs_prepare(&self) -> bool {
+        let half_used = self.end().offset * 2 >= self.newest_bytes.load(Ordering::Relaxed);
+        (half_used && !self.pool.is_ready()) || self.has_unsynced_complete_file()
+    }
+
+    /// For a background job: syncs complete files and reserves the next one. Returns whether it did anything.
+    /// An error of kind `DiskFull` is not for good; try again after a while.
+    pub(crate) fn prepare(&self) -> Result<bool> {
+        self.poison.check()?;
+        let syncs = self.has_unsynced_complete_file();
+        if syncs {
+            self.sync_to(self.unpack(self.complete_to.load(Ordering::Acquire)))?;
+        }
+        let Some(file) = self.pool.prepare(self.write_ahead())? else { return Ok(syncs) };
+        kill_point!("log-prepared-not-named");
+        self.make_name_durable(file)?;
+        Ok(true)
+    }
+
+    /// Releases files in tests, where no table refers to any.
+    #[cfg(test)]
+    pub(crate) fn release(&self, before: LogFileId) -> Result<()> {
+        self.release_unless(before, &|_| Claim::Never)
+    }
+
+    /// Releases the files below `before`: nothing in memory came from them, and the manifest says so durably.
+    /// They are kept to be used again, or removed, unless `claim` says that tables need them; it is asked
+    /// once for each file. A file left to tables gives back the room behind its history. What is left must
+    /// not be behind what was cut, so the WAL is synced unless it is durable into file `before` already.
+    pub(crate) fn release_unless(&self, before: LogFileId, claim: &dyn Fn(LogFileId) -> Claim) -> Result<()> {
+        self.poison.check()?;
+        if self.synced().file < before {
+            self.sync()?;
+        }
+        let released = {
+            let mut live = self.live.lock();
+            if self.is_held() {
+                // Somebody copies them; the next release takes these too.
+                return Ok(());
+            }
+            let synced = self.synced();
+            let mut kept = self.kept.lock();
+            while live.front().is_some_and(|f| f.file < before && f.is_complete_within(synced)) {
+                live.pop_front().into_iter().for_each(|file| kept.push(file));
+            }
+            self.take_over(&mut kept)
+        };
+        kill_point!("log-before-release");
+        self.let_go(&released, claim)
+    }
+
+    /// Whether somebody copies live files. Ask with `live` locked.
+    pub(super) fn is_held(&self) -> bool {
+        self.holds.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether no file is kept without a follower.
+    pub(super) fn keeps_none(&self) -> bool {
+        self.options.kept_bytes == 0
+    }
+
+    pub(super) fn take_over(&self, kept: &mut Kept) -> Vec<LiveFile> {
+        kept.take_over(self.options.kept_bytes, self.options.followed_bytes)
+    }
+
+    /// Gives up all these files: one that cannot be removed is stale and is removed at the next open.
+    pub(super) fn let_go(&self, files: &[LiveFile], claim: &dyn Fn(LogFileId) -> Claim) -> Result<()> {
+        let let_go = |f: &LiveFile| match claim(f.file) {
+            // Of a file from before this open nobody knows what tables had in it once, so a checkpoint may be
+            // linked to it.
+            Claim::Never if f.file < self.first => self.pool.remove(f.file),
+            Claim::Never => self.pool.give_back(f.file, f.reserved, f.written_to),
+            Claim::Past => self.pool.remove(f.file),
+            Claim::Held => {
+                let used = f.used.unwrap_or(f.reserved);
+                give_back_tail(&*self.storage, &self.dir, f.file, used, f.reserved);
+                Ok(())
+            }
+        };
+        let results: Vec<_> = files.iter().map(let_go).collect();
+        results.into_iter().collect()
+    }
+
+    /// Syncs to the end, removes the files that hold no history and gives back what the newest has reserved
+    /// behind it. The appender must not be used after.
+    pub(crate) fn close(&self) -> Result<LogPosition> {
+        let end = self.sync()?;
+        self.pool.clear()?;
+        if let Some(newest) = self.live.lock().iter_mut().find(|f| f.file == end.file) {
+            newest.reserved =
+                give_back_tail(&*self.storage, &self.dir, newest.file, end.offset, newest.reserved);
+        }
+        Ok(end)
+    }
+
+    /// Keeps the files that are live now from being released until the hold is dropped.
+    pub(crate) fn hold(self: &Arc<Self>) -> LogHold {
+        // Under the lock, so that no release is in the middle of taking them.
+        let _live = self.live.lock();
+        self.holds.fetch_add(1, Ordering::Relaxed);
+        LogHold(self.clone())
+    }
+
+    /// The files that hold history, oldest first.
+    pub(crate) fn files(&self) -> Vec<LogFileInfo> {
+        let end = self.end();
+        let live = self.live.lock();
+        let used = |f: &LiveFile| {
+            let unfinished = if f.file == end.file { end.offset } else { HEADER_BYTES };
+            f.used.unwrap_or(unfinished)
+        };
+        let info = |f: &LiveFile| LogFileInfo {
+            file: f.file,
+            reserved: f.reserved,
+            used: used(f),
+            first_seq: f.first_seq,
+        };
+        live.iter().map(info).collect()
+    }
+
+    /// The files that are complete, oldest first.
+    pub(crate) fn complete_files(&self) -> Vec<LogFileInfo> {
+        let live = self.live.lock();
+        let info = |f: &LiveFile| {
+            f.used.map(|used| LogFileInfo {
+                file: f.file,
+                reserved: f.reserved,
+                used,
+                first_seq: f.first_seq,
+            })
+        };
+        live.iter().filter_map(info).collect()
+    }
+
+    /// The number of the database that the WAL belongs to.
+    pub(crate) fn database(&self) -> u64 {
+        self.database_id
+    }
+
+    /// Bytes of history in live files.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.files().iter().map(|f| f.used).sum()
+    }
+
+    /// Bytes on disk: live and kept files as reserved, the one prepared, and those to be used again.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        let kept: u64 = self.kept.lock().files().map(|f| f.reserved).sum();
+        kept + self.files().iter().map(|f| f.reserved).sum::<u64>() + self.pool.idle_bytes()
+    }
+
+    pub(crate) fn stats(&self) -> LogStats {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LogStats {
+            frames: load(&self.frames),
+            appended_bytes: load(&self.appended_bytes),
+            syncs: load(&self.syncs),
+            files_reserved: load(&self.pool.reserved),
+            files_recycled: load(&self.pool.recycled),
+            written_ahead_bytes: load(&self.pool.written_ahead_bytes),
+        }
+    }
+
+    /// The parts between what is synced and `goal`, file by file, oldest first.
+    pub(super) fn unsynced_parts(&self, goal: LogPosition) -> Vec<UnsyncedPart> {
+        let synced = self.synced();
+        let mut live = self.live.lock();
+        let mut parts = Vec::new();
+        for f in live.iter_mut().filter(|f| synced.file <= f.file && f.file <= goal.file) {
+            // Nobody writes to a complete file; the appender has let go of its mapping.
+            if f.used.is_some()
+                && let Some(sealed) = f.map.as_ref().and_then(|map| map.sealed())
+            {
+                f.map = Some(sealed.into());
+            }
+            let Some(map) = &f.map else { continue };
+            let offset = if f.file == goal.file { goal.offset } else { f.used.unwrap_or(goal.offset) };
+            let to = LogPosition { file: f.file, offset };
+            if to > synced {
+                parts.push(UnsyncedPart { map: map.clone(), to });
+            }
+        }
+        parts
+    }
+
+    pub(super) fn set_synced(&self, to: LogPosition) {
+        self.synced.fetch_max(self.pack(to), Ordering::AcqRel);
+    }
+
+    pub(super) fn count_sync(&self) {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Drops the mappings of complete, synced files, which are not written again.
+    pub(super) fn unmap_synced(&self) {
+        let synced = self.synced();
+        for f in self.live.lock().iter_mut().filter(|f| f.is_complete_within(synced)) {
+            f.map = None;
+        }
+    }
+
+    /// The error for a failed write into a reserved file. It poisons the WAL (I2), except where files are not
+    /// written in place: there a full disk may refuse even reserved blocks. Then nothing is appended, and a
+    /// later write may go through.
+    fn write_failed(&self, file: LogFileId, e: std::io::Error) -> Error {
+        let failed = Error::io("write to the log", file_path(&self.dir, file), e);
+        match !self.pool.in_place && failed.kind() == ErrorKind::DiskFull {
+            true => failed,
+            false => self.poison.set(&failed),
+        }
+    }
+
+    fn has_unsynced_complete_file(&self) -> bool {
+        self.synced.load(Ordering::Acquire) < self.complete_to.load(Ordering::Acquire)
+    }
+
+    fn write_ahead(&self) -> bool {
+        let (syncs, frames) = (self.syncs.load(Ordering::Relaxed), self.frames.load(Ordering::Relaxed));
+        self.options.written_ahead == WrittenAhead::WhenSyncsDominate && frames > 0 && syncs * 2 >= frames
+    }
+
+    /// The size that pages of WAL files should have. Each page costs a fault, and another after a sync; but a
+    /// sync writes dirty pages as a whole.
+    fn page_bytes(&self) -> u64 {
+        let (syncs, bytes) =
+            (self.syncs.load(Ordering::Relaxed), self.appended_bytes.load(Ordering::Relaxed));
+        if syncs * BYTES_A_SYNC >= bytes { PAGE_BYTES.0 } else { PAGE_BYTES.1 }
+    }
+
+    /// A position in one atomic word: files since `first`, and offset in units of `ALIGN`. Order is kept.
+    pub(super) fn pack(&self, position: LogPosition) -> u64 {
+        let files = position.file.0.checked_sub(self.first.0).expect("a position of this log");
+        assert!(files <= u64::from(u32::MAX) && position.offset < FILE_BYTES_MAX + ALIGN);
+        (files << 32) | (position.offset / ALIGN)
+    }
+
+    pub(super) fn unpack(&self, word: u64) -> LogPosition {
+        let offset = (word & u64::from(u32::MAX)) * ALIGN;
+        LogPosition { file: LogFileId(self.first.0 + (word >> 32)), offset }
+    }
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log").field("dir", &self.dir).field("end", &self.end()).finish_non_exhaustive()
+    }
+}
+
+impl Appender {
+    /// Appends the encoded frame. It survives a process kill once this returns, a power loss once synced.
+    /// After an error nothing was appended; the kind tells whether trying again makes sense (`DiskFull`) or
+    /// not.
+    pub(crate) fn append(&mut self, frame: &mut FrameEncoder) -> Result<Appended> {
+        self.log.poison.check()?;
+        let length = frame.frame_bytes();
+        if self.newest.as_ref().is_none_or(|newest| newest.offset + length > newest.map.len()) {
+            self.begin_file(length, frame.first_seq())?;
+        }
+        self.write_window(length)?;
+        let Appender { log, newest: Some(newest), .. } = self else { unreachable!("a file was begun") };
+        let (file, offset) = (newest.identity.file, newest.offset);
+        let bytes = frame.finish(newest.identity, offset, Some(log.synced()), &mut newest.base);
+        let length = bytes.len() as u64;
+        if let Err(e) = newest.map.write(offset, bytes) {
+            // What of the frame is there lies behind the log's end, where the next one is written: a full
+            // one.
+            newest.base = None;
+            return Err(log.write_failed(file, e));
+        }
+        kill_point!("log-copied-not-ended");
+        newest.offset += length;
+        let end = LogPosition { file, offset: newest.offset };
+        log.end.store(log.pack(end), Ordering::Release);
+        // Only this appender counts, so a load and a store do.
+        log.frames.store(log.frames.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        log.appended_bytes.store(log.appended_bytes.load(Ordering::Relaxed) + length, Ordering::Relaxed);
+        Ok(Appended { start: LogPosition { file, offset }, end })
+    }
+
+    /// Ends the newest file, if it holds anything, and begins the next, for frames from `first_seq` on: then
+    /// all that was logged is in complete files.
+    pub(crate) fn begin_next(&mut self, first_seq: SeqNo) -> Result<()> {
+        self.log.poison.check()?;
+        match &self.newest {
+            Some(newest) if newest.offset > HEADER_BYTES => self.begin_file(0, first_seq),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes zeros a window ahead of the frames, in a file whose blocks were not written before: a window
+    /// costs less than the page faults of writing its pages one after the other through the mapping, and
+    /// syncing bytes in a block that was never written costs a commit of the file system's journal each time.
+    /// Only the appender writes behind the log's end, so the zeros cannot meet a frame.
+    fn write_window(&mut self, length: u64) -> Result<()> {
+        let Appender { log, newest: Some(newest), .. } = self else { return Ok(()) };
+        let need = newest.offset + length;
+        if need <= newest.zeros_to {
+            return Ok(());
+        }
+        let from = newest.zeros_to.max(newest.offset);
+        let to = need.max(from + WINDOW_BYTES).next_multiple_of(WINDOW_BYTES).min(newest.map.len());
+        if let Err(e) = newest.map.zero(from, to - from, log.page_bytes()) {
+            return Err(log.write_failed(newest.identity.file, e));
+        }
+        newest.zeros_to = to;
+        if log.write_ahead() && log.pool.in_place {
+            // Synced before the frames are, so the device writes these blocks twice.
+            log.pool.written_ahead_bytes.fetch_add(to - from, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Lets small files be begun on a full disk, or not: for writes that make room.
+    pub(crate) fn take_small_files(&mut self, may: bool) {
+        self.takes_small = may;
+    }
+
+    /// Begins a new file with room for a frame of that length and sequence number.
+    #[cold]
+    fn begin_file(&mut self, frame_bytes: u64, first_seq: SeqNo) -> Result<()> {
+        if frame_bytes > FRAME_BYTES_MAX - HEADER_BYTES {
+            return Err(Error::invalid(format!("a batch of {frame_bytes} bytes does not fit the log")));
+        }
+        let log = &*self.log;
+        if log.has_unsynced_complete_file() {
+            log.sync_to(log.unpack(log.complete_to.load(Ordering::Acquire)))?;
+        }
+        let (file, reserved) = match log.pool.take(frame_bytes, log.write_ahead()) {
+            Err(e) if e.kind() == ErrorKind::DiskFull && self.takes_small => {
+                log.pool.take_small(frame_bytes)?
+            }
+            taken => taken?,
+        };
+        kill_point!("log-file-taken");
+        let map: Arc<dyn MappedFile> = reserved.map.into();
+        let previous = match &self.newest {
+            Some(full) => LogPosition { file: full.identity.file, offset: full.offset },
+            None => self.previous,
+        };
+        let header = Header {
+            database_id: log.database_id,
+            file,
+            reserved: map.len(),
+            previous,
+            synced: log.synced(),
+        };
+        if let Err(e) = map.write(0, &header.encode()) {
+            let failed = log.write_failed(file, e);
+            // Its number goes with it, as that of a file that could not be reserved.
+            let _ = log.pool.remove(file);
+            return Err(failed);
+        }
+        {
+            let mut live = log.live.lock();
+            if let Some(newest) = &self.newest {
+                let full = live.back_mut().expect("the newest file stays until another is begun");
+                full.used = Some(previous.offset);
+                full.written_to = newest.zeros_to;
+                log.complete_to.store(log.pack(previous), Ordering::Release);
+            }
+            let (reserved, map) = (map.len(), Some(map.clone()));
+            live.push_back(LiveFile { file, reserved, used: None, written_to: 0, first_seq, map });
+        }
+        kill_point!("log-file-begun");
+        log.newest_bytes.store(map.len(), Ordering::Relaxed);
+        let identity = FileIdentity::new(log.database_id, file);
+        let zeros_to = reserved.written_to.max(HEADER_BYTES);
+        self.newest = Some(Newest { identity, map, offset: HEADER_BYTES, zeros_to, base: None });
+        Ok(())
+    }
+}
