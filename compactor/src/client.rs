@@ -13,7 +13,7 @@ use crate::manager::{CompactionManager, Managed, asked};
 use crate::protocol::{Begin, CompactorState, PROTOCOL_VERSION};
 use crate::connect::{Line, Reach};
 use crate::tls::ClientTls;
-use siltstone::offload::{Decision, KeepOutputs, Offer, Offload};
+use siltstone::offload::{Decision, RetainOutputs, Offer, Offload};
 use siltstone::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -233,7 +233,7 @@ impl Offload for Compactors {
             cached_bytes: offer.cached_bytes(),
             load_here: self.load.share(),
             load_there: load,
-            hands_over: offer.keep != KeepOutputs::No,
+            hands_over: offer.keep != RetainOutputs::No,
             is_carried: !shares_storage,
         };
         if !shares_storage && spec.needs_log() {

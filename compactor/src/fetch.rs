@@ -4,7 +4,7 @@ use crate::directory::Server;
 use crate::protocol::stubs::compactor_client::CompactorClient;
 use crate::protocol::{MESSAGE_BYTES_MAX, PARTS_MAX, READ_BYTES_MAX, ReadPiece, ReadRequest};
 use crate::secret::Calls;
-use siltstone::offload::{MergeSpec, RemoteCache, RemoteRead};
+use siltstone::offload::{CompactionSpec, RemoteCache, RemoteRead};
 use siltstone::{Error, ErrorKind, TableId};
 use std::ops::Range;
 use std::sync::mpsc;
@@ -31,7 +31,7 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(runtime: &Handle, server: &Server, spec: &MergeSpec, patience: Duration) -> Self {
+    pub(crate) fn new(runtime: &Handle, server: &Server, spec: &CompactionSpec, patience: Duration) -> Self {
         Self {
             runtime: runtime.clone(),
             calls: server.calls.clone(),

@@ -19,7 +19,7 @@
 
 use prost::bytes::Bytes;
 use prost::{Message, Oneof};
-use siltstone::offload::KeepOutputs;
+use siltstone::offload::RetainOutputs;
 
 /// The version of these messages. A receiver refuses messages of another version.
 pub(crate) const PROTOCOL_VERSION: u32 = 4;
@@ -66,7 +66,7 @@ pub(crate) enum Ask {
 pub(crate) struct Begin {
     #[prost(uint32, tag = "1")]
     pub(crate) protocol_version: u32,
-    /// A [`siltstone::offload::MergeSpec`], as it is carried.
+    /// A [`siltstone::offload::CompactionSpec`], as it is carried.
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) merge: Vec<u8>,
     /// How long its outputs are kept in memory: 0 not at all, 1 each step until it is installed, 2 as long as
@@ -80,8 +80,8 @@ pub(crate) struct Begin {
 
 impl Begin {
     /// The meaning of `keep`.
-    pub(crate) fn keeps(&self) -> Option<KeepOutputs> {
-        [KeepOutputs::No, KeepOutputs::UntilPublished, KeepOutputs::WhileThereIsRoom]
+    pub(crate) fn keeps(&self) -> Option<RetainOutputs> {
+        [RetainOutputs::No, RetainOutputs::UntilPublished, RetainOutputs::WhileThereIsRoom]
             .into_iter()
             .find(|keep| *keep as u32 == self.keep)
     }

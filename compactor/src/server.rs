@@ -19,7 +19,7 @@ use crate::connect::{Line, Reach, may_listen};
 use crate::secret::{Guard, Proof, Secret};
 use crate::tls::{ClientTls, ServerTls, Tls};
 use prost::bytes::Bytes;
-use siltstone::offload::{KeepOutputs, MergeRunner, MergeSpec, RunningMerge};
+use siltstone::offload::{RetainOutputs, MergeRunner, CompactionSpec, RunningCompaction};
 use siltstone::{Builder, Error, ErrorKind, TableId};
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
@@ -264,7 +264,7 @@ impl Shared {
             return wrong(format!("there is no way {} of keeping outputs", begin.keep));
         };
         let spec =
-            MergeSpec::from_bytes(&begin.merge).map_err(|e| Status::invalid_argument(e.to_string()))?;
+            CompactionSpec::from_bytes(&begin.merge).map_err(|e| Status::invalid_argument(e.to_string()))?;
         if begin.carried {
             return Ok(Job { spec, keep, is_carried: true });
         }
@@ -337,8 +337,8 @@ impl Shared {
 
 /// A compaction that a database asks for.
 struct Job {
-    spec: MergeSpec,
-    keep: KeepOutputs,
+    spec: CompactionSpec,
+    keep: RetainOutputs,
     /// Whether inputs come and outputs go over the stream.
     is_carried: bool,
 }
@@ -472,7 +472,7 @@ async fn follow(
     loop {
         tokio::select! {
             worked = &mut work => match worked.ok().flatten() {
-                Some(merge) if keep != KeepOutputs::No => return hand_over(merge, asks, into).await,
+                Some(merge) if keep != RetainOutputs::No => return hand_over(merge, asks, into).await,
                 _ => return,
             },
             _ = alive.tick() => {
@@ -505,7 +505,7 @@ async fn follow(
 }
 
 /// Keeps the SSTables that a compaction wrote until the database has installed its last step, or is gone.
-async fn hand_over(mut merge: RunningMerge, mut asks: Streaming<ToCompactor>, into: mpsc::Sender<Told>) {
+async fn hand_over(mut merge: RunningCompaction, mut asks: Streaming<ToCompactor>, into: mpsc::Sender<Told>) {
     let mut alive = tokio::time::interval(WAITS_EVERY);
     loop {
         tokio::select! {
@@ -560,7 +560,7 @@ fn run(
     carried: Option<OverStream>,
     to: &To<'_>,
     allowed: &std_mpsc::Receiver<()>,
-) -> Result<RunningMerge, String> {
+) -> Result<RunningCompaction, String> {
     let begun = match carried {
         Some(carried) => shared.runner.begin_carried(&job.spec, job.keep, Arc::new(carried)),
         None => shared.runner.begin(&job.spec, job.keep),

@@ -11,7 +11,7 @@ use crate::protocol::{
 use crate::ring::{Spread, number, ring, server_of};
 use prost::Message;
 use siltstone::TableId;
-use siltstone::offload::{MergeAnswer, MergeSpec};
+use siltstone::offload::{MergeAnswer, CompactionSpec};
 use siltstone::testing::Target;
 
 /// Every decoder.
@@ -62,7 +62,7 @@ fn ask_seeds() -> Vec<Vec<u8>> {
 
 fn ask(bytes: &[u8]) {
     if let Some(ToCompactor { ask: Some(Ask::Begin(begin)) }) = opened(bytes) {
-        let _ = (begin.keeps(), MergeSpec::from_bytes(&begin.merge));
+        let _ = (begin.keeps(), CompactionSpec::from_bytes(&begin.merge));
     }
 }
 

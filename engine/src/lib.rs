@@ -52,7 +52,7 @@ pub use backup::{BackupInfo, Backups};
 pub use db::{
     Batch, BlockListing, Builder, Change, ChangeBatch, ChangeKind, Changes, CompactionControl, Condition,
     Cursor, DEFAULT_FAMILY, Db, Entry, Estimate, Expected, Family, Isolation, Keys, LogListing, Operation,
-    Reader, Scan, SegmentListing, TableListing, TableWriter, Transaction, TransactionScan, destroy,
+    Reader, Scan, SegmentListing, TableListing, SstableWriter, Transaction, TransactionScan, destroy,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind};

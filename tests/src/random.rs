@@ -13,7 +13,7 @@ use siltstone::storage::Clock;
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::{
     Condition, Durability, ErrorKind, Expected, Family, FamilyOptions, Isolation, KeyRange, SeqNo, Snapshot,
-    TableWriter, Timestamp, Transaction,
+    SstableWriter, Timestamp, Transaction,
 };
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -520,7 +520,7 @@ impl Run {
         let path = format!("ingested-{}", self.ingested);
         let env = self.world.env();
         let explicit = self.setup.families[family].rules.explicit;
-        let mut table = TableWriter::create_in(&env, &path, &self.setup.families[family].options)
+        let mut table = SstableWriter::create_in(&env, &path, &self.setup.families[family].options)
             .map_err(failed("create a table"))?;
         let mut keys: Vec<_> = (0..self.rng.range(1..20)).map(|_| self.setup.key(&mut self.rng)).collect();
         keys.sort();

@@ -255,7 +255,7 @@ impl Family {
         Ok((estimate.bytes, estimate.cells))
     }
 
-    /// Takes in table files, made by the engine's `TableWriter`, all or none.
+    /// Takes in table files, made by the engine's `SstableWriter`, all or none.
     fn ingest(&self, py: Python<'_>, paths: Vec<Place>) -> PyResult<()> {
         let family = &self.inside(py)?.family;
         let paths: Vec<_> = paths.into_iter().map(|path| path.0).collect();

@@ -10,7 +10,7 @@ use crate::text::count;
 use crate::{interrupt, open, progress};
 use clap::Args;
 use clap::ValueEnum;
-use siltstone::{Entry, Family, TableWriter, Timestamp};
+use siltstone::{Entry, Family, SstableWriter, Timestamp};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -181,7 +181,7 @@ fn dump(
 
 fn dump_table(family: &Family, path: &Path) -> Outcome<u64> {
     let explicit = is_explicit(family);
-    let mut writer = TableWriter::create(path, &family.options())?;
+    let mut writer = SstableWriter::create(path, &family.options())?;
     let rows = each_row(family, true, |entry| {
         let timestamp = if explicit { entry.timestamp } else { Timestamp::ZERO };
         Ok(writer.put_at(&entry.key, timestamp, &entry.value)?)

@@ -2,7 +2,7 @@
 
 use crate::support::{World, builder, eventually, merged, server, write};
 use prost::{Message, Oneof};
-use siltstone::offload::{Decision, MergeSpec, Offer, Offload};
+use siltstone::offload::{Decision, CompactionSpec, Offer, Offload};
 use siltstone_compactor::{CompactorServer, Compactors};
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
@@ -156,7 +156,7 @@ impl std::fmt::Debug for Plays {
     }
 }
 
-async fn play(at: &str, spec: &MergeSpec) -> Vec<String> {
+async fn play(at: &str, spec: &CompactionSpec) -> Vec<String> {
     let channel = Endpoint::from_shared(format!("http://{at}")).unwrap().connect_lazy();
     let merge = spec.to_bytes().unwrap();
     let begin = |version, merge: &[u8]| Some(Ask::Begin(Begin { version, merge: merge.to_vec(), keep: 1 }));

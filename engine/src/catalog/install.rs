@@ -9,9 +9,9 @@ use super::Catalog;
 use super::regions::check_bounds;
 use crate::commit::Store;
 use crate::error::{ErrorKind, Result};
-use crate::memtable::Segment;
+use crate::memtable::Memtable;
 use crate::shape::{Shape, ShapeChange, TableInfo};
-use crate::strategy::{MergePlan, Step};
+use crate::strategy::{CompactionPlan, Step};
 use crate::sstable::Filled;
 use crate::types::{Generation, KeyRange, LogFileId, SeqNo, TableId};
 use crate::version::edit::{Change, Edit};
@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// A step to install.
 pub(crate) struct Install<'a> {
     pub(crate) store: &'a Arc<Store>,
-    pub(crate) plan: &'a MergePlan,
+    pub(crate) plan: &'a CompactionPlan,
     /// The store's keys when the job began.
     pub(crate) bounds: &'a Arc<KeyRange>,
     pub(crate) outputs: Vec<Arc<TableInfo>>,
@@ -46,7 +46,7 @@ pub(crate) struct Flushed {
     pub(crate) generation: Generation,
     /// The hot cells among them, which stay in memory. They are in the WAL again, durably, under a higher
     /// generation.
-    pub(crate) kept: Option<Segment>,
+    pub(crate) kept: Option<Memtable>,
 }
 
 impl Catalog {
@@ -161,7 +161,7 @@ impl Catalog {
         if !last {
             return Ok((edit, None));
         }
-        let kept = kept.as_ref().and_then(Segment::log_front).unwrap_or(LogFileId::MAX);
+        let kept = kept.as_ref().and_then(Memtable::log_front).unwrap_or(LogFileId::MAX);
         let front = match planted!(Bug::RecycleNeededLog) {
             false => self.commit.log_front(Some(store)).min(kept),
             true => self.commit.log()?.end().file,
@@ -262,7 +262,7 @@ fn left_to_flush(set: &FlushSet, upto: Option<&[u8]>) -> FlushSet {
 
 /// The inputs that a step to `key` cuts, each with about how many of its bytes lie below the key; readers
 /// that stay at or above it read none of these any more.
-fn bytes_below(version: &Version, plan: &MergePlan, key: &[u8]) -> Result<Vec<(TableId, u64)>> {
+fn bytes_below(version: &Version, plan: &CompactionPlan, key: &[u8]) -> Result<Vec<(TableId, u64)>> {
     let inputs: Vec<TableId> = plan.tables().collect();
     let mut below = Vec::new();
     for open in version.tables().filter(|open| inputs.contains(&open.info.id)) {

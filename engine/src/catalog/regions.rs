@@ -18,7 +18,7 @@ use super::{Catalog, check_name};
 use crate::commit::{FamilySettings, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::memtable::Segment;
+use crate::memtable::Memtable;
 use crate::shape::TableInfo;
 use crate::types::{Generation, KeyRange, StoreId, TableId};
 use crate::version::edit::{Change, StoreState};
@@ -245,8 +245,8 @@ fn bytes_before(version: &Version, at: &[u8]) -> Result<Vec<(TableId, u64)>> {
 
 /// The version with what its memory has of these keys. What lay apart by range is laid out anew.
 fn memory_within(version: &Version, keys: &KeyRange) -> Version {
-    let part = |segment: &Segment| segment.part(keys);
-    let parts = |of: &mut dyn Iterator<Item = &Segment>| of.filter_map(part).collect::<Vec<_>>();
+    let part = |segment: &Memtable| segment.part(keys);
+    let parts = |of: &mut dyn Iterator<Item = &Memtable>| of.filter_map(part).collect::<Vec<_>>();
     let flush = &version.flush;
     let flush = match flush.is_empty() || flush.range().intersect(keys).is_empty() {
         true => FlushSet::default(),
@@ -261,7 +261,7 @@ fn memory_within(version: &Version, keys: &KeyRange) -> Version {
 /// The memory of two neighbours, in one order: what was being flushed is frozen memory again, as far as it is
 /// in no table yet.
 fn both_memories(own: &Version, other: &Version) -> Version {
-    let mut frozen: Vec<Segment> = own.waiting().chain(other.waiting()).cloned().collect();
+    let mut frozen: Vec<Memtable> = own.waiting().chain(other.waiting()).cloned().collect();
     frozen.extend(Some(&other.active).filter(|active| !active.is_empty()).cloned());
     for flush in [&own.flush, &other.flush] {
         let left = flush.range();
@@ -279,8 +279,8 @@ fn both_memories(own: &Version, other: &Version) -> Version {
 }
 
 /// The segments, in their order, with those parts put together that were one before a split.
-fn reunited(segments: Vec<Segment>) -> Vec<Segment> {
-    let mut all: Vec<Segment> = Vec::with_capacity(segments.len());
+fn reunited(segments: Vec<Memtable>) -> Vec<Memtable> {
+    let mut all: Vec<Memtable> = Vec::with_capacity(segments.len());
     for segment in segments {
         let same = all.iter().rev().take_while(|other| other.generation() == segment.generation());
         let found = same.enumerate().find_map(|(back, other)| Some((back, other.reunited(&segment)?)));

@@ -10,7 +10,7 @@
 use crate::commit::{Generations, Store};
 use crate::error::Result;
 use crate::wal::{Entry, Frame, Logged};
-use crate::memtable::Segment;
+use crate::memtable::Memtable;
 use crate::types::{Generation, KeyRange, RangeTombstone, SeqNo, StoreId};
 use crate::version::edit::{Flushed, State};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,12 +44,12 @@ struct Replayed {
     flushed: Flushed,
     /// All its memtables, oldest first, each with the first sequence number it is for. The last one is the
     /// active.
-    segments: Vec<(SeqNo, Segment)>,
+    segments: Vec<(SeqNo, Memtable)>,
 }
 
 impl Replayed {
     /// The memtable for an entry of that sequence number.
-    fn segment(&self, seq: SeqNo) -> &Segment {
+    fn segment(&self, seq: SeqNo) -> &Memtable {
         let after = self.segments.partition_point(|(first, _)| *first <= seq);
         &self.segments[after.max(1) - 1].1
     }

@@ -4,7 +4,7 @@ use super::Catalog;
 use crate::commit::{DEFAULT_FAMILY, FamilySettings, Store, by_id, memory_options};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::memtable::Active;
+use crate::memtable::ActiveMemtable;
 use crate::options::{FamilyOptions, Options, without_papers};
 use crate::types::{StoreId, TableId, size_text};
 use crate::version::Version;
@@ -39,7 +39,7 @@ impl Catalog {
         kill_point!("family-create-committed");
         let write_memory = self.cx.settings.write_memory();
         let generation = self.commit.generations.take();
-        let active = Arc::new(Active::new(generation, memory_options(&settings.options, write_memory)));
+        let active = Arc::new(ActiveMemtable::new(generation, memory_options(&settings.options, write_memory)));
         let version = Version::new(active.into());
         let name = name.to_string();
         let store = Store::new(id, name, settings, version, &self.commit.generations, self.graveyard.clone());

@@ -6,7 +6,7 @@ use crate::commit::Store;
 use crate::error::Result;
 use crate::wal::{self, Claim};
 use crate::shape::TableInfo;
-use crate::strategy::{MergeKind, MergePlan};
+use crate::strategy::{CompactionKind, CompactionPlan};
 use crate::sstable::Filled;
 use crate::types::{LogFileId, TableId};
 use crate::version::edit::Change;
@@ -72,8 +72,8 @@ impl Catalog {
         // One at least: it gives back more than holes do.
         while let Some(dead) = self.graveyard.next_file() {
             let removed = match &dead {
-                Dead::Table(table) => self.tables.store().remove(table.info().id),
-                Dead::Log(file) => self.cx.env.storage.remove(&self.dir.join(log::file_name(*file))),
+                Dead::Sstable(table) => self.tables.store().remove(table.info().id),
+                Dead::Wal(file) => self.cx.env.storage.remove(&self.dir.join(log::file_name(*file))),
             };
             match removed {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => failed.push(dead),
@@ -92,11 +92,11 @@ impl Catalog {
     pub(crate) fn evict_replaced(
         &self,
         before: &Version,
-        plan: &MergePlan,
+        plan: &CompactionPlan,
         upto: Option<&[u8]>,
     ) -> (u64, u64) {
         let mut gone = (0, 0);
-        if plan.kind == MergeKind::Move {
+        if plan.kind == CompactionKind::Move {
             return gone;
         }
         let inputs: BTreeSet<TableId> = plan.tables().collect();

@@ -37,7 +37,7 @@ pub(crate) use write::{Action, CELL_BYTES, Depends, Op, Stages};
 
 use crate::context::{Context, read_only_error};
 use crate::error::{Error, ErrorKind, Result};
-use crate::wal::Log;
+use crate::wal::Wal;
 use crate::snapshot::{Snapshot, Snapshots};
 use failing::FailingStores;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub(crate) struct Commit {
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) generations: Arc<Generations>,
     /// The WAL; absent when read-only, as are the stages.
-    log: Option<Arc<Log>>,
+    log: Option<Arc<Wal>>,
     stages: Option<Stages>,
     pub(crate) failing: FailingStores,
     /// What stores hold, and which of them background work has to look at.
@@ -62,7 +62,7 @@ impl Commit {
     pub(crate) fn new(
         cx: &Arc<Context>,
         generations: Arc<Generations>,
-        writing: Option<(Arc<Log>, Stages)>,
+        writing: Option<(Arc<Wal>, Stages)>,
     ) -> Arc<Self> {
         let (log, stages) = writing.map_or((None, None), |(log, stages)| (Some(log), Some(stages)));
         Arc::new(Self {
@@ -78,7 +78,7 @@ impl Commit {
         })
     }
 
-    pub(crate) fn log(&self) -> Result<&Arc<Log>> {
+    pub(crate) fn log(&self) -> Result<&Arc<Wal>> {
         self.log.as_ref().ok_or_else(read_only_error)
     }
 

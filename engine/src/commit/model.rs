@@ -4,7 +4,7 @@
 use super::family::FamilySettings;
 use super::store::{Generations, Store};
 use super::turns::{Patience, Turns};
-use crate::memtable::{Active, MemoryOptions, Segment, Sizes, Visibility};
+use crate::memtable::{ActiveMemtable, MemoryOptions, Memtable, Sizes, Visibility};
 use crate::operator::Registry;
 use crate::options::FamilyOptions;
 use crate::snapshot::Snapshots;
@@ -28,11 +28,11 @@ struct Stage {
     next_ticket: u64,
 }
 
-fn active(generation: u64) -> Arc<Active> {
-    Arc::new(Active::new(Generation(generation), MemoryOptions { chunks: Sizes::all(1 << 10), spares: None }))
+fn active(generation: u64) -> Arc<ActiveMemtable> {
+    Arc::new(ActiveMemtable::new(Generation(generation), MemoryOptions { chunks: Sizes::all(1 << 10), spares: None }))
 }
 
-fn put(active: &Active, seq: u64) {
+fn put(active: &ActiveMemtable, seq: u64) {
     let cell = CellRef {
         key: b"k",
         timestamp: Timestamp::ZERO,
@@ -81,7 +81,7 @@ impl Parts {
     fn freeze(&self) {
         let stage = self.stage.lock();
         self.turns.wait_all(stage.next_ticket);
-        let fresh = Arc::new(Active::new(
+        let fresh = Arc::new(ActiveMemtable::new(
             self.store.take_generation(),
             MemoryOptions { chunks: Sizes::all(1 << 10), spares: None },
         ));
@@ -97,7 +97,7 @@ impl Parts {
         let flat = segment.flatten(&Visibility { counts: false, visible, snapshots: &snapshots });
         let generation = segment.generation();
         self.store.swap(|now| {
-            let other = |s: &Segment| if s.generation() == generation { flat.clone() } else { s.clone() };
+            let other = |s: &Memtable| if s.generation() == generation { flat.clone() } else { s.clone() };
             let frozen = now.frozen.iter().map(other).collect();
             now.with_memory(now.active.clone(), frozen, now.flush.clone())
         });

@@ -4,7 +4,7 @@ use super::emptied::Emptied;
 use super::family::{FamilySettings, table_names};
 use super::store_work::StoreWork;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memtable::{Active, MemoryOptions, Spares, prefetch_value};
+use crate::memtable::{ActiveMemtable, MemoryOptions, Spares, prefetch_value};
 use crate::metrics::StoreMetrics;
 use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Guard, Mutex, Ordering};
 use crate::types::{Generation, LogFileId, SeqNo, StoreId};
@@ -286,10 +286,10 @@ impl Store {
     }
 
     /// An active memtable, to take the place of one that had so many bytes.
-    pub(crate) fn new_active(&self, before: usize) -> Arc<Active> {
+    pub(crate) fn new_active(&self, before: usize) -> Arc<ActiveMemtable> {
         self.active_expected.store(before as u64, Ordering::Relaxed);
         self.counted.dead_looks.store(0, Ordering::Relaxed);
-        Arc::new(Active::new(self.take_generation(), self.memory_options()))
+        Arc::new(ActiveMemtable::new(self.take_generation(), self.memory_options()))
     }
 
     /// Notes that a scan visited so many cells that a range tombstone covers.

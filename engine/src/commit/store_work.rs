@@ -7,9 +7,9 @@
 use super::family::FamilySettings;
 use super::store::Store;
 use crate::error::Error;
-use crate::memtable::Segment;
+use crate::memtable::Memtable;
 use crate::shape::Shape;
-use crate::strategy::{Deferred, HotState, MergePlan, PipelineState, PlanState, RunningMerge};
+use crate::strategy::{Deferred, HotState, CompactionPlan, PipelineState, PlanState, RunningCompaction};
 use crate::types::{Generation, KeyRange};
 use crate::version::Unions;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(crate) struct MergeWork {
     pub(crate) plan_state: PlanState,
     /// The last question to which the answer was that nothing of L0 can be compacted now.
     pub(crate) nothing_of_level0: Option<LevelZeroQuestion>,
-    running: Vec<(u32, RunningMerge)>,
+    running: Vec<(u32, RunningCompaction)>,
     /// After one that failed: not before this moment (monotonic ns).
     pub(crate) not_before: u64,
     /// How many compactions have failed since the last that succeeded.
@@ -122,7 +122,7 @@ impl FlushWork {
 
 impl MergeWork {
     /// The compactions that run, oldest first.
-    pub(crate) fn running(&self) -> Vec<RunningMerge> {
+    pub(crate) fn running(&self) -> Vec<RunningCompaction> {
         self.running.iter().map(|(_, running)| running.clone()).collect()
     }
 
@@ -189,8 +189,8 @@ pub(crate) struct CompactionTurn {
 
 impl CompactionTurn {
     /// Enters the compaction of that number. `work` is the store's, locked since the plan was checked.
-    pub(crate) fn begin(store: &Arc<Store>, work: &mut StoreWork, id: u32, plan: MergePlan) -> Self {
-        work.merges.running.push((id, RunningMerge { plan, clip: None }));
+    pub(crate) fn begin(store: &Arc<Store>, work: &mut StoreWork, id: u32, plan: CompactionPlan) -> Self {
+        work.merges.running.push((id, RunningCompaction { plan, clip: None }));
         Self { store: store.clone(), id }
     }
 
@@ -295,7 +295,7 @@ impl Store {
     pub(crate) fn flush_is_asked(&self) -> bool {
         let asked = self.work.lock().flush.asked;
         let version = self.version();
-        let oldest = version.segments().map(Segment::generation).min();
+        let oldest = version.segments().map(Memtable::generation).min();
         let oldest =
             oldest.into_iter().chain((!version.active.is_empty()).then(|| version.active.generation())).min();
         oldest.is_some_and(|oldest| oldest <= asked)

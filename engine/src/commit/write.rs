@@ -6,7 +6,7 @@
 //! between them:
 //!
 //! 1. *Log stage*, under `stage`: take sequence numbers and a ticket, append one frame. Some 100 ns.
-//! 2. If `Sync` was asked: [`crate::wal::Log::sync`], which serves everyone who arrived before it began.
+//! 2. If `Sync` was asked: [`crate::wal::Wal::sync`], which serves everyone who arrived before it began.
 //! 3. *Apply stage*, in ticket order (`turns`): insert into active memtables, publish the sequence number.
 //!    For a writer that would wait long for its turn, the thread that had the turn before does this.
 //!

@@ -23,10 +23,10 @@
 //! is not known exactly, but how many are missing is.
 
 use super::retention::disjoint;
-use super::spec::{MergeSpec, sum};
+use super::spec::{CompactionSpec, sum};
 use crate::error::Result;
 use crate::shape::TableInfo;
-use crate::sstable::{CountedTo, Table};
+use crate::sstable::{CountedTo, Sstable};
 use crate::types::{KeyRange, Sketch};
 use crate::version::OpenTable;
 use std::collections::{BTreeMap, VecDeque};
@@ -148,7 +148,7 @@ impl Part {
 
 impl Bounds {
     /// The bounds for a compaction with these inputs, run by run.
-    pub(crate) fn new(spec: &MergeSpec, runs: Vec<Vec<OpenTable>>) -> Self {
+    pub(crate) fn new(spec: &CompactionSpec, runs: Vec<Vec<OpenTable>>) -> Self {
         let keep = &spec.keep;
         let infos = || runs.iter().flatten().map(|open| &*open.info);
         let tombstones = sum(infos().map(|table| table.tombstones));
@@ -285,7 +285,7 @@ fn choose_sketches(inputs: &mut [Input]) {
 }
 
 impl Input {
-    fn new(open: OpenTable, run: usize, spec: &MergeSpec, by_version: bool) -> Self {
+    fn new(open: OpenTable, run: usize, spec: &CompactionSpec, by_version: bool) -> Self {
         let info = open.info.clone();
         let later = if by_version { open.table().properties().later_versions } else { 0 };
         Self {
@@ -343,7 +343,7 @@ impl Input {
     }
 
     /// Counts what range tombstones may delete below the key.
-    fn cover(&mut self, table: &Table, upto: Option<&[u8]>) -> Result<()> {
+    fn cover(&mut self, table: &Sstable, upto: Option<&[u8]>) -> Result<()> {
         while let Some(mut range) = self.covers.pop_front() {
             let rest = upto.filter(|upto| range.ends_after(upto)).map(<[u8]>::to_vec);
             if rest.as_ref().is_some_and(|upto| *upto <= range.start) {

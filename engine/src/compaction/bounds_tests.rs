@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::cache::BlockCache;
-use crate::compaction::retention::Keep;
+use crate::compaction::retention::Retention;
 use crate::compaction::spec::sample;
 use crate::operator::Registry;
 use crate::shape::Clip;
 use crate::storage::Storage;
 use crate::storage::sim::SimWorld;
-use crate::sstable::{Table, TableBuilder, TableOptions};
+use crate::sstable::{Sstable, TableBuilder, TableOptions};
 use crate::types::{Cell, Fragments, Kind, RangeTombstone, Rng, SeqNo, TableId, Timestamp};
 use crate::version::{Graveyard, TableHandle};
 use std::path::Path;
@@ -42,7 +42,7 @@ impl World {
         cells.iter().for_each(|cell| builder.add(&cell.as_ref()).unwrap());
         tombstones.iter().for_each(|tombstone| builder.add_range_tombstone(tombstone.clone()).unwrap());
         let info = Arc::new(builder.finish().unwrap());
-        let table = Table::open(&self.storage, &path, info.clone(), &self.cache).unwrap();
+        let table = Sstable::open(&self.storage, &path, info.clone(), &self.cache).unwrap();
         let clip = clip.map(|key| Clip { key, bytes_below: 1 });
         let info = Arc::new(TableInfo { clip, ..TableInfo::clone(&info) });
         OpenTable { info, handle: TableHandle::new(table, self.graveyard.clone()) }
@@ -63,22 +63,22 @@ fn sort(cells: &mut [Cell]) {
 }
 
 /// A merge that keeps everything but what is written over.
-fn plain() -> MergeSpec {
+fn plain() -> CompactionSpec {
     let mut spec = sample::spec("a", "z", 0);
     spec.range = KeyRange::all();
     (spec.keep.operator, spec.keep.versions, spec.keep.read_points) = (None, 0, Vec::new());
-    spec.keep.below = crate::compaction::Below::default();
+    spec.keep.below = crate::compaction::TombstoneElision::default();
     spec
 }
 
 /// What is met and kept of cells in order, below each of these keys and in all.
 fn done(
-    spec: &MergeSpec,
+    spec: &CompactionSpec,
     cells: &[Cell],
     tombstones: Vec<RangeTombstone>,
     ends: &[Vec<u8>],
 ) -> Vec<(u64, u64)> {
-    let mut keep = Keep::new(spec.keep.resolve(&Registry::default()), Fragments::new(tombstones));
+    let mut keep = Retention::new(spec.keep.resolve(&Registry::default()), Fragments::new(tombstones));
     let (mut steps, mut at) = (Vec::new(), 0);
     for end in ends.iter().map(Some).chain([None]) {
         while let Some(cell) = cells.get(at).filter(|cell| end.is_none_or(|end| cell.key < *end)) {
@@ -193,7 +193,7 @@ fn no_merge_that_was_done_right_is_refused_whatever_its_shape() {
 }
 
 /// What a merge of these runs must have met and kept in the end.
-fn in_the_end(spec: &MergeSpec, runs: Vec<Vec<Cell>>) -> Counts {
+fn in_the_end(spec: &CompactionSpec, runs: Vec<Vec<Cell>>) -> Counts {
     let mut world = World::new();
     let tables = runs.into_iter().map(|mut cells| {
         sort(&mut cells);

@@ -8,7 +8,7 @@
 use super::machine::{LocalMerge, Merge, Source};
 use super::output::OutputRules;
 use super::run::PassingRun;
-use super::spec::{MergeSpec, RULES_VERSION};
+use super::spec::{CompactionSpec, RULES_VERSION};
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::operator::Registry;
@@ -129,7 +129,7 @@ pub(crate) trait WriteTo: Send + Sync {
 
 impl Local {
     /// Begins a merge here.
-    pub(crate) fn begin(&self, spec: &MergeSpec) -> Result<Box<dyn MergeRun>> {
+    pub(crate) fn begin(&self, spec: &CompactionSpec) -> Result<Box<dyn MergeRun>> {
         if spec.rules_version != RULES_VERSION {
             let (theirs, ours) = (spec.rules_version, RULES_VERSION);
             let message = format!("a merge by rules of version {theirs}, this release has version {ours}");

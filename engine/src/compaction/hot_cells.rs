@@ -10,7 +10,7 @@
 //!
 //! All keys are counted on the way, for the choice of the next flush.
 
-use super::retention::Keep;
+use super::retention::Retention;
 use super::output::Output;
 use crate::error::Result;
 use crate::types::{Cell, CellRef, Heat, Heats, KeptCell, Kind};
@@ -80,7 +80,7 @@ impl Aside {
     }
 
     /// Ends the present key, of which all cells were taken.
-    pub(super) fn end_key(&mut self, keep: &Keep, output: &mut Output) -> Result<()> {
+    pub(super) fn end_key(&mut self, keep: &Retention, output: &mut Output) -> Result<()> {
         let Some(cell) = self.waiting.take() else { return Ok(()) };
         if matches!(cell.kind, Kind::Operand | Kind::Hidden)
             || (keep.is_under_newer(&cell.key, cell.seq) && !planted!(Bug::KeepUnderTombstone))

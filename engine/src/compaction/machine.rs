@@ -5,7 +5,7 @@
 
 use super::hot_cells::{Aside, AsideRules};
 use super::executor::{Advance, MergeRun, Step, Totals};
-use super::retention::{Keep, KeepRules};
+use super::retention::{Retention, RetentionRules};
 use super::kway_merge::Merging;
 use super::output::{LeftInLog, Output, OutputRules};
 use crate::error::{Error, Result};
@@ -27,7 +27,7 @@ pub(crate) struct LocalMerge {
     /// Newest first.
     pub(crate) sources: Vec<Source>,
     pub(crate) range: KeyRange,
-    pub(crate) rules: KeepRules,
+    pub(crate) rules: RetentionRules,
     pub(crate) output: OutputRules,
     /// A step ends with the table after which another like it would be more than this many output bytes.
     pub(crate) step_bytes: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Merge {
     env: Env,
     cursor: Merging<Box<dyn Cursor>>,
     range: KeyRange,
-    keep: Keep,
+    keep: Retention,
     aside: Option<Aside>,
     output: Output,
     step_bytes: u64,
@@ -75,7 +75,7 @@ impl Merge {
         Self {
             env: env.clone(),
             cursor: Merging::new(cursors),
-            keep: Keep::new(spec.rules, tombstones),
+            keep: Retention::new(spec.rules, tombstones),
             aside: spec.aside.map(Aside::new),
             output: Output::new(env.clone(), spec.output, spec.range.start.clone()),
             range: spec.range,
@@ -251,7 +251,7 @@ fn put(cell: &CellRef<'_>, aside: &mut Option<Aside>, output: &mut Output) -> Re
 }
 
 /// After this nothing of the present key is held back anywhere.
-fn end_key(keep: &mut Keep, aside: &mut Option<Aside>, output: &mut Output) -> Result<()> {
+fn end_key(keep: &mut Retention, aside: &mut Option<Aside>, output: &mut Output) -> Result<()> {
     keep.end_key(&mut |cell| put(cell, aside, output))?;
     match aside {
         Some(aside) => aside.end_key(keep, output),

@@ -27,13 +27,13 @@ pub(crate) use bounds::Bounds;
 pub(crate) use bounds::Expected;
 pub use executor::MergeTables;
 pub(crate) use executor::{Advance, Local, MergeRun, Step, Totals, WriteTo, run_source};
-pub(crate) use retention::Below;
+pub(crate) use retention::TombstoneElision;
 pub(crate) use machine::{LocalMerge, Merge, Source};
 pub(crate) use kway_merge::Merging;
 pub(crate) use output::{LeftInLog, OutputRules};
 pub(crate) use run::{Floor, RunCursor};
-pub use spec::MergeSpec;
+pub use spec::CompactionSpec;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use spec::sample;
-pub(crate) use spec::{KeepSpec, OutputSpec, RULES_VERSION, sum};
+pub(crate) use spec::{RetentionSpec, OutputSpec, RULES_VERSION, sum};
 pub(crate) use verify::Verifier;

@@ -5,7 +5,7 @@
 //! table of a run says anything about its neighbour's keys.
 
 use super::executor::WriteTo;
-use super::retention::Keep;
+use super::retention::Retention;
 use super::spec::OutputSpec;
 use crate::cache::{BlockCache, Filling};
 use crate::error::{Error, Result};
@@ -177,7 +177,7 @@ impl Output {
 
     /// Ends the current table before `high` (`None`: at the very end), range tombstones of its interval
     /// included.
-    pub(crate) fn cut(&mut self, high: Option<&[u8]>, keep: &Keep) -> Result<()> {
+    pub(crate) fn cut(&mut self, high: Option<&[u8]>, keep: &Retention) -> Result<()> {
         let interval = KeyRange { start: std::mem::take(&mut self.low), end: high.map(<[u8]>::to_vec) };
         let tombstones = keep.tombstones_within(&interval);
         if self.builder.is_some() || !tombstones.is_empty() {

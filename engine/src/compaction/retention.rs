@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 /// The rules of one compaction.
 #[derive(Clone)]
-pub(crate) struct KeepRules {
+pub(crate) struct RetentionRules {
     /// Sequence numbers of registered snapshots, ascending.
     pub(crate) read_points: Arc<[SeqNo]>,
     /// Whether timestamps are part of the key, so that versions are counted.
@@ -59,16 +59,16 @@ pub(crate) struct KeepRules {
     pub(crate) operator: Option<Arc<dyn MergeOperator>>,
     pub(crate) filter: Option<Arc<dyn CompactionFilter>>,
     /// Keys under which older data lies that is no input.
-    pub(crate) below: Below,
+    pub(crate) below: TombstoneElision,
 }
 
 /// Keys under which older data may lie outside a compaction: sorted, disjoint ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Below {
+pub(crate) struct TombstoneElision {
     ranges: Vec<KeyRange>,
 }
 
-impl Below {
+impl TombstoneElision {
     pub(crate) fn new(ranges: Vec<KeyRange>) -> Self {
         Self { ranges: disjoint(ranges) }
     }
@@ -104,8 +104,8 @@ pub(crate) type Sink<'s> = dyn FnMut(&CellRef<'_>) -> Result<()> + 's;
 
 /// Takes a compaction's cells in order and passes on those that survive.
 // Over 15 fields: what is known of the key, the timestamp and the stripe at which a merge stands.
-pub(crate) struct Keep {
-    rules: KeepRules,
+pub(crate) struct Retention {
+    rules: RetentionRules,
     /// Range tombstones of all inputs.
     tombstones: Fragments,
     key: Vec<u8>,
@@ -133,8 +133,8 @@ pub(crate) struct Keep {
     pub(crate) kept: u64,
 }
 
-impl Keep {
-    pub(crate) fn new(rules: KeepRules, tombstones: Fragments) -> Self {
+impl Retention {
+    pub(crate) fn new(rules: RetentionRules, tombstones: Fragments) -> Self {
         Self {
             tombstones,
             key: Vec::new(),

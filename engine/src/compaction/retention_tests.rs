@@ -19,8 +19,8 @@ impl MergeOperator for Concat {
     }
 }
 
-fn rules(points: &[u64]) -> KeepRules {
-    KeepRules {
+fn rules(points: &[u64]) -> RetentionRules {
+    RetentionRules {
         read_points: points.iter().map(|p| SeqNo(*p)).collect(),
         explicit: false,
         versions: 0,
@@ -28,12 +28,12 @@ fn rules(points: &[u64]) -> KeepRules {
         now_us: 1_000,
         operator: Some(Arc::new(Concat)),
         filter: None,
-        below: Below::default(),
+        below: TombstoneElision::default(),
     }
 }
 
-fn somewhere_below() -> Below {
-    Below::new(vec![KeyRange::all()])
+fn somewhere_below() -> TombstoneElision {
+    TombstoneElision::new(vec![KeyRange::all()])
 }
 
 /// Cells as `key@timestamp#seq=value`, `-` for a tombstone, `~` for what is hidden, `+value` for an operand.
@@ -63,8 +63,8 @@ fn show(cell: &CellRef<'_>) -> String {
     format!("{}{timestamp}#{}={value}", String::from_utf8_lossy(cell.key), cell.seq)
 }
 
-fn survivors(rules: KeepRules, tombstones: Vec<RangeTombstone>, cells: &str) -> String {
-    let mut keep = Keep::new(rules, Fragments::new(tombstones));
+fn survivors(rules: RetentionRules, tombstones: Vec<RangeTombstone>, cells: &str) -> String {
+    let mut keep = Retention::new(rules, Fragments::new(tombstones));
     let mut out = Vec::new();
     let mut sink = |c: &CellRef<'_>| {
         out.push(show(c));
@@ -96,13 +96,13 @@ fn each_snapshot_keeps_the_version_it_sees() {
 fn a_tombstone_goes_only_with_nothing_below_and_no_older_snapshot() {
     assert_eq!(survivors(rules(&[]), vec![], "a#9=- a#5=y"), "");
     assert_eq!(survivors(rules(&[6]), vec![], "a#9=- a#5=y"), "a#9=- a#5=y");
-    let below = KeepRules { below: somewhere_below(), ..rules(&[]) };
+    let below = RetentionRules { below: somewhere_below(), ..rules(&[]) };
     assert_eq!(survivors(below, vec![], "a#9=- a#5=y"), "a#9=-");
 }
 
 #[test]
 fn operands_join_their_base_within_a_stripe_only() {
-    let below = || KeepRules { below: somewhere_below(), ..rules(&[]) };
+    let below = || RetentionRules { below: somewhere_below(), ..rules(&[]) };
     assert_eq!(survivors(below(), vec![], "a#9=+c a#8=+b a#5=a"), "a#9=abc");
     assert_eq!(survivors(below(), vec![], "a#9=+c a#8=+b"), "a#9=+c a#8=+b");
     assert_eq!(survivors(rules(&[]), vec![], "a#9=+c a#8=+b"), "a#9=-bc");
@@ -118,8 +118,8 @@ fn a_range_tombstone_deletes_older_cells_of_its_stripe() {
 }
 
 /// What nothing tells of any more, once all outputs are written.
-fn forgotten(rules: KeepRules, tombstones: Vec<RangeTombstone>, cells: &str) -> u64 {
-    let mut keep = Keep::new(rules, Fragments::new(tombstones));
+fn forgotten(rules: RetentionRules, tombstones: Vec<RangeTombstone>, cells: &str) -> u64 {
+    let mut keep = Retention::new(rules, Fragments::new(tombstones));
     for text in cells.split_whitespace() {
         keep.push(&parse(text).as_ref(), &mut |_| Ok(())).unwrap();
     }
@@ -134,10 +134,10 @@ fn nothing_newer_than_a_read_point_is_forgotten() {
     assert_eq!(forgotten(rules(&[5]), under(), "b#7=x d#4=- d#3=y"), 4);
     assert_eq!(forgotten(rules(&[5]), under(), "b#7=- b#4=x"), 0);
     assert_eq!(forgotten(rules(&[]), under(), "b#7=x d#4=x"), 9);
-    let below = KeepRules { below: somewhere_below(), ..rules(&[]) };
+    let below = RetentionRules { below: somewhere_below(), ..rules(&[]) };
     assert_eq!(forgotten(below, under(), "b#7=x"), 0, "the tombstone tells of it");
     // One that was never there, as a later timestamp was.
-    let counted = |points: &[u64]| KeepRules { explicit: true, versions: 1, ..rules(points) };
+    let counted = |points: &[u64]| RetentionRules { explicit: true, versions: 1, ..rules(points) };
     assert_eq!(survivors(counted(&[5]), vec![], "a@9#6=x a@8#7=y"), "a@9#6=x a@8#7=y");
     assert_eq!(forgotten(counted(&[5]), vec![], "a@9#6=x a@8#7=y"), 0);
     assert_eq!(forgotten(counted(&[]), vec![], "a@9#6=x a@8#7=y"), 7);
@@ -145,20 +145,20 @@ fn nothing_newer_than_a_read_point_is_forgotten() {
 
 #[test]
 fn range_tombstones_go_on_while_something_is_below_or_a_snapshot_is_older() {
-    let go_on = |rules: KeepRules| {
+    let go_on = |rules: RetentionRules| {
         let tombstones = vec![range_tombstone("a", "m", 6), range_tombstone("a", "m", 4)];
-        let keep = Keep::new(rules, Fragments::new(tombstones));
+        let keep = Retention::new(rules, Fragments::new(tombstones));
         keep.tombstones_within(&KeyRange::new("b", "d")).len()
     };
     assert_eq!(go_on(rules(&[])), 0);
-    assert_eq!(go_on(KeepRules { below: somewhere_below(), ..rules(&[]) }), 1);
-    assert_eq!(go_on(KeepRules { below: somewhere_below(), ..rules(&[5]) }), 2);
+    assert_eq!(go_on(RetentionRules { below: somewhere_below(), ..rules(&[]) }), 1);
+    assert_eq!(go_on(RetentionRules { below: somewhere_below(), ..rules(&[5]) }), 2);
     assert_eq!(go_on(rules(&[5])), 1);
 }
 
 #[test]
 fn versions_beyond_the_count_go_unless_a_snapshot_sees_fewer() {
-    let explicit = |points: &[u64]| KeepRules { explicit: true, versions: 2, ..rules(points) };
+    let explicit = |points: &[u64]| RetentionRules { explicit: true, versions: 2, ..rules(points) };
     assert_eq!(survivors(explicit(&[]), vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=x a@8#7=y");
     // A reader at 5 sees timestamps 9 and 7 only.
     assert_eq!(
@@ -175,7 +175,7 @@ fn a_version_the_filter_does_not_want_has_pushed_out_others_all_the_same() {
             timestamp.0 == 9
         }
     }
-    let filtered = || KeepRules {
+    let filtered = || RetentionRules {
         explicit: true,
         versions: 1,
         filter: Some(Arc::new(Nines)),
@@ -183,7 +183,7 @@ fn a_version_the_filter_does_not_want_has_pushed_out_others_all_the_same() {
         ..rules(&[])
     };
     assert_eq!(survivors(filtered(), vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=~");
-    let below = KeepRules { below: somewhere_below(), ..filtered() };
+    let below = RetentionRules { below: somewhere_below(), ..filtered() };
     assert_eq!(survivors(below, vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=~");
     // In later merges too, until the count, a delete or its age takes it, or nothing is counted any more.
     assert_eq!(survivors(filtered(), vec![], "a@9#1=~ a@7#8=z"), "a@9#1=~");
@@ -191,25 +191,25 @@ fn a_version_the_filter_does_not_want_has_pushed_out_others_all_the_same() {
     assert_eq!(survivors(filtered(), vec![], "a@10#8=- a@9#1=~"), "");
     assert_eq!(survivors(filtered(), vec![range_tombstone("a", "b", 8)], "a@9#1=~"), "");
     assert_eq!(survivors(filtered(), vec![], "a@9#8=x a@9#1=~ b@9#3=~ b@9#2=y"), "a@9#8=~ b@9#3=~");
-    let old = KeepRules { ttl_us: 500, ..filtered() };
+    let old = RetentionRules { ttl_us: 500, ..filtered() };
     assert_eq!(survivors(old, vec![], "a@9#1=~"), "");
-    let all = || KeepRules { versions: 0, ..filtered() };
+    let all = || RetentionRules { versions: 0, ..filtered() };
     assert_eq!(survivors(all(), vec![], "a@9#1=~ a@8#2=x b@9#3=y"), "a@8#2=x");
-    let below = KeepRules { below: somewhere_below(), ..all() };
+    let below = RetentionRules { below: somewhere_below(), ..all() };
     assert_eq!(survivors(below, vec![], "b@9#3=y"), "b@9#3=~");
     // It is no base for operands.
-    let merging = KeepRules { operator: Some(Arc::new(Concat)), ..filtered() };
+    let merging = RetentionRules { operator: Some(Arc::new(Concat)), ..filtered() };
     assert_eq!(survivors(merging, vec![], "a@9#2=+b a@9#1=~"), "a@9#2=-b");
 }
 
 /// What older versions below depend on stays until they are met.
 #[test]
 fn what_pushed_versions_out_is_kept_under_a_delete_of_it_alone_while_older_ones_may_lie_below() {
-    let counted = || KeepRules { explicit: true, versions: 1, ..rules(&[]) };
+    let counted = || RetentionRules { explicit: true, versions: 1, ..rules(&[]) };
     let alone =
         || RangeTombstone { range: KeyRange::all(), from: Timestamp(9), to: Timestamp(9), seq: SeqNo(5) };
     assert_eq!(survivors(counted(), vec![alone()], "a@9#3=x a@8#2=y a@7#6=z"), "a@7#6=z");
-    let below = || KeepRules { below: somewhere_below(), ..counted() };
+    let below = || RetentionRules { below: somewhere_below(), ..counted() };
     assert_eq!(
         survivors(below(), vec![alone()], "a@9#4=x a@9#3=w a@8#2=y a@7#6=z"),
         "a@9#4=x a@9#3=w a@8#2=y a@7#6=z"
@@ -231,7 +231,7 @@ fn operands_that_the_operator_refuses_stay_with_their_base() {
 
 #[test]
 fn a_bounded_range_tombstone_does_not_stand_in_for_a_point_tombstone() {
-    let explicit = || KeepRules { explicit: true, below: somewhere_below(), ..rules(&[]) };
+    let explicit = || RetentionRules { explicit: true, below: somewhere_below(), ..rules(&[]) };
     let range = |from| RangeTombstone {
         range: KeyRange::all(),
         from: Timestamp(from),
@@ -244,13 +244,13 @@ fn a_bounded_range_tombstone_does_not_stand_in_for_a_point_tombstone() {
 
 #[test]
 fn an_explicit_tombstone_deletes_at_and_below_its_timestamp_what_is_older() {
-    let explicit = || KeepRules { explicit: true, ..rules(&[]) };
+    let explicit = || RetentionRules { explicit: true, ..rules(&[]) };
     assert_eq!(survivors(explicit(), vec![], "a@9#1=x a@8#5=- a@8#2=y a@7#7=z a@6#3=w"), "a@9#1=x a@7#7=z");
 }
 
 #[test]
 fn a_range_tombstone_over_later_timestamps_only_does_not_replace_a_point_tombstone() {
-    let explicit = || KeepRules { explicit: true, below: somewhere_below(), ..rules(&[]) };
+    let explicit = || RetentionRules { explicit: true, below: somewhere_below(), ..rules(&[]) };
     let partly =
         || vec![RangeTombstone { from: Timestamp(2), to: Timestamp(10), ..range_tombstone("a", "z", 9) }];
     assert_eq!(survivors(explicit(), partly(), "a@5#8=- a@1#7=x"), "a@5#8=-");
@@ -260,14 +260,14 @@ fn a_range_tombstone_over_later_timestamps_only_does_not_replace_a_point_tombsto
 
 #[test]
 fn expired_values_leave_a_tombstone_while_something_may_lie_below() {
-    let expiring = |below: Below| KeepRules { explicit: true, ttl_us: 500, below, ..rules(&[]) };
-    assert_eq!(survivors(expiring(Below::default()), vec![], "a@900#1=x a@400#2=y"), "a@900#1=x");
+    let expiring = |below: TombstoneElision| RetentionRules { explicit: true, ttl_us: 500, below, ..rules(&[]) };
+    assert_eq!(survivors(expiring(TombstoneElision::default()), vec![], "a@900#1=x a@400#2=y"), "a@900#1=x");
     assert_eq!(survivors(expiring(somewhere_below()), vec![], "a@900#1=x a@400#2=y"), "a@900#1=x a@400#2=-");
 }
 
 #[test]
 fn ranges_below_are_joined_and_searched() {
-    let below = Below::new(vec![KeyRange::new("m", "p"), KeyRange::new("a", "c"), KeyRange::new("b", "d")]);
+    let below = TombstoneElision::new(vec![KeyRange::new("m", "p"), KeyRange::new("a", "c"), KeyRange::new("b", "d")]);
     assert_eq!(
         ["a", "c", "d", "m", "p"].map(|k| below.holds(k.as_bytes())),
         [true, true, false, true, false]

@@ -310,7 +310,7 @@ mod tests {
     use crate::cache::BlockCache;
     use crate::storage::Storage;
     use crate::storage::sim::SimWorld;
-    use crate::sstable::{Table, TableBuilder, TableOptions};
+    use crate::sstable::{Sstable, TableBuilder, TableOptions};
     use crate::types::{Kind, SeqNo, TableId, Timestamp};
     use crate::version::{Graveyard, TableHandle};
     use std::path::Path;
@@ -336,7 +336,7 @@ mod tests {
                 builder.add(&CellRef { key: &key, timestamp, seq, kind, written, value }).unwrap();
             }
             let info = Arc::new(builder.finish().unwrap());
-            let open = Table::open(&storage, &path, info.clone(), &cache).unwrap();
+            let open = Sstable::open(&storage, &path, info.clone(), &cache).unwrap();
             OpenTable { info, handle: TableHandle::new(open, graveyard.clone()) }
         };
         (0..TABLES).map(open).collect()

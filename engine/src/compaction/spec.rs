@@ -3,7 +3,7 @@
 //! Only what is said here may be run elsewhere. A merge that reads memory (a flush) or leaves values in the
 //! log is a [`super::LocalMerge`], which holds cursors and cannot be written down.
 
-use super::retention::{Below, KeepRules};
+use super::retention::{TombstoneElision, RetentionRules};
 use crate::error::{Error, Result};
 use crate::operator::Registry;
 use crate::shape::TableInfo;
@@ -29,7 +29,7 @@ const RESTART_INTERVAL_MAX: usize = 1 << 12;
 /// See [`crate::offload`].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct MergeSpec {
+pub struct CompactionSpec {
     /// [`RULES_VERSION`] of whoever asks for it.
     pub(crate) rules_version: u32,
     /// The database it is for.
@@ -40,7 +40,7 @@ pub struct MergeSpec {
     /// Runs of tables, newest first, each in order of keys, with clips as they are at the beginning.
     pub(crate) inputs: Vec<Vec<TableInfo>>,
     pub(crate) range: KeyRange,
-    pub(crate) keep: KeepSpec,
+    pub(crate) keep: RetentionSpec,
     pub(crate) output: OutputSpec,
     /// A step ends with the table after which another like it would be more than this many output bytes.
     pub(crate) step_bytes: u64,
@@ -50,7 +50,7 @@ pub struct MergeSpec {
 
 /// Which cells survive.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct KeepSpec {
+pub(crate) struct RetentionSpec {
     /// Sequence numbers of registered snapshots, ascending.
     pub(crate) read_points: Vec<SeqNo>,
     /// Timestamps are part of the key, so versions are counted.
@@ -67,7 +67,7 @@ pub(crate) struct KeepSpec {
     /// The family's strategy, for whoever shows the merge.
     pub(crate) strategy: String,
     /// Where older data lies that is no input.
-    pub(crate) below: Below,
+    pub(crate) below: TombstoneElision,
 }
 
 /// How outputs are made.
@@ -89,7 +89,7 @@ pub(crate) fn sum(figures: impl Iterator<Item = u64>) -> u64 {
     figures.fold(0, u64::saturating_add)
 }
 
-impl MergeSpec {
+impl CompactionSpec {
     /// How many cells the inputs hold at least, and whether it is just that: a clipped table, or a part of
     /// one, does not say how many of its cells are left.
     pub(crate) fn cells(&self) -> (u64, bool) {
@@ -127,15 +127,15 @@ impl MergeSpec {
     }
 }
 
-impl KeepSpec {
+impl RetentionSpec {
     /// The rules with what these names stand for. Without its operator a merge passes operands on, and
     /// without its filter values: readers are told.
-    pub(crate) fn resolve(&self, registry: &Registry) -> KeepRules {
+    pub(crate) fn resolve(&self, registry: &Registry) -> RetentionRules {
         let mut read_points: Arc<[SeqNo]> = self.read_points.as_slice().into();
         if planted!(Bug::IgnoreSnapshotInMerge) {
             read_points = Arc::default();
         }
-        KeepRules {
+        RetentionRules {
             read_points,
             explicit: self.explicit,
             versions: self.versions,
@@ -143,7 +143,7 @@ impl KeepSpec {
             now_us: self.now_us,
             operator: self.operator.as_ref().and_then(|name| registry.operators.get(name)).cloned(),
             filter: self.filter.as_ref().and_then(|name| registry.filters.get(name)).cloned(),
-            below: if planted!(Bug::DropTombstoneEarly) { Below::default() } else { self.below.clone() },
+            below: if planted!(Bug::DropTombstoneEarly) { TombstoneElision::default() } else { self.below.clone() },
         }
     }
 }
@@ -155,17 +155,17 @@ pub(crate) mod sample {
     use crate::types::StoreId;
 
     /// A merge of one table with so many cells.
-    pub(crate) fn spec(start: &str, end: &str, cells: u64) -> MergeSpec {
+    pub(crate) fn spec(start: &str, end: &str, cells: u64) -> CompactionSpec {
         let mut table = TableInfo::plain(TableId { epoch: 1, job: 1, part: 0, ..TableId::default() }, 100);
         (table.range, table.cells) = (KeyRange::new(start, end), cells);
-        MergeSpec {
+        CompactionSpec {
             rules_version: RULES_VERSION,
             database: 7,
             place: "/tables".into(),
             log_dir: "/db".into(),
             inputs: vec![vec![table]],
             range: KeyRange::new(start, end),
-            keep: KeepSpec {
+            keep: RetentionSpec {
                 read_points: vec![SeqNo(3)],
                 explicit: false,
                 versions: 1,
@@ -174,7 +174,7 @@ pub(crate) mod sample {
                 operator: Some("sum".into()),
                 filter: None,
                 strategy: "leveled".into(),
-                below: Below::new(vec![KeyRange::all()]),
+                below: TombstoneElision::new(vec![KeyRange::all()]),
             },
             output: OutputSpec {
                 table: TableOptions::default(),
@@ -198,16 +198,16 @@ mod tests {
     fn a_merge_can_be_written_down_and_read_back_and_an_unknown_field_is_refused() {
         let spec = spec("a", "z", 30);
         let text = serde_json::to_string(&spec).unwrap();
-        assert_eq!(serde_json::from_str::<MergeSpec>(&text).unwrap(), spec);
+        assert_eq!(serde_json::from_str::<CompactionSpec>(&text).unwrap(), spec);
         assert_eq!(spec.cells(), (30, true));
         let other = text.replacen("\"database\"", "\"data_base\"", 1);
-        assert!(serde_json::from_str::<MergeSpec>(&other).is_err());
+        assert!(serde_json::from_str::<CompactionSpec>(&other).is_err());
     }
 
     #[test]
     fn outputs_that_no_database_wants_are_refused() {
         spec("a", "z", 30).check().unwrap();
-        type Change = fn(&mut MergeSpec);
+        type Change = fn(&mut CompactionSpec);
         let changes: [(&str, Change); 7] = [
             ("table_bytes", |spec| spec.output.table_bytes = 1),
             ("step_bytes", |spec| spec.step_bytes = 0),

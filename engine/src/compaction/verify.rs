@@ -4,7 +4,7 @@
 
 use super::bounds::{Counts, Expected};
 use super::executor::Totals;
-use super::spec::MergeSpec;
+use super::spec::CompactionSpec;
 use crate::shape::TableInfo;
 use crate::types::{KeyRange, SeqNo, TableId};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) struct Verifier {
 }
 
 impl Verifier {
-    pub(crate) fn new(spec: &MergeSpec) -> Self {
+    pub(crate) fn new(spec: &CompactionSpec) -> Self {
         Self {
             name: spec.output.id,
             low: spec.range.start.clone(),

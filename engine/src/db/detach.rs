@@ -30,7 +30,7 @@ use crate::commit::{FamilySettings, Store, memory_options};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::wal;
-use crate::memtable::Active;
+use crate::memtable::ActiveMemtable;
 use crate::options::without_papers;
 use crate::shape::{Shape, ShapeChange, TableInfo};
 use crate::storage::{Copied, Env, absolute, create_dir_durably, lock_dir};
@@ -373,7 +373,7 @@ impl Inner {
             self.commit.generations.above(family.last_generation());
             let first = self.commit.generations.take();
             let Arriving { name, state, settings, .. } = family;
-            let active = Arc::new(Active::new(first, memory_options(&settings.options, write_memory)));
+            let active = Arc::new(ActiveMemtable::new(first, memory_options(&settings.options, write_memory)));
             let version = Version::new(active.into()).with_shape(shape, opened).within(state.range);
             let graveyard = self.catalog.graveyard.clone();
             let generations = &self.commit.generations;

@@ -4,7 +4,7 @@ use super::Inner;
 use super::visible::{Found, Lookup, pin, resolve};
 use crate::commit::{ReadRules, Store};
 use crate::error::Result;
-use crate::memtable::Segment;
+use crate::memtable::Memtable;
 use crate::types::{
     CellRef, Fragments, KeyRange, Owner, Pinned, RangeTombstone, SeqNo, TimeRange, Timestamp, hash, successor,
 };
@@ -137,7 +137,7 @@ pub(super) fn search(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lo
 }
 
 /// The segments that may hold the key, newest first.
-pub(super) fn memory_of<'a>(version: &'a Version, key: &[u8]) -> impl Iterator<Item = &'a Segment> {
+pub(super) fn memory_of<'a>(version: &'a Version, key: &[u8]) -> impl Iterator<Item = &'a Memtable> {
     let (flushing, apart) = match key < version.flush.clip.as_slice() {
         true => (&[][..], &[][..]),
         false => (&version.flush.segments[..], version.flush.scattered.at(key)),

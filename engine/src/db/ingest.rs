@@ -14,7 +14,7 @@ use crate::options::{FamilyOptions, Timestamps};
 use crate::shape::{ShapeChange, TableInfo};
 use crate::storage::{Env, is_blank};
 use crate::sync::Mutex;
-use crate::sstable::{Table, TableBuilder, TableOptions, is_own_file};
+use crate::sstable::{Sstable, TableBuilder, TableOptions, is_own_file};
 use crate::types::{
     CellRef, Cursor, KEY_BYTES_MAX, KeyRange, Kind, SeqNo, StoreId, TableId, Timestamp, VALUE_BYTES_MAX,
 };
@@ -47,7 +47,7 @@ fn timestamps_name(explicit: bool) -> &'static str {
 /// assert_eq!(db.get(&7u32.to_be_bytes())?.unwrap(), b"value");
 /// # Ok::<(), siltstone::Error>(())
 /// ```
-pub struct TableWriter {
+pub struct SstableWriter {
     builder: TableBuilder,
     explicit: bool,
     /// Moment of writing for the cells, where the family keeps it.
@@ -55,13 +55,13 @@ pub struct TableWriter {
     last: Option<(Vec<u8>, Timestamp)>,
 }
 
-impl std::fmt::Debug for TableWriter {
+impl std::fmt::Debug for SstableWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "TableWriter({} bytes)", self.builder.bytes_written())
     }
 }
 
-impl TableWriter {
+impl SstableWriter {
     /// Creates the file on the local file system, formatted by the family's options. A table of that name is
     /// replaced; another file is `Invalid`, and stays.
     pub fn create(path: impl AsRef<Path>, options: &FamilyOptions) -> Result<Self> {
@@ -151,7 +151,7 @@ impl TableWriter {
 }
 
 impl Family {
-    /// Adds tables written by [`TableWriter`] as the newest data, all or none. Their key ranges must not
+    /// Adds tables written by [`SstableWriter`] as the newest data, all or none. Their key ranges must not
     /// overlap each other, and they must have been written for a family with the same timestamps, explicit or
     /// not. Files are linked, or copied from another file system; the originals stay and may be removed or
     /// replaced, but a linked one must not be written to.
@@ -196,7 +196,7 @@ impl Inner {
     ) -> Result<Vec<(PathBuf, TableInfo)>> {
         let mut infos = Vec::new();
         for path in paths {
-            let table = Table::open_unknown(&self.cx.env.storage, path, &self.catalog.cache)?;
+            let table = Sstable::open_unknown(&self.cx.env.storage, path, &self.catalog.cache)?;
             table.verify()?;
             let info = (**table.info()).clone();
             if info.seqs.1 != SeqNo::ZERO || info.range_tombstones > 0 {
@@ -337,7 +337,7 @@ mod tests {
         let path = dir.path().join("prepared.table");
         let db = Db::open(dir.path().join("db")).unwrap();
         for n in 0..3u8 {
-            let mut table = TableWriter::create(&path, &FamilyOptions::default()).unwrap();
+            let mut table = SstableWriter::create(&path, &FamilyOptions::default()).unwrap();
             table.put([n], [n; 100]).unwrap();
             table.finish().unwrap();
             db.default_family().ingest(&[&path]).unwrap();

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::wal::LogFileInfo;
 use crate::metrics::{FamilyStatistics, Statistics};
 use crate::storage::Env;
-use crate::sstable::Table;
+use crate::sstable::Sstable;
 use crate::types::{KeyRange, SeqNo, Timestamp};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -150,7 +150,7 @@ pub struct BlockListing {
 impl TableListing {
     /// Reads the table in that file: head, properties and every data block.
     pub fn read(env: &Env, path: &Path) -> Result<TableListing> {
-        let table = Table::open_unknown(&env.storage, path, &BlockCache::new(1 << 20))?;
+        let table = Sstable::open_unknown(&env.storage, path, &BlockCache::new(1 << 20))?;
         let block = |b: crate::sstable::BlockListing| BlockListing {
             offset: b.offset,
             file_bytes: b.file_bytes,
@@ -191,7 +191,7 @@ pub(crate) fn log_files(files: &[LogFileInfo]) -> Vec<LogListing> {
 
 pub(crate) fn segments(store: &Store) -> Vec<SegmentListing> {
     let version = store.version();
-    let list = |state: &'static str, segment: &crate::memtable::Segment| SegmentListing {
+    let list = |state: &'static str, segment: &crate::memtable::Memtable| SegmentListing {
         state,
         generation: segment.generation().0,
         bytes: segment.bytes() as u64,

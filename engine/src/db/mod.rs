@@ -57,7 +57,7 @@ pub use cursor::Cursor;
 pub use destroy::destroy;
 pub use estimate::Estimate;
 pub use family::{Family, Reader};
-pub use ingest::TableWriter;
+pub use ingest::SstableWriter;
 pub use inspect::{BlockListing, LogListing, SegmentListing, TableListing};
 
 pub use scan::{Entry, Keys, Scan};

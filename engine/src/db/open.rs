@@ -18,8 +18,8 @@ use crate::commit::{Commit, FamilySettings, Generations, Stages, Store, memory_o
 use crate::context::{Context, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events};
-use crate::wal::{Log, LogEnd, LogOptions, LogStart, Recovered, WrittenAhead, still_kept};
-use crate::memtable::Active;
+use crate::wal::{Wal, LogEnd, LogOptions, LogStart, Recovered, WrittenAhead, still_kept};
+use crate::memtable::ActiveMemtable;
 use crate::options::{FamilyOptions, Options, without_papers};
 use crate::schedule::Worker;
 use crate::storage::{Clock, Env, OpenFiles, TableStore};
@@ -101,7 +101,7 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
     kill_point!("open-orphans-removed");
 
     let start = LogStart { kept, ..LogStart::behind(database, &recovered) };
-    let (log, appender) = Log::open(env, dir, log_options(&builder.options), start)?;
+    let (log, appender) = Wal::open(env, dir, log_options(&builder.options), start)?;
     let stores = replay.finish();
     let stages = Stages::new(appender, last_seq.next());
     let log_found = super::inspect::log_files(&recovered.files);
@@ -314,7 +314,7 @@ fn open_store(
     }
     let first = generations.take();
     let write_memory = builder.options.write_memory;
-    let active = Arc::new(Active::new(first, memory_options(&settings.options, write_memory)));
+    let active = Arc::new(ActiveMemtable::new(first, memory_options(&settings.options, write_memory)));
     let version = Version::new(active.into()).with_shape(Arc::new(state.shape.clone()), &handles);
     let version = version.within(state.range.clone());
     let (name, graveyard) = (state.name.clone(), graveyard.clone());
@@ -325,7 +325,7 @@ fn open_store(
     Ok(store)
 }
 
-type Writing = (Arc<Log>, Stages, Vec<Box<dyn Send + Sync>>);
+type Writing = (Arc<Wal>, Stages, Vec<Box<dyn Send + Sync>>);
 
 /// What an open has found, and what it made for writing.
 pub(super) struct Opened {

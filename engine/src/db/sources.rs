@@ -1,7 +1,7 @@
 //! What scans and conflict checks walk over: memory and tables of one version, as one kind of cursor.
 
 use crate::error::Result;
-use crate::memtable::{Segment, SegmentCursor};
+use crate::memtable::{Memtable, SegmentCursor};
 use crate::compaction::{Floor, RunCursor};
 use crate::sstable::CursorOptions;
 use crate::types::{CellRef, Cursor, KeyRange, Pinned, SeqNo, TimeRange};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// One source of a scan, some with the newest sequence number there; an enum, as a call through a table of
 /// functions for each cell would cost more than the step.
 pub(super) enum Source {
-    Segment(SegmentCursor, Option<SeqNo>),
+    Memtable(SegmentCursor, Option<SeqNo>),
     Flushing(Floor<SegmentCursor>),
     Chain(Floor<Chain>),
     Run(Box<RunCursor>),
@@ -20,7 +20,7 @@ pub(super) enum Source {
 macro_rules! each {
     ($self:ident, $cursor:ident => $call:expr) => {
         match $self {
-            Source::Segment($cursor, _) => $call,
+            Source::Memtable($cursor, _) => $call,
             Source::Flushing($cursor) => $call,
             Source::Chain($cursor) => $call,
             Source::Run($cursor) => $call,
@@ -61,7 +61,7 @@ impl Cursor for Source {
 
 impl Source {
     pub(super) fn is_active(&self) -> bool {
-        matches!(self, Source::Segment(_, None))
+        matches!(self, Source::Memtable(_, None))
     }
 
     /// Goes past the cells of the range that are all older than `whole`, if it knows that they are.
@@ -71,7 +71,7 @@ impl Source {
             return Ok(());
         }
         match self {
-            Source::Segment(cursor, Some(newest)) if *newest < whole => match (reverse, &range.end) {
+            Source::Memtable(cursor, Some(newest)) if *newest < whole => match (reverse, &range.end) {
                 (true, _) => cursor.seek_before(Some(&range.start)),
                 (false, Some(end)) => cursor.seek(end),
                 // There is nothing behind it.
@@ -90,12 +90,12 @@ impl Source {
 pub(super) fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: TimeRange) -> Vec<Source> {
     let mut cursors = Vec::new();
     let concerns =
-        |segment: &Segment, range: &KeyRange| segment.concerns(range, read) && segment.speaks_of(times);
+        |segment: &Memtable, range: &KeyRange| segment.concerns(range, read) && segment.speaks_of(times);
     // Nothing is written to any segment but the active one, so that what is newest there stays so.
     let segment =
-        |segment: &Segment| Source::Segment(segment.cursor(), segment.seqs().map(|seqs| *seqs.end()));
+        |segment: &Memtable| Source::Memtable(segment.cursor(), segment.seqs().map(|seqs| *seqs.end()));
     if !version.active.is_empty() && version.active.speaks_of(times) {
-        cursors.push(Source::Segment(version.active.cursor(), None));
+        cursors.push(Source::Memtable(version.active.cursor(), None));
     }
     cursors.extend(version.frozen.iter().filter(|segment| concerns(segment, range)).map(segment));
     let chains = version.scattered.chains(range, times);

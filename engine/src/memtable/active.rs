@@ -4,7 +4,7 @@
 //! timestamp and sequence number, newest first. A newer version of the chain's head costs one store of the
 //! entry's place; the index grows with keys, not with updates.
 //!
-//! *One writer*: [`Active::writer`] is a guard, held for a whole group of inserts. It is never contended
+//! *One writer*: [`ActiveMemtable::writer`] is a guard, held for a whole group of inserts. It is never contended
 //! where the database inserts under its own order, and readers never look at it.
 //!
 //! *What a reader finds*: all cells inserted before its call began; of those inserted meanwhile, any subset.
@@ -29,7 +29,7 @@ use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 
 /// See the page above.
-pub(crate) struct Active {
+pub(crate) struct ActiveMemtable {
     generation: Generation,
     cells: Arena,
     tree: Tree,
@@ -89,11 +89,11 @@ impl Keys for Arena {
 
 /// The right to insert. Readers go on meanwhile.
 pub(crate) struct Writer<'a> {
-    active: &'a Active,
+    active: &'a ActiveMemtable,
     fingers: MutexGuard<'a, Fingers>,
 }
 
-impl Active {
+impl ActiveMemtable {
     pub(crate) fn new(generation: Generation, options: MemoryOptions) -> Self {
         Self {
             generation,
@@ -260,7 +260,7 @@ impl Active {
     /// What keeps the cell at a place alive.
     ///
     /// # Safety
-    /// As for [`Active::cell_at`].
+    /// As for [`ActiveMemtable::cell_at`].
     #[inline]
     pub(super) unsafe fn held(&self, place: u32) -> Held<'_> {
         // SAFETY: as in `cell_at`.

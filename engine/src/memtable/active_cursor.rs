@@ -6,7 +6,7 @@
 //! once.
 #![expect(unsafe_code, reason = "a leaf's picture is kept beside the Arc of the segment it lies in")]
 
-use super::active::Active;
+use super::active::ActiveMemtable;
 use super::arena::NOWHERE;
 use super::cell::{CellAt, FETCHED_AHEAD};
 use super::tree::{Leaf, To};
@@ -25,10 +25,10 @@ pub(crate) struct ActiveCursor {
     /// Places of the chain's versions in front of `place`, the nearest last; exact while `backward`.
     newer: Vec<u32>,
     backward: bool,
-    active: Arc<Active>,
+    active: Arc<ActiveMemtable>,
 }
 
-impl Active {
+impl ActiveMemtable {
     /// A cursor over the cells of this segment. It shows all that were inserted before its last seek.
     pub(crate) fn cursor(self: &Arc<Self>) -> ActiveCursor {
         ActiveCursor {

@@ -174,7 +174,7 @@ impl Debug for Spares {
 #[cfg(all(test, not(any(models, free_chunks))))]
 mod tests {
     use super::*;
-    use crate::memtable::{Active, MemoryOptions, Segment, Sizes, Visibility};
+    use crate::memtable::{ActiveMemtable, MemoryOptions, Memtable, Sizes, Visibility};
     use crate::types::{CellRef, Cursor, Generation, Kind, SeqNo, Timestamp};
     use std::sync::Arc;
 
@@ -212,7 +212,7 @@ mod tests {
         spares.set_room(1 << 20);
         let fill = |generation: u64| {
             let memory = MemoryOptions { chunks: Sizes::all(256), spares: Some(spares.clone()) };
-            let active = Arc::new(Active::new(Generation(generation), memory));
+            let active = Arc::new(ActiveMemtable::new(Generation(generation), memory));
             for n in 0..200u64 {
                 let (key, value) = (format!("key {n:04}"), format!("{generation} {n}"));
                 let cell = CellRef {
@@ -225,10 +225,10 @@ mod tests {
                 };
                 active.writer().insert(&cell);
             }
-            Segment::from(active)
+            Memtable::from(active)
         };
         let visibility = Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] };
-        let values = |segment: &Segment| {
+        let values = |segment: &Memtable| {
             let mut cursor = segment.cursor();
             let mut values = Vec::new();
             cursor.seek(b"").unwrap();

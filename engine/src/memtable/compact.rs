@@ -4,9 +4,9 @@
 //! cell is touched unless eight bytes of two keys are equal. *Data compaction*: also, what no reader can see
 //! any more is left out and the rest is copied into fresh chunks, so that the memory of what is gone is free.
 //!
-//! A join is a machine: [`Join::advance`] takes some entries at a time, so that a worker can turn to
+//! A join is a machine: [`MemtableCompaction::advance`] takes some entries at a time, so that a worker can turn to
 //! something more urgent in between, and it may be dropped at any moment; nothing of it is seen before the
-//! memtable of [`Join::finish`] is swapped in.
+//! memtable of [`MemtableCompaction::finish`] is swapped in.
 //!
 //! Entries are compared by eight bytes behind what *all* keys share. A source may leave out more leading
 //! bytes than that; its entries' eight bytes then begin with the difference.
@@ -14,7 +14,7 @@
 use super::MemoryOptions;
 use super::arena::{Arena, Chunk, Places};
 use super::cell;
-use super::flat::{Dead, Flat, Parts};
+use super::flat::{Dead, FlatMemtable, Parts};
 use super::flatten::{Judge, Visibility};
 use super::stats::Stats;
 use crate::types::{Fragments, KeyRange, Sketch, common_prefix};
@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 /// See the page above.
 // Over 15 fields: the state of one pass, whose buffers are used again for each key.
-pub(crate) struct Join {
+pub(crate) struct MemtableCompaction {
     sources: Vec<Source>,
     /// Sources that are not at their end, by the cell they are at; of equal cells the newer source's first.
     order: Vec<usize>,
@@ -35,7 +35,7 @@ pub(crate) struct Join {
     prefixes: Vec<u64>,
     places: Vec<u32>,
     updates: Vec<(u32, u32)>,
-    /// How often flushes have kept each entry's cell, as in [`Flat`]; `None` if no source has such cells.
+    /// How often flushes have kept each entry's cell, as in [`FlatMemtable`]; `None` if no source has such cells.
     kept: Option<Vec<u8>>,
     stats: Stats,
     /// The last cell taken of the present key; then where its cells begin in `places`, and its updates in all
@@ -51,7 +51,7 @@ pub(crate) struct Join {
 }
 
 struct Source {
-    flat: Arc<Flat>,
+    flat: Arc<FlatMemtable>,
     at: usize,
     /// What its keys share beyond what all share, in the upper bits, and how many bits that are.
     lead: u64,
@@ -85,11 +85,11 @@ impl Source {
     }
 }
 
-impl Join {
+impl MemtableCompaction {
     /// Begins to join flat memtables, newest first. Range tombstones that no reader needs (`seen`) are left
     /// out. With `keep` it is a data compaction: cells that no reader needs are left out too, and the others
     /// are copied.
-    pub(crate) fn new(flats: &[Arc<Flat>], seen: &Visibility<'_>, keep: Option<MemoryOptions>) -> Self {
+    pub(crate) fn new(flats: &[Arc<FlatMemtable>], seen: &Visibility<'_>, keep: Option<MemoryOptions>) -> Self {
         let filled = || flats.iter().filter_map(|flat| flat.ends());
         let mut ends = filled().flat_map(|(first, last)| [first, last]);
         let shared = match ends.next() {
@@ -153,7 +153,7 @@ impl Join {
     }
 
     /// Whether all indices address chunks in the same way, so that they can be merged without copying cells.
-    pub(crate) fn can_share_chunks(flats: &[Arc<Flat>]) -> bool {
+    pub(crate) fn can_share_chunks(flats: &[Arc<FlatMemtable>]) -> bool {
         let Some(first) = flats.first() else { return false };
         let chunks: usize = flats.iter().map(|flat| flat.chunk_list().len()).sum();
         flats.iter().all(|flat| flat.addressing() == first.addressing()) && first.addressing().holds(chunks)
@@ -276,7 +276,7 @@ impl Join {
     }
 
     /// The joined memtable, once `advance` has come to the end.
-    pub(crate) fn finish(mut self) -> Flat {
+    pub(crate) fn finish(mut self) -> FlatMemtable {
         assert!(self.order.is_empty(), "a join is finished when every entry was taken");
         self.end_key();
         let mut sketch = Sketch::default();
@@ -300,7 +300,7 @@ impl Join {
         }
         let generation = self.sources.iter().map(|source| source.flat.generation()).max();
         let kept_bytes = self.sources.iter().map(|source| source.flat.kept_bytes()).sum();
-        Flat::assemble(Parts {
+        FlatMemtable::assemble(Parts {
             generation: generation.expect("a join has sources"),
             shared: self.shared,
             prefixes: self.prefixes,

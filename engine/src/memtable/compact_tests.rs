@@ -1,7 +1,7 @@
 //! Joined segments against all cells of their sources.
 
 use super::tests::{SMALL, active_of, cell, histories, model_of, same, seen, sketch_of, walk};
-use super::{Flat, Join, Segment, Visibility};
+use super::{FlatMemtable, MemtableCompaction, Memtable, Visibility};
 use crate::types::*;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use std::sync::Arc;
 const NOBODY: Visibility<'static> = Visibility { counts: false, visible: SeqNo::ZERO, snapshots: &[] };
 
 /// The history cut into segments, newest first, flattened without leaving anything out.
-fn segments(cells: &[Cell], cuts: &[usize]) -> Vec<Segment> {
+fn segments(cells: &[Cell], cuts: &[usize]) -> Vec<Memtable> {
     let mut bounds: Vec<usize> =
         cuts.iter().map(|cut| cut % (cells.len() + 1)).chain([0, cells.len()]).collect();
     bounds.sort_unstable();
-    let piece = |w: &[usize]| Segment::from(active_of(&cells[w[0]..w[1]])).flatten(&NOBODY);
+    let piece = |w: &[usize]| Memtable::from(active_of(&cells[w[0]..w[1]])).flatten(&NOBODY);
     bounds.windows(2).rev().map(piece).collect()
 }
 
-fn flats(segments: &[Segment]) -> Vec<Arc<Flat>> {
+fn flats(segments: &[Memtable]) -> Vec<Arc<FlatMemtable>> {
     segments.iter().map(|s| s.as_flat().unwrap().clone()).collect()
 }
 
 /// Joins, `grain` entries at a time.
-fn join(segments: &[Segment], keep: Option<Visibility<'_>>, grain: usize) -> Segment {
-    let mut join = Join::new(&flats(segments), &keep.unwrap_or(NOBODY), keep.map(|_| SMALL));
+fn join(segments: &[Memtable], keep: Option<Visibility<'_>>, grain: usize) -> Memtable {
+    let mut join = MemtableCompaction::new(&flats(segments), &keep.unwrap_or(NOBODY), keep.map(|_| SMALL));
     while join.advance(grain) {}
-    Segment::flat(Arc::new(join.finish()), None)
+    Memtable::flat(Arc::new(join.finish()), None)
 }
 
 fn keep(visible: u64, snapshots: &[SeqNo]) -> Option<Visibility<'_>> {
@@ -71,7 +71,7 @@ proptest! {
         same(&joined, &kept, &[]);
         // As one segment of the whole history would have been flattened.
         let keep = Visibility { counts: false, visible: SeqNo(visible), snapshots: &snapshots };
-        let whole = Segment::from(active_of(&cells)).flatten(&keep);
+        let whole = Memtable::from(active_of(&cells)).flatten(&keep);
         prop_assert_eq!(walk(&joined, b""), walk(&whole, b""));
         for read in snapshots.iter().copied().chain((visible..visible + 3).chain([700]).map(SeqNo)) {
             prop_assert_eq!(seen(walk(&joined, b""), read), seen(model_of(&cells).into_values().collect(), read));
@@ -92,8 +92,8 @@ fn compacting_frees_the_memory_of_what_is_gone_and_tells_which_sources_live() {
     };
     let cells: Vec<Cell> = [round(1), round(41), round(81)].concat();
     let sources = segments(&cells, &[40, 80]);
-    let before: usize = sources.iter().map(Segment::bytes).sum();
-    let mut join = Join::new(&flats(&sources), &keep(200, &[]).unwrap(), Some(SMALL));
+    let before: usize = sources.iter().map(Memtable::bytes).sum();
+    let mut join = MemtableCompaction::new(&flats(&sources), &keep(200, &[]).unwrap(), Some(SMALL));
     while join.advance(7) {}
     assert_eq!(join.taken(), (120, 40));
     let taken = join.bytes();
@@ -117,8 +117,8 @@ fn what_is_dead_in_a_segment_is_known_to_the_byte_and_a_compaction_of_it_is_with
         all.map(|(round, n)| cell(format!("key{n:02}"), 0, 1 + round * keys + n, vec![7; 53])).collect()
     };
     let visible = Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] };
-    let flatten = |cells: &[Cell]| Segment::from(active_of(cells)).flatten(&visible);
-    let dead = |segment: &Segment| segment.as_flat().unwrap().dead().bytes;
+    let flatten = |cells: &[Cell]| Memtable::from(active_of(cells)).flatten(&visible);
+    let dead = |segment: &Memtable| segment.as_flat().unwrap().dead().bytes;
     let (once, thrice) = (flatten(&write(40, 1)), flatten(&write(40, 3)));
     // A header of 20 bytes, the key's 5, the value's 53, up to a multiple of 8.
     assert_eq!((dead(&once), dead(&thrice)), (0, 80 * 80));
@@ -146,7 +146,7 @@ fn range_tombstones_of_all_sources_are_in_the_joined_segment() {
         let range = KeyRange::new(from, to);
         let tombstone = RangeTombstone { range, from: Timestamp(0), to: Timestamp(9), seq: SeqNo(seq) };
         active.writer().add_range_tombstone(tombstone);
-        Segment::from(active).flatten(&NOBODY)
+        Memtable::from(active).flatten(&NOBODY)
     };
     let cells = segments(&[cell("c", 0, 2, "v")], &[]);
     let sources = [&[deletes("b", "f", 5), deletes("d", "h", 4)], &cells[..]].concat();

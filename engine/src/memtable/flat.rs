@@ -9,7 +9,7 @@
 //! indices of several memtables, the lists are concatenated and the chunk numbers raised (ACC-4).
 #![expect(unsafe_code, reason = "cells are read where the active segment put them")]
 
-use super::active::Active;
+use super::active::ActiveMemtable;
 use super::arena::{Chunk, ChunkAt, Held, NOWHERE, Places};
 use super::cell::{CellAt, FETCHED_AHEAD};
 use super::flatten::{Judge, Visibility};
@@ -25,7 +25,7 @@ use std::ops::{ControlFlow, Range, RangeInclusive};
 use std::sync::Arc;
 
 /// See the page above.
-pub(crate) struct Flat {
+pub(crate) struct FlatMemtable {
     generation: Generation,
     /// Leading bytes that all keys share and `prefixes` leave out.
     shared: Vec<u8>,
@@ -75,7 +75,7 @@ pub(super) struct Parts {
     /// How places address the chunks, and the chunks.
     pub(super) addressing: Places,
     pub(super) chunks: Vec<Arc<Chunk>>,
-    /// Update counts and kept counts, as in [`Flat`].
+    /// Update counts and kept counts, as in [`FlatMemtable`].
     pub(super) updates: Vec<(u32, u32)>,
     pub(super) kept: Vec<u8>,
     pub(super) sketch: Option<Sketch>,
@@ -100,10 +100,10 @@ unsafe impl Send for Chunks {}
 // SAFETY: as above.
 unsafe impl Sync for Chunks {}
 
-impl Flat {
+impl FlatMemtable {
     /// Flattens an immutable memtable: nobody inserts into it any more. Its cells stay where they are.
     /// O(cells), one touch of each.
-    pub(crate) fn from_active(active: &Arc<Active>, keep: &Visibility<'_>) -> Flat {
+    pub(crate) fn from_active(active: &Arc<ActiveMemtable>, keep: &Visibility<'_>) -> FlatMemtable {
         let mut build = Build::default();
         let stats = Stats::new();
         let tombstones = active.tombstones_within(&KeyRange::all());
@@ -124,7 +124,7 @@ impl Flat {
         // SAFETY: both places are of the segment's index.
         let key_at = |place| unsafe { active.cell_at(place) }.key();
         let shared = ends.map_or(0, |(first, last)| common_prefix(key_at(first), key_at(last)));
-        Flat::assemble(Parts {
+        FlatMemtable::assemble(Parts {
             generation: active.generation(),
             shared: ends.map_or(Vec::new(), |(first, _)| key_at(first)[..shared].to_vec()),
             prefixes: build.places.iter().map(|&place| prefix64(&key_at(place)[shared..])).collect(),
@@ -142,7 +142,7 @@ impl Flat {
     }
 
     /// Puts the parts together. The caller promises that they fit each other.
-    pub(super) fn assemble(parts: Parts) -> Flat {
+    pub(super) fn assemble(parts: Parts) -> FlatMemtable {
         let Parts { generation, shared, prefixes, places, addressing, chunks, updates, .. } = parts;
         let fragments = parts.fragments;
         let chunk_bytes: usize = chunks.iter().map(|chunk| chunk.bytes()).sum();
@@ -152,7 +152,7 @@ impl Flat {
             + parts.sketch.as_ref().map_or(0, |_| Sketch::BYTES);
         // Rare, and counted about.
         let ranges: usize = fragments.iter().map(|f| f.range.start.len() + 24 * f.covers.len() + 96).sum();
-        let mut flat = Flat {
+        let mut flat = FlatMemtable {
             generation,
             shared,
             prefixes: prefixes.into(),
@@ -271,17 +271,17 @@ impl Flat {
         over.map(|c| RangeTombstone { range: only.clone(), from: c.from, to: c.to, seq: c.seq }).collect()
     }
 
-    /// See [`Active::look_around`].
+    /// See [`ActiveMemtable::look_around`].
     pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
         self.fragments.look_around(key, read, window);
     }
 
-    /// See [`Active::newest_over`].
+    /// See [`ActiveMemtable::newest_over`].
     pub(crate) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
         self.fragments.newest_over(key, timestamp, read)
     }
 
-    /// See [`Active::has_newer_tombstone`].
+    /// See [`ActiveMemtable::has_newer_tombstone`].
     pub(crate) fn has_newer_tombstone(&self, range: &KeyRange, seq: SeqNo) -> bool {
         self.fragments.has_newer(range, seq)
     }
@@ -291,7 +291,7 @@ impl Flat {
         self.stats.seqs()
     }
 
-    /// See [`Active::times`].
+    /// See [`ActiveMemtable::times`].
     pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         self.stats.times()
     }
@@ -369,7 +369,7 @@ impl Flat {
         found.map_or(1, |at| self.updates[at].1)
     }
 
-    /// The entry's eight bytes of key behind [`Flat::shared`].
+    /// The entry's eight bytes of key behind [`FlatMemtable::shared`].
     #[inline]
     pub(super) fn prefix(&self, entry: usize) -> u64 {
         self.prefixes[entry]
@@ -435,7 +435,7 @@ impl Build {
     ///
     /// # Safety
     /// The segment's index gave the head.
-    unsafe fn key(&mut self, active: &Active, head: u32, judge: &mut Judge, stats: &Stats) {
+    unsafe fn key(&mut self, active: &ActiveMemtable, head: u32, judge: &mut Judge, stats: &Stats) {
         let first = self.places.len() as u32;
         // SAFETY: the caller's promise.
         let key = unsafe { active.cell_at(head) }.key();
@@ -468,7 +468,7 @@ impl Build {
 
 /// A position in a flat memtable.
 pub(crate) struct FlatCursor {
-    flat: Arc<Flat>,
+    flat: Arc<FlatMemtable>,
     /// The number of entries when not valid.
     entry: usize,
 }

@@ -12,7 +12,7 @@
 //! A merge operand covers nothing. The relation is transitive, so it does not matter that the cell that
 //! covers may itself be dropped: what covers it covers both.
 
-use super::flat::Flat;
+use super::flat::FlatMemtable;
 use crate::types::{Cover, Fragments, KeyRange, Kind, RangeTombstone, SeqNo, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Visibility<'_> {
     }
 
     /// The tombstones of some memtables, cut to the range, without what no reader needs.
-    pub(super) fn reduced_of(&self, flats: &[Arc<Flat>], range: &KeyRange) -> Arc<Fragments> {
+    pub(super) fn reduced_of(&self, flats: &[Arc<FlatMemtable>], range: &KeyRange) -> Arc<Fragments> {
         let all: Vec<Arc<Fragments>> = flats.iter().map(|flat| flat.fragments()).collect();
         self.reduced(all.iter().flat_map(|fragments| fragments.tombstones_within(range)))
     }

@@ -8,15 +8,15 @@
 
 use super::arena::Arena;
 use super::cell;
-use super::flat::{Dead, Flat, Parts};
+use super::flat::{Dead, FlatMemtable, Parts};
 use super::flatten::{Judge, Visibility};
 use super::stats::Stats;
 use crate::types::{CellRef, KeyRange, common_prefix, prefix64};
 use std::sync::Arc;
 
-impl Flat {
+impl FlatMemtable {
     /// The piece of the range from these segments, newest first. `None` where they hold nothing of it.
-    pub(crate) fn gathered(sources: &[Arc<Flat>], range: &KeyRange, keep: &Visibility<'_>) -> Option<Flat> {
+    pub(crate) fn gathered(sources: &[Arc<FlatMemtable>], range: &KeyRange, keep: &Visibility<'_>) -> Option<FlatMemtable> {
         let fragments = keep.reduced_of(sources, range);
         // Each cell, and the first of a key in its segment with the key's updates there.
         let mut all: Vec<(CellRef<'_>, u32)> = Vec::new();
@@ -65,7 +65,7 @@ impl Flat {
             [(only, _)] => only.key.len(),
             [] => 0,
         };
-        Some(Flat::assemble(Parts {
+        Some(FlatMemtable::assemble(Parts {
             generation: sources.iter().map(|flat| flat.generation()).max().expect("something was found"),
             shared: all.first().map_or(Vec::new(), |(first, _)| first.key[..shared].to_vec()),
             prefixes: all.iter().map(|(cell, _)| prefix64(&cell.key[shared..])).collect(),
@@ -97,13 +97,13 @@ impl Flat {
 #[cfg(all(test, not(models)))]
 mod tests {
     use super::*;
-    use crate::memtable::{Active, MemoryOptions, Segment, Sizes};
+    use crate::memtable::{ActiveMemtable, MemoryOptions, Memtable, Sizes};
     use crate::types::{Generation, Kind, RangeTombstone, SeqNo, Timestamp};
 
     const ALL: Visibility<'_> = Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] };
 
-    fn flat(generation: u64, cells: &[(&str, u64)], deleted: &[(&str, &str, u64)]) -> Arc<Flat> {
-        let active = Arc::new(Active::new(
+    fn flat(generation: u64, cells: &[(&str, u64)], deleted: &[(&str, &str, u64)]) -> Arc<FlatMemtable> {
+        let active = Arc::new(ActiveMemtable::new(
             Generation(generation),
             MemoryOptions { chunks: Sizes::all(1 << 10), spares: None },
         ));
@@ -125,21 +125,21 @@ mod tests {
             active.writer().add_range_tombstone(RangeTombstone { range, from, to, seq: SeqNo(*seq) });
         }
         let all = Visibility { counts: false, visible: SeqNo::ZERO, snapshots: &[] };
-        Segment::from(active).flatten(&all).as_flat().unwrap().clone()
+        Memtable::from(active).flatten(&all).as_flat().unwrap().clone()
     }
 
     #[test]
     fn a_piece_knows_how_often_its_keys_were_updated() {
         let older = flat(1, &[("a", 1), ("b", 2), ("b", 3)], &[]);
         let newer = flat(2, &[("b", 4), ("b", 5), ("c", 6)], &[]);
-        let piece = Flat::gathered(&[newer, older], &KeyRange::all(), &ALL).unwrap();
+        let piece = FlatMemtable::gathered(&[newer, older], &KeyRange::all(), &ALL).unwrap();
         assert_eq!(told(&piece), "a1 b5 c6");
         assert_eq!([0, 1, 2].map(|entry| piece.updates_at(entry)), [1, 4, 1]);
-        let again = Flat::gathered(&[Arc::new(piece)], &KeyRange::new("b", "z"), &ALL).unwrap();
+        let again = FlatMemtable::gathered(&[Arc::new(piece)], &KeyRange::new("b", "z"), &ALL).unwrap();
         assert_eq!([0, 1].map(|entry| again.updates_at(entry)), [4, 1]);
     }
 
-    fn told(flat: &Flat) -> String {
+    fn told(flat: &FlatMemtable) -> String {
         let cells = (0..flat.cells()).map(|i| String::from_utf8(flat.cell(i).value.to_vec()).unwrap());
         let deleted = flat.fragments();
         let deleted = deleted.iter().map(|f| {
@@ -155,17 +155,17 @@ mod tests {
         let new = flat(5, &[("a", 9), ("c", 8), ("d", 7)], &[("b", "e", 6)]);
         let old = flat(3, &[("a", 4), ("b", 3), ("c", 5), ("e", 2)], &[]);
         let both = [new, old];
-        let piece = |start: &str, end: &str| Flat::gathered(&both, &KeyRange::new(start, end), &ALL);
+        let piece = |start: &str, end: &str| FlatMemtable::gathered(&both, &KeyRange::new(start, end), &ALL);
         let left = piece("", "c").unwrap();
         assert_eq!((told(&left).as_str(), left.generation()), ("a9 -b..c@[6]", Generation(5)));
         let right = piece("c", "z").unwrap();
         assert_eq!(told(&right), "c8 d7 e2 -c..e@[6]");
         assert!(piece("f", "z").is_none());
         let older = Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[SeqNo(5)] };
-        let kept = Flat::gathered(&both, &KeyRange::new("a", "d"), &older).unwrap();
+        let kept = FlatMemtable::gathered(&both, &KeyRange::new("a", "d"), &older).unwrap();
         assert_eq!(told(&kept), "a9 a4 b3 c8 c5 -b..d@[6]");
         // Three cells of 20 bytes before key and value, each rounded up to 8.
-        let plain = Flat::gathered(&both[..1], &KeyRange::new("a", "b"), &ALL).unwrap();
+        let plain = FlatMemtable::gathered(&both[..1], &KeyRange::new("a", "b"), &ALL).unwrap();
         assert_eq!(plain.bytes(), (20 + 1 + 2usize).next_multiple_of(8) + 12);
     }
 }

@@ -6,15 +6,15 @@
 use super::MemoryOptions;
 use super::arena::{Arena, Sizes};
 use super::cell;
-use super::flat::{Dead, Flat, Parts};
+use super::flat::{Dead, FlatMemtable, Parts};
 use super::stats::Stats;
 use crate::types::{Fragments, Generation, KeptCell, common_prefix, prefix64};
 use std::sync::Arc;
 
-impl Flat {
+impl FlatMemtable {
     /// The segment of cells in order, at most one a key. `memory` as of the store's other segments, so that
     /// their indices can be merged.
-    pub(crate) fn of_kept(generation: Generation, cells: &[KeptCell], memory: MemoryOptions) -> Flat {
+    pub(crate) fn of_kept(generation: Generation, cells: &[KeptCell], memory: MemoryOptions) -> FlatMemtable {
         debug_assert!(cells.is_sorted_by(|a, b| a.cell.key < b.cell.key));
         let bytes: usize = cells.iter().map(|kept| cell::size(&kept.cell.as_ref())).sum();
         let first_bytes = (bytes / 4).next_power_of_two().max(64);
@@ -32,7 +32,7 @@ impl Flat {
             [] => 0,
         };
         let updates = cells.iter().enumerate().filter(|(_, kept)| kept.updates > 1);
-        Flat::assemble(Parts {
+        FlatMemtable::assemble(Parts {
             generation,
             shared: cells.first().map_or(Vec::new(), |first| first.cell.key[..shared].to_vec()),
             prefixes: cells.iter().map(|kept| prefix64(&kept.cell.key[shared..])).collect(),

@@ -1,8 +1,8 @@
 //! A memtable as readers and the version see it: active or flat, with where the WAL has its cells.
 
-use super::active::Active;
+use super::active::ActiveMemtable;
 use super::active_cursor::ActiveCursor;
-use super::flat::{Flat, FlatCursor};
+use super::flat::{FlatMemtable, FlatCursor};
 use super::flatten::Visibility;
 use super::prefetch::prefetch_value;
 use crate::error::Result;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// See the page above. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Segment {
+pub(crate) struct Memtable {
     cells: Cells,
     /// Where the WAL has its cells: one record for all clones, carried over by flattening, but apart for each
     /// part.
@@ -74,24 +74,24 @@ impl Again {
 
 #[derive(Clone)]
 enum Cells {
-    Active(Arc<Active>),
-    Flat(Arc<Flat>),
+    ActiveMemtable(Arc<ActiveMemtable>),
+    FlatMemtable(Arc<FlatMemtable>),
 }
 
 /// Calls the same method of either.
 macro_rules! either {
     ($self:ident, $cells:ident => $call:expr) => {
         match &$self.cells {
-            Cells::Active($cells) => $call,
-            Cells::Flat($cells) => $call,
+            Cells::ActiveMemtable($cells) => $call,
+            Cells::FlatMemtable($cells) => $call,
         }
     };
 }
 
-impl From<Arc<Active>> for Segment {
-    fn from(active: Arc<Active>) -> Self {
+impl From<Arc<ActiveMemtable>> for Memtable {
+    fn from(active: Arc<ActiveMemtable>) -> Self {
         let logged = Arc::new(Logged::new(u64::MAX, Again::NOTHING));
-        Self { cells: Cells::Active(active), logged, part: None }
+        Self { cells: Cells::ActiveMemtable(active), logged, part: None }
     }
 }
 
@@ -107,63 +107,63 @@ impl Logged {
     }
 }
 
-impl Segment {
+impl Memtable {
     /// A flat memtable whose cells the WAL has at that place; `None`: the WAL need not have them.
-    pub(crate) fn flat(flat: Arc<Flat>, place: Option<LogPlace>) -> Self {
+    pub(crate) fn flat(flat: Arc<FlatMemtable>, place: Option<LogPlace>) -> Self {
         let place = place.unwrap_or(LogPlace { again: Again::NOTHING, first: u64::MAX });
         let logged = Arc::new(Logged::new(place.first, place.again));
-        Self { cells: Cells::Flat(flat), logged, part: None }
+        Self { cells: Cells::FlatMemtable(flat), logged, part: None }
     }
 
     /// A flat memtable whose cells were all logged again, from that WAL file on.
-    pub(crate) fn logged_again(flat: Arc<Flat>, front: LogFileId) -> Self {
+    pub(crate) fn logged_again(flat: Arc<FlatMemtable>, front: LogFileId) -> Self {
         let again = Again { below: SeqNo::MAX, front: front.0 };
         let logged = Arc::new(Logged::new(u64::MAX, again));
-        Self { cells: Cells::Flat(flat), logged, part: None }
+        Self { cells: Cells::FlatMemtable(flat), logged, part: None }
     }
 
-    /// The immutable memtable, flat; itself if it is flat already. See [`Flat::from_active`]. Of a shared one
+    /// The immutable memtable, flat; itself if it is flat already. See [`FlatMemtable::from_active`]. Of a shared one
     /// only the part is copied; if that holds nothing it stays as it is.
     #[must_use]
-    pub(crate) fn flatten(&self, keep: &Visibility<'_>) -> Segment {
+    pub(crate) fn flatten(&self, keep: &Visibility<'_>) -> Memtable {
         let flat = match &self.cells {
-            Cells::Active(active) => Arc::new(Flat::from_active(active, keep)),
-            Cells::Flat(flat) => flat.clone(),
+            Cells::ActiveMemtable(active) => Arc::new(FlatMemtable::from_active(active, keep)),
+            Cells::FlatMemtable(flat) => flat.clone(),
         };
         let cells = match &self.part {
-            None => Cells::Flat(flat),
-            Some(part) => match Flat::gathered(&[flat], &part.keys, keep) {
-                Some(own) => Cells::Flat(Arc::new(own)),
+            None => Cells::FlatMemtable(flat),
+            Some(part) => match FlatMemtable::gathered(&[flat], &part.keys, keep) {
+                Some(own) => Cells::FlatMemtable(Arc::new(own)),
                 None => return self.clone(),
             },
         };
-        Segment { cells, logged: self.logged.clone(), part: None }
+        Memtable { cells, logged: self.logged.clone(), part: None }
     }
 
     /// The part that belongs to a store with those keys; the rest is another's. `None` where no keys are
     /// left: else a store that is split and joined again and again without a flush would have twice as many
     /// parts after each time.
     #[must_use]
-    pub(crate) fn part(&self, keys: &KeyRange) -> Option<Segment> {
+    pub(crate) fn part(&self, keys: &KeyRange) -> Option<Memtable> {
         let keys = self.part.as_ref().map_or_else(|| keys.clone(), |part| part.keys.intersect(keys));
         if keys.is_empty() {
             return None;
         }
         let share = match &self.cells {
-            Cells::Active(_) => self.part.as_ref().map_or(1024, |part| part.share) / 2,
-            Cells::Flat(flat) => {
+            Cells::ActiveMemtable(_) => self.part.as_ref().map_or(1024, |part| part.share) / 2,
+            Cells::FlatMemtable(flat) => {
                 (1024 * flat.bytes_within(&keys) / (flat.user_bytes() as u64).max(1)) as usize
             }
         };
         let part = Some(Arc::new(Part { keys, share: share.clamp(1, 1024) }));
-        Some(Segment { cells: self.cells.clone(), logged: Arc::new(self.logged.apart()), part })
+        Some(Memtable { cells: self.cells.clone(), logged: Arc::new(self.logged.apart()), part })
     }
 
     /// Two parts of one memtable that lie side by side, as one part again; `None` where they are none.
-    pub(crate) fn reunited(&self, with: &Segment) -> Option<Segment> {
+    pub(crate) fn reunited(&self, with: &Memtable) -> Option<Memtable> {
         let is_one = match (&self.cells, &with.cells) {
-            (Cells::Active(a), Cells::Active(b)) => Arc::ptr_eq(a, b),
-            (Cells::Flat(a), Cells::Flat(b)) => Arc::ptr_eq(a, b),
+            (Cells::ActiveMemtable(a), Cells::ActiveMemtable(b)) => Arc::ptr_eq(a, b),
+            (Cells::FlatMemtable(a), Cells::FlatMemtable(b)) => Arc::ptr_eq(a, b),
             _ => false,
         };
         let (a, b) = (self.part.as_deref()?, with.part.as_deref()?);
@@ -173,12 +173,12 @@ impl Segment {
         let place = LogPlace::of_all(&[self.log_place(), with.log_place()])?;
         let part = Part { keys: a.keys.cover(&b.keys), share: (a.share + b.share).min(1024) };
         let logged = Arc::new(Logged::new(place.first, place.again));
-        Some(Segment { cells: self.cells.clone(), logged, part: Some(Arc::new(part)) })
+        Some(Memtable { cells: self.cells.clone(), logged, part: Some(Arc::new(part)) })
     }
 
     /// Whether it is the same memtable, flat by now or not. Parts of one have the same generation, but are
     /// not the same.
-    pub(crate) fn is(&self, other: &Segment) -> bool {
+    pub(crate) fn is(&self, other: &Memtable) -> bool {
         Arc::ptr_eq(&self.logged, &other.logged)
     }
 
@@ -202,28 +202,28 @@ impl Segment {
     }
 
     /// The active memtable, to write to.
-    pub(crate) fn as_active(&self) -> Option<&Arc<Active>> {
+    pub(crate) fn as_active(&self) -> Option<&Arc<ActiveMemtable>> {
         match &self.cells {
-            Cells::Active(active) => Some(active),
-            Cells::Flat(_) => None,
+            Cells::ActiveMemtable(active) => Some(active),
+            Cells::FlatMemtable(_) => None,
         }
     }
 
     /// Prefetches what a write touches first of an active memtable.
     #[inline]
     pub(crate) fn prefetch_active(&self) {
-        if let Cells::Active(active) = &self.cells {
+        if let Cells::ActiveMemtable(active) = &self.cells {
             prefetch_value(&**active);
             prefetch_value(&*self.logged);
         }
     }
 
     /// The flat memtable, where all of it is this store's.
-    pub(crate) fn as_flat(&self) -> Option<&Arc<Flat>> {
+    pub(crate) fn as_flat(&self) -> Option<&Arc<FlatMemtable>> {
         match &self.cells {
-            Cells::Flat(_) if self.is_part() => None,
-            Cells::Active(_) => None,
-            Cells::Flat(flat) => Some(flat),
+            Cells::FlatMemtable(_) if self.is_part() => None,
+            Cells::ActiveMemtable(_) => None,
+            Cells::FlatMemtable(flat) => Some(flat),
         }
     }
 
@@ -280,8 +280,8 @@ impl Segment {
     /// its range grows while the reader looks.
     pub(crate) fn concerns(&self, range: &KeyRange, read: SeqNo) -> bool {
         match &self.cells {
-            Cells::Active(_) => true,
-            Cells::Flat(flat) => flat.concerns(&self.seen(range), read),
+            Cells::ActiveMemtable(_) => true,
+            Cells::FlatMemtable(flat) => flat.concerns(&self.seen(range), read),
         }
     }
 
@@ -294,8 +294,8 @@ impl Segment {
     /// A cursor over its cells.
     pub(crate) fn cursor(&self) -> SegmentCursor {
         let cursor = match &self.cells {
-            Cells::Active(active) => SegmentCursor::Active(active.cursor()),
-            Cells::Flat(flat) => SegmentCursor::Flat(flat.cursor()),
+            Cells::ActiveMemtable(active) => SegmentCursor::ActiveMemtable(active.cursor()),
+            Cells::FlatMemtable(flat) => SegmentCursor::FlatMemtable(flat.cursor()),
         };
         match &self.part {
             None => cursor,
@@ -389,7 +389,7 @@ impl Segment {
         self.has_newer(seq) && either!(self, cells => cells.has_newer_tombstone(&self.seen(range), seq))
     }
 
-    /// Timestamps it says anything about; see [`Active::times`].
+    /// Timestamps it says anything about; see [`ActiveMemtable::times`].
     pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         either!(self, cells => cells.times())
     }
@@ -403,8 +403,8 @@ impl Segment {
 
 /// A position in a memtable.
 pub(crate) enum SegmentCursor {
-    Active(ActiveCursor),
-    Flat(FlatCursor),
+    ActiveMemtable(ActiveCursor),
+    FlatMemtable(FlatCursor),
     Part(Box<PartCursor>),
 }
 
@@ -417,8 +417,8 @@ pub(crate) struct PartCursor {
 macro_rules! either_cursor {
     ($self:ident, $cursor:ident => $call:expr) => {
         match $self {
-            SegmentCursor::Active($cursor) => $call,
-            SegmentCursor::Flat($cursor) => $call,
+            SegmentCursor::ActiveMemtable($cursor) => $call,
+            SegmentCursor::FlatMemtable($cursor) => $call,
             SegmentCursor::Part($cursor) => $call,
         }
     };

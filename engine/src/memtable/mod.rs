@@ -48,14 +48,14 @@ mod tree;
 #[cfg(feature = "testing")]
 pub mod probe;
 
-pub(crate) use active::Active;
+pub(crate) use active::ActiveMemtable;
 pub(crate) use arena::Sizes;
-pub(crate) use flat::Flat;
+pub(crate) use flat::FlatMemtable;
 pub(crate) use flatten::{Judge, Visibility};
-pub(crate) use compact::Join;
+pub(crate) use compact::MemtableCompaction;
 pub(crate) use prefetch::prefetch_value;
 pub(crate) use range_tombstones::Ranges;
-pub(crate) use memtable::{Again, LogPlace, Segment, SegmentCursor};
+pub(crate) use memtable::{Again, LogPlace, Memtable, SegmentCursor};
 pub(crate) use chunk_pool::Spares;
 
 use std::sync::Arc;

@@ -3,12 +3,12 @@
 //! inner nodes and the root.
 #![expect(unsafe_code, reason = "drives the tree by its contract: one writer")]
 
-use super::active::Active;
+use super::active::ActiveMemtable;
 use super::node::Keys;
 use super::range_tombstones::Ranges;
 use super::sync::as_writer;
 use super::tree::{Found, To, Tree};
-use super::{MemoryOptions, Segment, Sizes};
+use super::{MemoryOptions, Memtable, Sizes};
 use crate::sync::{Limits, check as run};
 use crate::types::{CellRef, Generation, KeyRange, Kind, LogFileId, RangeTombstone, SeqNo, Timestamp};
 use loom::sync::Arc;
@@ -125,14 +125,14 @@ fn walks_backward_beside_a_growing_root() {
     check(2, FULL_ROOT, &[15, 16], backward);
 }
 
-fn put(active: &Active, seq: u64) {
+fn put(active: &ActiveMemtable, seq: u64) {
     let (timestamp, seq) = (Timestamp::ZERO, SeqNo(seq));
     let cell = CellRef { key: b"key", timestamp, seq, kind: Kind::Value, written: 0, value: b"value" };
     assert!(active.writer().insert(&cell));
 }
 
 /// The versions of the key, newest first.
-fn versions(active: &Active) -> Vec<u64> {
+fn versions(active: &ActiveMemtable) -> Vec<u64> {
     let mut found = Vec::new();
     let _ = active.get(b"key", SeqNo::MAX, &mut |cell, _| {
         assert_eq!((cell.key, cell.value), (&b"key"[..], &b"value"[..]));
@@ -147,7 +147,7 @@ fn updates(before: u64, preemptions: usize) {
     run(Limits { preemptions, schedules: 0 }, move || {
         // A chunk for each cell.
         let active =
-            Arc::new(Active::new(Generation(1), MemoryOptions { chunks: Sizes::all(64), spares: None }));
+            Arc::new(ActiveMemtable::new(Generation(1), MemoryOptions { chunks: Sizes::all(64), spares: None }));
         (1..=before).for_each(|seq| put(&active, seq));
         let writer = {
             let active = active.clone();
@@ -201,7 +201,7 @@ fn a_range_tombstone_is_found_by_whoever_comes_after_it_was_added() {
 #[test]
 fn a_segment_knows_the_first_log_file_that_fed_any_of_its_clones() {
     run(Limits { preemptions: 3, schedules: 0 }, || {
-        let segment = Segment::from(std::sync::Arc::new(Active::new(
+        let segment = Memtable::from(std::sync::Arc::new(ActiveMemtable::new(
             Generation(1),
             MemoryOptions { chunks: Sizes::all(64), spares: None },
         )));

@@ -1,6 +1,6 @@
 //! A door for `benches/active.rs` to the active and flat segments, which are no part of the public API.
 
-use super::{Active, Flat, MemoryOptions, Visibility};
+use super::{ActiveMemtable, FlatMemtable, MemoryOptions, Visibility};
 use crate::types::{CellRef, Cursor, Generation, Kind, SeqNo, Timestamp};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ pub fn mapped_bytes() -> usize {
 
 /// An active segment of values with implicit timestamps.
 pub struct ActiveProbe {
-    active: Arc<Active>,
+    active: Arc<ActiveMemtable>,
     seq: SeqNo,
 }
 
 /// The flat segment made of one.
-pub struct FlatProbe(Arc<Flat>);
+pub struct FlatProbe(Arc<FlatMemtable>);
 
 impl ActiveProbe {
     /// Empty, with chunks as for an active segment of that size.
     pub fn new(bytes: usize) -> Self {
         let options = MemoryOptions::for_active_bytes(bytes, 0, None);
-        Self { active: Arc::new(Active::new(Generation(1), options)), seq: SeqNo::ZERO }
+        Self { active: Arc::new(ActiveMemtable::new(Generation(1), options)), seq: SeqNo::ZERO }
     }
 
     /// Inserts a value.
@@ -56,7 +56,7 @@ impl ActiveProbe {
     /// Flattens.
     pub fn flatten(&self) -> FlatProbe {
         let keep = Visibility { counts: false, visible: self.seq, snapshots: &[] };
-        FlatProbe(Arc::new(Flat::from_active(&self.active, &keep)))
+        FlatProbe(Arc::new(FlatMemtable::from_active(&self.active, &keep)))
     }
 }
 

@@ -367,7 +367,7 @@ impl Ranges {
         found
     }
 
-    /// See [`super::Active::look_around`].
+    /// See [`super::ActiveMemtable::look_around`].
     pub(super) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
         self.blocks.load().iter().for_each(|block| block.look_around(key, read, window));
     }

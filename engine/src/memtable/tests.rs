@@ -1,6 +1,6 @@
 //! Segments against a sorted map, alone and with readers beside the writer.
 
-use super::{Active, Flat, Join, MemoryOptions, Segment, Sizes, Visibility};
+use super::{ActiveMemtable, FlatMemtable, MemtableCompaction, MemoryOptions, Memtable, Sizes, Visibility};
 use crate::types::*;
 use proptest::prelude::*;
 use std::cmp::Reverse;
@@ -20,8 +20,8 @@ pub(super) fn cell(key: impl Into<Vec<u8>>, timestamp: u64, seq: u64, value: imp
     Cell { key: key.into(), timestamp, seq, kind: Kind::Value, written: 0, value: value.into() }
 }
 
-pub(super) fn active_of<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> Arc<Active> {
-    let active = Arc::new(Active::new(Generation(7), SMALL));
+pub(super) fn active_of<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> Arc<ActiveMemtable> {
+    let active = Arc::new(ActiveMemtable::new(Generation(7), SMALL));
     let mut writer = active.writer();
     for cell in cells {
         assert!(writer.insert(&cell.as_ref()));
@@ -63,7 +63,7 @@ pub(super) fn histories() -> impl Strategy<Value = Vec<Cell>> {
     })
 }
 
-fn got(segment: &Segment, key: &[u8], read: SeqNo) -> Vec<Cell> {
+fn got(segment: &Memtable, key: &[u8], read: SeqNo) -> Vec<Cell> {
     let mut found = Vec::new();
     let flow = segment.get(key, read, &mut |cell, _| {
         found.push(cell.to_cell());
@@ -73,7 +73,7 @@ fn got(segment: &Segment, key: &[u8], read: SeqNo) -> Vec<Cell> {
     found
 }
 
-pub(super) fn walk(segment: &Segment, from: &[u8]) -> Vec<Cell> {
+pub(super) fn walk(segment: &Memtable, from: &[u8]) -> Vec<Cell> {
     let mut cursor = segment.cursor();
     let mut found = Vec::new();
     cursor.seek(from).unwrap();
@@ -87,7 +87,7 @@ pub(super) fn walk(segment: &Segment, from: &[u8]) -> Vec<Cell> {
     found
 }
 
-fn walk_back(segment: &Segment, before: Option<&[u8]>) -> Vec<Cell> {
+fn walk_back(segment: &Memtable, before: Option<&[u8]>) -> Vec<Cell> {
     let mut cursor = segment.cursor();
     let mut found = Vec::new();
     cursor.seek_before(before).unwrap();
@@ -100,7 +100,7 @@ fn walk_back(segment: &Segment, before: Option<&[u8]>) -> Vec<Cell> {
 }
 
 /// Every way of reading gives what the model has.
-pub(super) fn same(segment: &Segment, model: &Model, probes: &[Vec<u8>]) {
+pub(super) fn same(segment: &Memtable, model: &Model, probes: &[Vec<u8>]) {
     let all: Vec<Cell> = model.values().cloned().collect();
     assert_eq!(walk(segment, b""), all);
     assert_eq!(walk_back(segment, None), all);
@@ -128,14 +128,14 @@ proptest! {
     #[test]
     fn an_active_segment_reads_as_a_sorted_map(cells in histories(), probes in prop::collection::vec(keys(), 4)) {
         let model = model_of(&cells);
-        same(&Segment::from(active_of(&cells)), &model, &probes);
+        same(&Memtable::from(active_of(&cells)), &model, &probes);
     }
 
     #[test]
     fn order_of_arrival_does_not_matter(cells in histories(), seed in any::<u64>()) {
         let mut shuffled = cells.clone();
         shuffled.sort_by_key(|c| hash(&[&c.seq.0.to_le_bytes()[..], &seed.to_le_bytes()].concat()));
-        same(&Segment::from(active_of(&shuffled)), &model_of(&cells), &[]);
+        same(&Memtable::from(active_of(&shuffled)), &model_of(&cells), &[]);
     }
 
     #[test]
@@ -143,7 +143,7 @@ proptest! {
         let active = active_of(&cells);
         let again: Vec<bool> = cells.iter().map(|c| active.writer().insert(&c.as_ref())).collect();
         prop_assert!(again.iter().all(|inserted| !inserted));
-        same(&Segment::from(active), &model_of(&cells), &[]);
+        same(&Memtable::from(active), &model_of(&cells), &[]);
     }
 
     #[test]
@@ -156,7 +156,7 @@ proptest! {
         let mut snapshots: Vec<SeqNo> = points.into_iter().filter(|&p| p <= visible).map(SeqNo).collect();
         snapshots.sort();
         let keep = Visibility { counts: false, visible: SeqNo(visible), snapshots: &snapshots };
-        let active = Segment::from(active_of(&cells));
+        let active = Memtable::from(active_of(&cells));
         let flat = active.flatten(&keep);
         let kept = model_of(&walk(&flat, b""));
         same(&flat, &kept, &probes);
@@ -171,7 +171,7 @@ proptest! {
 
     #[test]
     fn a_cursor_turns_round_anywhere(cells in histories(), turns in prop::collection::vec(any::<bool>(), 1..200)) {
-        let active = Segment::from(active_of(&cells));
+        let active = Memtable::from(active_of(&cells));
         let keep = Visibility { counts: false, visible: SeqNo::ZERO, snapshots: &[] };
         let all: Vec<Cell> = model_of(&cells).into_values().collect();
         for segment in [active.flatten(&keep), active] {
@@ -223,7 +223,7 @@ pub(super) fn seen(cells: Vec<Cell>, read: SeqNo) -> Vec<Cell> {
 fn a_flat_segment_hides_as_much_in_older_sources() {
     // What a tombstone with timestamp 5 hides in an older source must stay hidden, whatever shadows it.
     let tombstone = Cell { kind: Kind::Tombstone, ..cell("k", 5, 10, "") };
-    let active = Segment::from(active_of(&[tombstone.clone(), cell("k", 5, 11, "new")]));
+    let active = Memtable::from(active_of(&[tombstone.clone(), cell("k", 5, 11, "new")]));
     let flat = active.flatten(&Visibility { counts: false, visible: SeqNo(20), snapshots: &[] });
     assert!(walk(&flat, b"").contains(&tombstone));
     assert_eq!(flat.times(), Some(Timestamp(0)..=Timestamp(5)));
@@ -237,7 +237,7 @@ fn large_keys_and_values_are_kept_whole() {
         cell("", 0, 3, vec![3; 1 << 20]),
         cell([vec![b'k'; (64 << 10) - 1], vec![b'a']].concat(), 0, 4, ""),
     ];
-    let segment = Segment::from(active_of(&cells));
+    let segment = Memtable::from(active_of(&cells));
     let probes: Vec<Vec<u8>> = cells.iter().map(|c| c.key.clone()).collect();
     same(&segment, &model_of(&cells), &probes);
     assert!(segment.bytes() >= 4 << 20);
@@ -256,7 +256,7 @@ fn ascending_and_descending_long_shared_prefixes_are_all_found() {
     let descending: Vec<Cell> = ascending.iter().rev().cloned().collect();
     for cells in [ascending, descending] {
         let probes = [key(0), key(n / 2), key(n), b"p".to_vec(), b"q".to_vec()];
-        let segment = Segment::from(active_of(&cells));
+        let segment = Memtable::from(active_of(&cells));
         same(&segment, &model_of(&cells), &probes);
         same(
             &segment.flatten(&Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] }),
@@ -270,7 +270,7 @@ fn ascending_and_descending_long_shared_prefixes_are_all_found() {
 fn update_counts_include_dropped_versions() {
     let mut cells: Vec<Cell> = (1..=5).map(|seq| cell("hot", 0, seq, "v")).collect();
     cells.push(cell("cold", 0, 6, "v"));
-    let flat = Arc::new(Flat::from_active(
+    let flat = Arc::new(FlatMemtable::from_active(
         &active_of(&cells),
         &Visibility { counts: false, visible: SeqNo(6), snapshots: &[] },
     ));
@@ -292,7 +292,7 @@ fn range_tombstones_count_for_ranges_and_survive_flattening() {
     assert_eq!(active.newest_over(b"b", Timestamp(8), SeqNo::MAX), Some(SeqNo(5)));
     let later = RangeTombstone { range: KeyRange::new("b", "x"), seq: SeqNo(6), ..tombstone };
     active.writer().add_range_tombstone(later);
-    let segment = Segment::from(active);
+    let segment = Memtable::from(active);
     for segment in
         [segment.flatten(&Visibility { counts: false, visible: SeqNo(9), snapshots: &[] }), segment]
     {
@@ -306,7 +306,7 @@ fn range_tombstones_count_for_ranges_and_survive_flattening() {
 
 #[test]
 fn an_empty_segment_has_nothing_in_any_form() {
-    let segment = Segment::from(Arc::new(Active::new(Generation(1), SMALL)));
+    let segment = Memtable::from(Arc::new(ActiveMemtable::new(Generation(1), SMALL)));
     for segment in
         [segment.flatten(&Visibility { counts: false, visible: SeqNo(9), snapshots: &[] }), segment]
     {
@@ -317,7 +317,7 @@ fn an_empty_segment_has_nothing_in_any_form() {
 
 #[test]
 fn the_log_front_is_the_smallest_file_and_outlives_flattening() {
-    let segment = Segment::from(active_of(&[cell("k", 0, 1, "v")]));
+    let segment = Memtable::from(active_of(&[cell("k", 0, 1, "v")]));
     segment.fed_by(LogFileId(9));
     let flat = segment.flatten(&Visibility { counts: false, visible: SeqNo(1), snapshots: &[] });
     segment.fed_by(LogFileId(4));
@@ -327,7 +327,7 @@ fn the_log_front_is_the_smallest_file_and_outlives_flattening() {
 
 #[test]
 fn a_pinned_value_outlives_its_segments() {
-    let segment = Segment::from(active_of(&[cell("k", 0, 1, "value")]));
+    let segment = Memtable::from(active_of(&[cell("k", 0, 1, "value")]));
     let flat = segment.flatten(&Visibility { counts: false, visible: SeqNo(1), snapshots: &[] });
     let mut pinned = Vec::new();
     for segment in [segment, flat] {
@@ -346,7 +346,7 @@ fn a_flat_segment_takes_twelve_bytes_a_cell_beside_its_chunks() {
     let n = if cfg!(miri) { 50 } else { 20_000u64 };
     let cells: Vec<Cell> = (0..n).map(|i| cell((i * 7919 % n).to_be_bytes(), 0, i + 1, "v")).collect();
     let active = active_of(&cells);
-    let flat = Flat::from_active(&active, &Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] });
+    let flat = FlatMemtable::from_active(&active, &Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] });
     let cell_chunks = flat.bytes() - Sketch::BYTES - 12 * n as usize;
     assert!(cell_chunks <= active.bytes() + SMALL.chunks.chunk_bytes);
 }
@@ -357,7 +357,7 @@ fn a_kept_cell_takes_nine_bytes_more_than_others() {
     let kept: Vec<KeptCell> = (0..500u64)
         .map(|i| KeptCell { cell: cell(i.to_be_bytes(), 0, i + 1, "v"), updates: 3, kept: 1 })
         .collect();
-    let flat = Flat::of_kept(Generation(1), &kept, SMALL);
+    let flat = FlatMemtable::of_kept(Generation(1), &kept, SMALL);
     let chunks: usize = flat.chunk_list().iter().map(|chunk| chunk.bytes()).sum();
     assert_eq!(flat.bytes() - chunks, 500 * (12 + 8 + 1));
     let cells: usize = kept.iter().map(|kept| super::cell::room(&kept.cell.as_ref())).sum();
@@ -365,8 +365,8 @@ fn a_kept_cell_takes_nine_bytes_more_than_others() {
     // Joined with others they still count.
     let flat = Arc::new(flat);
     let all = Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] };
-    let newer = Flat::from_active(&active_of(&[cell(b"other", 0, 900, "v")]), &all);
-    let mut join = Join::new(&[Arc::new(newer), flat.clone()], &all, None);
+    let newer = FlatMemtable::from_active(&active_of(&[cell(b"other", 0, 900, "v")]), &all);
+    let mut join = MemtableCompaction::new(&[Arc::new(newer), flat.clone()], &all, None);
     while join.advance(100) {}
     assert_eq!(join.finish().kept_bytes(), cells);
 }
@@ -377,7 +377,7 @@ fn a_kept_cell_takes_nine_bytes_more_than_others() {
 fn readers_beside_the_writer_miss_nothing_published_before_they_began() {
     let n: u64 = if cfg!(miri) { 90 } else { 30_000 };
     let key = |i: u64| format!("{:016}", i * 7919 % n).into_bytes();
-    let active = Arc::new(Active::new(Generation(1), SMALL));
+    let active = Arc::new(ActiveMemtable::new(Generation(1), SMALL));
     let published = AtomicU64::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -389,7 +389,7 @@ fn readers_beside_the_writer_miss_nothing_published_before_they_began() {
             }
         });
         for reader in 0..2 {
-            let (active, published) = (Segment::from(active.clone()), &published);
+            let (active, published) = (Memtable::from(active.clone()), &published);
             scope.spawn(move || {
                 let mut round = reader;
                 loop {
@@ -430,7 +430,7 @@ fn a_flat_segment_is_left_out_of_reads_it_says_nothing_about() {
         seq: SeqNo(4),
     };
     active.writer().add_range_tombstone(tombstone);
-    let active = Segment::from(active);
+    let active = Memtable::from(active);
     let flat = active.flatten(&Visibility { counts: false, visible: SeqNo(9), snapshots: &[] });
     let asked =
         |range: KeyRange, read| (active.concerns(&range, SeqNo(read)), flat.concerns(&range, SeqNo(read)));
@@ -443,10 +443,10 @@ fn a_flat_segment_is_left_out_of_reads_it_says_nothing_about() {
     let of = |times| (active.speaks_of(times), flat.speaks_of(times));
     assert_eq!(of(times(9, 10)), (true, true), "the last of its range tombstone's times");
     assert_eq!(of(times(10, 99)), (false, false), "later than all it says");
-    let dated = Segment::from(active_of(&[cell("g", 4, 3, "v"), cell("m", 6, 5, "v")]));
+    let dated = Memtable::from(active_of(&[cell("g", 4, 3, "v"), cell("m", 6, 5, "v")]));
     assert!(dated.speaks_of(times(6, 7)) && !dated.speaks_of(times(7, 99)) && !dated.speaks_of(times(0, 4)));
     assert!(!dated.speaks_of(times(6, 6)), "no time at all");
-    let dated = Segment::from(active_of(&[Cell { kind: Kind::Tombstone, ..cell("g", 4, 3, "") }]));
+    let dated = Memtable::from(active_of(&[Cell { kind: Kind::Tombstone, ..cell("g", 4, 3, "") }]));
     assert!(dated.speaks_of(times(0, 1)), "a tombstone speaks of all times up to its own");
     for key in ["a", "g", "h", "m", "z"] {
         let expected = usize::from(key == "g" || key == "m");

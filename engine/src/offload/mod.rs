@@ -1,7 +1,7 @@
 //! Compactions run elsewhere: the seam to whatever carries them to another process.
 //!
 //! The engine knows no network. A database that was given an [`Offload`] asks it about each compaction. If it
-//! takes one, the compaction goes there as plain data ([`MergeSpec`]), and its progress comes back as plain
+//! takes one, the compaction goes there as plain data ([`CompactionSpec`]), and its progress comes back as plain
 //! data ([`MergeAnswer`]). At the other end a [`MergeRunner`] runs the same code on tables that both ends
 //! reach. The crate `siltstone-compactor` carries the two over a network; whatever else can move bytes may do
 //! so too.
@@ -29,12 +29,12 @@ mod output_memory;
 mod remote;
 mod runner;
 
-pub use crate::compaction::{MergeSpec, MergeTables};
+pub use crate::compaction::{CompactionSpec, MergeTables};
 pub(crate) use table_transfer::OwnTables;
 pub use output_memory::KeptOutputs;
 #[cfg(feature = "papers")]
 pub(crate) use remote::RemoteFile;
-pub use runner::{MergeRunner, RunningMerge};
+pub use runner::{MergeRunner, RunningCompaction};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::compaction::{Advance, MergeRun, Step, Totals, sum};
@@ -65,9 +65,9 @@ pub trait Offload: Send + Sync + Debug {
 /// A compaction that is offered, and what the database knows of it.
 pub struct Offer<'a> {
     /// The compaction.
-    pub spec: &'a MergeSpec,
+    pub spec: &'a CompactionSpec,
     /// How long its outputs should be kept in memory where it runs.
-    pub keep: KeepOutputs,
+    pub keep: RetainOutputs,
     pub(crate) predicted: &'a dyn Fn() -> u64,
     pub(crate) cached: &'a dyn Fn() -> u64,
     pub(crate) tables: &'a dyn Fn() -> Arc<dyn MergeTables>,
@@ -101,7 +101,7 @@ impl Debug for Offer<'_> {
 
 /// How long whoever runs a merge keeps what it writes in memory, as far as there is room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub enum KeepOutputs {
+pub enum RetainOutputs {
     /// Not at all.
     #[default]
     No,
@@ -111,7 +111,7 @@ pub enum KeepOutputs {
     WhileThereIsRoom,
 }
 
-impl From<CacheFill> for KeepOutputs {
+impl From<CacheFill> for RetainOutputs {
     fn from(fill: CacheFill) -> Self {
         match fill {
             CacheFill::None => Self::No,
@@ -213,7 +213,7 @@ pub(crate) struct AnswerOf {
 
 impl AnswerOf {
     /// The first answer of a compaction.
-    pub(crate) fn first(spec: &MergeSpec) -> Self {
+    pub(crate) fn first(spec: &CompactionSpec) -> Self {
         Self { database: spec.database, merge: spec.output.id, step: 0 }
     }
 }
@@ -273,7 +273,7 @@ pub(crate) struct There {
 }
 
 impl There {
-    pub(crate) fn new(run: Box<dyn OffloadedMerge>, spec: &MergeSpec) -> Self {
+    pub(crate) fn new(run: Box<dyn OffloadedMerge>, spec: &CompactionSpec) -> Self {
         Self { run, next: AnswerOf::first(spec), totals: Totals::default() }
     }
 }
@@ -309,7 +309,7 @@ fn carried<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     serde_json::from_slice(json).map_err(|e| e.to_string())
 }
 
-impl MergeSpec {
+impl CompactionSpec {
     /// Encodes the compaction, to be sent to whoever runs it.
     ///
     /// # Errors

@@ -2,13 +2,13 @@
 //! for (OFF-3).
 //!
 //! Each table is kept whole as it stands in its file, from the first byte on, so that any block can be read
-//! by its place. The compaction says for how long ([`KeepOutputs`]). The bound is never exceeded: tables that
+//! by its place. The compaction says for how long ([`RetainOutputs`]). The bound is never exceeded: tables that
 //! are kept only as long as there is room leave first, the oldest before the others; where that is not
 //! enough, the table being written is not kept at all. (Pieces that are being read, and copies made for
 //! readers, may exceed it while that lasts.)
 
-use super::KeepOutputs;
-use crate::compaction::{MergeSpec, WriteTo, sum};
+use super::RetainOutputs;
+use crate::compaction::{CompactionSpec, WriteTo, sum};
 use crate::storage::WriteFile;
 use crate::sync::Mutex;
 use crate::types::TableId;
@@ -67,7 +67,7 @@ impl KeptOutputs {
     }
 
     /// These parts of a table's file, one behind the other; `None` where it is not kept, or has no such
-    /// parts. `database` is the number of the database ([`MergeSpec::database`]) that the table is for. Parts
+    /// parts. `database` is the number of the database ([`CompactionSpec::database`]) that the table is for. Parts
     /// together may have `bytes_max` bytes. O(log tables + parts x log pieces + bytes).
     pub fn read(
         &self,
@@ -108,7 +108,7 @@ impl KeptOutputs {
     }
 
     /// Keeps what this merge writes.
-    pub(super) fn begin(self: &Arc<Self>, spec: &MergeSpec, keep: KeepOutputs) -> Arc<KeptMerge> {
+    pub(super) fn begin(self: &Arc<Self>, spec: &CompactionSpec, keep: RetainOutputs) -> Arc<KeptMerge> {
         Arc::new(KeptMerge { all: self.clone(), database: spec.database(), keep, tables: Mutex::default() })
     }
 
@@ -146,7 +146,7 @@ impl KeptOutputs {
 pub(super) struct KeptMerge {
     all: Arc<KeptOutputs>,
     database: u64,
-    keep: KeepOutputs,
+    keep: RetainOutputs,
     /// Written and not let go, in order.
     tables: Mutex<VecDeque<TableId>>,
 }
@@ -162,8 +162,8 @@ impl KeptMerge {
     fn let_go(&self, tables: impl Iterator<Item = TableId>) {
         let names = tables.map(|table| (self.database, table));
         match self.keep {
-            KeepOutputs::WhileThereIsRoom => self.all.leave_in_time(names),
-            KeepOutputs::No | KeepOutputs::UntilPublished => self.all.remove(names),
+            RetainOutputs::WhileThereIsRoom => self.all.leave_in_time(names),
+            RetainOutputs::No | RetainOutputs::UntilPublished => self.all.remove(names),
         }
     }
 }
@@ -234,7 +234,7 @@ mod tests {
         file.sync().unwrap();
     }
 
-    fn begin(kept: &Arc<KeptOutputs>, keep: KeepOutputs) -> Arc<KeptMerge> {
+    fn begin(kept: &Arc<KeptOutputs>, keep: RetainOutputs) -> Arc<KeptMerge> {
         kept.begin(&sample::spec("a", "z", 1), keep)
     }
 
@@ -250,7 +250,7 @@ mod tests {
             cuts in proptest::collection::vec((0u64..2_200, 0u64..2_200), 0..6),
         ) {
             let kept = KeptOutputs::new(1 << 20);
-            let merge = begin(&kept, KeepOutputs::UntilPublished);
+            let merge = begin(&kept, RetainOutputs::UntilPublished);
             write(&merge, 3, len, piece);
             let whole = bytes(3, len);
             let parts: Vec<Range<u64>> = cuts.iter().map(|(a, b)| *a..*b).collect();
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn a_step_leaves_when_it_is_published_and_all_does_with_the_merge() {
         let kept = KeptOutputs::new(1_000);
-        let merge = begin(&kept, KeepOutputs::UntilPublished);
+        let merge = begin(&kept, RetainOutputs::UntilPublished);
         (0..4).for_each(|part| write(&merge, part, 200, 64));
         assert_eq!(kept.bytes(), 800);
         merge.published(table(1));
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn what_may_stay_leaves_the_oldest_first_where_room_is_needed() {
         let kept = KeptOutputs::new(1_000);
-        let merge = begin(&kept, KeepOutputs::WhileThereIsRoom);
+        let merge = begin(&kept, RetainOutputs::WhileThereIsRoom);
         (0..4).for_each(|part| write(&merge, part, 200, 64));
         merge.published(table(3));
         assert_eq!(kept.bytes(), 800);
@@ -290,7 +290,7 @@ mod tests {
         let left: Vec<u32> = (0..8).filter(|part| has(&kept, &merge, *part)).collect();
         assert_eq!(left, [3, 4, 5, 6, 7], "the oldest are gone");
         drop(merge);
-        let other = begin(&kept, KeepOutputs::UntilPublished);
+        let other = begin(&kept, RetainOutputs::UntilPublished);
         (8..12).for_each(|part| write(&other, part, 200, 64));
         assert!((8..12).all(|part| has(&kept, &other, part)), "what is wanted now goes before what may stay");
     }
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn more_bytes_than_are_allowed_are_refused() {
         let kept = KeptOutputs::new(1_000);
-        let merge = begin(&kept, KeepOutputs::UntilPublished);
+        let merge = begin(&kept, RetainOutputs::UntilPublished);
         write(&merge, 0, 500, 100);
         let twice = [0..500, 0..500];
         assert!(kept.read(merge.database, table(0), &twice, 1_000).is_some());

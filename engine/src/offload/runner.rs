@@ -2,10 +2,10 @@
 
 use super::table_transfer::Carried;
 use super::output_memory::KeptMerge;
-use super::{AnswerOf, KeepOutputs, KeptOutputs, MergeAnswer, StepAnswer};
+use super::{AnswerOf, RetainOutputs, KeptOutputs, MergeAnswer, StepAnswer};
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
-use crate::compaction::{Advance, Local, MergeRun, MergeSpec, MergeTables, Step, WriteTo};
+use crate::compaction::{Advance, Local, MergeRun, CompactionSpec, MergeTables, Step, WriteTo};
 use crate::operator::Registry;
 use crate::shape::TableInfo;
 use crate::storage::{Env, ObjectStore, OpenFiles, OpenObjectStore, Storage, TableStore};
@@ -82,7 +82,7 @@ impl MergeRunner {
     /// `Invalid` where its outputs are such as no database wants; `Unsupported` where its rules are of
     /// another version, an operator or filter is not registered here, or its tables lie in an object store
     /// that was not given; what opening the tables meets.
-    pub fn begin(&self, spec: &MergeSpec, keep: KeepOutputs) -> Result<RunningMerge> {
+    pub fn begin(&self, spec: &CompactionSpec, keep: RetainOutputs) -> Result<RunningCompaction> {
         let tables = self.tables(spec)?;
         self.begin_on(spec, keep, tables)
     }
@@ -93,10 +93,10 @@ impl MergeRunner {
     /// As [`MergeRunner::begin`]; `Unsupported` where values of its inputs lie in the log of the database.
     pub fn begin_carried(
         &self,
-        spec: &MergeSpec,
-        keep: KeepOutputs,
+        spec: &CompactionSpec,
+        keep: RetainOutputs,
         carried: Arc<dyn MergeTables>,
-    ) -> Result<RunningMerge> {
+    ) -> Result<RunningCompaction> {
         if spec.needs_log() {
             let message = "values of the merge lie in the log of the database, which is not carried";
             return Err(Error::new(ErrorKind::Unsupported, message));
@@ -110,7 +110,7 @@ impl MergeRunner {
         self.begin_on(spec, keep, tables)
     }
 
-    fn begin_on(&self, spec: &MergeSpec, keep: KeepOutputs, tables: Arc<OpenTables>) -> Result<RunningMerge> {
+    fn begin_on(&self, spec: &CompactionSpec, keep: RetainOutputs, tables: Arc<OpenTables>) -> Result<RunningCompaction> {
         spec.check()?;
         let missing = |what: &str, name: &str| {
             Error::new(ErrorKind::Unsupported, format!("no {what} \"{name}\" is registered here"))
@@ -125,7 +125,7 @@ impl MergeRunner {
         {
             return Err(missing("compaction filter", name));
         }
-        let kept = (keep != KeepOutputs::No).then(|| self.kept.begin(spec, keep));
+        let kept = (keep != RetainOutputs::No).then(|| self.kept.begin(spec, keep));
         let local = Local {
             env: self.env.clone(),
             tables,
@@ -135,17 +135,17 @@ impl MergeRunner {
             written: kept.clone().map(|kept| -> Arc<dyn WriteTo> { kept }),
         };
         let run = Some(local.begin(spec)?);
-        Ok(RunningMerge { run, next: AnswerOf::first(spec), kept, steps: VecDeque::new() })
+        Ok(RunningCompaction { run, next: AnswerOf::first(spec), kept, steps: VecDeque::new() })
     }
 
     /// Removes a table of the merge, as whoever else reaches its storage could.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn lose(&self, spec: &MergeSpec, table: TableId) -> std::io::Result<()> {
+    pub(crate) fn lose(&self, spec: &CompactionSpec, table: TableId) -> std::io::Result<()> {
         self.tables(spec).map_err(std::io::Error::other)?.store().remove(table)
     }
 
     /// The tables of the place that the merge names.
-    fn tables(&self, spec: &MergeSpec) -> Result<Arc<OpenTables>> {
+    fn tables(&self, spec: &CompactionSpec) -> Result<Arc<OpenTables>> {
         let mut places = self.places.lock();
         let place = (spec.place.clone(), spec.log_dir.clone());
         if let Some(tables) = places.get(&place) {
@@ -175,9 +175,9 @@ impl MergeRunner {
 }
 
 /// A merge that runs in this process for a database elsewhere. Dropped, it ends, and what is kept of its
-/// outputs goes (or may, [`KeepOutputs`]); what it wrote of a step that was not handed out is removed by the
+/// outputs goes (or may, [`RetainOutputs`]); what it wrote of a step that was not handed out is removed by the
 /// database.
-pub struct RunningMerge {
+pub struct RunningCompaction {
     /// `None` behind the last step.
     run: Option<Box<dyn MergeRun>>,
     /// The answer that comes next.
@@ -188,13 +188,13 @@ pub struct RunningMerge {
     steps: VecDeque<Option<TableId>>,
 }
 
-impl Debug for RunningMerge {
+impl Debug for RunningCompaction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RunningMerge").finish_non_exhaustive()
     }
 }
 
-impl RunningMerge {
+impl RunningCompaction {
     /// Does a little, some milliseconds at most; what came of it. After the last step
     /// ([`MergeAnswer::is_last`]) or an error it must not be called again.
     ///

@@ -9,7 +9,7 @@
 //! which it may write the outputs. The database gives out the inputs of that one compaction and takes tables
 //! with the names of its outputs, and nothing else.
 
-use crate::compaction::{MergeSpec, MergeTables, sum};
+use crate::compaction::{CompactionSpec, MergeTables, sum};
 use crate::storage::{MappedFile, ReadFile, Storage, TableStore, WriteFile};
 use crate::sync::Mutex;
 use crate::types::TableId;
@@ -54,7 +54,7 @@ impl Debug for OwnTables {
 }
 
 impl OwnTables {
-    pub(crate) fn new(store: &TableStore, spec: &MergeSpec) -> Self {
+    pub(crate) fn new(store: &TableStore, spec: &CompactionSpec) -> Self {
         let inputs: BTreeMap<TableId, u64> = spec.inputs().map(|table| (table.id, table.bytes)).collect();
         let bytes_max = sum(inputs.values().copied()).saturating_mul(BYTES_MAX.0).saturating_add(BYTES_MAX.1);
         let tables_max =
@@ -140,7 +140,7 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    pub(super) fn new(tables: Arc<dyn MergeTables>, spec: &MergeSpec) -> Self {
+    pub(super) fn new(tables: Arc<dyn MergeTables>, spec: &CompactionSpec) -> Self {
         Self { tables, inputs: spec.inputs().map(|table| (table.id, table.bytes)).collect() }
     }
 }

@@ -9,7 +9,7 @@ use crate::wal;
 use crate::options::{FamilyOptions, without_papers};
 use crate::shape::TableInfo;
 use crate::storage::{BEGUN, Env, OpenObjectStore, TableStore, absolute, lock_dir};
-use crate::sstable::{Access, Table};
+use crate::sstable::{Access, Sstable};
 use crate::types::{StoreId, TableId};
 use crate::version::edit::{State, StoreState};
 use crate::version::manifest::{self, CURRENT_NEW, Loaded};
@@ -225,12 +225,12 @@ impl Check<'_> {
             if TableId::parse_file_name(name).is_none() {
                 continue;
             }
-            self.table(name, *bytes, || Table::open_unknown(&self.env.storage, &self.dir.join(name), &cache));
+            self.table(name, *bytes, || Sstable::open_unknown(&self.env.storage, &self.dir.join(name), &cache));
         }
     }
 
     /// Reads one table, and lists every damaged data block of it.
-    fn table(&mut self, name: &str, bytes: u64, open: impl FnOnce() -> Result<Arc<Table>>) {
+    fn table(&mut self, name: &str, bytes: u64, open: impl FnOnce() -> Result<Arc<Sstable>>) {
         self.meter.file(name, bytes);
         self.report.tables += 1;
         let mut damages = Vec::new();
@@ -261,11 +261,11 @@ pub(super) fn open_named(
     dir: &Path,
     tables: &TableStore,
     info: &Arc<TableInfo>,
-) -> Result<Arc<Table>> {
+) -> Result<Arc<Sstable>> {
     let path = tables.path(info.id);
     if !tables.exists(info.id)? {
         return Err(Error::corruption(&path, 0, "table is missing, expected it by the manifest"));
     }
     let access = Access { logs: Some((&*env.storage, dir)), ..Access::default() };
-    Table::open_with(tables.storage(), &path, info.clone(), &BlockCache::new(CACHE_BYTES), access)
+    Sstable::open_with(tables.storage(), &path, info.clone(), &BlockCache::new(CACHE_BYTES), access)
 }

@@ -33,7 +33,7 @@ use crate::wal::{self, SalvagedLog};
 use crate::options::{FamilyOptions, Timestamps, without_papers};
 use crate::shape::{Level, Run, Shape, ShapeChange, TableInfo, TablePlace};
 use crate::storage::{Env, NOTE, TableStore, absolute, copy_file, is_blank, lock_dir};
-use crate::sstable::{ScanReport, Table, ends_as_table, is_own_file};
+use crate::sstable::{ScanReport, Sstable, ends_as_table, is_own_file};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
 use crate::version::edit::StoreState;
 use crate::version::manifest::Manifest;
@@ -341,7 +341,7 @@ impl Rescue<'_> {
     fn names(&self, file: &str) -> Result<Names> {
         let path = self.dir.join(file);
         let cache = crate::cache::BlockCache::new(super::check::CACHE_BYTES);
-        let table = Table::open_unknown(&self.env.storage, &path, &cache)?;
+        let table = Sstable::open_unknown(&self.env.storage, &path, &cache)?;
         Ok(Names::new(&table.properties().names))
     }
 
@@ -621,7 +621,7 @@ fn style_of(id: StoreId, store: &StoreState) -> Style {
 
 fn verify_unknown(env: &Env, dir: &Path, file: &str) -> Result<Arc<TableInfo>> {
     let cache = crate::cache::BlockCache::new(super::check::CACHE_BYTES);
-    let table = Table::open_unknown(&env.storage, &dir.join(file), &cache)?;
+    let table = Sstable::open_unknown(&env.storage, &dir.join(file), &cache)?;
     table.verify()?;
     Ok(table.info().clone())
 }

@@ -7,7 +7,7 @@ use crate::compaction::{Floor, Merging};
 use crate::options::FamilyOptions;
 use crate::shape::TableInfo;
 use crate::storage::Env;
-use crate::sstable::{CursorOptions, ScanReport, Table, TableBuilder, TableOptions, scan_readable};
+use crate::sstable::{CursorOptions, ScanReport, Sstable, TableBuilder, TableOptions, scan_readable};
 use crate::types::{CellRef, Cursor, Fragments, KeyRange, RangeTombstone, SeqNo, TableId, Timestamp};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -49,14 +49,14 @@ pub(super) struct Writer<'a> {
 
 /// A source of a merge: a sound table, of which keys from `floor` on count.
 pub(super) struct Input {
-    pub(super) table: Arc<Table>,
+    pub(super) table: Arc<Sstable>,
     pub(super) floor: Vec<u8>,
 }
 
 impl Input {
     pub(super) fn new(env: &Env, dir: &Path, info: &Arc<TableInfo>) -> Result<Self> {
         let path = dir.join(info.id.file_name());
-        let table = Table::open(&env.storage, &path, info.clone(), &BlockCache::new(CACHE_BYTES))?;
+        let table = Sstable::open(&env.storage, &path, info.clone(), &BlockCache::new(CACHE_BYTES))?;
         Ok(Self { table, floor: info.live_start().to_vec() })
     }
 

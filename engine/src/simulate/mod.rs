@@ -27,7 +27,7 @@ pub use content::Workload;
 pub use report::SimulateReport;
 
 use crate::shape::{Run, Shape, TableInfo};
-use crate::strategy::{Facts, MergeKind, MergePlan, PlanState, Step, StrategyOptions, apply};
+use crate::strategy::{Facts, CompactionKind, CompactionPlan, PlanState, Step, StrategyOptions, apply};
 use crate::types::{KeyRange, TableId};
 use by_range::Held;
 use content::{Content, Density, Piece};
@@ -403,10 +403,10 @@ impl<'a> Simulator<'a> {
         self.report.peak_space_bytes = self.report.peak_space_bytes.max(live);
     }
 
-    fn merge(&mut self, merge: &MergePlan) {
+    fn merge(&mut self, merge: &CompactionPlan) {
         let before = self.shape.live_bytes();
         let mut step = Step::default();
-        if merge.kind == MergeKind::Move {
+        if merge.kind == CompactionKind::Move {
             self.report.moves += 1;
         } else {
             let inputs: Vec<TableId> = merge.live_inputs(&self.shape).iter().map(|(_, t)| t.id).collect();

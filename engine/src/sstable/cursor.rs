@@ -10,7 +10,7 @@ use super::compression::Codec;
 use super::frame::{BlockKind, Handle, open_block, read_at};
 use super::index::BlockEntry;
 use super::pin::pin_fetched;
-use super::reader::Table;
+use super::reader::Sstable;
 use super::reference::{Fetched, Images};
 use crate::cache::block::Block;
 use crate::error::{ErrorKind, Result};
@@ -42,9 +42,9 @@ impl Default for CursorOptions {
     }
 }
 
-/// A cursor over an SSTable's cells; its range tombstones are `Table::fragments`.
+/// A cursor over an SSTable's cells; its range tombstones are `Sstable::fragments`.
 pub(crate) struct TableCursor {
-    table: Arc<Table>,
+    table: Arc<Sstable>,
     options: CursorOptions,
     /// The partition `index` is in.
     partition: usize,
@@ -74,7 +74,7 @@ pub(super) struct Window {
     ahead: usize,
 }
 
-impl Table {
+impl Sstable {
     /// A new cursor, not valid until a seek.
     pub(crate) fn cursor(self: &Arc<Self>, options: CursorOptions) -> TableCursor {
         TableCursor {
@@ -413,7 +413,7 @@ impl Window {
     /// The bytes of a block, read with what follows it in a sequence if they are not here.
     pub(super) fn get(
         &mut self,
-        table: &Table,
+        table: &Sstable,
         handle: Handle,
         sequential: bool,
         limit: usize,
@@ -432,7 +432,7 @@ impl Window {
     /// The block, opened.
     fn block(
         &mut self,
-        table: &Table,
+        table: &Sstable,
         handle: Handle,
         sequential: bool,
         limit: usize,
@@ -446,7 +446,7 @@ impl Window {
     }
 
     /// Reads the block and, in a sequence, what follows it.
-    fn fill(&mut self, table: &Table, handle: Handle, sequential: bool, limit: usize) -> Result<()> {
+    fn fill(&mut self, table: &Sstable, handle: Handle, sequential: bool, limit: usize) -> Result<()> {
         // What lies far away is read in larger pieces, also by those who leave reading ahead to the operating
         // system.
         let far = table.file.request_bytes();

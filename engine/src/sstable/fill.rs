@@ -14,7 +14,7 @@
 use super::block_cursor::BlockCursor;
 use super::frame::Handle;
 use super::index::BlockEntry;
-use super::reader::Table;
+use super::reader::Sstable;
 use crate::cache::Filter;
 use crate::cache::block::Block;
 use crate::cache::{BlockCache, BlockKey, Filling};
@@ -65,10 +65,10 @@ impl Drop for Filled {
 
 /// The SSTables that a compaction reads, each run in order of keys; they go as it passes them.
 #[derive(Default)]
-pub(crate) struct Replaced(Vec<Vec<Weak<Table>>>);
+pub(crate) struct Replaced(Vec<Vec<Weak<Sstable>>>);
 
 impl Replaced {
-    pub(crate) fn add_run<'a>(&mut self, tables: impl Iterator<Item = &'a Arc<Table>>) {
+    pub(crate) fn add_run<'a>(&mut self, tables: impl Iterator<Item = &'a Arc<Sstable>>) {
         self.0.push(tables.map(Arc::downgrade).collect());
     }
 
@@ -164,7 +164,7 @@ impl Filler {
     }
 }
 
-impl Table {
+impl Sstable {
     fn ends_before(&self, low: &[u8]) -> bool {
         !self.info().range.ends_after(low)
     }

@@ -8,7 +8,7 @@
 use super::frame::{BlockKind, Handle};
 use super::index::BlockEntry;
 use super::pin::Copied;
-use super::reader::Table;
+use super::reader::Sstable;
 use super::reference::Fetched;
 use crate::cache::Filling;
 use crate::cache::block::{Block, Entry};
@@ -34,7 +34,7 @@ struct Read<'a, 'v> {
     visit: &'a mut Visit<'v>,
 }
 
-impl Table {
+impl Sstable {
     /// Visits the cells of `key` with a sequence number at most `read`, newest first. `hash` is the key's.
     /// The visited cell's value lies in its block and may be pinned; its key is the caller's own. What was
     /// visited counts only if this returns no error.
@@ -49,7 +49,7 @@ impl Table {
         self.get_in(&mut |handle| self.data(handle), &mut Read { key, hash, seq: read, visit })
     }
 
-    /// Visits the cells of one of many keys that are read in order, as [`Table::get`] does: `last` is the
+    /// Visits the cells of one of many keys that are read in order, as [`Sstable::get`] does: `last` is the
     /// block in which the key before was found.
     pub(crate) fn get_next(
         &self,

@@ -5,7 +5,7 @@ use super::compression::Codec;
 use super::footer::HEADER_BYTES;
 use super::frame::{BlockKind, Handle};
 use super::index::BlockEntry;
-use super::reader::Table;
+use super::reader::Sstable;
 use crate::cache::block::Block;
 use crate::error::Result;
 use crate::types::KeyRange;
@@ -30,7 +30,7 @@ pub(crate) struct CountedTo {
     cells: u64,
 }
 
-impl Table {
+impl Sstable {
     /// How many cells of the file lie below the key, at least and at most, as the index tells: those of
     /// blocks that end below it, and with them those of the block that may hold keys on both sides. Counts on
     /// from where it stood, so keys must not go down. Reads the index from there to the key.

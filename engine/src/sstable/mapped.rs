@@ -7,10 +7,10 @@
 //!
 //! A page that the device cannot deliver reads as zeros, and the mapping says that it failed
 //! (`storage/mapping.rs`). So a reader of a mapped block asks afterwards whether it was sound
-//! ([`Table::check_mapping`]), and hands out copies alone. A mapping that failed is not used any more.
+//! ([`Sstable::check_mapping`]), and hands out copies alone. A mapping that failed is not used any more.
 
 use super::frame::{BlockKind, HEAD_BYTES, Handle, is_sound};
-use super::reader::Table;
+use super::reader::Sstable;
 use crate::cache::buffers::Buffer;
 use crate::cache::{Block, Borrowed};
 use crate::error::{Error, Result};
@@ -19,7 +19,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-impl Table {
+impl Sstable {
     /// The data block, borrowed from the mapping for as long as the SSTable is open.
     #[inline]
     pub(super) fn borrowed_data(&self, handle: Handle) -> Option<Borrowed<'_>> {

@@ -50,7 +50,7 @@ pub(crate) use cursor::{CursorOptions, TableCursor};
 pub(crate) use footer::{ends_as_table, is_own as is_own_file};
 pub(crate) use fill::{Filled, Replaced};
 pub(crate) use inspect::{BlockListing, CountedTo};
-pub(crate) use reader::{Access, Table, Through, WrapFile};
+pub(crate) use reader::{Access, Sstable, Through, WrapFile};
 pub(crate) use reference::{Reference, VALUE_BYTES_MIN};
 pub(crate) use scan::{ScanReport, scan_readable};
 pub(crate) use remote_footer::tail_bytes;

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// An open SSTable.
-pub(crate) struct Table {
+pub(crate) struct Sstable {
     pub(super) path: PathBuf,
     pub(super) file: Arc<dyn ReadFile>,
     /// The file's mapping, if the SSTable is read through one.
@@ -102,7 +102,7 @@ impl Kept {
     }
 }
 
-impl Drop for Table {
+impl Drop for Sstable {
     fn drop(&mut self) {
         self.cache.count_table(self.memory_bytes() as u64, false);
         self.cache.let_go(self.kept.iter().map(Kept::bytes).sum());
@@ -127,13 +127,13 @@ impl<T> std::ops::Deref for Held<'_, T> {
     }
 }
 
-impl std::fmt::Debug for Table {
+impl std::fmt::Debug for Sstable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Table({})", self.path.display())
     }
 }
 
-impl Table {
+impl Sstable {
     /// Opens the SSTable that the manifest describes as `info`; anything else under that name is corruption.
     pub(crate) fn open(
         storage: &Arc<dyn Storage>,
@@ -466,7 +466,7 @@ fn beside<'a>(storage: &'a dyn Storage, path: &'a Path) -> (&'a dyn Storage, &'a
     (storage, path.parent().unwrap_or(Path::new("")))
 }
 
-/// A file's description of itself, before it is a `Table`.
+/// A file's description of itself, before it is a `Sstable`.
 struct Opened {
     file: Arc<dyn ReadFile>,
     map: Option<Arc<dyn MappedRead>>,
@@ -576,7 +576,7 @@ impl Opened {
         info: Arc<TableInfo>,
         cache: &Arc<BlockCache>,
         filled: Option<&mut Filled>,
-    ) -> Result<Arc<Table>> {
+    ) -> Result<Arc<Sstable>> {
         self.properties
             .compression
             .check_supported()
@@ -588,7 +588,7 @@ impl Opened {
         }
         let cache_id = filled.as_ref().map_or_else(|| cache.next_table_id(), |filled| filled.table);
         let data_end = self.top.data_end().unwrap_or(0);
-        let table = Table {
+        let table = Sstable {
             path: path.to_path_buf(),
             file: self.file,
             map: self.map,

@@ -14,7 +14,7 @@
 //! Not owned here: which WAL files are kept for SSTables (`version`), when a flush leaves values in the WAL
 //! (`strategy`, `work`).
 
-use super::reader::Table;
+use super::reader::Sstable;
 use crate::cache::BlockCache;
 use crate::error::Result;
 use crate::wal::ClosedLogFile;
@@ -205,7 +205,7 @@ pub(super) struct Images {
 }
 
 impl Images {
-    pub(super) fn new(table: &Table) -> Self {
+    pub(super) fn new(table: &Sstable) -> Self {
         let files = table.logs.files.iter().map(|_| None).collect();
         Self { cache: table.cache.clone(), files }
     }

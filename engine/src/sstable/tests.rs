@@ -78,17 +78,17 @@ impl Fixture {
         Self { _dir: dir, path, storage, cache: BlockCache::new(1 << 20), info, cells }
     }
 
-    fn open(&self) -> Result<Arc<Table>, crate::Error> {
+    fn open(&self) -> Result<Arc<Sstable>, crate::Error> {
         self.open_through(Through::PageCache)
     }
 
-    fn open_through(&self, through: Through) -> Result<Arc<Table>, crate::Error> {
+    fn open_through(&self, through: Through) -> Result<Arc<Sstable>, crate::Error> {
         let access = Access { through, ..Access::default() };
-        Table::open_with(&self.storage, &self.path, Arc::new(self.info.clone()), &self.cache, access)
+        Sstable::open_with(&self.storage, &self.path, Arc::new(self.info.clone()), &self.cache, access)
     }
 }
 
-fn get(table: &Table, key: &[u8], read: SeqNo) -> Result<Vec<Cell>, crate::Error> {
+fn get(table: &Sstable, key: &[u8], read: SeqNo) -> Result<Vec<Cell>, crate::Error> {
     let mut found = Vec::new();
     let flow = table.get(key, hash(key), read, &mut |cell: &CellRef<'_>, _: &dyn crate::types::Owner| {
         found.push(cell.to_cell());
@@ -128,12 +128,12 @@ fn assert_reads_back(fixture: &Fixture, probes: &[Vec<u8>]) {
     }
 }
 
-fn assert_table_reads_back(fixture: &Fixture, table: &Arc<Table>, probes: &[Vec<u8>]) {
+fn assert_table_reads_back(fixture: &Fixture, table: &Arc<Sstable>, probes: &[Vec<u8>]) {
     let cells = &fixture.cells;
     let verified = table.verify().unwrap();
     assert_eq!((verified.cells, verified.bytes), (cells.len() as u64, fixture.info.bytes));
     assert_eq!(
-        **Table::open_unknown(&fixture.storage, &fixture.path, &fixture.cache).unwrap().info(),
+        **Sstable::open_unknown(&fixture.storage, &fixture.path, &fixture.cache).unwrap().info(),
         fixture.info
     );
     for options in [

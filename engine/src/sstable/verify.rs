@@ -4,7 +4,7 @@ use super::block_cursor::BlockCursor;
 use super::footer::{FOOTER_BYTES, HEADER_BYTES, Header};
 use super::frame::{BlockKind, Handle, read_at};
 use super::properties::{Properties, VersionCounter};
-use super::reader::Table;
+use super::reader::Sstable;
 use super::reference::{Fetched, Images, Reference};
 use crate::cache::Filter;
 use crate::error::{Error, ErrorKind, Result};
@@ -24,7 +24,7 @@ pub(crate) struct Verified {
     pub(crate) bytes: u64,
 }
 
-impl Table {
+impl Sstable {
     /// Reads every byte of the file, and every value in the WAL that it refers to, and checks them:
     /// checksums, order, bounds, that blocks lie without gaps, and that index, filters, sketch and properties
     /// agree with the cells. Blocks wholly below the clip of the info that the SSTable was opened with are
@@ -152,7 +152,7 @@ impl Table {
 
 /// Sums over the blocks seen so far.
 struct Check<'t> {
-    table: &'t Table,
+    table: &'t Sstable,
     /// End of the last block: the next begins here.
     tiled: u64,
     found: Properties,
@@ -169,7 +169,7 @@ struct Check<'t> {
 }
 
 impl<'t> Check<'t> {
-    fn new(table: &'t Table) -> Self {
+    fn new(table: &'t Sstable) -> Self {
         Self {
             table,
             tiled: HEADER_BYTES as u64,

@@ -15,7 +15,7 @@ use super::block_cursor::BlockCursor;
 use super::fill::Replaced;
 use super::frame::{BlockKind, Handle, open_block, read_at};
 use super::index::BlockEntry;
-use super::reader::{KEPT_HEAT, Table};
+use super::reader::{KEPT_HEAT, Sstable};
 use crate::cache::Filter;
 use crate::cache::block::Block;
 use crate::error::Result;
@@ -82,14 +82,14 @@ impl Wanted {
 
 /// Goes through an SSTable that a compaction reads, for what the cache has of it.
 pub(crate) struct Gather {
-    table: Arc<Table>,
+    table: Arc<Sstable>,
     /// The key from which keys are looked at.
     from: Vec<u8>,
     partition: usize,
 }
 
 impl Gather {
-    pub(crate) fn new(table: &Arc<Table>, from: &[u8]) -> Self {
+    pub(crate) fn new(table: &Arc<Sstable>, from: &[u8]) -> Self {
         // Of a damaged index nothing is known; readers complain of it.
         let partition = table.top.find(from).unwrap_or(usize::MAX);
         Self { table: Arc::clone(table), from: from.to_vec(), partition }
@@ -123,7 +123,7 @@ impl Gather {
     }
 }
 
-impl Table {
+impl Sstable {
     fn gather_block(
         &self,
         handle: Handle,
@@ -202,7 +202,7 @@ enum Pass {
 
 /// The outputs of a step on their way into the cache.
 pub(crate) struct WarmUp {
-    tables: Vec<Arc<Table>>,
+    tables: Vec<Arc<Sstable>>,
     choice: Choice,
     pass: Pass,
     /// The number of the present SSTable, and of its present partition.
@@ -263,7 +263,7 @@ impl Piece {
 impl WarmUp {
     /// A warm-up of these SSTables, which are in order of keys. Blocks of more than `block_max` bytes in the
     /// file are left to readers.
-    pub(crate) fn new(tables: Vec<Arc<Table>>, choice: Choice, block_max: u64) -> Self {
+    pub(crate) fn new(tables: Vec<Arc<Sstable>>, choice: Choice, block_max: u64) -> Self {
         let skipped = vec![false; tables.len()];
         Self {
             tables,
@@ -286,7 +286,7 @@ impl WarmUp {
     }
 
     /// The SSTable with the blocks of a piece.
-    pub(crate) fn table(&self, piece: &Piece) -> &Arc<Table> {
+    pub(crate) fn table(&self, piece: &Piece) -> &Arc<Sstable> {
         &self.tables[piece.table]
     }
 
@@ -360,7 +360,7 @@ impl WarmUp {
 
     /// Whether the block, whose keys lie at or before `last` and behind the block before, is to be brought;
     /// if so, the numbers of its keys that were read lately.
-    fn wants(&mut self, table: &Table, handle: Handle, last: &[u8]) -> Option<Range<usize>> {
+    fn wants(&mut self, table: &Sstable, handle: Handle, last: &[u8]) -> Option<Range<usize>> {
         let Choice::Wanted(wanted, _) = &self.choice else { return Some(0..0) };
         let keys = wanted.keys(self.pass).upto(self.next_key, last);
         self.next_key = keys.end;
@@ -374,7 +374,7 @@ impl WarmUp {
     /// The number of compactions that are to hand on a partition's index and filter, which readers shall find
     /// decoded: for those over a block that comes, and those that replace some which readers keep. 0 for
     /// others.
-    fn heat(&self, table: &Table, number: usize, has_blocks: bool) -> u8 {
+    fn heat(&self, table: &Sstable, number: usize, has_blocks: bool) -> u8 {
         let Choice::Wanted(_, replaced) = &self.choice else { return KEPT_HEAT };
         match (has_blocks, self.pass) {
             (true, _) => return KEPT_HEAT,
@@ -449,7 +449,7 @@ impl WarmUp {
     }
 }
 
-impl Table {
+impl Sstable {
     /// Takes a data block out of the cache.
     fn forget_data(&self, offset: u64) {
         let handle = Handle { offset, ..Handle::default() };

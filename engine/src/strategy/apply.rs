@@ -9,7 +9,7 @@
 //!          L5   [a--f)[f--m)[m--t)                                 L5   [a-g)[g-m)[m--t)
 //! ```
 
-use super::{MergeKind, MergePlan};
+use super::{CompactionKind, CompactionPlan};
 use crate::shape::{Clip, Shape, ShapeChange, TableInfo, TablePlace};
 use crate::types::TableId;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) struct Step {
     pub(crate) bytes_below: Vec<(TableId, u64)>,
 }
 
-impl MergePlan {
+impl CompactionPlan {
     /// The change that this step makes. Inputs that earlier steps used up are not in the shape any more.
     pub(crate) fn change(&self, shape: &Shape, step: &Step) -> ShapeChange {
         let mut change = ShapeChange { range: self.range.clone(), ..ShapeChange::default() };
@@ -42,7 +42,7 @@ impl MergePlan {
                 }
                 _ => {
                     change.removed.push(at);
-                    if self.kind == MergeKind::Move {
+                    if self.kind == CompactionKind::Move {
                         change.added.push((self.output.level, self.output.run, table.clone()));
                     }
                 }
@@ -55,6 +55,6 @@ impl MergePlan {
 }
 
 /// Makes the step's change in the shape.
-pub(crate) fn apply(shape: &mut Shape, plan: &MergePlan, step: &Step) -> Result<(), String> {
+pub(crate) fn apply(shape: &mut Shape, plan: &CompactionPlan, step: &Step) -> Result<(), String> {
     shape.change(&plan.change(shape, step))
 }

@@ -1,7 +1,7 @@
 //! Decisions of a strategy that holds memory apart by key range, beside compactions of SSTables: where the
 //! ranges begin, whose memory is flushed, and with which SSTables it is merged on the way. Pure, as all here.
 
-use super::MergePlan;
+use super::CompactionPlan;
 use crate::shape::Shape;
 use crate::types::{KeyRange, TableId};
 
@@ -44,10 +44,10 @@ pub(crate) trait ByRange {
         memory: &RangeMemory,
         early: bool,
         unique: Unique<'_>,
-    ) -> Option<MergePlan>;
+    ) -> Option<CompactionPlan>;
 
     /// Sets in the plan of a compaction how its output is cut.
-    fn cut(&self, plan: &mut MergePlan, unique: Unique<'_>);
+    fn cut(&self, plan: &mut CompactionPlan, unique: Unique<'_>);
 }
 
 /// The range to flush while compactions are at work on some ranges (`merging`). Memory of such a range cannot

@@ -25,7 +25,7 @@
 use super::major::{Asked, major};
 use super::runs::{Placed, RunPlanner, within};
 use super::window::{RATIO, WindowRules};
-use super::{Facts, Plan, PlanState, RunningMerge, Strategy, Target};
+use super::{Facts, Plan, PlanState, RunningCompaction, Strategy, Target};
 use crate::shape::{Run, Shape};
 use crate::types::{KeyRange, size_text};
 use serde::{Deserialize, Serialize};
@@ -219,7 +219,7 @@ impl ExploringOptions {
 }
 
 /// Whether the compaction takes the oldest run, as a major one does.
-fn takes_oldest(shape: &Shape, merge: &RunningMerge) -> bool {
+fn takes_oldest(shape: &Shape, merge: &RunningCompaction) -> bool {
     let Some((level, run)) = shape.runs().last() else { return false };
     let plan = &merge.plan;
     let mut places = plan.inputs.iter().map(|input| Target { level: input.level, run: input.run });

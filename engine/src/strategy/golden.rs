@@ -33,14 +33,14 @@ struct Story {
     looks: Vec<(u32, u64)>,
     settled: u64,
     ttl_us: u64,
-    running: Vec<RunningMerge>,
+    running: Vec<RunningCompaction>,
     state: PlanState,
     memory: Vec<RangeMemory>,
 }
 
 impl Story {
     /// The victim's merge, and why it is that.
-    fn victim(&self) -> (String, Option<MergePlan>) {
+    fn victim(&self) -> (String, Option<CompactionPlan>) {
         let by_range = self.strategy.strategy().by_range().expect("a strategy by range");
         let Some((at, why)) = by_range.victim(&self.shape, &self.memory) else {
             return ("none".into(), None);
@@ -92,7 +92,7 @@ impl Story {
                 let Some(merge) = plan.merges.first() else { break };
                 let step = properties::concatenate(&self.shape, merge, &mut next);
                 apply(&mut self.shape, merge, &step).expect("a merge");
-                if merge.kind == MergeKind::Merge {
+                if merge.kind == CompactionKind::Merge {
                     told += &format!(
                         "{n}: {} runs, {}\n",
                         merge.inputs.len(),
@@ -125,11 +125,11 @@ impl Story {
         }
     }
 
-    fn print(&self, merge: &MergePlan) -> String {
+    fn print(&self, merge: &CompactionPlan) -> String {
         self.print_valid(merge, validate(&self.shape, merge, &self.running))
     }
 
-    fn print_valid(&self, merge: &MergePlan, valid: Result<(), String>) -> String {
+    fn print_valid(&self, merge: &CompactionPlan, valid: Result<(), String>) -> String {
         let inputs = merge.inputs.iter().map(|i| {
             let tables: Vec<String> = i.tables.iter().map(|t| t.part.to_string()).collect();
             format!("L{} #{} {}", i.level, i.run, tables.join(" "))
@@ -232,7 +232,7 @@ fn tell(input: &str) -> String {
                 story.state = plan.state;
                 let merge = plan.merges.into_iter().next().expect("a merge to start");
                 answer += &format!("started {}", story.print(&merge));
-                story.running.push(RunningMerge { plan: merge, clip: None });
+                story.running.push(RunningCompaction { plan: merge, clip: None });
             }
             "flushed" => {
                 let (range, size) = rest.split_once(' ').expect("range and size");

@@ -35,7 +35,7 @@
 use super::triggered::{LOOK_BYTES, early};
 use super::runs::{are_apart, gather, within};
 use super::{
-    Deferred, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RunningMerge, Strategy, Target, cover,
+    Deferred, Facts, InputRun, CompactionKind, CompactionPlan, Plan, PlanState, RunningCompaction, Strategy, Target, cover,
     ids, wrong_with_running,
 };
 use crate::shape::{Run, Shape, TableInfo};
@@ -290,7 +290,7 @@ fn trusted(unread: u64, least: u64, most: u64) -> u64 {
 }
 
 /// Nothing passes what must stay: a table in one of these older runs that the merge would pass.
-fn passed<'a>(merge: &MergePlan, mut older: impl Iterator<Item = &'a Run>) -> Option<String> {
+fn passed<'a>(merge: &CompactionPlan, mut older: impl Iterator<Item = &'a Run>) -> Option<String> {
     let taken: HashSet<TableId> = merge.tables().collect();
     let table =
         older.find_map(|run| run.overlapping(&merge.range).find(|table| !taken.contains(&table.id)))?;
@@ -325,7 +325,7 @@ struct Planner<'a> {
     /// Tables in running and in planned merges.
     busy: HashSet<TableId>,
     /// Running and planned merges.
-    taken: Vec<RunningMerge>,
+    taken: Vec<RunningCompaction>,
     plan: Plan,
 }
 
@@ -334,13 +334,13 @@ impl<'a> Planner<'a> {
         self.plan.merges.len() >= self.facts.merges_max
     }
 
-    fn conflict(&self, merge: &MergePlan) -> Option<String> {
+    fn conflict(&self, merge: &CompactionPlan) -> Option<String> {
         self.taken.iter().find_map(|other| wrong_with_running(merge, other))
     }
 
-    fn accept(&mut self, merge: MergePlan) {
+    fn accept(&mut self, merge: CompactionPlan) {
         self.busy.extend(merge.tables());
-        self.taken.push(RunningMerge { plan: merge.clone(), clip: None });
+        self.taken.push(RunningCompaction { plan: merge.clone(), clip: None });
         self.plan.merges.push(merge);
     }
 
@@ -417,7 +417,7 @@ impl<'a> Planner<'a> {
             return true;
         }
         let base_bytes = met.map_or(0, |run| run.bytes_within(&merge.range)) as f64;
-        if merge.kind == MergeKind::Merge {
+        if merge.kind == CompactionKind::Merge {
             if bytes as f64 <= self.sizes.waiting
                 && base_bytes > BASE_OVER_LEVEL0 * bytes as f64
                 && let Some(why) = self.wait_for_redundancy(&sources[..runs.len()])
@@ -490,7 +490,7 @@ impl<'a> Planner<'a> {
         &mut self,
         sources: &[(usize, &Run, Vec<&Arc<TableInfo>>)],
         runs: usize,
-        merge: &MergePlan,
+        merge: &CompactionPlan,
         base: Option<&Run>,
         lazy: Lazy,
     ) -> bool {
@@ -499,7 +499,7 @@ impl<'a> Planner<'a> {
         };
         let is_full = runs as u64 >= lazy.now
             || bytes_of(&sources[..runs]) >= lazy.now.saturating_mul(self.facts.flush_bytes.max(1));
-        if self.facts.pressed || is_full || merge.kind == MergeKind::Move {
+        if self.facts.pressed || is_full || merge.kind == CompactionKind::Move {
             return false;
         }
         // Little of a base that is far larger can be overwritten by what waits.
@@ -617,7 +617,7 @@ impl<'a> Planner<'a> {
         output: Target,
         score: f64,
         what: &str,
-    ) -> Option<MergePlan> {
+    ) -> Option<CompactionPlan> {
         let below = self.shape.run(output.level, output.run);
         let tables = run.tables();
         let from = self
@@ -680,11 +680,11 @@ impl<'a> Planner<'a> {
     fn is_clear(&self, level: usize, run: &Run, range: &KeyRange, output: Target) -> bool {
         let below = self.shape.run(output.level, output.run);
         let wide = cover(below.into_iter().flat_map(|run| run.overlapping(range)));
-        let trial = MergePlan {
+        let trial = CompactionPlan {
             inputs: vec![InputRun { level, run: run.id, tables: Vec::new() }],
             output,
             range: wide.map_or(range.clone(), |wide| wide.cover(range)),
-            kind: MergeKind::Merge,
+            kind: CompactionKind::Merge,
             bytes: 0,
             table_bytes: 0,
             score: 0.0,
@@ -715,7 +715,7 @@ impl<'a> Planner<'a> {
         score: f64,
         what: String,
         rewrite: bool,
-    ) -> Option<MergePlan> {
+    ) -> Option<CompactionPlan> {
         let source_tables: Vec<&Arc<TableInfo>> =
             sources.iter().flat_map(|(_, _, tables)| tables.clone()).collect();
         let below = self.shape.run(output.level, output.run);
@@ -739,11 +739,11 @@ impl<'a> Planner<'a> {
             }
             reason += &format!(" meet {} of {} in level {}", tables.len(), size_text(met), output.level);
         }
-        Some(MergePlan {
+        Some(CompactionPlan {
             inputs,
             output,
             range,
-            kind: if trivial { MergeKind::Move } else { MergeKind::Merge },
+            kind: if trivial { CompactionKind::Move } else { CompactionKind::Merge },
             bytes: brought + met,
             table_bytes: self.options.table_bytes,
             score,

@@ -1,7 +1,7 @@
 //! A manual compaction: everything in a key range ends in one run at the bottom, by one compaction, or by one
 //! for each range of keys whose memory is held apart.
 
-use super::{InputRun, MergeKind, MergePlan, Place, Strategy, Target, cover, ids};
+use super::{InputRun, CompactionKind, CompactionPlan, Place, Strategy, Target, cover, ids};
 use crate::shape::{Shape, TableInfo};
 use crate::types::{KeyRange, SeqNo, TableId, Timestamp};
 
@@ -34,7 +34,7 @@ pub(crate) fn major(
     asked: Asked<'_>,
     last_level: usize,
     table_bytes: u64,
-) -> Option<MergePlan> {
+) -> Option<CompactionPlan> {
     let merge = to_bottom(shape, reach(shape, range)?, last_level, table_bytes)?;
     let wants = |place: Place, table: &TableInfo| {
         let expired = asked.expired.is_some_and(|moment| table.times.0 <= moment);
@@ -55,7 +55,7 @@ pub(crate) fn major_part(
     bounds: &[Vec<u8>],
     asked: Asked<'_>,
     strategy: &dyn Strategy,
-) -> (KeyRange, Option<MergePlan>) {
+) -> (KeyRange, Option<CompactionPlan>) {
     let up_to = |bound: usize| {
         let end = bounds.get(bound).filter(|bound| left.ends_after(bound)).cloned();
         KeyRange { start: left.start.clone(), end: end.or_else(|| left.end.clone()) }
@@ -63,7 +63,7 @@ pub(crate) fn major_part(
     let mut part = up_to(bounds.partition_point(|bound| *bound <= left.start));
     loop {
         let plan = major(shape, &part, asked, strategy.last_level(shape), strategy.table_bytes());
-        let reaches_to = |plan: &MergePlan| match (part.end.as_deref(), &plan.range.end) {
+        let reaches_to = |plan: &CompactionPlan| match (part.end.as_deref(), &plan.range.end) {
             (Some(end), Some(to)) if plan.range.ends_after(end) => {
                 up_to(bounds.partition_point(|bound| bound < to))
             }
@@ -84,7 +84,7 @@ pub(super) fn to_bottom(
     reached: Reached,
     last_level: usize,
     table_bytes: u64,
-) -> Option<MergePlan> {
+) -> Option<CompactionPlan> {
     let level = last_level.max(shape.deepest()?);
     let Reached { inputs, range, bytes, .. } = reached;
     let oldest = shape.levels.get(level).and_then(|l| l.runs.last()).map(|run| run.id);
@@ -93,12 +93,12 @@ pub(super) fn to_bottom(
     let output = Target { level, run: oldest.unwrap_or(newest_input) };
     let tables: usize = inputs.iter().map(|input| input.tables.len()).sum();
     let size = crate::types::size_text(bytes);
-    Some(MergePlan {
+    Some(CompactionPlan {
         reason: format!("major: all {tables} tables in {range}, {size}, into level {level}"),
         inputs,
         output,
         range,
-        kind: MergeKind::Merge,
+        kind: CompactionKind::Merge,
         bytes,
         table_bytes,
         score: 1.0,

@@ -135,10 +135,10 @@ impl PipelineState {
 
     /// Takes note of an in-memory compaction of so many cells of so many keys, which left that share of their
     /// bytes.
-    pub(crate) fn merged(&mut self, cells: usize, keys: usize, stayed: f64, kind: MemoryMerge) {
+    pub(crate) fn merged(&mut self, cells: usize, keys: usize, stayed: f64, kind: MemtableCompactionKind) {
         self.merges += 1;
         self.unique = keys as f64 / cells.max(1) as f64;
-        if kind == MemoryMerge::Compact {
+        if kind == MemtableCompactionKind::Compact {
             self.compactions += 1;
             self.stayed = stayed;
         }
@@ -169,20 +169,20 @@ pub(crate) struct PipelineFacts {
 
 impl PipelineFacts {
     /// The bytes that an in-memory compaction of that kind is expected to leave.
-    pub(crate) fn stays(&self, kind: MemoryMerge) -> u64 {
+    pub(crate) fn stays(&self, kind: MemtableCompactionKind) -> u64 {
         let live = self.bytes - self.dead_bytes;
         match kind {
-            MemoryMerge::Indices => self.bytes,
-            MemoryMerge::CompactNewest => self.newest_bytes - self.newest_dead_bytes,
-            MemoryMerge::Compact if self.cells == 0 => live,
-            MemoryMerge::Compact => {
+            MemtableCompactionKind::Indices => self.bytes,
+            MemtableCompactionKind::CompactNewest => self.newest_bytes - self.newest_dead_bytes,
+            MemtableCompactionKind::Compact if self.cells == 0 => live,
+            MemtableCompactionKind::Compact => {
                 (live as f64 * (self.distinct as f64 / self.cells as f64).min(1.0)) as u64
             }
         }
     }
 
-    fn trade(&self, kind: MemoryMerge) -> Trade {
-        let bytes = if kind == MemoryMerge::CompactNewest { self.newest_bytes } else { self.bytes };
+    fn trade(&self, kind: MemtableCompactionKind) -> Trade {
+        let bytes = if kind == MemtableCompactionKind::CompactNewest { self.newest_bytes } else { self.bytes };
         let stays = self.stays(kind);
         let gain = bytes.saturating_sub(stays) as f64 * self.flush_ns;
         Trade { kind, gain, cost: stays as f64 * self.copy_ns }
@@ -191,7 +191,7 @@ impl PipelineFacts {
 
 /// The trade of a data compaction, in nanoseconds of flushing saved and of copying spent.
 struct Trade {
-    kind: MemoryMerge,
+    kind: MemtableCompactionKind,
     gain: f64,
     cost: f64,
 }
@@ -215,7 +215,7 @@ impl fmt::Display for Trade {
 
 /// A kind of in-memory compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum MemoryMerge {
+pub(crate) enum MemtableCompactionKind {
     /// Index compaction (ACC-4): all versions stay.
     Indices,
     /// Data compaction (ACC-5): versions that no reader sees are dropped.
@@ -227,7 +227,7 @@ pub(crate) enum MemoryMerge {
 impl MemoryPolicy {
     /// The in-memory compaction to make now, and why in words. O(1).
     #[cfg_attr(not(feature = "papers"), allow(unused_variables))]
-    pub(crate) fn plan(&self, facts: &PipelineFacts, state: &PipelineState) -> Option<(MemoryMerge, String)> {
+    pub(crate) fn plan(&self, facts: &PipelineFacts, state: &PipelineState) -> Option<(MemtableCompactionKind, String)> {
         let PipelineFacts { segments, cells, distinct, .. } = *facts;
         if segments < 2 && !matches!(self, MemoryPolicy::Sketch(_)) {
             return None;
@@ -235,13 +235,13 @@ impl MemoryPolicy {
         let most = self.segments()?;
         let many = || format!("{segments} segments where {most} may be");
         let too_many = segments > most as usize;
-        let indices = || too_many.then(|| (MemoryMerge::Indices, many()));
+        let indices = || too_many.then(|| (MemtableCompactionKind::Indices, many()));
         match self {
             MemoryPolicy::None => None,
             #[cfg(feature = "papers")]
             MemoryPolicy::Basic(_) => indices(),
             #[cfg(feature = "papers")]
-            MemoryPolicy::Eager(_) => Some((MemoryMerge::Compact, "at every freeze".into())),
+            MemoryPolicy::Eager(_) => Some((MemtableCompactionKind::Compact, "at every freeze".into())),
             #[cfg(feature = "papers")]
             MemoryPolicy::Adaptive(Adaptive { r, .. }) => {
                 let redundant = 1.0 - state.unique;
@@ -252,17 +252,17 @@ impl MemoryPolicy {
                         facts.draw,
                         state.throttle
                     );
-                    return Some((MemoryMerge::Compact, why));
+                    return Some((MemtableCompactionKind::Compact, why));
                 }
                 indices()
             }
             MemoryPolicy::Sketch(_) => {
-                let all = (segments > 1).then(|| facts.trade(MemoryMerge::Compact));
-                let trades = all.into_iter().chain([facts.trade(MemoryMerge::CompactNewest)]);
+                let all = (segments > 1).then(|| facts.trade(MemtableCompactionKind::Compact));
+                let trades = all.into_iter().chain([facts.trade(MemtableCompactionKind::CompactNewest)]);
                 let best = trades.filter(Trade::pays).max_by(|a, b| a.rate().total_cmp(&b.rate()));
                 if let Some(trade) = best {
                     let what = match trade.kind {
-                        MemoryMerge::CompactNewest => "dead cells in the newest segment".into(),
+                        MemtableCompactionKind::CompactNewest => "dead cells in the newest segment".into(),
                         _ => format!("about {distinct} keys in {cells} cells"),
                     };
                     return Some((trade.kind, format!("{what}: {trade}")));
@@ -384,9 +384,9 @@ mod tests {
         ]
         .map(|policy| match policy.parse::<MemoryPolicy>().unwrap().plan(&facts, &state) {
             None => "-",
-            Some((MemoryMerge::Indices, _)) => "indices",
-            Some((MemoryMerge::Compact, _)) => "compact",
-            Some((MemoryMerge::CompactNewest, _)) => "newest",
+            Some((MemtableCompactionKind::Indices, _)) => "indices",
+            Some((MemtableCompactionKind::Compact, _)) => "compact",
+            Some((MemtableCompactionKind::CompactNewest, _)) => "newest",
         })
         .join(" ")
     }
@@ -438,11 +438,11 @@ mod tests {
         assert_eq!(state.throttle, 0.5 * 1.02);
         (0..100).for_each(|_| state.froze());
         assert_eq!(state.throttle, 1.0);
-        state.merged(100, 25, 1.0, MemoryMerge::Indices);
+        state.merged(100, 25, 1.0, MemtableCompactionKind::Indices);
         assert_eq!((state.merges, state.compactions, state.unique), (1, 0, 0.25));
-        state.merged(100, 50, 0.4, MemoryMerge::Compact);
+        state.merged(100, 50, 0.4, MemtableCompactionKind::Compact);
         assert_eq!((state.merges, state.compactions, state.stayed), (2, 1, 0.4));
-        state.merged(100, 50, 1.0, MemoryMerge::Indices);
+        state.merged(100, 50, 1.0, MemtableCompactionKind::Indices);
         assert_eq!(state.stayed, 0.4, "of the last compaction");
     }
 
@@ -458,14 +458,14 @@ mod tests {
             newest_dead_bytes,
             ..facts(4, 100, distinct)
         };
-        assert_eq!(plan("sketch", &dead(500, 100)), Some(MemoryMerge::CompactNewest));
+        assert_eq!(plan("sketch", &dead(500, 100)), Some(MemtableCompactionKind::CompactNewest));
         assert_eq!(plan("sketch", &dead(400, 100)), None, "no more than it costs");
         assert_eq!(plan("sketch", &PipelineFacts { copy_ns: 3.0, ..dead(500, 100) }), None);
-        assert_eq!(plan("sketch", &dead(500, 60)), Some(MemoryMerge::Compact), "all of it gives more");
-        assert_eq!(plan("sketch", &dead(1_500, 80)), Some(MemoryMerge::CompactNewest));
+        assert_eq!(plan("sketch", &dead(500, 60)), Some(MemtableCompactionKind::Compact), "all of it gives more");
+        assert_eq!(plan("sketch", &dead(1_500, 80)), Some(MemtableCompactionKind::CompactNewest));
         let only =
             PipelineFacts { bytes: 2_500, dead_bytes: 500, newest_dead_bytes: 500, ..facts(1, 25, 25) };
-        assert_eq!(plan("sketch", &only), Some(MemoryMerge::CompactNewest));
+        assert_eq!(plan("sketch", &only), Some(MemtableCompactionKind::CompactNewest));
         for policy in ["none", "basic", "adaptive{segments=5, r=0.5}"] {
             assert_eq!(plan(policy, &only), None, "{policy}");
             assert_eq!(plan(policy, &dead(1_500, 80)), None, "{policy}");

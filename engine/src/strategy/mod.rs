@@ -18,7 +18,7 @@
 //! - `plan_db` decides across stores, `clean` about the WAL's oldest file; `backpressure` how much a writer
 //!   waits, `rate` how fast compactions write.
 //!
-//! The ladder of names: a `MergePlan` is a proposal; a `RunningMerge` one that was accepted and has come as
+//! The ladder of names: a `CompactionPlan` is a proposal; a `RunningCompaction` one that was accepted and has come as
 //! far as its clip. Running it (`merge`) and giving it a worker (`schedule`) are not this folder's business,
 //! nor is keeping the state between calls.
 
@@ -72,7 +72,7 @@ pub use options::{METHODS, StrategyOptions};
 pub(crate) use papers::NEEDS_PAPERS;
 #[cfg(feature = "papers")]
 pub use memtable_policy::Adaptive;
-pub(crate) use memtable_policy::{MemoryMerge, PipelineFacts, PipelineState};
+pub(crate) use memtable_policy::{MemtableCompactionKind, PipelineFacts, PipelineState};
 pub use memtable_policy::{MemoryPolicy, Segments};
 pub(crate) use plan_db::{DbAction, DbFacts, StoreFacts, plan_db};
 pub use rangemerge::{RangemergeOptions, Victim};
@@ -121,7 +121,7 @@ pub(crate) struct Facts<'a> {
     /// A random draw.
     pub(crate) draw: u64,
     /// Running compactions.
-    pub(crate) running: &'a [RunningMerge],
+    pub(crate) running: &'a [RunningCompaction],
     /// The run of L0 that a flush is still writing. More SSTables will come to it, so a strategy that
     /// compacts whole runs waits for it.
     pub(crate) flushing: Option<u64>,
@@ -150,7 +150,7 @@ pub(crate) struct Facts<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// Best first.
-    pub(crate) merges: Vec<MergePlan>,
+    pub(crate) merges: Vec<CompactionPlan>,
     /// Compactions that are due by the rules and still not started, and why.
     pub(crate) deferred: Vec<Deferred>,
     /// The state to be given to the next call.
@@ -199,7 +199,7 @@ impl PlanState {
 
 /// How cells get from inputs to output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum MergeKind {
+pub(crate) enum CompactionKind {
     /// Inputs are read and written anew.
     Merge,
     /// A trivial move: nothing overlaps, the SSTables change their place in the shape, and no byte is read.
@@ -226,14 +226,14 @@ pub(crate) struct InputRun {
 
 /// A compaction as a strategy proposes it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct MergePlan {
+pub(crate) struct CompactionPlan {
     /// Newest data first.
     pub(crate) inputs: Vec<InputRun>,
     pub(crate) output: Target,
     /// A range that covers the live range of every input; the compaction is alone in it between its inputs
     /// and its output.
     pub(crate) range: KeyRange,
-    pub(crate) kind: MergeKind,
+    pub(crate) kind: CompactionKind,
     /// Live bytes of the inputs, which the compaction reads.
     pub(crate) bytes: u64,
     /// The size at which output SSTables are cut.
@@ -244,7 +244,7 @@ pub(crate) struct MergePlan {
     pub(crate) reason: String,
 }
 
-impl MergePlan {
+impl CompactionPlan {
     /// The ids of all input SSTables.
     pub(crate) fn tables(&self) -> impl Iterator<Item = TableId> + '_ {
         self.inputs.iter().flat_map(|run| run.tables.iter().copied())
@@ -287,13 +287,13 @@ impl MergePlan {
 
 /// An accepted compaction.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct RunningMerge {
-    pub(crate) plan: MergePlan,
+pub(crate) struct RunningCompaction {
+    pub(crate) plan: CompactionPlan,
     /// The key up to which its steps have come.
     pub(crate) clip: Option<Vec<u8>>,
 }
 
-impl RunningMerge {
+impl RunningCompaction {
     /// The keys still to be compacted.
     pub(crate) fn range_left(&self) -> KeyRange {
         match &self.clip {

@@ -18,7 +18,7 @@
 //! *Merges* get the workers that flushes leave: first what takes level 0 out of the readers' way, then by
 //! score.
 
-use super::MergePlan;
+use super::CompactionPlan;
 use crate::types::{StoreId, size_text};
 
 /// One store, as far as this decision goes.
@@ -40,7 +40,7 @@ pub(crate) struct StoreFacts<'a> {
     /// Log that could go if this store were flushed.
     pub(crate) log_freed_bytes: u64,
     /// From its strategy, best first, without conflicts.
-    pub(crate) merges: &'a [MergePlan],
+    pub(crate) merges: &'a [CompactionPlan],
 }
 
 /// The database.
@@ -84,11 +84,11 @@ pub(crate) fn plan_db(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> 
         actions.push(DbAction::Clean);
     }
     actions.truncate(db.workers_free);
-    let mut merges: Vec<(&StoreFacts<'_>, usize, &MergePlan)> = stores
+    let mut merges: Vec<(&StoreFacts<'_>, usize, &CompactionPlan)> = stores
         .iter()
         .flat_map(|s| s.merges.iter().enumerate().map(move |(i, merge)| (s, i, merge)))
         .collect();
-    let urgency = |merge: &MergePlan| (merge.is_urgent(), merge.score);
+    let urgency = |merge: &CompactionPlan| (merge.is_urgent(), merge.score);
     merges.sort_by(|(_, _, a), (_, _, b)| {
         let (a, b) = (urgency(a), urgency(b));
         b.0.cmp(&a.0).then(b.1.total_cmp(&a.1))
@@ -245,11 +245,11 @@ mod tests {
 
     #[test]
     fn workers_go_to_flushes_then_to_level_0_then_to_the_best_score() {
-        let merge = |level, score| MergePlan {
+        let merge = |level, score| CompactionPlan {
             inputs: vec![super::super::InputRun { level, run: 1, tables: Vec::new() }],
             output: super::super::Target { level: 5, run: 1 },
             range: Default::default(),
-            kind: super::super::MergeKind::Merge,
+            kind: super::super::CompactionKind::Merge,
             bytes: 0,
             table_bytes: 0,
             score,

@@ -9,8 +9,8 @@ use proptest::strategy::Strategy as _;
 use std::collections::BTreeMap;
 
 /// The step that ends a merge of tables without any redundancy: outputs of the inputs' total size.
-pub(super) fn concatenate(shape: &Shape, plan: &MergePlan, next: &mut u32) -> Step {
-    if plan.kind == MergeKind::Move {
+pub(super) fn concatenate(shape: &Shape, plan: &CompactionPlan, next: &mut u32) -> Step {
+    if plan.kind == CompactionKind::Move {
         return Step::default();
     }
     let inputs: Vec<_> = plan.live_inputs(shape).into_iter().map(|(_, t)| t.clone()).collect();
@@ -71,7 +71,7 @@ fn build(runs: &[(usize, Vec<(u8, u8)>)]) -> (Shape, Cells) {
 fn run(
     shape: &mut Shape,
     cells: &mut Cells,
-    plan: &MergePlan,
+    plan: &CompactionPlan,
     upto: Option<u8>,
     next: &mut u32,
 ) -> Result<(), String> {
@@ -96,7 +96,7 @@ fn run(
         below.push((table.id, after));
     }
     let mut step = Step { upto: upto.map(key), bytes_below: below, ..Step::default() };
-    if let (MergeKind::Merge, Some((first, _)), Some((last, _))) =
+    if let (CompactionKind::Merge, Some((first, _)), Some((last, _))) =
         (plan.kind, merged.first_key_value(), merged.last_key_value())
     {
         let mut table = TableInfo::plain(name(next), bytes);
@@ -152,7 +152,7 @@ fn strategies() -> impl proptest::strategy::Strategy<Value = StrategyOptions> {
     prop::sample::select(methods.chain(SETTINGS.iter().map(|text| parsed(text))).collect::<Vec<_>>())
 }
 
-fn facts<'a>(running: &'a [RunningMerge], merges_max: usize) -> Facts<'a> {
+fn facts<'a>(running: &'a [RunningCompaction], merges_max: usize) -> Facts<'a> {
     Facts {
         clock: 0,
         draw: 0,
@@ -187,7 +187,7 @@ proptest! {
         let unique: Unique<'_> = &move |_| unique;
         let (strategy, before) = (options.strategy(), read(&shape, &cells));
         let mut state = PlanState { unread: unread.unwrap_or(0), ..PlanState::default() };
-        let (mut running, mut next) = (Vec::<RunningMerge>::new(), 100_000);
+        let (mut running, mut next) = (Vec::<RunningCompaction>::new(), 100_000);
         let looks = if unread.is_some() { &|_| 0 } else { facts(&[], 3).looks };
         let mut debt = u64::MAX;
         for (choice, upto) in choices {
@@ -195,14 +195,14 @@ proptest! {
             state = plan.state;
             for merge in plan.merges {
                 prop_assert_eq!(validate(&shape, &merge, &running), Ok(()), "{} {:?}", options, merge);
-                running.push(RunningMerge { plan: merge, clip: None });
+                running.push(RunningCompaction { plan: merge, clip: None });
             }
             if running.is_empty() {
                 break;
             }
             let at = choice.index(running.len());
             let left = running[at].range_left();
-            let upto = (running[at].plan.kind == MergeKind::Merge && left.start < key(upto) && left.ends_after(&key(upto)))
+            let upto = (running[at].plan.kind == CompactionKind::Merge && left.start < key(upto) && left.ends_after(&key(upto)))
                 .then_some(upto);
             let merge = running[at].plan.clone();
             prop_assert_eq!(run(&mut shape, &mut cells, &merge, upto, &mut next), Ok(()));
@@ -230,7 +230,7 @@ proptest! {
         choices in prop::collection::vec((0u8..8, strategies(), any::<prop::sample::Index>(), 0u8..44), 80),
     ) {
         let (mut options, mut before) = (first, read(&shape, &cells));
-        let (mut state, mut running, mut next) = (PlanState::default(), Vec::<RunningMerge>::new(), 100_000);
+        let (mut state, mut running, mut next) = (PlanState::default(), Vec::<RunningCompaction>::new(), 100_000);
         let mut flush = 2000u64;
         for (what, other, choice, upto) in choices {
             match what {
@@ -252,12 +252,12 @@ proptest! {
             state = plan.state;
             for merge in plan.merges {
                 prop_assert_eq!(validate(&shape, &merge, &running), Ok(()), "{} {:?}", options, merge);
-                running.push(RunningMerge { plan: merge, clip: None });
+                running.push(RunningCompaction { plan: merge, clip: None });
             }
             if !running.is_empty() {
                 let at = choice.index(running.len());
                 let left = running[at].range_left();
-                let upto = (running[at].plan.kind == MergeKind::Merge && left.start < key(upto) && left.ends_after(&key(upto)))
+                let upto = (running[at].plan.kind == CompactionKind::Merge && left.start < key(upto) && left.ends_after(&key(upto)))
                     .then_some(upto);
                 let merge = running[at].plan.clone();
                 prop_assert_eq!(run(&mut shape, &mut cells, &merge, upto, &mut next), Ok(()));
@@ -297,7 +297,7 @@ proptest! {
             prop_assert_eq!(run(&mut shape, &mut cells, &merge, None, &mut 100_000), Ok(()));
         }
         prop_assert_eq!(shape.runs().count(), usize::from(!before.is_empty()));
-        prop_assert!(strategy.plan(&shape, &facts(&[], 3), &PlanState::default()).merges.iter().all(|m| m.kind == MergeKind::Move || matches!(options, StrategyOptions::Leveled(_) | StrategyOptions::Rangemerge(_))));
+        prop_assert!(strategy.plan(&shape, &facts(&[], 3), &PlanState::default()).merges.iter().all(|m| m.kind == CompactionKind::Move || matches!(options, StrategyOptions::Leveled(_) | StrategyOptions::Rangemerge(_))));
         prop_assert_eq!(read(&shape, &cells), before);
     }
 
@@ -318,8 +318,8 @@ proptest! {
                 inputs.push(InputRun { level, run: run.id, tables: ids(&tables) });
             }
         }
-        let kind = if moves { MergeKind::Move } else { MergeKind::Merge };
-        let plan = MergePlan {
+        let kind = if moves { CompactionKind::Move } else { CompactionKind::Merge };
+        let plan = CompactionPlan {
             inputs, output: Target { level, run: run_id }, range: range.unwrap_or_default(), kind,
             bytes: 0, table_bytes: 1, score: 1.0, reason: String::new(),
         };
@@ -340,9 +340,9 @@ proptest! {
     ) {
         let plan = options.strategy().plan(&shape, &facts(&[], 3), &PlanState::default());
         for merge in plan.merges {
-            let twin = [RunningMerge { plan: merge.clone(), clip: None }];
+            let twin = [RunningCompaction { plan: merge.clone(), clip: None }];
             prop_assert!(validate(&shape, &merge, &twin).is_err());
-            if merge.kind == MergeKind::Merge && merge.inputs.len() > 1 {
+            if merge.kind == CompactionKind::Merge && merge.inputs.len() > 1 {
                 let mut less = merge.clone();
                 let target = less.inputs.last_mut().expect("inputs");
                 let joins_target = (target.level, target.run) == (merge.output.level, merge.output.run);

@@ -36,7 +36,7 @@
 use super::triggered::{DEAD_SHARE, early};
 use super::major::{Reached, reach};
 use super::{
-    ByRange, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RangeMemory, RunningMerge, Strategy,
+    ByRange, Facts, InputRun, CompactionKind, CompactionPlan, Plan, PlanState, RangeMemory, RunningCompaction, Strategy,
     Target, Unique, cover, ids, wrong_with_running,
 };
 use crate::shape::{Run, Shape, TableInfo};
@@ -247,7 +247,7 @@ impl Strategy for RangemergeOptions {
 }
 
 impl ByRange for RangemergeOptions {
-    fn cut(&self, plan: &mut MergePlan, unique: Unique<'_>) {
+    fn cut(&self, plan: &mut CompactionPlan, unique: Unique<'_>) {
         let tables: Vec<TableId> = plan.tables().collect();
         let share = match plan.bytes <= self.f || plan.inputs.len() == 1 || tables.len() > SKETCHES_MAX {
             true => 1.0,
@@ -322,7 +322,7 @@ impl ByRange for RangemergeOptions {
         memory: &RangeMemory,
         early: bool,
         unique: Unique<'_>,
-    ) -> Option<MergePlan> {
+    ) -> Option<CompactionPlan> {
         let home = self.home(shape);
         let mut inputs = Vec::new();
         let (mut bytes, mut file, mut deltas, mut foreign) = (0, None, 0, false);
@@ -367,11 +367,11 @@ impl ByRange for RangemergeOptions {
             }
         };
         let (inputs, bytes) = if beside { (Vec::new(), 0) } else { (inputs, bytes) };
-        Some(MergePlan {
+        Some(CompactionPlan {
             inputs,
             output: Target { run: home.run + if beside { deltas + 1 } else { 0 }, ..home },
             range: memory.range.clone(),
-            kind: MergeKind::Merge,
+            kind: CompactionKind::Merge,
             bytes: bytes + memory.bytes,
             table_bytes: self.part_bytes(written),
             score: 1.0,
@@ -389,9 +389,9 @@ struct Planner<'a> {
     /// SSTables in running and in planned compactions.
     busy: HashSet<TableId>,
     /// Running and planned compactions.
-    taken: Vec<RunningMerge>,
+    taken: Vec<RunningCompaction>,
     merges_max: usize,
-    merges: Vec<MergePlan>,
+    merges: Vec<CompactionPlan>,
 }
 
 impl Planner<'_> {
@@ -400,22 +400,22 @@ impl Planner<'_> {
     }
 
     /// Plans the compaction if nothing stands in its way, and sets how its output is cut.
-    fn accept(&mut self, mut merge: MergePlan) {
+    fn accept(&mut self, mut merge: CompactionPlan) {
         if self.taken.iter().any(|other| wrong_with_running(&merge, other).is_some()) {
             return;
         }
-        if merge.kind == MergeKind::Merge {
+        if merge.kind == CompactionKind::Merge {
             self.options.cut(&mut merge, self.facts.unique);
         }
         self.busy.extend(merge.tables());
-        self.taken.push(RunningMerge { plan: merge.clone(), clip: None });
+        self.taken.push(RunningCompaction { plan: merge.clone(), clip: None });
         self.merges.push(merge);
     }
 
     /// Plans a compaction of a range that is dead or read much, but not where an SSTable reaches into it that
     /// is no part of the compaction: new files would end where it does not, and it would be a delta of no
     /// range.
-    fn accept_early(&mut self, merge: MergePlan) {
+    fn accept_early(&mut self, merge: CompactionPlan) {
         let all = reach(self.shape, &merge.range).map(|reached| reached.inputs);
         if !self.full() && all.as_ref() == Some(&merge.inputs) {
             self.accept(merge);
@@ -439,18 +439,18 @@ impl Planner<'_> {
     }
 
     /// The compaction of a foreign SSTable with all that it overlaps.
-    fn to_home(&self, place: Target, table: &Arc<TableInfo>, score: f64) -> Option<MergePlan> {
+    fn to_home(&self, place: Target, table: &Arc<TableInfo>, score: f64) -> Option<CompactionPlan> {
         let Reached { inputs, range, bytes, .. } = reach(self.shape, &table.live_range())?;
         let number = |input: &InputRun| self.options.number(self.home, input.level, input.run);
         let is_own = |input: &InputRun| (input.level, input.run) == (place.level, place.run);
         let own = inputs.iter().find(|input| is_own(input))?;
         let only = own.tables == [table.id] && inputs.iter().all(|i| is_own(i) || number(i).is_some());
         let what = format!("table {} of {} is not in the run", table.id, size_text(table.live_bytes()));
-        let moved = |run: u64, reason: String| MergePlan {
+        let moved = |run: u64, reason: String| CompactionPlan {
             inputs: vec![own.clone()],
             output: Target { run, ..self.home },
             range: table.live_range(),
-            kind: MergeKind::Move,
+            kind: CompactionKind::Move,
             bytes: table.live_bytes(),
             table_bytes: self.options.f,
             score,
@@ -468,12 +468,12 @@ impl Planner<'_> {
             ));
         }
         let tables: usize = inputs.iter().map(|input| input.tables.len()).sum();
-        Some(MergePlan {
+        Some(CompactionPlan {
             reason: format!("{what}: {tables} tables of {} become part of it", size_text(bytes)),
             inputs,
             output: self.home,
             range,
-            kind: MergeKind::Merge,
+            kind: CompactionKind::Merge,
             bytes,
             table_bytes: self.options.f,
             score,
@@ -510,11 +510,11 @@ impl Planner<'_> {
                 continue;
             }
             let reason = format!("neighbours of {} together are joined", size_text(bytes));
-            self.accept(MergePlan {
+            self.accept(CompactionPlan {
                 inputs,
                 output: self.home,
                 range,
-                kind: MergeKind::Merge,
+                kind: CompactionKind::Merge,
                 bytes,
                 table_bytes: self.options.f,
                 score: 0.5,

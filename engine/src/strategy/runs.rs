@@ -7,7 +7,7 @@
 use super::triggered::{DEAD_SHARE, early};
 use super::window::{RATIO, WindowRules};
 use super::{
-    Deferred, Facts, InputRun, MergeKind, MergePlan, Plan, PlanState, RunningMerge, Target, cover, ids,
+    Deferred, Facts, InputRun, CompactionKind, CompactionPlan, Plan, PlanState, RunningCompaction, Target, cover, ids,
     validate,
 };
 use crate::shape::{Run, Shape, TableInfo};
@@ -24,7 +24,7 @@ pub(super) struct RunPlanner<'a> {
     facts: &'a Facts<'a>,
     table_bytes: u64,
     /// Running and planned merges.
-    taken: Vec<RunningMerge>,
+    taken: Vec<RunningCompaction>,
     /// Runs that they read or write.
     busy: HashSet<(usize, u64)>,
     pub(super) plan: Plan,
@@ -44,7 +44,7 @@ impl<'a> RunPlanner<'a> {
         planner
     }
 
-    fn take(&mut self, merge: RunningMerge) {
+    fn take(&mut self, merge: RunningCompaction) {
         self.busy.extend(merge.plan.inputs.iter().map(|input| (input.level, input.run)));
         self.busy.insert((merge.plan.output.level, merge.plan.output.run));
         self.taken.push(merge);
@@ -91,7 +91,7 @@ impl<'a> RunPlanner<'a> {
         }
     }
 
-    pub(super) fn accept(&mut self, merge: MergePlan) -> bool {
+    pub(super) fn accept(&mut self, merge: CompactionPlan) -> bool {
         if self.full() {
             return false;
         }
@@ -99,7 +99,7 @@ impl<'a> RunPlanner<'a> {
             self.defer(format!("{}, but {why}", merge.reason));
             return false;
         }
-        self.take(RunningMerge { plan: merge.clone(), clip: None });
+        self.take(RunningCompaction { plan: merge.clone(), clip: None });
         self.plan.merges.push(merge);
         true
     }
@@ -107,7 +107,7 @@ impl<'a> RunPlanner<'a> {
     /// Where a running merge keeps level 0 waiting, and there are far more runs than `most`: merges some of
     /// them ([`gather`]).
     pub(super) fn gather(&mut self, most: usize) {
-        let is_planned = self.plan.merges.iter().any(MergePlan::empties_level0);
+        let is_planned = self.plan.merges.iter().any(CompactionPlan::empties_level0);
         let waits = self.facts.within_level0 || !(self.plan.deferred.is_empty() || is_planned);
         if waits && !self.full() {
             let merge = gather(self.shape, self.facts, &self.taken, most, self.table_bytes);
@@ -165,10 +165,10 @@ pub(crate) fn long_bytes(shape: &Shape, flush_bytes: u64) -> u64 {
 pub(super) fn gather(
     shape: &Shape,
     facts: &Facts<'_>,
-    taken: &[RunningMerge],
+    taken: &[RunningCompaction],
     most: usize,
     table_bytes: u64,
-) -> Option<MergePlan> {
+) -> Option<CompactionPlan> {
     let busy: HashSet<_> = taken.iter().flat_map(|merge| merge.plan.tables()).collect();
     let outputs: Vec<_> =
         taken.iter().map(|merge| (merge.plan.output.level, merge.plan.output.run)).collect();
@@ -215,7 +215,7 @@ fn merge_of_runs(
     table_bytes: u64,
     score: f64,
     what: String,
-) -> Option<MergePlan> {
+) -> Option<CompactionPlan> {
     let is_target = |placed: &&Placed<'_>| (placed.0, placed.1.id) == (output.level, output.run);
     let brought: Vec<&Placed<'_>> = runs.iter().filter(|placed| !is_target(placed)).collect();
     let target = runs.iter().find(is_target).map(|(_, run)| *run);
@@ -244,8 +244,8 @@ fn merge_of_runs(
             inputs.push(InputRun { level: output.level, run: output.run, tables: ids(&met) });
         }
     }
-    let kind = if moves { MergeKind::Move } else { MergeKind::Merge };
-    Some(MergePlan { inputs, output, range, kind, bytes, table_bytes, score, reason })
+    let kind = if moves { CompactionKind::Move } else { CompactionKind::Merge };
+    Some(CompactionPlan { inputs, output, range, kind, bytes, table_bytes, score, reason })
 }
 
 /// Whether no two of the tables overlap, nor any table of the run.

@@ -30,7 +30,7 @@
 //! are weighed at a time, from a drawn place on.
 
 use super::major::{reach_from, to_bottom};
-use super::{Facts, MergePlan, Place, PlanState};
+use super::{Facts, CompactionPlan, Place, PlanState};
 use crate::shape::{Run, Shape, TableInfo};
 use crate::types::{TableId, size_text};
 use std::collections::HashSet;
@@ -57,7 +57,7 @@ pub(super) fn early(
     table_bytes: u64,
     share: f64,
     below: bool,
-) -> Vec<MergePlan> {
+) -> Vec<CompactionPlan> {
     if facts.pressed || state.early_at == Some(facts.clock) {
         return Vec::new();
     }
@@ -78,7 +78,7 @@ pub(super) fn early(
         let from = (facts.draw % seeds.len() as u64) as usize;
         seeds.rotate_left(from);
     }
-    let mut found: Vec<MergePlan> = Vec::new();
+    let mut found: Vec<CompactionPlan> = Vec::new();
     for (level, run, seed) in seeds.into_iter().take(WEIGHED_MAX) {
         if found.iter().any(|merge| merge.tables().any(|table| table == seed.id)) {
             continue;
@@ -101,10 +101,10 @@ pub(super) fn early(
         if all.is_dead(share) {
             let dead = (all.dead / all.cells).min(1.0);
             let reason = format!("{:.0} % of the cells in {} are dead: {what}", dead * 100.0, merge.range);
-            found.push(MergePlan { score: dead * 0.9, reason, ..merge });
+            found.push(CompactionPlan { score: dead * 0.9, reason, ..merge });
         } else if newer.pays_for(all.bytes) {
             let reason = format!("{} is read much, {:.0} looks in vain: {what}", merge.range, newer.looks);
-            found.push(MergePlan { score: 0.5, reason, ..merge });
+            found.push(CompactionPlan { score: 0.5, reason, ..merge });
         }
         if found.len() == FOUND_MAX {
             break;

@@ -10,17 +10,17 @@
 //! on. They may also touch: one writes the run that the other reads, since the SSTables they take are
 //! different ones.
 
-use super::{MergeKind, MergePlan, Place, RunningMerge};
+use super::{CompactionKind, CompactionPlan, Place, RunningCompaction};
 use crate::shape::{Shape, TableInfo};
 use crate::types::{KeyRange, TableId};
 use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Checks a planned compaction; the error says why it must not run on this shape beside the `running` ones.
-pub(crate) fn validate(shape: &Shape, plan: &MergePlan, running: &[RunningMerge]) -> Result<(), String> {
+pub(crate) fn validate(shape: &Shape, plan: &CompactionPlan, running: &[RunningCompaction]) -> Result<(), String> {
     let inputs = inputs_are_there(shape, plan)?;
     nothing_is_passed(shape, plan, &inputs)?;
-    if plan.kind == MergeKind::Move {
+    if plan.kind == CompactionKind::Move {
         move_is_trivial(plan, &inputs)?;
     }
     running.iter().find_map(|other| wrong_with_running(plan, other)).map_or(Ok(()), Err)
@@ -30,10 +30,10 @@ pub(crate) fn validate(shape: &Shape, plan: &MergePlan, running: &[RunningMerge]
 /// pass whatever is not older than the target: that must be an input wherever the range reaches.
 pub(crate) fn validate_flush(
     shape: &Shape,
-    plan: &MergePlan,
-    running: &[RunningMerge],
+    plan: &CompactionPlan,
+    running: &[RunningCompaction],
 ) -> Result<(), String> {
-    if plan.range.is_empty() || plan.kind != MergeKind::Merge {
+    if plan.range.is_empty() || plan.kind != CompactionKind::Merge {
         return Err("memory is merged, over some keys".to_string());
     }
     if !plan.inputs.is_empty() {
@@ -51,7 +51,7 @@ pub(crate) fn validate_flush(
 
 type Inputs<'a> = Vec<(Place, Vec<&'a Arc<TableInfo>>)>;
 
-fn inputs_are_there<'a>(shape: &'a Shape, plan: &MergePlan) -> Result<Inputs<'a>, String> {
+fn inputs_are_there<'a>(shape: &'a Shape, plan: &CompactionPlan) -> Result<Inputs<'a>, String> {
     if plan.inputs.is_empty() || plan.range.is_empty() {
         return Err("the merge has no inputs".to_string());
     }
@@ -87,7 +87,7 @@ fn inputs_are_there<'a>(shape: &'a Shape, plan: &MergePlan) -> Result<Inputs<'a>
     Ok(inputs)
 }
 
-fn nothing_is_passed(shape: &Shape, plan: &MergePlan, inputs: &Inputs<'_>) -> Result<(), String> {
+fn nothing_is_passed(shape: &Shape, plan: &CompactionPlan, inputs: &Inputs<'_>) -> Result<(), String> {
     let target = plan.target();
     let (newest, oldest) = plan.span();
     let taken: HashSet<TableId> = plan.tables().collect();
@@ -98,7 +98,7 @@ fn nothing_is_passed(shape: &Shape, plan: &MergePlan, inputs: &Inputs<'_>) -> Re
         }
         for table in run.overlapping(&plan.range).filter(|t| !taken.contains(&t.id)) {
             let range = table.live_range();
-            if place == target && plan.kind == MergeKind::Merge {
+            if place == target && plan.kind == CompactionKind::Merge {
                 return Err(format!("table {} of the target run lies in the merge's range", table.id));
             }
             // Inputs pass this table when it lies between them and the target.
@@ -115,7 +115,7 @@ fn nothing_is_passed(shape: &Shape, plan: &MergePlan, inputs: &Inputs<'_>) -> Re
     Ok(())
 }
 
-fn move_is_trivial(plan: &MergePlan, inputs: &Inputs<'_>) -> Result<(), String> {
+fn move_is_trivial(plan: &CompactionPlan, inputs: &Inputs<'_>) -> Result<(), String> {
     if inputs.iter().any(|(place, _)| *place == plan.target()) {
         return Err("a table is moved to where it is".to_string());
     }
@@ -129,7 +129,7 @@ fn move_is_trivial(plan: &MergePlan, inputs: &Inputs<'_>) -> Result<(), String> 
 }
 
 /// Why the compaction cannot run beside another one; `None` if it can.
-pub(crate) fn wrong_with_running(plan: &MergePlan, other: &RunningMerge) -> Option<String> {
+pub(crate) fn wrong_with_running(plan: &CompactionPlan, other: &RunningCompaction) -> Option<String> {
     let left = other.range_left();
     if !plan.range.overlaps(&left) {
         return None;

@@ -6,8 +6,8 @@
 use crate::db::Builder;
 use crate::error::{Error, ErrorKind, Result};
 use crate::offload::{
-    Decision, KeepOutputs, MergeAnswer, MergeRunner, MergeSpec, Offer, Offload, OffloadedMerge, RemoteCache,
-    RemoteRead, RunningMerge,
+    Decision, RetainOutputs, MergeAnswer, MergeRunner, CompactionSpec, Offer, Offload, OffloadedMerge, RemoteCache,
+    RemoteRead, RunningCompaction,
 };
 use crate::shape::Clip;
 use crate::sync::Mutex;
@@ -28,8 +28,8 @@ const KEPT_BYTES: u64 = 64 << 20;
 enum Request {
     Begin {
         run: u64,
-        spec: Box<MergeSpec>,
-        keep: KeepOutputs,
+        spec: Box<CompactionSpec>,
+        keep: RetainOutputs,
     },
     /// The first step that was not published yet is published.
     Published {
@@ -124,7 +124,7 @@ struct Faults {
     /// The newest step that was answered.
     last: Option<MergeAnswer>,
     /// Compactions that work on unheard.
-    unheard: Vec<RunningMerge>,
+    unheard: Vec<RunningCompaction>,
     /// For each run, how many more polls find no answer, and whether none will ever come.
     silent: BTreeMap<u64, (u64, bool)>,
     /// Answers that will come once more, by run.
@@ -173,7 +173,7 @@ impl Faults {
 struct Server {
     builder: Builder,
     runner: MergeRunner,
-    runs: BTreeMap<u64, (Box<MergeSpec>, RunningMerge)>,
+    runs: BTreeMap<u64, (Box<CompactionSpec>, RunningCompaction)>,
     faults: Option<Faults>,
 }
 

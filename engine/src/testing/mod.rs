@@ -10,7 +10,7 @@ mod elsewhere;
 #[doc(hidden)]
 pub use crate::hooks::*;
 use crate::compaction::{Expected, Totals, Verifier};
-use crate::offload::{AnswerOf, MergeAnswer, MergeSpec, StepAnswer};
+use crate::offload::{AnswerOf, MergeAnswer, CompactionSpec, StepAnswer};
 use crate::options::FamilyOptions;
 use crate::shape::Shape;
 use crate::strategy::StrategyOptions;
@@ -103,7 +103,7 @@ fn shape(bytes: &[u8]) {
     }
 }
 
-fn sample() -> MergeSpec {
+fn sample() -> CompactionSpec {
     crate::compaction::sample::spec("a", "z", 30)
 }
 
@@ -113,9 +113,9 @@ fn merge_seeds() -> Vec<Vec<u8>> {
 
 /// What a compaction server does with a description before it begins.
 fn merge(bytes: &[u8]) {
-    let Ok(spec) = MergeSpec::from_bytes(bytes) else { return };
+    let Ok(spec) = CompactionSpec::from_bytes(bytes) else { return };
     let _ = (spec.input_bytes(), spec.log_bytes(), spec.cells(), spec.table_dir(), spec.first_output());
-    let again = spec.to_bytes().and_then(|bytes| MergeSpec::from_bytes(&bytes));
+    let again = spec.to_bytes().and_then(|bytes| CompactionSpec::from_bytes(&bytes));
     assert_eq!(again.ok(), Some(spec), "a merge is written down as it is");
 }
 

@@ -1,7 +1,7 @@
 //! What a merge leaves of what goes into it, as the sketches of its tables and of memory say (TRI-3, idea 6).
 
 use super::Version;
-use crate::memtable::Segment;
+use crate::memtable::Memtable;
 use crate::types::{Sketch, TableId};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ impl Unions {
     /// The share that is left when the pieces and these tables are merged, if so many cells of a key stay.
     ///
     /// The first time it hashes every cell of the pieces and reads the sketches of the tables.
-    pub(crate) fn left(&self, version: &Version, pieces: &[Segment], tables: &[TableId], kept: u64) -> f64 {
+    pub(crate) fn left(&self, version: &Version, pieces: &[Memtable], tables: &[TableId], kept: u64) -> f64 {
         if kept == u64::MAX {
             return 1.0;
         }
@@ -44,11 +44,11 @@ impl Unions {
 
 impl Counted {
     /// A sketch that cannot be read counts as its table's own estimate.
-    fn of(version: &Version, pieces: &[Segment], tables: &[TableId]) -> Self {
+    fn of(version: &Version, pieces: &[Memtable], tables: &[TableId]) -> Self {
         let wanted: BTreeSet<TableId> = tables.iter().copied().collect();
         let mut union = Sketch::new();
         let mut all = Counted { keys: 0, cells: 0, union: 0 };
-        for flat in pieces.iter().filter_map(Segment::as_flat) {
+        for flat in pieces.iter().filter_map(Memtable::as_flat) {
             let mut keys = Sketch::new();
             flat.sketch_into(&mut keys);
             all.keys += keys.estimate();

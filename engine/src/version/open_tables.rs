@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::shape::TableInfo;
 use crate::storage::{OpenFiles, Storage, TableStore};
 use crate::sync::Mutex;
-use crate::sstable::{Access, Filled, Table, Through, WrapFile};
+use crate::sstable::{Access, Filled, Sstable, Through, WrapFile};
 use crate::types::TableId;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -84,7 +84,7 @@ impl OpenTables {
         let path = self.store.path(info.id);
         let logs = Some((&*self.storage, &*self.dir));
         let access = Access { through: self.through, files: Some(&self.files), filled, logs, wrap };
-        let table = Table::open_with(self.store.storage(), &path, info.clone(), &self.cache, access)?;
+        let table = Sstable::open_with(self.store.storage(), &path, info.clone(), &self.cache, access)?;
         let handle = TableHandle::new(table, self.graveyard.clone());
         let mut known = self.known.lock();
         if known.handles.len() >= known.sweep_at {

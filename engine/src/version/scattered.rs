@@ -11,7 +11,7 @@
 //! every key than the next chain.
 
 use crate::error::Result;
-use crate::memtable::{Segment, SegmentCursor};
+use crate::memtable::{Memtable, SegmentCursor};
 use crate::types::{CellRef, Cursor, Generation, Heat, KeyRange, Pinned, TimeRange};
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct Scattered {
     /// The keys at which the ranges behind the first begin.
     bounds: Vec<Vec<u8>>,
     /// The pieces of every range, newest first: one list more than bounds.
-    ranges: Vec<Vec<Segment>>,
+    ranges: Vec<Vec<Memtable>>,
     /// The generation up to which memory is in pieces only.
     newest: Generation,
     bytes: u64,
@@ -39,13 +39,13 @@ impl Default for Scattered {
 }
 
 impl Scattered {
-    pub(crate) fn new(bounds: Vec<Vec<u8>>, ranges: Vec<Vec<Segment>>, newest: Generation) -> Self {
+    pub(crate) fn new(bounds: Vec<Vec<u8>>, ranges: Vec<Vec<Memtable>>, newest: Generation) -> Self {
         debug_assert_eq!(bounds.len() + 1, ranges.len());
         debug_assert!(bounds.is_sorted());
         let pieces = || ranges.iter().flatten();
         let bytes = pieces().map(|piece| piece.bytes() as u64).sum();
         let depth = ranges.iter().map(Vec::len).max().unwrap_or(0);
-        let has_ranges = pieces().any(Segment::has_ranges);
+        let has_ranges = pieces().any(Memtable::has_ranges);
         Self { bounds, newest, bytes, depth, has_ranges, ranges }
     }
 
@@ -73,7 +73,7 @@ impl Scattered {
 
     /// The pieces that may hold the key, newest first.
     #[inline]
-    pub(crate) fn at(&self, key: &[u8]) -> &[Segment] {
+    pub(crate) fn at(&self, key: &[u8]) -> &[Memtable] {
         if self.is_empty() { &[] } else { &self.ranges[self.find(key)] }
     }
 
@@ -88,17 +88,17 @@ impl Scattered {
     }
 
     /// All ranges with their pieces.
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = (KeyRange, &[Segment])> {
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (KeyRange, &[Memtable])> {
         self.ranges.iter().enumerate().map(|(at, pieces)| (self.range(at), &pieces[..]))
     }
 
     /// The pieces of every range.
-    pub(crate) fn pieces_by_range(&self) -> impl Iterator<Item = &[Segment]> {
+    pub(crate) fn pieces_by_range(&self) -> impl Iterator<Item = &[Memtable]> {
         self.ranges.iter().map(Vec::as_slice)
     }
 
     /// The pieces of the range of that number, newest first.
-    pub(crate) fn pieces_of(&self, at: usize) -> &[Segment] {
+    pub(crate) fn pieces_of(&self, at: usize) -> &[Memtable] {
         &self.ranges[at]
     }
 
@@ -108,13 +108,13 @@ impl Scattered {
     }
 
     /// All pieces.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = &Segment> {
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &Memtable> {
         self.ranges.iter().flatten()
     }
 
     /// Bytes of the range that has most.
     pub(crate) fn largest(&self) -> u64 {
-        let bytes = |pieces: &Vec<Segment>| pieces.iter().map(|piece| piece.bytes() as u64).sum();
+        let bytes = |pieces: &Vec<Memtable>| pieces.iter().map(|piece| piece.bytes() as u64).sum();
         self.ranges.iter().map(bytes).max().unwrap_or(0)
     }
 
@@ -124,18 +124,18 @@ impl Scattered {
     }
 
     /// The pieces with range tombstones that may concern the keys.
-    pub(crate) fn with_ranges(&self, range: &KeyRange) -> impl Iterator<Item = &Segment> {
+    pub(crate) fn with_ranges(&self, range: &KeyRange) -> impl Iterator<Item = &Memtable> {
         let ranges = if self.has_ranges { self.within(range) } else { 0..0 };
         self.ranges[ranges].iter().flatten().filter(|piece| piece.has_ranges())
     }
 
     /// The pieces of that range, and the rest without them.
-    pub(crate) fn without(&self, at: usize) -> (Vec<Segment>, Scattered) {
+    pub(crate) fn without(&self, at: usize) -> (Vec<Memtable>, Scattered) {
         (self.ranges[at].clone(), self.with(at, Vec::new()))
     }
 
     /// A copy with other pieces in that range.
-    pub(crate) fn with(&self, at: usize, pieces: Vec<Segment>) -> Scattered {
+    pub(crate) fn with(&self, at: usize, pieces: Vec<Memtable>) -> Scattered {
         let mut ranges = self.ranges.clone();
         ranges[at] = pieces;
         Scattered::new(self.bounds.clone(), ranges, self.newest)

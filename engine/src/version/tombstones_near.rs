@@ -4,7 +4,7 @@
 
 use super::scattered::Scattered;
 use super::version::{OpenRun, Version};
-use crate::memtable::Segment;
+use crate::memtable::Memtable;
 use crate::types::{RangeTombstone, SeqNo, Window};
 
 impl Version {
@@ -12,7 +12,7 @@ impl Version {
     /// have their read point already do not see them.)
     pub(crate) fn has_ranges(&self) -> bool {
         let segments = std::iter::once(&self.active).chain(&self.frozen).chain(&self.flush.segments);
-        segments.into_iter().any(Segment::has_ranges)
+        segments.into_iter().any(Memtable::has_ranges)
             || self.scattered.has_ranges()
             || self.flush.scattered.has_ranges()
             || self.runs.iter().any(|run| run.has_ranges)

@@ -6,10 +6,10 @@ use super::OldSides;
 use super::scattered::Scattered;
 use super::wal_refs::Shelf;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memtable::{Active, Segment};
+use crate::memtable::{ActiveMemtable, Memtable};
 use crate::shape::{Run, Shape, TableInfo};
 use crate::sync::{AtomicBool, Mutex, Ordering};
-use crate::sstable::{CursorOptions, Table, TableCursor};
+use crate::sstable::{CursorOptions, Sstable, TableCursor};
 use crate::types::{Generation, KeyRange, LogFileId, TableId, TimeRange, Timestamp, common_prefix, prefix64};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -18,9 +18,9 @@ use std::sync::Arc;
 /// A store at one moment.
 pub(crate) struct Version {
     /// The memtable that takes the writes.
-    pub(crate) active: Segment,
+    pub(crate) active: Memtable,
     /// Frozen memtables that are not being flushed, newest first.
-    pub(crate) frozen: Vec<Segment>,
+    pub(crate) frozen: Vec<Memtable>,
     /// Memory held apart by key range, older than `frozen`. Empty with most strategies.
     pub(crate) scattered: Arc<Scattered>,
     /// The flush set, older than both, newest first.
@@ -41,7 +41,7 @@ crate::types::assert_send!(Version { active, frozen, scattered, flush, shape, ru
 /// The memtables being flushed. Cells below `clip` are in SSTables already, or kept in a frozen memtable.
 #[derive(Clone, Default)]
 pub(crate) struct FlushSet {
-    pub(crate) segments: Vec<Segment>,
+    pub(crate) segments: Vec<Memtable>,
     /// Pieces of ranges, older than `segments`.
     pub(crate) scattered: Arc<Scattered>,
     /// Whether this is the memory of one range, up to `end`.
@@ -81,7 +81,7 @@ impl FlushSet {
     }
 
     /// All its memtables; those that share keys newest first.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Segment> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Memtable> {
         self.segments.iter().chain(self.scattered.pieces())
     }
 }
@@ -105,7 +105,7 @@ pub(crate) struct OpenTable {
 }
 
 impl OpenTable {
-    pub(crate) fn table(&self) -> &Arc<Table> {
+    pub(crate) fn table(&self) -> &Arc<Sstable> {
         &self.handle.table
     }
 
@@ -203,13 +203,13 @@ impl OpenRun {
 
 /// An open SSTable. If it was made obsolete, its file is removed when the last version that names it is gone.
 pub(crate) struct TableHandle {
-    pub(crate) table: Arc<Table>,
+    pub(crate) table: Arc<Sstable>,
     obsolete: AtomicBool,
     graveyard: Arc<Graveyard>,
 }
 
 impl TableHandle {
-    pub(crate) fn new(table: Arc<Table>, graveyard: Arc<Graveyard>) -> Arc<Self> {
+    pub(crate) fn new(table: Arc<Sstable>, graveyard: Arc<Graveyard>) -> Arc<Self> {
         graveyard.logs.hold(&table.info().logs);
         Arc::new(Self { table, obsolete: AtomicBool::new(false), graveyard })
     }
@@ -226,8 +226,8 @@ impl Drop for TableHandle {
         let logs = self.graveyard.logs.let_go(&self.table.info().logs, obsolete);
         if obsolete {
             let mut files = self.graveyard.files.lock();
-            files.push_back(Dead::Table(self.table.clone()));
-            files.extend(logs.into_iter().map(Dead::Log));
+            files.push_back(Dead::Sstable(self.table.clone()));
+            files.extend(logs.into_iter().map(Dead::Wal));
         }
     }
 }
@@ -246,9 +246,9 @@ pub(crate) struct Graveyard {
 pub(crate) enum Dead {
     /// An SSTable. Blocks of it may still be in the cache: a reader of an old version may have read more of
     /// it since it was replaced.
-    Table(Arc<Table>),
+    Sstable(Arc<Sstable>),
     /// A WAL file that SSTables needed.
-    Log(LogFileId),
+    Wal(LogFileId),
 }
 
 /// Versions that were swapped out, numbered in that order.
@@ -343,7 +343,7 @@ impl Graveyard {
     /// Takes a file that may be removed; its blocks leave the cache.
     pub(crate) fn next_file(&self) -> Option<Dead> {
         let dead = self.files.lock().pop_front()?;
-        if let Dead::Table(table) = &dead {
+        if let Dead::Sstable(table) = &dead {
             table.evict(&[], None);
         }
         Some(dead)
@@ -366,7 +366,7 @@ impl Graveyard {
 
 impl Version {
     /// A store without SSTables.
-    pub(crate) fn new(active: Segment) -> Self {
+    pub(crate) fn new(active: Memtable) -> Self {
         Self {
             active,
             frozen: Vec::new(),
@@ -380,12 +380,12 @@ impl Version {
     }
 
     /// The memtable that takes the writes.
-    pub(crate) fn active(&self) -> &Arc<Active> {
+    pub(crate) fn active(&self) -> &Arc<ActiveMemtable> {
         self.active.as_active().expect("the first segment is never flat")
     }
 
     /// This version with its active memtable frozen (left out if empty) and `active` in its place.
-    pub(crate) fn with_fresh_active(&self, active: Arc<Active>) -> Version {
+    pub(crate) fn with_fresh_active(&self, active: Arc<ActiveMemtable>) -> Version {
         let mut frozen = Vec::with_capacity(self.frozen.len() + 1);
         if !self.active.is_empty() {
             frozen.push(self.active.clone());
@@ -422,24 +422,24 @@ impl Version {
     }
 
     /// All frozen memory that is not being flushed; memtables that share keys newest first.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = &Segment> {
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &Memtable> {
         self.frozen.iter().chain(self.scattered.pieces())
     }
 
     /// All frozen memory, memtables that share keys newest first, the flush set last.
-    pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Memtable> {
         self.waiting().chain(self.flush.all())
     }
 
     /// All memory: the active memtable, and then the others.
-    pub(crate) fn memory(&self) -> impl Iterator<Item = &Segment> {
+    pub(crate) fn memory(&self) -> impl Iterator<Item = &Memtable> {
         std::iter::once(&self.active).chain(self.segments())
     }
 
     /// The newest generation with cells in memory.
     pub(crate) fn newest_generation(&self) -> Generation {
         let written = self.memory().filter(|segment| !segment.is_empty());
-        written.map(Segment::generation).max().unwrap_or_default()
+        written.map(Memtable::generation).max().unwrap_or_default()
     }
 
     /// Bytes of memory the version holds.
@@ -455,13 +455,13 @@ impl Version {
 
     /// The oldest WAL file from which its memory came; `None` when it holds nothing.
     pub(crate) fn log_front(&self) -> Option<LogFileId> {
-        let flushing = self.flush.all().filter_map(Segment::log_front);
+        let flushing = self.flush.all().filter_map(Memtable::log_front);
         flushing.chain(self.log_front_without_flush()).min()
     }
 
     /// The oldest WAL file from which its memory came, the flush set apart.
     pub(crate) fn log_front_without_flush(&self) -> Option<LogFileId> {
-        self.waiting().filter_map(Segment::log_front).chain(self.active.log_front()).min()
+        self.waiting().filter_map(Memtable::log_front).chain(self.active.log_front()).min()
     }
 
     /// Whether newer memory may join a flush set that a failed flush left: it still has all keys, and no
@@ -502,7 +502,7 @@ impl Version {
     }
 
     /// This version with other memtables: active, frozen and flushing.
-    pub(crate) fn with_memory(&self, active: Segment, frozen: Vec<Segment>, flush: FlushSet) -> Version {
+    pub(crate) fn with_memory(&self, active: Memtable, frozen: Vec<Memtable>, flush: FlushSet) -> Version {
         let (scattered, shape, runs) = (self.scattered.clone(), self.shape.clone(), self.runs.clone());
         let (bounds, old_side) = (self.bounds.clone(), self.old_side.clone());
         Version { active, frozen, scattered, flush, shape, runs, bounds, old_side }
@@ -511,7 +511,7 @@ impl Version {
     /// This version with other memory behind the active memtable.
     pub(crate) fn with_scattered(
         &self,
-        frozen: Vec<Segment>,
+        frozen: Vec<Memtable>,
         scattered: Arc<Scattered>,
         flush: FlushSet,
     ) -> Version {

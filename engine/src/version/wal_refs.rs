@@ -2,7 +2,7 @@
 //!
 //! A log file has two kinds of owners: the log, while memory needs it for recovery, and the tables whose
 //! values are in it. It is removed when the last of both has let go. The log lets go when the manifest says
-//! that it begins later (`Log::release_unless`), a table when nobody reads it any more and the manifest no
+//! that it begins later (`Wal::release_unless`), a table when nobody reads it any more and the manifest no
 //! longer names it; both ask here, under one lock, so that exactly one of them removes the file.
 //!
 //! A file that was ever on the shelf is never recycled: a checkpoint may have linked it, and a recycled file

@@ -17,7 +17,7 @@ use super::file::{HEADER_BYTES, file_path};
 use super::frame::{FileIdentity, Frame};
 use super::scan::LogReader;
 use super::delta_frame::Base;
-use super::writer::{LiveFile, Log};
+use super::writer::{LiveFile, Wal};
 use super::{Claim, KeptFile, LogFileInfo};
 use crate::error::{Error, Result};
 use crate::storage::Env;
@@ -120,7 +120,7 @@ pub(crate) enum Followed {
 
 /// See the page above. Reads some MiB at a time.
 pub(crate) struct Follower {
-    log: Arc<Log>,
+    log: Arc<Wal>,
     env: Env,
     id: u64,
     /// The next one to be told of.
@@ -131,7 +131,7 @@ pub(crate) struct Follower {
     reader: Option<LogReader>,
 }
 
-impl Log {
+impl Wal {
     /// Reads on from the first write behind `since`.
     pub(crate) fn follow(self: &Arc<Self>, env: &Env, since: SeqNo) -> Follower {
         let mut kept = self.kept.lock();

@@ -3,7 +3,7 @@
 //! A WAL is a row of preallocated files, memory-mapped where that is safe, holding frames (`frame`, `short`,
 //! `encoder`), each file opening with a header that tells where the one before ended (`file`). Appending
 //! needs the one [`Appender`]; syncing, reserving files ahead and giving files back go through the shared
-//! [`Log`] from any thread and neither wait for appends nor block them (`writer`, `sync`, `pool`). `recover`
+//! [`Wal`] from any thread and neither wait for appends nor block them (`writer`, `sync`, `pool`). `recover`
 //! finds the history again and where it ends, telling a torn end (normal after a crash) from damage (an
 //! error); `scan` reads a file, and `salvage` reads on behind damage. `places` finds where a store's values
 //! lie in closed files and `entry` reads one of them alone, for SSTables with values in the WAL. `follow`
@@ -47,7 +47,7 @@ pub(crate) use value_positions::{PlaceScan, Places};
 pub(crate) use pool::WrittenAhead;
 pub(crate) use recover::{RecoverOptions, Recovered, recover};
 pub(crate) use salvage::{Salvaged as SalvagedLog, databases, salvage};
-pub(crate) use writer::{Appended, Appender, Claim, Log, LogHold, LogOptions, LogStart};
+pub(crate) use writer::{Appended, Appender, Claim, Wal, LogHold, LogOptions, LogStart};
 
 use crate::types::{LogFileId, LogPosition, SeqNo};
 

@@ -11,10 +11,10 @@
 //!
 //! Poison: after a failed sync the operating system may have dropped the bytes and call them clean, so a
 //! second try would succeed and lie. The first failure is remembered for good; all later appends and syncs
-//! fail with it, until a new `Log` is opened over what recovery finds.
+//! fail with it, until a new `Wal` is opened over what recovery finds.
 
 use super::file::file_path;
-use super::writer::Log;
+use super::writer::Wal;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::types::{LogFileId, LogPosition};
@@ -60,7 +60,7 @@ impl Poison {
     }
 }
 
-impl Log {
+impl Wal {
     /// Makes everything appended before this call durable. Never blocks an append; callers at the same time
     /// share the work.
     pub(crate) fn sync(&self) -> Result<LogPosition> {
@@ -150,7 +150,7 @@ impl Log {
 
 /// The right to sync; given back when dropped, however the sync ended.
 struct SyncTurn<'a> {
-    log: &'a Log,
+    log: &'a Wal,
 }
 
 impl Drop for SyncTurn<'_> {

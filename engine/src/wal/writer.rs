@@ -140,7 +140,7 @@ impl Appended {
 
 /// The shared side of a WAL.
 // Over 15 fields: positions and counts are atomics, so that an append takes no lock that a sync holds.
-pub(crate) struct Log {
+pub(crate) struct Wal {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) dir: PathBuf,
     options: LogOptions,
@@ -173,7 +173,7 @@ pub(crate) struct Log {
 }
 
 /// A hold on all live files: while it exists no WAL file is released, so that they can be copied.
-pub(crate) struct LogHold(Arc<Log>);
+pub(crate) struct LogHold(Arc<Wal>);
 
 impl Drop for LogHold {
     fn drop(&mut self) {
@@ -210,7 +210,7 @@ pub(super) struct UnsyncedPart {
 /// The right to append. There is one; its owner serialises writers (the database keeps it under its commit
 /// lock).
 pub(crate) struct Appender {
-    log: Arc<Log>,
+    log: Arc<Wal>,
     newest: Option<Newest>,
     /// Where history ended before the newest file.
     previous: LogPosition,
@@ -227,14 +227,14 @@ struct Newest {
     base: Option<Base>,
 }
 
-impl Log {
+impl Wal {
     /// Opens a WAL to be written from `start` on. Makes no file yet: the first append or `prepare` does.
     pub(crate) fn open(
         env: &Env,
         dir: &Path,
         options: LogOptions,
         start: LogStart,
-    ) -> Result<(Arc<Log>, Appender)> {
+    ) -> Result<(Arc<Wal>, Appender)> {
         let file_bytes = options.file_bytes.next_multiple_of(ALIGN);
         if !(512..=FILE_BYTES_MAX).contains(&file_bytes) {
             return Err(Error::invalid(format!(
@@ -250,7 +250,7 @@ impl Log {
             first_seq: info.first_seq,
             map: None,
         };
-        let log = Arc::new(Log {
+        let log = Arc::new(Wal {
             storage: env.storage.clone(),
             dir: dir.to_path_buf(),
             options,
@@ -533,7 +533,7 @@ impl Log {
     }
 }
 
-impl std::fmt::Debug for Log {
+impl std::fmt::Debug for Wal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Log").field("dir", &self.dir).field("end", &self.end()).finish_non_exhaustive()
     }

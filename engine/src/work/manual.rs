@@ -7,7 +7,7 @@
 use crate::commit::Store;
 use crate::error::{Error, Result};
 use crate::shape::Shape;
-use crate::strategy::{Asked, MergePlan, Strategy, Target, major_part};
+use crate::strategy::{Asked, CompactionPlan, Strategy, Target, major_part};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::types::{KeyRange, SeqNo, StoreId};
 use std::sync::Arc;
@@ -150,7 +150,7 @@ impl ManualCompaction {
     }
 
     /// The running merge has ended.
-    pub(crate) fn note_done(&self, plan: &MergePlan, written: u64) {
+    pub(crate) fn note_done(&self, plan: &CompactionPlan, written: u64) {
         let mut state = self.state.lock();
         state.taken += plan.bytes;
         state.written += written;
@@ -185,7 +185,7 @@ impl ManualCompaction {
         strategy: &dyn Strategy,
         bounds: &[Vec<u8>],
         asked: Asked<'_>,
-    ) -> Option<MergePlan> {
+    ) -> Option<CompactionPlan> {
         let mut state = self.state.lock();
         loop {
             let (part, plan) = match state.left.is_empty() {

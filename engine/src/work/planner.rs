@@ -6,7 +6,7 @@ use super::manual::ManualCompaction;
 use super::queue::{Slot, Urgency};
 use crate::commit::{Store, by_id};
 use crate::event::EventKind;
-use crate::strategy::{DbAction, DbFacts, Deferred, Facts, MergePlan, StoreFacts, long_bytes, plan_db};
+use crate::strategy::{DbAction, DbFacts, Deferred, Facts, CompactionPlan, StoreFacts, long_bytes, plan_db};
 use crate::sync::Ordering;
 use crate::types::{LogFileId, SeqNo, StoreId, TableId};
 use crate::version::{OpenTable, Version};
@@ -42,7 +42,7 @@ impl Work {
         self.cx.metrics.planned.add(stores.len() as u64);
         for store in &stores {
             if let Some(job) = Job::begin_join(&self.catalog, store) {
-                self.add_job(Urgency::Join, Some(store.id), job);
+                self.add_job(Urgency::MemtableCompaction, Some(store.id), job);
             }
         }
         let merges_free = self.cx.settings.options.workers.saturating_sub(merging);
@@ -87,7 +87,7 @@ impl Work {
     fn start_chosen(
         &self,
         stores: &[Arc<Store>],
-        plans: &[Vec<MergePlan>],
+        plans: &[Vec<CompactionPlan>],
         actions: Vec<DbAction>,
         mut merges_left: usize,
         now: u64,
@@ -157,7 +157,7 @@ impl Work {
     pub(crate) fn store_facts<'a>(
         &self,
         store: &Store,
-        merges: &'a [MergePlan],
+        merges: &'a [CompactionPlan],
         log_freed_bytes: u64,
         now: u64,
     ) -> StoreFacts<'a> {
@@ -230,7 +230,7 @@ impl Work {
     pub(crate) fn start_merge(
         &self,
         store: &Arc<Store>,
-        plan: MergePlan,
+        plan: CompactionPlan,
         manual: Option<Arc<ManualCompaction>>,
     ) -> bool {
         let (asked, since_ns) = (manual.is_some(), self.cx.env.clock.monotonic_ns());
@@ -258,7 +258,7 @@ impl Work {
     /// A store whose L0 has more than it should may start one that takes of it though no place is free (a job
     /// is no thread), if no short one does; and while a manual compaction waits for merges to end, a short
     /// one within L0.
-    pub(crate) fn plan_store(&self, store: &Arc<Store>, free: usize, now: u64) -> Vec<MergePlan> {
+    pub(crate) fn plan_store(&self, store: &Arc<Store>, free: usize, now: u64) -> Vec<CompactionPlan> {
         let version = store.version_full();
         let mut work = store.work.lock();
         let is_known = store.settings().check_papers().is_ok();
@@ -307,9 +307,9 @@ impl Work {
         let long = long_bytes(&version.shape, facts.flush_bytes);
         work.merges.unions = unions;
         if level0_only {
-            let is_short = |plan: &MergePlan| plan.empties_level0() && plan.bytes < long;
+            let is_short = |plan: &CompactionPlan| plan.empties_level0() && plan.bytes < long;
             let is_taken = running.iter().any(|merge| is_short(&merge.plan));
-            let is_within = |plan: &MergePlan| plan.output.level == 0 && is_short(plan);
+            let is_within = |plan: &CompactionPlan| plan.output.level == 0 && is_short(plan);
             plan.merges.retain(|plan| plan.is_urgent() && !is_taken && (!waits || is_within(plan)));
             plan.merges.truncate(1);
             work.merges.nothing_of_level0 = plan.merges.is_empty().then_some(question);

@@ -73,7 +73,7 @@ pub(super) enum Urgency {
     Level0Merge,
     /// A merge that has waited long; no job is added with it.
     LongWaiting,
-    Join,
+    MemtableCompaction,
     Clean,
     Flush,
 }

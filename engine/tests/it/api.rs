@@ -2,7 +2,7 @@
 
 use siltstone::{
     Batch, Builder, CompactionControl, CompactionFilter, Db, Durability, ErrorKind, EventKind, Experimental,
-    FamilyOptions, MergeOperator, Options, TableWriter, Timestamp, Timestamps,
+    FamilyOptions, MergeOperator, Options, SstableWriter, Timestamp, Timestamps,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -309,7 +309,7 @@ fn a_table_for_a_family_of_the_other_kind_of_timestamps_is_not_taken_in() {
         .unwrap();
     for (name, options) in [("explicit", explicit), ("aging", aging)] {
         let path = dir.path().join(name);
-        let mut table = TableWriter::create(&path, &options).unwrap();
+        let mut table = SstableWriter::create(&path, &options).unwrap();
         table.put(b"k", name.as_bytes()).unwrap();
         table.finish().unwrap();
     }
@@ -350,7 +350,7 @@ fn families_come_and_go_and_batches_span_them() {
 fn ingested_tables_are_newer_than_memory_and_older_than_later_writes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("in.table");
-    let mut table = TableWriter::create(&path, &FamilyOptions::default()).unwrap();
+    let mut table = SstableWriter::create(&path, &FamilyOptions::default()).unwrap();
     for n in 0..100u8 {
         table.put([n], b"ingested").unwrap();
     }
@@ -444,7 +444,7 @@ fn writes_after_reopening_are_newer_than_tables_ingested_before() {
     let db = open();
     for n in 0..3u8 {
         let path = dir.path().join(format!("{n}.table"));
-        let mut table = TableWriter::create(&path, &FamilyOptions::default()).unwrap();
+        let mut table = SstableWriter::create(&path, &FamilyOptions::default()).unwrap();
         table.put(b"k", [n]).unwrap();
         table.finish().unwrap();
         db.default_family().ingest(&[&path]).unwrap();
@@ -469,7 +469,7 @@ fn a_ttl_given_later_does_not_take_what_was_written_before() {
     family.alter(FamilyOptions { ttl_us: 3_600_000_000, ..family.options() }).unwrap();
     db.put(b"new", b"2").unwrap();
     let path = dir.path().join("in.table");
-    let mut table = TableWriter::create(&path, &family.options()).unwrap();
+    let mut table = SstableWriter::create(&path, &family.options()).unwrap();
     table.put(b"ingested", b"3").unwrap();
     table.finish().unwrap();
     family.ingest(&[&path]).unwrap();

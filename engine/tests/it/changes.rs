@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "damages and lists real files")]
 
 use siltstone::{
-    Batch, Change, ChangeKind, Db, ErrorKind, Experimental, FamilyOptions, Options, SeqNo, TableWriter,
+    Batch, Change, ChangeKind, Db, ErrorKind, Experimental, FamilyOptions, Options, SeqNo, SstableWriter,
 };
 use std::path::Path;
 use std::time::Duration;
@@ -110,7 +110,7 @@ fn what_is_kept_is_there_after_a_reopen_and_what_is_not_logged_is_named() {
     }
     let db = open(&database, 10 << 20, 0);
     let path = dir.path().join("ingested");
-    let mut table = TableWriter::create(&path, &db.default_family().options()).unwrap();
+    let mut table = SstableWriter::create(&path, &db.default_family().options()).unwrap();
     table.put("ingested", "1").unwrap();
     table.finish().unwrap();
     db.default_family().ingest(&[&path]).unwrap();

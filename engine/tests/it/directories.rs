@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "makes, moves and compares real files")]
 
 use siltstone::storage::{Env, FileAccess};
-use siltstone::{Backups, Builder, Db, ErrorKind, FamilyOptions, Options, TableWriter};
+use siltstone::{Backups, Builder, Db, ErrorKind, FamilyOptions, Options, SstableWriter};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -231,7 +231,7 @@ fn links_are_resolved_before_a_table_is_ingested() {
         let dir = tempfile::tempdir().unwrap();
         let [target, link, path, copy] =
             ["real.table", "link.table", "db", "copy"].map(|name| dir.path().join(name));
-        let mut table = TableWriter::create(&target, &FamilyOptions::default()).unwrap();
+        let mut table = SstableWriter::create(&target, &FamilyOptions::default()).unwrap();
         table.put(b"k", b"v").unwrap();
         table.finish().unwrap();
         symlink(if relative { Path::new("real.table") } else { &target }, &link).unwrap();
@@ -253,7 +253,7 @@ fn a_file_that_is_no_table_is_not_replaced_by_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notes");
     fs::write(&path, "precious").unwrap();
-    let refused = TableWriter::create(&path, &FamilyOptions::default()).map(|_| ()).unwrap_err();
+    let refused = SstableWriter::create(&path, &FamilyOptions::default()).map(|_| ()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid);
     assert_eq!(fs::read(&path).unwrap(), b"precious");
 }

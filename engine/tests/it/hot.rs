@@ -5,7 +5,7 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, SimStorage, SimWorld, Survive};
 use siltstone::testing::with_kill_hook;
 use siltstone::{
-    Batch, Builder, Db, EventKind, Experimental, Family, FamilyOptions, Options, Statistics, TableWriter,
+    Batch, Builder, Db, EventKind, Experimental, Family, FamilyOptions, Options, Statistics, SstableWriter,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -252,7 +252,7 @@ fn a_cell_under_a_newer_range_tombstone_is_not_kept() {
 }
 
 fn ingest(world: &SimWorld, db: &Db, value: &[u8]) {
-    let mut table = TableWriter::create_in(&world.env(), "/prepared", &family("off")).unwrap();
+    let mut table = SstableWriter::create_in(&world.env(), "/prepared", &family("off")).unwrap();
     (0..10).for_each(|n| table.put(hot(n), value).unwrap());
     table.finish().unwrap();
     db.default_family().ingest(&["/prepared"]).unwrap();

@@ -1,7 +1,7 @@
 //! Merges offered to another process: what it may not do, and what the database does then.
 
 use siltstone::offload::{
-    Decision, KeepOutputs, MergeAnswer, MergeRunner, MergeSpec, Offer, Offload, OffloadedMerge, RunningMerge,
+    Decision, RetainOutputs, MergeAnswer, MergeRunner, CompactionSpec, Offer, Offload, OffloadedMerge, RunningCompaction,
 };
 use siltstone::{Db, EventKind, Experimental, FamilyOptions, Options, Result};
 use std::path::PathBuf;
@@ -28,9 +28,9 @@ struct Twice {
     refused: Mutex<Vec<String>>,
 }
 
-fn run(runner: &MergeRunner, spec: &MergeSpec) -> Result<()> {
-    let carried = MergeSpec::from_bytes(&spec.to_bytes()?)?;
-    let mut merge = runner.begin(&carried, KeepOutputs::No)?;
+fn run(runner: &MergeRunner, spec: &CompactionSpec) -> Result<()> {
+    let carried = CompactionSpec::from_bytes(&spec.to_bytes()?)?;
+    let mut merge = runner.begin(&carried, RetainOutputs::No)?;
     while !MergeAnswer::from_bytes(&merge.advance()?.to_bytes())?.is_last() {}
     Ok(())
 }
@@ -109,7 +109,7 @@ struct Stale {
 }
 
 struct ComesAgain {
-    merge: RunningMerge,
+    merge: RunningCompaction,
     last: Arc<Mutex<Option<MergeAnswer>>>,
     began: bool,
 }
@@ -131,7 +131,7 @@ impl OffloadedMerge for ComesAgain {
 
 impl Offload for Stale {
     fn decide(&self, offer: &Offer<'_>) -> Decision {
-        let merge = self.runner.begin(offer.spec, KeepOutputs::No).unwrap();
+        let merge = self.runner.begin(offer.spec, RetainOutputs::No).unwrap();
         let run = ComesAgain { merge, last: self.last.clone(), began: false };
         Decision { run: Some(Box::new(run)), ..Decision::here() }
     }
@@ -190,7 +190,7 @@ struct Seen {
 }
 
 struct Dying {
-    merge: RunningMerge,
+    merge: RunningCompaction,
     at: u64,
     seen: Arc<Mutex<Seen>>,
 }
@@ -216,7 +216,7 @@ impl Offload for Dies {
         if is_first || !seen.offered.is_empty() {
             seen.offered.push(bytes);
         }
-        let merge = is_first.then(|| self.runner.begin(offer.spec, KeepOutputs::No).unwrap());
+        let merge = is_first.then(|| self.runner.begin(offer.spec, RetainOutputs::No).unwrap());
         let run = merge.map(|merge| -> Box<dyn OffloadedMerge> {
             Box::new(Dying { merge, at: self.at, seen: self.seen.clone() })
         });

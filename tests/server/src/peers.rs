@@ -7,7 +7,7 @@ use crate::child::{Server, channel, free_port, memory_of};
 use crate::messages::{Raw, damaged, is_wrong, to_its_end};
 use crate::offload::Helper;
 use prost::encoding::{bool, bytes, fixed64, message, string, uint32, uint64};
-use siltstone::offload::{Decision, MergeSpec, Offer, Offload};
+use siltstone::offload::{Decision, CompactionSpec, Offer, Offload};
 use siltstone::testing::sign_lines;
 use siltstone::{Db, Rng, TableId};
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ impl Noted {
 }
 
 impl Notes {
-    fn copied(&self, spec: &MergeSpec) -> Result<Noted, String> {
+    fn copied(&self, spec: &CompactionSpec) -> Result<Noted, String> {
         let failed = |e: std::io::Error| e.to_string();
         std::fs::create_dir_all(&self.copy).map_err(failed)?;
         for file in std::fs::read_dir(&self.dir).map_err(failed)? {

@@ -6,7 +6,7 @@ use crate::kill::work::{
     self, FAMILIES, INGESTED, INGESTED_CELLS, OVERWRITTEN, PASSING, Paths, STREAMS, batch, ingested_cell, ops,
 };
 use siltstone::storage::sim::Rng;
-use siltstone::{Db, Durability, Family, FamilyOptions, Result, TableWriter};
+use siltstone::{Db, Durability, Family, FamilyOptions, Result, SstableWriter};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -225,7 +225,7 @@ fn ingest(db: &Db, oracle: &Oracle, paths: &Paths, seed: u64) -> Result<(), Stri
     oracle.set(Slot::IngestAcked, newest);
     let next = newest + 1;
     let prepared = &paths.prepared;
-    let mut table = TableWriter::create(prepared, &FamilyOptions::default()).map_err(text)?;
+    let mut table = SstableWriter::create(prepared, &FamilyOptions::default()).map_err(text)?;
     for i in 0..INGESTED_CELLS {
         let (key, value) = ingested_cell(seed, next, i);
         table.put(&key, &value).map_err(text)?;

@@ -12,7 +12,7 @@ use crate::campaign::{CaseResult, Checked, Row, Together, failed};
 use files::{Inventory, added, inventory, litter, untouched};
 use siltstone::storage::Env;
 use siltstone::storage::sim::Rng;
-use siltstone::{Backups, Builder, Db, Family, FamilyOptions, Options, TableWriter, check, destroy, repair};
+use siltstone::{Backups, Builder, Db, Family, FamilyOptions, Options, SstableWriter, check, destroy, repair};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -163,7 +163,7 @@ impl Work {
 
     /// A table that is written there, and ingested.
     fn ingest_new(&self, path: &Path) -> siltstone::Result<()> {
-        let mut table = TableWriter::create(path, &FamilyOptions::default())?;
+        let mut table = SstableWriter::create(path, &FamilyOptions::default())?;
         table.put(b"z", b"ingested")?;
         table.finish()?;
         self.home.default_family().ingest(&[path]).map(drop)

@@ -19,7 +19,7 @@ fn fixture(compression: &str) -> Fixture {
 }
 
 /// Reads everything by every way; each answer must be right or an error of corruption in this file.
-fn assert_right_or_refused(fixture: &Fixture, whole: &Arc<Table>, what: &str) -> bool {
+fn assert_right_or_refused(fixture: &Fixture, whole: &Arc<Sstable>, what: &str) -> bool {
     let mut refused = false;
     let mut judge = |result: Result<bool, crate::Error>, way: &str| match result {
         Ok(right) => assert!(right, "{what}: wrong answer by {way}"),

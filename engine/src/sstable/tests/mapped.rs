@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Some hundred pages, of which nearly all blocks were read and are believed, as the clock stands still.
 /// Indices are kept.
-fn read_once(compression: Compression) -> (Fixture, Arc<Table>) {
+fn read_once(compression: Compression) -> (Fixture, Arc<Sstable>) {
     let fixture = Fixture::new(numbered(10_000, 1), Vec::new(), small(compression));
     fixture.cache.set_capacity(8 << 20);
     fixture.cache.believe(&SimWorld::new(1).env().clock);

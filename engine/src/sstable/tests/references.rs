@@ -1,7 +1,7 @@
 //! Log tables: a table whose longer values are in a log reads as any other, by every way of reading.
 
 use super::*;
-use crate::wal::{FrameEncoder, Log, LogOptions, LogStart, PlaceScan, entry_bytes};
+use crate::wal::{FrameEncoder, Wal, LogOptions, LogStart, PlaceScan, entry_bytes};
 use crate::storage::Env;
 use crate::types::{Generation, StoreId};
 
@@ -15,7 +15,7 @@ fn log_table(cells: Vec<Cell>, cache_bytes: u64) -> Fixture {
     let path = dir.path().join(ID.file_name());
     let env = Env::local();
     let options = LogOptions { file_bytes: 512, ..LogOptions::default() };
-    let (log, mut appender) = Log::open(&env, dir.path(), options, LogStart::fresh(DATABASE)).unwrap();
+    let (log, mut appender) = Wal::open(&env, dir.path(), options, LogStart::fresh(DATABASE)).unwrap();
     // Logged in order of sequence numbers, which is not that of keys.
     let mut logged: Vec<&Cell> = cells.iter().collect();
     logged.sort_by_key(|cell| cell.seq);

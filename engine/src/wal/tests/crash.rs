@@ -35,7 +35,7 @@ impl Life {
     fn run(&mut self, start: LogStart) -> LogPosition {
         let env = self.disk.env();
         let file_bytes = 512 * (1 + self.rng.range(0..4));
-        let (log, mut appender) = Log::open(&env, dir(), options(file_bytes), start).unwrap();
+        let (log, mut appender) = Wal::open(&env, dir(), options(file_bytes), start).unwrap();
         for _ in 0..self.rng.range(0..60) {
             match self.rng.range(0..20) {
                 0 => drop(log.sync()),
@@ -143,7 +143,7 @@ fn a_second_crash_after_a_torn_tail_keeps_what_was_written_in_between() {
     first.make_durable(&disk.env(), dir(), DATABASE).unwrap();
     let ends = [LogEnd { at: first.end, next: first.next_file }];
     let start = LogStart::behind(DATABASE, &first);
-    let (log, mut appender) = Log::open(&disk.env(), dir(), options(2048), start).unwrap();
+    let (log, mut appender) = Wal::open(&disk.env(), dir(), options(2048), start).unwrap();
     put(&mut appender, 3, 77).unwrap();
     log.sync().unwrap();
     put(&mut appender, 4, 77).unwrap();
@@ -206,7 +206,7 @@ fn a_new_database_without_a_log_file_has_an_empty_history() {
     assert!(batches.is_empty() && recovered.files.is_empty());
     let ends = [LogEnd { at: recovered.end, next: recovered.next_file }];
     let start = LogStart::behind(DATABASE, &recovered);
-    let (log, mut appender) = Log::open(&disk.env(), dir(), options(1024), start).unwrap();
+    let (log, mut appender) = Wal::open(&disk.env(), dir(), options(1024), start).unwrap();
     put(&mut appender, 0, 9).unwrap();
     assert_eq!(read_back(&disk, 1, log.sync().unwrap(), &ends).unwrap().0, [0]);
 }

@@ -36,8 +36,8 @@ fn options(file_bytes: u64) -> LogOptions {
     LogOptions { file_bytes, recycle_max: 2, written_ahead: WrittenAhead::Never, ..LogOptions::default() }
 }
 
-fn fresh(env: &Env, file_bytes: u64) -> (Arc<Log>, Appender) {
-    Log::open(env, dir(), options(file_bytes), LogStart::fresh(DATABASE)).unwrap()
+fn fresh(env: &Env, file_bytes: u64) -> (Arc<Wal>, Appender) {
+    Wal::open(env, dir(), options(file_bytes), LogStart::fresh(DATABASE)).unwrap()
 }
 
 /// Value bytes of batch `n`: their number and content depend on it, so that batches are told apart.

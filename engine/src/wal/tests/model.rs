@@ -9,7 +9,7 @@ use crate::sync::{Limits, Mutex, check};
 /// The log as its users share it.
 struct Shared {
     disk: Disk,
-    log: Arc<Log>,
+    log: Arc<Wal>,
     appender: Mutex<Appender>,
 }
 

@@ -310,7 +310,7 @@ fn files_are_written_ahead_only_while_syncs_dominate() {
     for syncs in [false, true] {
         let disk = Disk::default();
         let options = LogOptions { written_ahead: WrittenAhead::WhenSyncsDominate, ..options(1024) };
-        let (log, mut appender) = Log::open(&disk.env(), dir(), options, LogStart::fresh(DATABASE)).unwrap();
+        let (log, mut appender) = Wal::open(&disk.env(), dir(), options, LogStart::fresh(DATABASE)).unwrap();
         for n in 0..20 {
             put(&mut appender, n, 100).unwrap();
             if syncs {
@@ -378,7 +378,7 @@ fn callers_that_wait_for_one_sync_are_served_by_the_next_one() {
 fn the_local_file_system_gives_back_what_was_appended() {
     let temp = tempfile::tempdir().unwrap();
     let env = Env::local();
-    let (log, mut appender) = Log::open(&env, temp.path(), options(8192), LogStart::fresh(DATABASE)).unwrap();
+    let (log, mut appender) = Wal::open(&env, temp.path(), options(8192), LogStart::fresh(DATABASE)).unwrap();
     for n in 0..300 {
         put(&mut appender, n, 100).unwrap();
         if n % 50 == 0 {

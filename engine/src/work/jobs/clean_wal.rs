@@ -24,7 +24,7 @@ use crate::commit::Store;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::wal::Entry;
-use crate::memtable::{Again, Judge, Segment, SegmentCursor, Visibility};
+use crate::memtable::{Again, Judge, Memtable, SegmentCursor, Visibility};
 use crate::compaction::Merging;
 use crate::strategy::{FrontFacts, FrontPlan, plan_front};
 use crate::types::{
@@ -82,7 +82,7 @@ struct Cleaning {
 
 /// A memtable and what was found of it.
 struct Part {
-    segment: Segment,
+    segment: Memtable,
     generation: Generation,
     /// The sequence numbers between which its cells are logged again; equal where it does not need the file.
     from: SeqNo,
@@ -118,11 +118,11 @@ impl CleanJob {
         // Visible first; no snapshot counts.
         let visible = catalog.commit.snapshots.visible();
         for (store, version) in stores.iter().zip(&versions) {
-            let needs = |s: &Segment| s.log_front().is_some_and(|file| file <= front);
+            let needs = |s: &Memtable| s.log_front().is_some_and(|file| file <= front);
             if version.flush.all().any(needs) {
                 return None;
             }
-            let segments: Vec<&Segment> = std::iter::once(&version.active).chain(version.waiting()).collect();
+            let segments: Vec<&Memtable> = std::iter::once(&version.active).chain(version.waiting()).collect();
             if segments.iter().any(|segment| needs(segment)) {
                 cleaning.push(Cleaning::new(store, &segments, front, below, visible));
             }
@@ -333,7 +333,7 @@ impl CleanJob {
 impl Cleaning {
     fn new(
         store: &Arc<Store>,
-        segments: &[&Segment],
+        segments: &[&Memtable],
         front: LogFileId,
         below: SeqNo,
         visible: SeqNo,
@@ -405,7 +405,7 @@ impl Cleaning {
 const ENTRY_BYTES: u64 = 16;
 
 impl Part {
-    fn new(segment: &Segment, front: LogFileId, below: SeqNo) -> Self {
+    fn new(segment: &Memtable, front: LogFileId, below: SeqNo) -> Self {
         let again = segment.again();
         let from = match segment.log_front().is_some_and(|file| file <= front) {
             // Everything below was logged again into later files, unless into this one.

@@ -3,9 +3,9 @@
 //! Only facts are told here; `jobs/mod.rs` acts on them.
 
 use crate::commit::FamilySettings;
-use crate::memtable::Segment;
+use crate::memtable::Memtable;
 use crate::shape::Shape;
-use crate::strategy::{ByRange, MergePlan};
+use crate::strategy::{ByRange, CompactionPlan};
 use crate::types::TableId;
 use crate::version::Version;
 
@@ -38,7 +38,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Whether an immutable memtable is still to be laid out.
-    pub(crate) fn is_due(&self, segment: &Segment) -> bool {
+    pub(crate) fn is_due(&self, segment: &Memtable) -> bool {
         !self.is_whole() || segment.as_active().is_some() || segment.is_part()
     }
 
@@ -67,7 +67,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Says in the plan of a compaction how its output is cut.
-    pub(crate) fn cut(&self, plan: &mut MergePlan, unique: &dyn Fn(&[TableId]) -> f64) {
+    pub(crate) fn cut(&self, plan: &mut CompactionPlan, unique: &dyn Fn(&[TableId]) -> f64) {
         if let Layout::ByRange(by_range) = self {
             by_range.cut(plan, unique);
         }

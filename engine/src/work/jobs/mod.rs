@@ -26,19 +26,19 @@ use super::manual::ManualCompaction;
 use crate::catalog::Catalog;
 use crate::commit::{FlushTurn, LayoutTurn, Store};
 use crate::error::{Error, Result};
-use crate::strategy::MergePlan;
+use crate::strategy::CompactionPlan;
 use clean_wal::CleanJob;
-use compaction::MergeJob;
+use compaction::CompactionJob;
 use flush::{FlushJob, FlushPolicy, FlushRangeJob};
-use memory::JoinJob;
+use memory::MemtableCompactionJob;
 use std::sync::Arc;
 
 /// Work that is under way.
 pub(super) enum Job {
     Flush(Box<FlushJob>),
     FlushRange(Box<FlushRangeJob>),
-    Merge(Box<MergeJob>),
-    Join(Box<JoinJob>),
+    Merge(Box<CompactionJob>),
+    MemtableCompaction(Box<MemtableCompactionJob>),
     Clean(Box<CleanJob>),
 }
 
@@ -70,16 +70,16 @@ impl Job {
     pub(super) fn begin_merge(
         catalog: &Arc<Catalog>,
         store: &Arc<Store>,
-        plan: MergePlan,
+        plan: CompactionPlan,
         manual: Option<Arc<ManualCompaction>>,
     ) -> Result<Option<Self>> {
-        let job = MergeJob::start(catalog, store, plan, manual)?;
+        let job = CompactionJob::start(catalog, store, plan, manual)?;
         Ok(job.map(|job| Job::Merge(Box::new(job))))
     }
 
     /// Begins a compaction of the store's memtables in memory, if its policy wants one and none is under way.
     pub(super) fn begin_join(catalog: &Catalog, store: &Arc<Store>) -> Option<Self> {
-        JoinJob::start(catalog, store).map(|job| Job::Join(Box::new(job)))
+        MemtableCompactionJob::start(catalog, store).map(|job| Job::Join(Box::new(job)))
     }
 
     /// Begins to clean the WAL's oldest file, if that is complete and no flush is about to free it.

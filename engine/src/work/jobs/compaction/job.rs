@@ -8,7 +8,7 @@ use crate::commit::{CompactionTurn, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::compaction::{Advance, Step, Totals};
-use crate::strategy::{MergeKind, MergePlan, validate};
+use crate::strategy::{CompactionKind, CompactionPlan, validate};
 use crate::types::{KeyRange, SeqNo};
 use crate::work::jobs::layout::Layout;
 use crate::work::jobs::outcome::JobProgress;
@@ -92,12 +92,12 @@ struct StepFill {
 }
 
 /// A compaction under way.
-pub(crate) struct MergeJob {
+pub(crate) struct CompactionJob {
     id: u32,
     /// `None` once it has ended.
     turn: Option<CompactionTurn>,
     store: Arc<Store>,
-    plan: MergePlan,
+    plan: CompactionPlan,
     /// The store's keys when this began.
     bounds: Arc<KeyRange>,
     phase: Phase,
@@ -107,12 +107,12 @@ pub(crate) struct MergeJob {
     began_ns: u64,
 }
 
-impl MergeJob {
+impl CompactionJob {
     /// Begins what the plan says; `None` when the store no longer fits it. Whoever is to run it may fail to.
     pub(crate) fn start(
         catalog: &Arc<Catalog>,
         store: &Arc<Store>,
-        plan: MergePlan,
+        plan: CompactionPlan,
         manual: Option<Arc<ManualCompaction>>,
     ) -> Result<Option<Self>> {
         let id = catalog.next_job();
@@ -126,8 +126,8 @@ impl MergeJob {
         }
         let settings = store.settings();
         let spec = match plan.kind {
-            MergeKind::Move => None,
-            MergeKind::Merge => Some(merge_spec(catalog, store, &version, &plan, id)),
+            CompactionKind::Move => None,
+            CompactionKind::Merge => Some(merge_spec(catalog, store, &version, &plan, id)),
         };
         let turn = CompactionTurn::begin(store, &mut work, id, plan.clone());
         drop(work);

@@ -16,5 +16,5 @@ mod running;
 mod spec;
 
 pub(super) use cache_fill::FillStats;
-pub(super) use job::MergeJob;
+pub(super) use job::CompactionJob;
 pub(super) use spec::{TableSources, keep_spec, output_spec, table_sources};

@@ -6,7 +6,7 @@ use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::compaction::{Bounds, MergeRun, MergeSpec, Step, Totals, Verifier};
+use crate::compaction::{Bounds, MergeRun, CompactionSpec, Step, Totals, Verifier};
 use crate::offload::{Decision, MergeTables, Offer, OffloadedMerge, OwnTables, RemoteCache, There};
 use crate::shape::TableInfo;
 use crate::version::Version;
@@ -28,7 +28,7 @@ impl Running {
         catalog: &Catalog,
         store: &Store,
         version: &Version,
-        spec: &MergeSpec,
+        spec: &CompactionSpec,
     ) -> Result<Self> {
         if let Some(offload) = &catalog.offload {
             let keep = catalog.cx.settings.options.cache_fill.into();
@@ -51,12 +51,12 @@ impl Running {
     }
 
     /// Begins the compaction in this process.
-    pub(super) fn here(catalog: &Catalog, spec: &MergeSpec) -> Result<Self> {
+    pub(super) fn here(catalog: &Catalog, spec: &CompactionSpec) -> Result<Self> {
         Ok(Self { run: catalog.local.begin(spec)?, verifier: None, remote: None })
     }
 
     /// The compaction in another process, of SSTables of that version.
-    fn there(run: Box<dyn OffloadedMerge>, version: &Version, spec: &MergeSpec) -> Self {
+    fn there(run: Box<dyn OffloadedMerge>, version: &Version, spec: &CompactionSpec) -> Self {
         let inputs = spec.inputs.iter().map(|run| run.iter().map(|table| table.id));
         let bounds = Bounds::new(spec, open_runs(version, inputs));
         let remote = run.remote_cache();

@@ -5,9 +5,9 @@
 
 use crate::catalog::Catalog;
 use crate::commit::{FamilySettings, Store};
-use crate::compaction::{Below, KeepSpec, MergeSpec, OutputSpec, RULES_VERSION, Source, run_source};
+use crate::compaction::{TombstoneElision, RetentionSpec, CompactionSpec, OutputSpec, RULES_VERSION, Source, run_source};
 use crate::shape::TableInfo;
-use crate::strategy::{InputRun, MergePlan};
+use crate::strategy::{InputRun, CompactionPlan};
 use crate::sstable::{CursorOptions, Replaced};
 use crate::types::TableId;
 use crate::version::{OpenTable, Unions, Version};
@@ -38,9 +38,9 @@ pub(super) fn merge_spec(
     catalog: &Catalog,
     store: &Store,
     version: &Version,
-    plan: &MergePlan,
+    plan: &CompactionPlan,
     id: u32,
-) -> MergeSpec {
+) -> CompactionSpec {
     let settings = store.settings();
     let beside_readers = catalog.cx.rates.pace.begin(catalog.cache.blocks_asked_for());
     let resting = beside_readers && catalog.commit.rest() > 0.0 && catalog.tables.store().writes_in_pieces();
@@ -60,14 +60,14 @@ pub(super) fn merge_spec(
         .filter(|(level, run, table)| !inputs.contains(&table.id) && is_below(*level, run.id))
         .map(|(_, _, table)| table.live_range());
     let last = plan.output.level + 1 >= version.shape.levels.len();
-    MergeSpec {
+    CompactionSpec {
         rules_version: RULES_VERSION,
         database: catalog.database,
         place: catalog.tables.store().location(),
         log_dir: catalog.dir.clone(),
         inputs: plan.inputs.iter().map(of_run).collect(),
         range: plan.range.clone(),
-        keep: keep_spec(catalog, &settings, Below::new(below.collect())),
+        keep: keep_spec(catalog, &settings, TombstoneElision::new(below.collect())),
         output: output_spec(catalog, store, plan, id, last, Vec::new()),
         step_bytes: catalog.cx.settings.step_bytes(),
         read_ahead: if resting { READ_AHEAD_RESTING } else { READ_AHEAD } as u64,
@@ -78,7 +78,7 @@ pub(super) fn merge_spec(
 pub(crate) fn output_spec(
     catalog: &Catalog,
     store: &Store,
-    plan: &MergePlan,
+    plan: &CompactionPlan,
     id: u32,
     last: bool,
     cuts: Vec<Vec<u8>>,
@@ -94,9 +94,9 @@ pub(crate) fn output_spec(
 }
 
 /// Which cells a compaction or flush of the family keeps that begins now.
-pub(crate) fn keep_spec(catalog: &Catalog, settings: &FamilySettings, below: Below) -> KeepSpec {
+pub(crate) fn keep_spec(catalog: &Catalog, settings: &FamilySettings, below: TombstoneElision) -> RetentionSpec {
     let options = &settings.options;
-    KeepSpec {
+    RetentionSpec {
         read_points: catalog.commit.snapshots.read_points().to_vec(),
         explicit: settings.read.explicit,
         versions: settings.read.versions,
@@ -115,10 +115,10 @@ pub(crate) fn keep_spec(catalog: &Catalog, settings: &FamilySettings, below: Bel
 pub(super) fn in_small_steps(
     catalog: &Catalog,
     store: &Store,
-    spec: &MergeSpec,
+    spec: &CompactionSpec,
     cached: &dyn Fn() -> u64,
-) -> MergeSpec {
-    let mut spec = MergeSpec { read_ahead: READ_AHEAD as u64, ..spec.clone() };
+) -> CompactionSpec {
+    let mut spec = CompactionSpec { read_ahead: READ_AHEAD as u64, ..spec.clone() };
     if catalog.cx.settings.steps_end_by_fill() && Layout::of(&store.settings()).is_whole() {
         let (input, cached) = (spec.input_bytes().max(1), cached().max(1));
         let bytes = u128::from(step_fill_bytes(catalog, 1)) * u128::from(input) / u128::from(cached);
@@ -131,7 +131,7 @@ pub(super) fn in_small_steps(
 }
 
 /// About how many bytes a compaction will write, where `kept` versions of a key are kept.
-pub(super) fn predicted(version: &Version, spec: &MergeSpec, kept: u64) -> u64 {
+pub(super) fn predicted(version: &Version, spec: &CompactionSpec, kept: u64) -> u64 {
     let tables: Vec<TableId> = spec.inputs().map(|table| table.id).collect();
     let left = match tables.len() {
         0..=SKETCHES => Unions::default().left(version, &[], &tables, kept),
@@ -141,7 +141,7 @@ pub(super) fn predicted(version: &Version, spec: &MergeSpec, kept: u64) -> u64 {
 }
 
 /// About how many of a compaction's input bytes are in the cache, by a sample of their indices.
-pub(super) fn cached(version: &Version, spec: &MergeSpec) -> u64 {
+pub(super) fn cached(version: &Version, spec: &CompactionSpec) -> u64 {
     let tables: BTreeSet<TableId> = spec.inputs().map(|table| table.id).collect();
     let inputs = || version.tables().filter(|open| tables.contains(&open.info.id)).map(OpenTable::table);
     let partitions = inputs().flat_map(|table| (0..table.partitions()).map(move |number| (table, number)));
@@ -187,7 +187,7 @@ impl TableSources {
 }
 
 /// The SSTables of a plan as sources; `None` when the version lacks one.
-pub(crate) fn table_sources(version: &Version, plan: &MergePlan) -> Option<TableSources> {
+pub(crate) fn table_sources(version: &Version, plan: &CompactionPlan) -> Option<TableSources> {
     let open: BTreeMap<TableId, _> = version.tables().map(|open| (open.info.id, open)).collect();
     let options = CursorOptions { fill_cache: false, read_ahead_bytes: READ_AHEAD, through_cache: false };
     let mut all = TableSources::none();

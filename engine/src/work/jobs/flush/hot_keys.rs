@@ -11,14 +11,14 @@ use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::error::Result;
 use crate::wal::Entry;
-use crate::memtable::{Flat, Segment};
+use crate::memtable::{FlatMemtable, Memtable};
 use crate::strategy;
 use crate::types::{Generation, KeptCell, LogPosition};
 use std::sync::Arc;
 
 /// The cells of a step that stay in memory.
 pub(super) struct HotCells {
-    pub(super) segment: Segment,
+    pub(super) segment: Memtable,
     /// The position up to which the WAL must be synced for them to be durable.
     pub(super) logged_to: LogPosition,
 }
@@ -33,8 +33,8 @@ pub(super) fn log_kept(
     let entries = cells.iter().map(|kept| Entry::Cell(kept.cell.as_ref()));
     let copied = catalog.commit.log_copies(store, reserved, entries)?;
     Ok(copied.map(|copied| {
-        let flat = Flat::of_kept(reserved, cells, store.memory_options());
-        let segment = Segment::logged_again(Arc::new(flat), copied.from.file);
+        let flat = FlatMemtable::of_kept(reserved, cells, store.memory_options());
+        let segment = Memtable::logged_again(Arc::new(flat), copied.from.file);
         HotCells { segment, logged_to: copied.to }
     }))
 }

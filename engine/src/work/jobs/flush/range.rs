@@ -9,7 +9,7 @@ use crate::catalog::Catalog;
 use crate::commit::{CompactionTurn, FlushTurn, Store};
 use crate::error::{Error, Result};
 use crate::compaction::MergeRun;
-use crate::strategy::{ByRange, MergePlan, RangeMemory, validate_flush, victim_beside};
+use crate::strategy::{ByRange, CompactionPlan, RangeMemory, validate_flush, victim_beside};
 use crate::types::{KeyRange, LogPosition, TableId};
 use crate::version::{FlushSet, Unions, Version, flushed_run};
 use crate::work::jobs::compaction::{TableSources, table_sources};
@@ -171,7 +171,7 @@ fn plan(
     by_range: &dyn ByRange,
     id: u32,
     reason: String,
-) -> Option<(Arc<Version>, MergePlan, TableSources, Option<CompactionTurn>)> {
+) -> Option<(Arc<Version>, CompactionPlan, TableSources, Option<CompactionTurn>)> {
     let settings = store.settings();
     let unions = Unions::default();
     let merged_range = |version: &Version, early: bool| {
@@ -195,7 +195,7 @@ fn plan(
         merged_range(&version, early).filter(|plan| validate_flush(&version.shape, plan, &running).is_ok());
     let table_bytes = settings.options.strategy.strategy().table_bytes();
     let plan = match merged {
-        Some(plan) => MergePlan { reason: format!("{reason}: {}", plan.reason), ..plan },
+        Some(plan) => CompactionPlan { reason: format!("{reason}: {}", plan.reason), ..plan },
         None => plain(&version, table_bytes, reason),
     };
     let tables = table_sources(&version, &plan)?;
@@ -214,7 +214,7 @@ fn plan_range(
     early: bool,
     versions_kept: u64,
     unions: &Unions,
-) -> Option<MergePlan> {
+) -> Option<CompactionPlan> {
     let flush = &version.flush;
     if !flush.of_range {
         return None;

@@ -11,10 +11,10 @@ use crate::catalog::{Catalog, Flushed, Install};
 use crate::commit::{CompactionTurn, FlushTurn, Store};
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::memtable::Segment;
-use crate::compaction::{Advance, AsideRules, Below, LocalMerge, Merge, MergeRun, OutputRules, Source, Step};
+use crate::memtable::Memtable;
+use crate::compaction::{Advance, AsideRules, TombstoneElision, LocalMerge, Merge, MergeRun, OutputRules, Source, Step};
 use crate::shape::{Run, Shape, TableInfo};
-use crate::strategy::{InputRun, MergeKind, MergePlan, Target};
+use crate::strategy::{InputRun, CompactionKind, CompactionPlan, Target};
 use crate::types::{Generation, KeyRange, LogPosition, RangeTombstone, TableId, TimeRange};
 use crate::version::Version;
 use crate::work::jobs::compaction::{FillStats, TableSources, keep_spec, output_spec};
@@ -45,7 +45,7 @@ pub(super) struct FlushSteps {
     pub(super) store: Arc<Store>,
     pub(super) merge: Merge,
     /// The flush as a plan, mostly without inputs, so that a step is installed like any other.
-    pub(super) plan: MergePlan,
+    pub(super) plan: CompactionPlan,
     /// The store's keys when it began.
     bounds: Arc<KeyRange>,
     /// The generation up to which cells are in SSTables once a step is installed.
@@ -70,7 +70,7 @@ pub(super) struct FlushStart<'a> {
     pub(super) running: Option<CompactionTurn>,
     pub(super) id: u32,
     pub(super) version: &'a Version,
-    pub(super) plan: MergePlan,
+    pub(super) plan: CompactionPlan,
     pub(super) claims: Generation,
     pub(super) logged_to: LogPosition,
     /// The SSTables that the plan reads.
@@ -91,12 +91,12 @@ pub(super) enum FlushProgress {
 }
 
 /// The plan of a flush of memory alone, into L0: whatever is in the way below, L0 is above it.
-pub(super) fn plain(version: &Version, table_bytes: u64, reason: String) -> MergePlan {
-    MergePlan {
+pub(super) fn plain(version: &Version, table_bytes: u64, reason: String) -> CompactionPlan {
+    CompactionPlan {
         inputs: Vec::<InputRun>::new(),
         output: Target { level: 0, run: version.flush.run },
         range: version.flush.range(),
-        kind: MergeKind::Merge,
+        kind: CompactionKind::Merge,
         bytes: bytes_of(version),
         table_bytes,
         score: f64::MAX,
@@ -116,10 +116,10 @@ impl FlushSteps {
         let settings = store.settings();
         let inputs: BTreeSet<TableId> = plan.tables().collect();
         let others = version.shape.tables().filter(|(_, _, table)| !inputs.contains(&table.id));
-        let below = Below::new(others.map(|(_, _, table)| table.live_range()).collect());
+        let below = TombstoneElision::new(others.map(|(_, _, table)| table.live_range()).collect());
         let mut sources = memory_sources(version, &plan.range);
         sources.extend(tables.sources);
-        let is_shared = version.flush.all().any(Segment::is_part);
+        let is_shared = version.flush.all().any(Memtable::is_part);
         let in_memory: u64 = version.flush.all().map(|s| s.cells() as u64).sum();
         let last = plan.output.level > 0 && plan.output.level + 1 >= version.shape.levels.len();
         cuts.extend(bounds_in_run(&version.shape, plan.output));
@@ -284,7 +284,7 @@ impl FlushSteps {
 
 /// The flush set as sources, newest first.
 fn memory_sources(version: &Version, range: &KeyRange) -> Vec<Source> {
-    let tombstones = |segment: &Segment| -> Vec<RangeTombstone> { segment.tombstones_within(range) };
+    let tombstones = |segment: &Memtable| -> Vec<RangeTombstone> { segment.tombstones_within(range) };
     let segments = version
         .flush
         .segments

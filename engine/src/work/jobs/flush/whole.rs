@@ -15,7 +15,7 @@ use crate::catalog::Catalog;
 use crate::commit::{FlushTurn, Store};
 use crate::error::{Error, Result};
 use crate::event::EventKind;
-use crate::memtable::Segment;
+use crate::memtable::Memtable;
 use crate::compaction::{AsideRules, MergeRun};
 use crate::strategy::{HotKeys, HotPlan, KEPT_MAX, LogTableChoice};
 use crate::types::{Generation, KeyRange, LogPosition};
@@ -212,7 +212,7 @@ fn take_frozen(catalog: &Catalog, store: &Store) {
     store.swap_if(|now| {
         now.may_join_flush().then(|| {
             let all = now.waiting().chain(now.flush.all());
-            let generation = all.map(Segment::generation).max().unwrap_or_default();
+            let generation = all.map(Memtable::generation).max().unwrap_or_default();
             // Recovery may have put cells there that were logged under a later generation than theirs.
             let replayed = generation.max(store.replayed_generation());
             let flush = FlushSet {

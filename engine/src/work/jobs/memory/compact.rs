@@ -22,8 +22,8 @@ use crate::catalog::Catalog;
 use crate::commit::{MemtableCompactionTurn, Store};
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::memtable::{Flat, Join, LogPlace, Segment};
-use crate::strategy::{MemoryMerge, PipelineFacts};
+use crate::memtable::{FlatMemtable, MemtableCompaction, LogPlace, Memtable};
+use crate::strategy::{MemtableCompactionKind, PipelineFacts};
 use crate::types::{Generation, LogPosition};
 use crate::version::Version;
 use crate::work::jobs::layout::Layout;
@@ -35,17 +35,17 @@ use std::sync::Arc;
 const ENTRIES: usize = 2_000;
 
 /// A compaction of flat memtables that is under way: of their indices, or of their cells too.
-pub(crate) struct JoinJob {
+pub(crate) struct MemtableCompactionJob {
     id: u32,
     /// `None` once it has ended.
     turn: Option<MemtableCompactionTurn>,
     store: Arc<Store>,
-    join: Option<Join>,
-    kind: MemoryMerge,
+    join: Option<MemtableCompaction>,
+    kind: MemtableCompactionKind,
     reason: String,
     /// The facts that the decision rested on.
     facts: PipelineFacts,
-    sources: Vec<Segment>,
+    sources: Vec<Memtable>,
     /// All cells of the sources were logged before this.
     logged_to: LogPosition,
     bytes: u64,
@@ -58,11 +58,11 @@ pub(crate) struct JoinJob {
     busy_ns: u64,
 }
 
-impl JoinJob {
+impl MemtableCompactionJob {
     /// Begins one if the store's policy wants one and none is under way.
     pub(crate) fn start(catalog: &Catalog, store: &Arc<Store>) -> Option<Self> {
         let version = store.version_full();
-        let mut sources: Vec<Segment> =
+        let mut sources: Vec<Memtable> =
             version.frozen.iter().filter(|segment| segment.as_flat().is_some()).cloned().collect();
         if !Layout::of(&store.settings()).is_whole() {
             return None;
@@ -71,7 +71,7 @@ impl JoinJob {
         if sources.is_empty() || place_of(&version, &sources).is_none() || store.flush_is_asked() {
             return None;
         }
-        let mut flats: Vec<Arc<Flat>> = sources.iter().filter_map(|s| s.as_flat().cloned()).collect();
+        let mut flats: Vec<Arc<FlatMemtable>> = sources.iter().filter_map(|s| s.as_flat().cloned()).collect();
         let (kind, reason, facts, flushes, expected, turn) = {
             let mut work = store.work.lock();
             if work.memory.is_compacting() || work.flush.is_under_way() || store.is_dropped() {
@@ -86,8 +86,8 @@ impl JoinJob {
             // draw.
             work.memory.joined_upto = newest;
             let (kind, reason) = store.settings().options.memory.plan(&facts, &work.memory.pipeline)?;
-            let copies = kind == MemoryMerge::Indices && !Join::can_share_chunks(&flats);
-            let kind = if copies { MemoryMerge::Compact } else { kind };
+            let copies = kind == MemtableCompactionKind::Indices && !MemtableCompaction::can_share_chunks(&flats);
+            let kind = if copies { MemtableCompactionKind::Compact } else { kind };
             let expected = expected_bytes(kind, &facts);
             let (taken, bound) = (catalog.commit.memory_taken(), catalog.cx.settings.write_memory());
             if taken + expected > bound {
@@ -103,14 +103,14 @@ impl JoinJob {
             catalog.commit.room.joining.add(expected);
             (kind, reason, facts, work.flush.tries(), expected, turn)
         };
-        if kind == MemoryMerge::CompactNewest {
+        if kind == MemtableCompactionKind::CompactNewest {
             sources.truncate(1);
             flats.truncate(1);
         }
         let bytes = sources.iter().map(|s| s.bytes() as u64).sum();
         let seen = Visible::now(catalog);
-        let keep = (kind != MemoryMerge::Indices).then(|| store.memory_options());
-        let join = Some(Join::new(&flats, &seen.by(store), keep));
+        let keep = (kind != MemtableCompactionKind::Indices).then(|| store.memory_options());
+        let join = Some(MemtableCompaction::new(&flats, &seen.by(store), keep));
         let logged_to = catalog.commit.log().map_or(LogPosition::default(), |log| log.end());
         Some(Self {
             logged_to,
@@ -156,13 +156,13 @@ impl JoinJob {
     }
 
     /// Swaps the joined memtable in for its sources.
-    fn finish(&mut self, catalog: &Catalog, join: Join) {
+    fn finish(&mut self, catalog: &Catalog, join: MemtableCompaction) {
         let (cells, keys) = join.taken();
         let from = catalog.cx.env.clock.monotonic_ns();
         let durable = catalog.commit.log().is_ok_and(|log| log.synced() >= self.logged_to);
         let needed = self.sources.iter().zip(join.lives()).filter(|(_, lives)| *lives || !durable);
         let places: Vec<LogPlace> = needed.map(|(source, _)| source.log_place()).collect();
-        let joined = Segment::flat(Arc::new(join.finish()), LogPlace::of_all(&places));
+        let joined = Memtable::flat(Arc::new(join.finish()), LogPlace::of_all(&places));
         kill_point!("join-before-swap");
         let mut swapped = false;
         self.store.swap_if(|now| {
@@ -186,7 +186,7 @@ impl JoinJob {
         let freed = self.bytes.saturating_sub(joined.bytes() as u64);
         {
             let mut work = self.store.work.lock();
-            if self.kind == MemoryMerge::CompactNewest {
+            if self.kind == MemtableCompactionKind::CompactNewest {
                 // Without what was dead in it the pipeline may be worth a compaction, too.
                 work.memory.joined_upto = Generation::ZERO;
             } else if work.flush.tries() == self.flushes {
@@ -195,12 +195,12 @@ impl JoinJob {
                 let stayed = 1.0 - freed as f64 / self.bytes.max(1) as f64;
                 work.memory.pipeline.merged(cells, keys, stayed, self.kind);
             }
-            if self.kind != MemoryMerge::Indices {
+            if self.kind != MemtableCompactionKind::Indices {
                 work.memory.note_copy(joined.bytes() as u64, self.busy_ns);
             }
         }
         match self.kind {
-            MemoryMerge::Indices => catalog.cx.metrics.index_merges.add(1),
+            MemtableCompactionKind::Indices => catalog.cx.metrics.index_merges.add(1),
             _ => catalog.cx.metrics.memory_compactions.add(1),
         }
         catalog.cx.metrics.memory_freed_bytes.add(freed);
@@ -217,7 +217,7 @@ impl JoinJob {
             ("micros", self.busy_ns / 1_000),
         ];
         let kind = match self.kind {
-            MemoryMerge::Indices => EventKind::MemoryMerge,
+            MemtableCompactionKind::Indices => EventKind::MemoryMerge,
             _ => EventKind::MemoryCompaction,
         };
         catalog.cx.events.record(kind, &self.store.name, self.reason.clone(), &numbers);
@@ -263,16 +263,16 @@ impl JoinJob {
 }
 
 /// The bytes that a join is expected to take at most beside its sources.
-fn expected_bytes(kind: MemoryMerge, facts: &PipelineFacts) -> u64 {
+fn expected_bytes(kind: MemtableCompactionKind, facts: &PipelineFacts) -> u64 {
     match kind {
-        MemoryMerge::Indices => facts.cells * (size_of::<u64>() + size_of::<u32>()) as u64,
+        MemtableCompactionKind::Indices => facts.cells * (size_of::<u64>() + size_of::<u32>()) as u64,
         _ => facts.stays(kind),
     }
 }
 
 /// The place of the memtables among the version's immutable ones: all of them, as they are and one behind the
 /// other.
-fn place_of(version: &Version, sources: &[Segment]) -> Option<Range<usize>> {
+fn place_of(version: &Version, sources: &[Memtable]) -> Option<Range<usize>> {
     let first = version.frozen.iter().position(|s| s.is(&sources[0]))?;
     let there = version.frozen.get(first..first + sources.len())?;
     let same = there.iter().zip(sources).all(|(a, b)| a.is(b));

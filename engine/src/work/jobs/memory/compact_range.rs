@@ -20,8 +20,8 @@ use super::visibility::Visible;
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::event::EventKind;
-use crate::memtable::{Flat, Segment};
-use crate::strategy::{MemoryMerge, PipelineState};
+use crate::memtable::{FlatMemtable, Memtable};
+use crate::strategy::{MemtableCompactionKind, PipelineState};
 use crate::version::Version;
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ pub(crate) fn compact_range(catalog: &Catalog, store: &Store) -> bool {
     if pieces.len() > 1 && version.scattered.range(number) == range {
         let seen = Visible::now(catalog);
         let began_ns = catalog.cx.env.clock.monotonic_ns();
-        let sources: Vec<&Segment> = pieces.iter().collect();
-        let compacted: Vec<Segment> = piece(&sources, &range, &seen.by(store)).into_iter().collect();
+        let sources: Vec<&Memtable> = pieces.iter().collect();
+        let compacted: Vec<Memtable> = piece(&sources, &range, &seen.by(store)).into_iter().collect();
         kill_point!("compact-range-copied");
         let mut swapped = false;
         store.swap_if(|now| {
@@ -66,15 +66,15 @@ pub(crate) fn compact_range(catalog: &Catalog, store: &Store) -> bool {
 fn note_compaction(
     catalog: &Catalog,
     store: &Store,
-    pieces: &[Segment],
-    made: &[Segment],
+    pieces: &[Memtable],
+    made: &[Memtable],
     began_ns: u64,
     reason: String,
 ) {
     catalog.commit.recount(store);
     let busy_ns = catalog.cx.env.clock.monotonic_ns() - began_ns;
-    let bytes = |pieces: &[Segment]| pieces.iter().map(Segment::bytes).sum::<usize>();
-    let cells = |pieces: &[Segment]| pieces.iter().map(|piece| piece.cells() as u64).sum::<u64>();
+    let bytes = |pieces: &[Memtable]| pieces.iter().map(Memtable::bytes).sum::<usize>();
+    let cells = |pieces: &[Memtable]| pieces.iter().map(|piece| piece.cells() as u64).sum::<u64>();
     let (before, after) = (bytes(pieces) as u64, bytes(made) as u64);
     let freed = before.saturating_sub(after);
     {
@@ -112,14 +112,14 @@ pub(crate) fn compacts_before(catalog: &Catalog, store: &Store, version: &Versio
     if !policy.compacts() || store.is_leaving() {
         return false;
     }
-    let bytes = version.scattered.pieces_by_range().map(|pieces| pieces.iter().map(Segment::bytes));
+    let bytes = version.scattered.pieces_by_range().map(|pieces| pieces.iter().map(Memtable::bytes));
     for at in candidates(bytes) {
         let pieces = version.scattered.pieces_of(at);
-        let flats: Vec<Arc<Flat>> = pieces.iter().filter_map(|piece| piece.as_flat().cloned()).collect();
+        let flats: Vec<Arc<FlatMemtable>> = pieces.iter().filter_map(|piece| piece.as_flat().cloned()).collect();
         let facts = pipeline_facts(catalog, copy_ns, &flats);
         let state = PipelineState::expecting(facts.distinct, facts.cells);
-        let Some((MemoryMerge::Compact, reason)) = policy.plan(&facts, &state) else { continue };
-        let expected = facts.stays(MemoryMerge::Compact);
+        let Some((MemtableCompactionKind::Compact, reason)) = policy.plan(&facts, &state) else { continue };
+        let expected = facts.stays(MemtableCompactionKind::Compact);
         if facts.bytes.saturating_sub(expected) < facts.bytes / FREES_MIN {
             continue;
         }

@@ -2,7 +2,7 @@
 
 use crate::catalog::Catalog;
 use crate::commit::{Store, StoreWork};
-use crate::memtable::{Flat, Segment};
+use crate::memtable::{FlatMemtable, Memtable};
 use crate::strategy::PipelineFacts;
 use crate::types::Sketch;
 use crate::version::Version;
@@ -18,7 +18,7 @@ const COPY_NS_PER_BYTE: f64 = 2.0;
 /// The bytes that a compaction in memory, under way or brought by the next memtable, may be expected to free:
 /// as much as the last one since the disk flush did. Nothing is known before that one.
 pub(crate) fn compactable_bytes(store: &Store, version: &Version, work: &StoreWork) -> u64 {
-    let newest = version.frozen.first().map(Segment::generation);
+    let newest = version.frozen.first().map(Memtable::generation);
     let due = work.memory.is_compacting() || newest.is_some_and(|newest| newest > work.memory.joined_upto);
     if work.memory.pipeline.compactions == 0 || !due || !store.settings().options.memory.compacts() {
         return 0;
@@ -43,7 +43,7 @@ pub(crate) fn surviving_share(version: &Version, survived: Option<f64>) -> f64 {
     }
     // Flat ones do, and also what was dead within them: it will be like that with the others.
     let segments = version.frozen.iter().chain(std::iter::once(&version.active));
-    let user_bytes: usize = segments.map(Segment::user_bytes).sum();
+    let user_bytes: usize = segments.map(Memtable::user_bytes).sum();
     let fresh = (user_bytes - live) as f64 * live as f64 / (live + dead).max(1) as f64;
     let unique = keys.estimate() as f64 / cells as f64;
     (unique * (live as f64 + fresh) / user_bytes.max(1) as f64).min(1.0)
@@ -57,7 +57,7 @@ fn written_again(catalog: &Catalog) -> f64 {
 }
 
 /// The facts of flat memtables, newest first; there is at least one.
-pub(super) fn pipeline_facts(catalog: &Catalog, copy_ns: f64, flats: &[Arc<Flat>]) -> PipelineFacts {
+pub(super) fn pipeline_facts(catalog: &Catalog, copy_ns: f64, flats: &[Arc<FlatMemtable>]) -> PipelineFacts {
     let mut sketch = Sketch::new();
     flats.iter().for_each(|flat| flat.sketch_into(&mut sketch));
     PipelineFacts {

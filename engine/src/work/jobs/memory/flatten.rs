@@ -3,7 +3,7 @@
 use super::visibility::{Visible, note_memory_flush};
 use crate::catalog::Catalog;
 use crate::commit::Store;
-use crate::memtable::Segment;
+use crate::memtable::Memtable;
 
 /// Turns the oldest immutable memtable that is not flat into a flat one; whether there was one.
 pub(crate) fn flatten_oldest(catalog: &Catalog, store: &Store) -> bool {
@@ -17,7 +17,7 @@ pub(crate) fn flatten_oldest(catalog: &Catalog, store: &Store) -> bool {
     let mut swapped = false;
     store.swap_if(|now| {
         // A flush may have taken it.
-        let is_it = |s: &Segment| s.is(segment) && (s.as_active().is_some() || s.is_part());
+        let is_it = |s: &Memtable| s.is(segment) && (s.as_active().is_some() || s.is_part());
         swapped = now.frozen.iter().any(is_it);
         swapped.then(|| {
             // A part with nothing in it goes.

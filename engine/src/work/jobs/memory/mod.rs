@@ -16,7 +16,7 @@ mod ranges;
 mod scatter;
 mod visibility;
 
-pub(super) use compact::JoinJob;
+pub(super) use compact::MemtableCompactionJob;
 pub(super) use compact_range::{compact_range, compacts_before};
 pub(super) use facts::bytes_per_user_byte;
 pub(in crate::work) use facts::{compactable_bytes, surviving_share};

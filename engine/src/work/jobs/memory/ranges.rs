@@ -4,7 +4,7 @@ use super::facts::bytes_per_user_byte;
 use super::visibility::Visible;
 use crate::catalog::Catalog;
 use crate::commit::Store;
-use crate::memtable::{Flat, LogPlace, Segment, Visibility};
+use crate::memtable::{FlatMemtable, LogPlace, Memtable, Visibility};
 use crate::strategy::{ByRange, RangeMemory};
 use crate::types::{KeyRange, SeqNo};
 use crate::version::{Scattered, Version};
@@ -39,11 +39,11 @@ pub(crate) fn memory_by_range(catalog: &Catalog, version: &Version) -> Vec<(usiz
 pub(crate) fn range_memory(
     version: &Version,
     range: KeyRange,
-    pieces: &[Segment],
+    pieces: &[Memtable],
     visible: SeqNo,
 ) -> RangeMemory {
     let oldest = pieces.iter().filter_map(|piece| piece.seqs()).map(|seqs| *seqs.start()).min();
-    let user_bytes: usize = pieces.iter().map(Segment::user_bytes).sum();
+    let user_bytes: usize = pieces.iter().map(Memtable::user_bytes).sum();
     RangeMemory {
         range,
         bytes: pieces.iter().map(|piece| piece.bytes() as u64).sum(),
@@ -53,12 +53,12 @@ pub(crate) fn range_memory(
 }
 
 /// One piece of what flat memtables, newest first, have of a range; `None` where they have nothing of it.
-pub(super) fn piece(sources: &[&Segment], range: &KeyRange, keep: &Visibility<'_>) -> Option<Segment> {
-    let flats: Vec<Arc<Flat>> = sources.iter().filter_map(|segment| segment.as_flat().cloned()).collect();
+pub(super) fn piece(sources: &[&Memtable], range: &KeyRange, keep: &Visibility<'_>) -> Option<Memtable> {
+    let flats: Vec<Arc<FlatMemtable>> = sources.iter().filter_map(|segment| segment.as_flat().cloned()).collect();
     // Before the cells are looked at: cleaning moves places on only.
     let places: Vec<LogPlace> = sources.iter().map(|segment| segment.log_place()).collect();
-    let gathered = Flat::gathered(&flats, range, keep)?;
-    Some(Segment::flat(Arc::new(gathered), LogPlace::of_all(&places)))
+    let gathered = FlatMemtable::gathered(&flats, range, keep)?;
+    Some(Memtable::flat(Arc::new(gathered), LogPlace::of_all(&places)))
 }
 
 /// Memory in other ranges than before. O(ranges log ranges), and the copies of pieces that a new bound cuts.

@@ -36,7 +36,7 @@ use super::ranges::piece;
 use super::visibility::{Visible, note_memory_flush};
 use crate::catalog::Catalog;
 use crate::commit::Store;
-use crate::memtable::{Segment, Visibility};
+use crate::memtable::{Memtable, Visibility};
 use crate::strategy::{ByRange, pieces_to_join};
 use crate::version::{Scattered, Version};
 use std::sync::Arc;
@@ -71,7 +71,7 @@ fn may_scatter(version: &Version) -> bool {
 }
 
 /// The memory by range once the memtable is scattered.
-fn scatter(version: &Version, segment: &Segment, by_range: &dyn ByRange, keep: &Visibility<'_>) -> Scattered {
+fn scatter(version: &Version, segment: &Memtable, by_range: &dyn ByRange, keep: &Visibility<'_>) -> Scattered {
     let before = &version.scattered;
     let bounds = match before.is_empty() {
         true => by_range.bounds(&version.shape),
@@ -88,7 +88,7 @@ fn scatter(version: &Version, segment: &Segment, by_range: &dyn ByRange, keep: &
         }
         let sizes: Vec<u64> = pieces.iter().map(|piece| piece.bytes() as u64).collect();
         let joined = pieces_to_join(cells.bytes_within(&range), &sizes);
-        let sources: Vec<&Segment> = std::iter::once(&flat).chain(&pieces[..joined]).collect();
+        let sources: Vec<&Memtable> = std::iter::once(&flat).chain(&pieces[..joined]).collect();
         piece(&sources, &range, keep).into_iter().chain(pieces[joined..].iter().cloned()).collect()
     });
     let newest = before.newest().max(segment.generation());

@@ -3,7 +3,7 @@
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::event::EventKind;
-use crate::memtable::{Segment, Visibility};
+use crate::memtable::{Memtable, Visibility};
 use crate::types::SeqNo;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Visible {
 }
 
 /// Counts an immutable memtable that was laid out, flat or over the ranges of memory, and records the event.
-pub(super) fn note_memory_flush(catalog: &Catalog, store: &Store, segment: &Segment, began_ns: u64) {
+pub(super) fn note_memory_flush(catalog: &Catalog, store: &Store, segment: &Memtable, began_ns: u64) {
     catalog.cx.metrics.freezes.add(1);
     catalog.commit.recount(store);
     catalog.commit.touch(store.id);
