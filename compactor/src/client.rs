@@ -6,7 +6,7 @@
 use crate::cost::{Costs, Facts};
 use crate::fetch::Memory;
 use crate::files::StaleFiles;
-use crate::drive::{Given, Gives, There, follow};
+use crate::drive::{ServerSlot, Gives, RemoteCompaction, follow};
 use crate::directory::{ASK_EVERY, Chosen, Known, Room, follow_manager, follow_own_manager, renew};
 use crate::load::Load;
 use crate::manager::{CompactionManager, Managed, asked};
@@ -257,9 +257,9 @@ impl Offload for Compactors {
         let CompactorsOptions { patience, stall, .. } = self.options;
         let input_bytes = spec.inputs().fold(0u64, |sum, table| sum.saturating_add(table.bytes));
         let gives = Gives { merge: begin, input_bytes, carried: tables, patience, stall };
-        runtime.spawn(follow(Given::new(server.clone()), gives, answers, allowed));
+        runtime.spawn(follow(ServerSlot::new(server.clone()), gives, answers, allowed));
         let memory = Memory::new(runtime.handle(), &server, spec, self.options.patience);
-        let there = There::new(server.clone(), runtime.handle().clone(), come, go_ahead, memory);
+        let there = RemoteCompaction::new(server.clone(), runtime.handle().clone(), come, go_ahead, memory);
         let reason = format!("a merge goes to {}", server.address);
         Decision { run: Some(Box::new(there)), reason, numbers }
     }

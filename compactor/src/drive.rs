@@ -4,7 +4,7 @@ use crate::table_transfer::answer;
 use crate::fetch::Memory;
 use crate::directory::Server;
 use crate::protocol::stubs::compactor_client::CompactorClient;
-use crate::protocol::{Ask, Begin, Begun, Fetch, GoAhead, MESSAGE_BYTES_MAX, Store, Tell, Waits, asking};
+use crate::protocol::{ClientRequest, Begin, Begun, Fetch, GoAhead, MESSAGE_BYTES_MAX, Store, ServerMessage, Waits, asking};
 use crate::watch::Watch;
 use siltstone::offload::{MergeAnswer, MergeTables, OffloadedMerge, RemoteCache};
 use siltstone::{Error, ErrorKind};
@@ -32,23 +32,23 @@ pub(crate) struct Gives {
 }
 
 /// A merge that a server has, counted there.
-pub(crate) struct Given(Arc<Server>);
+pub(crate) struct ServerSlot(Arc<Server>);
 
-impl Given {
+impl ServerSlot {
     pub(crate) fn new(server: Arc<Server>) -> Self {
         server.given.fetch_add(1, Ordering::Relaxed);
         Self(server)
     }
 }
 
-impl Drop for Given {
+impl Drop for ServerSlot {
     fn drop(&mut self) {
         self.0.given.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// A merge under way at a server. Dropped, it ends there, and what is kept of it goes.
-pub(crate) struct There {
+pub(crate) struct RemoteCompaction {
     server: Arc<Server>,
     runtime: Handle,
     come: std_mpsc::Receiver<Result<MergeAnswer, String>>,
@@ -60,7 +60,7 @@ pub(crate) struct There {
     memory: Arc<Memory>,
 }
 
-impl There {
+impl RemoteCompaction {
     pub(crate) fn new(
         server: Arc<Server>,
         runtime: Handle,
@@ -76,7 +76,7 @@ impl There {
     }
 }
 
-impl Drop for There {
+impl Drop for RemoteCompaction {
     fn drop(&mut self) {
         if self.is_done {
             self.server.note_success();
@@ -84,7 +84,7 @@ impl Drop for There {
     }
 }
 
-impl OffloadedMerge for There {
+impl OffloadedMerge for RemoteCompaction {
     fn advance(&mut self) -> siltstone::Result<Option<MergeAnswer>> {
         if std::mem::take(&mut self.owes) {
             // Where nobody listens any more, what has come says why.
@@ -130,7 +130,7 @@ impl From<String> for Ended {
 
 /// Gives a merge to a server and passes on what comes of it, until it ends or nobody wants it any more.
 pub(crate) async fn follow(
-    given: Given,
+    given: ServerSlot,
     gives: Gives,
     answers: std_mpsc::Sender<Result<MergeAnswer, String>>,
     mut allowed: mpsc::UnboundedReceiver<()>,
@@ -149,7 +149,7 @@ pub(crate) async fn follow(
 }
 
 async fn follow_to_end(
-    given: Given,
+    given: ServerSlot,
     gives: Gives,
     answers: &std_mpsc::Sender<Result<MergeAnswer, String>>,
     allowed: &mut mpsc::UnboundedReceiver<()>,
@@ -158,7 +158,7 @@ async fn follow_to_end(
     let silent = || format!("it has said nothing for {} s", patience.as_secs_f32());
     let (server, mut given) = (given.0.clone(), Some(given));
     let (asks, asked) = mpsc::channel(4);
-    let begun = asks.send(asking(Ask::Begin(merge))).await;
+    let begun = asks.send(asking(ClientRequest::Begin(merge))).await;
     begun.map_err(|e| e.to_string())?;
     let mut client = CompactorClient::new(server.channel())
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -184,7 +184,7 @@ async fn follow_to_end(
                 None => return Ok(()),
                 Some(()) => {
                     watch.go_ahead(Instant::now());
-                    let _ = asks.send(asking(Ask::GoAhead(GoAhead {}))).await;
+                    let _ = asks.send(asking(ClientRequest::GoAhead(GoAhead {}))).await;
                     continue;
                 }
             },
@@ -198,7 +198,7 @@ async fn follow_to_end(
         };
         let Some(message) = message else { return Err("its answer ended too early".to_string().into()) };
         match message.tell {
-            Some(Tell::Answer(bytes)) => {
+            Some(ServerMessage::Answer(bytes)) => {
                 let answer = MergeAnswer::from_bytes(&bytes).map_err(|e| e.to_string())?;
                 has_begun = true;
                 watch.met(answer.cells_met(), Instant::now());
@@ -214,30 +214,30 @@ async fn follow_to_end(
                     return Ok(());
                 }
             }
-            Some(Tell::Waits(Waits { before })) if !has_begun && asked_at.elapsed() >= QUEUE_WAIT => {
+            Some(ServerMessage::Waits(Waits { before })) if !has_begun && asked_at.elapsed() >= QUEUE_WAIT => {
                 return Err(Ended::Full(format!("{before} merges were still before it")));
             }
-            Some(Tell::Waits(_)) if !has_begun => watch.waits(Instant::now()),
-            Some(Tell::Waits(_)) => {}
-            Some(Tell::Begun(Begun {})) => has_begun = true,
-            Some(tell @ (Tell::Fetch(_) | Tell::Store(_))) => {
+            Some(ServerMessage::Waits(_)) if !has_begun => watch.waits(Instant::now()),
+            Some(ServerMessage::Waits(_)) => {}
+            Some(ServerMessage::Begun(Begun {})) => has_begun = true,
+            Some(tell @ (ServerMessage::Fetch(_) | ServerMessage::Store(_))) => {
                 let Some(tables) = carried.clone() else {
                     return Err("it asks for tables that it was to reach itself".to_string().into());
                 };
                 has_begun = true;
                 match &tell {
-                    Tell::Fetch(Fetch { bytes, .. }) => watch.fetched(*bytes, Instant::now())?,
-                    Tell::Store(Store { bytes, .. }) => watch.stored(bytes.len() as u64, Instant::now()),
+                    ServerMessage::Fetch(Fetch { bytes, .. }) => watch.fetched(*bytes, Instant::now())?,
+                    ServerMessage::Store(Store { bytes, .. }) => watch.stored(bytes.len() as u64, Instant::now()),
                     _ => {}
                 }
                 let answered = tokio::task::spawn_blocking(move || answer(&*tables, &tell)).await;
                 let ask = match answered.map_err(|e| e.to_string())? {
-                    Ok(bytes) => Ask::Done(bytes),
-                    Err(why) => Ask::Refused(why),
+                    Ok(bytes) => ClientRequest::Done(bytes),
+                    Err(why) => ClientRequest::Refused(why),
                 };
                 let _ = asks.send(asking(ask)).await;
             }
-            Some(Tell::Failed(why)) => return Err(why.into()),
+            Some(ServerMessage::Failed(why)) => return Err(why.into()),
             None => return Err("a message that says nothing".to_string().into()),
         }
     }
@@ -271,7 +271,7 @@ mod tests {
             let (into, told) = mpsc::channel(4);
             tokio::spawn(async move {
                 let _asks = request.into_inner();
-                while into.send(Ok(telling(Tell::Begun(Begun {})))).await.is_ok() {
+                while into.send(Ok(telling(ServerMessage::Begun(Begun {})))).await.is_ok() {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             });

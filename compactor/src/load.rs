@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 const WINDOW: Duration = Duration::from_millis(500);
 
 /// Rates of processor time and bytes, of the time between two looks.
-pub(crate) struct Load(Mutex<Looked>);
+pub(crate) struct Load(Mutex<LoadSample>);
 
-struct Looked {
+struct LoadSample {
     at: Instant,
     cpu: Duration,
     bytes: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Rates {
 
 impl Load {
     pub(crate) fn new() -> Self {
-        let looked = Looked { at: Instant::now(), cpu: cpu(), bytes: 0, rates: Rates::default() };
+        let looked = LoadSample { at: Instant::now(), cpu: cpu(), bytes: 0, rates: Rates::default() };
         Self(Mutex::new(looked))
     }
 

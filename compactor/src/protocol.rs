@@ -42,11 +42,11 @@ pub(crate) const WINDOW_BYTES: u32 = 8 << 20;
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct ToCompactor {
     #[prost(oneof = "Ask", tags = "1, 2, 3, 4")]
-    pub(crate) ask: Option<Ask>,
+    pub(crate) ask: Option<ClientRequest>,
 }
 
 #[derive(Clone, PartialEq, Eq, Oneof)]
-pub(crate) enum Ask {
+pub(crate) enum ClientRequest {
     /// The first message.
     #[prost(message, tag = "1")]
     Begin(Begin),
@@ -94,11 +94,11 @@ pub(crate) struct GoAhead {}
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct FromCompactor {
     #[prost(oneof = "Tell", tags = "1, 2, 3, 4, 5, 6")]
-    pub(crate) tell: Option<Tell>,
+    pub(crate) tell: Option<ServerMessage>,
 }
 
 #[derive(Clone, PartialEq, Eq, Oneof)]
-pub(crate) enum Tell {
+pub(crate) enum ServerMessage {
     /// The compaction waits: how many are before it.
     #[prost(message, tag = "1")]
     Waits(Waits),
@@ -308,11 +308,11 @@ pub(crate) mod stubs {
 }
 
 /// A message to a database.
-pub(crate) fn telling(tell: Tell) -> FromCompactor {
+pub(crate) fn telling(tell: ServerMessage) -> FromCompactor {
     FromCompactor { tell: Some(tell) }
 }
 
 /// A message to a server.
-pub(crate) fn asking(ask: Ask) -> ToCompactor {
+pub(crate) fn asking(ask: ClientRequest) -> ToCompactor {
     ToCompactor { ask: Some(ask) }
 }

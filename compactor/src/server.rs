@@ -12,8 +12,8 @@ use crate::load::{Load, memory_bytes, processors};
 use crate::manager::{announce, asked};
 use crate::protocol::stubs::compactor_server::{Compactor, CompactorServer as Service};
 use crate::protocol::{
-    Ask, Begin, Begun, CompactorState, FromCompactor, MESSAGE_BYTES_MAX, PARTS_MAX, PROTOCOL_VERSION,
-    READ_BYTES_MAX, ReadPiece, ReadRequest, StateRequest, Tell, ToCompactor, WINDOW_BYTES, Waits, telling,
+    ClientRequest, Begin, Begun, CompactorState, FromCompactor, MESSAGE_BYTES_MAX, PARTS_MAX, PROTOCOL_VERSION,
+    READ_BYTES_MAX, ReadPiece, ReadRequest, StateRequest, ServerMessage, ToCompactor, WINDOW_BYTES, Waits, telling,
 };
 use crate::connect::{Line, Reach, may_listen};
 use crate::secret::{Guard, Proof, Secret};
@@ -345,11 +345,11 @@ struct Job {
 
 struct Compactions(Arc<Shared>);
 
-type Told = Result<FromCompactor, Status>;
+type ServerReply = Result<FromCompactor, Status>;
 
 #[tonic::async_trait]
 impl Compactor for Compactions {
-    type MergeStream = ReceiverStream<Told>;
+    type MergeStream = ReceiverStream<ServerReply>;
     type ReadStream = tokio_stream::Iter<std::vec::IntoIter<Result<ReadPiece, Status>>>;
 
     async fn merge(
@@ -360,7 +360,7 @@ impl Compactor for Compactions {
         let mut asks = request.into_inner();
         let first = tokio::time::timeout(BEGIN_WAIT, asks.message()).await;
         let first = first.map_err(|_| Status::deadline_exceeded("no merge was named in time"))??;
-        let Some(Ask::Begin(begin)) = first.and_then(|message| message.ask) else {
+        let Some(ClientRequest::Begin(begin)) = first.and_then(|message| message.ask) else {
             return Err(Status::invalid_argument("the first message names no merge"));
         };
         let shared = self.0.clone();
@@ -421,7 +421,7 @@ async fn follow(
     queued: Queued,
     job: Job,
     mut asks: Streaming<ToCompactor>,
-    into: mpsc::Sender<Told>,
+    into: mpsc::Sender<ServerReply>,
 ) {
     let mut turn = std::pin::pin!(shared.admission.turn(queued));
     let running = loop {
@@ -432,11 +432,11 @@ async fn follow(
             ask = asks.message() => if !matches!(ask, Ok(Some(_))) { return },
             () = tokio::time::sleep(WAITS_EVERY) => {
                 let before = shared.admission.queued().saturating_sub(1);
-                let _ = into.try_send(Ok(telling(Tell::Waits(Waits { before }))));
+                let _ = into.try_send(Ok(telling(ServerMessage::Waits(Waits { before }))));
             }
         }
     };
-    let _ = into.try_send(Ok(telling(Tell::Begun(Begun {}))));
+    let _ = into.try_send(Ok(telling(ServerMessage::Begun(Begun {}))));
     let (gone, steps) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let (go_ahead, allowed) = std_mpsc::channel();
     let (answers, answered) = std_mpsc::channel();
@@ -460,7 +460,7 @@ async fn follow(
                 }
                 Err(why) => {
                     tracing::warn!(target: "siltstone", %table, bytes, "a merge has failed: {why}");
-                    let _ = To { into: &into, gone: &gone, steps: &steps }.tell(Tell::Failed(why));
+                    let _ = To { into: &into, gone: &gone, steps: &steps }.tell(ServerMessage::Failed(why));
                 }
             }
             None
@@ -482,16 +482,16 @@ async fn follow(
                 }
                 if since.elapsed() < HUNG {
                     // Where there is no room, the database has enough to read.
-                    let _ = into.try_send(Ok(telling(Tell::Begun(Begun {}))));
+                    let _ = into.try_send(Ok(telling(ServerMessage::Begun(Begun {}))));
                 }
             }
             ask = asks.message() => match ask {
                 Ok(Some(message)) => match message.ask {
-                    Some(Ask::GoAhead(_)) => drop(go_ahead.send(())),
-                    Some(Ask::Done(bytes)) => drop(answers.send(Ok(bytes))),
-                    Some(Ask::Refused(why)) => drop(answers.send(Err(why))),
+                    Some(ClientRequest::GoAhead(_)) => drop(go_ahead.send(())),
+                    Some(ClientRequest::Done(bytes)) => drop(answers.send(Ok(bytes))),
+                    Some(ClientRequest::Refused(why)) => drop(answers.send(Err(why))),
                     // Nothing that is understood: as if it had not come.
-                    Some(Ask::Begin(_)) | None => {}
+                    Some(ClientRequest::Begin(_)) | None => {}
                 },
                 // Nobody waits for it any more.
                 Ok(None) | Err(_) => break,
@@ -505,11 +505,11 @@ async fn follow(
 }
 
 /// Keeps the SSTables that a compaction wrote until the database has installed its last step, or is gone.
-async fn hand_over(mut merge: RunningCompaction, mut asks: Streaming<ToCompactor>, into: mpsc::Sender<Told>) {
+async fn hand_over(mut merge: RunningCompaction, mut asks: Streaming<ToCompactor>, into: mpsc::Sender<ServerReply>) {
     let mut alive = tokio::time::interval(WAITS_EVERY);
     loop {
         tokio::select! {
-            _ = alive.tick() => drop(into.try_send(Ok(telling(Tell::Begun(Begun {}))))),
+            _ = alive.tick() => drop(into.try_send(Ok(telling(ServerMessage::Begun(Begun {}))))),
             ask = asks.message() => match ask {
                 Ok(Some(_)) => merge.published(),
                 Ok(None) | Err(_) => return,
@@ -521,7 +521,7 @@ async fn hand_over(mut merge: RunningCompaction, mut asks: Streaming<ToCompactor
 
 /// The receiver of a compaction's messages, and what is known of it.
 struct To<'a> {
-    into: &'a mpsc::Sender<Told>,
+    into: &'a mpsc::Sender<ServerReply>,
     gone: &'a AtomicBool,
     /// A count that grows while the compaction is worked at.
     steps: &'a AtomicU64,
@@ -529,7 +529,7 @@ struct To<'a> {
 
 impl To<'_> {
     /// Sends a message, as soon as there is room.
-    fn tell(&self, tell: Tell) -> Result<(), String> {
+    fn tell(&self, tell: ServerMessage) -> Result<(), String> {
         let mut message = Ok(telling(tell));
         loop {
             message = match self.into.try_send(message) {
@@ -577,11 +577,11 @@ fn run(
         if !answer.is_step() {
             if told.elapsed() >= PROGRESS_EVERY {
                 told = Instant::now();
-                to.tell(Tell::Answer(answer.to_bytes()))?;
+                to.tell(ServerMessage::Answer(answer.to_bytes()))?;
             }
             continue;
         }
-        to.tell(Tell::Answer(answer.to_bytes()))?;
+        to.tell(ServerMessage::Answer(answer.to_bytes()))?;
         told = Instant::now();
         if answer.is_last() {
             let counts = &shared.counts;

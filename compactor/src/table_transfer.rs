@@ -1,7 +1,7 @@
 //! Inputs and outputs of a merge that go over its stream, where server and database share no storage: the
 //! server's end asks, the database's end answers, one thing at a time.
 
-use crate::protocol::{CARRIED_BYTES, Fetch, FromCompactor, Store, Tell, telling};
+use crate::protocol::{CARRIED_BYTES, Fetch, FromCompactor, Store, ServerMessage, telling};
 use prost::bytes::Bytes;
 use siltstone::TableId;
 use siltstone::offload::MergeTables;
@@ -42,7 +42,7 @@ impl OverStream {
     }
 
     /// Asks, and waits for the answer: on a thread that may.
-    fn ask(&self, tell: Tell) -> io::Result<Bytes> {
+    fn ask(&self, tell: ServerMessage) -> io::Result<Bytes> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let gone = || io::Error::new(io::ErrorKind::ConnectionAborted, "the database has given the merge up");
         // An answer more than was asked for would be taken for that to the next question.
@@ -63,7 +63,7 @@ impl OverStream {
     }
 
     fn store(&self, table: TableId, bytes: Bytes, sync: bool) -> io::Result<()> {
-        self.ask(Tell::Store(Store { table: table.file_name(), bytes, sync })).map(|_| ())
+        self.ask(ServerMessage::Store(Store { table: table.file_name(), bytes, sync })).map(|_| ())
     }
 }
 
@@ -72,7 +72,7 @@ impl MergeTables for OverStream {
         let mut at = offset;
         for part in into.chunks_mut(CARRIED_BYTES) {
             let wanted = Fetch { table: table.file_name(), offset: at, bytes: part.len() as u64 };
-            let bytes = self.ask(Tell::Fetch(wanted))?;
+            let bytes = self.ask(ServerMessage::Fetch(wanted))?;
             if bytes.len() != part.len() {
                 let message = format!("{} bytes of an input came, {} were wanted", bytes.len(), part.len());
                 return Err(io::Error::new(io::ErrorKind::InvalidData, message));
@@ -99,18 +99,18 @@ impl MergeTables for OverStream {
 }
 
 /// The database's end: does what is asked. It may wait for the device.
-pub(crate) fn answer(tables: &dyn MergeTables, tell: &Tell) -> Answer {
+pub(crate) fn answer(tables: &dyn MergeTables, tell: &ServerMessage) -> Answer {
     let named =
         |name: &str| TableId::parse_file_name(name).ok_or_else(|| format!("{name:?} is no name of a table"));
     match tell {
-        Tell::Fetch(Fetch { table, offset, bytes }) => {
+        ServerMessage::Fetch(Fetch { table, offset, bytes }) => {
             let len = usize::try_from(*bytes).ok().filter(|bytes| *bytes <= CARRIED_BYTES);
             let mut into = vec![0; len.ok_or_else(|| format!("{bytes} bytes of an input at once"))?];
             let table = named(table)?;
             tables.read(table, *offset, &mut into).map_err(|e| format!("read table {table}: {e}"))?;
             Ok(into.into())
         }
-        Tell::Store(Store { table, bytes, sync }) => {
+        ServerMessage::Store(Store { table, bytes, sync }) => {
             let table = named(table)?;
             let written = match sync {
                 true if bytes.is_empty() => Ok(()),
@@ -182,12 +182,12 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_and_a_database_that_is_gone_is_not_waited_for() {
         let memory = Memory::default();
-        let fetch = |table: &str, bytes| Tell::Fetch(Fetch { table: table.into(), offset: 0, bytes });
+        let fetch = |table: &str, bytes| ServerMessage::Fetch(Fetch { table: table.into(), offset: 0, bytes });
         for (tell, why) in [
             (fetch("../CURRENT", 4), "is no name of a table"),
             (fetch(&TableId::default().file_name(), 1 << 40), "bytes of an input at once"),
             (fetch(&TableId::default().file_name(), 4), "permission denied"),
-            (Tell::Failed(String::new()), "nothing that is answered"),
+            (ServerMessage::Failed(String::new()), "nothing that is answered"),
         ] {
             let refused = answer(&memory, &tell).unwrap_err();
             assert!(refused.contains(why), "{refused}");

@@ -5,8 +5,8 @@
 use crate::codec::{seal, unsealed};
 use crate::fetch::add;
 use crate::protocol::{
-    Announcement, Ask, Begin, CompactorState, Fetch, FromCompactor, PROTOCOL_VERSION, ReadPiece, ReadRequest,
-    Ring, Store, Tell, ToCompactor, Waits, asking, telling,
+    Announcement, ClientRequest, Begin, CompactorState, Fetch, FromCompactor, PROTOCOL_VERSION, ReadPiece, ReadRequest,
+    Ring, Store, ServerMessage, ToCompactor, Waits, asking, telling,
 };
 use crate::ring::{Spread, number, ring, server_of};
 use prost::Message;
@@ -56,31 +56,31 @@ fn opened<T: Message + Default + PartialEq>(bytes: &[u8]) -> Option<T> {
 fn ask_seeds() -> Vec<Vec<u8>> {
     let begin =
         Begin { protocol_version: PROTOCOL_VERSION, merge: b"00000000 {}".to_vec(), keep: 1, carried: true };
-    let asks = [Ask::Begin(begin), Ask::Done(vec![7; 100].into()), Ask::Refused("no".into())];
+    let asks = [ClientRequest::Begin(begin), ClientRequest::Done(vec![7; 100].into()), ClientRequest::Refused("no".into())];
     asks.map(|ask| sealed(&asking(ask))).to_vec()
 }
 
 fn ask(bytes: &[u8]) {
-    if let Some(ToCompactor { ask: Some(Ask::Begin(begin)) }) = opened(bytes) {
+    if let Some(ToCompactor { ask: Some(ClientRequest::Begin(begin)) }) = opened(bytes) {
         let _ = (begin.keeps(), CompactionSpec::from_bytes(&begin.merge));
     }
 }
 
 fn tell_seeds() -> Vec<Vec<u8>> {
     let tells = [
-        Tell::Waits(Waits { before: 3 }),
-        Tell::Answer(b"00000000 {}".to_vec()),
-        Tell::Failed("it has no room".into()),
-        Tell::Fetch(Fetch { table: TABLE.into(), offset: 4_096, bytes: 1 << 20 }),
-        Tell::Store(Store { table: TABLE.into(), bytes: vec![7; 100].into(), sync: true }),
+        ServerMessage::Waits(Waits { before: 3 }),
+        ServerMessage::Answer(b"00000000 {}".to_vec()),
+        ServerMessage::Failed("it has no room".into()),
+        ServerMessage::Fetch(Fetch { table: TABLE.into(), offset: 4_096, bytes: 1 << 20 }),
+        ServerMessage::Store(Store { table: TABLE.into(), bytes: vec![7; 100].into(), sync: true }),
     ];
     tells.map(|tell| sealed(&telling(tell))).to_vec()
 }
 
 fn tell(bytes: &[u8]) {
     match opened::<FromCompactor>(bytes).and_then(|message| message.tell) {
-        Some(Tell::Answer(answer)) => drop(MergeAnswer::from_bytes(&answer)),
-        Some(Tell::Fetch(Fetch { table, .. }) | Tell::Store(Store { table, .. })) => {
+        Some(ServerMessage::Answer(answer)) => drop(MergeAnswer::from_bytes(&answer)),
+        Some(ServerMessage::Fetch(Fetch { table, .. }) | ServerMessage::Store(Store { table, .. })) => {
             let is_plain = TableId::parse_file_name(&table).is_none_or(|id| id.file_name() == table);
             assert!(is_plain, "{table} leads elsewhere");
         }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(crate) struct Snapshots {
     visible: AtomicU64,
-    held: Mutex<Held>,
+    held: Mutex<ReadPoints>,
 }
 
 #[derive(Default)]
-struct Held {
+struct ReadPoints {
     /// How many snapshots have each read point.
     points: Counts<SeqNo>,
     /// The read points as merges take them, until one comes or goes.
@@ -38,7 +38,7 @@ impl Snapshots {
     /// O(1) while none comes or goes.
     pub(crate) fn read_points(&self) -> Arc<[SeqNo]> {
         let mut held = self.held.lock();
-        let Held { points, listed } = &mut *held;
+        let ReadPoints { points, listed } = &mut *held;
         listed.get_or_insert_with(|| points.keys().copied().collect()).clone()
     }
 

@@ -20,7 +20,7 @@ mod tables;
 
 pub(crate) use directory::{NOTE_NEW, no_database, refuse_leftovers, refuse_no_database, refuse_occupied};
 pub(crate) use install::{Flushed, Install};
-pub(crate) use moment::{Held, Moment};
+pub(crate) use moment::{PinnedCopy, Moment};
 pub(crate) use recover::{highest_manifest, needed_logs, read_log, remove_orphans, remove_unnamed_tables};
 pub(crate) use regions::check_bounds;
 pub(crate) use replay::Replay;

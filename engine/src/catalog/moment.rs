@@ -31,7 +31,7 @@ pub(crate) struct Moment {
 }
 
 /// The database at one moment, with everything kept that a copy of it needs.
-pub(crate) struct Held {
+pub(crate) struct PinnedCopy {
     pub(crate) moment: Moment,
     pub(crate) created_us: u64,
     pub(crate) tables: Vec<Arc<TableInfo>>,
@@ -74,7 +74,7 @@ impl Catalog {
         Ok(Moment { state, manifest_number: manifest.mark().number + 1, logs, table_logs })
     }
 
-    pub(crate) fn hold_moment(&self, picks: &dyn Fn(&str) -> bool) -> Result<Held> {
+    pub(crate) fn hold_moment(&self, picks: &dyn Fn(&str) -> bool) -> Result<PinnedCopy> {
         // No family may be on its way between the manifest and the list of families.
         let _one = self.families.lock();
         let manifest = self.manifest.lock();
@@ -95,6 +95,6 @@ impl Catalog {
             store.version().tables().map(|open| open.handle.clone()).collect()
         };
         let files = self.graveyard.hold(self.stores().iter().flat_map(handles).collect());
-        Ok(Held { moment, created_us, tables, log, files })
+        Ok(PinnedCopy { moment, created_us, tables, log, files })
     }
 }

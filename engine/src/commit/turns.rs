@@ -24,12 +24,12 @@ pub(crate) struct Turns {
     left: AtomicUsize,
     /// The number of threads that sleep.
     sleepers: Mutex<usize>,
-    places: [Place; PLACES],
+    places: [Slot; PLACES],
 }
 
 /// Where the writers of some tickets leave their work and sleep: a ticket's place is its number modulo
 /// `PLACES`.
-struct Place {
+struct Slot {
     work: Mutex<Option<Left>>,
     /// Wakes the threads that sleep at this place, and no others.
     turned: Condvar,
@@ -127,11 +127,11 @@ impl Drop for AbortOnPanic {
 impl Turns {
     /// No turns yet; ticket 0 comes first.
     pub(crate) fn new() -> Self {
-        let places = std::array::from_fn(|_| Place { work: Mutex::new(None), turned: Condvar::new() });
+        let places = std::array::from_fn(|_| Slot { work: Mutex::new(None), turned: Condvar::new() });
         Self { turn: AtomicU64::new(0), left: AtomicUsize::new(0), sleepers: Mutex::new(0), places }
     }
 
-    fn place(&self, ticket: u64) -> &Place {
+    fn place(&self, ticket: u64) -> &Slot {
         &self.places[ticket as usize % PLACES]
     }
 

@@ -15,7 +15,7 @@
 
 use super::{Db, Inner};
 use crate::backup::{BackupInfo, Backups, Descriptor, Making};
-use crate::catalog::Held;
+use crate::catalog::PinnedCopy;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::repair::CheckProgress;
@@ -95,7 +95,7 @@ impl Inner {
         self.cx.check_writable()?;
         let database = format!("{:016x}", self.catalog.manifest.lock().state().database);
         let mut making = Making::begin(backups, &database)?;
-        let Held { moment, created_us, tables, log, files } = self.catalog.hold_moment(picks)?;
+        let PinnedCopy { moment, created_us, tables, log, files } = self.catalog.hold_moment(picks)?;
         kill_point!("backup-moment");
         // A backup does not tell of writes that this database could still lose.
         self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;

@@ -8,7 +8,7 @@
 //! copied, since ours are recycled later.
 
 use super::Inner;
-use crate::catalog::{Held, Moment};
+use crate::catalog::{PinnedCopy, Moment};
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::storage::{Copied, Env, absolute, copy_file, create_dir_durably};
@@ -39,7 +39,7 @@ impl Inner {
 
     fn copy_to(&self, env: &Env, to: &Path, copied: &mut Copied) -> Result<SeqNo> {
         let storage = &*env.storage;
-        let Held { moment, tables, log: held_log, files: held_files, .. } =
+        let PinnedCopy { moment, tables, log: held_log, files: held_files, .. } =
             self.catalog.hold_moment(&|_| true)?;
         let Moment { state, manifest_number, logs, table_logs } = moment;
         let seq = state.last_seq;

@@ -240,7 +240,7 @@ impl Inner {
         let ranges: Vec<KeyRange> = linked.iter().map(|info| info.range.clone()).collect();
         let done = Mutex::new(None);
         // Its writers wait for the flush and the one edit: else they might fill memory again and again.
-        let _held = Held::new(self, store)?;
+        let _held = WritersPaused::new(self, store)?;
         loop {
             self.work.flush(store)?;
             // The manifest before the log stage, as everywhere.
@@ -287,12 +287,12 @@ impl Inner {
 }
 
 /// Writers of a store wait as long as this is there.
-struct Held<'a> {
+struct WritersPaused<'a> {
     db: &'a Inner,
     store: &'a Store,
 }
 
-impl<'a> Held<'a> {
+impl<'a> WritersPaused<'a> {
     fn new(db: &'a Inner, store: &'a Store) -> Result<Self> {
         store.set_held(true);
         let held = Self { db, store };
@@ -302,7 +302,7 @@ impl<'a> Held<'a> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for WritersPaused<'_> {
     fn drop(&mut self) {
         self.store.set_held(false);
         self.db.cx.scheduler.notify();

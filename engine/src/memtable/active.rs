@@ -12,7 +12,7 @@
 #![expect(unsafe_code, reason = "cells and index are read without locks; the writer guard is the contract")]
 
 use super::MemoryOptions;
-use super::arena::{Arena, Chunk, Held, NOWHERE};
+use super::arena::{Arena, Chunk, ChunkRef, NOWHERE};
 use super::cell::{self, CellAt};
 use super::node::Keys;
 use super::range_tombstones::Ranges;
@@ -262,7 +262,7 @@ impl ActiveMemtable {
     /// # Safety
     /// As for [`ActiveMemtable::cell_at`].
     #[inline]
-    pub(super) unsafe fn held(&self, place: u32) -> Held<'_> {
+    pub(super) unsafe fn held(&self, place: u32) -> ChunkRef<'_> {
         // SAFETY: as in `cell_at`.
         unsafe { self.cells.held(place) }
     }

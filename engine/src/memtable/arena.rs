@@ -140,21 +140,21 @@ impl ChunkAt {
 }
 
 /// Keeps a cell's bytes alive: its chunk, borrowed until pinned.
-pub(super) struct Held<'a> {
+pub(super) struct ChunkRef<'a> {
     chunk: *const Chunk,
     _list: PhantomData<&'a Chunk>,
 }
 
-impl<'a> Held<'a> {
+impl<'a> ChunkRef<'a> {
     /// # Safety
     /// The chunk's `Arc` is held for `'a`.
-    pub(super) unsafe fn new(at: ChunkAt) -> Held<'a> {
-        Held { chunk: at.chunk, _list: PhantomData }
+    pub(super) unsafe fn new(at: ChunkAt) -> ChunkRef<'a> {
+        ChunkRef { chunk: at.chunk, _list: PhantomData }
     }
 }
 
 // SAFETY: cells handed out with this lie in the chunk; their key and value bytes are never written again.
-unsafe impl Owner for Held<'_> {
+unsafe impl Owner for ChunkRef<'_> {
     fn pin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         // SAFETY: the pointer came from `Arc::as_ptr` and that `Arc` is held for `'a` (contract of `new`).
         unsafe {
@@ -437,9 +437,9 @@ impl Arena {
     ///
     /// # Safety
     /// As [`Arena::at`].
-    pub(super) unsafe fn held(&self, place: u32) -> Held<'_> {
+    pub(super) unsafe fn held(&self, place: u32) -> ChunkRef<'_> {
         // SAFETY: this arena holds the chunk's `Arc` until it is dropped.
-        unsafe { Held::new(*self.chunk_at(place)) }
+        unsafe { ChunkRef::new(*self.chunk_at(place)) }
     }
 
     /// # Safety

@@ -10,7 +10,7 @@
 #![expect(unsafe_code, reason = "cells are read where the active segment put them")]
 
 use super::active::ActiveMemtable;
-use super::arena::{Chunk, ChunkAt, Held, NOWHERE, Places};
+use super::arena::{Chunk, ChunkAt, ChunkRef, NOWHERE, Places};
 use super::cell::{CellAt, FETCHED_AHEAD};
 use super::flatten::{Judge, Visibility};
 use super::stats::Stats;
@@ -415,10 +415,10 @@ impl FlatMemtable {
         unsafe { CellAt::new(chunk.base().add(self.chunks.places.offset(place))) }
     }
 
-    fn held(&self, entry: usize) -> Held<'_> {
+    fn held(&self, entry: usize) -> ChunkRef<'_> {
         let chunk = self.chunks.at[self.chunks.places.chunk(self.places[entry])];
         // SAFETY: the chunk's Arc is in `held`.
-        unsafe { Held::new(chunk) }
+        unsafe { ChunkRef::new(chunk) }
     }
 }
 

@@ -265,20 +265,20 @@ impl MergeAnswer {
 }
 
 /// A compaction elsewhere, driven like one that runs here. Its steps are verified before they are installed.
-pub(crate) struct There {
+pub(crate) struct OffloadedRun {
     run: Box<dyn OffloadedMerge>,
     /// The answer that is waited for.
     next: AnswerOf,
     totals: Totals,
 }
 
-impl There {
+impl OffloadedRun {
     pub(crate) fn new(run: Box<dyn OffloadedMerge>, spec: &CompactionSpec) -> Self {
         Self { run, next: AnswerOf::first(spec), totals: Totals::default() }
     }
 }
 
-impl MergeRun for There {
+impl MergeRun for OffloadedRun {
     fn advance(&mut self) -> Result<Advance> {
         let Some(MergeAnswer { of, totals, step }) = self.run.advance()? else {
             return Ok(Advance::NotYet(LOOK_AGAIN_NS));

@@ -30,13 +30,13 @@ pub struct KeptOutputs {
 #[derive(Default)]
 struct Tables {
     bytes: u64,
-    by_name: BTreeMap<Name, Kept>,
+    by_name: BTreeMap<Name, RetainedOutput>,
     /// Tables that are given up where room is needed, the oldest first.
     leaving: VecDeque<Name>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct RetainedOutput {
     /// The pieces that were written, each with the offset behind it.
     pieces: Vec<(u64, Arc<[u8]>)>,
     bytes: u64,

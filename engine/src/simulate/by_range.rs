@@ -16,7 +16,7 @@ const PARTS: u32 = 32;
 const LOOKS_MAX: f64 = 2e7;
 
 /// What a range holds in memory.
-pub(super) struct Held {
+pub(super) struct HeldByRange {
     start: u64,
     end: u64,
     /// In key order, one a stretch.
@@ -107,7 +107,7 @@ impl Simulator<'_> {
                 pieces.extend(within(&old.pieces, start, end));
                 since = since.min(old.since);
             }
-            Held { start, end, bytes: self.bytes_of(&pieces), pieces, since }
+            HeldByRange { start, end, bytes: self.bytes_of(&pieces), pieces, since }
         });
         self.memory = fitted.collect();
     }
@@ -153,7 +153,7 @@ impl Simulator<'_> {
         }
     }
 
-    fn facts(&self, held: &Held) -> RangeMemory {
+    fn facts(&self, held: &HeldByRange) -> RangeMemory {
         let bytes = held.bytes as u64;
         let start = if held.start == 0 { Vec::new() } else { held.start.to_be_bytes().to_vec() };
         let end = (held.end < KEYS_END).then(|| held.end.to_be_bytes().to_vec());

@@ -29,7 +29,7 @@ pub use report::SimulateReport;
 use crate::shape::{Run, Shape, TableInfo};
 use crate::strategy::{Facts, CompactionKind, CompactionPlan, PlanState, Step, StrategyOptions, apply};
 use crate::types::{KeyRange, TableId};
-use by_range::Held;
+use by_range::HeldByRange;
 use content::{Content, Density, Piece};
 use line::{Line, Put};
 use std::collections::HashMap;
@@ -163,7 +163,7 @@ struct Simulator<'a> {
     keys: f64,
     filled: f64,
     /// The memory of each range, if the strategy holds memory by range.
-    memory: Vec<Held>,
+    memory: Vec<HeldByRange>,
     /// The active memtable's pieces, not held by range yet: one item for each part of the puts.
     active: Vec<Vec<Piece>>,
     active_bytes: f64,

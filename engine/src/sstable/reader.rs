@@ -33,7 +33,7 @@ pub(crate) struct Sstable {
     cache_id: u64,
     pub(super) top: TopIndex,
     /// Index and filter of each partition, as far as the budget let this table keep them.
-    kept: Box<[Kept]>,
+    kept: Box<[PinnedIndex]>,
     pub(super) footer: Footer,
     fragments: Fragments,
     properties: Properties,
@@ -80,14 +80,14 @@ pub(super) const KEPT_HEAT: u8 = 3;
 /// The index and filter of a partition that an open SSTable holds itself, so that a read need not look them
 /// up in the cache.
 #[derive(Default)]
-struct Kept {
+struct PinnedIndex {
     index: OnceLock<Arc<Block>>,
     filter: OnceLock<Arc<Filter>>,
     /// The number of compactions that still hand them on if no reader comes by.
     heat: AtomicU8,
 }
 
-impl Kept {
+impl PinnedIndex {
     #[inline]
     fn note_read(&self) {
         if self.heat.load(Ordering::Relaxed) != KEPT_HEAT {
@@ -105,24 +105,24 @@ impl Kept {
 impl Drop for Sstable {
     fn drop(&mut self) {
         self.cache.count_table(self.memory_bytes() as u64, false);
-        self.cache.let_go(self.kept.iter().map(Kept::bytes).sum());
+        self.cache.let_go(self.kept.iter().map(PinnedIndex::bytes).sum());
     }
 }
 
 /// A block that the SSTable keeps, or one from the cache.
-pub(super) enum Held<'a, T> {
-    Kept(&'a T),
+pub(super) enum BlockRef<'a, T> {
+    PinnedIndex(&'a T),
     Cached(Arc<T>),
 }
 
-impl<T> std::ops::Deref for Held<'_, T> {
+impl<T> std::ops::Deref for BlockRef<'_, T> {
     type Target = T;
 
     #[inline]
     fn deref(&self) -> &T {
         match self {
-            Held::Kept(block) => block,
-            Held::Cached(block) => block,
+            BlockRef::PinnedIndex(block) => block,
+            BlockRef::Cached(block) => block,
         }
     }
 }
@@ -318,12 +318,12 @@ impl Sstable {
     }
 
     #[inline]
-    pub(super) fn filter(&self, partition: usize, handle: Handle) -> Result<Held<'_, Filter>> {
+    pub(super) fn filter(&self, partition: usize, handle: Handle) -> Result<BlockRef<'_, Filter>> {
         let kept = &self.kept[partition];
         kept.note_read();
         match kept.filter.get() {
-            Some(filter) => Ok(Held::Kept(filter)),
-            None => self.unkept_filter(partition, handle).map(Held::Cached),
+            Some(filter) => Ok(BlockRef::PinnedIndex(filter)),
+            None => self.unkept_filter(partition, handle).map(BlockRef::Cached),
         }
     }
 
@@ -349,12 +349,12 @@ impl Sstable {
     }
 
     #[inline]
-    pub(super) fn index(&self, number: usize, partition: &Partition) -> Result<Held<'_, Block>> {
+    pub(super) fn index(&self, number: usize, partition: &Partition) -> Result<BlockRef<'_, Block>> {
         let kept = &self.kept[number];
         kept.note_read();
         match kept.index.get() {
-            Some(block) => Ok(Held::Kept(block)),
-            None => self.unkept_index(number, partition).map(Held::Cached),
+            Some(block) => Ok(BlockRef::PinnedIndex(block)),
+            None => self.unkept_index(number, partition).map(BlockRef::Cached),
         }
     }
 
@@ -597,7 +597,7 @@ impl Opened {
             cache_id,
             warmth: Warmth::new(data_end, self.properties.block_bytes, cache),
             looks: Counter::default(),
-            kept: self.top.partitions().iter().map(|_| Kept::default()).collect(),
+            kept: self.top.partitions().iter().map(|_| PinnedIndex::default()).collect(),
             top: self.top,
             footer: self.footer,
             fragments: Fragments::new(tombstones),

@@ -1,7 +1,7 @@
 //! A manual compaction: everything in a key range ends in one run at the bottom, by one compaction, or by one
 //! for each range of keys whose memory is held apart.
 
-use super::{InputRun, CompactionKind, CompactionPlan, Place, Strategy, Target, cover, ids};
+use super::{InputRun, CompactionKind, CompactionPlan, RunAge, Strategy, Target, cover, ids};
 use crate::shape::{Shape, TableInfo};
 use crate::types::{KeyRange, SeqNo, TableId, Timestamp};
 
@@ -36,7 +36,7 @@ pub(crate) fn major(
     table_bytes: u64,
 ) -> Option<CompactionPlan> {
     let merge = to_bottom(shape, reach(shape, range)?, last_level, table_bytes)?;
-    let wants = |place: Place, table: &TableInfo| {
+    let wants = |place: RunAge, table: &TableInfo| {
         let expired = asked.expired.is_some_and(|moment| table.times.0 <= moment);
         let less = expired || table.all_tombstones() > 0 || table.is_log_table();
         asked.rewrite || less || place != merge.target() || (asked.surplus)(table.id)
@@ -123,11 +123,11 @@ pub(super) fn reach(shape: &Shape, range: &KeyRange) -> Option<Reached> {
 
 /// Collects what a compaction of `range` has to take from the run `newest` down, as [`reach`] does; newer
 /// runs stay where they are.
-pub(super) fn reach_from(shape: &Shape, newest: Option<Place>, range: &KeyRange) -> Option<Reached> {
+pub(super) fn reach_from(shape: &Shape, newest: Option<RunAge>, range: &KeyRange) -> Option<Reached> {
     let mut range = range.clone();
     let mut inputs: Vec<InputRun> = Vec::new();
     let (mut bytes, mut used) = (0, None::<KeyRange>);
-    let runs = shape.runs().filter(|(level, run)| Some(Place::of(*level, run.id)) >= newest);
+    let runs = shape.runs().filter(|(level, run)| Some(RunAge::of(*level, run.id)) >= newest);
     for (level, run) in runs {
         let tables: Vec<_> = run.overlapping(&range).collect();
         if let Some(reach) = cover(tables.iter().copied()) {

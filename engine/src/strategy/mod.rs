@@ -251,27 +251,27 @@ impl CompactionPlan {
     }
 
     /// The input SSTables that the shape still holds.
-    pub(crate) fn live_inputs<'a>(&self, shape: &'a Shape) -> Vec<(Place, &'a Arc<TableInfo>)> {
+    pub(crate) fn live_inputs<'a>(&self, shape: &'a Shape) -> Vec<(RunAge, &'a Arc<TableInfo>)> {
         let mut found = Vec::new();
         for input in &self.inputs {
             if let Some(run) = shape.run(input.level, input.run) {
                 let ids: HashSet<TableId> = input.tables.iter().copied().collect();
                 let here = run.overlapping(&self.range).filter(|t| ids.contains(&t.id));
-                found.extend(here.map(|t| (Place::of(input.level, input.run), t)));
+                found.extend(here.map(|t| (RunAge::of(input.level, input.run), t)));
             }
         }
         found
     }
 
     /// The newest and the oldest place that the compaction touches.
-    fn span(&self) -> (Place, Place) {
+    fn span(&self) -> (RunAge, RunAge) {
         let target = self.target();
-        let places = || self.inputs.iter().map(|i| Place::of(i.level, i.run));
+        let places = || self.inputs.iter().map(|i| RunAge::of(i.level, i.run));
         (places().min().unwrap_or(target).min(target), places().max().unwrap_or(target).max(target))
     }
 
-    fn target(&self) -> Place {
-        Place::of(self.output.level, self.output.run)
+    fn target(&self) -> RunAge {
+        RunAge::of(self.output.level, self.output.run)
     }
 
     /// Whether the compaction is due, and takes runs of L0 away.
@@ -308,14 +308,14 @@ impl RunningCompaction {
 
 /// A run's place in the order of age: smaller is newer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RunAge {
     level: usize,
     age: std::cmp::Reverse<u64>,
 }
 
-impl Place {
+impl RunAge {
     pub(crate) fn of(level: usize, run: u64) -> Self {
-        Place { level, age: std::cmp::Reverse(run) }
+        RunAge { level, age: std::cmp::Reverse(run) }
     }
 
     /// The level.

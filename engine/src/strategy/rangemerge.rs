@@ -80,7 +80,7 @@ impl Default for RangemergeOptions {
 }
 
 /// The SSTables of a range.
-struct Held {
+struct RangeFiles {
     file: u64,
     beside: u64,
     deltas: u64,
@@ -162,11 +162,11 @@ impl RangemergeOptions {
     }
 
     /// The SSTables of each range. O(ranges x deltas).
-    fn held(&self, shape: &Shape, home: Target) -> Vec<Held> {
+    fn held(&self, shape: &Shape, home: Target) -> Vec<RangeFiles> {
         let files = shape.run(home.level, home.run).map_or(&[][..], Run::tables);
         let only_file =
-            |file: &Arc<TableInfo>| Held { file: file.live_bytes(), beside: 0, deltas: 0, newest: file.id };
-        let mut ranges: Vec<Held> = files.iter().map(only_file).collect();
+            |file: &Arc<TableInfo>| RangeFiles { file: file.live_bytes(), beside: 0, deltas: 0, newest: file.id };
+        let mut ranges: Vec<RangeFiles> = files.iter().map(only_file).collect();
         if files.is_empty() {
             return ranges;
         }

@@ -30,7 +30,7 @@
 //! are weighed at a time, from a drawn place on.
 
 use super::major::{reach_from, to_bottom};
-use super::{Facts, CompactionPlan, Place, PlanState};
+use super::{Facts, CompactionPlan, RunAge, PlanState};
 use crate::shape::{Run, Shape, TableInfo};
 use crate::types::{TableId, size_text};
 use std::collections::HashSet;
@@ -83,14 +83,14 @@ pub(super) fn early(
         if found.iter().any(|merge| merge.tables().any(|table| table == seed.id)) {
             continue;
         }
-        let newest = below.then(|| Place::of(level, run.id));
+        let newest = below.then(|| RunAge::of(level, run.id));
         let reached = reach_from(shape, newest, &seed.live_range());
         let merge = reached.and_then(|reached| to_bottom(shape, reached, last_level, table_bytes));
         let Some(merge) = merge else { continue };
         if !above.pays_for(merge.bytes as f64) && !Worth::of([seed.as_ref()], facts).is_dead(share) {
             continue;
         }
-        let Some(oldest) = merge.inputs.last().map(|run| Place::of(run.level, run.run)) else { continue };
+        let Some(oldest) = merge.inputs.last().map(|run| RunAge::of(run.level, run.run)) else { continue };
         let (of_oldest, of_newer): (Vec<_>, Vec<_>) =
             merge.live_inputs(shape).into_iter().partition(|(place, _)| *place == oldest);
         let tables = || of_newer.iter().chain(&of_oldest).map(|(_, table)| table.as_ref());

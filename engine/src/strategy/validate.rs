@@ -10,7 +10,7 @@
 //! on. They may also touch: one writes the run that the other reads, since the SSTables they take are
 //! different ones.
 
-use super::{CompactionKind, CompactionPlan, Place, RunningCompaction};
+use super::{CompactionKind, CompactionPlan, RunAge, RunningCompaction};
 use crate::shape::{Shape, TableInfo};
 use crate::types::{KeyRange, TableId};
 use std::collections::HashSet;
@@ -41,7 +41,7 @@ pub(crate) fn validate_flush(
         nothing_is_passed(shape, plan, &inputs)?;
     }
     let (target, taken) = (plan.target(), plan.tables().collect::<HashSet<TableId>>());
-    for (level, run) in shape.runs().filter(|(level, run)| Place::of(*level, run.id) <= target) {
+    for (level, run) in shape.runs().filter(|(level, run)| RunAge::of(*level, run.id) <= target) {
         if let Some(table) = run.overlapping(&plan.range).find(|table| !taken.contains(&table.id)) {
             return Err(format!("memory would pass table {} in level {level}", table.id));
         }
@@ -49,7 +49,7 @@ pub(crate) fn validate_flush(
     running.iter().find_map(|other| wrong_with_running(plan, other)).map_or(Ok(()), Err)
 }
 
-type Inputs<'a> = Vec<(Place, Vec<&'a Arc<TableInfo>>)>;
+type Inputs<'a> = Vec<(RunAge, Vec<&'a Arc<TableInfo>>)>;
 
 fn inputs_are_there<'a>(shape: &'a Shape, plan: &CompactionPlan) -> Result<Inputs<'a>, String> {
     if plan.inputs.is_empty() || plan.range.is_empty() {
@@ -61,7 +61,7 @@ fn inputs_are_there<'a>(shape: &'a Shape, plan: &CompactionPlan) -> Result<Input
     let mut seen = HashSet::new();
     let mut inputs = Inputs::new();
     for input in &plan.inputs {
-        let place = Place::of(input.level, input.run);
+        let place = RunAge::of(input.level, input.run);
         let run = shape
             .run(input.level, input.run)
             .ok_or_else(|| format!("level {} has no run #{}", input.level, input.run))?;
@@ -92,7 +92,7 @@ fn nothing_is_passed(shape: &Shape, plan: &CompactionPlan, inputs: &Inputs<'_>) 
     let (newest, oldest) = plan.span();
     let taken: HashSet<TableId> = plan.tables().collect();
     for (level, run) in shape.runs() {
-        let place = Place::of(level, run.id);
+        let place = RunAge::of(level, run.id);
         if place < newest || place > oldest {
             continue;
         }
@@ -102,7 +102,7 @@ fn nothing_is_passed(shape: &Shape, plan: &CompactionPlan, inputs: &Inputs<'_>) 
                 return Err(format!("table {} of the target run lies in the merge's range", table.id));
             }
             // Inputs pass this table when it lies between them and the target.
-            let passes = |from: Place| (from < place && place <= target) || (target <= place && place < from);
+            let passes = |from: RunAge| (from < place && place <= target) || (target <= place && place < from);
             let passing = inputs.iter().filter(|(from, _)| passes(*from)).flat_map(|(_, tables)| tables);
             if let Some(input) = passing.into_iter().find(|input| input.overlaps(&range)) {
                 return Err(format!(

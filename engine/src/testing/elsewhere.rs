@@ -470,7 +470,7 @@ impl Offload for Elsewhere {
         match begun {
             Ok(_) => {
                 let database = offer.spec.database();
-                let there = There { run, database, of: self.clone(), asked: 0, owes: false };
+                let there = PipedCompaction { run, database, of: self.clone(), asked: 0, owes: false };
                 Decision { run: Some(Box::new(there)), ..Decision::here() }
             }
             Err(e) => Decision { reason: format!("a merge is run here: {e}"), ..Decision::here() },
@@ -479,7 +479,7 @@ impl Offload for Elsewhere {
 }
 
 /// A compaction that runs at the other end.
-struct There {
+struct PipedCompaction {
     run: u64,
     database: u64,
     of: Elsewhere,
@@ -488,7 +488,7 @@ struct There {
     owes: bool,
 }
 
-impl OffloadedMerge for There {
+impl OffloadedMerge for PipedCompaction {
     fn advance(&mut self) -> Result<Option<MergeAnswer>> {
         // Now and then the answer takes its time.
         self.asked += 1;
@@ -551,7 +551,7 @@ impl RemoteRead for Coming {
     }
 }
 
-impl Drop for There {
+impl Drop for PipedCompaction {
     fn drop(&mut self) {
         let _ = self.of.transport.lock().call(&Request::End { run: self.run });
     }

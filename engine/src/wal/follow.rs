@@ -28,14 +28,14 @@ use std::sync::Arc;
 
 /// Files that memory needs no more.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct RetainedFiles {
     files: VecDeque<LiveFile>,
     /// Where each follower is.
     followers: BTreeMap<u64, LogFileId>,
     next_follower: u64,
 }
 
-impl Kept {
+impl RetainedFiles {
     pub(super) fn new(files: impl Iterator<Item = LiveFile>) -> Self {
         Self { files: files.collect(), ..Self::default() }
     }
@@ -193,7 +193,7 @@ impl Wal {
     }
 
     /// Nothing while somebody copies live files.
-    fn take_unless_held(&self, take: impl FnOnce(&mut Kept) -> Vec<LiveFile>) -> Vec<LiveFile> {
+    fn take_unless_held(&self, take: impl FnOnce(&mut RetainedFiles) -> Vec<LiveFile>) -> Vec<LiveFile> {
         let _live = self.live.lock();
         if self.is_held() { Vec::new() } else { take(&mut self.kept.lock()) }
     }

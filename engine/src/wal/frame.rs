@@ -114,7 +114,7 @@ pub(crate) struct Note {
 
 /// Where an entry lies in the log, its own checksum included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct EntryPosition {
     pub(crate) at: LogPosition,
     pub(crate) length: u64,
 }
@@ -195,7 +195,7 @@ pub(crate) struct Frame<'a> {
 pub(crate) struct Logged<'a> {
     pub(crate) store: StoreId,
     pub(crate) generation: Generation,
-    pub(crate) place: Place,
+    pub(crate) place: EntryPosition,
     /// Written again by cleaning, under the sequence number it always had.
     pub(crate) copied: bool,
     pub(crate) entry: Entry<'a>,
@@ -493,7 +493,7 @@ fn read_tombstone<'a>(tag: u8, item: &mut Decoder<'a>, next_seq: u64) -> Read<Ra
 impl<'a> RawEntry<'a> {
     fn logged(self, file: LogFileId) -> Logged<'a> {
         let at = LogPosition { file, offset: self.at };
-        let place = Place { at, length: self.bytes.len() as u64 + 4 };
+        let place = EntryPosition { at, length: self.bytes.len() as u64 + 4 };
         let entry = match self.what {
             Raw::Cell(cell) => Entry::Cell(cell),
             Raw::RangeTombstone { start, end, from, to, seq } => {

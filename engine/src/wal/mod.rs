@@ -40,10 +40,10 @@ pub(crate) use file::{file_name, is_own as is_own_file, parse_file_name};
 pub(crate) use follow::{Followed, Follower, still_kept};
 pub(crate) use frame::{Entry, Frame, Logged, Note};
 #[cfg(test)]
-pub(crate) use frame::{Fault, FileIdentity, HEAD_BYTES, Place, decode_frame};
+pub(crate) use frame::{Fault, FileIdentity, HEAD_BYTES, EntryPosition, decode_frame};
 #[cfg(test)]
 pub(crate) use value_positions::entry_bytes;
-pub(crate) use value_positions::{PlaceScan, Places};
+pub(crate) use value_positions::{PlaceScan, ValuePositions};
 pub(crate) use pool::WrittenAhead;
 pub(crate) use recover::{RecoverOptions, Recovered, recover};
 pub(crate) use salvage::{Salvaged as SalvagedLog, databases, salvage};

@@ -12,7 +12,7 @@
 
 use super::LogFileInfo;
 use super::file::HEADER_BYTES;
-use super::frame::{Entry, FileIdentity, Place};
+use super::frame::{Entry, FileIdentity, EntryPosition};
 use super::scan::LogReader;
 use super::delta_frame::Base;
 use crate::error::Result;
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 /// Where the values of one store lie in some log files.
 #[derive(Default)]
-pub(crate) struct Places {
+pub(crate) struct ValuePositions {
     /// The database whose log it is.
     pub(crate) database: u64,
     /// Oldest first.
@@ -47,15 +47,15 @@ pub(crate) struct FilePlaces {
     used: u64,
 }
 
-impl Places {
+impl ValuePositions {
     /// Where the entry of that value is, which was written under its sequence number.
-    pub(crate) fn find(&self, value: &CellRef<'_>) -> Option<Place> {
+    pub(crate) fn find(&self, value: &CellRef<'_>) -> Option<EntryPosition> {
         let after = self.files.partition_point(|f| f.first_seq <= value.seq.0);
         let found = &self.files[after.checked_sub(1)?];
         let index = usize::try_from(value.seq.0 - found.first_seq).ok()?;
         let offset = found.offsets.get(index).copied().filter(|offset| *offset != 0)?;
         let at = LogPosition { file: found.file, offset: u64::from(offset) };
-        Some(Place { at, length: entry_bytes(value) + u64::from(found.beyond[index]) })
+        Some(EntryPosition { at, length: entry_bytes(value) + u64::from(found.beyond[index]) })
     }
 
     /// How many files they are in.
@@ -81,7 +81,7 @@ pub(crate) struct PlaceScan {
     store: StoreId,
     left: VecDeque<LogFileInfo>,
     reading: Option<Reading>,
-    found: Places,
+    found: ValuePositions,
 }
 
 struct Reading {
@@ -94,7 +94,7 @@ struct Reading {
 impl PlaceScan {
     /// `files` are complete, oldest first.
     pub(crate) fn new(env: &Env, dir: &Path, database: u64, store: StoreId, files: Vec<LogFileInfo>) -> Self {
-        let found = Places { database, files: Vec::new() };
+        let found = ValuePositions { database, files: Vec::new() };
         // Offsets are kept in 32 bits; only a single huge batch makes a longer file.
         let left = files.into_iter().filter(|f| f.used <= u64::from(u32::MAX)).collect();
         Self { env: env.clone(), dir: dir.to_path_buf(), store, left, reading: None, found }
@@ -128,7 +128,7 @@ impl PlaceScan {
     }
 
     /// What was found.
-    pub(crate) fn finish(self) -> Places {
+    pub(crate) fn finish(self) -> ValuePositions {
         self.found
     }
 }

@@ -17,7 +17,7 @@
 use super::LogFileInfo;
 use super::encoder::FrameEncoder;
 use super::file::{FILE_BYTES_MAX, HEADER_BYTES, Header, file_path};
-use super::follow::Kept;
+use super::follow::RetainedFiles;
 use super::frame::{ALIGN, FRAME_BYTES_MAX, FileIdentity};
 use super::pool::{Pool, WrittenAhead};
 use super::recover::{Recovered, give_back_tail};
@@ -164,7 +164,7 @@ pub(crate) struct Wal {
     pub(super) sync_ended: Condvar,
     pub(super) live: Mutex<VecDeque<LiveFile>>,
     /// Released files that are kept to be read. Locked after `live`.
-    pub(super) kept: Mutex<Kept>,
+    pub(super) kept: Mutex<RetainedFiles>,
     /// How many [`LogHold`]s there are. Changed and looked at under `live`.
     holds: AtomicU64,
     frames: AtomicU64,
@@ -267,7 +267,7 @@ impl Wal {
             syncing: Mutex::new(false),
             sync_ended: Condvar::new(),
             live: Mutex::new(start.live.iter().map(recovered).collect()),
-            kept: Mutex::new(Kept::new(start.kept.iter().map(recovered))),
+            kept: Mutex::new(RetainedFiles::new(start.kept.iter().map(recovered))),
             holds: AtomicU64::new(0),
             frames: AtomicU64::new(0),
             appended_bytes: AtomicU64::new(0),
@@ -353,7 +353,7 @@ impl Wal {
         self.options.kept_bytes == 0
     }
 
-    pub(super) fn take_over(&self, kept: &mut Kept) -> Vec<LiveFile> {
+    pub(super) fn take_over(&self, kept: &mut RetainedFiles) -> Vec<LiveFile> {
         kept.take_over(self.options.kept_bytes, self.options.followed_bytes)
     }
 

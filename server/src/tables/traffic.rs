@@ -19,13 +19,13 @@ const SHARE: f64 = 0.1;
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     count: AtomicU64,
-    looked: Mutex<Looked>,
+    looked: Mutex<RegionChanges>,
     samples: Mutex<Samples>,
 }
 
 /// What the last look saw.
 #[derive(Debug)]
-struct Looked {
+struct RegionChanges {
     count: u64,
     rate: f64,
     /// Looks one after the other at which it was busy.
@@ -34,7 +34,7 @@ struct Looked {
     calm: u32,
 }
 
-impl Default for Looked {
+impl Default for RegionChanges {
     fn default() -> Self {
         Self { count: 0, rate: 0.0, busy: 0, calm: u32::MAX }
     }

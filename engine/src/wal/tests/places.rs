@@ -15,7 +15,7 @@ fn cell<'a>(key: &'a [u8], timestamp: u64, kind: Kind, value: &'a [u8]) -> CellR
 }
 
 /// Fetches the cell whose entry is there.
-fn fetch(disk: &Disk, place: Place) -> Result<Cell> {
+fn fetch(disk: &Disk, place: EntryPosition) -> Result<Cell> {
     let log = ClosedLogFile::open(&*disk.env().storage, dir(), DATABASE, place.at.file)?;
     let mut bytes = vec![0; place.length as usize];
     log.read(&mut bytes, place.at.offset)?;
@@ -105,10 +105,10 @@ fn a_damaged_file_is_left_out_and_a_damaged_entry_is_refused() {
     for n in [1, 2] {
         let place = at(&places(&disk, files.clone(), 1), n).unwrap();
         fetch(&disk, place).unwrap();
-        let (Place { at: LogPosition { file, offset }, length }, whole) =
+        let (EntryPosition { at: LogPosition { file, offset }, length }, whole) =
             (place, disk.bytes(&path(place.at.file.0)));
         for (offset, length) in [(offset + 1, length), (offset, length - 1), (offset - 8, length)] {
-            let wrong = Place { at: LogPosition { file, offset }, length };
+            let wrong = EntryPosition { at: LogPosition { file, offset }, length };
             assert_eq!(fetch(&disk, wrong).unwrap_err().kind(), crate::error::ErrorKind::Corruption);
         }
         let mut bytes = whole.clone();
