@@ -16,19 +16,19 @@
 
 mod capacity;
 mod child;
-mod scaling;
 mod compactor;
 mod compare;
 mod drive;
-mod reader_latency;
 mod limits;
 mod measure;
 mod objects;
 mod offload;
 mod paper;
+mod reader_latency;
 mod record;
 mod report;
 mod restores;
+mod scaling;
 mod scratch;
 mod server;
 mod store;

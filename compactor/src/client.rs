@@ -3,17 +3,17 @@
 //! One thread follows all servers (`known`) and all compactions (`follow`). The database's workers never wait
 //! for it: they ask for answers that have come ([`OffloadedMerge::advance`]) and do other work meanwhile.
 
+use crate::connect::{Line, Reach};
 use crate::cost::{Costs, Facts};
+use crate::directory::{ASK_EVERY, Chosen, Known, Room, follow_manager, follow_own_manager, renew};
+use crate::drive::{Gives, RemoteCompaction, ServerSlot, follow};
 use crate::fetch::Memory;
 use crate::files::StaleFiles;
-use crate::drive::{ServerSlot, Gives, RemoteCompaction, follow};
-use crate::directory::{ASK_EVERY, Chosen, Known, Room, follow_manager, follow_own_manager, renew};
 use crate::load::Load;
 use crate::manager::{CompactionManager, Managed, asked};
 use crate::protocol::{Begin, CompactorState, PROTOCOL_VERSION};
-use crate::connect::{Line, Reach};
 use crate::tls::ClientTls;
-use siltstone::offload::{Decision, RetainOutputs, Offer, Offload};
+use siltstone::offload::{Decision, Offer, Offload, RetainOutputs};
 use siltstone::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -95,12 +95,13 @@ impl<U: Message + Default> Decoder for Checked<U> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Store, ServerMessage, telling};
+    use crate::protocol::{ServerMessage, Store, telling};
 
     #[test]
     fn a_message_is_read_only_as_it_was_written() {
         let bytes = vec![7; 100].into();
-        let message = telling(ServerMessage::Store(Store { table: "a".into(), bytes, sync: true })).encode_to_vec();
+        let message =
+            telling(ServerMessage::Store(Store { table: "a".into(), bytes, sync: true })).encode_to_vec();
         let mut sent = message.clone();
         seal(&mut sent);
         assert_eq!(unsealed(&sent).unwrap(), message);

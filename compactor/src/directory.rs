@@ -4,13 +4,13 @@
 //! are.
 
 use crate::client::{CompactorsOptions, ManagerSeen, ServerSeen};
+use crate::connect::{Allowed, Line, Reach};
 use crate::manager::Managed;
 use crate::protocol::stubs::compactor_client::CompactorClient;
 use crate::protocol::stubs::manager_client::ManagerClient;
 use crate::protocol::{
     CompactorState, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, Ring, RingRequest, StateRequest, WINDOW_BYTES,
 };
-use crate::connect::{Allowed, Line, Reach};
 use crate::ring::server_of;
 use crate::secret::Calls;
 use parking_lot::Mutex;

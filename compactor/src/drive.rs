@@ -1,10 +1,12 @@
 //! A merge under way at a server, as the database sees it: what comes of it, and that it may go on.
 
-use crate::table_transfer::answer;
-use crate::fetch::Memory;
 use crate::directory::Server;
+use crate::fetch::Memory;
 use crate::protocol::stubs::compactor_client::CompactorClient;
-use crate::protocol::{ClientRequest, Begin, Begun, Fetch, GoAhead, MESSAGE_BYTES_MAX, Store, ServerMessage, Waits, asking};
+use crate::protocol::{
+    Begin, Begun, ClientRequest, Fetch, GoAhead, MESSAGE_BYTES_MAX, ServerMessage, Store, Waits, asking,
+};
+use crate::table_transfer::answer;
 use crate::watch::Watch;
 use siltstone::offload::{MergeAnswer, MergeTables, OffloadedMerge, RemoteCache};
 use siltstone::{Error, ErrorKind};
@@ -214,7 +216,9 @@ async fn follow_to_end(
                     return Ok(());
                 }
             }
-            Some(ServerMessage::Waits(Waits { before })) if !has_begun && asked_at.elapsed() >= QUEUE_WAIT => {
+            Some(ServerMessage::Waits(Waits { before }))
+                if !has_begun && asked_at.elapsed() >= QUEUE_WAIT =>
+            {
                 return Err(Ended::Full(format!("{before} merges were still before it")));
             }
             Some(ServerMessage::Waits(_)) if !has_begun => watch.waits(Instant::now()),
@@ -227,7 +231,9 @@ async fn follow_to_end(
                 has_begun = true;
                 match &tell {
                     ServerMessage::Fetch(Fetch { bytes, .. }) => watch.fetched(*bytes, Instant::now())?,
-                    ServerMessage::Store(Store { bytes, .. }) => watch.stored(bytes.len() as u64, Instant::now()),
+                    ServerMessage::Store(Store { bytes, .. }) => {
+                        watch.stored(bytes.len() as u64, Instant::now())
+                    }
                     _ => {}
                 }
                 let answered = tokio::task::spawn_blocking(move || answer(&*tables, &tell)).await;

@@ -45,22 +45,22 @@
 
 mod admission;
 mod capacity;
-mod table_transfer;
 mod client;
 mod codec;
+mod connect;
 mod cost;
+mod directory;
+mod drive;
 mod fetch;
 mod files;
-mod drive;
-mod directory;
 mod listen;
 mod load;
 mod manager;
 mod protocol;
-mod connect;
 mod ring;
 mod secret;
 mod server;
+mod table_transfer;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
@@ -71,12 +71,12 @@ pub use capacity::{Capacity, CapacityPlan, MeasuredRates, Waits};
 pub use client::{Compactors, CompactorsOptions, ManagerSeen, ServerSeen};
 #[doc(hidden)]
 pub use codec::{Checked, CheckedCodec, seal};
+pub use connect::is_loopback;
 pub use files::StaleFiles;
 #[doc(hidden)]
 pub use files::file_content;
 pub use manager::{CompactionManager, ManagerConfig};
 pub use protocol::CompactorState;
-pub use connect::is_loopback;
 pub use ring::Spread;
 pub use server::{CompactorConfig, CompactorServer};
 #[doc(hidden)]

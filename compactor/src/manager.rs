@@ -10,6 +10,7 @@
 //! heard of for some seconds is left out. The manager holds no state that matters: one that begins anew knows
 //! all servers a second later, and while it is down data servers go on with those that they know.
 
+use crate::connect::{Line, Reach, may_listen, parts};
 use crate::files::StaleFiles;
 use crate::listen::{bounded, connections};
 use crate::protocol::stubs::compactor_client::CompactorClient;
@@ -18,7 +19,6 @@ use crate::protocol::stubs::manager_server::{Manager as Service, ManagerServer};
 use crate::protocol::{
     Announced, Announcement, CompactorState, PROTOCOL_VERSION, Ring, RingRequest, StateRequest,
 };
-use crate::connect::{Line, Reach, may_listen, parts};
 use crate::ring::{Spread, number, ring};
 use crate::secret::{Guard, Proof, Secret};
 use crate::tls::{ClientTls, ServerTls, Tls};

@@ -6,20 +6,21 @@
 //! the database: only the owner of a directory deletes there (I5).
 
 use crate::admission::{Admission, Queued};
-use crate::table_transfer::OverStream;
+use crate::connect::{Line, Reach, may_listen};
 use crate::listen::{bounded, connections};
 use crate::load::{Load, memory_bytes, processors};
 use crate::manager::{announce, asked};
 use crate::protocol::stubs::compactor_server::{Compactor, CompactorServer as Service};
 use crate::protocol::{
-    ClientRequest, Begin, Begun, CompactorState, FromCompactor, MESSAGE_BYTES_MAX, PARTS_MAX, PROTOCOL_VERSION,
-    READ_BYTES_MAX, ReadPiece, ReadRequest, StateRequest, ServerMessage, ToCompactor, WINDOW_BYTES, Waits, telling,
+    Begin, Begun, ClientRequest, CompactorState, FromCompactor, MESSAGE_BYTES_MAX, PARTS_MAX,
+    PROTOCOL_VERSION, READ_BYTES_MAX, ReadPiece, ReadRequest, ServerMessage, StateRequest, ToCompactor,
+    WINDOW_BYTES, Waits, telling,
 };
-use crate::connect::{Line, Reach, may_listen};
 use crate::secret::{Guard, Proof, Secret};
+use crate::table_transfer::OverStream;
 use crate::tls::{ClientTls, ServerTls, Tls};
 use prost::bytes::Bytes;
-use siltstone::offload::{RetainOutputs, MergeRunner, CompactionSpec, RunningCompaction};
+use siltstone::offload::{CompactionSpec, MergeRunner, RetainOutputs, RunningCompaction};
 use siltstone::{Builder, Error, ErrorKind, TableId};
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
@@ -505,7 +506,11 @@ async fn follow(
 }
 
 /// Keeps the SSTables that a compaction wrote until the database has installed its last step, or is gone.
-async fn hand_over(mut merge: RunningCompaction, mut asks: Streaming<ToCompactor>, into: mpsc::Sender<ServerReply>) {
+async fn hand_over(
+    mut merge: RunningCompaction,
+    mut asks: Streaming<ToCompactor>,
+    into: mpsc::Sender<ServerReply>,
+) {
     let mut alive = tokio::time::interval(WAITS_EVERY);
     loop {
         tokio::select! {

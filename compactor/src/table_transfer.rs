@@ -1,7 +1,7 @@
 //! Inputs and outputs of a merge that go over its stream, where server and database share no storage: the
 //! server's end asks, the database's end answers, one thing at a time.
 
-use crate::protocol::{CARRIED_BYTES, Fetch, FromCompactor, Store, ServerMessage, telling};
+use crate::protocol::{CARRIED_BYTES, Fetch, FromCompactor, ServerMessage, Store, telling};
 use prost::bytes::Bytes;
 use siltstone::TableId;
 use siltstone::offload::MergeTables;
@@ -182,7 +182,8 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_and_a_database_that_is_gone_is_not_waited_for() {
         let memory = Memory::default();
-        let fetch = |table: &str, bytes| ServerMessage::Fetch(Fetch { table: table.into(), offset: 0, bytes });
+        let fetch =
+            |table: &str, bytes| ServerMessage::Fetch(Fetch { table: table.into(), offset: 0, bytes });
         for (tell, why) in [
             (fetch("../CURRENT", 4), "is no name of a table"),
             (fetch(&TableId::default().file_name(), 1 << 40), "bytes of an input at once"),

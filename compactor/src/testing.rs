@@ -5,13 +5,13 @@
 use crate::codec::{seal, unsealed};
 use crate::fetch::add;
 use crate::protocol::{
-    Announcement, ClientRequest, Begin, CompactorState, Fetch, FromCompactor, PROTOCOL_VERSION, ReadPiece, ReadRequest,
-    Ring, Store, ServerMessage, ToCompactor, Waits, asking, telling,
+    Announcement, Begin, ClientRequest, CompactorState, Fetch, FromCompactor, PROTOCOL_VERSION, ReadPiece,
+    ReadRequest, Ring, ServerMessage, Store, ToCompactor, Waits, asking, telling,
 };
 use crate::ring::{Spread, number, ring, server_of};
 use prost::Message;
 use siltstone::TableId;
-use siltstone::offload::{MergeAnswer, CompactionSpec};
+use siltstone::offload::{CompactionSpec, MergeAnswer};
 use siltstone::testing::Target;
 
 /// Every decoder.
@@ -56,7 +56,11 @@ fn opened<T: Message + Default + PartialEq>(bytes: &[u8]) -> Option<T> {
 fn ask_seeds() -> Vec<Vec<u8>> {
     let begin =
         Begin { protocol_version: PROTOCOL_VERSION, merge: b"00000000 {}".to_vec(), keep: 1, carried: true };
-    let asks = [ClientRequest::Begin(begin), ClientRequest::Done(vec![7; 100].into()), ClientRequest::Refused("no".into())];
+    let asks = [
+        ClientRequest::Begin(begin),
+        ClientRequest::Done(vec![7; 100].into()),
+        ClientRequest::Refused("no".into()),
+    ];
     asks.map(|ask| sealed(&asking(ask))).to_vec()
 }
 

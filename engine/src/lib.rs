@@ -21,14 +21,13 @@ mod backup;
 mod cache;
 mod catalog;
 mod commit;
+mod compaction;
 mod context;
 mod db;
 mod error;
 mod event;
 mod latency;
-mod wal;
 mod memtable;
-mod compaction;
 mod metrics;
 pub mod offload;
 mod operator;
@@ -38,21 +37,22 @@ pub mod schedule;
 pub mod shape;
 pub mod simulate;
 mod snapshot;
+mod sstable;
 pub mod storage;
 pub mod strategy;
 mod sync;
-mod sstable;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod types;
 mod version;
+mod wal;
 mod work;
 
 pub use backup::{BackupInfo, Backups};
 pub use db::{
     Batch, BlockListing, Builder, Change, ChangeBatch, ChangeKind, Changes, CompactionControl, Condition,
     Cursor, DEFAULT_FAMILY, Db, Entry, Estimate, Expected, Family, Isolation, Keys, LogListing, Operation,
-    Reader, Scan, SegmentListing, TableListing, SstableWriter, Transaction, TransactionScan, destroy,
+    Reader, Scan, SegmentListing, SstableWriter, TableListing, Transaction, TransactionScan, destroy,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind};

@@ -2,7 +2,7 @@
 
 use crate::support::{World, builder, eventually, merged, server, write};
 use prost::{Message, Oneof};
-use siltstone::offload::{Decision, CompactionSpec, Offer, Offload};
+use siltstone::offload::{CompactionSpec, Decision, Offer, Offload};
 use siltstone_compactor::{CompactorServer, Compactors};
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;

@@ -3,10 +3,10 @@
 
 use super::BackupInfo;
 use crate::error::{Error, ErrorKind, Result};
-use crate::wal;
 use crate::shape::TableInfo;
 use crate::storage::Env;
 use crate::types::{SeqNo, TableId};
+use crate::wal;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

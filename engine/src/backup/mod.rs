@@ -29,15 +29,15 @@ pub(crate) use descriptor::Descriptor;
 pub(crate) use making::Making;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::wal;
+use crate::sstable;
 use crate::storage::{
     BEGUN, DirLock, Env, LOST_AND_FOUND, Maker, ObjectFiles, ObjectStore, Storage, is_blank, is_mark,
     is_own_lock, lock_dir, maker, mark_begun, remove_mark,
 };
 use crate::sync::Mutex;
-use crate::sstable;
 use crate::types::SeqNo;
 use crate::version::manifest;
+use crate::wal;
 use serde::Serialize;
 use std::cell::LazyCell;
 use std::collections::HashSet;

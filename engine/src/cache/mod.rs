@@ -18,16 +18,16 @@
 //! Not owned here: reading and checking blocks (`table`), which blocks are worth warming (`table`, `merge`),
 //! when the blocks of a compaction come in (`work`).
 
-mod recently_checked;
 pub(crate) mod block;
 pub(crate) mod buffers;
 mod filter;
 mod recency;
+mod recently_checked;
 
-use recently_checked::Believed;
 pub(crate) use block::{Block, Borrowed};
 pub(crate) use filter::Filter;
 pub(crate) use recency::Warmth;
+use recently_checked::Believed;
 
 use crate::storage::Clock;
 use crate::sync::Mutex;

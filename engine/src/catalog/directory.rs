@@ -7,14 +7,14 @@
 //! `CURRENT`. What is blank counts as left by a creation only beside the mark (`storage/own.rs`).
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::wal;
+use crate::sstable;
 use crate::storage::{
     BEGUN, Env, LOCK_FILE, LOST_AND_FOUND, NOTE, Storage, begins_with_number, is_blank, is_mark, is_own,
     is_own_lock,
 };
-use crate::sstable;
 use crate::types::TableId;
 use crate::version::manifest::{self, CURRENT, CURRENT_NEW};
+use crate::wal;
 use std::io;
 use std::path::Path;
 

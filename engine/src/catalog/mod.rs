@@ -20,7 +20,7 @@ mod tables;
 
 pub(crate) use directory::{NOTE_NEW, no_database, refuse_leftovers, refuse_no_database, refuse_occupied};
 pub(crate) use install::{Flushed, Install};
-pub(crate) use moment::{PinnedCopy, Moment};
+pub(crate) use moment::{Moment, PinnedCopy};
 pub(crate) use recover::{highest_manifest, needed_logs, read_log, remove_orphans, remove_unnamed_tables};
 pub(crate) use regions::check_bounds;
 pub(crate) use replay::Replay;
@@ -28,9 +28,9 @@ pub(crate) use stores::check_name;
 
 use crate::cache::BlockCache;
 use crate::commit::{CELL_BYTES, Commit, Depends, Op, Store};
+use crate::compaction::Local;
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
-use crate::compaction::Local;
 use crate::offload::Offload;
 use crate::operator::Registry;
 use crate::options::Durability;

@@ -9,12 +9,12 @@ use super::recover::needed_logs;
 use crate::DEFAULT_FAMILY;
 use crate::commit::Store;
 use crate::error::{Error, Result};
-use crate::wal::{LogEnd, LogHold, file_name};
 use crate::shape::TableInfo;
 use crate::types::{StoreId, TableId};
 use crate::version::edit::{Change, State, StoreState};
 use crate::version::manifest::Manifest;
 use crate::version::{TableHandle, TablesHeld};
+use crate::wal::{LogEnd, LogHold, file_name};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -3,12 +3,12 @@
 use super::directory::NOTE_NEW;
 use crate::error::{Error, Result};
 use crate::event;
-use crate::wal::{self, Frame, RecoverOptions, Recovered, recover};
-use crate::storage::{Env, TableStore, begins_with_number, is_blank, remove_mark, remove_own};
 use crate::sstable;
+use crate::storage::{Env, TableStore, begins_with_number, is_blank, remove_mark, remove_own};
 use crate::types::{LogFileId, TableId};
 use crate::version::edit::State;
 use crate::version::manifest::{self, Mark};
+use crate::wal::{self, Frame, RecoverOptions, Recovered, recover};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -63,8 +63,8 @@ pub(crate) fn remove_orphans(
     for file in
         recovered.stale.iter().filter(|file| !needed.contains(file) || planted!(Bug::ForgetShelvedLogs))
     {
-        let path = dir.join(log::file_name(*file));
-        if log::is_own_file(&*env.storage, &path, Some(state.database)).is_ok_and(|own| own) {
+        let path = dir.join(wal::file_name(*file));
+        if wal::is_own_file(&*env.storage, &path, Some(state.database)).is_ok_and(|own| own) {
             let _ = env.storage.remove(&path);
         }
     }

@@ -9,10 +9,10 @@
 
 use crate::commit::{Generations, Store};
 use crate::error::Result;
-use crate::wal::{Entry, Frame, Logged};
 use crate::memtable::Memtable;
 use crate::types::{Generation, KeyRange, RangeTombstone, SeqNo, StoreId};
 use crate::version::edit::{Flushed, State};
+use crate::wal::{Entry, Frame, Logged};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -39,7 +39,8 @@ impl Catalog {
         kill_point!("family-create-committed");
         let write_memory = self.cx.settings.write_memory();
         let generation = self.commit.generations.take();
-        let active = Arc::new(ActiveMemtable::new(generation, memory_options(&settings.options, write_memory)));
+        let active =
+            Arc::new(ActiveMemtable::new(generation, memory_options(&settings.options, write_memory)));
         let version = Version::new(active.into());
         let name = name.to_string();
         let store = Store::new(id, name, settings, version, &self.commit.generations, self.graveyard.clone());

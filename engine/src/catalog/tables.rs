@@ -4,13 +4,13 @@
 use super::Catalog;
 use crate::commit::Store;
 use crate::error::Result;
-use crate::wal::{self, Claim};
 use crate::shape::TableInfo;
-use crate::strategy::{CompactionKind, CompactionPlan};
 use crate::sstable::Filled;
+use crate::strategy::{CompactionKind, CompactionPlan};
 use crate::types::{LogFileId, TableId};
 use crate::version::edit::Change;
 use crate::version::{Dead, TableHandle, Version};
+use crate::wal::{self, Claim};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl Catalog {
         while let Some(dead) = self.graveyard.next_file() {
             let removed = match &dead {
                 Dead::Sstable(table) => self.tables.store().remove(table.info().id),
-                Dead::Wal(file) => self.cx.env.storage.remove(&self.dir.join(log::file_name(*file))),
+                Dead::Wal(file) => self.cx.env.storage.remove(&self.dir.join(wal::file_name(*file))),
             };
             match removed {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => failed.push(dead),

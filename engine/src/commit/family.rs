@@ -5,8 +5,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemoryOptions;
 use crate::operator::Registry;
 use crate::options::{FamilyOptions, Timestamps};
-use crate::sync::{AtomicU64, Ordering};
 use crate::sstable::TableOptions;
+use crate::sync::{AtomicU64, Ordering};
 use crate::types::StoreId;
 use std::sync::Arc;
 

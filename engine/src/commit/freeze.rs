@@ -5,9 +5,9 @@ use super::Commit;
 use super::store::Store;
 use super::write::LogStage;
 use crate::error::Result;
-use crate::wal::{Entry, Note};
 use crate::types::{Generation, LogPosition, SeqNo};
 use crate::version::manifest::Mark;
+use crate::wal::{Entry, Note};
 
 /// Bytes of one frame of cells that are logged again.
 const COPIES_BYTES: u64 = 64 << 10;

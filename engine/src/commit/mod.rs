@@ -15,30 +15,30 @@ mod family;
 mod freeze;
 #[cfg(all(test, models))]
 mod model;
-mod write_memory;
 mod rules;
 mod store;
-mod store_work;
 mod store_counters;
-mod write_stall;
+mod store_work;
 mod turns;
 mod write;
+mod write_memory;
+mod write_stall;
 
 pub(crate) use emptied::EmptyRanges;
 pub use family::DEFAULT_FAMILY;
 pub(crate) use family::{FAMILY, FamilySettings, OPTIONS, STORE, memory_options, table_names};
-pub(crate) use write_memory::Room;
 pub(crate) use rules::ReadRules;
 pub(crate) use store::{Generations, Store};
-pub(crate) use store_work::{CompactionTurn, FlushTurn, LayoutTurn, MemtableCompactionTurn, StoreWork};
 pub(crate) use store_counters::{Tally, by_id};
-pub(crate) use write_stall::Drain;
+pub(crate) use store_work::{CompactionTurn, FlushTurn, LayoutTurn, MemtableCompactionTurn, StoreWork};
 pub(crate) use write::{Action, CELL_BYTES, Depends, Op, Stages};
+pub(crate) use write_memory::Room;
+pub(crate) use write_stall::Drain;
 
 use crate::context::{Context, read_only_error};
 use crate::error::{Error, ErrorKind, Result};
-use crate::wal::Wal;
 use crate::snapshot::{Snapshot, Snapshots};
+use crate::wal::Wal;
 use failing::FailingStores;
 use std::sync::Arc;
 

@@ -29,7 +29,10 @@ struct Stage {
 }
 
 fn active(generation: u64) -> Arc<ActiveMemtable> {
-    Arc::new(ActiveMemtable::new(Generation(generation), MemoryOptions { chunks: Sizes::all(1 << 10), spares: None }))
+    Arc::new(ActiveMemtable::new(
+        Generation(generation),
+        MemoryOptions { chunks: Sizes::all(1 << 10), spares: None },
+    ))
 }
 
 fn put(active: &ActiveMemtable, seq: u64) {

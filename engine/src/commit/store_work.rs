@@ -9,7 +9,7 @@ use super::store::Store;
 use crate::error::Error;
 use crate::memtable::Memtable;
 use crate::shape::Shape;
-use crate::strategy::{Deferred, HotState, CompactionPlan, PipelineState, PlanState, RunningCompaction};
+use crate::strategy::{CompactionPlan, Deferred, HotState, PipelineState, PlanState, RunningCompaction};
 use crate::types::{Generation, KeyRange};
 use crate::version::Unions;
 use std::sync::Arc;

@@ -26,13 +26,13 @@ use super::store::Store;
 use super::turns::{Patience, Turns, look_again};
 use crate::context::read_only_error;
 use crate::error::{Error, ErrorKind, Result};
-use crate::wal::{Appended, Appender, FrameEncoder};
 use crate::options::Durability;
 use crate::sync::{Mutex, MutexGuard};
 use crate::types::{
     CellRef, KEY_BYTES_MAX, KeyRange, Kind, RangeTombstone, SeqNo, StoreId, Timestamp, VALUE_BYTES_MAX,
 };
 use crate::version::Version;
+use crate::wal::{Appended, Appender, FrameEncoder};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 

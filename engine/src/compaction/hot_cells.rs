@@ -10,8 +10,8 @@
 //!
 //! All keys are counted on the way, for the choice of the next flush.
 
-use super::retention::Retention;
 use super::output::Output;
+use super::retention::Retention;
 use crate::error::Result;
 use crate::types::{Cell, CellRef, Heat, Heats, KeptCell, Kind};
 

@@ -3,11 +3,11 @@
 //! switch between merges at every advance, a simulation can interleave them, and a compaction server can run
 //! it.
 
-use super::hot_cells::{Aside, AsideRules};
 use super::executor::{Advance, MergeRun, Step, Totals};
-use super::retention::{Retention, RetentionRules};
+use super::hot_cells::{Aside, AsideRules};
 use super::kway_merge::Merging;
 use super::output::{LeftInLog, Output, OutputRules};
+use super::retention::{Retention, RetentionRules};
 use crate::error::{Error, Result};
 use crate::storage::Env;
 use crate::types::{CellRef, Cursor, Fragments, Heats, KeyRange, RangeTombstone, SeqNo, TableId};

@@ -10,30 +10,30 @@
 //! Nothing here knows a database: no manifest, no version swap, no choice of inputs. That is why a compaction
 //! server will run the same code.
 
-mod hot_cells;
 mod bounds;
 mod executor;
-mod retention;
-mod machine;
+mod hot_cells;
 mod kway_merge;
+mod machine;
 mod output;
+mod retention;
 mod run;
 mod spec;
 mod verify;
 
-pub(crate) use hot_cells::AsideRules;
 pub(crate) use bounds::Bounds;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use bounds::Expected;
 pub use executor::MergeTables;
 pub(crate) use executor::{Advance, Local, MergeRun, Step, Totals, WriteTo, run_source};
-pub(crate) use retention::TombstoneElision;
-pub(crate) use machine::{LocalMerge, Merge, Source};
+pub(crate) use hot_cells::AsideRules;
 pub(crate) use kway_merge::Merging;
+pub(crate) use machine::{LocalMerge, Merge, Source};
 pub(crate) use output::{LeftInLog, OutputRules};
+pub(crate) use retention::TombstoneElision;
 pub(crate) use run::{Floor, RunCursor};
 pub use spec::CompactionSpec;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use spec::sample;
-pub(crate) use spec::{RetentionSpec, OutputSpec, RULES_VERSION, sum};
+pub(crate) use spec::{OutputSpec, RULES_VERSION, RetentionSpec, sum};
 pub(crate) use verify::Verifier;

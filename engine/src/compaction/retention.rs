@@ -419,5 +419,5 @@ impl Retention {
 }
 
 #[cfg(test)]
-#[path = "keep_tests.rs"]
+#[path = "retention_tests.rs"]
 mod tests;

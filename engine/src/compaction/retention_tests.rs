@@ -1,8 +1,8 @@
 //! One story a rule: cells in, read points, what survives.
 
 use super::*;
-use crate::error::{Error, ErrorKind};
 use crate::compaction::kway_merge::tests::cell;
+use crate::error::{Error, ErrorKind};
 
 struct Concat;
 impl MergeOperator for Concat {
@@ -260,14 +260,19 @@ fn a_range_tombstone_over_later_timestamps_only_does_not_replace_a_point_tombsto
 
 #[test]
 fn expired_values_leave_a_tombstone_while_something_may_lie_below() {
-    let expiring = |below: TombstoneElision| RetentionRules { explicit: true, ttl_us: 500, below, ..rules(&[]) };
+    let expiring =
+        |below: TombstoneElision| RetentionRules { explicit: true, ttl_us: 500, below, ..rules(&[]) };
     assert_eq!(survivors(expiring(TombstoneElision::default()), vec![], "a@900#1=x a@400#2=y"), "a@900#1=x");
     assert_eq!(survivors(expiring(somewhere_below()), vec![], "a@900#1=x a@400#2=y"), "a@900#1=x a@400#2=-");
 }
 
 #[test]
 fn ranges_below_are_joined_and_searched() {
-    let below = TombstoneElision::new(vec![KeyRange::new("m", "p"), KeyRange::new("a", "c"), KeyRange::new("b", "d")]);
+    let below = TombstoneElision::new(vec![
+        KeyRange::new("m", "p"),
+        KeyRange::new("a", "c"),
+        KeyRange::new("b", "d"),
+    ]);
     assert_eq!(
         ["a", "c", "d", "m", "p"].map(|k| below.holds(k.as_bytes())),
         [true, true, false, true, false]

@@ -308,9 +308,9 @@ impl<C: Cursor> Cursor for Floor<C> {
 mod tests {
     use super::*;
     use crate::cache::BlockCache;
+    use crate::sstable::{Sstable, TableBuilder, TableOptions};
     use crate::storage::Storage;
     use crate::storage::sim::SimWorld;
-    use crate::sstable::{Sstable, TableBuilder, TableOptions};
     use crate::types::{Kind, SeqNo, TableId, Timestamp};
     use crate::version::{Graveyard, TableHandle};
     use std::path::Path;

@@ -3,7 +3,7 @@
 //! Only what is said here may be run elsewhere. A merge that reads memory (a flush) or leaves values in the
 //! log is a [`super::LocalMerge`], which holds cursors and cannot be written down.
 
-use super::retention::{TombstoneElision, RetentionRules};
+use super::retention::{RetentionRules, TombstoneElision};
 use crate::error::{Error, Result};
 use crate::operator::Registry;
 use crate::shape::TableInfo;
@@ -143,7 +143,11 @@ impl RetentionSpec {
             now_us: self.now_us,
             operator: self.operator.as_ref().and_then(|name| registry.operators.get(name)).cloned(),
             filter: self.filter.as_ref().and_then(|name| registry.filters.get(name)).cloned(),
-            below: if planted!(Bug::DropTombstoneEarly) { TombstoneElision::default() } else { self.below.clone() },
+            below: if planted!(Bug::DropTombstoneEarly) {
+                TombstoneElision::default()
+            } else {
+                self.below.clone()
+            },
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{Db, Shared};
 use crate::error::{Error, ErrorKind, Result};
-use crate::wal::{Entry, Followed, Follower, Logged};
 use crate::types::{KeyRange, Kind, SeqNo, StoreId, Timestamp};
+use crate::wal::{Entry, Followed, Follower, Logged};
 use std::sync::Arc;
 use std::time::Duration;
 

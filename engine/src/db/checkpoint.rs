@@ -8,7 +8,7 @@
 //! copied, since ours are recycled later.
 
 use super::Inner;
-use crate::catalog::{PinnedCopy, Moment};
+use crate::catalog::{Moment, PinnedCopy};
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::storage::{Copied, Env, absolute, copy_file, create_dir_durably};

@@ -8,11 +8,11 @@
 use crate::catalog::no_database;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{self, EVENTS, EVENTS_NEW};
-use crate::wal;
-use crate::storage::{Env, LOCK_FILE, NOTE, Storage, absolute, lock_dir, remove_mark};
 use crate::sstable;
+use crate::storage::{Env, LOCK_FILE, NOTE, Storage, absolute, lock_dir, remove_mark};
 use crate::types::TableId;
 use crate::version::manifest::{self, CURRENT, CURRENT_NEW, RESERVE};
+use crate::wal;
 use std::io;
 use std::path::Path;
 

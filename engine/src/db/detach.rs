@@ -29,7 +29,6 @@ use crate::catalog::{Catalog, check_name};
 use crate::commit::{FamilySettings, Store, memory_options};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::wal;
 use crate::memtable::ActiveMemtable;
 use crate::options::without_papers;
 use crate::shape::{Shape, ShapeChange, TableInfo};
@@ -38,6 +37,7 @@ use crate::types::{Generation, KeyRange, SeqNo, StoreId, TableId};
 use crate::version::edit::{Change, Edit, State, StoreState};
 use crate::version::manifest::{self, Manifest};
 use crate::version::{TableHandle, TablesHeld, Version};
+use crate::wal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::successors;
 use std::path::Path;
@@ -373,7 +373,8 @@ impl Inner {
             self.commit.generations.above(family.last_generation());
             let first = self.commit.generations.take();
             let Arriving { name, state, settings, .. } = family;
-            let active = Arc::new(ActiveMemtable::new(first, memory_options(&settings.options, write_memory)));
+            let active =
+                Arc::new(ActiveMemtable::new(first, memory_options(&settings.options, write_memory)));
             let version = Version::new(active.into()).with_shape(shape, opened).within(state.range);
             let graveyard = self.catalog.graveyard.clone();
             let generations = &self.commit.generations;

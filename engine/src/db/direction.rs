@@ -5,13 +5,13 @@
 //! is collected or copied but the key (to skip its older cells). Everything else (operands, explicit
 //! timestamps, going backward) gathers a key's cells and resolves them as a get does.
 
-use super::tombstone_skip::{Covers, tell_dead_looks};
 use super::sources::{Source, sources};
+use super::tombstone_skip::{Covers, tell_dead_looks};
 use super::visible::{Found, resolve};
 use super::{Entry, Inner, Shared};
 use crate::commit::{FamilySettings, ReadRules, Store};
-use crate::error::{Error, Result};
 use crate::compaction::Merging;
+use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::types::{CellRef, Cursor as _, KeyRange, Kind, Pinned, SeqNo, TimeRange, Timestamp};
 use crate::version::Version;

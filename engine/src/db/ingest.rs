@@ -12,9 +12,9 @@ use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::options::{FamilyOptions, Timestamps};
 use crate::shape::{ShapeChange, TableInfo};
+use crate::sstable::{Sstable, TableBuilder, TableOptions, is_own_file};
 use crate::storage::{Env, is_blank};
 use crate::sync::Mutex;
-use crate::sstable::{Sstable, TableBuilder, TableOptions, is_own_file};
 use crate::types::{
     CellRef, Cursor, KEY_BYTES_MAX, KeyRange, Kind, SeqNo, StoreId, TableId, Timestamp, VALUE_BYTES_MAX,
 };

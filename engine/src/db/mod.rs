@@ -23,9 +23,10 @@ mod close;
 mod condition;
 mod conflicts;
 mod copying;
-mod tombstone_skip;
 mod cursor;
 mod destroy;
+mod detach;
+mod direction;
 mod estimate;
 #[cfg(feature = "metrics")]
 mod export;
@@ -35,16 +36,15 @@ mod ingest;
 mod inspect;
 #[cfg(all(test, models))]
 mod model;
-mod detach;
 mod multi_get;
 mod open;
-mod write_set;
 mod read_only;
 mod scan;
 mod sources;
+mod tombstone_skip;
 mod transaction;
 mod visible;
-mod direction;
+mod write_set;
 
 pub use crate::commit::DEFAULT_FAMILY;
 pub use crate::work::CompactionControl;
@@ -92,7 +92,7 @@ pub(crate) struct Inner {
     locks: Mutex<Vec<Box<dyn Send + Sync>>>,
 }
 
-crate::types::assert_send!(Inner { cx, commit, catalog, work, log_found, locks });
+crate::types::sent!(Inner { cx, commit, catalog, work, log_found, locks });
 
 /// A database. A cheap handle: clone it freely; the database is closed when the last handle, family and scan
 /// is dropped, or by [`Db::close`].

@@ -1,8 +1,8 @@
 //! What scans and conflict checks walk over: memory and tables of one version, as one kind of cursor.
 
+use crate::compaction::{Floor, RunCursor};
 use crate::error::Result;
 use crate::memtable::{Memtable, SegmentCursor};
-use crate::compaction::{Floor, RunCursor};
 use crate::sstable::CursorOptions;
 use crate::types::{CellRef, Cursor, KeyRange, Pinned, SeqNo, TimeRange};
 use crate::version::{Chain, Version};

@@ -16,9 +16,9 @@
 //! the directory that the reader then loads has it too.
 #![expect(unsafe_code, reason = "cells are built in place and read without a lock; invariants are above")]
 
+use super::chunk_pool::Spares;
 use super::pages::{ALIGN, allocate, free};
 use super::prefetch::prefetch;
-use super::chunk_pool::Spares;
 use super::sync::{AtomicPtr, AtomicUsize, Ordering};
 use crate::types::Owner;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};

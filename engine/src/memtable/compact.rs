@@ -89,7 +89,11 @@ impl MemtableCompaction {
     /// Begins to join flat memtables, newest first. Range tombstones that no reader needs (`seen`) are left
     /// out. With `keep` it is a data compaction: cells that no reader needs are left out too, and the others
     /// are copied.
-    pub(crate) fn new(flats: &[Arc<FlatMemtable>], seen: &Visibility<'_>, keep: Option<MemoryOptions>) -> Self {
+    pub(crate) fn new(
+        flats: &[Arc<FlatMemtable>],
+        seen: &Visibility<'_>,
+        keep: Option<MemoryOptions>,
+    ) -> Self {
         let filled = || flats.iter().filter_map(|flat| flat.ends());
         let mut ends = filled().flat_map(|(first, last)| [first, last]);
         let shared = match ends.next() {

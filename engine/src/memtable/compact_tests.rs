@@ -1,7 +1,7 @@
 //! Joined segments against all cells of their sources.
 
 use super::tests::{SMALL, active_of, cell, histories, model_of, same, seen, sketch_of, walk};
-use super::{FlatMemtable, MemtableCompaction, Memtable, Visibility};
+use super::{FlatMemtable, Memtable, MemtableCompaction, Visibility};
 use crate::types::*;
 use proptest::prelude::*;
 use std::sync::Arc;

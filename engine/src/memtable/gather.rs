@@ -16,7 +16,11 @@ use std::sync::Arc;
 
 impl FlatMemtable {
     /// The piece of the range from these segments, newest first. `None` where they hold nothing of it.
-    pub(crate) fn gathered(sources: &[Arc<FlatMemtable>], range: &KeyRange, keep: &Visibility<'_>) -> Option<FlatMemtable> {
+    pub(crate) fn gathered(
+        sources: &[Arc<FlatMemtable>],
+        range: &KeyRange,
+        keep: &Visibility<'_>,
+    ) -> Option<FlatMemtable> {
         let fragments = keep.reduced_of(sources, range);
         // Each cell, and the first of a key in its segment with the key's updates there.
         let mut all: Vec<(CellRef<'_>, u32)> = Vec::new();

@@ -2,7 +2,7 @@
 
 use super::active::ActiveMemtable;
 use super::active_cursor::ActiveCursor;
-use super::flat::{FlatMemtable, FlatCursor};
+use super::flat::{FlatCursor, FlatMemtable};
 use super::flatten::Visibility;
 use super::prefetch::prefetch_value;
 use crate::error::Result;

@@ -24,21 +24,21 @@ mod active;
 mod active_cursor;
 mod arena;
 mod cell;
-mod flat;
-mod flatten;
-mod gather;
+mod chunk_pool;
 mod compact;
 #[cfg(all(test, not(models)))]
 mod compact_tests;
+mod flat;
+mod flatten;
+mod gather;
 mod hot_cells;
+mod memtable;
 #[cfg(all(test, models))]
 mod model;
 mod node;
 mod pages;
 mod prefetch;
 mod range_tombstones;
-mod memtable;
-mod chunk_pool;
 mod stats;
 mod sync;
 #[cfg(all(test, not(models)))]
@@ -50,13 +50,13 @@ pub mod probe;
 
 pub(crate) use active::ActiveMemtable;
 pub(crate) use arena::Sizes;
+pub(crate) use chunk_pool::Spares;
+pub(crate) use compact::MemtableCompaction;
 pub(crate) use flat::FlatMemtable;
 pub(crate) use flatten::{Judge, Visibility};
-pub(crate) use compact::MemtableCompaction;
+pub(crate) use memtable::{Again, LogPlace, Memtable, SegmentCursor};
 pub(crate) use prefetch::prefetch_value;
 pub(crate) use range_tombstones::Ranges;
-pub(crate) use memtable::{Again, LogPlace, Memtable, SegmentCursor};
-pub(crate) use chunk_pool::Spares;
 
 use std::sync::Arc;
 

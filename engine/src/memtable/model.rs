@@ -146,8 +146,10 @@ fn versions(active: &ActiveMemtable) -> Vec<u64> {
 fn updates(before: u64, preemptions: usize) {
     run(Limits { preemptions, schedules: 0 }, move || {
         // A chunk for each cell.
-        let active =
-            Arc::new(ActiveMemtable::new(Generation(1), MemoryOptions { chunks: Sizes::all(64), spares: None }));
+        let active = Arc::new(ActiveMemtable::new(
+            Generation(1),
+            MemoryOptions { chunks: Sizes::all(64), spares: None },
+        ));
         (1..=before).for_each(|seq| put(&active, seq));
         let writer = {
             let active = active.clone();

@@ -1,6 +1,6 @@
 //! Segments against a sorted map, alone and with readers beside the writer.
 
-use super::{ActiveMemtable, FlatMemtable, MemtableCompaction, MemoryOptions, Memtable, Sizes, Visibility};
+use super::{ActiveMemtable, FlatMemtable, MemoryOptions, Memtable, MemtableCompaction, Sizes, Visibility};
 use crate::types::*;
 use proptest::prelude::*;
 use std::cmp::Reverse;
@@ -346,7 +346,10 @@ fn a_flat_segment_takes_twelve_bytes_a_cell_beside_its_chunks() {
     let n = if cfg!(miri) { 50 } else { 20_000u64 };
     let cells: Vec<Cell> = (0..n).map(|i| cell((i * 7919 % n).to_be_bytes(), 0, i + 1, "v")).collect();
     let active = active_of(&cells);
-    let flat = FlatMemtable::from_active(&active, &Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] });
+    let flat = FlatMemtable::from_active(
+        &active,
+        &Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] },
+    );
     let cell_chunks = flat.bytes() - Sketch::BYTES - 12 * n as usize;
     assert!(cell_chunks <= active.bytes() + SMALL.chunks.chunk_bytes);
 }

@@ -24,9 +24,9 @@
 #![expect(unsafe_code, reason = "nodes are shared by raw pointers; who may write is a contract")]
 
 use super::arena::{NOWHERE, Nodes, Sizes};
+use super::chunk_pool::Spares;
 use super::node::{ENTRIES, Entry, Inner, Keys, Node, Order, prefix_after};
 use super::prefetch::prefetch;
-use super::chunk_pool::Spares;
 use super::sync::{AtomicPtr, AtomicU32, Ordering};
 use crate::types::common_prefix;
 use std::cell::UnsafeCell;

@@ -23,21 +23,21 @@
 //! Here is the database's end. `runner` is the other end, `kept` its remote cache, `remote` reads that cache
 //! from the database's end, and `carried` runs compactions where the two share no storage.
 
-mod table_transfer;
 mod output_memory;
 #[cfg(feature = "papers")]
 mod remote;
 mod runner;
+mod table_transfer;
 
 pub use crate::compaction::{CompactionSpec, MergeTables};
-pub(crate) use table_transfer::OwnTables;
 pub use output_memory::KeptOutputs;
 #[cfg(feature = "papers")]
 pub(crate) use remote::RemoteFile;
 pub use runner::{MergeRunner, RunningCompaction};
+pub(crate) use table_transfer::OwnTables;
 
-use crate::error::{Error, ErrorKind, Result};
 use crate::compaction::{Advance, MergeRun, Step, Totals, sum};
+use crate::error::{Error, ErrorKind, Result};
 use crate::options::CacheFill;
 use crate::shape::TableInfo;
 use crate::storage::TableStore;

@@ -1,16 +1,16 @@
 //! The other end: runs compactions for databases with the engine's own code.
 
-use super::table_transfer::Carried;
 use super::output_memory::KeptMerge;
-use super::{AnswerOf, RetainOutputs, KeptOutputs, MergeAnswer, StepAnswer};
+use super::table_transfer::Carried;
+use super::{AnswerOf, KeptOutputs, MergeAnswer, RetainOutputs, StepAnswer};
 use crate::cache::BlockCache;
+use crate::compaction::{Advance, CompactionSpec, Local, MergeRun, MergeTables, Step, WriteTo};
 use crate::error::{Error, ErrorKind, Result};
-use crate::compaction::{Advance, Local, MergeRun, CompactionSpec, MergeTables, Step, WriteTo};
 use crate::operator::Registry;
 use crate::shape::TableInfo;
+use crate::sstable::Through;
 use crate::storage::{Env, ObjectStore, OpenFiles, OpenObjectStore, Storage, TableStore};
 use crate::sync::Mutex;
-use crate::sstable::Through;
 use crate::types::TableId;
 use crate::version::{Graveyard, OpenTables};
 use std::collections::{BTreeMap, VecDeque};
@@ -110,7 +110,12 @@ impl MergeRunner {
         self.begin_on(spec, keep, tables)
     }
 
-    fn begin_on(&self, spec: &CompactionSpec, keep: RetainOutputs, tables: Arc<OpenTables>) -> Result<RunningCompaction> {
+    fn begin_on(
+        &self,
+        spec: &CompactionSpec,
+        keep: RetainOutputs,
+        tables: Arc<OpenTables>,
+    ) -> Result<RunningCompaction> {
         spec.check()?;
         let missing = |what: &str, name: &str| {
             Error::new(ErrorKind::Unsupported, format!("no {what} \"{name}\" is registered here"))

@@ -10,9 +10,9 @@ mod without_papers;
 pub(crate) use without_papers::without_papers;
 
 use crate::error::{Error, Result};
+use crate::sstable::Compression;
 use crate::storage::{FileAccess, TableStore};
 use crate::strategy::{HotKeys, MemoryPolicy, StrategyOptions};
-use crate::sstable::Compression;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

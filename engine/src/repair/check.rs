@@ -5,14 +5,14 @@ use crate::cache::BlockCache;
 use crate::catalog::{NOTE_NEW, needed_logs, read_log, refuse_leftovers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EVENTS_NEW;
-use crate::wal;
 use crate::options::{FamilyOptions, without_papers};
 use crate::shape::TableInfo;
-use crate::storage::{BEGUN, Env, OpenObjectStore, TableStore, absolute, lock_dir};
 use crate::sstable::{Access, Sstable};
+use crate::storage::{BEGUN, Env, OpenObjectStore, TableStore, absolute, lock_dir};
 use crate::types::{StoreId, TableId};
 use crate::version::edit::{State, StoreState};
 use crate::version::manifest::{self, CURRENT_NEW, Loaded};
+use crate::wal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -225,7 +225,9 @@ impl Check<'_> {
             if TableId::parse_file_name(name).is_none() {
                 continue;
             }
-            self.table(name, *bytes, || Sstable::open_unknown(&self.env.storage, &self.dir.join(name), &cache));
+            self.table(name, *bytes, || {
+                Sstable::open_unknown(&self.env.storage, &self.dir.join(name), &cache)
+            });
         }
     }
 

@@ -4,10 +4,10 @@
 //! are left out by generation (invariant I1), as replay does.
 
 use crate::error::Result;
-use crate::wal::{self, Entry, Frame, SalvagedLog};
 use crate::storage::Env;
 use crate::types::{Cell, Generation, RangeTombstone, SeqNo, StoreId};
 use crate::version::edit::{Flushed, State};
+use crate::wal::{self, Entry, Frame, SalvagedLog};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -29,7 +29,7 @@ pub(super) fn salvage(
     visit: &mut dyn FnMut(&Frame<'_>) -> Result<()>,
 ) -> Result<SalvagedLog> {
     let (first, synced, ends) = (state.log_first, state.log_synced, &state.log_ends);
-    log::salvage(env, dir, state.database, first, synced, ends, visit)
+    wal::salvage(env, dir, state.database, first, synced, ends, visit)
 }
 
 /// Reads all that can be read.

@@ -8,10 +8,10 @@
 use super::logged;
 use crate::catalog::{read_log, refuse_leftovers, refuse_no_database};
 use crate::error::{Error, ErrorKind, Result};
-use crate::wal;
 use crate::storage::Env;
 use crate::version::edit::State;
 use crate::version::manifest::{self, Mark};
+use crate::wal;
 use std::path::Path;
 
 pub(super) struct Plan {

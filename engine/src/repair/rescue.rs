@@ -29,14 +29,14 @@ use super::{CheckProgress, Loss, Meter, RepairReport, list};
 use crate::catalog::needed_logs;
 use crate::commit::{FAMILY, OPTIONS, STORE, table_names};
 use crate::error::{Error, ErrorKind, Result};
-use crate::wal::{self, SalvagedLog};
 use crate::options::{FamilyOptions, Timestamps, without_papers};
 use crate::shape::{Level, Run, Shape, ShapeChange, TableInfo, TablePlace};
-use crate::storage::{Env, NOTE, TableStore, absolute, copy_file, is_blank, lock_dir};
 use crate::sstable::{ScanReport, Sstable, ends_as_table, is_own_file};
+use crate::storage::{Env, NOTE, TableStore, absolute, copy_file, is_blank, lock_dir};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
 use crate::version::edit::StoreState;
 use crate::version::manifest::Manifest;
+use crate::wal::{self, SalvagedLog};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ impl Rescue<'_> {
         // Log files whose log tables were rewritten, because they are damaged or together with them.
         let (state, needed) = (&self.plan.state, needed_logs(&self.plan.state));
         let freed = needed_before.difference(&needed).filter(|file| **file < state.log_first);
-        let freed: Vec<String> = freed.map(|file| log::file_name(*file)).collect();
+        let freed: Vec<String> = freed.map(|file| wal::file_name(*file)).collect();
         self.aside.extend(freed.into_iter().filter(|name| !self.aside.contains(name)).collect::<Vec<_>>());
         self.report.tables_written = self.writer.tables;
         self.report.cells_written = self.writer.cells;
@@ -479,7 +479,7 @@ impl Rescue<'_> {
             self.report.lost.push(Loss {
                 bytes: Some(lost.bytes.clone()),
                 seqs: Some((lost.first, lost.last.unwrap_or(SeqNo::MAX))),
-                ..loss(&log::file_name(lost.file), format!("writes in {lost} are lost"))
+                ..loss(&wal::file_name(lost.file), format!("writes in {lost} are lost"))
             });
         }
     }
@@ -496,7 +496,7 @@ impl Rescue<'_> {
         state.log_kept = Arc::default();
         let needed = needed_logs(state);
         let files = found.files.iter().filter(|file| !needed.contains(file));
-        self.aside.extend(files.map(|file| log::file_name(*file)));
+        self.aside.extend(files.map(|file| wal::file_name(*file)));
     }
 
     fn table_losses(

@@ -2,12 +2,12 @@
 
 use super::check::CACHE_BYTES;
 use crate::cache::BlockCache;
-use crate::error::Result;
 use crate::compaction::{Floor, Merging};
+use crate::error::Result;
 use crate::options::FamilyOptions;
 use crate::shape::TableInfo;
-use crate::storage::Env;
 use crate::sstable::{CursorOptions, ScanReport, Sstable, TableBuilder, TableOptions, scan_readable};
+use crate::storage::Env;
 use crate::types::{CellRef, Cursor, Fragments, KeyRange, RangeTombstone, SeqNo, TableId, Timestamp};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

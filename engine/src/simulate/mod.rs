@@ -27,7 +27,7 @@ pub use content::Workload;
 pub use report::SimulateReport;
 
 use crate::shape::{Run, Shape, TableInfo};
-use crate::strategy::{Facts, CompactionKind, CompactionPlan, PlanState, Step, StrategyOptions, apply};
+use crate::strategy::{CompactionKind, CompactionPlan, Facts, PlanState, Step, StrategyOptions, apply};
 use crate::types::{KeyRange, TableId};
 use by_range::HeldByRange;
 use content::{Content, Density, Piece};

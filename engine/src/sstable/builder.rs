@@ -6,8 +6,8 @@
 
 use super::block_builder::BlockBuilder;
 use super::compression::Compressor;
-use super::footer::{FOOTER_BYTES, Footer, HEADER_MAGIC, Header};
 use super::fill::{Filled, Filler, Replaced};
+use super::footer::{FOOTER_BYTES, Footer, HEADER_MAGIC, Header};
 use super::frame::{BlockKind, Handle, Head};
 use super::index::{BlockEntry, Partition, separator};
 use super::properties::{Properties, VersionCounter};

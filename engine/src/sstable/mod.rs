@@ -21,8 +21,8 @@ mod block_cursor;
 mod builder;
 mod compression;
 mod cursor;
-mod footer;
 mod fill;
+mod footer;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod forge;
 mod frame;
@@ -34,8 +34,8 @@ mod pin;
 mod properties;
 mod reader;
 mod reference;
-mod scan;
 mod remote_footer;
+mod scan;
 mod tombstones;
 mod verify;
 mod warm_up;
@@ -47,13 +47,13 @@ mod zstd;
 pub(crate) use builder::TableBuilder;
 pub use compression::Compression;
 pub(crate) use cursor::{CursorOptions, TableCursor};
-pub(crate) use footer::{ends_as_table, is_own as is_own_file};
 pub(crate) use fill::{Filled, Replaced};
+pub(crate) use footer::{ends_as_table, is_own as is_own_file};
 pub(crate) use inspect::{BlockListing, CountedTo};
 pub(crate) use reader::{Access, Sstable, Through, WrapFile};
 pub(crate) use reference::{Reference, VALUE_BYTES_MIN};
-pub(crate) use scan::{ScanReport, scan_readable};
 pub(crate) use remote_footer::tail_bytes;
+pub(crate) use scan::{ScanReport, scan_readable};
 pub(crate) use warm_up::{Choice, Gather, Piece, Wanted, WarmUp};
 
 /// Largest target size of a block.

@@ -17,10 +17,10 @@
 use super::reader::Sstable;
 use crate::cache::BlockCache;
 use crate::error::Result;
-use crate::wal::ClosedLogFile;
 use crate::storage::Storage;
 use crate::types::codec::{Decoded, Decoder, Malformed, put_varint};
 use crate::types::{CellRef, KEY_BYTES_MAX, LogFileId, VALUE_BYTES_MAX};
+use crate::wal::ClosedLogFile;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;

@@ -32,11 +32,11 @@
 //! may hold together, times what crossing rewrites. Merges move bytes down and never up, so each term falls.
 //! A level that the base is about to reach counts by degrees, so that growth makes no jump.
 
-use super::triggered::{LOOK_BYTES, early};
 use super::runs::{are_apart, gather, within};
+use super::triggered::{LOOK_BYTES, early};
 use super::{
-    Deferred, Facts, InputRun, CompactionKind, CompactionPlan, Plan, PlanState, RunningCompaction, Strategy, Target, cover,
-    ids, wrong_with_running,
+    CompactionKind, CompactionPlan, Deferred, Facts, InputRun, Plan, PlanState, RunningCompaction, Strategy,
+    Target, cover, ids, wrong_with_running,
 };
 use crate::shape::{Run, Shape, TableInfo};
 use crate::types::{KeyRange, TableId, size_text};

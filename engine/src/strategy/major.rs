@@ -1,7 +1,7 @@
 //! A manual compaction: everything in a key range ends in one run at the bottom, by one compaction, or by one
 //! for each range of keys whose memory is held apart.
 
-use super::{InputRun, CompactionKind, CompactionPlan, RunAge, Strategy, Target, cover, ids};
+use super::{CompactionKind, CompactionPlan, InputRun, RunAge, Strategy, Target, cover, ids};
 use crate::shape::{Shape, TableInfo};
 use crate::types::{KeyRange, SeqNo, TableId, Timestamp};
 

@@ -182,7 +182,8 @@ impl PipelineFacts {
     }
 
     fn trade(&self, kind: MemtableCompactionKind) -> Trade {
-        let bytes = if kind == MemtableCompactionKind::CompactNewest { self.newest_bytes } else { self.bytes };
+        let bytes =
+            if kind == MemtableCompactionKind::CompactNewest { self.newest_bytes } else { self.bytes };
         let stays = self.stays(kind);
         let gain = bytes.saturating_sub(stays) as f64 * self.flush_ns;
         Trade { kind, gain, cost: stays as f64 * self.copy_ns }
@@ -227,7 +228,11 @@ pub(crate) enum MemtableCompactionKind {
 impl MemoryPolicy {
     /// The in-memory compaction to make now, and why in words. O(1).
     #[cfg_attr(not(feature = "papers"), allow(unused_variables))]
-    pub(crate) fn plan(&self, facts: &PipelineFacts, state: &PipelineState) -> Option<(MemtableCompactionKind, String)> {
+    pub(crate) fn plan(
+        &self,
+        facts: &PipelineFacts,
+        state: &PipelineState,
+    ) -> Option<(MemtableCompactionKind, String)> {
         let PipelineFacts { segments, cells, distinct, .. } = *facts;
         if segments < 2 && !matches!(self, MemoryPolicy::Sketch(_)) {
             return None;
@@ -461,7 +466,11 @@ mod tests {
         assert_eq!(plan("sketch", &dead(500, 100)), Some(MemtableCompactionKind::CompactNewest));
         assert_eq!(plan("sketch", &dead(400, 100)), None, "no more than it costs");
         assert_eq!(plan("sketch", &PipelineFacts { copy_ns: 3.0, ..dead(500, 100) }), None);
-        assert_eq!(plan("sketch", &dead(500, 60)), Some(MemtableCompactionKind::Compact), "all of it gives more");
+        assert_eq!(
+            plan("sketch", &dead(500, 60)),
+            Some(MemtableCompactionKind::Compact),
+            "all of it gives more"
+        );
         assert_eq!(plan("sketch", &dead(1_500, 80)), Some(MemtableCompactionKind::CompactNewest));
         let only =
             PipelineFacts { bytes: 2_500, dead_bytes: 500, newest_dead_bytes: 500, ..facts(1, 25, 25) };

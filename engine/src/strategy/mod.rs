@@ -27,7 +27,6 @@ mod auto;
 mod backpressure;
 mod by_range;
 mod clean;
-mod triggered;
 #[cfg(feature = "papers")]
 mod exploring;
 mod geometric;
@@ -35,15 +34,16 @@ mod hot;
 mod leveled;
 mod log_table;
 mod major;
+mod memtable_policy;
 mod options;
 #[cfg(any(not(feature = "papers"), feature = "testing"))]
 mod papers;
-mod memtable_policy;
 mod plan_db;
 mod rangemerge;
 mod rate;
 mod runs;
 mod size_tiered;
+mod triggered;
 mod validate;
 mod window;
 
@@ -67,13 +67,13 @@ pub(crate) use hot::{HotPlan, HotState, KEPT_MAX, keep_budget};
 pub use leveled::LeveledOptions;
 pub(crate) use log_table::{LogTableChoice, LogTableFacts, leave_in_log};
 pub(crate) use major::{Asked, major_part};
+#[cfg(feature = "papers")]
+pub use memtable_policy::Adaptive;
+pub use memtable_policy::{MemoryPolicy, Segments};
+pub(crate) use memtable_policy::{MemtableCompactionKind, PipelineFacts, PipelineState};
 pub use options::{METHODS, StrategyOptions};
 #[cfg(any(not(feature = "papers"), feature = "testing"))]
 pub(crate) use papers::NEEDS_PAPERS;
-#[cfg(feature = "papers")]
-pub use memtable_policy::Adaptive;
-pub(crate) use memtable_policy::{MemtableCompactionKind, PipelineFacts, PipelineState};
-pub use memtable_policy::{MemoryPolicy, Segments};
 pub(crate) use plan_db::{DbAction, DbFacts, StoreFacts, plan_db};
 pub use rangemerge::{RangemergeOptions, Victim};
 pub(crate) use rate::{merge_rate, rest};

@@ -33,11 +33,11 @@
 //! Foreign tables are merged, or moved, into the run by ordinary merges; while one lies over several ranges,
 //! their memory goes to level 0 too.
 
-use super::triggered::{DEAD_SHARE, early};
 use super::major::{Reached, reach};
+use super::triggered::{DEAD_SHARE, early};
 use super::{
-    ByRange, Facts, InputRun, CompactionKind, CompactionPlan, Plan, PlanState, RangeMemory, RunningCompaction, Strategy,
-    Target, Unique, cover, ids, wrong_with_running,
+    ByRange, CompactionKind, CompactionPlan, Facts, InputRun, Plan, PlanState, RangeMemory,
+    RunningCompaction, Strategy, Target, Unique, cover, ids, wrong_with_running,
 };
 use crate::shape::{Run, Shape, TableInfo};
 use crate::types::{KeyRange, TableId, size_text};
@@ -164,8 +164,12 @@ impl RangemergeOptions {
     /// The SSTables of each range. O(ranges x deltas).
     fn held(&self, shape: &Shape, home: Target) -> Vec<RangeFiles> {
         let files = shape.run(home.level, home.run).map_or(&[][..], Run::tables);
-        let only_file =
-            |file: &Arc<TableInfo>| RangeFiles { file: file.live_bytes(), beside: 0, deltas: 0, newest: file.id };
+        let only_file = |file: &Arc<TableInfo>| RangeFiles {
+            file: file.live_bytes(),
+            beside: 0,
+            deltas: 0,
+            newest: file.id,
+        };
         let mut ranges: Vec<RangeFiles> = files.iter().map(only_file).collect();
         if files.is_empty() {
             return ranges;

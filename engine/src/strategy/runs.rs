@@ -7,8 +7,8 @@
 use super::triggered::{DEAD_SHARE, early};
 use super::window::{RATIO, WindowRules};
 use super::{
-    Deferred, Facts, InputRun, CompactionKind, CompactionPlan, Plan, PlanState, RunningCompaction, Target, cover, ids,
-    validate,
+    CompactionKind, CompactionPlan, Deferred, Facts, InputRun, Plan, PlanState, RunningCompaction, Target,
+    cover, ids, validate,
 };
 use crate::shape::{Run, Shape, TableInfo};
 use crate::types::{KeyRange, size_text};

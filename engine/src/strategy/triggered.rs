@@ -30,7 +30,7 @@
 //! are weighed at a time, from a drawn place on.
 
 use super::major::{reach_from, to_bottom};
-use super::{Facts, CompactionPlan, RunAge, PlanState};
+use super::{CompactionPlan, Facts, PlanState, RunAge};
 use crate::shape::{Run, Shape, TableInfo};
 use crate::types::{TableId, size_text};
 use std::collections::HashSet;

@@ -17,7 +17,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Checks a planned compaction; the error says why it must not run on this shape beside the `running` ones.
-pub(crate) fn validate(shape: &Shape, plan: &CompactionPlan, running: &[RunningCompaction]) -> Result<(), String> {
+pub(crate) fn validate(
+    shape: &Shape,
+    plan: &CompactionPlan,
+    running: &[RunningCompaction],
+) -> Result<(), String> {
     let inputs = inputs_are_there(shape, plan)?;
     nothing_is_passed(shape, plan, &inputs)?;
     if plan.kind == CompactionKind::Move {
@@ -102,7 +106,8 @@ fn nothing_is_passed(shape: &Shape, plan: &CompactionPlan, inputs: &Inputs<'_>) 
                 return Err(format!("table {} of the target run lies in the merge's range", table.id));
             }
             // Inputs pass this table when it lies between them and the target.
-            let passes = |from: RunAge| (from < place && place <= target) || (target <= place && place < from);
+            let passes =
+                |from: RunAge| (from < place && place <= target) || (target <= place && place < from);
             let passing = inputs.iter().filter(|(from, _)| passes(*from)).flat_map(|(_, tables)| tables);
             if let Some(input) = passing.into_iter().find(|input| input.overlaps(&range)) {
                 return Err(format!(

@@ -6,8 +6,8 @@
 use crate::db::Builder;
 use crate::error::{Error, ErrorKind, Result};
 use crate::offload::{
-    Decision, RetainOutputs, MergeAnswer, MergeRunner, CompactionSpec, Offer, Offload, OffloadedMerge, RemoteCache,
-    RemoteRead, RunningCompaction,
+    CompactionSpec, Decision, MergeAnswer, MergeRunner, Offer, Offload, OffloadedMerge, RemoteCache,
+    RemoteRead, RetainOutputs, RunningCompaction,
 };
 use crate::shape::Clip;
 use crate::sync::Mutex;

@@ -7,14 +7,14 @@
 
 mod elsewhere;
 
+use crate::compaction::{Expected, Totals, Verifier};
 #[doc(hidden)]
 pub use crate::hooks::*;
-use crate::compaction::{Expected, Totals, Verifier};
-use crate::offload::{AnswerOf, MergeAnswer, CompactionSpec, StepAnswer};
+use crate::offload::{AnswerOf, CompactionSpec, MergeAnswer, StepAnswer};
 use crate::options::FamilyOptions;
 use crate::shape::Shape;
-use crate::strategy::StrategyOptions;
 use crate::sstable::Compression;
+use crate::strategy::StrategyOptions;
 use crate::types::KeyRange;
 pub use elsewhere::{Elsewhere, MergeFault, serve_merges};
 use std::sync::Arc;

@@ -21,4 +21,4 @@ macro_rules! sent {
     };
 }
 
-pub(crate) use assert_send;
+pub(crate) use sent;

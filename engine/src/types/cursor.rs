@@ -1,8 +1,8 @@
 //! How merges and reads meet memory, tables and logs: a sorted stream of cells, and the visit of one key.
 
 use super::cell::CellRef;
-use super::update_count::Heat;
 use super::pinned::{Owner, Pinned};
+use super::update_count::Heat;
 use crate::error::Result;
 use std::ops::ControlFlow;
 

@@ -11,35 +11,33 @@
 //! - `codec` for bytes, `size` for sizes as people write them, `random` for random numbers. `sent` tells the
 //!   compiler what may be sent to other threads.
 
+mod assert_send;
 mod cell;
 pub(crate) mod codec;
-mod multiset;
 mod cursor;
-mod update_count;
 mod ids;
 mod key;
+mod multiset;
 mod pinned;
-mod version_limit;
 pub(crate) mod random;
-mod assert_send;
 mod size;
 mod sketch;
 mod time;
 mod tombstone;
+mod update_count;
+mod version_limit;
 
+pub(crate) use assert_send::sent;
 pub(crate) use cell::born_us;
 pub use cell::{Cell, CellRef, Kind, VALUE_BYTES_MAX};
-pub(crate) use multiset::Counts;
 pub(crate) use cursor::{Cursor, Visit};
-pub(crate) use update_count::{Heat, Heats, KeptCell};
 pub use ids::{Generation, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
 pub use key::{KEY_BYTES_MAX, KeyRange};
 pub(crate) use key::{common_prefix, hash, prefix64, successor};
+pub(crate) use multiset::Counts;
 pub(crate) use pinned::Owner;
 pub use pinned::Pinned;
-pub(crate) use version_limit::Pushed;
 pub use random::Rng;
-pub(crate) use assert_send::sent;
 pub use size::{parse_size, size_text};
 pub use sketch::Sketch;
 pub(crate) use time::TimeRange;
@@ -47,3 +45,5 @@ pub use tombstone::RangeTombstone;
 #[cfg(all(test, not(models)))]
 pub(crate) use tombstone::looks;
 pub(crate) use tombstone::{Cover, Fragment, Fragments, Window};
+pub(crate) use update_count::{Heat, Heats, KeptCell};
+pub(crate) use version_limit::Pushed;

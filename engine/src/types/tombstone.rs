@@ -4,9 +4,9 @@
 //! timestamp lies in its bounds. Tombstones overlap freely; before they are searched they are cut at each
 //! other's bounds into *fragments* that do not, each with the list of (sequence, timestamps) that cover it.
 
-use super::multiset::Counts;
 use super::ids::{SeqNo, Timestamp};
 use super::key::KeyRange;
+use super::multiset::Counts;
 use super::time::TimeRange;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
 //! Edits as bytes: the payload of a record of the manifest (docs/format.md).
 
 use super::edit::{Change, Edit};
-use crate::wal::{KeptFile, LogEnd};
 use crate::shape::{Clip, ShapeChange, TABLE_COUNT_MAX, TableInfo, TablePlace};
 use crate::types::codec::{Decoded, Decoder, Malformed, put_bytes, put_varint};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
+use crate::wal::{KeptFile, LogEnd};
 use std::sync::Arc;
 
 pub(crate) fn encode(edit: &[Change]) -> Vec<u8> {

@@ -1,9 +1,9 @@
 //! Changes to the state that the manifest records. An [`Edit`] is a list of [`Change`]s that become durable
 //! together; [`State`] is the sum of all edits so far. Applying a change is pure.
 
-use crate::wal::{KeptFile, LogEnd};
 use crate::shape::{Shape, ShapeChange};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId};
+use crate::wal::{KeptFile, LogEnd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

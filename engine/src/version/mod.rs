@@ -7,8 +7,8 @@
 //! deletes ranges of keys. `shelf` counts which log files tables need, `sums` finds records behind a damaged
 //! part of a manifest. Nothing here decides *what* to change.
 
-mod tombstones_near;
 pub(crate) mod code;
+mod distinct_estimate;
 pub(crate) mod edit;
 pub(crate) mod manifest;
 #[cfg(feature = "papers")]
@@ -16,11 +16,11 @@ mod one_side;
 mod open_tables;
 mod regions;
 mod scattered;
-mod wal_refs;
 mod sums;
-mod distinct_estimate;
+mod tombstones_near;
 #[expect(clippy::module_inception, reason = "the file is named for its main type")]
 pub(crate) mod version;
+mod wal_refs;
 
 #[cfg(feature = "papers")]
 pub(crate) use one_side::OldSides;
@@ -28,8 +28,8 @@ pub(crate) use open_tables::OpenTables;
 /// No scan is kept to one side of a compaction.
 #[cfg(not(feature = "papers"))]
 pub(crate) type OldSides = ();
-pub(crate) use scattered::{Chain, Scattered};
 pub(crate) use distinct_estimate::Unions;
+pub(crate) use scattered::{Chain, Scattered};
 pub(crate) use version::{
     Dead, FlushSet, Graveyard, OpenRun, OpenTable, TableHandle, TablesHeld, Version, flushed_run,
 };

@@ -8,8 +8,8 @@ use super::wal_refs::Shelf;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::{ActiveMemtable, Memtable};
 use crate::shape::{Run, Shape, TableInfo};
-use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::sstable::{CursorOptions, Sstable, TableCursor};
+use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::types::{Generation, KeyRange, LogFileId, TableId, TimeRange, Timestamp, common_prefix, prefix64};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -36,7 +36,7 @@ pub(crate) struct Version {
     pub(crate) old_side: OldSides,
 }
 
-crate::types::assert_send!(Version { active, frozen, scattered, flush, shape, runs, bounds, old_side });
+crate::types::sent!(Version { active, frozen, scattered, flush, shape, runs, bounds, old_side });
 
 /// The memtables being flushed. Cells below `clip` are in SSTables already, or kept in a frozen memtable.
 #[derive(Clone, Default)]

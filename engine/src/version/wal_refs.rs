@@ -8,9 +8,9 @@
 //! A file that was ever on the shelf is never recycled: a checkpoint may have linked it, and a recycled file
 //! is written over in place.
 
-use crate::wal::Claim;
 use crate::sync::Mutex;
 use crate::types::LogFileId;
+use crate::wal::Claim;
 use std::collections::BTreeMap;
 
 /// See the page above.

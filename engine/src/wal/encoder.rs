@@ -6,11 +6,11 @@
 //! cache. Whether the frame is a short one is known as late. It is built behind room for a full head, and a
 //! short one is then put right before what it is the head of.
 
+use super::delta_frame::{AloneHead, Base, Behind, SHORT_HEAD_BYTES_MAX, put_batch_head};
 use super::frame::{
     ALIGN, CELL_TIMESTAMP, CELL_WRITTEN, COPIED, FileIdentity, FrameKind, HEAD_BYTES, Head, Note,
     SYNCED_UNKNOWN, TAG_CELL, TAG_PART, TAG_TOMBSTONE, TOMBSTONE_END, TOMBSTONE_TIMES, U56_MAX,
 };
-use super::delta_frame::{AloneHead, Base, Behind, SHORT_HEAD_BYTES_MAX, put_batch_head};
 use crate::types::codec::{put_u64, put_varint};
 use crate::types::{CellRef, Generation, Kind, LogPosition, RangeTombstone, SeqNo, StoreId, Timestamp};
 use crc32c::crc32c_append;

@@ -13,10 +13,10 @@
 //! Which files are kept always is in the manifest, with where their history ends, so that the next open finds
 //! them.
 
+use super::delta_frame::Base;
 use super::file::{HEADER_BYTES, file_path};
 use super::frame::{FileIdentity, Frame};
 use super::scan::LogReader;
-use super::delta_frame::Base;
 use super::writer::{LiveFile, Wal};
 use super::{Claim, KeptFile, LogFileInfo};
 use crate::error::{Error, Result};

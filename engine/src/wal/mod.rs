@@ -14,6 +14,7 @@
 //! generation, when to sync, which files are no longer needed, and they record what recovery must know: the
 //! first file, a position known synced, and where earlier recoveries ended ([`LogEnd`]).
 
+mod delta_frame;
 mod encoder;
 mod entry;
 mod file;
@@ -21,15 +22,14 @@ mod follow;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod forge;
 mod frame;
-mod value_positions;
 mod pool;
 mod recover;
 mod salvage;
 mod scan;
-mod delta_frame;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod value_positions;
 mod writer;
 
 pub(crate) use encoder::FrameEncoder;
@@ -40,14 +40,14 @@ pub(crate) use file::{file_name, is_own as is_own_file, parse_file_name};
 pub(crate) use follow::{Followed, Follower, still_kept};
 pub(crate) use frame::{Entry, Frame, Logged, Note};
 #[cfg(test)]
-pub(crate) use frame::{Fault, FileIdentity, HEAD_BYTES, EntryPosition, decode_frame};
-#[cfg(test)]
-pub(crate) use value_positions::entry_bytes;
-pub(crate) use value_positions::{PlaceScan, ValuePositions};
+pub(crate) use frame::{EntryPosition, Fault, FileIdentity, HEAD_BYTES, decode_frame};
 pub(crate) use pool::WrittenAhead;
 pub(crate) use recover::{RecoverOptions, Recovered, recover};
 pub(crate) use salvage::{Salvaged as SalvagedLog, databases, salvage};
-pub(crate) use writer::{Appended, Appender, Claim, Wal, LogHold, LogOptions, LogStart};
+#[cfg(test)]
+pub(crate) use value_positions::entry_bytes;
+pub(crate) use value_positions::{PlaceScan, ValuePositions};
+pub(crate) use writer::{Appended, Appender, Claim, LogHold, LogOptions, LogStart, Wal};
 
 use crate::types::{LogFileId, LogPosition, SeqNo};
 

@@ -1,8 +1,8 @@
 //! Reading a WAL file: a window that moves over it, and the search for frames behind a damaged one.
 
+use super::delta_frame::{self, Base, SHORT_BYTES_MAX};
 use super::file::{HEADER_BYTES, Header, file_path, reserved_by};
 use super::frame::{ALIGN, Fault, FileIdentity, Frame, HEAD_BYTES, Head, decode_frame};
-use super::delta_frame::{self, Base, SHORT_BYTES_MAX};
 use crate::error::{Error, Result};
 use crate::storage::{Env, ReadFile};
 use crate::types::LogPosition;

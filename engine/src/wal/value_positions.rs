@@ -11,10 +11,10 @@
 //! from memory.
 
 use super::LogFileInfo;
-use super::file::HEADER_BYTES;
-use super::frame::{Entry, FileIdentity, EntryPosition};
-use super::scan::LogReader;
 use super::delta_frame::Base;
+use super::file::HEADER_BYTES;
+use super::frame::{Entry, EntryPosition, FileIdentity};
+use super::scan::LogReader;
 use crate::error::Result;
 use crate::storage::Env;
 use crate::types::{CellRef, Kind, LogFileId, LogPosition, StoreId};

@@ -15,13 +15,13 @@
 //! From step 3 on a failure leaves an unknown state in the mapping and poisons the WAL.
 
 use super::LogFileInfo;
+use super::delta_frame::Base;
 use super::encoder::FrameEncoder;
 use super::file::{FILE_BYTES_MAX, HEADER_BYTES, Header, file_path};
 use super::follow::RetainedFiles;
 use super::frame::{ALIGN, FRAME_BYTES_MAX, FileIdentity};
 use super::pool::{Pool, WrittenAhead};
 use super::recover::{Recovered, give_back_tail};
-use super::delta_frame::Base;
 use super::sync::{PIECE, Poison};
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::{Env, MappedFile, Storage};

@@ -6,7 +6,7 @@ use super::manual::ManualCompaction;
 use super::queue::{Slot, Urgency};
 use crate::commit::{Store, by_id};
 use crate::event::EventKind;
-use crate::strategy::{DbAction, DbFacts, Deferred, Facts, CompactionPlan, StoreFacts, long_bytes, plan_db};
+use crate::strategy::{CompactionPlan, DbAction, DbFacts, Deferred, Facts, StoreFacts, long_bytes, plan_db};
 use crate::sync::Ordering;
 use crate::types::{LogFileId, SeqNo, StoreId, TableId};
 use crate::version::{OpenTable, Version};

@@ -5,7 +5,7 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, SimStorage, SimWorld, Survive};
 use siltstone::testing::with_kill_hook;
 use siltstone::{
-    Batch, Builder, Db, EventKind, Experimental, Family, FamilyOptions, Options, Statistics, SstableWriter,
+    Batch, Builder, Db, EventKind, Experimental, Family, FamilyOptions, Options, SstableWriter, Statistics,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

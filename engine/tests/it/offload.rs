@@ -1,7 +1,8 @@
 //! Merges offered to another process: what it may not do, and what the database does then.
 
 use siltstone::offload::{
-    Decision, RetainOutputs, MergeAnswer, MergeRunner, CompactionSpec, Offer, Offload, OffloadedMerge, RunningCompaction,
+    CompactionSpec, Decision, MergeAnswer, MergeRunner, Offer, Offload, OffloadedMerge, RetainOutputs,
+    RunningCompaction,
 };
 use siltstone::{Db, EventKind, Experimental, FamilyOptions, Options, Result};
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use crate::child::{Server, channel, free_port, memory_of};
 use crate::messages::{Raw, damaged, is_wrong, to_its_end};
 use crate::offload::Helper;
 use prost::encoding::{bool, bytes, fixed64, message, string, uint32, uint64};
-use siltstone::offload::{Decision, CompactionSpec, Offer, Offload};
+use siltstone::offload::{CompactionSpec, Decision, Offer, Offload};
 use siltstone::testing::sign_lines;
 use siltstone::{Db, Rng, TableId};
 use std::path::{Path, PathBuf};

@@ -12,7 +12,9 @@ use crate::campaign::{CaseResult, Checked, Row, Together, failed};
 use files::{Inventory, added, inventory, litter, untouched};
 use siltstone::storage::Env;
 use siltstone::storage::sim::Rng;
-use siltstone::{Backups, Builder, Db, Family, FamilyOptions, Options, SstableWriter, check, destroy, repair};
+use siltstone::{
+    Backups, Builder, Db, Family, FamilyOptions, Options, SstableWriter, check, destroy, repair,
+};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,9 +1,9 @@
 //! Log tables: a table whose longer values are in a log reads as any other, by every way of reading.
 
 use super::*;
-use crate::wal::{FrameEncoder, Wal, LogOptions, LogStart, PlaceScan, entry_bytes};
 use crate::storage::Env;
 use crate::types::{Generation, StoreId};
+use crate::wal::{FrameEncoder, LogOptions, LogStart, PlaceScan, Wal, entry_bytes};
 
 const DATABASE: u64 = 77;
 /// Behind a file's header, a frame's head and a part of two small numbers.

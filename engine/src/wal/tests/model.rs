@@ -2,9 +2,9 @@
 
 use super::disk::Call;
 use super::*;
-use crate::wal::pool::Pool;
 use crate::sync::thread::spawn;
 use crate::sync::{Limits, Mutex, check};
+use crate::wal::pool::Pool;
 
 /// The log as its users share it.
 struct Shared {

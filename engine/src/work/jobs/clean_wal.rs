@@ -21,16 +21,16 @@ use super::layout::Layout;
 use super::outcome::{FlushRequest, JobProgress};
 use crate::catalog::Catalog;
 use crate::commit::Store;
+use crate::compaction::Merging;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::wal::Entry;
 use crate::memtable::{Again, Judge, Memtable, SegmentCursor, Visibility};
-use crate::compaction::Merging;
 use crate::strategy::{FrontFacts, FrontPlan, plan_front};
 use crate::types::{
     Cell, Cursor, Generation, KeyRange, LogFileId, LogPosition, RangeTombstone, SeqNo, StoreId,
 };
 use crate::version::edit::Change;
+use crate::wal::Entry;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -122,7 +122,8 @@ impl CleanJob {
             if version.flush.all().any(needs) {
                 return None;
             }
-            let segments: Vec<&Memtable> = std::iter::once(&version.active).chain(version.waiting()).collect();
+            let segments: Vec<&Memtable> =
+                std::iter::once(&version.active).chain(version.waiting()).collect();
             if segments.iter().any(|segment| needs(segment)) {
                 cleaning.push(Cleaning::new(store, &segments, front, below, visible));
             }

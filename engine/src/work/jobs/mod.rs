@@ -38,7 +38,7 @@ pub(super) enum Job {
     Flush(Box<FlushJob>),
     FlushRange(Box<FlushRangeJob>),
     Merge(Box<CompactionJob>),
-    MemtableCompaction(Box<MemtableCompactionJob>),
+    Join(Box<MemtableCompactionJob>),
     Clean(Box<CleanJob>),
 }
 

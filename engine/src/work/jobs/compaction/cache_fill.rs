@@ -10,9 +10,9 @@
 
 use crate::catalog::Catalog;
 use crate::commit::Store;
+use crate::compaction::{Step, Totals};
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::compaction::{Step, Totals};
 use crate::offload::{RemoteCache, RemoteRead};
 use crate::options::CacheFill;
 use crate::shape::TableInfo;

@@ -4,10 +4,10 @@ use super::cache_fill::Opened;
 use super::spec::{cached, in_small_steps, open_runs, predicted};
 use crate::catalog::Catalog;
 use crate::commit::Store;
+use crate::compaction::{Bounds, CompactionSpec, MergeRun, Step, Totals, Verifier};
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::compaction::{Bounds, MergeRun, CompactionSpec, Step, Totals, Verifier};
-use crate::offload::{Decision, MergeTables, Offer, OffloadedMerge, OwnTables, RemoteCache, OffloadedRun};
+use crate::offload::{Decision, MergeTables, Offer, OffloadedMerge, OffloadedRun, OwnTables, RemoteCache};
 use crate::shape::TableInfo;
 use crate::version::Version;
 use std::cell::LazyCell;
@@ -60,7 +60,11 @@ impl Running {
         let inputs = spec.inputs.iter().map(|run| run.iter().map(|table| table.id));
         let bounds = Bounds::new(spec, open_runs(version, inputs));
         let remote = run.remote_cache();
-        Self { run: Box::new(OffloadedRun::new(run, spec)), verifier: Some((Verifier::new(spec), bounds)), remote }
+        Self {
+            run: Box::new(OffloadedRun::new(run, spec)),
+            verifier: Some((Verifier::new(spec), bounds)),
+            remote,
+        }
     }
 
     pub(super) fn is_elsewhere(&self) -> bool {

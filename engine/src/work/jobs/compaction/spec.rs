@@ -5,10 +5,12 @@
 
 use crate::catalog::Catalog;
 use crate::commit::{FamilySettings, Store};
-use crate::compaction::{TombstoneElision, RetentionSpec, CompactionSpec, OutputSpec, RULES_VERSION, Source, run_source};
+use crate::compaction::{
+    CompactionSpec, OutputSpec, RULES_VERSION, RetentionSpec, Source, TombstoneElision, run_source,
+};
 use crate::shape::TableInfo;
-use crate::strategy::{InputRun, CompactionPlan};
 use crate::sstable::{CursorOptions, Replaced};
+use crate::strategy::{CompactionPlan, InputRun};
 use crate::types::TableId;
 use crate::version::{OpenTable, Unions, Version};
 use crate::work::jobs::layout::Layout;
@@ -94,7 +96,11 @@ pub(crate) fn output_spec(
 }
 
 /// Which cells a compaction or flush of the family keeps that begins now.
-pub(crate) fn keep_spec(catalog: &Catalog, settings: &FamilySettings, below: TombstoneElision) -> RetentionSpec {
+pub(crate) fn keep_spec(
+    catalog: &Catalog,
+    settings: &FamilySettings,
+    below: TombstoneElision,
+) -> RetentionSpec {
     let options = &settings.options;
     RetentionSpec {
         read_points: catalog.commit.snapshots.read_points().to_vec(),

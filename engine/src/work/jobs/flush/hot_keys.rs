@@ -10,10 +10,10 @@
 use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::error::Result;
-use crate::wal::Entry;
 use crate::memtable::{FlatMemtable, Memtable};
 use crate::strategy;
 use crate::types::{Generation, KeptCell, LogPosition};
+use crate::wal::Entry;
 use std::sync::Arc;
 
 /// The cells of a step that stay in memory.

@@ -7,8 +7,8 @@
 use super::steps::{FlushProgress, FlushStart, FlushSteps, plain};
 use crate::catalog::Catalog;
 use crate::commit::{CompactionTurn, FlushTurn, Store};
-use crate::error::{Error, Result};
 use crate::compaction::MergeRun;
+use crate::error::{Error, Result};
 use crate::strategy::{ByRange, CompactionPlan, RangeMemory, validate_flush, victim_beside};
 use crate::types::{KeyRange, LogPosition, TableId};
 use crate::version::{FlushSet, Unions, Version, flushed_run};

@@ -9,12 +9,14 @@
 use super::hot_keys::HotCells;
 use crate::catalog::{Catalog, Flushed, Install};
 use crate::commit::{CompactionTurn, FlushTurn, Store};
+use crate::compaction::{
+    Advance, AsideRules, LocalMerge, Merge, MergeRun, OutputRules, Source, Step, TombstoneElision,
+};
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::memtable::Memtable;
-use crate::compaction::{Advance, AsideRules, TombstoneElision, LocalMerge, Merge, MergeRun, OutputRules, Source, Step};
 use crate::shape::{Run, Shape, TableInfo};
-use crate::strategy::{InputRun, CompactionKind, CompactionPlan, Target};
+use crate::strategy::{CompactionKind, CompactionPlan, InputRun, Target};
 use crate::types::{Generation, KeyRange, LogPosition, RangeTombstone, TableId, TimeRange};
 use crate::version::Version;
 use crate::work::jobs::compaction::{FillStats, TableSources, keep_spec, output_spec};

@@ -18,14 +18,14 @@
 use super::steps::FlushPolicy;
 use crate::catalog::Catalog;
 use crate::commit::Store;
-use crate::event::EventKind;
-use crate::wal::{PlaceScan, Places};
 use crate::compaction::{LeftInLog, Merge};
+use crate::event::EventKind;
 use crate::shape::TableInfo;
-use crate::strategy::{LogTableChoice, LogTableFacts, leave_in_log};
 use crate::sstable::{Reference, VALUE_BYTES_MIN};
+use crate::strategy::{LogTableChoice, LogTableFacts, leave_in_log};
 use crate::types::{CellRef, Kind, LogFileId, LogPosition};
 use crate::version::{FlushSet, Version};
+use crate::wal::{PlaceScan, ValuePositions};
 use crate::work::jobs::layout::Layout;
 use crate::work::jobs::memory::{bytes_per_user_byte, surviving_share};
 use std::collections::BTreeMap;
@@ -106,7 +106,7 @@ impl LogTableJob {
 
     /// Tells the merge which places are found, but for files with too little of this store. Other stores
     /// still need the WAL from `others` on.
-    fn tell(&mut self, mut places: Places, others: LogFileId, merge: &mut Merge) {
+    fn tell(&mut self, mut places: ValuePositions, others: LogFileId, merge: &mut Merge) {
         places.retain(|file| {
             let is_alone = file.file < others;
             4 * file.owned >= 3 * file.entries || is_alone && 5 * file.owned >= 2 * file.entries
@@ -158,7 +158,7 @@ impl LogTableJob {
 }
 
 /// The place of the cell's value, if it is worth leaving there.
-fn reference(places: &Places, cell: &CellRef<'_>) -> Option<Reference> {
+fn reference(places: &ValuePositions, cell: &CellRef<'_>) -> Option<Reference> {
     if cell.kind != Kind::Value || cell.value.len() < VALUE_BYTES_MIN {
         return None;
     }

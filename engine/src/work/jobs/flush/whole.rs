@@ -13,10 +13,10 @@ use super::steps::{FlushPolicy, FlushProgress, FlushStart, FlushSteps, bytes_of,
 use super::wal_values::{LogTableJob, prepare_log_table};
 use crate::catalog::Catalog;
 use crate::commit::{FlushTurn, Store};
+use crate::compaction::{AsideRules, MergeRun};
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::memtable::Memtable;
-use crate::compaction::{AsideRules, MergeRun};
 use crate::strategy::{HotKeys, HotPlan, KEPT_MAX, LogTableChoice};
 use crate::types::{Generation, KeyRange, LogPosition};
 use crate::version::{FlushSet, flushed_run};

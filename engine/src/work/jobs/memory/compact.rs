@@ -22,7 +22,7 @@ use crate::catalog::Catalog;
 use crate::commit::{MemtableCompactionTurn, Store};
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::memtable::{FlatMemtable, MemtableCompaction, LogPlace, Memtable};
+use crate::memtable::{FlatMemtable, LogPlace, Memtable, MemtableCompaction};
 use crate::strategy::{MemtableCompactionKind, PipelineFacts};
 use crate::types::{Generation, LogPosition};
 use crate::version::Version;
@@ -86,7 +86,8 @@ impl MemtableCompactionJob {
             // draw.
             work.memory.joined_upto = newest;
             let (kind, reason) = store.settings().options.memory.plan(&facts, &work.memory.pipeline)?;
-            let copies = kind == MemtableCompactionKind::Indices && !MemtableCompaction::can_share_chunks(&flats);
+            let copies =
+                kind == MemtableCompactionKind::Indices && !MemtableCompaction::can_share_chunks(&flats);
             let kind = if copies { MemtableCompactionKind::Compact } else { kind };
             let expected = expected_bytes(kind, &facts);
             let (taken, bound) = (catalog.commit.memory_taken(), catalog.cx.settings.write_memory());

@@ -115,7 +115,8 @@ pub(crate) fn compacts_before(catalog: &Catalog, store: &Store, version: &Versio
     let bytes = version.scattered.pieces_by_range().map(|pieces| pieces.iter().map(Memtable::bytes));
     for at in candidates(bytes) {
         let pieces = version.scattered.pieces_of(at);
-        let flats: Vec<Arc<FlatMemtable>> = pieces.iter().filter_map(|piece| piece.as_flat().cloned()).collect();
+        let flats: Vec<Arc<FlatMemtable>> =
+            pieces.iter().filter_map(|piece| piece.as_flat().cloned()).collect();
         let facts = pipeline_facts(catalog, copy_ns, &flats);
         let state = PipelineState::expecting(facts.distinct, facts.cells);
         let Some((MemtableCompactionKind::Compact, reason)) = policy.plan(&facts, &state) else { continue };

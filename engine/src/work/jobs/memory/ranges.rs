@@ -54,7 +54,8 @@ pub(crate) fn range_memory(
 
 /// One piece of what flat memtables, newest first, have of a range; `None` where they have nothing of it.
 pub(super) fn piece(sources: &[&Memtable], range: &KeyRange, keep: &Visibility<'_>) -> Option<Memtable> {
-    let flats: Vec<Arc<FlatMemtable>> = sources.iter().filter_map(|segment| segment.as_flat().cloned()).collect();
+    let flats: Vec<Arc<FlatMemtable>> =
+        sources.iter().filter_map(|segment| segment.as_flat().cloned()).collect();
     // Before the cells are looked at: cleaning moves places on only.
     let places: Vec<LogPlace> = sources.iter().map(|segment| segment.log_place()).collect();
     let gathered = FlatMemtable::gathered(&flats, range, keep)?;

@@ -71,7 +71,12 @@ fn may_scatter(version: &Version) -> bool {
 }
 
 /// The memory by range once the memtable is scattered.
-fn scatter(version: &Version, segment: &Memtable, by_range: &dyn ByRange, keep: &Visibility<'_>) -> Scattered {
+fn scatter(
+    version: &Version,
+    segment: &Memtable,
+    by_range: &dyn ByRange,
+    keep: &Visibility<'_>,
+) -> Scattered {
     let before = &version.scattered;
     let bounds = match before.is_empty() {
         true => by_range.bounds(&version.shape),
