@@ -25,11 +25,13 @@ pub(crate) mod version;
 #[cfg(feature = "papers")]
 pub(crate) use one_side::OldSides;
 pub(crate) use open_tables::OpenTables;
-/// No scan is kept to one side of a compaction.
-#[cfg(not(feature = "papers"))]
-pub(crate) type OldSides = ();
 pub(crate) use scattered::{Chain, Scattered};
 pub(crate) use unions::Unions;
 pub(crate) use version::{
     Dead, FlushSet, Graveyard, OpenRun, OpenTable, TableHandle, TablesHeld, Version, flushed_run,
 };
+
+/// The place of what keeps scans to one side of a compaction, which only builds with the feature `papers` do.
+#[cfg(not(feature = "papers"))]
+#[derive(Clone, Default)]
+pub(crate) struct OldSides;
