@@ -57,7 +57,7 @@ macro_rules! planted {
     };
 }
 
-#[cfg(any(test, feature = "testing"))]
+#[cfg(feature = "testing")]
 pub(crate) use switches::lacks_papers;
 #[cfg(any(test, feature = "testing"))]
 pub use switches::{
@@ -185,6 +185,7 @@ mod switches {
         LACKS_PAPERS.set(lacks);
     }
 
+    #[cfg(feature = "testing")]
     pub(crate) fn lacks_papers() -> bool {
         LACKS_PAPERS.get()
     }

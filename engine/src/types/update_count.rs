@@ -89,7 +89,7 @@ impl Heats {
     }
 
     /// The smallest number of updates that at most so many keys had more than.
-    #[cfg(any(test, feature = "papers"))]
+    #[cfg(feature = "papers")]
     pub(crate) fn keys_over(&self, most: u64) -> u32 {
         self.over(most, |bucket| bucket.0)
     }

@@ -2,9 +2,9 @@
 //!
 //! `version` joins a shape with memory and open tables in one immutable object; `edit` is a change, `code`
 //! its encoding, `regions` what splits and joins make of stores; `manifest` makes changes durable.
-//! `open_tables` has one handle for each table, `unions` says what a merge leaves of its inputs, `one_side`
-//! serves scans from one side of a merge. `scattered` is memory held apart by key range, `around` what
-//! deletes ranges of keys. `shelf` counts which log files tables need, `sums` finds records behind a damaged
+//! `open_tables` has one handle for each table, `distinct_estimate` says what a merge leaves of its inputs, `one_side`
+//! serves scans from one side of a merge. `scattered` is memory held apart by key range, `tombstones_near` what
+//! deletes ranges of keys. `wal_refs` counts which log files tables need, `sums` finds records behind a damaged
 //! part of a manifest. Nothing here decides *what* to change.
 
 pub(crate) mod code;
@@ -22,14 +22,16 @@ mod tombstones_near;
 pub(crate) mod version;
 mod wal_refs;
 
+pub(crate) use distinct_estimate::Unions;
 #[cfg(feature = "papers")]
 pub(crate) use one_side::OldSides;
 pub(crate) use open_tables::OpenTables;
-/// No scan is kept to one side of a compaction.
-#[cfg(not(feature = "papers"))]
-pub(crate) type OldSides = ();
-pub(crate) use distinct_estimate::Unions;
 pub(crate) use scattered::{Chain, Scattered};
 pub(crate) use version::{
     Dead, FlushSet, Graveyard, OpenRun, OpenTable, TableHandle, TablesHeld, Version, flushed_run,
 };
+
+/// The place of what keeps scans to one side of a compaction, which only builds with the feature `papers` do.
+#[cfg(not(feature = "papers"))]
+#[derive(Clone, Default)]
+pub(crate) struct OldSides;

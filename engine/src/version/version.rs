@@ -375,7 +375,7 @@ impl Version {
             shape: Arc::default(),
             runs: Arc::default(),
             bounds: Arc::default(),
-            old_side: OldSides::default(),
+            old_side: Default::default(),
         }
     }
 
@@ -398,7 +398,7 @@ impl Version {
     pub(crate) fn within(&self, bounds: KeyRange) -> Version {
         Version {
             bounds: Arc::new(bounds),
-            old_side: OldSides::default(),
+            old_side: Default::default(),
             ..self.with_memory(self.active.clone(), self.frozen.clone(), self.flush.clone())
         }
     }
@@ -492,7 +492,7 @@ impl Version {
             shape,
             runs,
             bounds: self.bounds.clone(),
-            old_side: OldSides::default(),
+            old_side: Default::default(),
         }
     }
 

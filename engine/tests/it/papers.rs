@@ -2,6 +2,8 @@
 //! goes on, what has them can be read, is refused by name when it is written to, and is a family like any
 //! other once it is altered.
 
+#![allow(clippy::disallowed_methods, reason = "loses real files")]
+
 use siltstone::storage::Env;
 use siltstone::testing::lack_papers;
 use siltstone::{Builder, Db, ErrorKind, Family, FamilyOptions, check, repair};

@@ -27,7 +27,7 @@ enum Phase {
     Move,
     Merging(Running),
     /// A step is ready; blocks of it may still be on their way into the cache.
-    Publishing(Running, Publishing),
+    Publishing(Running, Box<Publishing>),
 }
 
 impl Phase {
@@ -49,7 +49,9 @@ impl Phase {
     fn begin_publishing(&mut self, publishing: Publishing) {
         *self = match std::mem::replace(self, Phase::Move) {
             Phase::Move => Phase::Move,
-            Phase::Merging(running) | Phase::Publishing(running, _) => Phase::Publishing(running, publishing),
+            Phase::Merging(running) | Phase::Publishing(running, _) => {
+                Phase::Publishing(running, Box::new(publishing))
+            }
         };
     }
 
@@ -58,7 +60,7 @@ impl Phase {
         match std::mem::replace(self, Phase::Move) {
             Phase::Publishing(running, publishing) => {
                 *self = Phase::Merging(running);
-                Some(publishing)
+                Some(*publishing)
             }
             other => {
                 *self = other;
@@ -296,10 +298,10 @@ impl CompactionJob {
 
     /// Brings a piece of what the cache is to have of a step; publishes the step when all is there.
     fn bring(&mut self, catalog: &Arc<Catalog>) -> Result<JobProgress> {
-        let Phase::Publishing(_, Publishing { prefill, .. }) = &mut self.phase else {
+        let Phase::Publishing(_, publishing) = &mut self.phase else {
             return Ok(JobProgress::More);
         };
-        match prefill.as_mut().map_or(FillProgress::All, Prefill::advance) {
+        match publishing.prefill.as_mut().map_or(FillProgress::All, Prefill::advance) {
             FillProgress::NotYet => return Ok(JobProgress::NotYet(LOOK_AGAIN_NS)),
             FillProgress::Blocks(blocks, bytes) => {
                 self.fill.stats.note_brought(blocks, bytes);
