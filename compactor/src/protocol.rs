@@ -41,7 +41,7 @@ pub(crate) const WINDOW_BYTES: u32 = 8 << 20;
 /// A message from the database, on the stream of one compaction.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct ToCompactor {
-    #[prost(oneof = "Ask", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "ClientRequest", tags = "1, 2, 3, 4")]
     pub(crate) ask: Option<ClientRequest>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct GoAhead {}
 /// A message from the server, on the same stream.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct FromCompactor {
-    #[prost(oneof = "Tell", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "ServerMessage", tags = "1, 2, 3, 4, 5, 6")]
     pub(crate) tell: Option<ServerMessage>,
 }
 

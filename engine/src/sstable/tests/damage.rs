@@ -196,8 +196,8 @@ fn bytes_below_any_clip_may_be_gone_for_seeks_to_it_gets_and_steps_back() {
         let dead_end = table.cursor(options).dead_below(&clip).unwrap();
         gone = gone.max(dead_end);
         let mut bytes = good.clone();
-        if dead_end > ends::HEADER_BYTES as u64 {
-            bytes[ends::HEADER_BYTES..dead_end as usize].fill(0);
+        if dead_end > footer::HEADER_BYTES as u64 {
+            bytes[footer::HEADER_BYTES..dead_end as usize].fill(0);
         }
         std::fs::write(&fixture.path, bytes).unwrap();
         let clipped = fixture.open().unwrap();

@@ -4,7 +4,7 @@ use super::*;
 use crate::types::{Cell, KeyRange};
 
 /// Reads every file through for the store's values.
-fn places(disk: &Disk, files: Vec<LogFileInfo>, store: u32) -> Places {
+fn places(disk: &Disk, files: Vec<LogFileInfo>, store: u32) -> ValuePositions {
     let mut scan = PlaceScan::new(&disk.env(), dir(), DATABASE, StoreId(store), files);
     while scan.advance().unwrap() {}
     scan.finish()
@@ -98,7 +98,7 @@ fn a_damaged_file_is_left_out_and_a_damaged_entry_is_refused() {
     appender.begin_next(SeqNo(u64::MAX)).unwrap();
     let files = log.complete_files();
     let key = |n: u64| n.to_be_bytes();
-    let at = |places: &Places, n: u64| {
+    let at = |places: &ValuePositions, n: u64| {
         places.find(&CellRef { seq: SeqNo(n), ..cell(&key(n), 0, Kind::Value, &value_of(n, 100)) })
     };
     // The first is in a full frame, the second alone.
