@@ -4,11 +4,11 @@
 //!   process.
 //! - `measure`: what the kernel knows of a process. `limits/`: what the machine can do without any store.
 //! - `child`: the process that measures. `compare`: the processes started one after another, and their
-//!   ratios. `paper`: the same for what papers measured, with their figures beside ours. `felt`: what a merge
-//!   may let readers feel. `tpcc`: TPC-C, apart from the workloads, as it is transactions. `capacity`:
-//!   whether compaction servers suffice. `objects`: what tables in an object store cost. `restores`: what a
-//!   restore costs that copies tables, or shares them. `cliffs`: what ten times as many of something cost.
-//!   `strategies`: no measurement, but what a simulation says of every method.
+//!   ratios. `paper`: the same for what papers measured, with their figures beside ours. `reader_latency`:
+//!   what a merge may let readers feel. `tpcc`: TPC-C, apart from the workloads, as it is transactions.
+//!   `capacity`: whether compaction servers suffice. `objects`: what tables in an object store cost.
+//!   `restores`: what a restore costs that copies tables, or shares them. `scaling`: what ten times as many
+//!   of something cost. `strategies`: no measurement, but what a simulation says of every method.
 //! - `server/`: the server, measured from outside. `compactor`: compaction servers for what is measured;
 //!   `offload`: what a merge costs the database's process, here or there.
 //! - `record`: what a measurement is once it is over. `report/`: records as text and as a page. `scratch`: a

@@ -12,14 +12,14 @@
 //! - `server`: the compaction server; `admission` says how many merges it runs, `load` what its process
 //!   uses.
 //! - `capacity`: how many servers a workload needs.
-//! - `carried`: inputs and outputs of merges over the connection, where no storage is shared.
+//! - `table_transfer`: inputs and outputs of merges over the connection, where no storage is shared.
 //! - `manager`: knows which servers there are, and says by a `ring` which stores' merges go to which.
-//! - `client`: decides which merges go, by what `cost` says; `known` chooses a server, `follow` follows a
+//! - `client`: decides which merges go, by what `cost` says; `directory` chooses a server, `drive` follows a
 //!   merge for the database and takes it back where the server gets nowhere (`watch`), and `fetch` fetches
 //!   blocks that it wrote from the server's memory.
 //!
-//! - `secret` and `tls`: how both ends of a connection show who they are, by `files` that may change; `reach`
-//!   says where it may lead, and `listen` which ones are taken.
+//! - `secret` and `tls`: how both ends of a connection show who they are, by `files` that may change;
+//!   `connect` says where it may lead, and `listen` which ones are taken.
 //!
 //! `testing` has the decoders, for fuzzing.
 //!

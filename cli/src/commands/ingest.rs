@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 /// Add tables made elsewhere to a family, all or none
 ///
-/// Tables come from `siltstone dump DB FILE.table`, or from the library's SstableWriter. Their rows become the
-/// newest data of the family at once, without passing through its log. Files are linked, or copied from
+/// Tables come from `siltstone dump DB FILE.table`, or from the library's SstableWriter. Their rows become
+/// the newest data of the family at once, without passing through its log. Files are linked, or copied from
 /// another file system; they stay, but must not be written to.
 #[derive(Args)]
 #[command(after_help = "\

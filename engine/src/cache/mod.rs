@@ -8,12 +8,12 @@
 //! anew at every open, so that a block never outlives what it was read from.
 //!
 //! Compactions put blocks of their outputs in before anybody reads them ([`Filling`]) and take dead blocks
-//! out. The cache counts *periods*, each of several reads for every block that it holds: `warmth` tells by
+//! out. The cache counts *periods*, each of several reads for every block that it holds: `recency` tells by
 //! them what was read lately.
 //!
 //! What is cached is a block ready to be searched (`block`) or a part of a filter (`filter`). `buffers` gives
-//! the memory of blocks that are gone to those that come. Blocks of mapped tables are not cached: `believed`
-//! has those that were checked a moment ago.
+//! the memory of blocks that are gone to those that come. Blocks of mapped tables are not cached:
+//! `recently_checked` has those that were checked a moment ago.
 //!
 //! Not owned here: reading and checking blocks (`table`), which blocks are worth warming (`table`, `merge`),
 //! when the blocks of a compaction come in (`work`).

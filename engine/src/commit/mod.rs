@@ -1,10 +1,10 @@
 //! The write path: from a caller's write to the WAL and memory.
 //!
 //! [`Commit`] owns the WAL and the stages that a write goes through (`write`, `turns`), what is visible and
-//! to whom (snapshots), write stalls (`throttle`, `room`, with what `tally` counts) and the stores whose
-//! compactions fail (`failing`). `store` is one column family as writers and readers meet it, `family` its
-//! options, `rules` what readers may see of it, `emptied` where they found nothing, `store_work` what
-//! background work knows of it. `held` is what happens between two writes.
+//! to whom (snapshots), write stalls (`write_stall`, `write_memory`, with what `store_counters` counts) and
+//! the stores whose compactions fail (`failing`). `store` is one column family as writers and readers meet
+//! it, `family` its options, `rules` what readers may see of it, `emptied` where they found nothing,
+//! `store_work` what background work knows of it. `freeze` is what happens between two writes.
 //!
 //! Not owned here: which stores there are, tables and the manifest (`catalog`), and who flushes and compacts
 //! (`work`).

@@ -2,10 +2,10 @@
 //!
 //! `spec` says as plain data what a merge of tables is; `executor` is the seam behind which it runs, here or
 //! elsewhere, and `verify` what is checked of one that ran elsewhere, against what the inputs tell
-//! (`bounds`). `merging` joins sorted sources into one sorted stream; `run` makes a run of tables one source;
-//! `keep` decides which cells of the stream survive; `output` writes them into tables and decides where these
-//! end, `aside` which of a flush's stay out of them; `machine` joins these and stops at step ends. A flush is
-//! a merge whose sources are memory, so it runs here.
+//! (`bounds`). `kway_merge` joins sorted sources into one sorted stream; `run` makes a run of tables one
+//! source; `retention` decides which cells of the stream survive; `output` writes them into tables and
+//! decides where these end, `hot_cells` which of a flush's stay out of them; `machine` joins these and stops
+//! at step ends. A flush is a merge whose sources are memory, so it runs here.
 //!
 //! Nothing here knows a database: no manifest, no version swap, no choice of inputs. That is why a compaction
 //! server will run the same code.

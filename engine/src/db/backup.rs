@@ -8,8 +8,8 @@
 //! - Log files are not released while the hold on the log lasts. They are few (the log's limit) and copied
 //!   first.
 //! - Tables are held by their handles, so that merges may take them off the list but not off the disk, and no
-//!   hole is punched for a clip that was raised after the moment ([`crate::version::TablesHeld`]). TombstoneElision the
-//!   clip of the moment a table may have holes; nobody reads there, in the copy neither.
+//!   hole is punched for a clip that was raised after the moment ([`crate::version::TablesHeld`]).
+//!   TombstoneElision the clip of the moment a table may have holes; nobody reads there, in the copy neither.
 //! - Should the database be closed meanwhile, another process may open it and do all of that. So at the end
 //!   it must still be open, else the backup is given up.
 

@@ -127,7 +127,8 @@ impl Builder {
 
     /// What runs the merges of other databases in this process, with the operators, filters, object store and
     /// files that were said here. It keeps what it reads again, such as indices, in `cache_bytes` of memory,
-    /// and in `kept_bytes` of memory what it wrote of merges that want it ([`crate::offload::RetainOutputs`]).
+    /// and in `kept_bytes` of memory what it wrote of merges that want it
+    /// ([`crate::offload::RetainOutputs`]).
     pub fn merge_runner(&self, cache_bytes: u64, kept_bytes: u64) -> MergeRunner {
         let objects = (self.objects.clone(), self.stores.clone());
         MergeRunner::new(&self.env, &self.registry, objects, cache_bytes, kept_bytes)

@@ -3,11 +3,12 @@
 //! - `builder`, `claim`, `open`, `read_only`, `close`, `destroy`: what a database is opened with, whose its
 //!   directory is, recovery, opening for reading, ending in good order, and deleting.
 //! - `batch`, `transaction`: what is written together; how it is written is `commit`. `condition` has what
-//!   must hold at a write, `conflicts` what others have written since, `own` what a transaction has written
-//!   itself.
-//! - `get`, `multi_get`, `scan`, `cursor`: the read paths. Scans and cursors are made of a `walk` in one
-//!   direction over `sources`, that is memory and tables; `visible` and `covers` decide what a reader sees.
-//! - `family`, `checkpoint`, `backup`, `moving`, `copying`, `ingest`, `inspect`, `estimate`, `changes` (the
+//!   must hold at a write, `conflicts` what others have written since, `write_set` what a transaction has
+//!   written itself.
+//! - `get`, `multi_get`, `scan`, `cursor`: the read paths. Scans and cursors are made of a `direction` in one
+//!   direction over `sources`, that is memory and tables; `visible` and `tombstone_skip` decide what a reader
+//!   sees.
+//! - `family`, `checkpoint`, `backup`, `detach`, `copying`, `ingest`, `inspect`, `estimate`, `changes` (the
 //!   stream of what is written), `export` (statistics): the rest of what a caller can do.
 //!
 //! This folder owns no format and no background work: it joins `commit` (the write path and what stores

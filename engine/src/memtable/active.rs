@@ -4,8 +4,8 @@
 //! timestamp and sequence number, newest first. A newer version of the chain's head costs one store of the
 //! entry's place; the index grows with keys, not with updates.
 //!
-//! *One writer*: [`ActiveMemtable::writer`] is a guard, held for a whole group of inserts. It is never contended
-//! where the database inserts under its own order, and readers never look at it.
+//! *One writer*: [`ActiveMemtable::writer`] is a guard, held for a whole group of inserts. It is never
+//! contended where the database inserts under its own order, and readers never look at it.
 //!
 //! *What a reader finds*: all cells inserted before its call began; of those inserted meanwhile, any subset.
 //! The read point, loaded before, tells which of them count (I4).

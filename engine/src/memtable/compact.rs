@@ -4,9 +4,9 @@
 //! cell is touched unless eight bytes of two keys are equal. *Data compaction*: also, what no reader can see
 //! any more is left out and the rest is copied into fresh chunks, so that the memory of what is gone is free.
 //!
-//! A join is a machine: [`MemtableCompaction::advance`] takes some entries at a time, so that a worker can turn to
-//! something more urgent in between, and it may be dropped at any moment; nothing of it is seen before the
-//! memtable of [`MemtableCompaction::finish`] is swapped in.
+//! A join is a machine: [`MemtableCompaction::advance`] takes some entries at a time, so that a worker can
+//! turn to something more urgent in between, and it may be dropped at any moment; nothing of it is seen
+//! before the memtable of [`MemtableCompaction::finish`] is swapped in.
 //!
 //! Entries are compared by eight bytes behind what *all* keys share. A source may leave out more leading
 //! bytes than that; its entries' eight bytes then begin with the difference.
@@ -35,7 +35,8 @@ pub(crate) struct MemtableCompaction {
     prefixes: Vec<u64>,
     places: Vec<u32>,
     updates: Vec<(u32, u32)>,
-    /// How often flushes have kept each entry's cell, as in [`FlatMemtable`]; `None` if no source has such cells.
+    /// How often flushes have kept each entry's cell, as in [`FlatMemtable`]; `None` if no source has such
+    /// cells.
     kept: Option<Vec<u8>>,
     stats: Stats,
     /// The last cell taken of the present key; then where its cells begin in `places`, and its updates in all

@@ -21,8 +21,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visibility<'s> {
     /// The family keeps a number of versions. Then all cells of a key are kept where a range of time of it
-    /// was deleted: which versions were there when must stay known (`types/version_limit.rs`). What deletes all
-    /// earlier timestamps, too, deletes what a version had pushed out with it.
+    /// was deleted: which versions were there when must stay known (`types/version_limit.rs`). What deletes
+    /// all earlier timestamps, too, deletes what a version had pushed out with it.
     pub(crate) counts: bool,
     /// The sequence number that new readers see; read before the flattening.
     pub(crate) visible: SeqNo,

@@ -122,8 +122,8 @@ impl Memtable {
         Self { cells: Cells::FlatMemtable(flat), logged, part: None }
     }
 
-    /// The immutable memtable, flat; itself if it is flat already. See [`FlatMemtable::from_active`]. Of a shared one
-    /// only the part is copied; if that holds nothing it stays as it is.
+    /// The immutable memtable, flat; itself if it is flat already. See [`FlatMemtable::from_active`]. Of a
+    /// shared one only the part is copied; if that holds nothing it stays as it is.
     #[must_use]
     pub(crate) fn flatten(&self, keep: &Visibility<'_>) -> Memtable {
         let flat = match &self.cells {

@@ -4,17 +4,17 @@
 //!   key in a chain. One writer at a time, readers without locks.
 //! * `flat` is the layout of an immutable memtable: an ordered array of 8 bytes of key and the cell's place,
 //!   over the chunks of the active memtable it came from. `flatten` decides which versions it leaves out.
-//! * `join` makes one flat memtable of several, with or without what nobody can see any more.
+//! * `compact` makes one flat memtable of several, with or without what nobody can see any more.
 //! * `gather` copies the cells of one key range out of flat memtables.
-//! * `kept` makes a flat memtable of the hot cells that a flush leaves in memory.
-//! * `segment` is a memtable of either layout, as readers and the version see it.
-//! * `spares` is a pool of chunks that became free, for memtables to come.
+//! * `hot_cells` makes a flat memtable of the hot cells that a flush leaves in memory.
+//! * `memtable` is a memtable of either layout, as readers and the version see it.
+//! * `chunk_pool` is a pool of chunks that became free, for memtables to come.
 //! * `prefetch` asks the processor for memory that a write is about to touch.
 //! * `arena`, `cell`, `node` and `tree` are what these are made of, over `pages` from the system; `unsafe`
 //!   lives there. `sync` has the atomics that readers walk by, for loom to replace. `active_cursor` walks an
 //!   active memtable both ways.
-//! * `ranges` has an active memtable's range tombstones, `stats` what is known of a memtable's cells as a
-//!   whole.
+//! * `range_tombstones` has an active memtable's range tombstones, `stats` what is known of a memtable's
+//!   cells as a whole.
 //! * `probe` opens these to `benches/active.rs`.
 //!
 //! This folder does not know the WAL, files, or when to freeze and flush; it does not order memtables, and it

@@ -1,10 +1,10 @@
 //! Compactions run elsewhere: the seam to whatever carries them to another process.
 //!
 //! The engine knows no network. A database that was given an [`Offload`] asks it about each compaction. If it
-//! takes one, the compaction goes there as plain data ([`CompactionSpec`]), and its progress comes back as plain
-//! data ([`MergeAnswer`]). At the other end a [`MergeRunner`] runs the same code on tables that both ends
-//! reach. The crate `siltstone-compactor` carries the two over a network; whatever else can move bytes may do
-//! so too.
+//! takes one, the compaction goes there as plain data ([`CompactionSpec`]), and its progress comes back as
+//! plain data ([`MergeAnswer`]). At the other end a [`MergeRunner`] runs the same code on tables that both
+//! ends reach. The crate `siltstone-compactor` carries the two over a network; whatever else can move bytes
+//! may do so too.
 //!
 //! ```text
 //! database: Offload::decide(offer) -> OffloadedMerge     spec ->      MergeRunner::begin(spec) -> RunningMerge
@@ -20,8 +20,8 @@
 //! waited for (`AnswerOf`), and then what it says. Whatever goes wrong, the database finishes the compaction
 //! itself, from the last step that it installed: no answer is ever needed for it to go on.
 //!
-//! Here is the database's end. `runner` is the other end, `kept` its remote cache, `remote` reads that cache
-//! from the database's end, and `carried` runs compactions where the two share no storage.
+//! Here is the database's end. `runner` is the other end, `output_memory` its remote cache, `remote` reads
+//! that cache from the database's end, and `table_transfer` runs compactions where the two share no storage.
 
 mod output_memory;
 #[cfg(feature = "papers")]

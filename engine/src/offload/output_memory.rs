@@ -2,8 +2,8 @@
 //! for (OFF-3).
 //!
 //! Each table is kept whole as it stands in its file, from the first byte on, so that any block can be read
-//! by its place. The compaction says for how long ([`RetainOutputs`]). The bound is never exceeded: tables that
-//! are kept only as long as there is room leave first, the oldest before the others; where that is not
+//! by its place. The compaction says for how long ([`RetainOutputs`]). The bound is never exceeded: tables
+//! that are kept only as long as there is room leave first, the oldest before the others; where that is not
 //! enough, the table being written is not kept at all. (Pieces that are being read, and copies made for
 //! readers, may exceed it while that lasts.)
 
@@ -67,8 +67,8 @@ impl KeptOutputs {
     }
 
     /// These parts of a table's file, one behind the other; `None` where it is not kept, or has no such
-    /// parts. `database` is the number of the database ([`CompactionSpec::database`]) that the table is for. Parts
-    /// together may have `bytes_max` bytes. O(log tables + parts x log pieces + bytes).
+    /// parts. `database` is the number of the database ([`CompactionSpec::database`]) that the table is for.
+    /// Parts together may have `bytes_max` bytes. O(log tables + parts x log pieces + bytes).
     pub fn read(
         &self,
         database: u64,

@@ -180,8 +180,8 @@ impl MergeRunner {
 }
 
 /// A merge that runs in this process for a database elsewhere. Dropped, it ends, and what is kept of its
-/// outputs goes (or may, [`RetainOutputs`]); what it wrote of a step that was not handed out is removed by the
-/// database.
+/// outputs goes (or may, [`RetainOutputs`]); what it wrote of a step that was not handed out is removed by
+/// the database.
 pub struct RunningCompaction {
     /// `None` behind the last step.
     run: Option<Box<dyn MergeRun>>,

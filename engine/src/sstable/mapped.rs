@@ -2,8 +2,8 @@
 //!
 //! Only uncompressed blocks are: of compressed ones the index says that they are shorter in the file, and
 //! these come by the cache. Mapped blocks need no cache, no lock and no count. A block is checked like one
-//! that is read from the file, unless that was done within the last second (`cache/recently_checked.rs`). A block
-//! that fails the check is read from the file, and that read reports what is wrong.
+//! that is read from the file, unless that was done within the last second (`cache/recently_checked.rs`). A
+//! block that fails the check is read from the file, and that read reports what is wrong.
 //!
 //! A page that the device cannot deliver reads as zeros, and the mapping says that it failed
 //! (`storage/mapping.rs`). So a reader of a mapped block asks afterwards whether it was sound

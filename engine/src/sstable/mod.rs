@@ -1,11 +1,11 @@
 //! Sorted tables: immutable files of cells in order, from their bytes to their readers.
 //!
 //! The byte layout is specified in `docs/format-table.md`. Inside the folder, from the bytes up: `frame` puts
-//! every block under a checksum seeded with the table's identity and the block's offset, `ends` are header
+//! every block under a checksum seeded with the table's identity and the block's offset, `footer` are header
 //! and footer, `compression` the codecs (`zstd` one of them); `block_builder` and `block_cursor` write and
 //! walk the sorted block (`cache/block.rs`), `index` separators and index entries, `properties` and
 //! `tombstones` the small blocks; `reference` reads values that a log table left in the log. On top stand
-//! `builder` (writes a table), `reader` (opens it; `tail`: of a table far away), `get` (point reads;
+//! `builder` (writes a table), `reader` (opens it; `remote_footer`: of a table far away), `get` (point reads;
 //! `mapped`: where blocks lie in a mapping), `cursor` (both ways, read-ahead), `fill` (what merges put into
 //! the cache and take out), `warm_up` (the same for outputs written elsewhere), `pin` (values that outlive
 //! who found them), and for people and repair `inspect`, `verify` and `scan`.

@@ -4,23 +4,23 @@
 //!
 //! - `Strategy` is the interface: `plan` ranks compactions, `debt` says how many bytes are still to be
 //!   compacted.
-//! - `options` names the strategies; each is one file (`leveled`, `auto`, `sma`, `geometric`, `exploring`)
-//!   whose options *are* the strategy. `runs` is shared by those that compact whole runs, `window` chooses
-//!   runs of about one size. `papers` refuses those that a build does not have.
+//! - `options` names the strategies; each is one file (`leveled`, `auto`, `size_tiered`, `geometric`,
+//!   `exploring`) whose options *are* the strategy. `runs` is shared by those that compact whole runs,
+//!   `window` chooses runs of about one size. `papers` refuses those that a build does not have.
 //! - `by_range` has the decisions of a strategy that holds memory apart by key range (`rangemerge`).
 //! - `validate` has the rules that every plan must obey, whoever made it; `apply` is its pure inverse: what a
 //!   step of a compaction makes of the shape, as a `ShapeChange` that the manifest stores.
-//! - `major` plans a manual compaction of a key range; `early` finds ranges that are worth one: dead, or read
-//!   much.
-//! - `pipeline` says when immutable memtables are compacted, and how; `hot` which keys stay in memory when
-//!   the others are flushed.
+//! - `major` plans a manual compaction of a key range; `triggered` finds ranges that are worth one: dead, or
+//!   read much.
+//! - `memtable_policy` says when immutable memtables are compacted, and how; `hot` which keys stay in memory
+//!   when the others are flushed.
 //! - `log_table` says whether a flush leaves values in the WAL.
 //! - `plan_db` decides across stores, `clean` about the WAL's oldest file; `backpressure` how much a writer
 //!   waits, `rate` how fast compactions write.
 //!
-//! The ladder of names: a `CompactionPlan` is a proposal; a `RunningCompaction` one that was accepted and has come as
-//! far as its clip. Running it (`merge`) and giving it a worker (`schedule`) are not this folder's business,
-//! nor is keeping the state between calls.
+//! The ladder of names: a `CompactionPlan` is a proposal; a `RunningCompaction` one that was accepted and has
+//! come as far as its clip. Running it (`merge`) and giving it a worker (`schedule`) are not this folder's
+//! business, nor is keeping the state between calls.
 
 mod apply;
 mod auto;

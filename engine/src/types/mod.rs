@@ -6,10 +6,11 @@
 //!   `tombstone` (those of ranges).
 //! - `cursor`: how merges and reads meet memory, tables and logs. `pinned`: values handed out without
 //!   copying.
-//! - `sketch` counts distinct keys, `counts` how often each of some values is there, `heat` says how often
-//!   keys were written lately, `pushed` which versions the number of versions to be kept has pushed out.
-//! - `codec` for bytes, `size` for sizes as people write them, `random` for random numbers. `sent` tells the
-//!   compiler what may be sent to other threads.
+//! - `sketch` counts distinct keys, `multiset` how often each of some values is there, `update_count` says
+//!   how often keys were written lately, `version_limit` which versions the number of versions to be kept has
+//!   pushed out.
+//! - `codec` for bytes, `size` for sizes as people write them, `random` for random numbers. `assert_send`
+//!   tells the compiler what may be sent to other threads.
 
 mod assert_send;
 mod cell;

@@ -2,10 +2,10 @@
 //!
 //! `version` joins a shape with memory and open tables in one immutable object; `edit` is a change, `code`
 //! its encoding, `regions` what splits and joins make of stores; `manifest` makes changes durable.
-//! `open_tables` has one handle for each table, `distinct_estimate` says what a merge leaves of its inputs, `one_side`
-//! serves scans from one side of a merge. `scattered` is memory held apart by key range, `tombstones_near` what
-//! deletes ranges of keys. `wal_refs` counts which log files tables need, `sums` finds records behind a damaged
-//! part of a manifest. Nothing here decides *what* to change.
+//! `open_tables` has one handle for each table, `distinct_estimate` says what a merge leaves of its inputs,
+//! `one_side` serves scans from one side of a merge. `scattered` is memory held apart by key range,
+//! `tombstones_near` what deletes ranges of keys. `wal_refs` counts which log files tables need, `sums` finds
+//! records behind a damaged part of a manifest. Nothing here decides *what* to change.
 
 pub(crate) mod code;
 mod distinct_estimate;

@@ -1,14 +1,14 @@
 //! The WAL: the one place every write goes to first, and what a crash is recovered from.
 //!
-//! A WAL is a row of preallocated files, memory-mapped where that is safe, holding frames (`frame`, `short`,
-//! `encoder`), each file opening with a header that tells where the one before ended (`file`). Appending
-//! needs the one [`Appender`]; syncing, reserving files ahead and giving files back go through the shared
-//! [`Wal`] from any thread and neither wait for appends nor block them (`writer`, `sync`, `pool`). `recover`
-//! finds the history again and where it ends, telling a torn end (normal after a crash) from damage (an
-//! error); `scan` reads a file, and `salvage` reads on behind damage. `places` finds where a store's values
-//! lie in closed files and `entry` reads one of them alone, for SSTables with values in the WAL. `follow`
-//! reads what is being written, for streams of changes. Byte layouts: `docs/format-log.md`. `forge` has the
-//! decoders, for fuzzing.
+//! A WAL is a row of preallocated files, memory-mapped where that is safe, holding frames (`frame`,
+//! `delta_frame`, `encoder`), each file opening with a header that tells where the one before ended (`file`).
+//! Appending needs the one [`Appender`]; syncing, reserving files ahead and giving files back go through the
+//! shared [`Wal`] from any thread and neither wait for appends nor block them (`writer`, `sync`, `pool`).
+//! `recover` finds the history again and where it ends, telling a torn end (normal after a crash) from damage
+//! (an error); `scan` reads a file, and `salvage` reads on behind damage. `value_positions` finds where a
+//! store's values lie in closed files and `entry` reads one of them alone, for SSTables with values in the
+//! WAL. `follow` reads what is being written, for streams of changes. Byte layouts: `docs/format-log.md`.
+//! `forge` has the decoders, for fuzzing.
 //!
 //! This folder does not know memory, tables or the manifest. Its callers decide what to log under which
 //! generation, when to sync, which files are no longer needed, and they record what recovery must know: the

@@ -1,5 +1,5 @@
-//! Tests of the log on a `disk` in memory: `frames` and `places` by themselves, `writing`, `crash` (power
-//! loss and kills), and `damage` at rest.
+//! Tests of the log on a `disk` in memory: `frames` and `value_positions` by themselves, `writing`, `crash`
+//! (power loss and kills), and `damage` at rest.
 
 mod crash;
 mod damage;

@@ -3,8 +3,8 @@
 //!
 //! Which cells came from a file? WAL files hold ascending sequence numbers, so the file's own entries are
 //! below the number that the next file began with, and so are all copies in it. What of a memtable was logged
-//! again before is known by a bound (`memtable/memtable.rs`): everything below it stands in later files. So of
-//! each memtable that needs the file, the cells between that bound and the next file's first number are
+//! again before is known by a bound (`memtable/memtable.rs`): everything below it stands in later files. So
+//! of each memtable that needs the file, the cells between that bound and the next file's first number are
 //! taken. What a newer cell covers is left out: the WAL is read only after a crash, and no snapshot outlives
 //! one.
 //!

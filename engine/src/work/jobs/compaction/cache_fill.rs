@@ -1,9 +1,9 @@
 //! The cache around the switch from a compaction's inputs to its outputs. With `step` and `write-through`
 //! blocks went in while the SSTables were written (`sstable/fill.rs`), and the install takes out what the
 //! inputs have below a step's clip; that is counted here. What is done here is bringing blocks of a step's
-//! outputs into the cache before it is published (`sstable/warm_up.rs`): from storage, all of them (`before`),
-//! or from the memory of a compaction server that made the step, then as the database's own compactions would
-//! have filled the cache.
+//! outputs into the cache before it is published (`sstable/warm_up.rs`): from storage, all of them
+//! (`before`), or from the memory of a compaction server that made the step, then as the database's own
+//! compactions would have filled the cache.
 //!
 //! Bringing goes piece by piece between advances, and a worker never waits for another process. It may fail,
 //! and then readers warm the rest: a fill that fails is no failure of the compaction.

@@ -1,5 +1,5 @@
-//! Flushing the memory of one key range, where a store holds it by range (`memtable/scatter.rs`), and where the
-//! shape allows it merging that with the range's SSTables in the same act: these are sources behind the
+//! Flushing the memory of one key range, where a store holds it by range (`memtable/scatter.rs`), and where
+//! the shape allows it merging that with the range's SSTables in the same act: these are sources behind the
 //! memtables, and a step's edit removes or clips them. Such a flush stands among the store's running merges,
 //! so that no other takes its SSTables. Where something is in the way, what is in memory goes to L0. It keeps
 //! no hot keys and leaves nothing in the WAL.
