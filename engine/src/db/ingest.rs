@@ -35,9 +35,9 @@ fn timestamps_name(explicit: bool) -> &'static str {
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
-/// use siltstone::{Db, FamilyOptions, TableWriter};
+/// use siltstone::{Db, FamilyOptions, SstableWriter};
 /// let path = dir.path().join("prepared.table");
-/// let mut table = TableWriter::create(&path, &FamilyOptions::default())?;
+/// let mut table = SstableWriter::create(&path, &FamilyOptions::default())?;
 /// for n in 0..1000u32 {
 ///     table.put(&n.to_be_bytes(), b"value")?;
 /// }
@@ -57,7 +57,7 @@ pub struct SstableWriter {
 
 impl std::fmt::Debug for SstableWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "TableWriter({} bytes)", self.builder.bytes_written())
+        write!(f, "SstableWriter({} bytes)", self.builder.bytes_written())
     }
 }
 

@@ -121,9 +121,9 @@ pub struct TableListing {
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
-/// use siltstone::{FamilyOptions, TableListing, TableWriter, storage::Env};
+/// use siltstone::{FamilyOptions, TableListing, SstableWriter, storage::Env};
 /// let path = dir.path().join("prepared.table");
-/// let mut table = TableWriter::create(&path, &FamilyOptions::default())?;
+/// let mut table = SstableWriter::create(&path, &FamilyOptions::default())?;
 /// table.put(b"k", b"v")?;
 /// table.finish()?;
 /// let blocks = TableListing::read(&Env::local(), &path)?.blocks;

@@ -7,8 +7,8 @@
 //! may do so too.
 //!
 //! ```text
-//! database: Offload::decide(offer) -> OffloadedMerge     spec ->      MergeRunner::begin(spec) -> RunningMerge
-//!           OffloadedMerge::advance()               <- answers        RunningMerge::advance()
+//! database: Offload::decide(offer) -> OffloadedMerge     spec ->      MergeRunner::begin(spec) -> RunningCompaction
+//!           OffloadedMerge::advance()               <- answers        RunningCompaction::advance()
 //!           RemoteCache::read(table, parts)         <- blocks         KeptOutputs::read(table, parts)
 //! ```
 //!

@@ -195,7 +195,7 @@ pub struct RunningCompaction {
 
 impl Debug for RunningCompaction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RunningMerge").finish_non_exhaustive()
+        f.debug_struct("RunningCompaction").finish_non_exhaustive()
     }
 }
 
