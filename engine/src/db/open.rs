@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events};
 use crate::log::{Log, LogEnd, LogOptions, LogStart, Recovered, WrittenAhead, still_kept};
 use crate::memory::Active;
-use crate::options::{FamilyOptions, Options, without_papers};
+use crate::options::{FamilyOptions, Options};
 use crate::schedule::Worker;
 use crate::storage::{Clock, Env, OpenFiles, TableStore};
 use crate::sync::Mutex;
@@ -290,10 +290,7 @@ fn open_store(
     graveyard: &Arc<Graveyard>,
     generations: &Arc<Generations>,
 ) -> Result<Arc<Store>> {
-    let (stored, missing) = match without_papers(&state.name, &state.options) {
-        Some((options, missing)) => (options, Some((missing, Arc::from(&*state.options)))),
-        None => (Catalog::parse_options(&state.name, &state.options)?, None),
-    };
+    let (stored, missing) = Catalog::parse_options(&state.name, &state.options)?;
     // What the builder says counts from the beginning; it is written down when the database is open.
     let said = builder.families.iter().find(|(name, _)| *name == state.name);
     let options =
