@@ -174,9 +174,8 @@ impl Drop for Making {
         // What cannot be removed now goes with the next backup.
         let removed = self.written.iter().map(|path| storage.remove(path)).filter(Result::is_ok).count();
         // The mark says whose the rest is: it goes when that is known to be gone.
-        let is_clean = removed == self.written.len() && self.backups.sync_dir().is_ok();
-        if self.is_marked && is_clean {
-            remove_mark(&*self.backups.env.storage, &self.backups.dir);
+        if self.is_marked && removed == self.written.len() && self.backups.sync_dir().is_ok() {
+            remove_mark(&**storage, &self.backups.dir);
         }
     }
 }

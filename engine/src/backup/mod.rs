@@ -279,13 +279,8 @@ impl Backups {
 
     /// Whether a file is what a backup may have left that did not come to its end, or that was deleted: by
     /// its name and its bytes.
-    fn is_left(&self, name: &str, is_begun: impl Fn() -> bool) -> bool {
-        descriptor::parse_file_name(name).is_none()
-            && match self.maker(name) {
-                Maker::Us => true,
-                Maker::Unknown => is_begun(),
-                Maker::Other => false,
-            }
+    fn is_left(&self, name: &str, is_begun: impl FnOnce() -> bool) -> bool {
+        descriptor::parse_file_name(name).is_none() && self.maker(name).is_ours(is_begun)
     }
 
     /// Who made a file that has a name of ours.

@@ -1,7 +1,7 @@
 //! The stores of a database: making, changing and dropping them, and what concerns all of them.
 
 use super::Catalog;
-use crate::commit::{DEFAULT_FAMILY, FamilySettings, Store, by_id, memory_options};
+use crate::commit::{DEFAULT_FAMILY, FamilySettings, PapersMissing, Store, by_id, memory_options};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::memtable::ActiveMemtable;
@@ -185,29 +185,24 @@ impl Catalog {
         self.commit.touch(store.id);
     }
 
-    /// The family's options as the manifest has them.
-    pub(crate) fn stored_options(&self, store: &Store) -> Result<FamilyOptions> {
-        let manifest = self.manifest.lock();
-        let state = manifest.state().stores.get(&store.id);
-        let json = state.map_or(String::from("{}"), |state| state.options.clone());
-        Self::parse_options(&store.name, &json)
-    }
-
     /// Whether the manifest has those options for the family.
     pub(crate) fn has_options(&self, store: &Store, options: &FamilyOptions) -> Result<bool> {
         let manifest = self.manifest.lock();
-        let state = manifest.state().stores.get(&store.id);
-        let is_missing = state.is_some_and(|state| without_papers(&state.name, &state.options).is_some());
-        drop(manifest);
-        Ok(!is_missing && self.stored_options(store)? == *options)
+        let json = manifest.state().stores.get(&store.id).map_or("{}", |state| &state.options);
+        let (stored, missing) = Self::parse_options(&store.name, json)?;
+        Ok(missing.is_none() && stored == *options)
     }
 
-    /// The options of a family in what the manifest holds.
-    pub(crate) fn parse_options(name: &str, json: &str) -> Result<FamilyOptions> {
-        serde_json::from_str(json).map_err(|e| {
+    /// The options of a family in what the manifest holds, and what of them this build lacks.
+    pub(crate) fn parse_options(name: &str, json: &str) -> Result<(FamilyOptions, Option<PapersMissing>)> {
+        if let Some((options, missing)) = without_papers(name, json) {
+            return Ok((options, Some((missing, json.into()))));
+        }
+        let parsed = serde_json::from_str(json).map_err(|e| {
             let message = format!("options of family {name} in the manifest: {e}; was a newer release here?");
             Error::new(ErrorKind::Unsupported, message)
-        })
+        });
+        Ok((parsed?, None))
     }
 
     /// Marks all stores as due.

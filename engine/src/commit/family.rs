@@ -23,9 +23,7 @@ pub(crate) struct FamilySettings {
     pub(crate) options: FamilyOptions,
     pub(crate) read: ReadRules,
     pub(crate) inherited: Arc<Inherited>,
-    /// Why the family takes no writes and is not compacted before it is altered, and its options as they are
-    /// stored.
-    pub(crate) papers_missing: Option<(Error, Arc<str>)>,
+    pub(crate) papers_missing: Option<PapersMissing>,
 }
 
 /// The compaction debt and the runs in L0 that a family had when its strategy took it over, at the open or by
@@ -53,6 +51,10 @@ impl Inherited {
         now - self.level0_runs.fetch_min(now, Ordering::Relaxed).min(now)
     }
 }
+
+/// Why a family takes no writes and is not compacted before it is altered, as it has options that this build
+/// lacks, and its options as they are stored.
+pub(crate) type PapersMissing = (Error, Arc<str>);
 
 impl FamilySettings {
     /// Resolves the options of a new family; an operator or filter that is not registered is an error.

@@ -17,7 +17,6 @@ use crate::options::{CacheFill, Options};
 
 /// See the page above.
 #[derive(Debug)]
-
 pub(crate) struct Settings {
     /// The options as they were at the open.
     pub(crate) options: Options,

@@ -30,7 +30,6 @@ use crate::commit::{FamilySettings, Store, memory_options};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::memtable::ActiveMemtable;
-use crate::options::without_papers;
 use crate::shape::{Shape, ShapeChange, TableInfo};
 use crate::storage::{Copied, Env, absolute, create_dir_durably, lock_dir};
 use crate::types::{Generation, KeyRange, SeqNo, StoreId, TableId};
@@ -260,10 +259,7 @@ impl Inner {
     /// A family with that state, to be added under that name.
     pub(super) fn arriving(&self, name: &str, state: StoreState) -> Result<Arriving> {
         check_name(name)?;
-        let (options, papers_missing) = match without_papers(name, &state.options) {
-            Some((options, missing)) => (options, Some((missing, Arc::from(&*state.options)))),
-            None => (Catalog::parse_options(name, &state.options)?, None),
-        };
+        let (options, papers_missing) = Catalog::parse_options(name, &state.options)?;
         let settings = FamilySettings::resolve(name, options, &self.catalog.registry)?;
         let settings = FamilySettings { papers_missing, ..settings };
         Ok(Arriving { name: name.to_string(), state, settings, linked: Vec::new() })

@@ -19,7 +19,7 @@ use crate::context::{Context, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events};
 use crate::memtable::ActiveMemtable;
-use crate::options::{FamilyOptions, Options, without_papers};
+use crate::options::{FamilyOptions, Options};
 use crate::schedule::Worker;
 use crate::sstable::{Through, tail_bytes};
 use crate::storage::{Clock, Env, OpenFiles, TableStore};
@@ -290,10 +290,7 @@ fn open_store(
     graveyard: &Arc<Graveyard>,
     generations: &Arc<Generations>,
 ) -> Result<Arc<Store>> {
-    let (stored, missing) = match without_papers(&state.name, &state.options) {
-        Some((options, missing)) => (options, Some((missing, Arc::from(&*state.options)))),
-        None => (Catalog::parse_options(&state.name, &state.options)?, None),
-    };
+    let (stored, missing) = Catalog::parse_options(&state.name, &state.options)?;
     // What the builder says counts from the beginning; it is written down when the database is open.
     let said = builder.families.iter().find(|(name, _)| *name == state.name);
     let options =

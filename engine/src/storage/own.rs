@@ -52,6 +52,17 @@ pub(crate) enum Maker {
     Other,
 }
 
+impl Maker {
+    /// Whether the file is ours where `is_begun` says whether what is blank is.
+    pub(crate) fn is_ours(self, is_begun: impl FnOnce() -> bool) -> bool {
+        match self {
+            Maker::Us => true,
+            Maker::Unknown => is_begun(),
+            Maker::Other => false,
+        }
+    }
+}
+
 /// Whether the file is one that was made here, or the beginning of one. `begins` judges its first bytes, at
 /// most 128. What is no regular file is not ours.
 pub(crate) fn is_own(storage: &dyn Storage, path: &Path, begins: impl Fn(&[u8]) -> bool) -> io::Result<bool> {

@@ -207,11 +207,10 @@ impl TableStore {
             OWNER => Ok(maker(&*self.storage, &self.dir.join(name), begins_with_number)? == Maker::Us),
             LOCK_FILE => is_own_lock(&*self.storage, &self.dir, name),
             BEGUN => is_mark(&*self.storage, &self.dir, name),
-            OWNER_NEW => match maker(&*self.storage, &self.dir.join(name), begins_with_number)? {
-                Maker::Us => Ok(true),
-                Maker::Unknown => Ok(is_begun),
-                Maker::Other => Ok(false),
-            },
+            OWNER_NEW => {
+                let maker = maker(&*self.storage, &self.dir.join(name), begins_with_number)?;
+                Ok(maker.is_ours(|| is_begun))
+            }
             _ => Ok(false),
         };
         let mut other = None;
