@@ -32,6 +32,7 @@ mod flat;
 mod flatten;
 mod gather;
 mod hot_cells;
+#[expect(clippy::module_inception, reason = "the file is named for its main type")]
 mod memtable;
 #[cfg(all(test, models))]
 mod model;
