@@ -104,8 +104,10 @@ impl Catalog {
         store.swap(|now| {
             let mut next = now.with_shape(shape.clone(), &opened);
             if let Some(flushed) = &flushed {
-                next.frozen.extend(flushed.kept.clone());
-                next.flush = left_to_flush(&now.flush, upto.as_deref());
+                if let Some(hot) = &flushed.kept {
+                    next.memory.ranges = Arc::new(next.memory.ranges.with_hot_cells(hot.clone()));
+                }
+                next.memory.flushing = left_to_flush(&now.memory.flushing, upto.as_deref());
             }
             #[cfg(feature = "papers")]
             next.keep_old_side(
@@ -234,11 +236,7 @@ impl Catalog {
         if cfg!(feature = "strict") {
             assert_eq!(shape.check(), Ok(()), "the shape after a change");
         }
-        store.swap(|now| {
-            let mut next = now.with_shape(shape.clone(), opened);
-            next.flush = now.flush.clone();
-            next
-        });
+        store.swap(|now| now.with_shape(shape.clone(), opened));
         self.commit.recount(store);
         self.fit_cache();
         self.commit.touch(store.id);
@@ -253,11 +251,11 @@ fn shape_holds(shape: &Shape, id: TableId) -> bool {
 /// The part of a flush set that is still to be flushed after a step up to the key.
 fn left_to_flush(set: &FlushSet, upto: Option<&[u8]>) -> FlushSet {
     let Some(key) = upto else { return FlushSet::default() };
-    let mut clip = key.to_vec();
+    let mut start = key.to_vec();
     if planted!(Bug::ClipOffByOne) {
-        clip.push(0);
+        start.push(0);
     }
-    FlushSet { clip, ..set.clone() }
+    FlushSet { range: KeyRange { start, end: set.range.end.clone() }, ..set.clone() }
 }
 
 /// The inputs that a step to `key` cuts, each with about how many of its bytes lie below the key; readers

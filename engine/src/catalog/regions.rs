@@ -18,12 +18,12 @@ use super::{Catalog, check_name};
 use crate::commit::{FamilySettings, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::memtable::Memtable;
+use crate::memtable::{ActiveMemtable, Memtable};
 use crate::shape::TableInfo;
 use crate::types::{Generation, KeyRange, StoreId, TableId};
 use crate::version::edit::{Change, StoreState};
 use crate::version::manifest::Manifest;
-use crate::version::{FlushSet, TableHandle, Version};
+use crate::version::{FlushSet, Memtables, TableHandle, Version};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl Catalog {
             }
             let left = KeyRange { start: bounds.start.clone(), end: Some(at.to_vec()) };
             let there = KeyRange { start: at.to_vec(), end: bounds.end.clone() };
-            let inherited = store.version().newest_generation().max(store.inherited());
+            let inherited = store.version().memory.newest_generation().max(store.inherited());
             let (at, bytes, name_there) = (at.to_vec(), bytes.clone(), name.to_string());
             let split = Change::Split { store: store.id, at, right, name: name_there, bytes };
             let mut edit = vec![split];
@@ -64,10 +64,11 @@ impl Catalog {
             let shape = |id: StoreId| Arc::new(manifest.state().stores[&id].shape.clone());
             let (mine, theirs) = (store.new_active(0), store.new_active(0));
             let before = store.version_full();
-            let part = |version: Version, id: StoreId, range: &KeyRange| {
-                memory_within(&version, range).with_shape(shape(id), &BTreeMap::new()).within(range.clone())
+            let part = |version: &Version, active: Arc<ActiveMemtable>, id: StoreId, range: &KeyRange| {
+                let memory = memory_within(&version.memory.with_fresh_active(active), range);
+                version.with_memory(memory).with_shape(shape(id), &BTreeMap::new()).within(range.clone())
             };
-            let version = part(before.with_fresh_active(theirs), right, &there);
+            let version = part(&before, theirs, right, &there);
             let attached = store.attached_over();
             let generations = &self.commit.generations;
             let graveyard = self.graveyard.clone();
@@ -79,7 +80,7 @@ impl Catalog {
             new.inherit(inherited);
             // What is not to be found here any more is there before.
             self.add_store(new.clone());
-            store.swap(|now| part(now.with_fresh_active(mine.clone()), store.id, &left));
+            store.swap(|now| part(now, mine.clone(), store.id, &left));
             // While nobody can ask what of the log is needed.
             self.commit.enter_fronts(std::slice::from_ref(&new));
             Ok((mark, new))
@@ -125,11 +126,11 @@ impl Catalog {
             let range = own.cover(&other);
             let active = store.new_active(0);
             store.note_replayed(with.replayed_generation());
-            store.inherit(theirs.newest_generation().max(with.inherited()));
+            store.inherit(theirs.memory.newest_generation().max(with.inherited()));
             store.forget(with.forgotten());
             store.swap(|now| {
-                let memory = both_memories(&now.with_fresh_active(active.clone()), &theirs);
-                memory.with_shape(shape.clone(), &handles).within(range.clone())
+                let memory = both_memories(now.memory.with_fresh_active(active.clone()), &theirs.memory);
+                now.with_memory(memory).with_shape(shape.clone(), &handles).within(range.clone())
             });
             // While nobody can ask what of the log is needed.
             self.commit.enter_fronts(std::slice::from_ref(store));
@@ -243,39 +244,34 @@ fn bytes_before(version: &Version, at: &[u8]) -> Result<Vec<(TableId, u64)>> {
     open.map(|open| Ok((open.info.id, open.dead_below(at)?))).collect()
 }
 
-/// The version with what its memory has of these keys. What lay apart by range is laid out anew.
-fn memory_within(version: &Version, keys: &KeyRange) -> Version {
-    let part = |segment: &Memtable| segment.part(keys);
-    let parts = |of: &mut dyn Iterator<Item = &Memtable>| of.filter_map(part).collect::<Vec<_>>();
-    let flush = &version.flush;
-    let flush = match flush.is_empty() || flush.range().intersect(keys).is_empty() {
+/// What the memory has of these keys. What was laid out is laid out anew.
+fn memory_within(memory: &Memtables, keys: &KeyRange) -> Memtables {
+    let Memtables { active, ranges, flushing, .. } = memory;
+    let flushing = match flushing.is_empty() || flushing.range.intersect(keys).is_empty() {
         true => FlushSet::default(),
-        false => {
-            let segments = parts(&mut flush.all());
-            FlushSet { segments, scattered: Arc::default(), ..flush.clone() }
-        }
+        false => FlushSet { ranges: Arc::new(flushing.ranges.parts(keys)), ..flushing.clone() },
     };
-    version.with_scattered(parts(&mut version.waiting()), Arc::default(), flush)
+    let waiting = memory.unflushed().filter_map(|memtable| memtable.part(keys)).collect();
+    Memtables { active: active.clone(), waiting, ranges: Arc::new(ranges.emptied()), flushing }
 }
 
-/// The memory of two neighbours, in one order: what was being flushed is frozen memory again, as far as it is
-/// in no table yet.
-fn both_memories(own: &Version, other: &Version) -> Version {
-    let mut frozen: Vec<Memtable> = own.waiting().chain(other.waiting()).cloned().collect();
-    frozen.extend(Some(&other.active).filter(|active| !active.is_empty()).cloned());
-    for flush in [&own.flush, &other.flush] {
-        let left = flush.range();
-        let is_whole = left == KeyRange::all();
-        frozen.extend(
-            flush
-                .all()
-                .filter_map(|segment| if is_whole { Some(segment.clone()) } else { segment.part(&left) }),
-        );
+/// The memory of two neighbours, in one order: what was being flushed waits again, as far as it is in no
+/// SSTable yet.
+fn both_memories(own: Memtables, other: &Memtables) -> Memtables {
+    let mut waiting: Vec<Memtable> = own.unflushed().chain(other.unflushed()).cloned().collect();
+    waiting.extend(Some(&other.active).filter(|active| !active.is_empty()).cloned());
+    for FlushSet { ranges, range, .. } in [&own.flushing, &other.flushing] {
+        let left = |memtable: &Memtable| match *range == KeyRange::all() {
+            true => Some(memtable.clone()),
+            false => memtable.part(range),
+        };
+        waiting.extend(ranges.memtables().filter_map(left));
     }
-    // Stable: of pieces that share keys the newer comes first already.
-    frozen.sort_by_key(|segment| std::cmp::Reverse(segment.generation()));
-    let frozen = reunited(frozen);
-    own.with_scattered(frozen, Arc::default(), FlushSet::default())
+    // Stable: of those that share keys the newer comes first already.
+    waiting.sort_by_key(|memtable| std::cmp::Reverse(memtable.generation()));
+    let waiting = reunited(waiting);
+    let ranges = Arc::new(own.ranges.emptied());
+    Memtables { waiting, ranges, flushing: FlushSet::default(), ..own }
 }
 
 /// The segments, in their order, with those parts put together that were one before a split.

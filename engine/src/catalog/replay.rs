@@ -64,7 +64,7 @@ impl Replay {
         let stores = stores.into_iter().map(|(id, store)| {
             let flushed = state.stores[&id].flushed.clone();
             let version = store.version_full();
-            let segments = vec![(SeqNo::ZERO, version.active.clone())];
+            let segments = vec![(SeqNo::ZERO, version.memory.active.clone())];
             (id, Replayed { store, bounds: version.bounds.clone(), flushed, segments })
         });
         let mut heirs: BTreeMap<StoreId, Heirs> = BTreeMap::new();
@@ -163,13 +163,13 @@ fn replay(stores: &mut BTreeMap<StoreId, Replayed>, max_seq: &mut SeqNo, id: Sto
 impl Replayed {
     /// Begins a new memtable for entries from that sequence number on, if the last one is full.
     fn begin_segment_if_full(&mut self, seq: SeqNo) {
-        if (self.store.version().active.bytes() as u64) < self.store.active_bytes() {
+        if (self.store.version().memory.active.bytes() as u64) < self.store.active_bytes() {
             return;
         }
         let active = self.store.new_active(0);
         self.store.swap(|now| now.with_fresh_active(active.clone()));
         // The version's own, so that both know which log file it needs.
-        self.segments.push((seq, self.store.version().active.clone()));
+        self.segments.push((seq, self.store.version().memory.active.clone()));
     }
 
     /// Whether a key of the entry is the store's.

@@ -291,7 +291,7 @@ impl Catalog {
     /// Begins a new active segment where the present one is too large by now, or could only begin with a
     /// chunk of the old size.
     fn fit_active(&self, store: &Store) {
-        let active = store.version().active.clone();
+        let active = store.version().memory.active.clone();
         if active.is_empty() || active.bytes() as u64 >= store.active_bytes() {
             self.commit.renew_active(store, true);
         }

@@ -164,7 +164,7 @@ impl Catalog {
     pub(crate) fn front_of_others(&self, store: &Store) -> LogFileId {
         let stores = self.stores();
         let others = stores.iter().filter(|other| other.id != store.id);
-        let fronts = others.filter_map(|other| other.version().log_front_without_flush());
+        let fronts = others.filter_map(|other| other.version().memory.log_front_without_flush());
         fronts.min().unwrap_or(LogFileId::MAX)
     }
 }

@@ -6,6 +6,7 @@ use crate::memtable::MemoryOptions;
 use crate::operator::Registry;
 use crate::options::{FamilyOptions, Timestamps};
 use crate::sstable::TableOptions;
+use crate::strategy::ByRange;
 use crate::sync::{AtomicU64, Ordering};
 use crate::types::StoreId;
 use std::sync::Arc;
@@ -57,6 +58,11 @@ impl Inherited {
 pub(crate) type PapersMissing = (Error, Arc<str>);
 
 impl FamilySettings {
+    /// What the strategy decides about ranges of memory, if it flushes one range at a time.
+    pub(crate) fn by_range(&self) -> Option<&dyn ByRange> {
+        self.options.strategy.strategy().by_range()
+    }
+
     /// Resolves the options of a new family; an operator or filter that is not registered is an error.
     pub(crate) fn resolve(name: &str, options: FamilyOptions, registry: &Registry) -> Result<Self> {
         let settings = Self::resolve_known(name, options, registry)?;

@@ -31,11 +31,11 @@ impl Commit {
         let Ok(stages) = self.stages() else { return };
         let stage = stages.stage.lock();
         stages.wait_applied(&stage);
-        let is_empty = store.version().active.is_empty();
+        let is_empty = store.version().memory.active.is_empty();
         if (is_empty && !if_empty) || self.cx.check_open().is_err() {
             return;
         }
-        let active = store.new_active(store.version().active.bytes());
+        let active = store.new_active(store.version().memory.active.bytes());
         store.swap(|now| now.with_fresh_active(active.clone()));
         if !is_empty {
             store.work.lock().memory.pipeline.froze();

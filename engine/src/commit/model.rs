@@ -4,14 +4,14 @@
 use super::family::FamilySettings;
 use super::store::{Generations, Store};
 use super::turns::{Patience, Turns};
-use crate::memtable::{ActiveMemtable, MemoryOptions, Memtable, Sizes, Visibility};
+use crate::memtable::{ActiveMemtable, MemoryOptions, Sizes, Visibility};
 use crate::operator::Registry;
 use crate::options::FamilyOptions;
 use crate::snapshot::Snapshots;
 use crate::sync::thread::{spawn, yield_now};
 use crate::sync::{Limits, Mutex, check};
 use crate::types::{CellRef, Generation, Kind, SeqNo, StoreId, Timestamp};
-use crate::version::{Graveyard, Version};
+use crate::version::{Graveyard, Memtables, Version};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl Parts {
     fn write(&self) -> u64 {
         let (seq, ticket, generation) = {
             let mut stage = self.stage.lock();
-            let logged = (stage.next_seq, stage.next_ticket, self.store.version().active.generation());
+            let logged = (stage.next_seq, stage.next_ticket, self.store.version().memory.active.generation());
             stage.next_seq += 1;
             stage.next_ticket += 1;
             logged
@@ -71,7 +71,7 @@ impl Parts {
         self.turns.run(ticket, Patience::Long, || {
             let version = self.store.version();
             assert_eq!(
-                version.active.generation(),
+                version.memory.active.generation(),
                 generation,
                 "a cell goes where the log says it goes (I1)"
             );
@@ -91,18 +91,20 @@ impl Parts {
         self.store.swap(|now| now.with_fresh_active(fresh.clone()));
     }
 
-    /// What flattening a frozen segment does, with what readers may still see.
+    /// What laying a memtable out does, with what readers may still see.
     fn flatten(&self) {
         let version = self.store.version_full();
-        let Some(segment) = version.frozen.last() else { return };
+        let Some(oldest) = version.memory.waiting.last() else { return };
         let visible = self.snapshots.visible();
         let snapshots = self.snapshots.read_points();
-        let flat = segment.flatten(&Visibility { counts: false, visible, snapshots: &snapshots });
-        let generation = segment.generation();
-        self.store.swap(|now| {
-            let other = |s: &Memtable| if s.generation() == generation { flat.clone() } else { s.clone() };
-            let frozen = now.frozen.iter().map(other).collect();
-            now.with_memory(now.active.clone(), frozen, now.flush.clone())
+        let flat = oldest.flatten(&Visibility { counts: false, visible, snapshots: &snapshots });
+        self.store.swap_if(|now| {
+            let Memtables { waiting, ranges, .. } = &now.memory;
+            waiting.last().is_some_and(|last| last.is(oldest)).then(|| {
+                let waiting = waiting[..waiting.len() - 1].to_vec();
+                let ranges = Arc::new(ranges.with_newest(Some(flat.clone()), oldest.generation()));
+                now.with_memory(Memtables { waiting, ranges, ..now.memory.clone() })
+            })
         });
     }
 
@@ -116,7 +118,7 @@ impl Parts {
 
 fn newest(version: &Version, read: SeqNo) -> Option<u64> {
     let mut found = None;
-    for segment in version.memory() {
+    for segment in version.memory.all() {
         let _ = segment.get(b"k", read, &mut |cell, _| {
             found = found.max(Some(cell.seq.0));
             ControlFlow::Break(())
@@ -134,7 +136,7 @@ fn two_changes_of_a_version_at_once_are_both_in_the_outcome() {
             let parts = parts.clone();
             spawn(move || {
                 parts.store.swap(|now| {
-                    now.with_memory(now.active.clone(), vec![active(1).into()], now.flush.clone())
+                    now.with_memory(Memtables { waiting: vec![active(1).into()], ..now.memory.clone() })
                 })
             })
         };
@@ -142,8 +144,8 @@ fn two_changes_of_a_version_at_once_are_both_in_the_outcome() {
         parts.store.swap(|now| now.with_fresh_active(fresh.clone()));
         other.join().unwrap();
         let version = parts.store.version();
-        assert_eq!(version.active.generation(), Generation(9));
-        assert!(!version.frozen.is_empty(), "one of the changes is gone");
+        assert_eq!(version.memory.active.generation(), Generation(9));
+        assert!(!version.memory.waiting.is_empty(), "one of the changes is gone");
         drop(version);
         parts.graveyard.sweep();
         assert!(parts.graveyard.next_file().is_none());

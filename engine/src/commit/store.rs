@@ -222,7 +222,7 @@ impl Store {
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch_value(&self.counted);
-        prefetch_value(&self.version.load().active);
+        prefetch_value(&self.version.load().memory.active);
     }
 
     /// The store as it is now. A reader calls this first and takes its read point second.
@@ -276,7 +276,7 @@ impl Store {
 
     /// The L0 run that the flush set is written to, by a flush under way or one to be resumed.
     pub(crate) fn flushing_run(&self, version: &Version) -> Option<u64> {
-        (!version.flush.is_empty()).then_some(version.flush.run)
+        (!version.memory.flushing.is_empty()).then_some(version.memory.flushing.run)
     }
 
     /// Notes that recovery found this generation in the WAL.
@@ -302,11 +302,11 @@ impl Store {
     #[inline]
     pub(crate) fn is_mostly_dead(&self, version: &Version) -> bool {
         let looks = self.counted.dead_looks.load(Ordering::Relaxed);
-        let active = &version.active;
+        let active = &version.memory.active;
         looks > DEAD_LOOKS_MIN
             && active.has_ranges()
             && looks > 4 * active.cells() as u64
-            && version.frozen.len() < FROZEN_MAX
+            && version.memory.waiting.len() + version.memory.ranges.depth() < FROZEN_MAX
     }
 
     pub(crate) fn is_dropped(&self) -> bool {

@@ -196,10 +196,10 @@ impl Commit {
             return;
         }
         let version = store.version();
-        self.tally.count_memory(store, version.memory_bytes());
+        self.tally.count_memory(store, version.memory.bytes());
         let tables = version.shape.live_bytes();
         change(&self.tally.table_bytes, store.count_tables(tables), tables);
-        let kept = version.kept_bytes();
+        let kept = version.memory.ranges.hot_bytes();
         change(&self.tally.kept, store.count_kept(kept), kept);
         self.count_level0(store, &version);
     }
@@ -246,7 +246,7 @@ impl Commit {
 
     fn log_front_held(&self, without: Option<&Arc<Store>>) -> LogFileId {
         let end = self.log().map_or(LogFileId::MAX, |log| log.end().file);
-        let of_without = without.and_then(|store| store.version().log_front_without_flush());
+        let of_without = without.and_then(|store| store.version().memory.log_front_without_flush());
         let mut best = end.min(of_without.unwrap_or(LogFileId::MAX));
         let mut fronts = self.tally.fronts.lock();
         let mut from = LogFileId::ZERO;
@@ -259,7 +259,7 @@ impl Commit {
                 if without.is_some_and(|without| without.id == store.id) {
                     continue;
                 }
-                let needs = store.version().log_front();
+                let needs = store.version().memory.log_front();
                 // Less where its memory was copied while the front was cleaned: what the copy says of a file
                 // that is gone since stands in later ones.
                 if needs.is_some_and(|needs| needs <= front) {
@@ -280,7 +280,7 @@ impl Commit {
     pub(crate) fn enter_fronts(&self, stores: &[Arc<Store>]) {
         let mut fronts = self.tally.fronts.lock();
         for store in stores {
-            Tally::place(&mut fronts, store, store.version().log_front());
+            Tally::place(&mut fronts, store, store.version().memory.log_front());
         }
     }
 }

@@ -9,7 +9,9 @@ use super::store::Store;
 use crate::error::Error;
 use crate::memtable::Memtable;
 use crate::shape::Shape;
-use crate::strategy::{CompactionPlan, Deferred, HotState, PipelineState, PlanState, RunningCompaction};
+use crate::strategy::{
+    CompactionPlan, Deferred, HotState, PipelineFacts, PipelineState, PlanState, RunningCompaction,
+};
 use crate::types::{Generation, KeyRange};
 use crate::version::Unions;
 use std::sync::Arc;
@@ -93,8 +95,9 @@ pub(crate) struct MemoryWork {
     laying_out: bool,
     /// A compaction of memtables is under way.
     joining: bool,
-    /// Where memory is held by range: the range to be compacted before one is flushed, and why.
-    pub(crate) compacts: Option<(KeyRange, String)>,
+    /// Where memory is held by several ranges: the one to be compacted before one is flushed, why, and on
+    /// which facts. Until that compaction has ended.
+    pub(crate) compacts: Option<(KeyRange, String, PipelineFacts)>,
     /// Whether the last such compaction freed hardly anything, with no range flushed since.
     pub(crate) compacted_in_vain: bool,
     /// The newest memtable that the memory policy was asked about.
@@ -240,7 +243,8 @@ impl MemtableCompactionTurn {
 
 impl Drop for MemtableCompactionTurn {
     fn drop(&mut self) {
-        self.0.work.lock().memory.joining = false;
+        let mut work = self.0.work.lock();
+        (work.memory.joining, work.memory.compacts) = (false, None);
     }
 }
 
@@ -295,15 +299,17 @@ impl Store {
     pub(crate) fn flush_is_asked(&self) -> bool {
         let asked = self.work.lock().flush.asked;
         let version = self.version();
-        let oldest = version.segments().map(Memtable::generation).min();
-        let oldest =
-            oldest.into_iter().chain((!version.active.is_empty()).then(|| version.active.generation())).min();
+        let oldest = version.memory.immutable().map(Memtable::generation).min();
+        let oldest = oldest
+            .into_iter()
+            .chain((!version.memory.active.is_empty()).then(|| version.memory.active.generation()))
+            .min();
         oldest.is_some_and(|oldest| oldest <= asked)
     }
 
     /// Whether a flush of the active memtable was asked for.
     pub(crate) fn flush_is_asked_of_active(&self) -> bool {
-        let active = self.version().active.generation();
+        let active = self.version().memory.active.generation();
         active <= self.work.lock().flush.asked
     }
 }

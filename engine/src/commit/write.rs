@@ -333,7 +333,7 @@ impl Commit {
         for op in ops {
             if part.as_ref().is_none_or(|(store, _)| *store != op.store.id) {
                 let version = op.store.version();
-                frame.part(op.store.id, version.active.generation());
+                frame.part(op.store.id, version.memory.active.generation());
                 version.active().prefetch_for_insert(op.bytes() + CELL_BYTES);
                 if last_store.replace(op.store.id) != Some(op.store.id) {
                     version.active().prefetch_leaf(op.first_key());
@@ -367,7 +367,7 @@ impl Commit {
                 Some((store, version)) if store == op.store.id => version,
                 _ => op.store.version(),
             };
-            version.active.fed_by(at.start.file);
+            version.memory.active.fed_by(at.start.file);
             if op.store.front().is_none() {
                 self.tally.enter_front(op.store, at.start.file);
             }
@@ -423,7 +423,7 @@ impl Commit {
         for (i, op) in ops.iter().enumerate() {
             let seq = SeqNo(first.0 + i as u64);
             let version = op.store.version();
-            let before = version.active.bytes();
+            let before = version.memory.active.bytes();
             match &op.action {
                 Action::Cell { .. } => {
                     version.active().writer().insert(&cell_of(op, seq, wall_us));
@@ -433,7 +433,7 @@ impl Commit {
                     version.active().writer().add_range_tombstone(tombstone);
                 }
             }
-            let grown = (version.active.bytes() - before) as u64;
+            let grown = (version.memory.active.bytes() - before) as u64;
             if grown > 0 {
                 let before = self.tally.grew(op.store, grown);
                 is_due |= self.passes_low(before, before + grown);
@@ -445,7 +445,7 @@ impl Commit {
     /// Freezes the store's active memtable if it is full, and wakes background work.
     fn freeze_if_full(&self, store: &Arc<Store>) {
         let version = store.version();
-        if version.active.bytes() as u64 >= store.active_bytes() || store.is_mostly_dead(&version) {
+        if version.memory.active.bytes() as u64 >= store.active_bytes() || store.is_mostly_dead(&version) {
             self.freeze(store);
             self.cx.scheduler.notify();
         }
@@ -458,7 +458,7 @@ fn prefetch(ops: &[Op<'_>]) {
     let mut fetched = None;
     for op in ops.iter().take(FETCHED_AHEAD) {
         if fetched.replace(op.store.id) != Some(op.store.id) {
-            op.store.version().active.prefetch_active();
+            op.store.version().memory.active.prefetch_active();
         }
     }
 }

@@ -5,8 +5,9 @@
 //! advances again. What the cache has of a step's tables, put there while they were written, comes with the
 //! step.
 
+use super::hot_cells::AsideRules;
 use super::machine::{LocalMerge, Merge, Source};
-use super::output::OutputRules;
+use super::output::{LeftInLog, OutputRules};
 use super::run::PassingRun;
 use super::spec::{CompactionSpec, RULES_VERSION};
 use crate::cache::BlockCache;
@@ -15,7 +16,7 @@ use crate::operator::Registry;
 use crate::shape::TableInfo;
 use crate::sstable::{CursorOptions, Filled, Replaced};
 use crate::storage::{Env, WriteFile};
-use crate::types::{KeptCell, SeqNo, TableId};
+use crate::types::{Heats, KeptCell, SeqNo, TableId};
 use crate::version::{OpenTable, OpenTables};
 use std::fmt::Debug;
 use std::io;
@@ -37,6 +38,15 @@ pub(crate) trait MergeRun: Send {
 
     /// A step also ends after so many bytes that it put into the cache.
     fn end_steps_at_filled(&mut self, _bytes: u64) {}
+
+    /// Values of the outputs stay in the WAL where these places are known. To be said before the first advance
+    /// of a flush; others have no such places.
+    fn leave_in_log(&mut self, _left: LeftInLog) {}
+
+    /// How often the keys of a flush were updated.
+    fn take_heats(&mut self) -> Heats {
+        Heats::default()
+    }
 
     /// What it handed out last is not believed, for that reason: the error that tells of it.
     fn refused(&mut self, why: &str) -> Error {
@@ -86,6 +96,17 @@ pub(crate) struct Totals {
     pub(crate) keys: (u64, u64),
 }
 
+/// The memory of a flush, which is merged with the SSTables of its description and is newer than all of them.
+#[derive(Default)]
+pub(crate) struct MemoryInputs {
+    /// Newest first.
+    pub(crate) sources: Vec<Source>,
+    /// The number of their cells, where all of them are within the range of the flush.
+    pub(crate) cells: Option<u64>,
+    /// Which keys are not written but handed out with the step.
+    pub(crate) aside: Option<AsideRules>,
+}
+
 /// Runs merges in this process.
 pub(crate) struct Local {
     pub(crate) env: Env,
@@ -128,8 +149,12 @@ pub(crate) trait WriteTo: Send + Sync {
 }
 
 impl Local {
-    /// Begins a merge here.
-    pub(crate) fn begin(&self, spec: &CompactionSpec) -> Result<Box<dyn MergeRun>> {
+    /// Begins a merge here, of memory too if it is a flush.
+    pub(crate) fn begin(
+        &self,
+        spec: &CompactionSpec,
+        memory: Option<MemoryInputs>,
+    ) -> Result<Box<dyn MergeRun>> {
         if spec.rules_version != RULES_VERSION {
             let (theirs, ours) = (spec.rules_version, RULES_VERSION);
             let message = format!("a merge by rules of version {theirs}, this release has version {ours}");
@@ -140,7 +165,9 @@ impl Local {
             read_ahead_bytes: spec.read_ahead as usize,
             through_cache: false,
         };
-        let (mut sources, mut replaced) = (Vec::new(), Replaced::default());
+        let in_memory = memory.as_ref().map_or(Some(0), |memory| memory.cells);
+        let MemoryInputs { mut sources, aside, .. } = memory.unwrap_or_default();
+        let mut replaced = Replaced::default();
         for run in &spec.inputs {
             let open = |info: &TableInfo| {
                 let info = Arc::new(info.clone());
@@ -165,8 +192,8 @@ impl Local {
                     written: self.written.clone(),
                 },
                 step_bytes: spec.step_bytes,
-                cells: is_all.then_some(cells),
-                aside: None,
+                cells: in_memory.filter(|_| is_all).map(|in_memory| cells + in_memory),
+                aside,
             },
         );
         Ok(Box::new(merge))

@@ -91,12 +91,6 @@ impl Merge {
         }
     }
 
-    /// Values of the outputs stay in the log where these places are known. To be said before the first
-    /// advance.
-    pub(crate) fn leave_in_log(&mut self, left: LeftInLog) {
-        self.output.leave_in_log(left);
-    }
-
     /// Where the table should end before this key, the next one.
     #[inline]
     fn end_before<'a>(&'a self, key: &'a [u8]) -> Option<&'a [u8]> {
@@ -159,14 +153,17 @@ impl Merge {
     fn cells_aside(&self) -> u64 {
         self.aside.as_ref().map_or(0, |aside| aside.cells)
     }
-
-    /// What was met, where something may be set aside.
-    pub(crate) fn take_heats(&mut self) -> Heats {
-        self.aside.as_mut().map_or_else(Heats::default, Aside::take_heats)
-    }
 }
 
 impl MergeRun for Merge {
+    fn leave_in_log(&mut self, left: LeftInLog) {
+        self.output.leave_in_log(left);
+    }
+
+    fn take_heats(&mut self) -> Heats {
+        self.aside.as_mut().map_or_else(Heats::default, Aside::take_heats)
+    }
+
     fn advance(&mut self) -> Result<Advance> {
         assert!(!self.done, "advance after the last step");
         if !self.started {

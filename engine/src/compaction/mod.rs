@@ -25,11 +25,11 @@ pub(crate) use bounds::Bounds;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use bounds::Expected;
 pub use executor::MergeTables;
-pub(crate) use executor::{Advance, Local, MergeRun, Step, Totals, WriteTo, run_source};
+pub(crate) use executor::{Advance, Local, MemoryInputs, MergeRun, Step, Totals, WriteTo};
 pub(crate) use hot_cells::AsideRules;
 pub(crate) use kway_merge::Merging;
-pub(crate) use machine::{LocalMerge, Merge, Source};
-pub(crate) use output::{LeftInLog, OutputRules};
+pub(crate) use machine::Source;
+pub(crate) use output::LeftInLog;
 pub(crate) use retention::TombstoneElision;
 pub(crate) use run::{Floor, RunCursor};
 pub use spec::CompactionSpec;

@@ -7,7 +7,7 @@
 //! counts as changed.
 
 use super::Inner;
-use super::get::{collect, memory_of, search};
+use super::get::{collect, search};
 use super::sources::sources;
 use super::visible::Lookup;
 use crate::commit::{ReadRules, Store};
@@ -73,7 +73,7 @@ impl Inner {
         if store.is_dropped() || version.check_key(key).is_err() {
             return true;
         }
-        for segment in memory_of(&version, key).filter(|segment| segment.has_newer(seq)) {
+        for segment in version.memory.at(key).filter(|segment| segment.has_newer(seq)) {
             if segment.has_ranges() {
                 let only = KeyRange { start: key.to_vec(), end: Some(successor(key)) };
                 if segment.tombstones_over(&only, SeqNo::MAX).iter().any(|t| t.seq > seq) {
@@ -128,7 +128,7 @@ impl Inner {
         if store.is_dropped() || version.check_range(range).is_err() {
             return true;
         }
-        let changed = version.memory().filter(|segment| segment.has_newer(seq)).any(|segment| {
+        let changed = version.memory.all().filter(|segment| segment.has_newer(seq)).any(|segment| {
             let mut cursor = segment.cursor();
             let mut newer = || -> Result<bool> {
                 cursor.seek(&range.start)?;
@@ -161,7 +161,7 @@ impl Inner {
                 open.table().fragments().has_newer(&within, seq)
             })
         };
-        if version.memory().any(|segment| segment.has_newer_tombstone(range, seq))
+        if version.memory.all().any(|segment| segment.has_newer_tombstone(range, seq))
             || version.runs.iter().filter(|run| run.has_ranges).any(in_tables)
         {
             return Ok(Since::Written);

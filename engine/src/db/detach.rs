@@ -197,7 +197,7 @@ impl Inner {
         for _ in 0..FLUSHES_MAX {
             self.work.flush(store)?;
             let version = store.version();
-            if version.active.is_empty() && version.segments().next().is_none() {
+            if version.memory.is_empty() {
                 return Ok(());
             }
         }

@@ -111,7 +111,9 @@ impl View {
     fn note_emptied(&self, range: KeyRange) {
         // Of other times there may be something. And where another active segment was begun after the version
         // was taken, that may have something from before the read point.
-        if self.looks_at == TimeRange::ALL && self.store.version().active.is(&self.version.active) {
+        if self.looks_at == TimeRange::ALL
+            && self.store.version().memory.active.is(&self.version.memory.active)
+        {
             self.store.emptied.note(&self.version.bounds, range, self.read);
         }
     }

@@ -4,7 +4,6 @@ use super::Inner;
 use super::visible::{Found, Lookup, pin, resolve};
 use crate::commit::{ReadRules, Store};
 use crate::error::Result;
-use crate::memtable::Memtable;
 use crate::types::{
     CellRef, Fragments, KeyRange, Owner, Pinned, RangeTombstone, SeqNo, TimeRange, Timestamp, hash, successor,
 };
@@ -136,23 +135,13 @@ pub(super) fn search(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lo
     search_tables(version, key, read, lookup)
 }
 
-/// The segments that may hold the key, newest first.
-pub(super) fn memory_of<'a>(version: &'a Version, key: &[u8]) -> impl Iterator<Item = &'a Memtable> {
-    let (flushing, apart) = match key < version.flush.clip.as_slice() {
-        true => (&[][..], &[][..]),
-        false => (&version.flush.segments[..], version.flush.scattered.at(key)),
-    };
-    let waiting = version.frozen.iter().chain(version.scattered.at(key));
-    std::iter::once(&version.active).chain(waiting).chain(flushing).chain(apart)
-}
-
 pub(super) fn search_memory(
     version: &Version,
     key: &[u8],
     read: SeqNo,
     lookup: &mut Lookup<'_>,
 ) -> ControlFlow<()> {
-    for segment in memory_of(version, key) {
+    for segment in version.memory.at(key) {
         if segment.has_ranges() {
             lookup.cover(segment.newest_over(key, Timestamp::ZERO, read));
         }
@@ -205,7 +194,7 @@ pub(super) fn collect(
     };
     let only = KeyRange { start: key.to_vec(), end: Some(successor(key)) };
     let mut tombstones = Vec::new();
-    for segment in memory_of(version, key).filter(|segment| segment.speaks_of(times)) {
+    for segment in version.memory.at(key).filter(|segment| segment.speaks_of(times)) {
         if segment.has_ranges() {
             tombstones.extend(segment.tombstones_over(&only, read));
         }

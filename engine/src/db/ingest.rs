@@ -311,7 +311,7 @@ impl Drop for WritersPaused<'_> {
 
 /// Whether memory holds any cell or range tombstone in one of the ranges.
 fn memory_overlaps(version: &Version, ranges: &[KeyRange]) -> Result<bool> {
-    for segment in version.memory() {
+    for segment in version.memory.all() {
         for range in ranges {
             if segment.has_ranges() && !segment.tombstones_within(range).is_empty() {
                 return Ok(true);

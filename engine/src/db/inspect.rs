@@ -199,12 +199,10 @@ pub(crate) fn segments(store: &Store) -> Vec<SegmentListing> {
         kept_bytes: segment.as_flat().map_or(0, |flat| flat.kept_bytes() as u64),
         log_front: segment.log_front().map(|file| file.0),
     };
-    let frozen =
-        version.frozen.iter().map(|s| list(if s.as_flat().is_some() { "flat" } else { "frozen" }, s));
-    std::iter::once(list("active", &version.active))
-        .chain(frozen)
-        .chain(version.scattered.pieces().map(|s| list("piece", s)))
-        .chain(version.flush.all().map(|s| list("flushing", s)))
+    std::iter::once(list("active", &version.memory.active))
+        .chain(version.memory.waiting.iter().map(|s| list("immutable", s)))
+        .chain(version.memory.ranges.memtables().map(|s| list("flat", s)))
+        .chain(version.memory.flushing.all().map(|s| list("flushing", s)))
         .collect()
 }
 
@@ -287,7 +285,7 @@ pub(super) fn family_statistics(inner: &Inner, store: &Store) -> FamilyStatistic
     let runs = || version.shape.runs();
     FamilyStatistics {
         memory_bytes: store.counted.memory.load(Ordering::Relaxed),
-        segments: version.memory().count() as u64,
+        segments: version.memory.all().count() as u64,
         level0_runs: runs().filter(|(level, _)| *level == 0).count() as u64,
         runs: runs().count() as u64,
         tables: version.tables().count() as u64,

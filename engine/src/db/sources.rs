@@ -2,10 +2,10 @@
 
 use crate::compaction::{Floor, RunCursor};
 use crate::error::Result;
-use crate::memtable::{Memtable, SegmentCursor};
+use crate::memtable::{Chain, Memtable, MemtableRanges, SegmentCursor};
 use crate::sstable::CursorOptions;
 use crate::types::{CellRef, Cursor, KeyRange, Pinned, SeqNo, TimeRange};
-use crate::version::{Chain, Version};
+use crate::version::{Memtables, Version};
 use std::sync::Arc;
 
 /// One source of a scan, some with the newest sequence number there; an enum, as a call through a table of
@@ -60,6 +60,11 @@ impl Cursor for Source {
 }
 
 impl Source {
+    /// A cursor over an immutable memtable, whose newest cell stays the newest.
+    fn of_immutable(memtable: &Memtable) -> Self {
+        Source::Memtable(memtable.cursor(), memtable.seqs().map(|seqs| *seqs.end()))
+    }
+
     pub(super) fn is_active(&self) -> bool {
         matches!(self, Source::Memtable(_, None))
     }
@@ -89,28 +94,16 @@ impl Source {
 /// Cursors over everything in the version that overlaps the range and speaks of those times, newest first.
 pub(super) fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: TimeRange) -> Vec<Source> {
     let mut cursors = Vec::new();
-    let concerns =
-        |segment: &Memtable, range: &KeyRange| segment.concerns(range, read) && segment.speaks_of(times);
-    // Nothing is written to any segment but the active one, so that what is newest there stays so.
-    let segment =
-        |segment: &Memtable| Source::Memtable(segment.cursor(), segment.seqs().map(|seqs| *seqs.end()));
-    if !version.active.is_empty() && version.active.speaks_of(times) {
-        cursors.push(Source::Memtable(version.active.cursor(), None));
+    let Memtables { active, waiting, ranges, flushing } = &version.memory;
+    if !active.is_empty() && active.speaks_of(times) {
+        cursors.push(Source::Memtable(active.cursor(), None));
     }
-    cursors.extend(version.frozen.iter().filter(|segment| concerns(segment, range)).map(segment));
-    let chains = version.scattered.chains(range, times);
-    cursors.extend(chains.map(|chain| Source::Chain(Floor::new(chain, Vec::new()))));
-    let (flush, clip) = (&version.flush, &version.flush.clip);
-    if !flush.is_empty() {
-        let above = range.intersect(&KeyRange { start: clip.clone(), end: None });
-        for flushing in flush.segments.iter().filter(|segment| concerns(segment, &above)) {
-            match clip.is_empty() {
-                true => cursors.push(segment(flushing)),
-                false => cursors.push(Source::Flushing(Floor::new(flushing.cursor(), clip.clone()))),
-            }
-        }
-        let chains = flush.scattered.chains(&above, times);
-        cursors.extend(chains.map(|chain| Source::Chain(Floor::new(chain, clip.clone()))));
+    let concerns = |memtable: &&Memtable| memtable.concerns(range, read) && memtable.speaks_of(times);
+    cursors.extend(waiting.iter().filter(concerns).map(Source::of_immutable));
+    cursors.extend(of_ranges(ranges, range, read, times, &[]));
+    if !flushing.is_empty() {
+        let left = range.intersect(&flushing.range);
+        cursors.extend(of_ranges(&flushing.ranges, &left, read, times, &flushing.range.start));
     }
     let options = CursorOptions { fill_cache: true, read_ahead_bytes: 0, through_cache: true };
     for run in version.runs.iter() {
@@ -132,4 +125,26 @@ pub(super) fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: T
         cursors.push(Source::Run(Box::new(cursor)));
     }
     cursors
+}
+
+/// Cursors over the memtables of the ranges, from that key on: those of one range as they are, those of
+/// several as chains.
+fn of_ranges(
+    ranges: &Arc<MemtableRanges>,
+    range: &KeyRange,
+    read: SeqNo,
+    times: TimeRange,
+    floor: &[u8],
+) -> Vec<Source> {
+    let within = ranges.within(range);
+    if within.len() > 1 {
+        let chains = ranges.chains(range, times);
+        return chains.map(|chain| Source::Chain(Floor::new(chain, floor.to_vec()))).collect();
+    }
+    let concerns = |memtable: &&Memtable| memtable.concerns(range, read) && memtable.speaks_of(times);
+    let source = |memtable: &Memtable| match floor.is_empty() {
+        true => Source::of_immutable(memtable),
+        false => Source::Flushing(Floor::new(memtable.cursor(), floor.to_vec())),
+    };
+    ranges.memtables_of(within.start).iter().filter(concerns).map(source).collect()
 }

@@ -280,12 +280,16 @@ impl MemtableCompaction {
         self.sources.iter().map(|source| source.lives)
     }
 
-    /// The joined memtable, once `advance` has come to the end.
-    pub(crate) fn finish(mut self) -> FlatMemtable {
+    /// The joined memtable, once `advance` has come to the end; with a sketch of its keys, or without one to
+    /// take less memory.
+    pub(crate) fn finish(mut self, with_sketch: bool) -> FlatMemtable {
         assert!(self.order.is_empty(), "a join is finished when every entry was taken");
         self.end_key();
-        let mut sketch = Sketch::default();
-        self.sources.iter().for_each(|source| source.flat.sketch_into(&mut sketch));
+        let sketch = with_sketch.then(|| {
+            let mut sketch = Sketch::default();
+            self.sources.iter().for_each(|source| source.flat.sketch_into(&mut sketch));
+            sketch
+        });
         let fragments = self.fragments;
         let (chunks, addressing, dead): (Vec<Arc<Chunk>>, Places, Dead) = match self.arena {
             Some(arena) => {
@@ -314,7 +318,7 @@ impl MemtableCompaction {
             chunks,
             updates: self.updates,
             kept: self.kept.unwrap_or_default(),
-            sketch: Some(sketch),
+            sketch,
             stats: self.stats,
             fragments,
             dead,

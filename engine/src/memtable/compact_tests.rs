@@ -25,7 +25,7 @@ fn flats(segments: &[Memtable]) -> Vec<Arc<FlatMemtable>> {
 fn join(segments: &[Memtable], keep: Option<Visibility<'_>>, grain: usize) -> Memtable {
     let mut join = MemtableCompaction::new(&flats(segments), &keep.unwrap_or(NOBODY), keep.map(|_| SMALL));
     while join.advance(grain) {}
-    Memtable::flat(Arc::new(join.finish()), None)
+    Memtable::flat(Arc::new(join.finish(true)), None)
 }
 
 fn keep(visible: u64, snapshots: &[SeqNo]) -> Option<Visibility<'_>> {
@@ -98,7 +98,7 @@ fn compacting_frees_the_memory_of_what_is_gone_and_tells_which_sources_live() {
     assert_eq!(join.taken(), (120, 40));
     let taken = join.bytes();
     assert_eq!(join.lives().collect::<Vec<_>>(), [true, false, false], "only the newest has cells left");
-    let joined = join.finish();
+    let joined = join.finish(true);
     // A sketch of 4 KiB stands in each.
     assert!(
         joined.bytes() - Sketch::BYTES < (before - 3 * Sketch::BYTES) / 2,

@@ -7,7 +7,8 @@
 //! * `compact` makes one flat memtable of several, with or without what nobody can see any more.
 //! * `gather` copies the cells of one key range out of flat memtables.
 //! * `hot_cells` makes a flat memtable of the hot cells that a flush leaves in memory.
-//! * `memtable` is a memtable of either layout, as readers and the version see it.
+//! * `memtable` is a memtable of either layout, as readers and the version see it; `by_range` holds those that
+//!   are laid out by key range, with what makes flushes of them correct.
 //! * `chunk_pool` is a pool of chunks that became free, for memtables to come.
 //! * `prefetch` asks the processor for memory that a write is about to touch.
 //! * `arena`, `cell`, `node` and `tree` are what these are made of, over `pages` from the system; `unsafe`
@@ -17,12 +18,13 @@
 //!   cells as a whole.
 //! * `probe` opens these to `benches/active.rs`.
 //!
-//! This folder does not know the WAL, files, or when to freeze and flush; it does not order memtables, and it
-//! judges no visibility except what flattening may drop. Readers filter by their own read point.
+//! This folder does not know the WAL, files, or when to freeze and flush; it judges no visibility except what
+//! flattening may drop. Readers filter by their own read point.
 
 mod active;
 mod active_cursor;
 mod arena;
+mod by_range;
 mod cell;
 mod chunk_pool;
 mod compact;
@@ -51,6 +53,7 @@ pub mod probe;
 
 pub(crate) use active::ActiveMemtable;
 pub(crate) use arena::Sizes;
+pub(crate) use by_range::{Chain, MemtableRanges};
 pub(crate) use chunk_pool::Spares;
 pub(crate) use compact::MemtableCompaction;
 pub(crate) use flat::FlatMemtable;
@@ -80,5 +83,10 @@ impl MemoryOptions {
     pub(crate) fn for_active_bytes(bytes: usize, expected: usize, spares: Option<Arc<Spares>>) -> Self {
         let power = |bytes: usize| 1 << (bytes / 8).clamp(FIRST_CHUNK, 2 << 20).ilog2();
         Self { chunks: Sizes { chunk_bytes: power(bytes), first_bytes: power(expected) }, spares }
+    }
+
+    /// Options for a copy of about this size that stays as it is: its last chunk is a sixteenth of it.
+    pub(crate) fn for_copy_of(bytes: usize) -> Self {
+        Self { chunks: Sizes::all(1 << (bytes / 16).clamp(64, 2 << 20).ilog2()), spares: None }
     }
 }

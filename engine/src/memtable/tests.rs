@@ -371,7 +371,7 @@ fn a_kept_cell_takes_nine_bytes_more_than_others() {
     let newer = FlatMemtable::from_active(&active_of(&[cell(b"other", 0, 900, "v")]), &all);
     let mut join = MemtableCompaction::new(&[Arc::new(newer), flat.clone()], &all, None);
     while join.advance(100) {}
-    assert_eq!(join.finish().kept_bytes(), cells);
+    assert_eq!(join.finish(true).kept_bytes(), cells);
 }
 
 /// One writer inserts keys in a scattered order, three versions of each, and publishes how far it is; readers

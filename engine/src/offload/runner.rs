@@ -139,7 +139,7 @@ impl MergeRunner {
             writes_over: false,
             written: kept.clone().map(|kept| -> Arc<dyn WriteTo> { kept }),
         };
-        let run = Some(local.begin(spec)?);
+        let run = Some(local.begin(spec, None)?);
         Ok(RunningCompaction { run, next: AnswerOf::first(spec), kept, steps: VecDeque::new() })
     }
 

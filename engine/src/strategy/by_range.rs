@@ -73,9 +73,9 @@ pub(crate) fn victim_beside(
 }
 
 /// The most pieces that a range's memory may be in.
-const PIECES_MAX: usize = 4;
+const MEMTABLES_MAX: usize = 4;
 /// The largest piece that joining may make: positions in memory reach twice as far.
-const PIECE_BYTES_MAX: u64 = 8 << 30;
+const JOINED_BYTES_MAX: u64 = 8 << 30;
 
 /// The number of a range's pieces (bytes of each, newest first) that are copied together with `new` bytes of
 /// new cells.
@@ -83,12 +83,12 @@ const PIECE_BYTES_MAX: u64 = 8 << 30;
 /// As few as leave at most four, and on from there as long as the next is no larger than what is copied
 /// already: so a cell is copied a number of times that grows with the logarithm of the range's memory, and a
 /// reader has few places to look.
-pub(crate) fn pieces_to_join(new: u64, pieces: &[u64]) -> usize {
+pub(crate) fn memtables_to_join(new: u64, pieces: &[u64]) -> usize {
     let (mut taken, mut bytes) = (0, new);
     let mut left = pieces.len() + 1;
     while let Some(next) = pieces.get(taken)
-        && (left > PIECES_MAX || (taken > 0 && *next <= bytes))
-        && bytes + next <= PIECE_BYTES_MAX
+        && (left > MEMTABLES_MAX || (taken > 0 && *next <= bytes))
+        && bytes + next <= JOINED_BYTES_MAX
     {
         bytes += next;
         taken += 1;
@@ -132,11 +132,11 @@ mod tests {
         for (rounds, most) in [(20, 4.0), (1000, 20.0)] {
             let (mut pieces, mut copied) = (Vec::<u64>::new(), 0);
             for _ in 0..rounds {
-                let taken = pieces_to_join(100, &pieces);
+                let taken = memtables_to_join(100, &pieces);
                 let joined = 100 + pieces.drain(..taken).sum::<u64>();
                 copied += joined;
                 pieces.insert(0, joined);
-                assert!(pieces.len() <= PIECES_MAX, "{pieces:?}");
+                assert!(pieces.len() <= MEMTABLES_MAX, "{pieces:?}");
             }
             assert_eq!(pieces.iter().sum::<u64>(), 100 * rounds);
             let times = copied as f64 / (100 * rounds) as f64;
@@ -146,9 +146,9 @@ mod tests {
 
     #[test]
     fn a_small_piece_is_not_copied_with_each_large_one() {
-        assert_eq!(pieces_to_join(1, &[100, 100]), 0);
-        assert_eq!(pieces_to_join(1, &[1, 100, 100, 100]), 1);
-        assert_eq!(pieces_to_join(10, &[5, 10, 100, 1000]), 2);
-        assert_eq!(pieces_to_join(1, &[1 << 32, 1 << 32, 1, 1, 1]), 1, "no piece gets too large");
+        assert_eq!(memtables_to_join(1, &[100, 100]), 0);
+        assert_eq!(memtables_to_join(1, &[1, 100, 100, 100]), 1);
+        assert_eq!(memtables_to_join(10, &[5, 10, 100, 1000]), 2);
+        assert_eq!(memtables_to_join(1, &[1 << 32, 1 << 32, 1, 1, 1]), 1, "no piece gets too large");
     }
 }

@@ -55,7 +55,7 @@ mod properties;
 pub(crate) use apply::{Step, apply};
 pub use auto::AutoOptions;
 pub(crate) use backpressure::{Delay, Pressure, backpressure};
-pub(crate) use by_range::{ByRange, RangeMemory, Unique, pieces_to_join, victim_beside};
+pub(crate) use by_range::{ByRange, RangeMemory, Unique, memtables_to_join, victim_beside};
 pub(crate) use clean::{FrontFacts, FrontPlan, plan_front};
 #[cfg(feature = "papers")]
 pub use exploring::ExploringOptions;

@@ -3,19 +3,19 @@
 //! `version` joins a shape with memory and open tables in one immutable object; `edit` is a change, `code`
 //! its encoding, `regions` what splits and joins make of stores; `manifest` makes changes durable.
 //! `open_tables` has one handle for each table, `distinct_estimate` says what a merge leaves of its inputs,
-//! `one_side` serves scans from one side of a merge. `scattered` is memory held apart by key range,
-//! `tombstones_near` what deletes ranges of keys. `wal_refs` counts which log files tables need, `sums` finds
-//! records behind a damaged part of a manifest. Nothing here decides *what* to change.
+//! `one_side` serves scans from one side of a merge. `memtables` is a store's memory, `tombstones_near` what
+//! deletes ranges of keys. `wal_refs` counts which WAL files SSTables need, `sums` finds records behind a
+//! damaged part of a manifest. Nothing here decides *what* to change.
 
 pub(crate) mod code;
 mod distinct_estimate;
 pub(crate) mod edit;
 pub(crate) mod manifest;
+mod memtables;
 #[cfg(feature = "papers")]
 mod one_side;
 mod open_tables;
 mod regions;
-mod scattered;
 mod sums;
 mod tombstones_near;
 #[expect(clippy::module_inception, reason = "the file is named for its main type")]
@@ -23,13 +23,11 @@ pub(crate) mod version;
 mod wal_refs;
 
 pub(crate) use distinct_estimate::Unions;
+pub(crate) use memtables::{FlushSet, Memtables, flushed_run};
 #[cfg(feature = "papers")]
 pub(crate) use one_side::OldSides;
 pub(crate) use open_tables::OpenTables;
-pub(crate) use scattered::{Chain, Scattered};
-pub(crate) use version::{
-    Dead, FlushSet, Graveyard, OpenRun, OpenTable, TableHandle, TablesHeld, Version, flushed_run,
-};
+pub(crate) use version::{Dead, Graveyard, OpenRun, OpenTable, TableHandle, TablesHeld, Version};
 
 /// The place of what keeps scans to one side of a compaction, which only builds with the feature `papers` do.
 #[cfg(not(feature = "papers"))]

@@ -106,7 +106,7 @@ impl Version {
             Some(old) => Arc::new(Version {
                 shape: old.shape.clone(),
                 runs: old.runs.clone(),
-                ..self.with_memory(self.active.clone(), self.frozen.clone(), self.flush.clone())
+                ..self.with_memory(self.memory.clone())
             }),
         }
     }

@@ -2,19 +2,19 @@
 //! leaves the keys for which the answer holds, so that opening one costs nothing for tombstones that it does
 //! not meet.
 
-use super::scattered::Scattered;
+use super::memtables::Memtables;
 use super::version::{OpenRun, Version};
-use crate::memtable::Memtable;
-use crate::types::{RangeTombstone, SeqNo, Window};
+use crate::memtable::{Memtable, MemtableRanges};
+use crate::types::{KeyRange, RangeTombstone, SeqNo, Window};
 
 impl Version {
     /// Whether there are range tombstones anywhere. (More may come to an active memtable, but readers that
     /// have their read point already do not see them.)
     pub(crate) fn has_ranges(&self) -> bool {
-        let segments = std::iter::once(&self.active).chain(&self.frozen).chain(&self.flush.segments);
-        segments.into_iter().any(Memtable::has_ranges)
-            || self.scattered.has_ranges()
-            || self.flush.scattered.has_ranges()
+        let Memtables { active, waiting, ranges, flushing } = &self.memory;
+        std::iter::once(active).chain(waiting).any(Memtable::has_ranges)
+            || ranges.has_tombstones()
+            || flushing.ranges.has_tombstones()
             || self.runs.iter().any(|run| run.has_ranges)
     }
 
@@ -31,19 +31,19 @@ impl Version {
     }
 
     fn ask(&self, key: &[u8], read: SeqNo, window: &mut Window) {
-        for segment in std::iter::once(&self.active).chain(&self.frozen) {
-            segment.look_around(key, read, window);
+        let Memtables { active, waiting, ranges, flushing } = &self.memory;
+        for memtable in std::iter::once(active).chain(waiting) {
+            memtable.look_around(key, read, window);
         }
-        self.scattered.look_around(key, read, window);
-        let clip = self.flush.clip.as_slice();
-        if key < clip {
-            window.ends_before(clip);
+        ranges.look_around(key, read, window);
+        let KeyRange { start, end } = &flushing.range;
+        if key < start.as_slice() {
+            window.ends_before(start);
+        } else if let Some(end) = end.as_deref().filter(|end| *end <= key) {
+            window.starts_at(end);
         } else {
-            window.starts_at(clip);
-            for segment in &self.flush.segments {
-                segment.look_around(key, read, window);
-            }
-            self.flush.scattered.look_around(key, read, window);
+            window.within(&flushing.range);
+            flushing.ranges.look_around(key, read, window);
         }
         for run in self.runs.iter().filter(|run| run.has_ranges) {
             run.look_around(key, read, window);
@@ -51,12 +51,13 @@ impl Version {
     }
 }
 
-impl Scattered {
-    /// Narrows the window by the tombstones in the pieces of the key's range, for [`Version::look_around`].
+impl MemtableRanges {
+    /// Narrows the window by the tombstones in the memtables of the key's range, for
+    /// [`Version::look_around`].
     fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
-        if self.has_ranges() {
+        if self.has_tombstones() {
             window.within(&self.range(self.find(key)));
-            self.at(key).iter().for_each(|piece| piece.look_around(key, read, window));
+            self.at(key).iter().for_each(|memtable| memtable.look_around(key, read, window));
         }
     }
 }

@@ -3,28 +3,22 @@
 //! new object and swap it in; a thread that loses the race builds again from the winner's.
 
 use super::OldSides;
-use super::scattered::Scattered;
+use super::memtables::Memtables;
 use super::wal_refs::Shelf;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::{ActiveMemtable, Memtable};
-use crate::shape::{Run, Shape, TableInfo};
+use crate::shape::{Shape, TableInfo};
 use crate::sstable::{CursorOptions, Sstable, TableCursor};
 use crate::sync::{AtomicBool, Mutex, Ordering};
-use crate::types::{Generation, KeyRange, LogFileId, TableId, TimeRange, Timestamp, common_prefix, prefix64};
+use crate::types::{KeyRange, LogFileId, TableId, TimeRange, Timestamp, common_prefix, prefix64};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A store at one moment.
 pub(crate) struct Version {
-    /// The memtable that takes the writes.
-    pub(crate) active: Memtable,
-    /// Frozen memtables that are not being flushed, newest first.
-    pub(crate) frozen: Vec<Memtable>,
-    /// Memory held apart by key range, older than `frozen`. Empty with most strategies.
-    pub(crate) scattered: Arc<Scattered>,
-    /// The flush set, older than both, newest first.
-    pub(crate) flush: FlushSet,
+    /// The memory, newer than all SSTables.
+    pub(crate) memory: Memtables,
     /// The SSTables as plain data.
     pub(crate) shape: Arc<Shape>,
     /// The runs of `shape` with their SSTables open, newest data first.
@@ -36,55 +30,7 @@ pub(crate) struct Version {
     pub(crate) old_side: OldSides,
 }
 
-crate::types::sent!(Version { active, frozen, scattered, flush, shape, runs, bounds, old_side });
-
-/// The memtables being flushed. Cells below `clip` are in SSTables already, or kept in a frozen memtable.
-#[derive(Clone, Default)]
-pub(crate) struct FlushSet {
-    pub(crate) segments: Vec<Memtable>,
-    /// Pieces of ranges, older than `segments`.
-    pub(crate) scattered: Arc<Scattered>,
-    /// Whether this is the memory of one range, up to `end`.
-    pub(crate) of_range: bool,
-    pub(crate) clip: Vec<u8>,
-    pub(crate) end: Option<Vec<u8>>,
-    /// The generation up to which no cell of its keys is in memory elsewhere.
-    pub(crate) generation: Generation,
-    /// The generation for the cells that the flush keeps in memory: above those of its memtables, below that
-    /// of any newer one (invariant I1).
-    pub(crate) reserved: Generation,
-    /// The run of L0 that it becomes.
-    pub(crate) run: u64,
-}
-
-/// The run of L0 that memory up to that generation becomes. As a rule it has that number, as newer runs come
-/// after it. Where the store has taken in a neighbour whose newer memory was flushed before, it is the one
-/// after the newest run.
-pub(crate) fn flushed_run(shape: &Shape, generation: Generation, range: &KeyRange) -> u64 {
-    let level0 = shape.levels.first().map_or(&[][..], |level| &level.runs);
-    let is_over =
-        |run: &Run| run.id >= generation.0 && run.tables().iter().any(|table| table.overlaps(range));
-    match level0.first() {
-        Some(newest) if level0.iter().any(is_over) => newest.id + 1,
-        _ => generation.0,
-    }
-}
-
-impl FlushSet {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.segments.is_empty() && self.scattered.is_empty()
-    }
-
-    /// The keys that are still to be flushed.
-    pub(crate) fn range(&self) -> KeyRange {
-        KeyRange { start: self.clip.clone(), end: self.end.clone() }
-    }
-
-    /// All its memtables; those that share keys newest first.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Memtable> {
-        self.segments.iter().chain(self.scattered.pieces())
-    }
-}
+crate::types::sent!(Version { memory, shape, runs, bounds, old_side });
 
 /// A run with its SSTables open.
 pub(crate) struct OpenRun {
@@ -368,10 +314,7 @@ impl Version {
     /// A store without SSTables.
     pub(crate) fn new(active: Memtable) -> Self {
         Self {
-            active,
-            frozen: Vec::new(),
-            scattered: Arc::default(),
-            flush: FlushSet::default(),
+            memory: Memtables::new(active),
             shape: Arc::default(),
             runs: Arc::default(),
             bounds: Arc::default(),
@@ -381,26 +324,25 @@ impl Version {
 
     /// The memtable that takes the writes.
     pub(crate) fn active(&self) -> &Arc<ActiveMemtable> {
-        self.active.as_active().expect("the first segment is never flat")
+        self.memory.active.as_active().expect("the first memtable is never flat")
+    }
+
+    /// This version with other memory.
+    pub(crate) fn with_memory(&self, memory: Memtables) -> Version {
+        let (shape, runs) = (self.shape.clone(), self.runs.clone());
+        let (bounds, old_side) = (self.bounds.clone(), self.old_side.clone());
+        Version { memory, shape, runs, bounds, old_side }
     }
 
     /// This version with its active memtable frozen (left out if empty) and `active` in its place.
     pub(crate) fn with_fresh_active(&self, active: Arc<ActiveMemtable>) -> Version {
-        let mut frozen = Vec::with_capacity(self.frozen.len() + 1);
-        if !self.active.is_empty() {
-            frozen.push(self.active.clone());
-        }
-        frozen.extend_from_slice(&self.frozen);
-        self.with_memory(active.into(), frozen, self.flush.clone())
+        self.with_memory(self.memory.with_fresh_active(active))
     }
 
     /// This version for a store that answers for those keys only.
     pub(crate) fn within(&self, bounds: KeyRange) -> Version {
-        Version {
-            bounds: Arc::new(bounds),
-            old_side: Default::default(),
-            ..self.with_memory(self.active.clone(), self.frozen.clone(), self.flush.clone())
-        }
+        let version = self.with_memory(self.memory.clone());
+        Version { bounds: Arc::new(bounds), old_side: Default::default(), ..version }
     }
 
     /// An error for a key that the store does not answer for.
@@ -421,57 +363,6 @@ impl Version {
         if self.bounds.covers(range) { Ok(()) } else { Err(self.out_of_range(&range.start)) }
     }
 
-    /// All frozen memory that is not being flushed; memtables that share keys newest first.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = &Memtable> {
-        self.frozen.iter().chain(self.scattered.pieces())
-    }
-
-    /// All frozen memory, memtables that share keys newest first, the flush set last.
-    pub(crate) fn segments(&self) -> impl Iterator<Item = &Memtable> {
-        self.waiting().chain(self.flush.all())
-    }
-
-    /// All memory: the active memtable, and then the others.
-    pub(crate) fn memory(&self) -> impl Iterator<Item = &Memtable> {
-        std::iter::once(&self.active).chain(self.segments())
-    }
-
-    /// The newest generation with cells in memory.
-    pub(crate) fn newest_generation(&self) -> Generation {
-        let written = self.memory().filter(|segment| !segment.is_empty());
-        written.map(Memtable::generation).max().unwrap_or_default()
-    }
-
-    /// Bytes of memory the version holds.
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        self.unflushed_bytes() + self.flush.all().map(|s| s.bytes() as u64).sum::<u64>()
-    }
-
-    /// Bytes that a flush starting now would take.
-    pub(crate) fn unflushed_bytes(&self) -> u64 {
-        let frozen: u64 = self.frozen.iter().map(|s| s.bytes() as u64).sum();
-        self.active.bytes() as u64 + frozen + self.scattered.bytes()
-    }
-
-    /// The oldest WAL file from which its memory came; `None` when it holds nothing.
-    pub(crate) fn log_front(&self) -> Option<LogFileId> {
-        let flushing = self.flush.all().filter_map(Memtable::log_front);
-        flushing.chain(self.log_front_without_flush()).min()
-    }
-
-    /// The oldest WAL file from which its memory came, the flush set apart.
-    pub(crate) fn log_front_without_flush(&self) -> Option<LogFileId> {
-        self.waiting().filter_map(Memtable::log_front).chain(self.active.log_front()).min()
-    }
-
-    /// Whether newer memory may join a flush set that a failed flush left: it still has all keys, and no
-    /// pieces of ranges, as these lie below the memtables of their set. True too where there is none.
-    pub(crate) fn may_join_flush(&self) -> bool {
-        let FlushSet { scattered, of_range, clip, end, .. } = &self.flush;
-        let whole = clip.is_empty() && end.is_none() && !of_range && scattered.is_empty();
-        self.flush.is_empty() || (whole && self.scattered.is_empty())
-    }
-
     /// Every open SSTable.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &OpenTable> {
         self.runs.iter().flat_map(|run| run.tables.iter())
@@ -484,38 +375,8 @@ impl Version {
         opened: &BTreeMap<TableId, Arc<TableHandle>>,
     ) -> Version {
         let runs = open_runs(&shape, &self.runs, opened);
-        Version {
-            active: self.active.clone(),
-            frozen: self.frozen.clone(),
-            scattered: self.scattered.clone(),
-            flush: self.flush.clone(),
-            shape,
-            runs,
-            bounds: self.bounds.clone(),
-            old_side: Default::default(),
-        }
-    }
-
-    /// Memory that the cells take which flushes kept.
-    pub(crate) fn kept_bytes(&self) -> u64 {
-        self.frozen.iter().filter_map(|s| s.as_flat()).map(|flat| flat.kept_bytes() as u64).sum()
-    }
-
-    /// This version with other memtables: active, frozen and flushing.
-    pub(crate) fn with_memory(&self, active: Memtable, frozen: Vec<Memtable>, flush: FlushSet) -> Version {
-        let (scattered, shape, runs) = (self.scattered.clone(), self.shape.clone(), self.runs.clone());
-        let (bounds, old_side) = (self.bounds.clone(), self.old_side.clone());
-        Version { active, frozen, scattered, flush, shape, runs, bounds, old_side }
-    }
-
-    /// This version with other memory behind the active memtable.
-    pub(crate) fn with_scattered(
-        &self,
-        frozen: Vec<Memtable>,
-        scattered: Arc<Scattered>,
-        flush: FlushSet,
-    ) -> Version {
-        Version { scattered, ..self.with_memory(self.active.clone(), frozen, flush) }
+        let (memory, bounds) = (self.memory.clone(), self.bounds.clone());
+        Version { memory, shape, runs, bounds, old_side: Default::default() }
     }
 }
 

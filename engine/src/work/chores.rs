@@ -1,7 +1,7 @@
 //! Small work that belongs to no job, and whether anything is left to do.
 
 use super::Work;
-use super::jobs::{Layout, clean_now, lay_out_one};
+use super::jobs::{clean_now, lay_out_one};
 use super::queue::SLICE_NS;
 use crate::commit::Store;
 use crate::strategy::{DbFacts, plan_db};
@@ -40,14 +40,12 @@ impl Work {
                 || work.merges.failures > 0
         };
         let version = store.version();
-        let settings = store.settings();
-        let layout = Layout::of(&settings);
-        let flat = !version.frozen.iter().any(|segment| layout.is_due(segment));
+        let flat = version.memory.waiting.is_empty();
         let settled = !begun
             && !self.is_compacting(store.id)
             && flat
-            && version.flush.is_empty()
-            && version.unflushed_bytes() <= self.cx.settings.half()
+            && version.memory.flushing.is_empty()
+            && version.memory.unflushed_bytes() <= self.cx.settings.half()
             && self.plan_store(store, 1, now).is_empty();
         if !settled {
             self.commit.touch(store.id);

@@ -1,10 +1,10 @@
 //! What is due: facts for the strategies and for the plan across stores, and jobs started from what they say.
 
 use super::Work;
-use super::jobs::{Cleaned, FlushRequest, Job, Layout, compactable_bytes, surviving_share};
+use super::jobs::{Cleaned, FlushRequest, Job, compactable_bytes, surviving_share};
 use super::manual::ManualCompaction;
 use super::queue::{Slot, Urgency};
-use crate::commit::{Store, by_id};
+use crate::commit::{FamilySettings, Store, by_id};
 use crate::event::EventKind;
 use crate::strategy::{CompactionPlan, DbAction, DbFacts, Deferred, Facts, StoreFacts, long_bytes, plan_db};
 use crate::sync::Ordering;
@@ -132,14 +132,13 @@ impl Work {
     fn has_more(&self, store: &Store) -> bool {
         let version = store.version();
         let settings = store.settings();
-        let layout = Layout::of(&settings);
         let limit = settings.options.write_memory;
         let compacts = store.work.lock().memory.compacts.is_some();
         !store.is_dropped()
             && (compacts
-                || version.frozen.iter().any(|segment| layout.is_due(segment))
-                || (!version.flush.is_empty() && !store.work.lock().flush.is_under_way())
-                || (limit > 0 && version.unflushed_bytes() > limit))
+                || !version.memory.waiting.is_empty()
+                || (!version.memory.flushing.is_empty() && !store.work.lock().flush.is_under_way())
+                || (limit > 0 && version.memory.unflushed_bytes() > limit))
     }
 
     /// Whether it is of use to look at the WAL's oldest file.
@@ -163,20 +162,20 @@ impl Work {
     ) -> StoreFacts<'a> {
         let version = store.version();
         let work = store.work.lock();
-        let memory_bytes = version.unflushed_bytes();
-        let left_over = !version.flush.is_empty() && !work.flush.is_under_way();
+        let memory_bytes = version.memory.unflushed_bytes();
+        let left_over = !version.memory.flushing.is_empty() && !work.flush.is_under_way();
         let flushing_bytes =
-            if work.flush.is_under_way() { version.memory_bytes() - memory_bytes } else { 0 };
+            if work.flush.is_under_way() { version.memory.bytes() - memory_bytes } else { 0 };
         // After a failure the store waits; what an interrupted flush left over is due at once.
         let waits = now < work.flush.not_before;
         let settings = store.settings();
-        let empty = version.active.is_empty() && version.waiting().next().is_none();
+        let empty = version.memory.active.is_empty() && version.memory.unflushed().next().is_none();
         let due = match () {
             () if waits || (empty && !left_over) => 0,
             () if left_over => self.cx.settings.write_memory(),
             () => memory_bytes,
         };
-        let size = Layout::of(&settings).flush_size(&version, due, left_over);
+        let size = flush_size(&version, &settings, due, left_over);
         let survive = if self.commit.tally.memory.get() > self.commit.memory_low() {
             surviving_share(&version, work.flush.survived)
         } else {
@@ -198,7 +197,7 @@ impl Work {
     /// The store whose memory needs the WAL's oldest file, and the bytes of the WAL that only it needs from
     /// there on. O(stores log stores).
     fn log_held_alone(&self, stores: &[Arc<Store>]) -> Option<(StoreId, u64)> {
-        let front = |store: &Arc<Store>| store.version().log_front_without_flush();
+        let front = |store: &Arc<Store>| store.version().memory.log_front_without_flush();
         let mut fronts: Vec<_> = stores.iter().filter_map(|store| Some((front(store)?, store.id))).collect();
         fronts.sort_unstable();
         let (_, first) = *fronts.first()?;
@@ -326,6 +325,27 @@ impl Work {
         }
         plan.merges
     }
+}
+
+/// How much a flush takes and writes.
+struct FlushSize {
+    freed: u64,
+    /// Bytes of memory, before what is dead in it is left out.
+    memory: u64,
+    /// Bytes of SSTables that are compacted with it.
+    rewritten: u64,
+}
+
+/// The size of a flush that begins now, with `due` bytes in memory.
+fn flush_size(version: &Version, settings: &FamilySettings, due: u64, left_over: bool) -> FlushSize {
+    let memory = &version.memory;
+    let Some(by_range) = settings.by_range() else {
+        return FlushSize { freed: due, memory: memory.unflushed_bytes(), rewritten: 0 };
+    };
+    // A range, or what has not been laid out yet.
+    let part = memory.ranges.largest().max(memory.active.bytes() as u64);
+    let freed = if left_over { due } else { due.min(part) };
+    FlushSize { freed, memory: part, rewritten: by_range.rewritten(&version.shape) }
 }
 
 /// What open SSTables tell. It is asked about L0 at every plan (`auto`), about other levels every few

@@ -1,7 +1,6 @@
 //! What callers ask for: flush, compact a range, wait until nothing is due.
 
 use super::Work;
-use super::jobs::Layout;
 use super::manual::{CompactionControl, ManualCompaction};
 use crate::commit::Store;
 use crate::error::{Error, ErrorKind, Result};
@@ -27,10 +26,10 @@ impl Work {
                 continue;
             }
             let settings = store.settings();
-            let (strategy, layout) = (settings.options.strategy.strategy(), Layout::of(&settings));
+            let (strategy, by_range) = (settings.options.strategy.strategy(), settings.by_range());
             let running = store.work.lock().merges.running();
             // Beside flushes of other ranges, of which there is always one.
-            if !running.is_empty() && layout.is_whole() {
+            if !running.is_empty() && by_range.is_none() {
                 continue;
             }
             let version = store.version_full();
@@ -47,16 +46,19 @@ impl Work {
                 expired: expired.map(Timestamp),
                 surplus: &|table| having.get_or_init(find).contains(&table),
             };
-            let Some(mut plan) = manual.plan(&version.shape, strategy, &layout.bounds(&version.shape), asked)
-            else {
+            let bounds = by_range.map_or(Vec::new(), |by_range| by_range.bounds(&version.shape));
+            let Some(mut plan) = manual.plan(&version.shape, strategy, &bounds, asked) else {
                 self.cx.scheduler.notify();
                 continue;
             };
             if running.iter().any(|other| other.range_left().overlaps(&plan.range)) {
                 continue;
             }
-            let unions = Unions::default();
-            layout.cut(&mut plan, &|tables| unions.left(&version, &[], tables, settings.versions_kept()));
+            if let Some(by_range) = by_range {
+                let unions = Unions::default();
+                by_range
+                    .cut(&mut plan, &|tables| unions.left(&version, &[], tables, settings.versions_kept()));
+            }
             manual.note_started();
             if self.start_merge(store, plan, Some(manual.clone())) {
                 continue;
@@ -150,8 +152,8 @@ impl Work {
         // segment.
         let upto = {
             let version = store.version();
-            let active = version.active.generation().0;
-            Generation(if version.active.is_empty() { active - 1 } else { active + 1 })
+            let active = version.memory.active.generation().0;
+            Generation(if version.memory.active.is_empty() { active - 1 } else { active + 1 })
         };
         let begun = {
             let mut work = store.work.lock();

@@ -456,7 +456,7 @@ fn the_log_is_cleaned_while_memory_is_divided_by_range_and_nothing_is_lost() {
         let (of, turns, seen, inside) = (db.clone(), scheduler.clone(), raced.clone(), Cell::new(false));
         let clock = world.clock.clone();
         let hook = move |name: &str| {
-            if !["scatter-copied", "compact-range-copied"].contains(&name) || inside.replace(true) {
+            if !["lay-out-copied", "join-before-swap"].contains(&name) || inside.replace(true) {
                 return;
             }
             let before = of.statistics().log_cleanings;
@@ -467,10 +467,10 @@ fn the_log_is_cleaned_while_memory_is_divided_by_range_and_nothing_is_lost() {
                 of.statistics().log_cleanings > before
             });
             let cleaned = u32::from(cleaned);
-            let (scattered, compacted) = seen.get();
+            let (laid_out, compacted) = seen.get();
             seen.set(match name {
-                "scatter-copied" => (scattered + cleaned, compacted),
-                _ => (scattered, compacted + cleaned),
+                "lay-out-copied" => (laid_out + cleaned, compacted),
+                _ => (laid_out, compacted + cleaned),
             });
             inside.set(false);
         };
@@ -491,7 +491,7 @@ fn the_log_is_cleaned_while_memory_is_divided_by_range_and_nothing_is_lost() {
             assert_eq!(value, Some(n.to_be_bytes().repeat(8)), "seed {seed}, key {at}");
         }
     }
-    let (scattered, compacted) = raced.get();
-    println!("the log was cleaned during {scattered} divisions and {compacted} compactions");
-    assert!(scattered > 0);
+    let (laid_out, compacted) = raced.get();
+    println!("the log was cleaned during {laid_out} layouts and {compacted} compactions");
+    assert!(laid_out > 0);
 }

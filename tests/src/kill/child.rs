@@ -102,7 +102,6 @@ const FIRST: &[(&[&str], usize)] = &[
     (&["detach", "attach", "copy"], 8),
     // Of families.
     (&["split", "join-renamed", "join-before-commit", "join-committed"], 11),
-    (&["scatter", "compact-range"], 12),
 ];
 
 /// Everything beside writing, in an order that is drawn; first what passes the kill point that was asked for.

@@ -17,7 +17,6 @@
 //! the file goes. The sync covers what covers the cells left out, too. A crash in between finds some cells
 //! twice, which is once (`replay.rs`).
 
-use super::layout::Layout;
 use super::outcome::{FlushRequest, JobProgress};
 use crate::catalog::Catalog;
 use crate::commit::Store;
@@ -119,11 +118,11 @@ impl CleanJob {
         let visible = catalog.commit.snapshots.visible();
         for (store, version) in stores.iter().zip(&versions) {
             let needs = |s: &Memtable| s.log_front().is_some_and(|file| file <= front);
-            if version.flush.all().any(needs) {
+            if version.memory.flushing.all().any(needs) {
                 return None;
             }
             let segments: Vec<&Memtable> =
-                std::iter::once(&version.active).chain(version.waiting()).collect();
+                std::iter::once(&version.memory.active).chain(version.memory.unflushed()).collect();
             if segments.iter().any(|segment| needs(segment)) {
                 cleaning.push(Cleaning::new(store, &segments, front, below, visible));
             }
@@ -183,7 +182,7 @@ impl CleanJob {
                 if let Some(cleaning) = self.stores.iter().find(|cleaning| cleaning.store.id == store) {
                     let store = cleaning.store.clone();
                     let may_stay = !store.flush_is_asked();
-                    let is_whole = Layout::of(&store.settings()).is_whole();
+                    let is_whole = store.settings().by_range().is_none();
                     match cleaning.most_of_it() {
                         at if at.is_some() || is_whole || !may_stay => {
                             self.outcome.flush = Some(FlushRequest { store, reason, may_stay, at });
@@ -228,7 +227,7 @@ impl CleanJob {
             let version = cleaning.store.version();
             for part in &cleaning.segments {
                 let copied = fronts.next().flatten();
-                let is_flushing = version.flush.all().any(|s| s.is(&part.segment));
+                let is_flushing = version.memory.flushing.all().any(|s| s.is(&part.segment));
                 part.mark(self.front, copied, &self.files, is_flushing);
             }
         }
@@ -360,7 +359,7 @@ impl Cleaning {
         let mut ranges: BTreeMap<usize, (u64, &[u8])> = BTreeMap::new();
         for part in self.segments.iter().filter(|part| !part.is_active) {
             for cell in part.cells.iter().map(Cell::as_ref) {
-                let range = ranges.entry(version.scattered.find(cell.key)).or_insert((0, cell.key));
+                let range = ranges.entry(version.memory.ranges.find(cell.key)).or_insert((0, cell.key));
                 range.0 += cell.user_bytes() as u64 + ENTRY_BYTES;
             }
         }

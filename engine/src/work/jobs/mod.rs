@@ -1,9 +1,8 @@
 //! The kinds of jobs: machines driven by `advance`, which take the [`Catalog`] and through it the `Commit`.
 //!
 //! * `outcome` is what jobs answer: how far they are, and a flush that is wanted next.
-//! * `layout` says how a store holds its memory, as one list of memtables or by key range.
 //! * `compaction` brings SSTables to other SSTables, and has what flushes share with that.
-//! * `memory` lays immutable memtables out, and compacts them in memory.
+//! * `memory` lays memtables that wait out, and compacts them in memory.
 //! * `flush` brings memory to SSTables, all of it or that of one key range.
 //! * `clean_wal` logs again what memory still needs of the WAL's oldest file, so that the file can go.
 //!
@@ -13,12 +12,10 @@
 mod clean_wal;
 mod compaction;
 mod flush;
-mod layout;
 mod memory;
 mod outcome;
 
 pub(super) use clean_wal::Cleaned;
-pub(super) use layout::Layout;
 pub(super) use memory::{compactable_bytes, surviving_share};
 pub(super) use outcome::{FlushRequest, JobProgress};
 
@@ -29,14 +26,13 @@ use crate::error::{Error, Result};
 use crate::strategy::CompactionPlan;
 use clean_wal::CleanJob;
 use compaction::CompactionJob;
-use flush::{FlushJob, FlushPolicy, FlushRangeJob};
+use flush::{FlushJob, FlushPolicy, Take};
 use memory::MemtableCompactionJob;
 use std::sync::Arc;
 
 /// Work that is under way.
 pub(super) enum Job {
     Flush(Box<FlushJob>),
-    FlushRange(Box<FlushRangeJob>),
     Merge(Box<CompactionJob>),
     Join(Box<MemtableCompactionJob>),
     Clean(Box<CleanJob>),
@@ -47,22 +43,13 @@ impl Job {
     /// nothing to take yet, or one is under way. No values stay in the WAL while that is being cleaned.
     pub(super) fn begin_flush(catalog: &Catalog, request: FlushRequest, is_cleaning: bool) -> Option<Self> {
         let FlushRequest { store, reason, may_stay, at } = request;
-        let settings = store.settings();
         // First, so that nobody takes or leaves a flush set from here on.
         let turn = FlushTurn::begin(&store)?;
-        match Layout::of(&settings) {
-            Layout::ByRange(by_range)
-                if may_stay && !store.is_leaving() && store.version().flush.is_empty() =>
-            {
-                let job = FlushRangeJob::start(catalog, &store, turn, by_range, reason, at.as_deref());
-                job.map(|job| Job::FlushRange(Box::new(job)))
-            }
-            _ => {
-                let policy = FlushPolicy { keep: may_stay, leave_in_log: !is_cleaning };
-                let job = FlushJob::start(catalog, &store, turn, reason, policy);
-                job.map(|job| Job::Flush(Box::new(job)))
-            }
-        }
+        let is_by_range = store.settings().by_range().is_some();
+        let take = if is_by_range && may_stay && !store.is_leaving() { Take::Range(at) } else { Take::All };
+        let policy = FlushPolicy { keep: may_stay, leave_in_log: !is_cleaning };
+        let job = FlushJob::start(catalog, &store, turn, &take, reason, policy)?;
+        Some(Job::Flush(Box::new(job)))
     }
 
     /// Begins what the plan says, for a caller if one waits for it. `None` when the store no longer fits the
@@ -90,7 +77,6 @@ impl Job {
     pub(super) fn id(&self) -> u32 {
         match self {
             Job::Flush(job) => job.id(),
-            Job::FlushRange(job) => job.id(),
             Job::Merge(job) => job.id(),
             Job::Join(job) => job.id(),
             Job::Clean(job) => job.id(),
@@ -106,7 +92,6 @@ impl Job {
     pub(super) fn advance(&mut self, catalog: &Arc<Catalog>) -> Result<JobProgress> {
         match self {
             Job::Flush(job) => job.advance(catalog),
-            Job::FlushRange(job) => job.advance(catalog),
             Job::Merge(job) => job.advance(catalog),
             Job::Join(job) => job.advance(catalog),
             Job::Clean(job) => job.advance(catalog),
@@ -116,8 +101,7 @@ impl Job {
     /// A flush's number among its store's flushes, and whether it also reads SSTables; `None` for other jobs.
     pub(super) fn as_flush(&self) -> Option<(u64, bool)> {
         match self {
-            Job::Flush(job) => Some((job.number(), false)),
-            Job::FlushRange(job) => Some((job.number(), job.reads_tables())),
+            Job::Flush(job) => Some((job.number(), job.reads_tables())),
             _ => None,
         }
     }
@@ -126,7 +110,6 @@ impl Job {
     pub(super) fn abandon(self, catalog: &Catalog, why: &Error) -> Option<(Arc<Store>, &'static str)> {
         match self {
             Job::Flush(job) => Some((job.abandon(catalog, why), "flush")),
-            Job::FlushRange(job) => Some((job.abandon(catalog, why), "flush")),
             Job::Merge(job) => Some((job.abandon(catalog, why), "merge")),
             Job::Join(job) => Some((job.abandon(catalog), "in-memory merge")),
             Job::Clean(mut job) => {
@@ -137,21 +120,13 @@ impl Job {
     }
 }
 
-/// Lays one immutable memtable of the store out, as its memory is held, or compacts a range of it; whether
-/// there was one. This is done in one go, as a chore.
+/// Lays out one memtable of the store that waits; whether there was one. This is done in one go, as a chore.
 pub(super) fn lay_out_one(catalog: &Catalog, store: &Store) -> bool {
-    let settings = store.settings();
-    let layout = Layout::of(&settings);
-    let compacts = store.work.lock().memory.compacts.is_some();
-    if !(compacts || store.version().frozen.iter().any(|segment| layout.is_due(segment))) {
+    if store.version().memory.waiting.is_empty() {
         return false;
     }
     let Some(_turn) = LayoutTurn::begin(store) else { return false };
-    memory::compact_range(catalog, store)
-        || match layout {
-            Layout::Whole => memory::flatten_oldest(catalog, store),
-            Layout::ByRange(by_range) => memory::scatter_oldest(catalog, store, by_range),
-        }
+    memory::lay_out_oldest(catalog, store)
 }
 
 /// Cleans the WAL's oldest file at once, whatever is needed of it, and says what that leads to. `None` if the

@@ -10,7 +10,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::strategy::{CompactionKind, CompactionPlan, validate};
 use crate::types::{KeyRange, SeqNo};
-use crate::work::jobs::layout::Layout;
 use crate::work::jobs::outcome::JobProgress;
 use crate::work::manual::ManualCompaction;
 use std::sync::Arc;
@@ -136,7 +135,7 @@ impl CompactionJob {
         // Without the lock: who runs it may take a while to answer.
         let run = spec.map(|spec| Running::begin(catalog, store, &version, &spec)).transpose()?;
         // A range keeps one file.
-        let ends_steps = Layout::of(&settings).is_whole() && catalog.cx.settings.steps_end_by_fill();
+        let ends_steps = settings.by_range().is_none() && catalog.cx.settings.steps_end_by_fill();
         Ok(Some(Self {
             id,
             turn: Some(turn),
@@ -290,7 +289,7 @@ impl CompactionJob {
         spec.range.start = self.progress.clip.clone().unwrap_or(spec.range.start);
         self.phase = Phase::Merging(match self.progress.failures < FAILURES_ELSEWHERE {
             true => Running::begin(catalog, &self.store, &version, &spec)?,
-            false => Running::here(catalog, &spec)?,
+            false => Running::here(catalog, &spec, None)?,
         });
         self.progress.carried = carried;
         Ok(JobProgress::More)

@@ -6,7 +6,7 @@
 //! * `running` is a compaction as whoever runs it does it: here, or elsewhere and then checked.
 //! * `job` takes a plan through its steps.
 //!
-//! Each imports only what stands above it here. Flushes use the first two.
+//! Each imports only what stands above it here. Flushes use the first two and `running`.
 
 mod cache_fill;
 mod job;
@@ -17,4 +17,5 @@ mod spec;
 
 pub(super) use cache_fill::FillStats;
 pub(super) use job::CompactionJob;
-pub(super) use spec::{TableSources, keep_spec, output_spec, table_sources};
+pub(super) use running::Running;
+pub(super) use spec::flush_spec;

@@ -4,7 +4,7 @@ use super::cache_fill::Opened;
 use super::spec::{cached, in_small_steps, open_runs, predicted};
 use crate::catalog::Catalog;
 use crate::commit::Store;
-use crate::compaction::{Bounds, CompactionSpec, MergeRun, Step, Totals, Verifier};
+use crate::compaction::{Bounds, CompactionSpec, MemoryInputs, MergeRun, Step, Totals, Verifier};
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::offload::{Decision, MergeTables, Offer, OffloadedMerge, OffloadedRun, OwnTables, RemoteCache};
@@ -14,8 +14,8 @@ use std::cell::LazyCell;
 use std::sync::Arc;
 
 /// A compaction that runs, here or elsewhere.
-pub(super) struct Running {
-    pub(super) run: Box<dyn MergeRun>,
+pub(in crate::work::jobs) struct Running {
+    pub(in crate::work::jobs) run: Box<dyn MergeRun>,
     /// What checks the steps; `None` for one that runs here.
     verifier: Option<(Verifier, Bounds)>,
     /// The memory of the process that runs it, if that can be read.
@@ -47,12 +47,16 @@ impl Running {
                 return Ok(Self::there(run, version, &there));
             }
         }
-        Self::here(catalog, spec)
+        Self::here(catalog, spec, None)
     }
 
-    /// Begins the compaction in this process.
-    pub(super) fn here(catalog: &Catalog, spec: &CompactionSpec) -> Result<Self> {
-        Ok(Self { run: catalog.local.begin(spec)?, verifier: None, remote: None })
+    /// Begins the compaction in this process, of that memory too if it is a flush.
+    pub(in crate::work::jobs) fn here(
+        catalog: &Catalog,
+        spec: &CompactionSpec,
+        memory: Option<MemoryInputs>,
+    ) -> Result<Self> {
+        Ok(Self { run: catalog.local.begin(spec, memory)?, verifier: None, remote: None })
     }
 
     /// The compaction in another process, of SSTables of that version.
@@ -67,12 +71,12 @@ impl Running {
         }
     }
 
-    pub(super) fn is_elsewhere(&self) -> bool {
+    pub(in crate::work::jobs) fn is_elsewhere(&self) -> bool {
         self.verifier.is_some()
     }
 
     /// What was done; for a compaction elsewhere, what was found to be true.
-    pub(super) fn totals(&self) -> Totals {
+    pub(in crate::work::jobs) fn totals(&self) -> Totals {
         self.verifier.as_ref().map_or_else(|| self.run.totals(), |(verifier, _)| verifier.totals())
     }
 
@@ -102,7 +106,7 @@ impl Running {
     }
 
     /// Removes what was written and not made true; elsewhere, what lies there and can be nothing else.
-    pub(super) fn remove_left(&self, catalog: &Catalog) {
+    pub(in crate::work::jobs) fn remove_left(&self, catalog: &Catalog) {
         match &self.verifier {
             None => catalog.remove_tables(&self.run.leftovers()),
             Some((verifier, _)) => catalog.remove_strays_of(verifier),

@@ -1,19 +1,15 @@
 //! Descriptions of compactions: from a strategy's plan to plain data, which holds all that is needed to run
 //! it in this process or in another one; and what is expected of it.
 //!
-//! Flushes share what says how SSTables are written and which cells are kept.
+//! A flush is described like a compaction; its memory goes beside the description.
 
 use crate::catalog::Catalog;
 use crate::commit::{FamilySettings, Store};
-use crate::compaction::{
-    CompactionSpec, OutputSpec, RULES_VERSION, RetentionSpec, Source, TombstoneElision, run_source,
-};
+use crate::compaction::{CompactionSpec, OutputSpec, RULES_VERSION, RetentionSpec, TombstoneElision};
 use crate::shape::TableInfo;
-use crate::sstable::{CursorOptions, Replaced};
 use crate::strategy::{CompactionPlan, InputRun};
 use crate::types::TableId;
 use crate::version::{OpenTable, Unions, Version};
-use crate::work::jobs::layout::Layout;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -43,15 +39,9 @@ pub(super) fn merge_spec(
     plan: &CompactionPlan,
     id: u32,
 ) -> CompactionSpec {
-    let settings = store.settings();
     let beside_readers = catalog.cx.rates.pace.begin(catalog.cache.blocks_asked_for());
     let resting = beside_readers && catalog.commit.rest() > 0.0 && catalog.tables.store().writes_in_pieces();
     let inputs: BTreeSet<TableId> = plan.tables().collect();
-    let infos: BTreeMap<TableId, _> = version.tables().map(|open| (open.info.id, &open.info)).collect();
-    let of_run = |input: &InputRun| {
-        let there = input.tables.iter().filter_map(|id| infos.get(id));
-        there.map(|info| TableInfo::clone(info)).collect()
-    };
     let oldest = plan.inputs.last().map_or((0, 0), |input| (input.level, input.run));
     // Older than the oldest input: deeper levels, older runs of its level, and what its own run holds beside
     // it.
@@ -62,6 +52,47 @@ pub(super) fn merge_spec(
         .filter(|(level, run, table)| !inputs.contains(&table.id) && is_below(*level, run.id))
         .map(|(_, _, table)| table.live_range());
     let last = plan.output.level + 1 >= version.shape.levels.len();
+    let read_ahead = if resting { READ_AHEAD_RESTING } else { READ_AHEAD };
+    CompactionSpec {
+        read_ahead: read_ahead as u64,
+        step_bytes: catalog.cx.settings.step_bytes(),
+        ..described(catalog, store, version, plan, id, TombstoneElision::new(below.collect()), last)
+    }
+}
+
+/// The flush that the plan asks for, as plain data: a compaction of memory, which is newer than everything,
+/// with those SSTables that the plan reads. Its SSTables end at those keys too.
+pub(crate) fn flush_spec(
+    catalog: &Catalog,
+    store: &Store,
+    version: &Version,
+    plan: &CompactionPlan,
+    id: u32,
+    cuts: Vec<Vec<u8>>,
+) -> CompactionSpec {
+    let inputs: BTreeSet<TableId> = plan.tables().collect();
+    let others = version.shape.tables().filter(|(_, _, table)| !inputs.contains(&table.id));
+    let below = TombstoneElision::new(others.map(|(_, _, table)| table.live_range()).collect());
+    let last = plan.output.level > 0 && plan.output.level + 1 >= version.shape.levels.len();
+    let mut spec = described(catalog, store, version, plan, id, below, last);
+    spec.output.cuts = cuts;
+    spec
+}
+
+fn described(
+    catalog: &Catalog,
+    store: &Store,
+    version: &Version,
+    plan: &CompactionPlan,
+    id: u32,
+    below: TombstoneElision,
+    last: bool,
+) -> CompactionSpec {
+    let infos: BTreeMap<TableId, _> = version.tables().map(|open| (open.info.id, &open.info)).collect();
+    let of_run = |input: &InputRun| {
+        let there = input.tables.iter().filter_map(|id| infos.get(id));
+        there.map(|info| TableInfo::clone(info)).collect()
+    };
     CompactionSpec {
         rules_version: RULES_VERSION,
         database: catalog.database,
@@ -69,38 +100,27 @@ pub(super) fn merge_spec(
         log_dir: catalog.dir.clone(),
         inputs: plan.inputs.iter().map(of_run).collect(),
         range: plan.range.clone(),
-        keep: keep_spec(catalog, &settings, TombstoneElision::new(below.collect())),
-        output: output_spec(catalog, store, plan, id, last, Vec::new()),
-        step_bytes: catalog.cx.settings.step_bytes(),
-        read_ahead: if resting { READ_AHEAD_RESTING } else { READ_AHEAD } as u64,
+        keep: keep_spec(catalog, &store.settings(), below),
+        output: output_spec(catalog, store, plan, id, last),
+        step_bytes: catalog.cx.settings.options.experimental.step_bytes,
+        read_ahead: READ_AHEAD as u64,
     }
 }
 
 /// How the plan's outputs are written; `last` says whether they go to the last level.
-pub(crate) fn output_spec(
-    catalog: &Catalog,
-    store: &Store,
-    plan: &CompactionPlan,
-    id: u32,
-    last: bool,
-    cuts: Vec<Vec<u8>>,
-) -> OutputSpec {
+fn output_spec(catalog: &Catalog, store: &Store, plan: &CompactionPlan, id: u32, last: bool) -> OutputSpec {
     let names = store.table_names().into_iter().map(|(name, value)| (name.to_string(), value));
     OutputSpec {
         table: store.settings().table_options(last),
         table_bytes: plan.table_bytes,
-        cuts,
+        cuts: Vec::new(),
         id: TableId { store: store.id, epoch: catalog.epoch, job: id, part: 0 },
         names: names.collect(),
     }
 }
 
 /// Which cells a compaction or flush of the family keeps that begins now.
-pub(crate) fn keep_spec(
-    catalog: &Catalog,
-    settings: &FamilySettings,
-    below: TombstoneElision,
-) -> RetentionSpec {
+fn keep_spec(catalog: &Catalog, settings: &FamilySettings, below: TombstoneElision) -> RetentionSpec {
     let options = &settings.options;
     RetentionSpec {
         read_points: catalog.commit.snapshots.read_points().to_vec(),
@@ -125,7 +145,7 @@ pub(super) fn in_small_steps(
     cached: &dyn Fn() -> u64,
 ) -> CompactionSpec {
     let mut spec = CompactionSpec { read_ahead: READ_AHEAD as u64, ..spec.clone() };
-    if catalog.cx.settings.steps_end_by_fill() && Layout::of(&store.settings()).is_whole() {
+    if catalog.cx.settings.steps_end_by_fill() && store.settings().by_range().is_none() {
         let (input, cached) = (spec.input_bytes().max(1), cached().max(1));
         let bytes = u128::from(step_fill_bytes(catalog, 1)) * u128::from(input) / u128::from(cached);
         let least = spec.output.table_bytes / 8;
@@ -174,37 +194,4 @@ pub(super) fn open_runs<R: Iterator<Item = TableId>>(
 ) -> Vec<Vec<OpenTable>> {
     let open: BTreeMap<TableId, &OpenTable> = version.tables().map(|open| (open.info.id, open)).collect();
     runs.map(|run| run.filter_map(|id| open.get(&id).copied().cloned()).collect()).collect()
-}
-
-/// The SSTables that a plan reads, open.
-pub(crate) struct TableSources {
-    /// Newest first.
-    pub(crate) sources: Vec<Source>,
-    /// The number of their cells, where that is known.
-    pub(crate) cells: Option<u64>,
-    pub(crate) replaced: Replaced,
-}
-
-impl TableSources {
-    /// The sources of a plan that reads no SSTables.
-    pub(crate) fn none() -> Self {
-        Self { sources: Vec::new(), cells: Some(0), replaced: Replaced::default() }
-    }
-}
-
-/// The SSTables of a plan as sources; `None` when the version lacks one.
-pub(crate) fn table_sources(version: &Version, plan: &CompactionPlan) -> Option<TableSources> {
-    let open: BTreeMap<TableId, _> = version.tables().map(|open| (open.info.id, open)).collect();
-    let options = CursorOptions { fill_cache: false, read_ahead_bytes: READ_AHEAD, through_cache: false };
-    let mut all = TableSources::none();
-    for input in &plan.inputs {
-        let tables: Vec<OpenTable> =
-            input.tables.iter().map(|id| open.get(id).copied().cloned()).collect::<Option<_>>()?;
-        // The cells of a clipped SSTable are counted below its clip too, so their number says nothing.
-        for open in &tables {
-            all.cells = all.cells.filter(|_| open.info.is_whole()).map(|n| n + open.info.cells);
-        }
-        all.sources.push(run_source(tables, options, &mut all.replaced));
-    }
-    Some(all)
 }

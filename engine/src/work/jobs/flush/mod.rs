@@ -1,19 +1,16 @@
-//! Flushes: memory is merged into SSTables, step by step into the manifest.
+//! Flushes: memory is brought to SSTables, step by step into the manifest.
 //!
+//! * `take` takes memory as the flush set: all of it, or that of one key range.
 //! * `hot_keys` leaves the cells of keys in memory that were updated often.
-//! * `steps` is what both kinds of flushes share: a merge of memory, in steps.
 //! * `wal_values` lets a flush leave values in the WAL.
-//! * `range` flushes one range of a memory that is held by key range, together with the range's SSTables.
-//! * `whole` flushes all memory of a store into L0.
+//! * `job` takes a flush through its steps.
 //!
 //! Each imports only what stands above it here.
 
 mod hot_keys;
-mod range;
-mod steps;
+mod job;
+mod take;
 mod wal_values;
-mod whole;
 
-pub(super) use range::FlushRangeJob;
-pub(super) use steps::FlushPolicy;
-pub(super) use whole::FlushJob;
+pub(super) use job::FlushJob;
+pub(super) use take::{FlushPolicy, Take};

@@ -15,10 +15,10 @@
 //!
 //! Which WAL files stay for SSTables is counted in `version/wal_refs.rs`.
 
-use super::steps::FlushPolicy;
+use super::take::FlushPolicy;
 use crate::catalog::Catalog;
 use crate::commit::Store;
-use crate::compaction::{LeftInLog, Merge};
+use crate::compaction::{LeftInLog, MergeRun};
 use crate::event::EventKind;
 use crate::shape::TableInfo;
 use crate::sstable::{Reference, VALUE_BYTES_MIN};
@@ -26,7 +26,6 @@ use crate::strategy::{LogTableChoice, LogTableFacts, leave_in_log};
 use crate::types::{CellRef, Kind, LogFileId, LogPosition};
 use crate::version::{FlushSet, Version};
 use crate::wal::{PlaceScan, ValuePositions};
-use crate::work::jobs::layout::Layout;
 use crate::work::jobs::memory::{bytes_per_user_byte, surviving_share};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,8 +76,8 @@ impl LogTableJob {
         Self { choice, scan, files: 0, left_bytes: 0 }
     }
 
-    /// Looks for places a little; when done, tells the merge. Whether there is more to do.
-    pub(super) fn advance(&mut self, catalog: &Catalog, store: &Store, merge: &mut Merge) -> bool {
+    /// Looks for places a little; when done, tells the run. Whether there is more to do.
+    pub(super) fn advance(&mut self, catalog: &Catalog, store: &Store, run: &mut dyn MergeRun) -> bool {
         let Some(mut scan) = self.scan.take() else { return false };
         let began = catalog.cx.env.clock.monotonic_ns();
         let mut looks = 0u32;
@@ -86,7 +85,7 @@ impl LogTableJob {
             match scan.advance() {
                 Ok(true) => {}
                 Ok(false) => {
-                    self.tell(scan.finish(), catalog.front_of_others(store), merge);
+                    self.tell(scan.finish(), catalog.front_of_others(store), run);
                     return false;
                 }
                 Err(_) => {
@@ -104,9 +103,9 @@ impl LogTableJob {
         }
     }
 
-    /// Tells the merge which places are found, but for files with too little of this store. Other stores
+    /// Tells the run which places are found, but for files with too little of this store. Other stores
     /// still need the WAL from `others` on.
-    fn tell(&mut self, mut places: ValuePositions, others: LogFileId, merge: &mut Merge) {
+    fn tell(&mut self, mut places: ValuePositions, others: LogFileId, run: &mut dyn MergeRun) {
         places.retain(|file| {
             let is_alone = file.file < others;
             4 * file.owned >= 3 * file.entries || is_alone && 5 * file.owned >= 2 * file.entries
@@ -116,7 +115,7 @@ impl LogTableJob {
         if self.files > 0 {
             let database = places.database;
             let find = Box::new(move |cell: &CellRef<'_>| reference(&places, cell));
-            merge.leave_in_log(LeftInLog { database, find });
+            run.leave_in_log(LeftInLog { database, find });
         }
     }
 
@@ -177,7 +176,7 @@ pub(super) fn prepare_log_table(
     // before any table that refers to it is known. (One that comes later sees the flush set, and leaves the
     // files it came from.)
     let settings = store.settings();
-    if !settings.options.log_tables || !Layout::of(&settings).is_whole() || store.is_leaving() {
+    if !settings.options.log_tables || settings.by_range().is_some() || store.is_leaving() {
         return None;
     }
     let mut choice = leave_in_log(&log_table_facts(catalog, store)?);
@@ -199,8 +198,8 @@ pub(super) fn prepare_log_table(
 /// The facts that this decision rests on; `None` where nothing in memory is in the WAL.
 fn log_table_facts(catalog: &Catalog, store: &Store) -> Option<LogTableFacts> {
     let version = store.version();
-    let front = version.log_front()?;
-    let segments = || version.frozen.iter().chain(std::iter::once(&version.active));
+    let front = version.memory.log_front()?;
+    let segments = || version.memory.unflushed().chain(std::iter::once(&version.memory.active));
     let survived = store.work.lock().flush.survived;
     let mut facts = LogTableFacts {
         cells: segments().map(|segment| segment.cells() as u64).sum(),

@@ -5,7 +5,7 @@ use crate::commit::{Store, StoreWork};
 use crate::memtable::{FlatMemtable, Memtable};
 use crate::strategy::PipelineFacts;
 use crate::types::Sketch;
-use crate::version::Version;
+use crate::version::{Memtables, Version};
 use std::sync::Arc;
 
 /// The most that compactions are held against a byte that is flushed: most of it comes late, and the byte may
@@ -18,20 +18,24 @@ const COPY_NS_PER_BYTE: f64 = 2.0;
 /// The bytes that a compaction in memory, under way or brought by the next memtable, may be expected to free:
 /// as much as the last one since the disk flush did. Nothing is known before that one.
 pub(crate) fn compactable_bytes(store: &Store, version: &Version, work: &StoreWork) -> u64 {
-    let newest = version.frozen.first().map(Memtable::generation);
+    let Memtables { waiting, ranges, .. } = &version.memory;
+    let newest = waiting.first().or(ranges.memtables().next()).map(Memtable::generation);
     let due = work.memory.is_compacting() || newest.is_some_and(|newest| newest > work.memory.joined_upto);
     if work.memory.pipeline.compactions == 0 || !due || !store.settings().options.memory.compacts() {
         return 0;
     }
-    let frozen: u64 = version.frozen.iter().map(|segment| segment.bytes() as u64).sum();
-    (frozen as f64 * (1.0 - work.memory.pipeline.stayed)) as u64
+    let waiting: u64 = waiting.iter().map(|memtable| memtable.bytes() as u64).sum();
+    ((waiting + ranges.bytes()) as f64 * (1.0 - work.memory.pipeline.stayed)) as u64
 }
 
 /// About how much of a store's memory a flush would find that is not dead by then. `survived` is that share
 /// of the last flush.
 pub(crate) fn surviving_share(version: &Version, survived: Option<f64>) -> f64 {
     let (mut cells, mut keys, mut live, mut dead) = (0, Sketch::new(), 0, 0);
-    for flat in version.frozen.iter().filter_map(|segment| segment.as_flat()) {
+    let Memtables { active, waiting, ranges, .. } = &version.memory;
+    // What several ranges would tell is not worth what it costs to ask them all.
+    let asked = if ranges.is_one() { ranges.memtables_of(0) } else { &[] };
+    for flat in asked.iter().filter_map(|memtable| memtable.as_flat()) {
         cells += flat.cells();
         live += flat.user_bytes();
         dead += flat.dead().bytes;
@@ -42,8 +46,8 @@ pub(crate) fn surviving_share(version: &Version, survived: Option<f64>) -> f64 {
         return survived.unwrap_or(1.0);
     }
     // Flat ones do, and also what was dead within them: it will be like that with the others.
-    let segments = version.frozen.iter().chain(std::iter::once(&version.active));
-    let user_bytes: usize = segments.map(Memtable::user_bytes).sum();
+    let all = std::iter::once(active).chain(waiting).chain(asked);
+    let user_bytes: usize = all.map(Memtable::user_bytes).sum();
     let fresh = (user_bytes - live) as f64 * live as f64 / (live + dead).max(1) as f64;
     let unique = keys.estimate() as f64 / cells as f64;
     (unique * (live as f64 + fresh) / user_bytes.max(1) as f64).min(1.0)

@@ -1,25 +1,23 @@
-//! Memory in the background: immutable memtables are laid out, and compacted.
+//! Memory in the background: memtables that wait are laid out, and compacted.
 //!
 //! * `visibility` is what readers may see, and what is told when a memtable was laid out.
 //! * `facts` is what is known of memtables before anything is decided about them.
-//! * `ranges` are the key ranges into which a store's memory is divided, for a strategy that wants that.
-//! * `flatten` makes a flat memtable of one that was written; `scatter` divides it among the ranges instead.
-//! * `compact` compacts a store's flat memtables, as a job; `compact_range` those of one range, as a chore.
+//! * `ranges` are the key ranges by which a store's memory is held.
+//! * `lay_out` lays a memtable that waits out into these ranges.
+//! * `due` says which memtables of a range are to be compacted, and when; `compact` does that, as a job.
 //!
 //! Each imports only what stands above it here.
 
 mod compact;
-mod compact_range;
+mod due;
 mod facts;
-mod flatten;
+mod lay_out;
 mod ranges;
-mod scatter;
 mod visibility;
 
 pub(super) use compact::MemtableCompactionJob;
-pub(super) use compact_range::{compact_range, compacts_before};
+pub(super) use due::compacts_before;
 pub(super) use facts::bytes_per_user_byte;
 pub(in crate::work) use facts::{compactable_bytes, surviving_share};
-pub(super) use flatten::flatten_oldest;
+pub(super) use lay_out::lay_out_oldest;
 pub(super) use ranges::{fit_ranges, memory_by_range, range_memory};
-pub(super) use scatter::scatter_oldest;

@@ -28,7 +28,7 @@ impl Visible {
     }
 }
 
-/// Counts an immutable memtable that was laid out, flat or over the ranges of memory, and records the event.
+/// Counts a memtable that was laid out, and records the event.
 pub(super) fn note_memory_flush(catalog: &Catalog, store: &Store, segment: &Memtable, began_ns: u64) {
     catalog.cx.metrics.freezes.add(1);
     catalog.commit.recount(store);
@@ -38,7 +38,7 @@ pub(super) fn note_memory_flush(catalog: &Catalog, store: &Store, segment: &Memt
         ("cells", segment.cells() as u64),
         ("bytes", segment.bytes() as u64),
         ("generation", segment.generation().0),
-        ("segments", version.frozen.len() as u64),
+        ("segments", (version.memory.waiting.len() + version.memory.ranges.depth()) as u64),
         ("share", store.active_bytes()),
         ("micros", (catalog.cx.env.clock.monotonic_ns() - began_ns) / 1_000),
     ];

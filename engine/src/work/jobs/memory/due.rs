@@ -1,0 +1,219 @@
+//! Which memtables of a range are to be compacted in memory (ACC-5), and when.
+//!
+//! Where all keys are one range, the family's policy is asked once for each memtable that comes, about all
+//! that are laid out: nothing else changes the answer, but for the draw.
+//!
+//! Where memory is held by several ranges, it is asked when one is about to be flushed, about those ranges
+//! where most could be dead: the memtables of one may be worth copying into one first, less what nobody can
+//! see any more. A range of one memtable is left as it is, and one of which little would be freed; after a
+//! compaction that freed little, a range is flushed first. So compactions put a flush off but do not replace
+//! it. A policy decides by what is expected to be redundant there, in place of what the last compaction met.
+
+use super::facts::pipeline_facts;
+use crate::catalog::Catalog;
+use crate::commit::{MemtableCompactionTurn, Store};
+use crate::event::EventKind;
+use crate::memtable::{FlatMemtable, MemoryOptions, Memtable, MemtableCompaction};
+use crate::strategy::{MemtableCompactionKind, PipelineFacts, PipelineState};
+use crate::types::KeyRange;
+use crate::version::Version;
+use std::sync::Arc;
+
+/// Ranges of which it is asked whether compacting them pays: that hashes the keys of their cells.
+const CANDIDATES: usize = 4;
+/// The part of a range's memory (one over this) that a compaction must free to be worth putting the range's
+/// flush off: else it would be due again at the next memtable.
+pub(super) const FREES_MIN: u64 = 8;
+
+/// A compaction of a range's memtables that is due, and has its turn.
+pub(super) struct Due {
+    /// While this is there no other begins.
+    pub(super) _turn: MemtableCompactionTurn,
+    pub(super) range: KeyRange,
+    /// The memtables to be compacted: the newest of the range.
+    pub(super) sources: Vec<Memtable>,
+    pub(super) kind: MemtableCompactionKind,
+    pub(super) reason: String,
+    /// The facts that the decision rests on.
+    pub(super) facts: PipelineFacts,
+    /// Bytes that it is expected to take at most beside its sources.
+    pub(super) expected: u64,
+    /// Flushes of the store that had been tried.
+    pub(super) flushes: u64,
+}
+
+/// The memtables, flat.
+pub(super) fn flats(memtables: &[Memtable]) -> Vec<Arc<FlatMemtable>> {
+    memtables.iter().filter_map(|memtable| memtable.as_flat().cloned()).collect()
+}
+
+/// The compaction that is due now, if none is under way.
+pub(super) fn due(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> Option<Due> {
+    match store.settings().by_range() {
+        None => due_in_one(catalog, store, version),
+        Some(_) => due_in_range(catalog, store, version),
+    }
+}
+
+/// What the policy wants of all memtables, where all keys are one range.
+fn due_in_one(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> Option<Due> {
+    let ranges = &version.memory.ranges;
+    let mut sources = ranges.is_one().then(|| ranges.memtables_of(0).to_vec())?;
+    if sources.is_empty() || store.flush_is_asked() {
+        return None;
+    }
+    let flats = flats(&sources);
+    let mut work = store.work.lock();
+    if work.memory.is_compacting() || work.flush.is_under_way() || store.is_dropped() {
+        return None;
+    }
+    // The strategy may have been another one.
+    work.memory.compacts = None;
+    let newest = sources[0].generation();
+    if work.memory.joined_upto >= newest {
+        return None;
+    }
+    let facts = pipeline_facts(catalog, work.memory.copy_ns_per_byte, &flats);
+    work.memory.joined_upto = newest;
+    let (kind, reason) = store.settings().options.memory.plan(&facts, &work.memory.pipeline)?;
+    let copies = kind == MemtableCompactionKind::Indices && !MemtableCompaction::can_share_chunks(&flats);
+    let kind = if copies { MemtableCompactionKind::Compact } else { kind };
+    let expected = expected_bytes(kind, &facts);
+    // Writers would stop for one that does not fit, and the flush that comes instead frees more.
+    let (taken, bound) = (catalog.commit.memory_taken(), catalog.cx.settings.write_memory());
+    if taken + expected > bound {
+        drop(work);
+        let reason = format!("{reason}; there is no room for it");
+        let numbers = [("begun", 0), ("expected_bytes", expected), ("memory_bytes", taken), ("bound", bound)];
+        catalog.cx.events.record(EventKind::MemoryAbort, &store.name, reason, &numbers);
+        return None;
+    }
+    if kind == MemtableCompactionKind::CompactNewest {
+        sources.truncate(1);
+    }
+    let flushes = work.flush.tries();
+    let turn = MemtableCompactionTurn::begin(store, &mut work);
+    Some(Due { _turn: turn, range: KeyRange::all(), sources, kind, reason, facts, expected, flushes })
+}
+
+/// The compaction of the range that was found to be compacted before one is flushed.
+fn due_in_range(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> Option<Due> {
+    let mut work = store.work.lock();
+    if work.memory.is_compacting() || store.is_dropped() {
+        return None;
+    }
+    let (range, reason, facts) = work.memory.compacts.clone()?;
+    let ranges = &version.memory.ranges;
+    let number = ranges.find(&range.start);
+    let sources = ranges.memtables_of(number).to_vec();
+    if sources.len() < 2 || ranges.range(number) != range {
+        work.memory.compacts = None;
+        drop(work);
+        catalog.cx.scheduler.notify();
+        return None;
+    }
+    let (kind, flushes) = (MemtableCompactionKind::Compact, work.flush.tries());
+    let expected = expected_bytes(kind, &facts);
+    let turn = MemtableCompactionTurn::begin(store, &mut work);
+    Some(Due { _turn: turn, range, sources, kind, reason, facts, expected, flushes })
+}
+
+/// How the compaction uses memory: as active memtables do, or, of one range among several, in chunks that
+/// its share fills.
+pub(super) fn memory_options(store: &Store, due: &Due) -> MemoryOptions {
+    match due.range == KeyRange::all() {
+        true => store.memory_options(),
+        false => MemoryOptions::for_copy_of(due.expected as usize),
+    }
+}
+
+/// The bytes that a compaction is expected to take at most beside its sources.
+fn expected_bytes(kind: MemtableCompactionKind, facts: &PipelineFacts) -> u64 {
+    match kind {
+        MemtableCompactionKind::Indices => facts.cells * (size_of::<u64>() + size_of::<u32>()) as u64,
+        _ => facts.stays(kind),
+    }
+}
+
+/// Whether some range is to be compacted before one is flushed; the compaction is then due.
+pub(crate) fn compacts_before(catalog: &Catalog, store: &Store, version: &Version) -> bool {
+    let copy_ns = {
+        let work = store.work.lock();
+        if work.memory.compacts.is_some() {
+            return true;
+        }
+        if work.memory.compacted_in_vain {
+            return false;
+        }
+        work.memory.copy_ns_per_byte
+    };
+    let settings = store.settings();
+    let policy = &settings.options.memory;
+    if !policy.compacts() || store.is_leaving() {
+        return false;
+    }
+    let ranges = &version.memory.ranges;
+    let bytes = ranges.ranges().map(|(_, memtables)| memtables.iter().map(Memtable::bytes));
+    for number in candidates(bytes) {
+        let facts = pipeline_facts(catalog, copy_ns, &flats(ranges.memtables_of(number)));
+        let state = PipelineState::expecting(facts.distinct, facts.cells);
+        let Some((MemtableCompactionKind::Compact, reason)) = policy.plan(&facts, &state) else { continue };
+        let expected = facts.stays(MemtableCompactionKind::Compact);
+        if facts.bytes.saturating_sub(expected) < facts.bytes / FREES_MIN {
+            continue;
+        }
+        store.work.lock().memory.compacts = Some((ranges.range(number), reason, facts));
+        catalog.commit.touch(store.id);
+        catalog.cx.scheduler.notify();
+        return true;
+    }
+    false
+}
+
+/// The numbers of the ranges of which most could be dead, the one with most first. For each range it is given
+/// what its memtables take: of what is in several at most all but the largest is dead, as none holds a dead
+/// cell itself. O(memtables + ranges log ranges).
+fn candidates(ranges: impl Iterator<Item = impl Iterator<Item = usize>>) -> Vec<usize> {
+    let most_dead = |pieces: &mut dyn Iterator<Item = usize>| {
+        let (all, largest) = pieces.fold((0, 0), |(all, largest), bytes| (all + bytes, bytes.max(largest)));
+        all - largest
+    };
+    let dead = ranges.map(|mut pieces| most_dead(&mut pieces)).enumerate();
+    let mut found: Vec<(usize, usize)> = dead.filter(|(_, dead)| *dead > 0).collect();
+    found.sort_by_key(|(_, dead)| std::cmp::Reverse(*dead));
+    found.into_iter().take(CANDIDATES).map(|(at, _)| at).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Counted work: the question which of 10,000 ranges are to be compacted looks at each memtable once, and
+    /// hashes those of four.
+    #[test]
+    fn of_ten_thousand_ranges_the_four_with_most_to_free_are_found_in_one_look_at_each() {
+        let looks = Cell::new(0);
+        let looked = |bytes: usize| {
+            looks.set(looks.get() + 1);
+            bytes
+        };
+        // Of each range a large memtable, and small ones whose sum is different everywhere; every third has
+        // one.
+        let small = |at: usize| at * 7_919 % 10_007;
+        let memtables = |at: usize| {
+            let several = if at.is_multiple_of(3) { 0 } else { small(at) };
+            [1 << 20, several / 2, several - several / 2].into_iter().map(looked)
+        };
+        let found = candidates((0..10_000).map(memtables));
+        assert_eq!(looks.get(), 30_000);
+        let mut all: Vec<usize> = (0..10_000).filter(|at| at % 3 != 0).collect();
+        all.sort_by_key(|at| std::cmp::Reverse(small(*at)));
+        assert_eq!(found, all[..4]);
+    }
+
+    #[test]
+    fn ranges_of_one_memtable_are_not_compacted() {
+        assert!(candidates([vec![5], vec![], vec![9]].into_iter().map(Vec::into_iter)).is_empty());
+    }
+}
