@@ -2,7 +2,7 @@
 //! and filters it keeps. `get` reads one key of it, `cursor` many.
 
 use super::compression::Codec;
-use super::fill::Filled;
+use super::filled::Filled;
 use super::footer::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
 use super::frame::{BlockKind, Handle, read_at, read_block};
 use super::index::{Partition, TopIndex};
