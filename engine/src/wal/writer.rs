@@ -15,14 +15,13 @@
 //! From step 3 on a failure leaves an unknown state in the mapping and poisons the WAL.
 
 use super::LogFileInfo;
-use super::delta_frame::Base;
 use super::encoder::FrameEncoder;
 use super::file::{FILE_BYTES_MAX, HEADER_BYTES, Header, file_path};
-use super::follow::RetainedFiles;
-use super::frame::{ALIGN, FRAME_BYTES_MAX, FileIdentity};
+use super::head::{ALIGN, Base, FRAME_BYTES_MAX, FileIdentity};
+use super::poison::Poison;
 use super::pool::{Pool, WrittenAhead};
 use super::recover::{Recovered, give_back_tail};
-use super::sync::{PIECE, Poison};
+use super::retained::{LiveFile, RetainedFiles};
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::{Env, MappedFile, Storage};
 use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
@@ -57,6 +56,9 @@ impl Default for LogOptions {
         }
     }
 }
+
+/// Bytes of a log file that are written back together.
+pub(super) const PIECE: u64 = 512 << 10;
 
 /// How much is written ahead at once in a file that was not written ahead as a whole: the appender waits some
 /// 15 us each time.
@@ -178,26 +180,6 @@ pub(crate) struct LogHold(Arc<Wal>);
 impl Drop for LogHold {
     fn drop(&mut self) {
         self.0.holds.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A file that holds history. It has a `map` from the first byte until a sync finds the file complete.
-pub(super) struct LiveFile {
-    pub(super) file: LogFileId,
-    pub(super) reserved: u64,
-    /// Bytes of history, known when the file is complete.
-    pub(super) used: Option<u64>,
-    /// Before this offset every block was written, by this history or one before it; known when the file is
-    /// complete.
-    written_to: u64,
-    pub(super) first_seq: SeqNo,
-    pub(super) map: Option<Arc<dyn MappedFile>>,
-}
-
-impl LiveFile {
-    /// Whether it is complete, and all of it lies before `synced`.
-    fn is_complete_within(&self, synced: LogPosition) -> bool {
-        self.used.is_some_and(|offset| LogPosition { file: self.file, offset } <= synced)
     }
 }
 
