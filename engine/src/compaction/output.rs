@@ -4,7 +4,7 @@
 //! and takes the range tombstones of exactly that interval, so tombstones are cut at table bounds and no
 //! table of a run says anything about its neighbour's keys.
 
-use super::executor::WriteTo;
+use super::merge_run::WriteTo;
 use super::retention::Retention;
 use super::spec::OutputSpec;
 use crate::cache::{BlockCache, Filling};
