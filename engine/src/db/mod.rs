@@ -49,6 +49,7 @@ mod visible;
 mod write_set;
 
 pub use crate::commit::DEFAULT_FAMILY;
+pub use crate::sstable::BlockListing;
 pub use crate::work::CompactionControl;
 pub use batch::{Batch, Operation};
 pub use builder::Builder;
@@ -61,8 +62,7 @@ pub use entry::Entry;
 pub use estimate::Estimate;
 pub use family::{Family, Reader};
 pub use ingest::SstableWriter;
-pub use inspect::{BlockListing, LogListing, SegmentListing, TableListing};
-
+pub use inspect::{LogListing, SegmentListing, TableListing};
 pub use scan::{Keys, Scan};
 pub use transaction::{Isolation, Transaction, TransactionScan};
 
