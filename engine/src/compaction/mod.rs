@@ -33,7 +33,7 @@ pub use merge_run::MergeTables;
 pub(crate) use merge_run::{Advance, MergeRun, Step, Totals, WriteTo};
 pub(crate) use output::{LeftInLog, OutputRules};
 pub(crate) use retention::TombstoneElision;
-pub(crate) use run::{Floor, RunCursor};
+pub(crate) use run::RunCursor;
 pub use spec::CompactionSpec;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use spec::sample;

@@ -1,10 +1,10 @@
 //! What scans and conflict checks walk over: memory and tables of one version, as one kind of cursor.
 
-use crate::compaction::{Floor, RunCursor};
+use crate::compaction::RunCursor;
 use crate::error::Result;
 use crate::memtable::{Memtable, SegmentCursor};
 use crate::sstable::CursorOptions;
-use crate::types::{CellRef, Cursor, KeyRange, Pinned, SeqNo, TimeRange};
+use crate::types::{CellRef, Cursor, KeyRange, Pinned, SeqNo, TimeRange, Within};
 use crate::version::{Chain, Version};
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// functions for each cell would cost more than the step.
 pub(super) enum Source {
     Memtable(SegmentCursor, Option<SeqNo>),
-    Flushing(Floor<SegmentCursor>),
-    Chain(Floor<Chain>),
+    Flushing(Within<SegmentCursor>),
+    Chain(Within<Chain>),
     Run(Box<RunCursor>),
 }
 
@@ -99,18 +99,18 @@ pub(super) fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: T
     }
     cursors.extend(version.frozen.iter().filter(|segment| concerns(segment, range)).map(segment));
     let chains = version.scattered.chains(range, times);
-    cursors.extend(chains.map(|chain| Source::Chain(Floor::new(chain, Vec::new()))));
+    cursors.extend(chains.map(|chain| Source::Chain(Within::above(chain, Vec::new()))));
     let (flush, clip) = (&version.flush, &version.flush.clip);
     if !flush.is_empty() {
         let above = range.intersect(&KeyRange { start: clip.clone(), end: None });
         for flushing in flush.segments.iter().filter(|segment| concerns(segment, &above)) {
             match clip.is_empty() {
                 true => cursors.push(segment(flushing)),
-                false => cursors.push(Source::Flushing(Floor::new(flushing.cursor(), clip.clone()))),
+                false => cursors.push(Source::Flushing(Within::above(flushing.cursor(), clip.clone()))),
             }
         }
         let chains = flush.scattered.chains(&above, times);
-        cursors.extend(chains.map(|chain| Source::Chain(Floor::new(chain, clip.clone()))));
+        cursors.extend(chains.map(|chain| Source::Chain(Within::above(chain, clip.clone()))));
     }
     let options = CursorOptions { fill_cache: true, read_ahead_bytes: 0, through_cache: true };
     for run in version.runs.iter() {
