@@ -265,7 +265,6 @@ impl FlatMemtable {
     }
 
     /// The smallest range holding all keys and range tombstones.
-    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(crate) fn key_range(&self) -> Option<KeyRange> {
         self.key_range.clone()
     }
