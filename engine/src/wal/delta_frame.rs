@@ -125,22 +125,8 @@ pub(super) fn sign(bytes: &mut [u8], identity: FileIdentity, offset: u64, base: 
     let body_at = if alone { 0 } else { bytes.len() - head.rest().len() - body.len() };
     let mut items = Items::new(body, offset, offset + body_at as u64, base.first_seq);
     (items.part, items.is_alone) = (base.part, alone);
-    let mut sum = crc32c_append(identity.seed(offset), &bytes[..body_at]);
-    let mut sums = Vec::new();
-    while let Ok(item) = items.next() {
-        match item {
-            Item::Part(part) => sum = crc32c_append(sum, part),
-            Item::Entry(entry) => {
-                let crc = crc32c_append(identity.seed(entry.at), entry.bytes).to_le_bytes();
-                sum = crc32c_append(sum, &crc);
-                sums.push(((entry.at - offset) as usize + entry.bytes.len(), crc));
-            }
-            Item::End => break,
-        }
-        if alone {
-            break;
-        }
-    }
+    let sum = crc32c_append(identity.seed(offset), &bytes[..body_at]);
+    let (mut sums, sum) = items.sums(identity, sum, if alone { 1 } else { usize::MAX });
     if !alone {
         sums.push((body_at + body.len(), sum.to_le_bytes()));
     }

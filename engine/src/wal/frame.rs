@@ -160,30 +160,18 @@ pub(super) fn decode_full(bytes: &[u8], identity: FileIdentity, offset: u64) -> 
 /// Makes all checksums of a frame fit its bytes, as far as they can be walked: what a forger would do.
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn sign_frame(bytes: &mut [u8], identity: FileIdentity, offset: u64) {
-    let mut sums = Vec::new();
-    let mut sum = identity.seed(offset);
+    let seed = identity.seed(offset);
     let body = &bytes[HEAD_BYTES..];
-    if bytes[23] == FrameKind::Note as u8 {
-        sum = crc32c_append(sum, body);
+    let (sums, sum) = if bytes[23] == FrameKind::Note as u8 {
+        (Vec::new(), crc32c_append(seed, body))
     } else {
-        let mut items = Items::new(body, offset, offset + HEAD_BYTES as u64, SeqNo(1));
-        loop {
-            match items.next() {
-                Ok(Item::Part(part)) => sum = crc32c_append(sum, part),
-                Ok(Item::Entry(entry)) => {
-                    let crc = crc32c_append(identity.seed(entry.at), entry.bytes).to_le_bytes();
-                    sum = crc32c_append(sum, &crc);
-                    sums.push(((entry.at - offset) as usize + entry.bytes.len(), crc));
-                }
-                Ok(Item::End) | Err(_) => break,
-            }
-        }
-    }
+        Items::new(body, offset, offset + HEAD_BYTES as u64, SeqNo(1)).sums(identity, seed, usize::MAX)
+    };
     for (at, crc) in sums {
         bytes[at..at + 4].copy_from_slice(&crc);
     }
     bytes[8..12].copy_from_slice(&sum.to_le_bytes());
-    let head = crc32c_append(identity.seed(offset), &bytes[4..HEAD_BYTES]);
+    let head = crc32c_append(seed, &bytes[4..HEAD_BYTES]);
     bytes[..4].copy_from_slice(&head.to_le_bytes());
 }
 
@@ -255,6 +243,30 @@ impl<'a> Items<'a> {
                 Item::End => return Ok(sum),
             }
         }
+    }
+
+    /// The checksums that the entries among the first `most` items should have, each behind its place in the
+    /// frame, and that of all these items, continued from `sum`.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn sums(
+        mut self,
+        identity: FileIdentity,
+        mut sum: u32,
+        most: usize,
+    ) -> (Vec<(usize, [u8; 4])>, u32) {
+        let mut sums = Vec::new();
+        for _ in 0..most {
+            match self.next() {
+                Ok(Item::Part(part)) => sum = crc32c_append(sum, part),
+                Ok(Item::Entry(entry)) => {
+                    let crc = crc32c_append(identity.seed(entry.at), entry.bytes).to_le_bytes();
+                    sum = crc32c_append(sum, &crc);
+                    sums.push(((entry.at - self.frame_at) as usize + entry.bytes.len(), crc));
+                }
+                Ok(Item::End) | Err(_) => break,
+            }
+        }
+        (sums, sum)
     }
 
     pub(super) fn next(&mut self) -> Read<Item<'a>> {

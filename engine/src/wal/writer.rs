@@ -224,14 +224,6 @@ impl Wal {
             )));
         }
         assert!(start.after.file < start.file, "history goes on in a new file, never inside a recovered one");
-        let recovered = |info: &LogFileInfo| LiveFile {
-            file: info.file,
-            reserved: info.reserved,
-            used: Some(info.used),
-            written_to: info.used,
-            first_seq: info.first_seq,
-            map: None,
-        };
         let log = Arc::new(Wal {
             storage: env.storage.clone(),
             dir: dir.to_path_buf(),
@@ -248,8 +240,8 @@ impl Wal {
             named: AtomicU64::new(0),
             syncing: Mutex::new(false),
             sync_ended: Condvar::new(),
-            live: Mutex::new(start.live.iter().map(recovered).collect()),
-            kept: Mutex::new(RetainedFiles::new(start.kept.iter().map(recovered))),
+            live: Mutex::new(start.live.iter().map(LiveFile::recovered).collect()),
+            kept: Mutex::new(RetainedFiles::new(start.kept.iter().map(LiveFile::recovered))),
             holds: AtomicU64::new(0),
             frames: AtomicU64::new(0),
             appended_bytes: AtomicU64::new(0),
@@ -381,31 +373,16 @@ impl Wal {
     pub(crate) fn files(&self) -> Vec<LogFileInfo> {
         let end = self.end();
         let live = self.live.lock();
-        let used = |f: &LiveFile| {
+        let info = |f: &LiveFile| {
             let unfinished = if f.file == end.file { end.offset } else { HEADER_BYTES };
-            f.used.unwrap_or(unfinished)
-        };
-        let info = |f: &LiveFile| LogFileInfo {
-            file: f.file,
-            reserved: f.reserved,
-            used: used(f),
-            first_seq: f.first_seq,
+            f.info(f.used.unwrap_or(unfinished))
         };
         live.iter().map(info).collect()
     }
 
     /// The files that are complete, oldest first.
     pub(crate) fn complete_files(&self) -> Vec<LogFileInfo> {
-        let live = self.live.lock();
-        let info = |f: &LiveFile| {
-            f.used.map(|used| LogFileInfo {
-                file: f.file,
-                reserved: f.reserved,
-                used,
-                first_seq: f.first_seq,
-            })
-        };
-        live.iter().filter_map(info).collect()
+        self.live.lock().iter().filter_map(|f| Some(f.info(f.used?))).collect()
     }
 
     /// The number of the database that the WAL belongs to.
