@@ -9,9 +9,10 @@
 //! and by what these cost their readers.
 
 use crate::compactor::{Servers, pin_to_first};
+use crate::failure::Result;
 use crate::measure::{Usage, times};
 use crate::scratch::Scratch;
-use crate::store::{Result, slow::Pace};
+use crate::slow::Pace;
 use crate::workload::bytes::Values;
 use crate::workload::random::Rng;
 use hdrhistogram::Histogram;

@@ -3,8 +3,9 @@
 //! thrown away.
 
 use crate::drive::{Bench, Identity, open, unseen};
+use crate::failure::Result;
 use crate::record::RunRecord;
-use crate::store::{self, Result, Wanted};
+use crate::store::{self, Wanted};
 use crate::workload::{Kind, Scale, Workload, named};
 use std::io::Write;
 use std::path::PathBuf;

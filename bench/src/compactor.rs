@@ -1,9 +1,9 @@
 //! Compaction servers for stores that are measured: processes of their own on the last processor, while the
 //! process that measures has the first.
 
+use crate::failure::Result;
 use crate::measure::cpu_of;
-use crate::store::Result;
-use crate::store::slow::{Pace, Slow, Switch};
+use crate::slow::{Pace, Slow, Switch};
 use clap::Args;
 use siltstone::storage::Env;
 use siltstone_compactor::{CompactorConfig, CompactorServer, Compactors, CompactorsOptions};

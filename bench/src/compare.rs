@@ -9,8 +9,9 @@
 //! differ there is no ratio, and a refusal says why.
 
 use crate::child::Child;
+use crate::failure::Result;
 use crate::record::{Latency, RatioRecord, RefusalRecord, RunRecord};
-use crate::store::{self, Named, Result};
+use crate::store::{self, Named};
 use crate::workload::{Scale, named};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;

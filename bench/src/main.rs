@@ -12,13 +12,15 @@
 //! - `server/`: the server, measured from outside. `compactor`: compaction servers for what is measured;
 //!   `offload`: what a merge costs the database's process, here or there.
 //! - `record`: what a measurement is once it is over. `report/`: records as text and as a page. `scratch`: a
-//!   directory for one. `text`: sizes on the command line.
+//!   directory for one. `slow`: storage of which reads take longer. `text`: sizes on the command line.
+//!   `failure`: how a measurement fails.
 
 mod capacity;
 mod child;
 mod compactor;
 mod compare;
 mod drive;
+mod failure;
 mod limits;
 mod measure;
 mod objects;
@@ -31,6 +33,7 @@ mod restores;
 mod scaling;
 mod scratch;
 mod server;
+mod slow;
 mod store;
 mod strategies;
 mod text;
@@ -192,7 +195,7 @@ fn main() -> ExitCode {
 }
 
 /// Runs a plan and prints what came of it; with ratios or without.
-fn measured(plan: &Plan, compared: bool) -> store::Result<ExitCode> {
+fn measured(plan: &Plan, compared: bool) -> failure::Result<ExitCode> {
     if !compared && plan.workload.iter().all(|name| scaling::is_cliff(name)) {
         return cliff(plan);
     }
@@ -216,7 +219,7 @@ fn measured(plan: &Plan, compared: bool) -> store::Result<ExitCode> {
 }
 
 /// Runs workloads that ask what ten times as many cost, and prints that.
-fn cliff(plan: &Plan) -> store::Result<ExitCode> {
+fn cliff(plan: &Plan) -> failure::Result<ExitCode> {
     let base = plan.how.base()?;
     for name in &plan.workload {
         let costs = scaling::run(name, &base, 1.0)?;
@@ -229,7 +232,7 @@ fn cliff(plan: &Plan) -> store::Result<ExitCode> {
 }
 
 /// Runs a paper's comparisons and prints what came of it.
-fn papers(paper: &Paper) -> store::Result<ExitCode> {
+fn papers(paper: &Paper) -> failure::Result<ExitCode> {
     let how = &paper.how;
     let mut records = begun(how)?;
     let failures = paper.measure(&mut records, |run| seen(how, run))?;
@@ -237,7 +240,7 @@ fn papers(paper: &Paper) -> store::Result<ExitCode> {
 }
 
 /// What is known before anything runs: the machine's limits, where they are wanted.
-fn begun(how: &How) -> store::Result<Records> {
+fn begun(how: &How) -> failure::Result<Records> {
     let mut records = Records::default();
     if how.limits || how.html.is_some() {
         records.limits = limits::measure(&how.base()?)?;
@@ -251,7 +254,7 @@ fn seen(how: &How, run: &RunRecord) {
 }
 
 /// The page, and what has not been printed yet.
-fn ended(how: &How, records: &Records, failures: &[String]) -> store::Result<ExitCode> {
+fn ended(how: &How, records: &Records, failures: &[String]) -> failure::Result<ExitCode> {
     if let Some(page) = &how.html {
         std::fs::write(page, report::html(records))?;
     }
@@ -275,7 +278,7 @@ fn line(record: &impl serde::Serialize) {
     let _ = out.write_all(b"\n").and_then(|()| out.flush());
 }
 
-fn peers() -> store::Result<ExitCode> {
+fn peers() -> failure::Result<ExitCode> {
     for named in store::all() {
         println!("{:24} {:10} {:5} {}", named.name(), named.version(), named.compression, named.what);
     }

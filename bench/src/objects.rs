@@ -6,9 +6,9 @@
 //! sixteenth of the data, the same keys once more, and everything is scanned. The disk cache holds
 //! everything, so that what is read once more comes from there. Every value that is got is looked at.
 
+use crate::failure::Result;
 use crate::measure::times;
 use crate::scratch::Scratch;
-use crate::store::Result;
 use crate::workload::bytes::Values;
 use crate::workload::random::Rng;
 use hdrhistogram::Histogram;

@@ -7,9 +7,10 @@
 //! its cache.
 
 use crate::compactor::{Servers, pin_to_first};
+use crate::failure::Result;
 use crate::measure::Usage;
 use crate::scratch::Scratch;
-use crate::store::{Result, slow::Pace};
+use crate::slow::Pace;
 use crate::workload::bytes::Values;
 use siltstone::offload::{Decision, MergeAnswer, Offer, Offload, OffloadedMerge, RemoteCache, RemoteRead};
 use siltstone::{CacheFill, Compression, Db, Experimental, FamilyOptions, Options, TableId};

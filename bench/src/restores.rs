@@ -6,9 +6,9 @@
 //! byte, a detach and an attach; shared, by hard links alone. In the end every row is read, which is not
 //! counted.
 
+use crate::failure::Result;
 use crate::measure::Usage;
 use crate::scratch::Scratch;
-use crate::store::Result;
 use crate::workload::bytes::Values;
 use serde::Serialize;
 use siltstone::storage::Env;

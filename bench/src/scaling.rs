@@ -2,8 +2,8 @@
 //! an operation at n and at 10 n, and their ratio. On Siltstone alone, and with no figures but these: a cost
 //! that grows with what there is shows as a ratio, on a busy machine too.
 
+use crate::failure::Result;
 use crate::measure::Usage;
-use crate::store::Result;
 use serde::Serialize;
 use siltstone::{
     Batch, Condition, Db, Durability, Expected, Family, FamilyOptions, Options, Timestamp, Timestamps,

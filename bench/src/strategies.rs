@@ -2,8 +2,8 @@
 //! docs/strategies.md, which leaves out `nomerge`: it writes every byte once, and its runs are as many as its
 //! flushes.
 
+use crate::failure::Result;
 use crate::report::{Cost, Panel, costs};
-use crate::store::Result;
 use siltstone::simulate::{SimulateOptions, simulate};
 use siltstone::strategy::METHODS;
 use std::path::Path;

@@ -2,8 +2,10 @@
 //!
 //! What is valid UTF-8 and printable stays as it is, so that most data reads as itself.
 
-use crate::format::BYTE_ORDER_MARK;
 use std::str::FromStr;
+
+/// What some programs put at the beginning of a file.
+pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Bytes as one printable field: no tab, newline or other control character is left.
 pub(crate) fn printable(bytes: &[u8]) -> String {

@@ -5,70 +5,23 @@
 
 use crate::connect::{Line, Reach};
 use crate::cost::{Costs, Facts};
-use crate::directory::{ASK_EVERY, Chosen, Known, Room, follow_manager, follow_own_manager, renew};
+use crate::directory::{
+    ASK_EVERY, Chosen, Known, ManagerSeen, Room, ServerSeen, follow_manager, follow_own_manager, renew,
+};
 use crate::drive::{Gives, RemoteCompaction, ServerSlot, follow};
 use crate::fetch::Memory;
 use crate::files::StaleFiles;
 use crate::load::Load;
 use crate::manager::{CompactionManager, Managed, asked};
-use crate::protocol::{Begin, CompactorState, PROTOCOL_VERSION};
-use crate::tls::ClientTls;
+use crate::options::CompactorsOptions;
+use crate::protocol::{Begin, PROTOCOL_VERSION};
 use siltstone::offload::{Decision, Offer, Offload, RetainOutputs};
 use siltstone::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc as std_mpsc;
-use std::time::Duration;
 use tokio::sync::mpsc;
-
-/// Settings of the database's side.
-#[derive(Clone, Debug)]
-pub struct CompactorsOptions {
-    /// The fewest bytes of a compaction that goes to a server: sending one costs as much work as so many
-    /// bytes do.
-    pub bytes_min: u64,
-    /// Whether larger compactions stay too where they cost less here (size, what the sketches predict, what
-    /// is cached, load here and there). Without it every one of them goes as long as a server has room.
-    pub by_cost: bool,
-    /// How long a server may be silent before its compaction goes on elsewhere.
-    pub patience: Duration,
-    /// How long a compaction may make no progress (no step, no bytes of an SSTable, no other count of cells)
-    /// before it goes on elsewhere, whatever the server says; all of it may take that long and a second for
-    /// each MiB of its inputs. Time in which the server waits for the database does not count.
-    pub stall: Duration,
-    /// The address of a manager, which says what other servers there are, and which stores' compactions go to
-    /// which; while it does not answer, its last answer holds. Without it, and where that server has no room,
-    /// a compaction goes to the known server with the most room.
-    pub manager: Option<String>,
-    /// Certificates, where the servers and the manager speak TLS. They are read again when they change.
-    /// Without, only servers on this machine are reached.
-    pub tls: Option<ClientTls>,
-    /// A file with a secret of 16 bytes or more that the servers and the manager have too: compactions go
-    /// only to servers that show it. It is read again when it changes.
-    pub secret_file: Option<PathBuf>,
-    /// The servers that a manager may name: `host` or `host:port`, where a host may begin or end with `*`;
-    /// with none, those on this machine. Others are not connected to.
-    pub allow: Vec<String>,
-    /// Whether servers on other machines are reached though nothing proves who answers there.
-    pub insecure: bool,
-}
-
-impl Default for CompactorsOptions {
-    fn default() -> Self {
-        Self {
-            bytes_min: 4 << 20,
-            by_cost: true,
-            patience: Duration::from_secs(10),
-            stall: Duration::from_secs(60),
-            manager: None,
-            tls: None,
-            secret_file: None,
-            allow: Vec::new(),
-            insecure: false,
-        }
-    }
-}
 
 /// The compaction servers that a database knows. Given to [`siltstone::Builder::offload`].
 pub struct Compactors {
@@ -78,26 +31,6 @@ pub struct Compactors {
     next: AtomicU64,
     runtime: Option<tokio::runtime::Runtime>,
     load: Arc<Load>,
-}
-
-/// A manager as a database sees it.
-#[derive(Clone, Debug)]
-pub struct ManagerSeen {
-    /// Its address.
-    pub address: String,
-    /// Whether it answered a second ago.
-    pub answers: bool,
-}
-
-/// A compaction server as a database sees it.
-#[derive(Clone, Debug)]
-pub struct ServerSeen {
-    /// Its address.
-    pub address: String,
-    /// Its state a second ago; `None` where it does not answer.
-    pub state: Option<CompactorState>,
-    /// Compactions that this database has there.
-    pub given: u64,
 }
 
 impl Compactors {

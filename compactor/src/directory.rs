@@ -3,9 +3,10 @@
 //! With a manager, a compaction of a store looks at the one server that is the store's, however many there
 //! are.
 
-use crate::client::{CompactorsOptions, ManagerSeen, ServerSeen};
-use crate::connect::{Allowed, Line, Reach};
+use crate::address::Allowed;
+use crate::connect::{Line, Reach};
 use crate::manager::Managed;
+use crate::options::CompactorsOptions;
 use crate::protocol::stubs::compactor_client::CompactorClient;
 use crate::protocol::stubs::manager_client::ManagerClient;
 use crate::protocol::{
@@ -53,6 +54,26 @@ struct Mapping {
     number: u64,
     /// The server of each entry of the ring; none where it is not known: such stores go to any.
     servers: Vec<Option<Arc<Server>>>,
+}
+
+/// A manager as a database sees it.
+#[derive(Clone, Debug)]
+pub struct ManagerSeen {
+    /// Its address.
+    pub address: String,
+    /// Whether it answered a second ago.
+    pub answers: bool,
+}
+
+/// A compaction server as a database sees it.
+#[derive(Clone, Debug)]
+pub struct ServerSeen {
+    /// Its address.
+    pub address: String,
+    /// Its state a second ago; `None` where it does not answer.
+    pub state: Option<CompactorState>,
+    /// Compactions that this database has there.
+    pub given: u64,
 }
 
 #[cfg(test)]

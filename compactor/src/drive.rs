@@ -252,7 +252,8 @@ async fn follow_to_end(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::{Compactors, CompactorsOptions};
+    use crate::client::Compactors;
+    use crate::options::CompactorsOptions;
     use crate::protocol::stubs::compactor_server::{Compactor, CompactorServer};
     use crate::protocol::{
         CompactorState, FromCompactor, PROTOCOL_VERSION, ReadPiece, ReadRequest, StateRequest, ToCompactor,

@@ -14,12 +14,12 @@
 //! - `capacity`: how many servers a workload needs.
 //! - `table_transfer`: inputs and outputs of merges over the connection, where no storage is shared.
 //! - `manager`: knows which servers there are, and says by a `ring` which stores' merges go to which.
-//! - `client`: decides which merges go, by what `cost` says; `directory` chooses a server, `drive` follows a
-//!   merge for the database and takes it back where the server gets nowhere (`watch`), and `fetch` fetches
-//!   blocks that it wrote from the server's memory.
+//! - `client`: decides which merges go, by its `options` and what `cost` says; `directory` chooses a server,
+//!   `drive` follows a merge for the database and takes it back where the server gets nowhere (`watch`), and
+//!   `fetch` fetches blocks that it wrote from the server's memory.
 //!
 //! - `secret` and `tls`: how both ends of a connection show who they are, by `files` that may change;
-//!   `connect` says where it may lead, and `listen` which ones are taken.
+//!   `connect` says where it may lead, by what an `address` is, and `listen` which ones are taken.
 //!
 //! `testing` has the decoders, for fuzzing.
 //!
@@ -43,6 +43,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod address;
 mod admission;
 mod capacity;
 mod client;
@@ -56,6 +57,7 @@ mod files;
 mod listen;
 mod load;
 mod manager;
+mod options;
 mod protocol;
 mod ring;
 mod secret;
@@ -67,15 +69,17 @@ pub mod testing;
 mod tls;
 mod watch;
 
+pub use address::is_loopback;
 pub use capacity::{Capacity, CapacityPlan, MeasuredRates, Waits};
-pub use client::{Compactors, CompactorsOptions, ManagerSeen, ServerSeen};
+pub use client::Compactors;
 #[doc(hidden)]
 pub use codec::{Checked, CheckedCodec, seal};
-pub use connect::is_loopback;
+pub use directory::{ManagerSeen, ServerSeen};
 pub use files::StaleFiles;
 #[doc(hidden)]
 pub use files::file_content;
 pub use manager::{CompactionManager, ManagerConfig};
+pub use options::CompactorsOptions;
 pub use protocol::CompactorState;
 pub use ring::Spread;
 pub use server::{CompactorConfig, CompactorServer};

@@ -10,7 +10,8 @@
 //! heard of for some seconds is left out. The manager holds no state that matters: one that begins anew knows
 //! all servers a second later, and while it is down data servers go on with those that they know.
 
-use crate::connect::{Line, Reach, may_listen, parts};
+use crate::address::parts;
+use crate::connect::{Line, Reach, may_listen};
 use crate::files::StaleFiles;
 use crate::listen::{bounded, connections};
 use crate::protocol::stubs::compactor_client::CompactorClient;

@@ -11,7 +11,7 @@
 //! encrypted the certificate says which server it is, and the port counts as 0; elsewhere, which is on one
 //! machine, a server's place is its port, so that nobody can pass on the answers of one server as another's.
 
-use crate::connect::parts;
+use crate::address::parts;
 use crate::files::file_content;
 use parking_lot::{Mutex, MutexGuard};
 use ring::hmac;

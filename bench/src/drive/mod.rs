@@ -14,9 +14,10 @@ pub(crate) mod unseen;
 mod watch;
 mod worker;
 
+use crate::failure::Result;
 use crate::measure::{self, Processors, Usage};
 use crate::record::RunRecord;
-use crate::store::{Named, Result, Store, Written};
+use crate::store::{Named, Store, Written};
 use crate::workload::bytes::Values;
 use crate::workload::random::Rng;
 use crate::workload::{Pace, Picks, Preload, Scans, Stream, Workload};

@@ -8,9 +8,10 @@
 
 use super::latency::{Class, Recorded, Recorder};
 use super::{Bench, Identity, Phase};
+use crate::failure::Result;
 use crate::measure::{self, Processors, Usage};
 use crate::record::RunRecord;
-use crate::store::{Result, Wanted};
+use crate::store::Wanted;
 use crate::workload::bytes::Values;
 use crate::workload::random::Rng;
 use crate::workload::{Op, Picks, Stream, Workload};

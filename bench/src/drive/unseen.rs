@@ -9,9 +9,10 @@
 use super::latency::{Buckets, Class, Recorder, add, buckets, empty, latency};
 use super::worker::wait_until;
 use super::{Bench, Identity, Phase, Recorded};
+use crate::failure::Result;
 use crate::measure::{self, Processors, Usage};
 use crate::record::{Latency, RunRecord, Stage, Window};
-use crate::store::{CacheCount, Result, Session, Store, Wanted};
+use crate::store::{CacheCount, Session, Store, Wanted};
 use crate::workload::bytes::Values;
 use crate::workload::random::Rng;
 use crate::workload::{Op, Picks, Stream, Workload};

@@ -1,7 +1,8 @@
 //! One thread that issues a stream's operations, checks the answers, and records how long each took.
 
 use super::latency::{Class, Recorder};
-use crate::store::{CacheCount, Result, Session};
+use crate::failure::Result;
+use crate::store::{CacheCount, Session};
 use crate::workload::bytes::Values;
 use crate::workload::random::Rng;
 use crate::workload::{Op, Picks, Scans, Workload};
@@ -326,7 +327,7 @@ impl<'a> Worker<'a> {
 }
 
 #[cold]
-fn wrong(number: u64, found: bool) -> crate::store::Error {
+fn wrong(number: u64, found: bool) -> crate::failure::Error {
     let what = if found { "has a value that was never written for it" } else { "was not found" };
     format!("key number {number} {what}").into()
 }

@@ -18,9 +18,9 @@ mod shared;
 mod triad;
 
 use crate::compare::{Figure as Metric, How, Plan, Relation, median, pairs};
+use crate::failure::Result;
 use crate::record::{FigureRecord, RunRecord};
 use crate::report::Records;
-use crate::store::Result;
 use crate::workload::Scale;
 
 /// Which paper, and how much of it.

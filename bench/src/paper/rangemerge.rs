@@ -11,8 +11,9 @@
 use super::Goal::{self, AtMost};
 use super::{Cell, Contents, Figure, deviation, quantile, strings};
 use crate::compare::{Figure as Metric, latency, number};
+use crate::failure::Result;
 use crate::record::{Latency, RunRecord};
-use crate::store::{Result, strategy};
+use crate::store::strategy;
 use crate::workload::{Scale, Workload, named};
 use siltstone::simulate::{self, SimulateOptions, SimulateReport, simulate};
 use std::collections::{BTreeMap, HashMap};

@@ -3,8 +3,8 @@
 //! of its own, which chooses its processors.
 
 use super::Goal::{self, AtLeast, AtMost};
+use crate::failure::Result;
 use crate::record::FigureRecord;
-use crate::store::Result;
 use serde_json::Value;
 use std::process::{Command, Stdio};
 

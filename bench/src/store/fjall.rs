@@ -1,6 +1,7 @@
 //! fjall: its defaults (which include LZ4 and filters), with the memory wanted.
 
-use super::{Named, Result, Session, Store, Wanted};
+use super::{Named, Session, Store, Wanted};
+use crate::failure::Result;
 use crate::record::Durability;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use std::borrow::Cow;

@@ -8,7 +8,8 @@
     reason = "opening a map is unsafe: the directory is ours alone, nobody else changes the file"
 )]
 
-use super::{Named, Result, Session, Store, Wanted};
+use super::{Named, Session, Store, Wanted};
+use crate::failure::Result;
 use crate::record::Durability;
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions};

@@ -2,8 +2,7 @@
 //!
 //! Every store gets the same memory, the same durability and, where it can, LZ4. What a store does with its
 //! threads and its files is its own affair; what it is set to is said in its file and printed with the
-//! results. `siltstone` is ours; beside it are `rocksdb`, `fjall`, `lmdb` and `pebble`. `slow` makes reads of
-//! files take longer.
+//! results. `siltstone` is ours; beside it are `rocksdb`, `fjall`, `lmdb` and `pebble`.
 
 #[cfg(feature = "peers")]
 mod fjall;
@@ -14,16 +13,13 @@ mod pebble;
 #[cfg(feature = "peers")]
 mod rocksdb;
 mod siltstone;
-pub(crate) mod slow;
 
+use crate::failure::Result;
 use crate::record::Durability;
 use crate::workload::Memory;
 use ::siltstone::strategy::StrategyOptions;
 use std::borrow::Cow;
 use std::path::Path;
-
-pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
-pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What a store is opened with.
 pub(crate) struct Wanted<'a> {

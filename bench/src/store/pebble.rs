@@ -6,7 +6,8 @@
 //! only.
 #![expect(unsafe_code, reason = "a library in another language")]
 
-use super::{CacheCount, Named, Result, Session, Store, Wanted, Written};
+use super::{CacheCount, Named, Session, Store, Wanted, Written};
+use crate::failure::Result;
 use crate::record::Durability;
 use libloading::{Library, Symbol};
 use std::borrow::Cow;

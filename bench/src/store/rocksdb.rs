@@ -8,7 +8,8 @@
 //! A configuration beyond these two is made of parts, as ours are: `universal+prepopulate` is as tuned, by
 //! universal compaction, and puts what compactions write into the block cache.
 
-use super::{CacheCount, Named, Result, Session, Store, Wanted, Written};
+use super::{CacheCount, Named, Session, Store, Wanted, Written};
+use crate::failure::Result;
 use crate::record::Durability;
 use rocksdb::{
     BlockBasedOptions, BottommostLevelCompaction, Cache, CompactOptions, DB, DBCompactionStyle,

@@ -3,10 +3,11 @@
 //! A configuration's name is made of parts, applied in order: `none+defer` is our own baseline with one
 //! mechanism on, `adaptive+r0.2+s2` a policy with two of its settings. A new setting is one line in `PARTS`.
 
-use super::slow::{Pace, Slow, Switch};
-use super::{CacheCount, DEFAULT_CONFIG, Error, Named, Result, Session, Store, Wanted, Written};
+use super::{CacheCount, DEFAULT_CONFIG, Named, Session, Store, Wanted, Written};
 use crate::compactor::{Servers, pin_to_first};
+use crate::failure::{Error, Result};
 use crate::record::Durability;
+use crate::slow::{Pace, Slow, Switch};
 use siltstone::storage::Env;
 use siltstone::strategy::{
     AutoOptions, ExploringOptions, GeometricOptions, HotFactor, HotKeys, HotTop, LeveledOptions,

@@ -2,7 +2,7 @@
 //! (Those of a server: `served`.)
 
 use super::schema::{Row, Table};
-use crate::store::Result;
+use crate::failure::Result;
 use siltstone::{Db, Durability, ErrorKind, Family, FamilyOptions, Transaction};
 use std::ops::Range;
 

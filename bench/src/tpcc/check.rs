@@ -3,7 +3,7 @@
 use super::access::Access;
 use super::schema::{Table, district, key, order, parts, warehouse};
 use super::transactions::{Size, lines_of};
-use crate::store::Result;
+use crate::failure::Result;
 
 /// Looks at everything; an error names what does not hold. That orders are delivered in their order only
 /// holds where transactions are atomic.

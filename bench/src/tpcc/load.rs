@@ -3,7 +3,7 @@
 use super::access::Put;
 use super::schema::{Row, Table, key, last_name, name_key};
 use super::transactions::Size;
-use crate::store::Result;
+use crate::failure::Result;
 use crate::workload::random::Rng;
 
 /// What a district has taken in, of which the warehouse has the sum.

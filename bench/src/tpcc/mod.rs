@@ -16,10 +16,11 @@ mod served;
 mod transactions;
 
 use crate::compactor::{Servers, pin_to_first};
+use crate::failure::Result;
 use crate::measure::times;
 use crate::scratch::Scratch;
 use crate::server::Given;
-use crate::store::{Result, slow::Pace};
+use crate::slow::Pace;
 use crate::workload::random::Rng;
 use access::{Embedded, Outcome, Tables};
 use clap::{Args, ValueEnum};

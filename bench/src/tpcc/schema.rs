@@ -1,6 +1,6 @@
 //! The nine tables of TPC-C, and two indices: their keys, and rows as some numbers and a text.
 
-use crate::store::Result;
+use crate::failure::Result;
 
 /// A table, or an index of one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

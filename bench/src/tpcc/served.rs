@@ -8,8 +8,8 @@
 
 use super::access::{Access, Outcome, Put, Tables};
 use super::schema::{Row, Table};
+use crate::failure::Result;
 use crate::server::{Client, Given, Peer, table_name};
-use crate::store::Result;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2 as data;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -4,7 +4,7 @@ use super::access::{Access, Outcome};
 use super::schema::{
     Row, Table, customer, district, key, last_name, line, name_key, order, parts, stock, warehouse,
 };
-use crate::store::Result;
+use crate::failure::Result;
 use crate::workload::random::Rng;
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -2,8 +2,8 @@
 
 use crate::bytes::Bytes;
 use crate::error::OrRaise;
-use crate::family::{Family, durability};
 use crate::forked::OfProcess;
+use crate::handle::{Family, durability};
 use crate::range::{given, of_slice};
 use crate::time::Time;
 use pyo3::prelude::*;

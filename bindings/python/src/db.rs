@@ -1,8 +1,8 @@
 //! Databases: their default family, and what concerns all families.
 
 use crate::error::OrRaise;
-use crate::family::{Family, durability};
 use crate::forked::OfProcess;
+use crate::handle::{Family, durability};
 use crate::operator::{Filter, Operator};
 use crate::options::{self, plain};
 use crate::path::Place;

@@ -4,46 +4,21 @@ use crate::batch::{Batch, Write};
 use crate::bytes::Bytes;
 use crate::columns::{Source, pair};
 use crate::error::{OrRaise, invalid};
-use crate::forked::OfProcess;
+use crate::handle::{Family, Inside, durability};
 use crate::options;
 use crate::path::Place;
 use crate::range::{given, of_slice};
-use crate::reader::Reader;
 use crate::time::Time;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySlice};
-use siltstone::{CompactionControl, Db, Durability, Timestamp};
-
-/// A column family: a mapping of bytes to bytes that can be changed.
-#[pyclass(frozen, subclass, extends = Reader, module = "siltstone")]
-pub(crate) struct Family(OfProcess<Inside>);
-
-/// A family and its database.
-pub(crate) struct Inside {
-    pub(crate) db: Db,
-    pub(crate) family: siltstone::Family,
-}
+use siltstone::{CompactionControl, Timestamp};
 
 /// Bytes of a batch of `put_many`, where the write memory allows that.
 const BATCH_BYTES: usize = 256 << 10;
 /// What the engine counts for each write of a batch, beside key and value.
 const WRITE_BYTES: usize = 32;
 
-/// What a write waits for.
-pub(crate) fn durability(sync: bool) -> Durability {
-    if sync { Durability::Sync } else { Durability::Buffered }
-}
-
 impl Family {
-    pub(crate) fn new(db: Db, family: siltstone::Family) -> PyClassInitializer<Self> {
-        let reader = Reader::new(family.clone(), None);
-        PyClassInitializer::from(reader).add_subclass(Self(OfProcess::new(Inside { db, family })))
-    }
-
-    pub(crate) fn inside(&self, py: Python<'_>) -> PyResult<&Inside> {
-        self.0.get(py)
-    }
-
     /// One write that is not a plain put.
     fn write(&self, py: Python<'_>, write: Write<'_>, sync: bool) -> PyResult<()> {
         let Inside { db, family } = self.inside(py)?;

@@ -1,10 +1,11 @@
 //! Siltstone from Python: the module `siltstone._siltstone`, which the package in `python/siltstone` gives
 //! its names.
 //!
-//! One class builds on another: a `Reader` reads (`reader.rs`), a `Family` also writes (`family.rs`), a `Db`
-//! is its default family with what concerns all of them (`db.rs`), and a `Snapshot` (`snapshot.rs`) is a
-//! reader of one moment. Beside them are batches (`batch.rs`) and transactions (`transaction.rs`), and two
-//! ways through a range: `Scan`, an iterator (`scan.rs`), and `Cursor` (`cursor.rs`).
+//! One class builds on another: a `Reader` reads (`reader.rs`), a `Family` also writes (`handle.rs` has the
+//! class, `family.rs` what it does), a `Db` is its default family with what concerns all of them (`db.rs`),
+//! and a `Snapshot` (`snapshot.rs`) is a reader of one moment. Beside them are batches (`batch.rs`) and
+//! transactions (`transaction.rs`), and two ways through a range: `Scan`, an iterator (`scan.rs`), and
+//! `Cursor` (`cursor.rs`).
 //!
 //! What goes in and out: `bytes`, `path`, `range`, `time` and `options` read what Python gives, `columns`
 //! many rows at once, `capsule` what other libraries hand over as Arrow, and `arrow` makes record batches.
@@ -28,6 +29,7 @@ mod db;
 mod error;
 mod family;
 mod forked;
+mod handle;
 mod operator;
 mod options;
 mod path;
@@ -45,7 +47,7 @@ use pyo3::prelude::*;
 fn _siltstone(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<reader::Reader>()?;
-    module.add_class::<family::Family>()?;
+    module.add_class::<handle::Family>()?;
     module.add_class::<db::Db>()?;
     module.add_class::<snapshot::Snapshot>()?;
     module.add_class::<batch::Batch>()?;

@@ -1,8 +1,8 @@
 //! Snapshots: readers of one moment.
 
 use crate::error::OrRaise;
-use crate::family::Family;
 use crate::forked::OfProcess;
+use crate::handle::Family;
 use crate::reader::{Moment, Reader};
 use parking_lot::RwLock;
 use pyo3::prelude::*;

@@ -7,8 +7,8 @@
 use crate::batch::Write;
 use crate::bytes::Bytes;
 use crate::error::{OrRaise, invalid, raised};
-use crate::family::{Family, durability};
 use crate::forked::OfProcess;
+use crate::handle::{Family, durability};
 use crate::range::{given, of_slice};
 use crate::scan::Then;
 use crate::time::Time;

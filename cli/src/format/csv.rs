@@ -4,7 +4,8 @@
 //! only roughly (not behind empty lines, not where lines end as on Windows). Both are mended by watching the
 //! bytes go by: the place of each line end and each quote is kept until the record it lies in is read.
 
-use super::{BYTE_ORDER_MARK, LINE_BYTES_MAX, Malformed, Row, parse_timestamp};
+use super::{LINE_BYTES_MAX, Malformed, Row, parse_timestamp};
+use crate::escape::BYTE_ORDER_MARK;
 use csv::{ByteRecord, ReaderBuilder, Writer, WriterBuilder};
 use std::borrow::Cow;
 use std::cell::RefCell;

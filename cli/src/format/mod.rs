@@ -13,6 +13,7 @@ mod csv;
 mod jsonl;
 mod tsv;
 
+use crate::escape::BYTE_ORDER_MARK;
 use crate::failure::{Failure, Outcome};
 use clap::ValueEnum;
 use std::io::{self, BufRead, Write};
@@ -117,9 +118,6 @@ fn parse(line: (u64, Vec<u8>), parser: fn(&[u8]) -> Result<Row, String>) -> Resu
 
 /// A line that never ends must not take all memory.
 const LINE_BYTES_MAX: u64 = 1 << 30;
-
-/// What some programs put at the beginning of a file.
-pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The lines that hold something, without a byte order mark. (The crate `csv` skips both, too.)
 fn texts(input: impl BufRead) -> impl Iterator<Item = Result<(u64, Vec<u8>), Malformed>> {

@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn json(text: &str) -> serde_json::Value {
-    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
-}
-
 #[test]
 fn a_database_comes_back_from_any_of_its_backups() {
     let place = Place::new();

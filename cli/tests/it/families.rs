@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn json(text: &str) -> serde_json::Value {
-    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
-}
-
 #[test]
 fn a_family_is_made_with_options_altered_and_dropped() {
     let place = Place::new();

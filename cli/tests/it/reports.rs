@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn json(text: &str) -> serde_json::Value {
-    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
-}
-
 /// A database with two tables' worth of flushes, a log and a family.
 fn filled() -> Place {
     let place = Place::new();

@@ -205,9 +205,9 @@ pub(crate) mod forge {
         StoredFile { name: name.into(), file: stored_name(ID, name), bytes: 9, crc32c: 7, table }
     }
 
-    fn seeds() -> Vec<Vec<u8>> {
+    pub(super) fn sample() -> Descriptor {
         let table = StoredTable { identity: "00ff".into(), clip: Some("6b".into()) };
-        let descriptor = Descriptor {
+        Descriptor {
             id: ID,
             database: "0000000000000007".into(),
             seq: SeqNo(900),
@@ -216,8 +216,11 @@ pub(crate) mod forge {
             manifest: stored(MANIFEST, None),
             logs: vec![stored("0000000012.log", None)],
             tables: vec![stored("000001-000001-000004-0000.table", Some(table))],
-        };
-        descriptor.encode().into_iter().collect()
+        }
+    }
+
+    fn seeds() -> Vec<Vec<u8>> {
+        sample().encode().into_iter().collect()
     }
 
     #[allow(clippy::ptr_arg, reason = "signers share one function type")]
@@ -239,25 +242,8 @@ pub(crate) mod forge {
 
 #[cfg(test)]
 mod tests {
+    use super::forge::sample;
     use super::*;
-
-    fn stored(name: &str, table: Option<StoredTable>) -> StoredFile {
-        StoredFile { name: name.into(), file: stored_name(3, name), bytes: 9, crc32c: 7, table }
-    }
-
-    fn sample() -> Descriptor {
-        let table = StoredTable { identity: "00ff".into(), clip: Some("6b".into()) };
-        Descriptor {
-            id: 3,
-            database: "0000000000000007".into(),
-            seq: SeqNo(900),
-            created_us: 1,
-            manifest_number: 4,
-            manifest: stored(MANIFEST, None),
-            logs: vec![stored("0000000012.log", None)],
-            tables: vec![stored("000001-000001-000004-0000.table", Some(table))],
-        }
-    }
 
     #[test]
     fn a_descriptor_reads_back_and_no_flipped_or_cut_byte_passes() {

@@ -3,10 +3,10 @@
 //! switch between merges at every advance, a simulation can interleave them, and a compaction server can run
 //! it.
 
-use super::executor::{Advance, MergeRun, Step, Totals};
 use super::hot_cells::{Aside, AsideRules};
 use super::kway_merge::Merging;
-use super::output::{LeftInLog, Output, OutputRules};
+use super::merge_run::{Advance, LeftInLog, MergeRun, Step, Totals};
+use super::output::{Output, OutputRules};
 use super::retention::{Retention, RetentionRules};
 use crate::error::{Error, Result};
 use crate::storage::Env;

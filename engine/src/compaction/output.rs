@@ -4,13 +4,14 @@
 //! and takes the range tombstones of exactly that interval, so tombstones are cut at table bounds and no
 //! table of a run says anything about its neighbour's keys.
 
-use super::executor::WriteTo;
+use super::merge_run::LeftInLog;
+use super::merge_run::WriteTo;
 use super::retention::Retention;
 use super::spec::OutputSpec;
 use crate::cache::{BlockCache, Filling};
 use crate::error::{Error, Result};
 use crate::shape::TableInfo;
-use crate::sstable::{Filled, Reference, Replaced, TableBuilder};
+use crate::sstable::{Filled, Replaced, TableBuilder};
 use crate::storage::{Env, TableStore};
 use crate::types::{CellRef, KeyRange, TableId};
 use std::path::PathBuf;
@@ -29,15 +30,6 @@ pub(crate) struct OutputRules {
     /// Where else tables are written to.
     pub(crate) written: Option<Arc<dyn WriteTo>>,
 }
-
-/// Values that stay in the WAL of a database, where `find` tells their places.
-pub(crate) struct LeftInLog {
-    pub(crate) database: u64,
-    pub(crate) find: Box<FindPlace>,
-}
-
-/// Tells where in the WAL a cell is, if its value is to stay there.
-pub(crate) type FindPlace = dyn Fn(&CellRef<'_>) -> Option<Reference> + Send;
 
 /// The tables being written.
 pub(crate) struct Output {

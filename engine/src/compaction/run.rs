@@ -1,5 +1,4 @@
-//! A run of tables as one sorted source, for readers and for compactions, opened lazily; and a floor under
-//! any source.
+//! A run of tables as one sorted source, for readers and for compactions, opened lazily.
 
 use crate::error::Result;
 use crate::sstable::{CursorOptions, TableCursor};
@@ -258,49 +257,6 @@ impl Cursor for PassingRun {
 
     fn pin_value(&self, into: &mut Pinned) -> Result<()> {
         self.at.as_ref().expect("value of a valid cursor").pin_value(into)
-    }
-}
-
-/// A source of which only keys at or above a floor count: a flush set whose lower part is in tables already.
-pub(crate) struct Floor<C> {
-    cursor: C,
-    floor: Vec<u8>,
-}
-
-impl<C: Cursor> Floor<C> {
-    pub(crate) fn new(cursor: C, floor: Vec<u8>) -> Self {
-        Self { cursor, floor }
-    }
-}
-
-impl<C: Cursor> Cursor for Floor<C> {
-    fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.cursor.seek(key.max(&self.floor))
-    }
-    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
-        self.cursor.seek_before(key)
-    }
-    fn next(&mut self) -> Result<()> {
-        self.cursor.next()
-    }
-    fn prev(&mut self) -> Result<()> {
-        self.cursor.prev()
-    }
-    #[inline]
-    fn valid(&self) -> bool {
-        self.cursor.valid() && self.cursor.key() >= self.floor.as_slice()
-    }
-    #[inline]
-    fn cell(&self) -> CellRef<'_> {
-        self.cursor.cell()
-    }
-    #[inline]
-    fn key(&self) -> &[u8] {
-        self.cursor.key()
-    }
-
-    fn pin_value(&self, into: &mut Pinned) -> Result<()> {
-        self.cursor.pin_value(into)
     }
 }
 

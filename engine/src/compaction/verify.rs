@@ -3,7 +3,7 @@
 //! opened, each block when it is first read.
 
 use super::bounds::{Counts, Expected};
-use super::executor::Totals;
+use super::merge_run::Totals;
 use super::spec::CompactionSpec;
 use crate::shape::TableInfo;
 use crate::types::{KeyRange, SeqNo, TableId};

@@ -1,7 +1,7 @@
 //! Cursors: a place among the entries of a range that can be moved both ways.
 
-use super::Entry;
 use super::direction::{Direction, View, Walk};
+use super::entry::Entry;
 use crate::error::Result;
 use crate::types::{Pinned, Timestamp, successor};
 

@@ -5,10 +5,11 @@
 //! is collected or copied but the key (to skip its older cells). Everything else (operands, explicit
 //! timestamps, going backward) gathers a key's cells and resolves them as a get does.
 
+use super::Shared;
+use super::entry::Entry;
 use super::sources::{Source, sources};
 use super::tombstone_skip::{Covers, tell_dead_looks};
 use super::visible::{Found, resolve};
-use super::{Entry, Inner, Shared};
 use crate::commit::{FamilySettings, ReadRules, Store};
 use crate::compaction::Merging;
 use crate::error::{Error, Result};
@@ -413,16 +414,4 @@ impl Walk {
 fn is_gone(rules: &ReadRules, cell: &CellRef<'_>, now_us: u64) -> bool {
     (rules.ttl_us > 0 && cell.born_us(false).saturating_add(rules.ttl_us) <= now_us)
         || rules.unwanted(cell.key, Timestamp::ZERO, cell.value, now_us)
-}
-
-impl Inner {
-    /// The settings' explicit timestamps decide what a scan yields; see [`View`].
-    pub(crate) fn scan(
-        db: &Shared,
-        store: &Arc<Store>,
-        range: KeyRange,
-        snapshot: Option<Snapshot>,
-    ) -> super::Scan {
-        super::Scan::new(View::new(db, store, range, snapshot))
-    }
 }

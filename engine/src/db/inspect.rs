@@ -5,7 +5,7 @@ use crate::cache::BlockCache;
 use crate::commit::Store;
 use crate::error::Result;
 use crate::metrics::{FamilyStatistics, Statistics};
-use crate::sstable::Sstable;
+use crate::sstable::{BlockListing, Sstable};
 use crate::storage::Env;
 use crate::types::{KeyRange, SeqNo, Timestamp};
 use crate::wal::LogFileInfo;
@@ -117,49 +117,11 @@ pub struct TableListing {
     pub blocks: Vec<BlockListing>,
 }
 
-/// A data block of a table.
-///
-/// ```
-/// # let dir = tempfile::tempdir().unwrap();
-/// use siltstone::{FamilyOptions, TableListing, SstableWriter, storage::Env};
-/// let path = dir.path().join("prepared.table");
-/// let mut table = SstableWriter::create(&path, &FamilyOptions::default())?;
-/// table.put(b"k", b"v")?;
-/// table.finish()?;
-/// let blocks = TableListing::read(&Env::local(), &path)?.blocks;
-/// assert_eq!((blocks.len(), &blocks[0].first_key[..], blocks[0].cells), (1, &b"k"[..], 1));
-/// # Ok::<(), siltstone::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct BlockListing {
-    /// Where it begins in the file.
-    pub offset: u64,
-    /// Bytes in the file, head included.
-    pub file_bytes: u64,
-    /// Bytes when decompressed.
-    pub raw_bytes: u64,
-    /// How it is compressed; `none` where that did not pay.
-    pub compression: String,
-    /// Its first key.
-    pub first_key: Vec<u8>,
-    /// Cells.
-    pub cells: u64,
-}
-
 impl TableListing {
     /// Reads the table in that file: head, properties and every data block.
     pub fn read(env: &Env, path: &Path) -> Result<TableListing> {
         let table = Sstable::open_unknown(&env.storage, path, &BlockCache::new(1 << 20))?;
-        let block = |b: crate::sstable::BlockListing| BlockListing {
-            offset: b.offset,
-            file_bytes: b.file_bytes,
-            raw_bytes: b.raw_bytes,
-            compression: b.compression.to_string(),
-            first_key: b.first_key,
-            cells: b.cells,
-        };
-        let blocks = table.blocks().map(|b| b.map(block)).collect::<Result<_>>()?;
+        let blocks = table.blocks().collect::<Result<_>>()?;
         let p = table.properties().clone();
         Ok(TableListing {
             bytes: table.info().bytes,

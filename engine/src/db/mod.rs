@@ -5,9 +5,9 @@
 //! - `batch`, `transaction`: what is written together; how it is written is `commit`. `condition` has what
 //!   must hold at a write, `conflicts` what others have written since, `write_set` what a transaction has
 //!   written itself.
-//! - `get`, `multi_get`, `scan`, `cursor`: the read paths. Scans and cursors are made of a `direction` in one
-//!   direction over `sources`, that is memory and tables; `visible` and `tombstone_skip` decide what a reader
-//!   sees.
+//! - `get`, `multi_get`, `scan`, `cursor`: the read paths. Scans and cursors yield what `entry` has and are
+//!   made of walks in one `direction` over `sources`, that is memory and tables; `visible` and
+//!   `tombstone_skip` decide what a reader sees.
 //! - `family`, `checkpoint`, `backup`, `detach`, `copying`, `ingest`, `inspect`, `estimate`, `changes` (the
 //!   stream of what is written), `export` (statistics): the rest of what a caller can do.
 //!
@@ -28,6 +28,7 @@ mod cursor;
 mod destroy;
 mod detach;
 mod direction;
+mod entry;
 mod estimate;
 #[cfg(feature = "metrics")]
 mod export;
@@ -48,6 +49,7 @@ mod visible;
 mod write_set;
 
 pub use crate::commit::DEFAULT_FAMILY;
+pub use crate::sstable::BlockListing;
 pub use crate::work::CompactionControl;
 pub use batch::{Batch, Operation};
 pub use builder::Builder;
@@ -56,12 +58,12 @@ pub(crate) use close::Shared;
 pub use condition::{Condition, Expected};
 pub use cursor::Cursor;
 pub use destroy::destroy;
+pub use entry::Entry;
 pub use estimate::Estimate;
 pub use family::{Family, Reader};
 pub use ingest::SstableWriter;
-pub use inspect::{BlockListing, LogListing, SegmentListing, TableListing};
-
-pub use scan::{Entry, Keys, Scan};
+pub use inspect::{LogListing, SegmentListing, TableListing};
+pub use scan::{Keys, Scan};
 pub use transaction::{Isolation, Transaction, TransactionScan};
 
 use crate::catalog::Catalog;

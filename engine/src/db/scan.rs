@@ -1,31 +1,16 @@
 //! Scans: iterators over the entries of a range, from both ends.
 
-use super::Cursor;
+use super::cursor::Cursor;
 use super::direction::{Direction, View, Walk};
+use super::entry::Entry;
+use super::{Inner, Shared};
+use crate::commit::Store;
 use crate::error::{Error, ErrorKind, Result};
-use crate::types::{Pinned, TimeRange, Timestamp};
+use crate::snapshot::Snapshot;
+use crate::types::{KeyRange, TimeRange, Timestamp};
 use std::iter::FusedIterator;
 use std::ops::RangeBounds;
-
-/// A key and its value, as a scan yields them.
-///
-/// ```
-/// # let dir = tempfile::tempdir().unwrap();
-/// let db = siltstone::Db::open(dir.path())?;
-/// db.put("k", "v")?;
-/// let entry = db.scan("a".."z").next().unwrap()?;
-/// assert_eq!((&entry.key[..], &*entry.value), (&b"k"[..], &b"v"[..]));
-/// # Ok::<(), siltstone::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The key.
-    pub key: Vec<u8>,
-    /// Zero in families with implicit timestamps.
-    pub timestamp: Timestamp,
-    /// The value.
-    pub value: Pinned,
-}
+use std::sync::Arc;
 
 /// An iterator over the [`Entry`]s of a range of keys, in order, from both ends. It sees the database as it
 /// was when the scan was made. In a family with explicit timestamps each version of a key is an entry, newest
@@ -158,6 +143,13 @@ impl Scan {
     #[cfg(all(test, not(models)))]
     pub(super) fn covers(&self) -> &super::tombstone_skip::Covers {
         &self.front.as_ref().or(self.back.as_deref()).expect("it has begun").covers
+    }
+}
+
+impl Inner {
+    /// The settings' explicit timestamps decide what a scan yields; see [`View`].
+    pub(crate) fn scan(db: &Shared, store: &Arc<Store>, range: KeyRange, snapshot: Option<Snapshot>) -> Scan {
+        Scan::new(View::new(db, store, range, snapshot))
     }
 }
 

@@ -1,10 +1,10 @@
 //! What scans and conflict checks walk over: memory and tables of one version, as one kind of cursor.
 
-use crate::compaction::{Floor, RunCursor};
+use crate::compaction::RunCursor;
 use crate::error::Result;
 use crate::memtable::{Chain, Memtable, MemtableRanges, SegmentCursor};
 use crate::sstable::CursorOptions;
-use crate::types::{CellRef, Cursor, KeyRange, Pinned, SeqNo, TimeRange};
+use crate::types::{CellRef, Cursor, KeyRange, Pinned, SeqNo, TimeRange, Within};
 use crate::version::{Memtables, Version};
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// functions for each cell would cost more than the step.
 pub(super) enum Source {
     Memtable(SegmentCursor, Option<SeqNo>),
-    Flushing(Floor<SegmentCursor>),
-    Chain(Floor<Chain>),
+    Flushing(Within<SegmentCursor>),
+    Chain(Within<Chain>),
     Run(Box<RunCursor>),
 }
 
@@ -139,12 +139,12 @@ fn of_ranges(
     let within = ranges.within(range);
     if within.len() > 1 {
         let chains = ranges.chains(range, times);
-        return chains.map(|chain| Source::Chain(Floor::new(chain, floor.to_vec()))).collect();
+        return chains.map(|chain| Source::Chain(Within::above(chain, floor.to_vec()))).collect();
     }
     let concerns = |memtable: &&Memtable| memtable.concerns(range, read) && memtable.speaks_of(times);
     let source = |memtable: &Memtable| match floor.is_empty() {
         true => Source::of_immutable(memtable),
-        false => Source::Flushing(Floor::new(memtable.cursor(), floor.to_vec())),
+        false => Source::Flushing(Within::above(memtable.cursor(), floor.to_vec())),
     };
     ranges.memtables_of(within.start).iter().filter(concerns).map(source).collect()
 }

@@ -186,7 +186,6 @@ impl ActiveMemtable {
     }
 
     /// Key and value bytes of all cells.
-    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(crate) fn user_bytes(&self) -> usize {
         self.stats.user_bytes()
     }

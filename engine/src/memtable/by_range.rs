@@ -78,7 +78,7 @@ impl MemtableRanges {
         Self::new(Vec::new(), vec![memtables], newest)
     }
 
-    /// The same ranges, with nothing in them.
+    /// A copy of the ranges, with nothing in them.
     pub(crate) fn emptied(&self) -> Self {
         self.emptied_into(self.bounds.clone())
     }
@@ -89,7 +89,7 @@ impl MemtableRanges {
         Self::new(bounds, ranges, self.newest)
     }
 
-    /// The same ranges, with what the memtables have of these keys.
+    /// A copy of the ranges, with what the memtables have of these keys.
     pub(crate) fn parts(&self, keys: &KeyRange) -> Self {
         let part = |memtables: &Vec<Memtable>| memtables.iter().filter_map(|one| one.part(keys)).collect();
         Self::new(self.bounds.clone(), self.ranges.iter().map(part).collect(), self.newest)

@@ -14,7 +14,7 @@
 use super::MemoryOptions;
 use super::arena::{Arena, Chunk, Places};
 use super::cell;
-use super::flat::{Dead, FlatMemtable, Parts};
+use super::flat::{Dead, FlatMemtable, Parts, fragments_of};
 use super::flatten::{Judge, Visibility};
 use super::stats::Stats;
 use crate::types::{Fragments, KeyRange, Sketch, common_prefix};
@@ -129,7 +129,7 @@ impl MemtableCompaction {
             })
             .collect();
         let cells = flats.iter().map(|flat| flat.cells()).sum();
-        let fragments = seen.reduced_of(flats, &KeyRange::all());
+        let fragments = fragments_of(flats, &KeyRange::all(), seen);
         let judge = Judge::new(*seen, !fragments.is_empty()).under(fragments.clone());
         let arena = keep.map(|memory| Arena::new(memory.chunks, memory.spares));
         let mut join = Self {

@@ -100,6 +100,16 @@ unsafe impl Send for Chunks {}
 // SAFETY: as above.
 unsafe impl Sync for Chunks {}
 
+/// The range tombstones of some memtables, cut to the range, without what no reader needs.
+pub(super) fn fragments_of(
+    flats: &[Arc<FlatMemtable>],
+    range: &KeyRange,
+    keep: &Visibility<'_>,
+) -> Arc<Fragments> {
+    let all: Vec<Arc<Fragments>> = flats.iter().map(|flat| flat.fragments()).collect();
+    keep.reduced(all.iter().flat_map(|fragments| fragments.tombstones_within(range)))
+}
+
 impl FlatMemtable {
     /// Flattens an immutable memtable: nobody inserts into it any more. Its cells stay where they are.
     /// O(cells), one touch of each.
@@ -255,7 +265,6 @@ impl FlatMemtable {
     }
 
     /// The smallest range holding all keys and range tombstones.
-    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(crate) fn key_range(&self) -> Option<KeyRange> {
         self.key_range.clone()
     }

@@ -12,8 +12,7 @@
 //! A merge operand covers nothing. The relation is transitive, so it does not matter that the cell that
 //! covers may itself be dropped: what covers it covers both.
 
-use super::flat::FlatMemtable;
-use crate::types::{Cover, Fragments, KeyRange, Kind, RangeTombstone, SeqNo, Timestamp};
+use crate::types::{Cover, Fragments, Kind, RangeTombstone, SeqNo, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -34,12 +33,6 @@ impl Visibility<'_> {
     /// The tombstones without what no reader needs.
     pub(super) fn reduced(&self, tombstones: impl IntoIterator<Item = RangeTombstone>) -> Arc<Fragments> {
         Arc::new(Fragments::reduced(tombstones, self.snapshots, self.visible))
-    }
-
-    /// The tombstones of some memtables, cut to the range, without what no reader needs.
-    pub(super) fn reduced_of(&self, flats: &[Arc<FlatMemtable>], range: &KeyRange) -> Arc<Fragments> {
-        let all: Vec<Arc<Fragments>> = flats.iter().map(|flat| flat.fragments()).collect();
-        self.reduced(all.iter().flat_map(|fragments| fragments.tombstones_within(range)))
     }
 }
 

@@ -8,7 +8,7 @@
 
 use super::arena::Arena;
 use super::cell;
-use super::flat::{Dead, FlatMemtable, Parts};
+use super::flat::{Dead, FlatMemtable, Parts, fragments_of};
 use super::flatten::{Judge, Visibility};
 use super::stats::Stats;
 use crate::types::{CellRef, KeyRange, common_prefix, prefix64};
@@ -21,7 +21,7 @@ impl FlatMemtable {
         range: &KeyRange,
         keep: &Visibility<'_>,
     ) -> Option<FlatMemtable> {
-        let fragments = keep.reduced_of(sources, range);
+        let fragments = fragments_of(sources, range, keep);
         // Each cell, and the first of a key in its segment with the key's updates there.
         let mut all: Vec<(CellRef<'_>, u32)> = Vec::new();
         for flat in sources {

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::{
     CellRef, Cursor, Generation, Heat, KeyRange, LogFileId, Pinned, RangeTombstone, SeqNo, TimeRange,
-    Timestamp, Visit, Window,
+    Timestamp, Visit, Window, Within,
 };
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
@@ -299,7 +299,7 @@ impl Memtable {
         };
         match &self.part {
             None => cursor,
-            Some(part) => SegmentCursor::Part(Box::new(PartCursor { cursor, part: part.clone() })),
+            Some(part) => SegmentCursor::Part(Box::new(Within::new(cursor, part.keys.clone()))),
         }
     }
 
@@ -351,7 +351,6 @@ impl Memtable {
     }
 
     /// Key and value bytes.
-    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(crate) fn user_bytes(&self) -> usize {
         let bytes = either!(self, cells => cells.user_bytes());
         self.part.as_ref().map_or(bytes, |part| bytes / 1024 * part.share)
@@ -368,7 +367,6 @@ impl Memtable {
     }
 
     /// The smallest range holding all keys and range tombstones.
-    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(crate) fn key_range(&self) -> Option<KeyRange> {
         let keys = either!(self, cells => cells.key_range())?;
         Some(self.seen(&keys).into_owned()).filter(|keys| !keys.is_empty())
@@ -405,13 +403,7 @@ impl Memtable {
 pub(crate) enum SegmentCursor {
     ActiveMemtable(ActiveCursor),
     FlatMemtable(FlatCursor),
-    Part(Box<PartCursor>),
-}
-
-/// A cursor that sees a part of a memtable.
-pub(crate) struct PartCursor {
-    cursor: SegmentCursor,
-    part: Arc<Part>,
+    Part(Box<Within<SegmentCursor>>),
 }
 
 macro_rules! either_cursor {
@@ -422,41 +414,6 @@ macro_rules! either_cursor {
             SegmentCursor::Part($cursor) => $call,
         }
     };
-}
-
-impl Cursor for PartCursor {
-    fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.cursor.seek(key.max(&self.part.keys.start))
-    }
-    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
-        let end = self.part.keys.end.as_deref();
-        self.cursor.seek_before(match (key, end) {
-            (Some(key), Some(end)) => Some(key.min(end)),
-            (key, end) => key.or(end),
-        })
-    }
-    fn next(&mut self) -> Result<()> {
-        self.cursor.next()
-    }
-    fn prev(&mut self) -> Result<()> {
-        self.cursor.prev()
-    }
-    fn valid(&self) -> bool {
-        self.cursor.valid() && self.part.keys.contains(self.cursor.key())
-    }
-    fn cell(&self) -> CellRef<'_> {
-        self.cursor.cell()
-    }
-    #[inline]
-    fn key(&self) -> &[u8] {
-        self.cursor.key()
-    }
-    fn pin_value(&self, into: &mut Pinned) -> Result<()> {
-        self.cursor.pin_value(into)
-    }
-    fn heat(&self) -> Heat {
-        self.cursor.heat()
-    }
 }
 
 impl Cursor for SegmentCursor {

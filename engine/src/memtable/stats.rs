@@ -83,7 +83,6 @@ impl Stats {
         self.cells.load(Ordering::Relaxed)
     }
 
-    #[allow(dead_code, reason = "what a segment knows of itself, asked by tests so far")]
     pub(super) fn user_bytes(&self) -> usize {
         self.user_bytes.load(Ordering::Relaxed)
     }

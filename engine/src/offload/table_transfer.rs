@@ -10,7 +10,7 @@
 //! with the names of its outputs, and nothing else.
 
 use crate::compaction::{CompactionSpec, MergeTables, sum};
-use crate::storage::{MappedFile, ReadFile, Storage, TableStore, WriteFile};
+use crate::storage::{ReadFile, Storage, TableStore, WriteFile};
 use crate::sync::Mutex;
 use crate::types::TableId;
 use std::collections::BTreeMap;
@@ -173,19 +173,10 @@ impl Storage for Carried {
     fn list(&self, _: &Path) -> io::Result<Vec<String>> {
         Ok(self.inputs.keys().map(|table| table.file_name()).collect())
     }
-    fn append(&self, _: &Path) -> io::Result<Box<dyn WriteFile>> {
-        unsupported()
-    }
-    fn map(&self, _: &Path, _: u64, _: bool) -> io::Result<Box<dyn MappedFile>> {
-        unsupported()
-    }
     fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
         unsupported()
     }
     fn remove(&self, _: &Path) -> io::Result<()> {
-        unsupported()
-    }
-    fn link(&self, _: &Path, _: &Path) -> io::Result<()> {
         unsupported()
     }
     fn create_dir(&self, _: &Path) -> io::Result<()> {
@@ -193,12 +184,6 @@ impl Storage for Carried {
     }
     fn remove_dir(&self, _: &Path) -> io::Result<()> {
         unsupported()
-    }
-    fn lock(&self, _: &Path, _: bool) -> io::Result<Box<dyn Send + Sync>> {
-        unsupported()
-    }
-    fn punch_hole(&self, _: &Path, _: u64, _: u64) -> io::Result<bool> {
-        Ok(false)
     }
 }
 

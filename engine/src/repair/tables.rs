@@ -2,13 +2,13 @@
 
 use super::check::CACHE_BYTES;
 use crate::cache::BlockCache;
-use crate::compaction::{Floor, Merging};
+use crate::compaction::Merging;
 use crate::error::Result;
 use crate::options::FamilyOptions;
 use crate::shape::TableInfo;
 use crate::sstable::{CursorOptions, ScanReport, Sstable, TableBuilder, TableOptions, scan_readable};
 use crate::storage::Env;
-use crate::types::{CellRef, Cursor, Fragments, KeyRange, RangeTombstone, SeqNo, TableId, Timestamp};
+use crate::types::{CellRef, Cursor, Fragments, KeyRange, RangeTombstone, SeqNo, TableId, Timestamp, Within};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -154,7 +154,8 @@ impl Writer<'_> {
             input.table.fragments().tombstones_within(&live).collect::<Vec<_>>()
         }));
         let options = CursorOptions { read_ahead_bytes: READ_AHEAD_BYTES, ..CursorOptions::default() };
-        let cursors = inputs.iter().map(|input| Floor::new(input.table.cursor(options), input.floor.clone()));
+        let cursors =
+            inputs.iter().map(|input| Within::above(input.table.cursor(options), input.floor.clone()));
         let mut merging = Merging::new(cursors.collect());
         merging.seek(&[])?;
         let mut tables = Vec::new();

@@ -6,7 +6,8 @@
 
 use super::block_builder::BlockBuilder;
 use super::compression::Compressor;
-use super::fill::{Filled, Filler, Replaced};
+use super::fill::{Filler, Replaced};
+use super::filled::Filled;
 use super::footer::{FOOTER_BYTES, Footer, HEADER_MAGIC, Header};
 use super::frame::{BlockKind, Handle, Head};
 use super::index::{BlockEntry, Partition, separator};

@@ -30,9 +30,6 @@ pub enum Compression {
     },
 }
 
-/// Why there is no zstd.
-pub(super) const WITHOUT_ZSTD: &str = "zstd is not there: the crate was built without its feature `zstd`";
-
 impl Compression {
     /// Whether this build can do it: zstd takes the crate's feature `zstd`.
     ///
@@ -48,7 +45,7 @@ impl Compression {
     pub(crate) fn check_supported(self) -> Result<(), Error> {
         match self.is_supported() {
             true => Ok(()),
-            false => Err(Error::new(ErrorKind::Unsupported, WITHOUT_ZSTD)),
+            false => Err(Error::new(ErrorKind::Unsupported, zstd::WITHOUT_ZSTD)),
         }
     }
 }

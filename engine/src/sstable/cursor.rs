@@ -87,7 +87,8 @@ impl Sstable {
             window: Window::default(),
             floor: Vec::new(),
             fetched: None,
-            images: (!options.through_cache && !self.logs.is_empty()).then(|| Images::new(self)),
+            images: (!options.through_cache && !self.logs.is_empty())
+                .then(|| Images::new(&self.logs, &self.cache)),
             is_cached: false,
             is_mapped: false,
         }

@@ -12,56 +12,14 @@
 //! period: a cell that nobody reads cools down however often it is compacted.
 
 use super::block_cursor::BlockCursor;
+use super::filled::{Filled, FilledPartition};
 use super::frame::Handle;
 use super::index::BlockEntry;
 use super::reader::Sstable;
 use crate::cache::Filter;
 use crate::cache::block::Block;
-use crate::cache::{BlockCache, BlockKey, Filling};
+use crate::cache::{BlockCache, Filling};
 use std::sync::{Arc, Weak};
-
-/// The blocks put into the cache for an SSTable that is not published yet. Dropped before, it removes them.
-pub(crate) struct Filled {
-    cache: Arc<BlockCache>,
-    /// The cache's number for the SSTable.
-    pub(super) table: u64,
-    /// Offsets of the data blocks that went into the cache.
-    offsets: Vec<u64>,
-    /// Bytes that these blocks take in the cache.
-    bytes: u64,
-    pub(super) partitions: Vec<FilledPartition>,
-    /// Offsets of cells that were read lately where they came from.
-    pub(super) warm: Vec<u64>,
-}
-
-/// Index and filter of a partition, decoded.
-pub(super) struct FilledPartition {
-    pub(super) number: usize,
-    pub(super) index: Arc<Block>,
-    pub(super) filter: Option<Arc<Filter>>,
-    /// The number of compactions that still hand it on if nobody reads it.
-    pub(super) heat: u8,
-}
-
-impl Filled {
-    /// The number of data blocks that went into the cache so far, and their bytes.
-    pub(crate) fn so_far(&self) -> (u64, u64) {
-        (self.offsets.len() as u64, self.bytes)
-    }
-
-    /// Leaves the blocks in the cache: the SSTable is published, and readers use them now.
-    pub(crate) fn published(mut self) {
-        self.offsets.clear();
-    }
-}
-
-impl Drop for Filled {
-    fn drop(&mut self) {
-        for &offset in &self.offsets {
-            self.cache.evict_data(BlockKey { table: self.table, offset });
-        }
-    }
-}
 
 /// The SSTables that a compaction reads, each run in order of keys; they go as it passes them.
 #[derive(Default)]
@@ -109,9 +67,7 @@ impl Filler {
             Filling::All => true,
             Filling::Warm => false,
         };
-        let (cache, table) = (Arc::clone(cache), cache.next_table_id());
-        let filled =
-            Filled { cache, table, offsets: Vec::new(), bytes: 0, partitions: Vec::new(), warm: Vec::new() };
+        let filled = Filled::new(Arc::clone(cache));
         Some(Self { filled, replaced: Arc::clone(replaced), all, warm_cells: Vec::new() })
     }
 
@@ -125,7 +81,7 @@ impl Filler {
     /// Ends the present block; whether it went into the cache.
     pub(super) fn block(&mut self, handle: Handle, raw: &[u8]) -> bool {
         // What is read from a mapping is not looked for in the cache.
-        let is_mapped = self.filled.cache.serves_mapped() && handle.stored == handle.raw;
+        let is_mapped = self.filled.serves_mapped() && handle.stored == handle.raw;
         if is_mapped || !self.all && self.warm_cells.is_empty() {
             self.warm_cells.clear();
             return false;
@@ -133,10 +89,7 @@ impl Filler {
         self.filled.warm.extend(self.warm_cells.drain(..).map(|at| handle.place(at as usize)));
         // What was just built decodes; if not, the first reader will say so.
         let Ok(block) = Block::new(raw.to_vec()) else { return false };
-        let key = BlockKey { table: self.filled.table, offset: handle.offset };
-        self.filled.bytes += block.memory_bytes() as u64;
-        self.filled.cache.fill_data(key, self.filled.cache.adopt(block), !self.all);
-        self.filled.offsets.push(handle.offset);
+        self.filled.add_block(handle, block, !self.all);
         true
     }
 

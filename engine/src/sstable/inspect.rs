@@ -8,19 +8,36 @@ use super::index::BlockEntry;
 use super::reader::Sstable;
 use crate::cache::block::Block;
 use crate::error::Result;
-use crate::types::KeyRange;
 use std::sync::Arc;
 
-/// A data block as a person sees it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct BlockListing {
-    pub(crate) offset: u64,
+/// A data block of a table.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use siltstone::{FamilyOptions, TableListing, SstableWriter, storage::Env};
+/// let path = dir.path().join("prepared.table");
+/// let mut table = SstableWriter::create(&path, &FamilyOptions::default())?;
+/// table.put(b"k", b"v")?;
+/// table.finish()?;
+/// let blocks = TableListing::read(&Env::local(), &path)?.blocks;
+/// assert_eq!((blocks.len(), &blocks[0].first_key[..], blocks[0].cells), (1, &b"k"[..], 1));
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BlockListing {
+    /// Where it begins in the file.
+    pub offset: u64,
     /// Bytes in the file, head included.
-    pub(crate) file_bytes: u64,
-    pub(crate) raw_bytes: u64,
-    pub(crate) compression: Codec,
-    pub(crate) first_key: Vec<u8>,
-    pub(crate) cells: u64,
+    pub file_bytes: u64,
+    /// Bytes when decompressed.
+    pub raw_bytes: u64,
+    /// How it is compressed; `none` where that did not pay.
+    pub compression: String,
+    /// Its first key.
+    pub first_key: Vec<u8>,
+    /// Cells.
+    pub cells: u64,
 }
 
 /// How far the cells of a table were counted: in all partitions before that one there are so many.
@@ -109,7 +126,7 @@ impl Sstable {
                 offset: handle.offset,
                 file_bytes: handle.file_bytes(),
                 raw_bytes: handle.raw.into(),
-                compression,
+                compression: compression.to_string(),
                 first_key: if cursor.valid() { cursor.cell().key.to_vec() } else { Vec::new() },
                 cells,
             })
@@ -120,62 +137,5 @@ impl Sstable {
     pub(super) fn open_data(&self, handle: Handle) -> Result<(Arc<Block>, Codec)> {
         let (raw, codec) = self.read(BlockKind::Data, handle)?;
         Ok((Arc::new(self.check(handle.offset, Block::new(raw))?), codec))
-    }
-
-    /// About how many bytes of the file hold the range's cells.
-    #[allow(dead_code, reason = "for splitting stores")]
-    pub(crate) fn approximate_bytes(&self, range: &KeyRange) -> Result<u64> {
-        if range.is_empty() {
-            return Ok(0);
-        }
-        let start = self.offset_of(&range.start)?;
-        let end = match &range.end {
-            Some(end) => self.offset_of(end)?,
-            None => self.data_end(),
-        };
-        Ok(end.saturating_sub(start))
-    }
-
-    /// Offset of the first block that may hold keys at or after `key`.
-    #[allow(dead_code, reason = "for splitting stores")]
-    fn offset_of(&self, key: &[u8]) -> Result<u64> {
-        let found = self.check(self.footer.top.offset, self.top.find(key))?;
-        let Some(partition) = self.top.partitions().get(found) else { return Ok(self.data_end()) };
-        let index = self.index_for(found, true, false)?;
-        match self.check(partition.index.offset, index.lower_bound(key))? {
-            Some(entry) => {
-                let decoded = BlockEntry::decode(index.value(&entry), partition.data_end);
-                Ok(self.check(partition.index.offset, decoded)?.handle.offset)
-            }
-            None => Ok(partition.data_end),
-        }
-    }
-
-    /// At most `n` ascending keys that cut the table into about equal parts, for parallel or stepwise work.
-    #[allow(dead_code, reason = "for splitting stores")]
-    pub(crate) fn split_points(&self, n: usize) -> Result<Vec<Vec<u8>>> {
-        let partitions = self.top.partitions();
-        let mut points: Vec<Vec<u8>> = Vec::new();
-        let (start, parts) = (HEADER_BYTES as u64, n as u64 + 1);
-        let bytes = self.data_end() - start;
-        // Behind which byte the next cut is due.
-        let due = |points: &[Vec<u8>]| start + bytes / parts * (points.len() as u64 + 1);
-        let mut consider = |separator: &[u8], end: u64| {
-            if points.len() < n && end >= due(&points) && end < self.data_end() {
-                points.push(separator.to_vec());
-            }
-        };
-        if partitions.len() >= 8 * (n + 1) {
-            for (i, partition) in partitions.iter().enumerate() {
-                consider(self.check(self.footer.top.offset, self.top.separator(i))?, partition.data_end);
-            }
-        } else {
-            for item in self.block_entries() {
-                let (separator, entry) = item?;
-                consider(&separator, entry.handle.end());
-            }
-        }
-        points.dedup();
-        Ok(points)
     }
 }

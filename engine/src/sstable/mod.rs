@@ -7,8 +7,9 @@
 //! `tombstones` the small blocks; `reference` reads values that a log table left in the log. On top stand
 //! `builder` (writes a table), `reader` (opens it; `remote_footer`: of a table far away), `get` (point reads;
 //! `mapped`: where blocks lie in a mapping), `cursor` (both ways, read-ahead), `fill` (what merges put into
-//! the cache and take out), `warm_up` (the same for outputs written elsewhere), `pin` (values that outlive
-//! who found them), and for people and repair `inspect`, `verify` and `scan`.
+//! the cache and take out; `filled` is what they put there, until the table is published), `warm_up` (the
+//! same for outputs written elsewhere), `pin` (values that outlive who found them), and for people and repair
+//! `inspect`, `verify` and `scan`.
 //!
 //! Not owned here: which tables exist and up to which *clip* their cells have moved (`version`; a reader here
 //! answers for the whole file), what is kept of a key (`merge`), how long blocks stay in memory (`cache`),
@@ -22,6 +23,7 @@ mod builder;
 mod compression;
 mod cursor;
 mod fill;
+mod filled;
 mod footer;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod forge;
@@ -47,9 +49,11 @@ mod zstd;
 pub(crate) use builder::TableBuilder;
 pub use compression::Compression;
 pub(crate) use cursor::{CursorOptions, TableCursor};
-pub(crate) use fill::{Filled, Replaced};
+pub(crate) use fill::Replaced;
+pub(crate) use filled::Filled;
 pub(crate) use footer::{ends_as_table, is_own as is_own_file};
-pub(crate) use inspect::{BlockListing, CountedTo};
+pub use inspect::BlockListing;
+pub(crate) use inspect::CountedTo;
 pub(crate) use reader::{Access, Sstable, Through, WrapFile};
 pub(crate) use reference::{Reference, VALUE_BYTES_MIN};
 pub(crate) use remote_footer::tail_bytes;

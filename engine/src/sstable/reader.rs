@@ -2,7 +2,7 @@
 //! and filters it keeps. `get` reads one key of it, `cursor` many.
 
 use super::compression::Codec;
-use super::fill::Filled;
+use super::filled::Filled;
 use super::footer::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
 use super::frame::{BlockKind, Handle, read_at, read_block};
 use super::index::{Partition, TopIndex};
@@ -111,7 +111,7 @@ impl Drop for Sstable {
 
 /// A block that the SSTable keeps, or one from the cache.
 pub(super) enum BlockRef<'a, T> {
-    PinnedIndex(&'a T),
+    Pinned(&'a T),
     Cached(Arc<T>),
 }
 
@@ -121,7 +121,7 @@ impl<T> std::ops::Deref for BlockRef<'_, T> {
     #[inline]
     fn deref(&self) -> &T {
         match self {
-            BlockRef::PinnedIndex(block) => block,
+            BlockRef::Pinned(block) => block,
             BlockRef::Cached(block) => block,
         }
     }
@@ -322,7 +322,7 @@ impl Sstable {
         let kept = &self.kept[partition];
         kept.note_read();
         match kept.filter.get() {
-            Some(filter) => Ok(BlockRef::PinnedIndex(filter)),
+            Some(filter) => Ok(BlockRef::Pinned(filter)),
             None => self.unkept_filter(partition, handle).map(BlockRef::Cached),
         }
     }
@@ -353,7 +353,7 @@ impl Sstable {
         let kept = &self.kept[number];
         kept.note_read();
         match kept.index.get() {
-            Some(block) => Ok(BlockRef::PinnedIndex(block)),
+            Some(block) => Ok(BlockRef::Pinned(block)),
             None => self.unkept_index(number, partition).map(BlockRef::Cached),
         }
     }

@@ -14,7 +14,6 @@
 //! Not owned here: which WAL files are kept for SSTables (`version`), when a flush leaves values in the WAL
 //! (`strategy`, `work`).
 
-use super::reader::Sstable;
 use crate::cache::BlockCache;
 use crate::error::Result;
 use crate::storage::Storage;
@@ -205,9 +204,8 @@ pub(super) struct Images {
 }
 
 impl Images {
-    pub(super) fn new(table: &Sstable) -> Self {
-        let files = table.logs.files.iter().map(|_| None).collect();
-        Self { cache: table.cache.clone(), files }
+    pub(super) fn new(logs: &Logs, cache: &Arc<BlockCache>) -> Self {
+        Self { cache: Arc::clone(cache), files: logs.files.iter().map(|_| None).collect() }
     }
 
     fn bytes(&mut self, at: usize, log: &ClosedLogFile, length: u64) -> Result<Option<&[u8]>> {

@@ -394,27 +394,6 @@ fn info_counts_what_was_added() {
 }
 
 #[test]
-fn split_points_cut_into_about_equal_bytes() {
-    for options in [small(Compression::None), TableOptions::default()] {
-        let fixture = Fixture::new(numbered(5000, 1), Vec::new(), options);
-        let table = fixture.open().unwrap();
-        let points = table.split_points(3).unwrap();
-        assert_eq!(points.len(), 3);
-        let mut bounds = vec![Vec::new()];
-        bounds.extend(points);
-        for pair in bounds.windows(2) {
-            let share = table.approximate_bytes(&KeyRange::new(pair[0].clone(), pair[1].clone())).unwrap();
-            assert!(
-                share.abs_diff(table.data_end() / 4) < table.data_end() / 20,
-                "{share} of {}",
-                table.data_end()
-            );
-        }
-        assert!(table.split_points(100_000).unwrap().len() < 5000);
-    }
-}
-
-#[test]
 fn blocks_are_listed_with_what_is_in_them() {
     let fixture = Fixture::new(numbered(300, 1), Vec::new(), TableOptions::default());
     let table = fixture.open().unwrap();

@@ -182,7 +182,7 @@ impl<'t> Check<'t> {
             last_key: Vec::new(),
             last: None,
             last_handle: Handle::default(),
-            images: Images::new(table),
+            images: Images::new(&table.logs, &table.cache),
             fetched: Fetched::default(),
         }
     }

@@ -6,6 +6,9 @@ pub(super) use with::{Compressor, compress_bound, decompress};
 #[cfg(not(feature = "zstd"))]
 pub(super) use without::{Compressor, compress_bound, decompress};
 
+/// Why there is no zstd.
+pub(super) const WITHOUT_ZSTD: &str = "zstd is not there: the crate was built without its feature `zstd`";
+
 #[cfg(feature = "zstd")]
 mod with {
     use crate::cache::buffers;
@@ -56,7 +59,7 @@ mod without {
 
     impl Compressor {
         pub(in super::super) fn new(_level: i32) -> io::Result<Self> {
-            Err(io::Error::new(io::ErrorKind::Unsupported, super::super::compression::WITHOUT_ZSTD))
+            Err(io::Error::new(io::ErrorKind::Unsupported, super::WITHOUT_ZSTD))
         }
 
         pub(in super::super) fn compress_to_buffer(
@@ -73,6 +76,6 @@ mod without {
     }
 
     pub(in super::super) fn decompress(_stored: &[u8], _raw_len: usize) -> Result<Vec<u8>, String> {
-        Err(super::super::compression::WITHOUT_ZSTD.into())
+        Err(super::WITHOUT_ZSTD.into())
     }
 }

@@ -126,8 +126,11 @@ pub trait Storage: Send + Sync + Debug {
     /// is durable after `sync_dir`, the bytes after `WriteFile::sync`.
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>>;
 
-    /// Opens a file to be appended to at its end.
-    fn append(&self, path: &Path) -> io::Result<Box<dyn WriteFile>>;
+    /// Opens a file to be appended to at its end. Like `map`, `link` and `lock` this is not needed of a
+    /// storage that has whole SSTables and nothing else.
+    fn append(&self, _path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        unsupported()
+    }
 
     /// Opens a file for reading at any offset.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>>;
@@ -142,7 +145,9 @@ pub trait Storage: Send + Sync + Debug {
     /// Reserves `len` bytes on disk for a file that is there, keeping the bytes it has, and maps it. A full
     /// disk shows here, and in a later write only where files are not written in place. With `written_ahead`
     /// the bytes beyond what exists are written as zeros and synced, so that later syncs need no metadata.
-    fn map(&self, path: &Path, len: u64, written_ahead: bool) -> io::Result<Box<dyn MappedFile>>;
+    fn map(&self, _path: &Path, _len: u64, _written_ahead: bool) -> io::Result<Box<dyn MappedFile>> {
+        unsupported()
+    }
 
     /// Whether files in the directory keep their blocks when they are written over, so that space once
     /// reserved is enough for ever. Where it is not so, as on copy-on-write file systems, WAL files are not
@@ -167,7 +172,9 @@ pub trait Storage: Send + Sync + Debug {
 
     /// Makes `to` a second name of the same, no longer changing file; copies where links are not supported.
     /// Of a symbolic link in a directory that is not bound, what it leads to is linked.
-    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn link(&self, _from: &Path, _to: &Path) -> io::Result<()> {
+        unsupported()
+    }
 
     /// Makes `to` a second name of the file without ever copying: `false`, with nothing made, where that
     /// cannot be.
@@ -196,7 +203,9 @@ pub trait Storage: Send + Sync + Debug {
     /// Takes an exclusive lock by this file, held until dropped. With `create` the file is made if needed;
     /// without it nothing is changed, and the right to read the file is enough. `WouldBlock` when another
     /// holder, in this process or another, has it.
-    fn lock(&self, path: &Path, create: bool) -> io::Result<Box<dyn Send + Sync>>;
+    fn lock(&self, _path: &Path, _create: bool) -> io::Result<Box<dyn Send + Sync>> {
+        unsupported()
+    }
 
     /// How many files may be open at a time, where there is such a limit. Raises it as far as this process
     /// may.
@@ -209,13 +218,19 @@ pub trait Storage: Send + Sync + Debug {
 
     /// Frees the bytes of a range of the file (they read as zeros after); the length stays. `Ok(false)` where
     /// not supported or where the file has other names (hard links).
-    fn punch_hole(&self, path: &Path, offset: u64, len: u64) -> io::Result<bool>;
+    fn punch_hole(&self, _path: &Path, _offset: u64, _len: u64) -> io::Result<bool> {
+        Ok(false)
+    }
 
     /// Tells the storage that bytes it caches of a file seem to be wrong: they are read anew from now on.
     /// Whether anything may have been cached.
     fn forget(&self, _path: &Path) -> bool {
         false
     }
+}
+
+fn unsupported<T>() -> io::Result<T> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "the storage has no such call"))
 }
 
 /// Creates the directory and its missing parents, and makes their names durable. All parents are synced, also

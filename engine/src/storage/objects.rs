@@ -1,7 +1,7 @@
 //! Object stores as a place for SSTables: the trait that a store implements, and its objects as files that
 //! are written whole.
 
-use super::{MappedFile, ReadFile, Storage, WriteFile};
+use super::{ReadFile, Storage, WriteFile, unsupported};
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
@@ -135,10 +135,6 @@ fn name_of(path: &Path) -> io::Result<&str> {
     path.file_name().and_then(|name| name.to_str()).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-fn unsupported<T>() -> io::Result<T> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "an object store has no such call"))
-}
-
 /// An object being written. It is there, whole, from its one sync on.
 enum Putting {
     InMemory { store: Arc<dyn ObjectStore>, name: String, bytes: Vec<u8> },
@@ -230,17 +226,9 @@ impl Storage for ObjectFiles {
         }))
     }
 
-    fn append(&self, _path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        unsupported()
-    }
-
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
         let name = name_of(path)?.into();
         Ok(Arc::new(Getting { store: self.0.clone(), name, len: OnceLock::new() }))
-    }
-
-    fn map(&self, _path: &Path, _len: u64, _written_ahead: bool) -> io::Result<Box<dyn MappedFile>> {
-        unsupported()
     }
 
     /// Puts the object under its new name and then deletes the old one: after an error both may be there. For
@@ -254,10 +242,6 @@ impl Storage for ObjectFiles {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.0.delete(name_of(path)?)
-    }
-
-    fn link(&self, _from: &Path, _to: &Path) -> io::Result<()> {
-        unsupported()
     }
 
     fn list(&self, _dir: &Path) -> io::Result<Vec<String>> {
@@ -278,20 +262,12 @@ impl Storage for ObjectFiles {
         Ok(())
     }
 
-    fn lock(&self, _path: &Path, _create: bool) -> io::Result<Box<dyn Send + Sync>> {
-        unsupported()
-    }
-
     fn exists(&self, path: &Path) -> io::Result<bool> {
         match self.0.len(name_of(path)?) {
             Ok(_) => Ok(true),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(e) => Err(e),
         }
-    }
-
-    fn punch_hole(&self, _path: &Path, _offset: u64, _len: u64) -> io::Result<bool> {
-        Ok(false)
     }
 
     fn forget(&self, path: &Path) -> bool {

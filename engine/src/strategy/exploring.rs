@@ -167,10 +167,6 @@ impl Strategy for ExploringOptions {
         runs[..surplus].iter().map(Run::live_bytes).sum()
     }
 
-    fn last_level(&self, shape: &Shape) -> usize {
-        shape.deepest().unwrap_or(0).max(1)
-    }
-
     fn level0_runs(&self) -> usize {
         self.blocking_runs as usize
     }

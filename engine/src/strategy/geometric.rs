@@ -180,10 +180,6 @@ impl Strategy for GeometricOptions {
         ((shape.level_bytes(0) as f64 * rewritten) as u64).min(shape.live_bytes())
     }
 
-    fn last_level(&self, shape: &Shape) -> usize {
-        shape.deepest().unwrap_or(0).max(1)
-    }
-
     fn level0_runs(&self) -> usize {
         1
     }

@@ -19,7 +19,7 @@
 //! Counts are not forgotten when a cell is kept: half of them goes with it, so that a key is as hot as it
 //! lately was. A cell that was kept eight times without being written goes to disk whatever its count.
 
-use super::options::parse_settings;
+use super::options::{parse_settings, split_settings};
 #[cfg(not(feature = "papers"))]
 use super::papers::needs_papers;
 use crate::types::Heats;
@@ -186,14 +186,7 @@ impl FromStr for HotKeys {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        let (name, settings) = match text.split_once('{') {
-            Some((name, rest)) => {
-                let rest = rest.strip_suffix('}');
-                (name.trim(), rest.ok_or_else(|| format!("rule `{text}`: expected `}}` at the end"))?)
-            }
-            None => (text, ""),
-        };
+        let (name, settings) = split_settings("rule", text)?;
         let rule = match name {
             "off" if settings.is_empty() => HotKeys::Off,
             "factor" => HotKeys::Factor(parse_settings(name, settings)?),
@@ -201,7 +194,7 @@ impl FromStr for HotKeys {
             "top" => HotKeys::Top(parse_settings(name, settings)?),
             #[cfg(not(feature = "papers"))]
             "top" => return Err(needs_papers("rule", name)),
-            _ => return Err(format!("unknown rule `{text}`; there is: {NAMES}")),
+            _ => return Err(format!("unknown rule `{}`; there is: {NAMES}", text.trim())),
         };
         rule.check().map_err(|why| format!("rule {name}: {why}"))?;
         Ok(rule)

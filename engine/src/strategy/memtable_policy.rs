@@ -16,7 +16,7 @@
 //!   tried out. Or it compacts the newest segment alone, of which it is known what is dead, if that gives
 //!   more for the copying: a cell is then copied once and not at every join from then on.
 
-use super::options::parse_settings;
+use super::options::{parse_settings, split_settings};
 #[cfg(not(feature = "papers"))]
 use super::papers::needs_papers;
 use serde::{Deserialize, Serialize};
@@ -317,14 +317,7 @@ impl FromStr for MemoryPolicy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        let (name, settings) = match text.split_once('{') {
-            Some((name, rest)) => {
-                let rest = rest.strip_suffix('}');
-                (name.trim(), rest.ok_or_else(|| format!("policy `{text}`: expected `}}` at the end"))?)
-            }
-            None => (text, ""),
-        };
+        let (name, settings) = split_settings("policy", text)?;
         let policy = match name {
             "none" if settings.is_empty() => MemoryPolicy::None,
             #[cfg(feature = "papers")]
@@ -336,7 +329,7 @@ impl FromStr for MemoryPolicy {
             #[cfg(not(feature = "papers"))]
             "basic" | "eager" | "adaptive" => return Err(needs_papers("policy", name)),
             "sketch" => MemoryPolicy::Sketch(parse_settings(name, settings)?),
-            _ => return Err(format!("unknown policy `{text}`; there is: {NAMES}")),
+            _ => return Err(format!("unknown policy `{}`; there is: {NAMES}", text.trim())),
         };
         policy.check().map_err(|why| format!("policy {name}: {why}"))?;
         Ok(policy)

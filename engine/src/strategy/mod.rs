@@ -99,7 +99,9 @@ pub(crate) trait Strategy: Send + Sync {
     fn debt(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> u64;
 
     /// The level that a major compaction ends in.
-    fn last_level(&self, shape: &Shape) -> usize;
+    fn last_level(&self, shape: &Shape) -> usize {
+        shape.deepest().unwrap_or(0).max(1)
+    }
 
     /// Runs in L0 from which reads begin to suffer, for backpressure and for ranking across stores.
     fn level0_runs(&self) -> usize;

@@ -165,16 +165,7 @@ impl FromStr for StrategyOptions {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        let (name, settings) = match text.split_once('{') {
-            Some((name, rest)) => {
-                let rest = rest
-                    .strip_suffix('}')
-                    .ok_or_else(|| format!("strategy `{text}`: expected `}}` at the end"))?;
-                (name.trim(), rest)
-            }
-            None => (text, ""),
-        };
+        let (name, settings) = split_settings("strategy", text)?;
         let strategy = match name {
             "auto" => StrategyOptions::Auto(parse_settings(name, settings)?),
             "leveled" => StrategyOptions::Leveled(parse_settings(name, settings)?),
@@ -216,6 +207,14 @@ impl fmt::Display for StrategyOptions {
         }
         if settings.is_empty() { Ok(()) } else { f.write_str("}") }
     }
+}
+
+/// The name and the settings of a `kind` of thing that is written `name` or `name{settings}`.
+pub(super) fn split_settings<'t>(kind: &str, text: &'t str) -> Result<(&'t str, &'t str), String> {
+    let text = text.trim();
+    let Some((name, rest)) = text.split_once('{') else { return Ok((text, "")) };
+    let settings = rest.strip_suffix('}');
+    Ok((name.trim(), settings.ok_or_else(|| format!("{kind} `{text}`: expected `}}` at the end"))?))
 }
 
 /// Parses settings. Each is read alone first, so that an error can name it.

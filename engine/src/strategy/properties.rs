@@ -108,6 +108,28 @@ fn run(
     apply(shape, plan, &step)
 }
 
+/// Runs one of the compactions that are running, up to a key if that lies within what is left of it, else to
+/// its end.
+fn run_one(
+    shape: &mut Shape,
+    cells: &mut Cells,
+    running: &mut Vec<RunningCompaction>,
+    (choice, upto): (prop::sample::Index, u8),
+    next: &mut u32,
+) -> Result<(), String> {
+    let at = choice.index(running.len());
+    let left = running[at].range_left();
+    let is_within = left.start < key(upto) && left.ends_after(&key(upto));
+    let upto = (running[at].plan.kind == CompactionKind::Merge && is_within).then_some(upto);
+    let merge = running[at].plan.clone();
+    run(shape, cells, &merge, upto, next)?;
+    match upto {
+        Some(upto) => running[at].clip = Some(key(upto)),
+        None => drop(running.remove(at)),
+    }
+    Ok(())
+}
+
 /// What a reader sees: the version of every key from the newest table that has it.
 fn read(shape: &Shape, cells: &Cells) -> BTreeMap<u8, u32> {
     let mut seen = BTreeMap::new();
@@ -200,16 +222,7 @@ proptest! {
             if running.is_empty() {
                 break;
             }
-            let at = choice.index(running.len());
-            let left = running[at].range_left();
-            let upto = (running[at].plan.kind == CompactionKind::Merge && left.start < key(upto) && left.ends_after(&key(upto)))
-                .then_some(upto);
-            let merge = running[at].plan.clone();
-            prop_assert_eq!(run(&mut shape, &mut cells, &merge, upto, &mut next), Ok(()));
-            match upto {
-                Some(upto) => running[at].clip = Some(key(upto)),
-                None => drop(running.remove(at)),
-            }
+            prop_assert_eq!(run_one(&mut shape, &mut cells, &mut running, (choice, upto), &mut next), Ok(()));
             prop_assert_eq!(shape.check(), Ok(()));
             prop_assert!(in_order(&shape, &cells), "{}", shape);
             prop_assert_eq!(&read(&shape, &cells), &before);
@@ -255,16 +268,7 @@ proptest! {
                 running.push(RunningCompaction { plan: merge, clip: None });
             }
             if !running.is_empty() {
-                let at = choice.index(running.len());
-                let left = running[at].range_left();
-                let upto = (running[at].plan.kind == CompactionKind::Merge && left.start < key(upto) && left.ends_after(&key(upto)))
-                    .then_some(upto);
-                let merge = running[at].plan.clone();
-                prop_assert_eq!(run(&mut shape, &mut cells, &merge, upto, &mut next), Ok(()));
-                match upto {
-                    Some(upto) => running[at].clip = Some(key(upto)),
-                    None => drop(running.remove(at)),
-                }
+                prop_assert_eq!(run_one(&mut shape, &mut cells, &mut running, (choice, upto), &mut next), Ok(()));
             }
             prop_assert_eq!(shape.check(), Ok(()));
             prop_assert!(in_order(&shape, &cells), "{}", shape);

@@ -98,10 +98,6 @@ impl Strategy for SmaOptions {
         runs[..runs.len().saturating_sub(most)].iter().map(Run::live_bytes).sum()
     }
 
-    fn last_level(&self, shape: &Shape) -> usize {
-        shape.deepest().unwrap_or(0).max(1)
-    }
-
     fn level0_runs(&self) -> usize {
         usize::try_from(self.k.saturating_add(1)).unwrap_or(usize::MAX)
     }

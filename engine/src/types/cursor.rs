@@ -1,6 +1,7 @@
 //! How merges and reads meet memory, tables and logs: a sorted stream of cells, and the visit of one key.
 
 use super::cell::CellRef;
+use super::key::KeyRange;
 use super::pinned::{Owner, Pinned};
 use super::update_count::Heat;
 use crate::error::Result;
@@ -70,6 +71,60 @@ impl Cursor for Box<dyn Cursor> {
     }
     fn is_warm(&self) -> bool {
         (**self).is_warm()
+    }
+}
+
+/// A source of which only some keys count.
+pub(crate) struct Within<C> {
+    cursor: C,
+    keys: KeyRange,
+}
+
+impl<C: Cursor> Within<C> {
+    pub(crate) fn new(cursor: C, keys: KeyRange) -> Self {
+        Self { cursor, keys }
+    }
+
+    /// The source's keys from `floor` on.
+    pub(crate) fn above(cursor: C, floor: Vec<u8>) -> Self {
+        Self::new(cursor, KeyRange { start: floor, end: None })
+    }
+}
+
+impl<C: Cursor> Cursor for Within<C> {
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.cursor.seek(key.max(&self.keys.start))
+    }
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        let end = self.keys.end.as_deref();
+        self.cursor.seek_before(match (key, end) {
+            (Some(key), Some(end)) => Some(key.min(end)),
+            (key, end) => key.or(end),
+        })
+    }
+    fn next(&mut self) -> Result<()> {
+        self.cursor.next()
+    }
+    fn prev(&mut self) -> Result<()> {
+        self.cursor.prev()
+    }
+    #[inline]
+    fn valid(&self) -> bool {
+        self.cursor.valid() && self.keys.contains(self.cursor.key())
+    }
+    #[inline]
+    fn cell(&self) -> CellRef<'_> {
+        self.cursor.cell()
+    }
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.cursor.key()
+    }
+    fn pin_value(&self, into: &mut Pinned) -> Result<()> {
+        self.cursor.pin_value(into)
+    }
+    fn heat(&self) -> Heat {
+        self.cursor.heat()
     }
 }
 

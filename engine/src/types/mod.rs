@@ -31,7 +31,7 @@ mod version_limit;
 pub(crate) use assert_send::sent;
 pub(crate) use cell::born_us;
 pub use cell::{Cell, CellRef, Kind, VALUE_BYTES_MAX};
-pub(crate) use cursor::{Cursor, Visit};
+pub(crate) use cursor::{Cursor, Visit, Within};
 pub use ids::{Generation, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
 pub use key::{KEY_BYTES_MAX, KeyRange};
 pub(crate) use key::{common_prefix, hash, prefix64, successor};

@@ -12,7 +12,7 @@ pub(crate) struct Memtables {
     pub(crate) active: Memtable,
     /// Immutable memtables that are not laid out yet, newest first.
     pub(crate) waiting: Vec<Memtable>,
-    /// Those that are laid out, older than `waiting`.
+    /// Immutable memtables that are laid out, older than `waiting`.
     pub(crate) ranges: Arc<MemtableRanges>,
     /// The flush set, older than both.
     pub(crate) flushing: FlushSet,

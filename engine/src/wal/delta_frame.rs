@@ -23,153 +23,34 @@
 //! its base. The short form is tried first: what lies inside a short frame was given by a user, and must not
 //! be taken for a head.
 
-use super::frame::{ALIGN, Fault, FileIdentity, Frame, FrameKind, Head, Item, Items, TAG_CELL, U56_MAX};
-use crate::types::codec::{Decoded as Read, Decoder, Malformed, put_varint};
-use crate::types::{Generation, LogPosition, SeqNo, StoreId};
+use super::frame::{Frame, Item, Items, decode_full};
+use super::head::{
+    ALIGN, ALONE, AloneHead, Base, Behind, Fault, FileIdentity, SHORT_BYTES_MAX, TAG_CELL, TAG_SHORT,
+};
+use crate::types::codec::{Decoder, Malformed};
+use crate::types::{Generation, SeqNo, StoreId};
 use crc32c::crc32c_append;
 
-/// Bit of a cell's tag: the cell is a frame by itself.
-pub(super) const ALONE: u8 = 0x20;
-/// Bit of such a cell's tag: its part follows.
-pub(super) const ALONE_PART: u8 = 0x40;
-/// First byte of a short batch.
-pub(super) const TAG_SHORT: u8 = 0x02;
-/// The longest short frame, padding included: so much is read before any of it is verified.
-pub(super) const SHORT_BYTES_MAX: u64 = 4 << 10;
-/// A short frame begins less than this behind its base.
-pub(super) const REACH_BYTES: u64 = 4 << 10;
-/// The least that a medium loses at once.
-const SECTOR: u64 = 512;
-/// A short frame is written less than this after its base, in microseconds.
-const LATER_US_MAX: u64 = 1 << 28;
-/// The first sequence number of a short frame is less than this above that of its base.
-const LATER_SEQS_MAX: u64 = 1 << 14;
-/// The longest head of either kind: tag, three differences, and store and generation or the length of the
-/// body.
-pub(super) const SHORT_HEAD_BYTES_MAX: usize = 1 + (2 + 2 + 4) + (5 + 10);
-
-/// A full frame, for the short ones behind it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Base {
-    pub(super) offset: u64,
-    pub(super) first_seq: SeqNo,
-    pub(super) wall_us: u64,
-    pub(super) synced: Option<LogPosition>,
-    /// The part that its last entry belongs to.
-    pub(super) part: Option<(StoreId, Generation)>,
-    /// Whether a full frame before it told of the same sync.
-    pub(super) told_before: bool,
-}
-
-/// How far behind its base a short frame is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Behind {
-    eights: u64,
-    seqs: u64,
-    micros: u64,
-}
-
-impl Base {
-    /// How far behind this base a frame is, if it may be a short one.
-    pub(super) fn behind(&self, offset: u64, head: &Head) -> Option<Behind> {
-        let bytes = offset - self.offset;
-        let seqs = head.first_seq.0.checked_sub(self.first_seq.0).filter(|seqs| *seqs < LATER_SEQS_MAX)?;
-        let micros = head.wall_us.checked_sub(self.wall_us).filter(|micros| *micros < LATER_US_MAX)?;
-        let is_near = match self.told_before {
-            true => bytes < REACH_BYTES,
-            false => offset / SECTOR == self.offset / SECTOR,
-        };
-        let may = head.kind == FrameKind::Batch
-            && head.synced == self.synced
-            && head.length <= SHORT_BYTES_MAX
-            && is_near;
-        may.then_some(Behind { eights: bytes / ALIGN, seqs, micros })
+/// Decodes and verifies the frame at `offset` of the file. `bytes` begin there and may go on behind the
+/// frame; `base` is the last full frame before it in the file, if that was read. Any bytes are allowed;
+/// nothing is allocated.
+pub(crate) fn decode_frame<'a>(
+    bytes: &'a [u8],
+    identity: FileIdentity,
+    offset: u64,
+    base: Option<&Base>,
+) -> Result<Frame<'a>, Fault> {
+    // A full frame may begin like a short one, but not verify as one.
+    match base.and_then(|base| decode(bytes, identity, offset, base)) {
+        Some(Ok(frame)) => Ok(frame),
+        Some(Err(fault @ Fault::Checksum { .. })) => decode_full(bytes, identity, offset).map_err(|_| fault),
+        // Its first byte may be that of a damaged full frame.
+        None | Some(Err(_)) => decode_full(bytes, identity, offset),
     }
-}
-
-impl Behind {
-    fn put(self, out: &mut Vec<u8>) {
-        put_varint(out, self.eights);
-        put_varint(out, self.seqs);
-        put_varint(out, self.micros);
-    }
-
-    fn read(from: &mut Decoder<'_>) -> Read<Self> {
-        Ok(Self { eights: from.varint()?, seqs: from.varint()?, micros: from.varint()? })
-    }
-
-    /// The head of such a frame, whose bytes before padding are the first `end` of these.
-    fn head(self, bytes: &[u8], end: usize, offset: u64, base: &Base) -> Result<Head, Fault> {
-        let malformed = |what| Fault::Malformed { what, at: offset };
-        if self.eights.checked_mul(ALIGN).and_then(|bytes| offset.checked_sub(bytes)) != Some(base.offset) {
-            return Err(malformed("a short frame of another base"));
-        }
-        let (length, have) = ((end as u64).next_multiple_of(ALIGN), bytes.len() as u64);
-        let padding = bytes.get(end..length as usize).ok_or(Fault::Short { need: length, have })?;
-        if padding.iter().any(|byte| *byte != 0) {
-            return Err(malformed("padding that is not zero"));
-        }
-        let sum = |base: u64, more: u64| base.checked_add(more).filter(|sum| *sum <= U56_MAX);
-        let first_seq = sum(base.first_seq.0, self.seqs).ok_or(malformed("sequence numbers over 56 bits"))?;
-        let wall_us = sum(base.wall_us, self.micros).ok_or(malformed("a wall clock over 56 bits"))?;
-        let (kind, synced) = (FrameKind::Batch, base.synced);
-        Ok(Head { kind, length, first_seq: SeqNo(first_seq), wall_us, synced })
-    }
-
-    fn first_seq(self, base: &Base) -> SeqNo {
-        SeqNo(base.first_seq.0.saturating_add(self.seqs))
-    }
-}
-
-/// The head of a cell alone, behind its tag.
-pub(super) struct AloneHead {
-    behind: Behind,
-    /// The part, where it is not that of the base.
-    pub(super) part: Option<(StoreId, Generation)>,
-}
-
-impl AloneHead {
-    /// The tag of the same cell in a batch.
-    pub(super) fn tag_in_batch(tag: u8) -> u8 {
-        tag & !(ALONE | ALONE_PART)
-    }
-
-    /// Reads the head that follows a tag.
-    pub(super) fn read(tag: u8, item: &mut Decoder<'_>) -> Read<Self> {
-        if tag & (TAG_CELL | ALONE) != TAG_CELL | ALONE {
-            return Err(Malformed("no cell alone"));
-        }
-        let behind = Behind::read(item)?;
-        let part = if tag & ALONE_PART != 0 { Some(read_part(item)?) } else { None };
-        Ok(Self { behind, part })
-    }
-
-    /// The head with its tag, for a cell of that tag.
-    pub(super) fn put(out: &mut Vec<u8>, tag: u8, behind: Behind, part: Option<(StoreId, Generation)>) {
-        out.push(tag | ALONE | if part.is_some() { ALONE_PART } else { 0 });
-        behind.put(out);
-        if let Some((store, generation)) = part {
-            put_varint(out, u64::from(store.0));
-            put_varint(out, generation.0);
-        }
-    }
-}
-
-/// Store and generation of a part.
-pub(super) fn read_part(item: &mut Decoder<'_>) -> Read<(StoreId, Generation)> {
-    let store = u32::try_from(item.varint()?).map_err(|_| Malformed("a store id over 32 bits"))?;
-    Ok((StoreId(store), Generation(item.varint()?)))
-}
-
-/// The head of a short batch with a body of that many bytes.
-pub(super) fn put_batch_head(out: &mut Vec<u8>, behind: Behind, body_bytes: usize) {
-    out.push(TAG_SHORT);
-    behind.put(out);
-    put_varint(out, body_bytes as u64);
 }
 
 /// The short frame at `offset`; `None` if none begins with such a byte.
-pub(super) fn decode<'a>(
+fn decode<'a>(
     bytes: &'a [u8],
     identity: FileIdentity,
     offset: u64,
@@ -244,22 +125,8 @@ pub(super) fn sign(bytes: &mut [u8], identity: FileIdentity, offset: u64, base: 
     let body_at = if alone { 0 } else { bytes.len() - head.rest().len() - body.len() };
     let mut items = Items::new(body, offset, offset + body_at as u64, base.first_seq);
     (items.part, items.is_alone) = (base.part, alone);
-    let mut sum = crc32c_append(identity.seed(offset), &bytes[..body_at]);
-    let mut sums = Vec::new();
-    while let Ok(item) = items.next() {
-        match item {
-            Item::Part(part) => sum = crc32c_append(sum, part),
-            Item::Entry(entry) => {
-                let crc = crc32c_append(identity.seed(entry.at), entry.bytes).to_le_bytes();
-                sum = crc32c_append(sum, &crc);
-                sums.push(((entry.at - offset) as usize + entry.bytes.len(), crc));
-            }
-            Item::End => break,
-        }
-        if alone {
-            break;
-        }
-    }
+    let sum = crc32c_append(identity.seed(offset), &bytes[..body_at]);
+    let (mut sums, sum) = items.sums(identity, sum, if alone { 1 } else { usize::MAX });
     if !alone {
         sums.push((body_at + body.len(), sum.to_le_bytes()));
     }

@@ -6,10 +6,11 @@
 //! cache. Whether the frame is a short one is known as late. It is built behind room for a full head, and a
 //! short one is then put right before what it is the head of.
 
-use super::delta_frame::{AloneHead, Base, Behind, SHORT_HEAD_BYTES_MAX, put_batch_head};
-use super::frame::{
-    ALIGN, CELL_TIMESTAMP, CELL_WRITTEN, COPIED, FileIdentity, FrameKind, HEAD_BYTES, Head, Note,
-    SYNCED_UNKNOWN, TAG_CELL, TAG_PART, TAG_TOMBSTONE, TOMBSTONE_END, TOMBSTONE_TIMES, U56_MAX,
+use super::frame::Note;
+use super::head::{
+    ALIGN, AloneHead, Base, Behind, CELL_TIMESTAMP, CELL_WRITTEN, COPIED, FileIdentity, FrameKind,
+    HEAD_BYTES, Head, SHORT_HEAD_BYTES_MAX, SYNCED_UNKNOWN, TAG_CELL, TAG_PART, TAG_TOMBSTONE, TOMBSTONE_END,
+    TOMBSTONE_TIMES, U56_MAX, put_batch_head,
 };
 use crate::types::codec::{put_u64, put_varint};
 use crate::types::{CellRef, Generation, Kind, LogPosition, RangeTombstone, SeqNo, StoreId, Timestamp};

@@ -5,9 +5,9 @@
 //! place fails. What a checksum cannot know, that the entry is of the cell the table means, the caller
 //! compares (key, timestamp, kind).
 
-use super::delta_frame::{ALONE, AloneHead};
 use super::file::file_path;
-use super::frame::{FileIdentity, TAG_CELL, read_cell};
+use super::frame::read_cell;
+use super::head::{ALONE, AloneHead, FileIdentity, TAG_CELL};
 use crate::error::{Error, Result};
 use crate::storage::{ReadFile, Storage};
 use crate::types::codec::{Decoder, Malformed};

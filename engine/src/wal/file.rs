@@ -4,7 +4,7 @@
 //! recycled file that was not begun has no valid header under its number and counts as absent, and a header
 //! can tell exactly where the file before it ended: a rotation is verified to the byte.
 
-use super::frame::{FRAME_BYTES_MAX, Fault};
+use super::head::{FRAME_BYTES_MAX, Fault};
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::{self, Storage, begins_with};
 use crate::types::{LogFileId, LogPosition};

@@ -13,61 +13,19 @@
 //! Which files are kept always is in the manifest, with where their history ends, so that the next open finds
 //! them.
 
-use super::delta_frame::Base;
 use super::file::{HEADER_BYTES, file_path};
-use super::frame::{FileIdentity, Frame};
+use super::frame::Frame;
+use super::head::{Base, FileIdentity};
+use super::retained::{LiveFile, RetainedFiles};
 use super::scan::LogReader;
-use super::writer::{LiveFile, Wal};
+use super::writer::Wal;
 use super::{Claim, KeptFile, LogFileInfo};
 use crate::error::{Error, Result};
 use crate::storage::Env;
 use crate::types::{LogFileId, LogPosition, SeqNo};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
-
-/// Files that memory needs no more.
-#[derive(Default)]
-pub(super) struct RetainedFiles {
-    files: VecDeque<LiveFile>,
-    /// Where each follower is.
-    followers: BTreeMap<u64, LogFileId>,
-    next_follower: u64,
-}
-
-impl RetainedFiles {
-    pub(super) fn new(files: impl Iterator<Item = LiveFile>) -> Self {
-        Self { files: files.collect(), ..Self::default() }
-    }
-
-    pub(super) fn files(&self) -> impl Iterator<Item = &LiveFile> {
-        self.files.iter()
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.used.unwrap_or(file.reserved)).sum()
-    }
-
-    pub(super) fn push(&mut self, file: LiveFile) {
-        self.files.push_back(file);
-    }
-
-    /// Takes out what is over its bound, oldest first.
-    pub(super) fn take_over(&mut self, always: u64, followed: u64) -> Vec<LiveFile> {
-        let slowest = self.followers.values().min().copied();
-        let mut bytes = self.bytes();
-        let mut over = Vec::new();
-        while let Some(first) = self.files.front() {
-            let is_followed = slowest.is_some_and(|slowest| slowest <= first.file);
-            if bytes <= if is_followed { always.max(followed) } else { always } {
-                break;
-            }
-            bytes -= first.used.unwrap_or(first.reserved);
-            over.extend(self.files.pop_front());
-        }
-        over
-    }
-}
 
 /// Which of the files that the manifest says are kept are there: the newest, up to that many bytes; oldest
 /// first.

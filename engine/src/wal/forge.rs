@@ -1,10 +1,11 @@
 //! The log's decoders on forged bytes, for fuzzing; see `testing::decoders`.
 #![allow(clippy::ptr_arg, reason = "signers share one function type, and some of them grow the input")]
 
-use super::delta_frame::{self, Base};
+use super::delta_frame::{self, decode_frame};
 use super::encoder::FrameEncoder;
 use super::file::{HEADER_BYTES, Header, file_path};
-use super::frame::{ALIGN, FileIdentity, HEAD_BYTES, Note, decode_frame, sign_frame};
+use super::frame::{Note, sign_frame};
+use super::head::{ALIGN, Base, FileIdentity, HEAD_BYTES};
 use super::salvage::salvage;
 use crate::hooks::{Target, work_of};
 use crate::storage::sim::SimWorld;

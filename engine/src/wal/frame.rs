@@ -12,97 +12,17 @@
 //! whenever the file numbers do, and a CRC maps different seeds over equal bytes to different sums, so a
 //! frame left over in a recycled file is refused with certainty, not just with high odds.
 //!
-//! A head of 32 bytes for a put of twenty would be most of the log, so most frames are *short* (`short`):
-//! they count from the last full one and say only what differs.
+//! A head of 32 bytes for a put of twenty would be most of the log, so most frames are *short*
+//! (`delta_frame`): they count from the last full one and say only what differs.
 
-use super::delta_frame::{self, AloneHead, Base};
+use super::head::{
+    ALIGN, AloneHead, Base, CELL_TIMESTAMP, CELL_WRITTEN, COPIED, Fault, FileIdentity, FrameKind, HEAD_BYTES,
+    Head, TAG_CELL, TAG_PART, TAG_TOMBSTONE, TOMBSTONE_END, TOMBSTONE_TIMES, U56_MAX, read_part,
+};
 use crate::types::codec::{Decoded as Read, Decoder, Malformed};
 use crate::types::{CellRef, Generation, KeyRange, Kind, LogFileId, LogPosition, RangeTombstone};
 use crate::types::{SeqNo, StoreId, Timestamp};
-use crc32c::{crc32c, crc32c_append};
-use std::fmt;
-
-/// Bytes of a frame's head.
-pub(crate) const HEAD_BYTES: usize = 32;
-/// Frames begin at, and are padded to, multiples of this.
-pub(crate) const ALIGN: u64 = 8;
-/// The longest frame the head can describe.
-pub(crate) const FRAME_BYTES_MAX: u64 = u32::MAX as u64 * ALIGN;
-/// Sequence numbers and wall clocks have seven bytes in the head.
-pub(super) const U56_MAX: u64 = (1 << 56) - 1;
-/// In the head's byte for the file synced to: nothing known.
-pub(super) const SYNCED_UNKNOWN: u8 = 255;
-
-/// First byte of a part header.
-pub(super) const TAG_PART: u8 = 0x01;
-/// Bit of a cell's first byte; the two lowest bits are its kind.
-pub(super) const TAG_CELL: u8 = 0x80;
-pub(super) const CELL_TIMESTAMP: u8 = 0x04;
-pub(super) const CELL_WRITTEN: u8 = 0x08;
-/// Bit of a range tombstone's first byte.
-pub(super) const TAG_TOMBSTONE: u8 = 0x40;
-pub(super) const TOMBSTONE_END: u8 = 0x01;
-pub(super) const TOMBSTONE_TIMES: u8 = 0x02;
-/// Either: a copy made by cleaning, which carries its own sequence number.
-pub(super) const COPIED: u8 = 0x10;
-
-/// Which file bytes belong to: the part of a checksum's seed that is the same for the whole file.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FileIdentity {
-    pub(crate) file: LogFileId,
-    base: u32,
-}
-
-impl FileIdentity {
-    pub(crate) fn new(database_id: u64, file: LogFileId) -> Self {
-        let base = crc32c_append(crc32c(&database_id.to_le_bytes()), &file.0.to_le_bytes());
-        Self { file, base }
-    }
-
-    /// What a checksum of bytes at that offset starts from. The factors are odd, so that offsets which differ
-    /// only in their lower or only in their upper half never share a seed.
-    #[inline]
-    pub(super) fn seed(self, offset: u64) -> u32 {
-        let (low, high) = (offset as u32, (offset >> 32) as u32);
-        self.base ^ low.wrapping_mul(0x9e37_79b1) ^ high.wrapping_mul(0x85eb_ca77)
-    }
-}
-
-/// Why bytes are not the frame (or header) that should be there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fault {
-    /// Too few bytes up to the end of the file (or of its history).
-    Short { need: u64, have: u64 },
-    /// A checksum differs.
-    Checksum { of: &'static str, at: u64, stored: u32, computed: u32 },
-    /// Intact bytes that make no sense, or a head that cannot be one.
-    Malformed { what: &'static str, at: u64 },
-    /// No such file.
-    NoFile,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Fault::Short { need, have } => write!(f, "only {have} of {need} bytes"),
-            Fault::Checksum { of, at, stored, computed } => {
-                write!(f, "{of} at byte {at} with checksum {stored:08x} over bytes that give {computed:08x}")
-            }
-            Fault::Malformed { what, at } => write!(f, "{what} at byte {at}"),
-            Fault::NoFile => f.write_str("no such file"),
-        }
-    }
-}
-
-/// What a frame holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(crate) enum FrameKind {
-    /// Cells and range tombstones, whole or not at all.
-    Batch = 1,
-    /// A [`Note`].
-    Note = 2,
-}
+use crc32c::crc32c_append;
 
 /// "The manifest was durable up to here when this was written": lets an open notice a manifest that lost its
 /// tail. Ordered as manifests grow.
@@ -117,65 +37,6 @@ pub(crate) struct Note {
 pub(crate) struct EntryPosition {
     pub(crate) at: LogPosition,
     pub(crate) length: u64,
-}
-
-/// A frame's head, decoded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Head {
-    pub(crate) kind: FrameKind,
-    /// Bytes of the whole frame, padding included.
-    pub(crate) length: u64,
-    /// The sequence number of the frame's first entry that is not a copy.
-    pub(crate) first_seq: SeqNo,
-    /// Wall clock of the write, microseconds.
-    pub(crate) wall_us: u64,
-    /// Up to where the log was known synced when the frame was written.
-    pub(crate) synced: Option<LogPosition>,
-}
-
-impl Head {
-    /// Decodes and verifies a head at `offset`; `bytes` may go on behind it. O(1).
-    pub(crate) fn decode(bytes: &[u8], identity: FileIdentity, offset: u64) -> Result<Self, Fault> {
-        let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else {
-            return Err(Fault::Short { need: HEAD_BYTES as u64, have: bytes.len() as u64 });
-        };
-        let u32_at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let u56_at = |at: usize| ((u64::from(u32_at(at + 4)) << 32) | u64::from(u32_at(at))) & U56_MAX;
-        let malformed = |what| Fault::Malformed { what, at: offset };
-        let kind = match head[23] {
-            1 => FrameKind::Batch,
-            2 => FrameKind::Note,
-            _ => return Err(malformed("no frame")),
-        };
-        let length = u64::from(u32_at(4)) * ALIGN;
-        if length < HEAD_BYTES as u64 {
-            return Err(malformed("a frame shorter than its head"));
-        }
-        let (stored, computed) = (u32_at(0), crc32c_append(identity.seed(offset), &head[4..]));
-        if stored != computed {
-            return Err(Fault::Checksum { of: "a frame head", at: offset, stored, computed });
-        }
-        let synced = match head[31] {
-            SYNCED_UNKNOWN => None,
-            back => {
-                let file = identity.file.0.checked_sub(u64::from(back)).map(LogFileId);
-                let file = file.ok_or(malformed("a synced position before the first file"))?;
-                Some(LogPosition { file, offset: u64::from(u32_at(12)) * ALIGN })
-            }
-        };
-        if synced.is_some_and(|s| s > LogPosition { file: identity.file, offset }) {
-            return Err(malformed("a synced position behind the frame that tells it"));
-        }
-        let (first_seq, wall_us) = (SeqNo(u56_at(16)), u56_at(24));
-        Ok(Self { kind, length, first_seq, wall_us, synced })
-    }
-
-    /// For short frames behind it, if it is that of the full frame at `offset` whose last entry belongs to
-    /// `part`.
-    pub(super) fn base(&self, offset: u64, part: Option<(StoreId, Generation)>) -> Base {
-        let Self { first_seq, wall_us, synced, .. } = *self;
-        Base { offset, first_seq, wall_us, synced, part, told_before: false }
-    }
 }
 
 /// A verified frame.
@@ -271,25 +132,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Decodes and verifies the frame at `offset` of the file. `bytes` begin there and may go on behind the
-/// frame; `base` is the last full frame before it in the file, if that was read. Any bytes are allowed;
-/// nothing is allocated.
-pub(crate) fn decode_frame<'a>(
-    bytes: &'a [u8],
-    identity: FileIdentity,
-    offset: u64,
-    base: Option<&Base>,
-) -> Result<Frame<'a>, Fault> {
-    // A full frame may begin like a short one, but not verify as one.
-    match base.and_then(|base| delta_frame::decode(bytes, identity, offset, base)) {
-        Some(Ok(frame)) => Ok(frame),
-        Some(Err(fault @ Fault::Checksum { .. })) => decode_full(bytes, identity, offset).map_err(|_| fault),
-        // Its first byte may be that of a damaged full frame.
-        None | Some(Err(_)) => decode_full(bytes, identity, offset),
-    }
-}
-
-fn decode_full(bytes: &[u8], identity: FileIdentity, offset: u64) -> Result<Frame<'_>, Fault> {
+/// Decodes and verifies the full frame at `offset`. `bytes` begin there and may go on behind the frame.
+pub(super) fn decode_full(bytes: &[u8], identity: FileIdentity, offset: u64) -> Result<Frame<'_>, Fault> {
     let head = Head::decode(bytes, identity, offset)?;
     let have = bytes.len() as u64;
     let whole = usize::try_from(head.length).ok().and_then(|n| bytes.get(..n));
@@ -316,30 +160,18 @@ fn decode_full(bytes: &[u8], identity: FileIdentity, offset: u64) -> Result<Fram
 /// Makes all checksums of a frame fit its bytes, as far as they can be walked: what a forger would do.
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn sign_frame(bytes: &mut [u8], identity: FileIdentity, offset: u64) {
-    let mut sums = Vec::new();
-    let mut sum = identity.seed(offset);
+    let seed = identity.seed(offset);
     let body = &bytes[HEAD_BYTES..];
-    if bytes[23] == FrameKind::Note as u8 {
-        sum = crc32c_append(sum, body);
+    let (sums, sum) = if bytes[23] == FrameKind::Note as u8 {
+        (Vec::new(), crc32c_append(seed, body))
     } else {
-        let mut items = Items::new(body, offset, offset + HEAD_BYTES as u64, SeqNo(1));
-        loop {
-            match items.next() {
-                Ok(Item::Part(part)) => sum = crc32c_append(sum, part),
-                Ok(Item::Entry(entry)) => {
-                    let crc = crc32c_append(identity.seed(entry.at), entry.bytes).to_le_bytes();
-                    sum = crc32c_append(sum, &crc);
-                    sums.push(((entry.at - offset) as usize + entry.bytes.len(), crc));
-                }
-                Ok(Item::End) | Err(_) => break,
-            }
-        }
-    }
+        Items::new(body, offset, offset + HEAD_BYTES as u64, SeqNo(1)).sums(identity, seed, usize::MAX)
+    };
     for (at, crc) in sums {
         bytes[at..at + 4].copy_from_slice(&crc);
     }
     bytes[8..12].copy_from_slice(&sum.to_le_bytes());
-    let head = crc32c_append(identity.seed(offset), &bytes[4..HEAD_BYTES]);
+    let head = crc32c_append(seed, &bytes[4..HEAD_BYTES]);
     bytes[..4].copy_from_slice(&head.to_le_bytes());
 }
 
@@ -413,6 +245,30 @@ impl<'a> Items<'a> {
         }
     }
 
+    /// The checksums that the entries among the first `most` items should have, each behind its place in the
+    /// frame, and that of all these items, continued from `sum`.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn sums(
+        mut self,
+        identity: FileIdentity,
+        mut sum: u32,
+        most: usize,
+    ) -> (Vec<(usize, [u8; 4])>, u32) {
+        let mut sums = Vec::new();
+        for _ in 0..most {
+            match self.next() {
+                Ok(Item::Part(part)) => sum = crc32c_append(sum, part),
+                Ok(Item::Entry(entry)) => {
+                    let crc = crc32c_append(identity.seed(entry.at), entry.bytes).to_le_bytes();
+                    sum = crc32c_append(sum, &crc);
+                    sums.push(((entry.at - self.frame_at) as usize + entry.bytes.len(), crc));
+                }
+                Ok(Item::End) | Err(_) => break,
+            }
+        }
+        (sums, sum)
+    }
+
     pub(super) fn next(&mut self) -> Read<Item<'a>> {
         let (before, at) = (self.rest.rest(), self.at());
         let Some(&tag) = before.first() else { return Ok(Item::End) };
@@ -424,7 +280,7 @@ impl<'a> Items<'a> {
             return if padding { Ok(Item::End) } else { Err(Malformed("padding that is not zero")) };
         }
         if tag == TAG_PART {
-            self.part = Some(delta_frame::read_part(&mut item)?);
+            self.part = Some(read_part(&mut item)?);
             self.rest = item;
             return Ok(Item::Part(&before[..taken(&item)]));
         }

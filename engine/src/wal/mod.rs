@@ -1,9 +1,10 @@
 //! The WAL: the one place every write goes to first, and what a crash is recovered from.
 //!
-//! A WAL is a row of preallocated files, memory-mapped where that is safe, holding frames (`frame`,
+//! A WAL is a row of preallocated files, memory-mapped where that is safe, holding frames (`head`, `frame`,
 //! `delta_frame`, `encoder`), each file opening with a header that tells where the one before ended (`file`).
 //! Appending needs the one [`Appender`]; syncing, reserving files ahead and giving files back go through the
-//! shared [`Wal`] from any thread and neither wait for appends nor block them (`writer`, `sync`, `pool`).
+//! shared [`Wal`] from any thread and neither wait for appends nor block them (`writer`, `sync`, `pool`;
+//! `retained` are the files there are, `poison` a failure that is for good).
 //! `recover` finds the history again and where it ends, telling a torn end (normal after a crash) from damage
 //! (an error); `scan` reads a file, and `salvage` reads on behind damage. `value_positions` finds where a
 //! store's values lie in closed files and `entry` reads one of them alone, for SSTables with values in the
@@ -22,8 +23,11 @@ mod follow;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod forge;
 mod frame;
+mod head;
+mod poison;
 mod pool;
 mod recover;
+mod retained;
 mod salvage;
 mod scan;
 mod sync;
@@ -32,15 +36,19 @@ mod tests;
 mod value_positions;
 mod writer;
 
+#[cfg(test)]
+pub(crate) use delta_frame::decode_frame;
 pub(crate) use encoder::FrameEncoder;
 pub(crate) use entry::ClosedLogFile;
 #[cfg(test)]
 pub(crate) use file::HEADER_BYTES;
 pub(crate) use file::{file_name, is_own as is_own_file, parse_file_name};
 pub(crate) use follow::{Followed, Follower, still_kept};
+#[cfg(test)]
+pub(crate) use frame::EntryPosition;
 pub(crate) use frame::{Entry, Frame, Logged, Note};
 #[cfg(test)]
-pub(crate) use frame::{EntryPosition, Fault, FileIdentity, HEAD_BYTES, decode_frame};
+pub(crate) use head::{Fault, FileIdentity, HEAD_BYTES};
 pub(crate) use pool::WrittenAhead;
 pub(crate) use recover::{RecoverOptions, Recovered, recover};
 pub(crate) use salvage::{Salvaged as SalvagedLog, databases, salvage};

@@ -22,7 +22,8 @@
 //! run: what a killed process left in the page cache reads like history and may not be on the disk.
 
 use super::file::{HEADER_BYTES, Header, file_name, file_path, parse_file_name};
-use super::frame::{Fault, FileIdentity, Frame, Note};
+use super::frame::{Frame, Note};
+use super::head::{Fault, FileIdentity};
 use super::scan::LogReader;
 use super::{LogEnd, LogFileInfo};
 use crate::error::{Error, Result};

@@ -8,7 +8,8 @@
 
 use super::LogEnd;
 use super::file::{HEADER_BYTES, Header, file_name, file_path, parse_file_name};
-use super::frame::{ALIGN, FileIdentity, Frame, Note};
+use super::frame::{Frame, Note};
+use super::head::{ALIGN, FileIdentity};
 use super::scan::LogReader;
 use crate::error::{Error, Result};
 use crate::storage::Env;

@@ -1,8 +1,9 @@
 //! Reading a WAL file: a window that moves over it, and the search for frames behind a damaged one.
 
-use super::delta_frame::{self, Base, SHORT_BYTES_MAX};
+use super::delta_frame::{decode_frame, orphan};
 use super::file::{HEADER_BYTES, Header, file_path, reserved_by};
-use super::frame::{ALIGN, Fault, FileIdentity, Frame, HEAD_BYTES, Head, decode_frame};
+use super::frame::Frame;
+use super::head::{ALIGN, Base, Fault, FileIdentity, HEAD_BYTES, Head, SHORT_BYTES_MAX};
 use crate::error::{Error, Result};
 use crate::storage::{Env, ReadFile};
 use crate::types::LogPosition;
@@ -71,7 +72,7 @@ impl LogReader {
     /// The length of a whole short frame at `offset`, whose base was not read.
     pub(super) fn orphan(&mut self, offset: u64) -> Option<u64> {
         let identity = self.identity;
-        delta_frame::orphan(self.read(offset, SHORT_BYTES_MAX).ok()?, identity, offset)
+        orphan(self.read(offset, SHORT_BYTES_MAX).ok()?, identity, offset)
     }
 
     /// The length that the head at `offset` states, if it is intact, whatever became of the body.

@@ -8,19 +8,12 @@
 //!
 //! Order: files are synced oldest first, so the position known synced covers everything before it, and a new
 //! file's name is made durable before any byte in it counts as synced.
-//!
-//! Poison: after a failed sync the operating system may have dropped the bytes and call them clean, so a
-//! second try would succeed and lie. The first failure is remembered for good; all later appends and syncs
-//! fail with it, until a new `Wal` is opened over what recovery finds.
 
 use super::file::file_path;
-use super::writer::Wal;
-use crate::error::{Error, ErrorKind, Result};
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use super::writer::{PIECE, Wal};
+use crate::error::{Error, Result};
+use crate::sync::Ordering;
 use crate::types::{LogFileId, LogPosition};
-
-/// Bytes of a log file that are written back together.
-pub(super) const PIECE: u64 = 512 << 10;
 
 /// A piece that is full sooner is not written back by itself: some 100 MB a second.
 const PIECE_NS: u64 = 5_000_000;
@@ -28,36 +21,6 @@ const PIECE_NS: u64 = 5_000_000;
 /// The last position before which there are whole pieces of a file.
 fn whole_pieces(end: LogPosition) -> LogPosition {
     LogPosition { offset: end.offset / PIECE * PIECE, ..end }
-}
-
-/// Whether the log failed, and why.
-#[derive(Default)]
-pub(super) struct Poison {
-    set: AtomicBool,
-    cause: Mutex<Option<String>>,
-}
-
-impl Poison {
-    #[inline]
-    pub(super) fn check(&self) -> Result<()> {
-        if self.set.load(Ordering::Acquire) { Err(self.error()) } else { Ok(()) }
-    }
-
-    #[cold]
-    fn error(&self) -> Error {
-        let cause = self.cause.lock().clone().unwrap_or_default();
-        let message =
-            format!("the log failed and takes no more writes until the database is reopened: {cause}");
-        Error::new(ErrorKind::Poisoned, message)
-    }
-
-    /// Remembers the first cause and returns the error everyone gets from now on.
-    #[cold]
-    pub(super) fn set(&self, cause: &Error) -> Error {
-        self.cause.lock().get_or_insert_with(|| cause.to_string());
-        self.set.store(true, Ordering::Release);
-        self.error()
-    }
 }
 
 impl Wal {

@@ -11,9 +11,9 @@
 //! from memory.
 
 use super::LogFileInfo;
-use super::delta_frame::Base;
 use super::file::HEADER_BYTES;
-use super::frame::{Entry, EntryPosition, FileIdentity};
+use super::frame::{Entry, EntryPosition};
+use super::head::{Base, FileIdentity};
 use super::scan::LogReader;
 use crate::error::Result;
 use crate::storage::Env;

@@ -15,14 +15,13 @@
 //! From step 3 on a failure leaves an unknown state in the mapping and poisons the WAL.
 
 use super::LogFileInfo;
-use super::delta_frame::Base;
 use super::encoder::FrameEncoder;
 use super::file::{FILE_BYTES_MAX, HEADER_BYTES, Header, file_path};
-use super::follow::RetainedFiles;
-use super::frame::{ALIGN, FRAME_BYTES_MAX, FileIdentity};
+use super::head::{ALIGN, Base, FRAME_BYTES_MAX, FileIdentity};
+use super::poison::Poison;
 use super::pool::{Pool, WrittenAhead};
 use super::recover::{Recovered, give_back_tail};
-use super::sync::{PIECE, Poison};
+use super::retained::{LiveFile, RetainedFiles};
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::{Env, MappedFile, Storage};
 use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
@@ -57,6 +56,9 @@ impl Default for LogOptions {
         }
     }
 }
+
+/// Bytes of a log file that are written back together.
+pub(super) const PIECE: u64 = 512 << 10;
 
 /// How much is written ahead at once in a file that was not written ahead as a whole: the appender waits some
 /// 15 us each time.
@@ -181,26 +183,6 @@ impl Drop for LogHold {
     }
 }
 
-/// A file that holds history. It has a `map` from the first byte until a sync finds the file complete.
-pub(super) struct LiveFile {
-    pub(super) file: LogFileId,
-    pub(super) reserved: u64,
-    /// Bytes of history, known when the file is complete.
-    pub(super) used: Option<u64>,
-    /// Before this offset every block was written, by this history or one before it; known when the file is
-    /// complete.
-    written_to: u64,
-    pub(super) first_seq: SeqNo,
-    pub(super) map: Option<Arc<dyn MappedFile>>,
-}
-
-impl LiveFile {
-    /// Whether it is complete, and all of it lies before `synced`.
-    fn is_complete_within(&self, synced: LogPosition) -> bool {
-        self.used.is_some_and(|offset| LogPosition { file: self.file, offset } <= synced)
-    }
-}
-
 /// A stretch of one file to sync.
 pub(super) struct UnsyncedPart {
     pub(super) map: Arc<dyn MappedFile>,
@@ -242,14 +224,6 @@ impl Wal {
             )));
         }
         assert!(start.after.file < start.file, "history goes on in a new file, never inside a recovered one");
-        let recovered = |info: &LogFileInfo| LiveFile {
-            file: info.file,
-            reserved: info.reserved,
-            used: Some(info.used),
-            written_to: info.used,
-            first_seq: info.first_seq,
-            map: None,
-        };
         let log = Arc::new(Wal {
             storage: env.storage.clone(),
             dir: dir.to_path_buf(),
@@ -266,8 +240,8 @@ impl Wal {
             named: AtomicU64::new(0),
             syncing: Mutex::new(false),
             sync_ended: Condvar::new(),
-            live: Mutex::new(start.live.iter().map(recovered).collect()),
-            kept: Mutex::new(RetainedFiles::new(start.kept.iter().map(recovered))),
+            live: Mutex::new(start.live.iter().map(LiveFile::recovered).collect()),
+            kept: Mutex::new(RetainedFiles::new(start.kept.iter().map(LiveFile::recovered))),
             holds: AtomicU64::new(0),
             frames: AtomicU64::new(0),
             appended_bytes: AtomicU64::new(0),
@@ -399,31 +373,16 @@ impl Wal {
     pub(crate) fn files(&self) -> Vec<LogFileInfo> {
         let end = self.end();
         let live = self.live.lock();
-        let used = |f: &LiveFile| {
+        let info = |f: &LiveFile| {
             let unfinished = if f.file == end.file { end.offset } else { HEADER_BYTES };
-            f.used.unwrap_or(unfinished)
-        };
-        let info = |f: &LiveFile| LogFileInfo {
-            file: f.file,
-            reserved: f.reserved,
-            used: used(f),
-            first_seq: f.first_seq,
+            f.info(f.used.unwrap_or(unfinished))
         };
         live.iter().map(info).collect()
     }
 
     /// The files that are complete, oldest first.
     pub(crate) fn complete_files(&self) -> Vec<LogFileInfo> {
-        let live = self.live.lock();
-        let info = |f: &LiveFile| {
-            f.used.map(|used| LogFileInfo {
-                file: f.file,
-                reserved: f.reserved,
-                used,
-                first_seq: f.first_seq,
-            })
-        };
-        live.iter().filter_map(info).collect()
+        self.live.lock().iter().filter_map(|f| Some(f.info(f.used?))).collect()
     }
 
     /// The number of the database that the WAL belongs to.

@@ -1,10 +1,11 @@
 //! Cleaning the log from its front: what it lets go, and the histories that could break it.
 
+use crate::crashes_at;
 use siltstone::schedule::SimScheduler;
-use siltstone::storage::sim::{SimStorage, SimWorld, Survive};
+use siltstone::storage::sim::{SimWorld, Survive};
 use siltstone::testing::with_kill_hook;
 use siltstone::{Builder, Db, Durability, EventKind, Experimental, FamilyOptions, Options};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -57,22 +58,6 @@ fn churn(db: &Db, scheduler: &SimScheduler, from: u64, writes: u64) {
         scheduler.run(u32::from(n % 8 == 0) * 4);
         db.put(format!("key{:02}", n % 10).as_bytes(), format!("{n:>100}").as_bytes()).unwrap();
     }
-}
-
-/// The disk as it is, after a power loss, at every visit of the kill point while `run` runs.
-fn crashes_at(world: &SimWorld, point: &'static str, run: impl FnOnce()) -> Vec<SimStorage> {
-    let images: Rc<RefCell<Vec<SimStorage>>> = Rc::default();
-    let (into, disk) = (images.clone(), world.storage.clone());
-    let hook = move |name| {
-        if name == point {
-            for survive in [Survive::None, Survive::Half, Survive::All] {
-                let seed = into.borrow().len() as u64;
-                into.borrow_mut().push(disk.clone_crashed(survive, seed));
-            }
-        }
-    };
-    with_kill_hook(hook, run);
-    images.take()
 }
 
 #[test]

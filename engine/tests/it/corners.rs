@@ -459,15 +459,7 @@ fn the_options_of_many_families_change_at_the_cost_of_one_and_all_or_none_do() {
 fn a_full_disk_does_not_keep_a_database_from_being_opened_deleted_from_and_compacted() {
     // The second time workers have tried to flush what the log had before anything is deleted.
     for turns in [0, 1_000] {
-        let world = SimWorld::new(6);
-        let (db, _) = filled(&world);
-        let next = world.kill();
-        std::mem::forget(db);
-        next.storage.set_quota(Some(next.storage.used_bytes()));
-        let scheduler = Arc::new(SimScheduler::for_world(&next));
-        let builder = Builder::new().options(of_small_disks()).env(next.env()).scheduler(scheduler.clone());
-        let db = builder.open("/db").unwrap();
-        scheduler.run(turns);
+        let (_disk, db) = opened_full(turns);
         assert_eq!(db.statistics().background_error.is_some(), turns > 0);
         assert!(db.get(1u64.to_be_bytes()).unwrap().is_some());
         db.default_family().delete_range(&b""[..]..).unwrap();
@@ -480,6 +472,17 @@ fn a_full_disk_does_not_keep_a_database_from_being_opened_deleted_from_and_compa
 /// What failed for want of space before there was some is tried again, and is no answer any more.
 #[test]
 fn settling_on_a_disk_that_was_given_room_does_not_tell_of_the_time_before() {
+    let (disk, db) = opened_full(1_000);
+    assert!(db.is_disk_full());
+    assert_eq!(db.settle().unwrap_err().kind(), ErrorKind::DiskFull, "there is no room yet");
+    disk.storage.set_quota(None);
+    db.settle().unwrap();
+    assert!(!db.is_disk_full());
+    assert!(db.get(1u64.to_be_bytes()).unwrap().is_some());
+}
+
+/// A database that was killed, opened on a disk that is full, after so many turns of its workers.
+fn opened_full(turns: u32) -> (SimWorld, Db) {
     let world = SimWorld::new(6);
     let (db, _) = filled(&world);
     let next = world.kill();
@@ -488,13 +491,8 @@ fn settling_on_a_disk_that_was_given_room_does_not_tell_of_the_time_before() {
     let scheduler = Arc::new(SimScheduler::for_world(&next));
     let builder = Builder::new().options(of_small_disks()).env(next.env()).scheduler(scheduler.clone());
     let db = builder.open("/db").unwrap();
-    scheduler.run(1_000);
-    assert!(db.is_disk_full());
-    assert_eq!(db.settle().unwrap_err().kind(), ErrorKind::DiskFull, "there is no room yet");
-    next.storage.set_quota(None);
-    db.settle().unwrap();
-    assert!(!db.is_disk_full());
-    assert!(db.get(1u64.to_be_bytes()).unwrap().is_some());
+    scheduler.run(turns);
+    (next, db)
 }
 
 fn of_small_disks() -> Options {

@@ -1,6 +1,7 @@
 //! Hot keys that stay in memory when their store is flushed: what it saves, and the histories that could
 //! break it.
 
+use crate::crashes_at;
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, SimStorage, SimWorld, Survive};
 use siltstone::testing::with_kill_hook;
@@ -166,24 +167,6 @@ fn flushes_that_were_asked_for_leave_memory_empty() {
     let segments = db.default_family().segments();
     assert!(segments.iter().all(|s| s.cells == 0), "{segments:?}");
     assert_eq!(value(&db.default_family(), &hot(3)).unwrap(), format!("{}", round - 1));
-}
-
-/// The disk as it is, after a power loss, at every visit of the kill points of that name.
-fn crashes_at(world: &SimWorld, point: &'static str, run: impl FnOnce()) -> Vec<SimStorage> {
-    let images: Rc<RefCell<Vec<SimStorage>>> = Rc::default();
-    let (into, disk) = (images.clone(), world.storage.clone());
-    let hook = move |name| {
-        if name == point {
-            for survive in [Survive::None, Survive::Half, Survive::All] {
-                let seed = into.borrow().len() as u64;
-                into.borrow_mut().push(disk.clone_crashed(survive, seed));
-            }
-        }
-    };
-    with_kill_hook(hook, run);
-    let images = images.take();
-    assert!(!images.is_empty(), "{point} was not passed");
-    images
 }
 
 /// Guard: the sync before a step's edit reaches behind the cells that were logged again.

@@ -69,3 +69,28 @@ fn reads(world: &siltstone::storage::sim::SimWorld, run: impl FnOnce()) -> u64 {
     run();
     count() - before
 }
+
+/// The disk as it is, after a power loss, at every visit of the kill points of that name.
+#[cfg(feature = "testing")]
+fn crashes_at(
+    world: &siltstone::storage::sim::SimWorld,
+    point: &'static str,
+    run: impl FnOnce(),
+) -> Vec<siltstone::storage::sim::SimStorage> {
+    use siltstone::storage::sim::{SimStorage, Survive};
+    use std::{cell::RefCell, rc::Rc};
+    let images: Rc<RefCell<Vec<SimStorage>>> = Rc::default();
+    let (into, disk) = (images.clone(), world.storage.clone());
+    let hook = move |name| {
+        if name == point {
+            for survive in [Survive::None, Survive::Half, Survive::All] {
+                let seed = into.borrow().len() as u64;
+                into.borrow_mut().push(disk.clone_crashed(survive, seed));
+            }
+        }
+    };
+    siltstone::testing::with_kill_hook(hook, run);
+    let images = images.take();
+    assert!(!images.is_empty(), "{point} was not passed");
+    images
+}

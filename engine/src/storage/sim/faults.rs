@@ -145,8 +145,8 @@ impl Faults {
         self.add(op, path_contains, nth, Action::Fail(mode, error));
     }
 
-    pub(super) fn plan_crash(&mut self, op: Option<OpKind>, nth: u64) {
-        self.add(op, None, nth, Action::Crash);
+    pub(super) fn plan_crash(&mut self, nth: u64) {
+        self.add(None, None, nth, Action::Crash);
     }
 
     fn add(&mut self, op: Option<OpKind>, path_contains: Option<&str>, nth: u64, action: Action) {

@@ -190,12 +190,7 @@ impl SimStorage {
     /// Cuts the power at the `nth` operation from now on: a write may happen in part, and nothing happens
     /// after. The database sees errors; [`SimStorage::crash`] gives what is left.
     pub fn crash_at(&self, nth: u64) {
-        self.shared.state.lock().faults.plan_crash(None, nth);
-    }
-
-    /// Cuts the power at the `nth` operation of that kind.
-    pub fn crash_at_op(&self, op: OpKind, nth: u64) {
-        self.shared.state.lock().faults.plan_crash(Some(op), nth);
+        self.shared.state.lock().faults.plan_crash(nth);
     }
 
     /// Forgets all planned failures.

@@ -163,9 +163,6 @@ impl Storage for Disk {
             }
         }
     }
-    fn append(&self, _: &Path) -> io::Result<Box<dyn WriteFile>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
         Ok(Arc::new(Handle { inode: self.inode(path)?, disk: self.clone() }))
     }
@@ -185,9 +182,6 @@ impl Storage for Disk {
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.gate(Call::Remove, io::ErrorKind::Other)?;
         self.0.lock().names.remove(path).map(|_| ()).ok_or(io::ErrorKind::NotFound.into())
-    }
-    fn link(&self, _: &Path, _: &Path) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
     }
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let state = self.0.lock();
@@ -211,9 +205,6 @@ impl Storage for Disk {
     }
     fn exists(&self, path: &Path) -> io::Result<bool> {
         Ok(self.0.lock().names.contains_key(path))
-    }
-    fn punch_hole(&self, _: &Path, _: u64, _: u64) -> io::Result<bool> {
-        Ok(false)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Frames alone, full and short: what goes in comes out, and nothing else ever does.
 
-use super::super::delta_frame::Base;
+use super::super::head::Base;
 use super::*;
 use crate::types::{Cell, KeyRange, RangeTombstone};
 use proptest::prelude::*;

@@ -43,8 +43,8 @@ pub(super) struct HotKeysStage {
 }
 
 impl HotKeysStage {
-    /// The part of a flush whose set was just taken, with cells of generations up to this one; `None` where the
-    /// family has no hot keys. Hot cells stay where all keys are one range of memory.
+    /// The part of a flush whose set was just taken, with cells of generations up to this one; `None` where
+    /// the family has no hot keys. Hot cells stay where all keys are one range of memory.
     pub(super) fn new(
         catalog: &Catalog,
         store: &Store,

@@ -2,10 +2,10 @@
 //! counted as a flush.
 //!
 //! After each step the manifest says which keys of which generation are in SSTables, the flush set's range
-//! begins later, and a crash or a failure goes on from there. Before each such edit the WAL is synced to where
-//! it ended when the flush set was taken (invariant I2): an SSTable must not hold what the WAL could still
-//! lose, or a crash would leave a hole. What was logged since is in no SSTable, so it may wait: by the time of
-//! the first step those WAL files are mostly complete, and syncing a complete one is cheap.
+//! begins later, and a crash or a failure goes on from there. Before each such edit the WAL is synced to
+//! where it ended when the flush set was taken (invariant I2): an SSTable must not hold what the WAL could
+//! still lose, or a crash would leave a hole. What was logged since is in no SSTable, so it may wait: by the
+//! time of the first step those WAL files are mostly complete, and syncing a complete one is cheap.
 
 use super::hot_keys::HotKeysStage;
 use super::take::{FlushPolicy, Take, plan_plain, plan_range, take_all, take_range};

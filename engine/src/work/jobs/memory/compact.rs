@@ -1,5 +1,5 @@
-//! Compaction of flat memtables of one range in memory (ACC-4, ACC-5), as a job beside flushes and compactions
-//! of SSTables. When one is due is said in `due.rs`.
+//! Compaction of flat memtables of one range in memory (ACC-4, ACC-5), as a job beside flushes and
+//! compactions of SSTables. When one is due is said in `due.rs`.
 //!
 //! The job joins its memtables on the side, and swaps the result in for them. A flush does not wait for it:
 //! it takes the memtables as they are, and the compaction, which finds them gone, is dropped (ACC-7, ACC-9).
@@ -212,7 +212,8 @@ impl MemtableCompactionJob {
     }
 }
 
-/// The range's number and the place of the memtables in it: all of them, as they are and one behind the other.
+/// The range's number and the place of the memtables in it: all of them, as they are and one behind the
+/// other.
 fn place_of(version: &Version, Due { range, sources, .. }: &Due) -> Option<(usize, Range<usize>)> {
     let ranges = &version.memory.ranges;
     let number = ranges.find(&range.start);

@@ -1,7 +1,7 @@
 //! Laying out: the oldest memtable that waits goes into the ranges that the store's memory has.
 //!
-//! What that means, and why no reader, flush or recovery is misled by it, stands in `memtable/by_range.rs`. In
-//! one range the memtable becomes flat over its own chunks, without the versions that nobody sees (ACC-3,
+//! What that means, and why no reader, flush or recovery is misled by it, stands in `memtable/by_range.rs`.
+//! In one range the memtable becomes flat over its own chunks, without the versions that nobody sees (ACC-3,
 //! I4); over several its cells are copied, once, together with as many of the ranges' newest memtables as
 //! keep their lists short.
 //!

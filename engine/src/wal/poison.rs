@@ -1,0 +1,38 @@
+//! Poison: a failure of the log that is for good.
+//!
+//! After a failed sync the operating system may have dropped the bytes and call them clean, so a second try
+//! would succeed and lie. The first failure is remembered for good; all later appends and syncs fail with it,
+//! until a new `Wal` is opened over what recovery finds.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{AtomicBool, Mutex, Ordering};
+
+/// Whether the log failed, and why.
+#[derive(Default)]
+pub(super) struct Poison {
+    set: AtomicBool,
+    cause: Mutex<Option<String>>,
+}
+
+impl Poison {
+    #[inline]
+    pub(super) fn check(&self) -> Result<()> {
+        if self.set.load(Ordering::Acquire) { Err(self.error()) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn error(&self) -> Error {
+        let cause = self.cause.lock().clone().unwrap_or_default();
+        let message =
+            format!("the log failed and takes no more writes until the database is reopened: {cause}");
+        Error::new(ErrorKind::Poisoned, message)
+    }
+
+    /// Remembers the first cause and returns the error everyone gets from now on.
+    #[cold]
+    pub(super) fn set(&self, cause: &Error) -> Error {
+        self.cause.lock().get_or_insert_with(|| cause.to_string());
+        self.set.store(true, Ordering::Release);
+        self.error()
+    }
+}
