@@ -1,4 +1,4 @@
-//! The sorted index of an active segment: a B+-tree with one writer and readers that never wait.
+//! The sorted index of an active memtable: a B+-tree with one writer and readers that never wait.
 //!
 //! *Growing.* An insert into a node publishes one entry (see `node`). A full node is never changed: it is
 //! replaced by two copies of its halves, L and R. First the parent gets the new separator with R at its right
