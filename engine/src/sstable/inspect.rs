@@ -1,4 +1,4 @@
-//! What a table looks like inside: its blocks, and how its bytes lie over the keys.
+//! An SSTable's inside: its blocks, and how its bytes are spread over the keys.
 
 use super::block_cursor::BlockCursor;
 use super::compression::Codec;
@@ -11,11 +11,11 @@ use crate::error::Result;
 use crate::types::KeyRange;
 use std::sync::Arc;
 
-/// A data block as a person sees it.
+/// A data block, described for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct BlockListing {
     pub(crate) offset: u64,
-    /// Bytes in the file, head included.
+    /// Bytes in the file, with the head.
     pub(crate) file_bytes: u64,
     pub(crate) raw_bytes: u64,
     pub(crate) compression: Codec,
@@ -23,7 +23,7 @@ pub(crate) struct BlockListing {
     pub(crate) cells: u64,
 }
 
-/// How far the cells of a table were counted: in all partitions before that one there are so many.
+/// The progress of counting an SSTable's cells: those of all partitions before this one are counted.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct CountedTo {
     partition: usize,
@@ -31,9 +31,9 @@ pub(crate) struct CountedTo {
 }
 
 impl Sstable {
-    /// How many cells of the file lie below the key, at least and at most, as the index tells: those of
-    /// blocks that end below it, and with them those of the block that may hold keys on both sides. Counts on
-    /// from where it stood, so keys must not go down. Reads the index from there to the key.
+    /// How many cells of the file lie below the key, at least and at most, by the index: those of blocks that
+    /// end below it, and with them those of the block that may have keys on both sides. Goes on from the last
+    /// count, so keys must not descend. Reads the index from there to the key.
     pub(crate) fn cells_below(&self, key: &[u8], from: &mut CountedTo) -> Result<(u64, u64)> {
         while let Some(partition) = self.top.partitions().get(from.partition) {
             let at = partition.index.offset;
@@ -54,7 +54,7 @@ impl Sstable {
         Ok((from.cells, from.cells))
     }
 
-    /// Offset behind the last data block.
+    /// The end of the last data block.
     pub(crate) fn data_end(&self) -> u64 {
         self.top.data_end().unwrap_or(HEADER_BYTES as u64)
     }
@@ -122,7 +122,7 @@ impl Sstable {
         Ok((Arc::new(self.check(handle.offset, Block::new(raw))?), codec))
     }
 
-    /// About how many bytes of the file hold the range's cells.
+    /// Bytes of the file with the range's cells, about.
     #[allow(dead_code, reason = "for splitting stores")]
     pub(crate) fn approximate_bytes(&self, range: &KeyRange) -> Result<u64> {
         if range.is_empty() {
@@ -136,7 +136,7 @@ impl Sstable {
         Ok(end.saturating_sub(start))
     }
 
-    /// Offset of the first block that may hold keys at or after `key`.
+    /// Offset of the first block that may have keys at or after `key`.
     #[allow(dead_code, reason = "for splitting stores")]
     fn offset_of(&self, key: &[u8]) -> Result<u64> {
         let found = self.check(self.footer.top.offset, self.top.find(key))?;
@@ -151,14 +151,14 @@ impl Sstable {
         }
     }
 
-    /// At most `n` ascending keys that cut the table into about equal parts, for parallel or stepwise work.
+    /// At most `n` ascending keys that cut the SSTable into about equal parts, for parallel or stepwise work.
     #[allow(dead_code, reason = "for splitting stores")]
     pub(crate) fn split_points(&self, n: usize) -> Result<Vec<Vec<u8>>> {
         let partitions = self.top.partitions();
         let mut points: Vec<Vec<u8>> = Vec::new();
         let (start, parts) = (HEADER_BYTES as u64, n as u64 + 1);
         let bytes = self.data_end() - start;
-        // Behind which byte the next cut is due.
+        // The offset at which the next cut is due.
         let due = |points: &[Vec<u8>]| start + bytes / parts * (points.len() as u64 + 1);
         let mut consider = |separator: &[u8], end: u64| {
             if points.len() < n && end >= due(&points) && end < self.data_end() {
