@@ -1,8 +1,8 @@
-//! A merge of tables as it is run, by this process ([`Local`]) or by another one (`crate::offload`).
+//! The run of a compaction of SSTables, by this process ([`Local`]) or by another one (`crate::offload`).
 //!
-//! The seam is two calls. `begin` takes the merge as plain data; [`MergeRun::advance`] does a little of it,
-//! and hands out a step as soon as its tables are durable. Whoever drives a run makes the step true before it
-//! advances again. What the cache has of a step's tables, put there while they were written, comes with the
+//! The interface is two calls. `begin` takes the compaction as plain data; [`MergeRun::advance`] does a
+//! little of it, and returns a step as soon as its SSTables are durable. The caller installs the step before
+//! it advances again. Blocks of a step's SSTables that entered the cache when they were written come with the
 //! step.
 
 use super::machine::{LocalMerge, Merge, Source};
@@ -21,64 +21,63 @@ use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
 
-/// A merge that is under way.
+/// A running compaction.
 pub(crate) trait MergeRun: Send {
-    /// Does a little. After the last step (`upto` is `None`) it must not be called again.
+    /// Does a little work. Must not be called again after the last step, whose `upto` is `None`.
     fn advance(&mut self) -> Result<Advance>;
 
-    /// What it has done so far.
+    /// The totals so far.
     fn totals(&self) -> Totals;
 
-    /// Tables that were written and not handed out, to be removed when it is given up. Of a run elsewhere the
-    /// caller looks for them itself, as the other end may not answer any more.
+    /// SSTables that were written but not returned, to be removed when the run is given up. For a run
+    /// elsewhere the caller looks for them itself, as the other process may not answer any more.
     fn leftovers(&self) -> Vec<TableId> {
         Vec::new()
     }
 
-    /// A step also ends after so many bytes that it put into the cache.
+    /// Also ends a step after so many bytes that it put into the cache.
     fn end_steps_at_filled(&mut self, _bytes: u64) {}
 
-    /// What it handed out last is not believed, for that reason: the error that tells of it.
+    /// Tells the run that its last step is refused, and why; returns the error.
     fn refused(&mut self, why: &str) -> Error {
         Error::new(ErrorKind::Io, format!("a merge handed out {why}"))
     }
 }
 
-/// What an advance came to.
+/// The result of an advance.
 pub(crate) enum Advance {
     /// There is more to do.
     Working,
-    /// There is nothing to do for so many nanoseconds.
+    /// Nothing to do for so many nanoseconds.
     NotYet(u64),
-    /// A step's outputs are durable: make them true before advancing again.
+    /// A step whose outputs are durable: install it before the next advance.
     Step(Step),
 }
 
 /// The result of one step.
 pub(crate) struct Step {
-    /// Finished, synced tables (their names are not durable yet).
+    /// Finished, synced SSTables, whose names are not durable yet.
     pub(crate) outputs: Vec<Arc<TableInfo>>,
-    /// The inputs' cells below this key are done; `None`: all are, this was the last step.
+    /// The end of the step: the inputs' cells below this key are done; `None` for all, in the last step.
     pub(crate) upto: Option<Vec<u8>>,
-    /// Cells of the step's interval that are in no output, in order.
+    /// The step's cells that are in no output, in order.
     pub(crate) aside: Vec<KeptCell>,
-    /// What the cache was given of each output. It leaves again with what stands for it, unless that is
-    /// published.
+    /// Blocks of each output in the cache. Dropped before the output is published, they are removed.
     pub(crate) filled: Vec<(TableId, Filled)>,
 }
 
-/// What a run has done so far.
+/// The totals of a run so far.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Totals {
     pub(crate) bytes_written: u64,
-    /// Cells taken in, and passed on.
+    /// Cells read, and cells kept.
     pub(crate) taken: u64,
     pub(crate) kept: u64,
     pub(crate) aside: u64,
-    /// In finished tables.
+    /// Range tombstones in finished SSTables.
     pub(crate) range_tombstones: u64,
-    /// Everything newer than this that was met so far left a cell of its key.
+    /// For every write newer than this so far, a cell of its key was kept.
     pub(crate) forgotten: SeqNo,
     /// Data blocks that entered the cache, and their bytes.
     pub(crate) filled: (u64, u64),
@@ -86,49 +85,50 @@ pub(crate) struct Totals {
     pub(crate) keys: (u64, u64),
 }
 
-/// Runs merges in this process.
+/// Runs compactions in this process.
 pub(crate) struct Local {
     pub(crate) env: Env,
     pub(crate) tables: Arc<OpenTables>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) registry: Registry,
-    /// A table of an output's name is nobody's. Where that is not sure, as names come from elsewhere, one
-    /// that is there is an error.
+    /// Whether an existing SSTable with an output's name may be overwritten. It is an error where names come
+    /// from another process and may be wrong.
     pub(crate) writes_over: bool,
-    /// Where else tables are written to.
+    /// A second place that SSTables are written to.
     pub(crate) written: Option<Arc<dyn WriteTo>>,
 }
 
-/// The inputs and outputs of a merge that is run by a process without access to the database's storage. Calls
-/// may wait.
+/// The inputs and outputs of a compaction that is run by a process without access to the database's storage.
+/// Calls may wait.
 pub trait MergeTables: Send + Sync + Debug {
     /// Fills the buffer from that offset of an input's file.
     ///
     /// # Errors
-    /// `PermissionDenied` for a table that is no input, `UnexpectedEof` behind its end; what reading meets.
+    /// `PermissionDenied` for an SSTable that is no input, `UnexpectedEof` behind its end; errors of the
+    /// read.
     fn read(&self, table: TableId, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// Writes on at the end of an output's file, which is made with the first call.
+    /// Appends to an output's file, which the first call creates.
     ///
     /// # Errors
-    /// `PermissionDenied` for a table that is no output, or that is there already; what writing meets.
+    /// `PermissionDenied` for an SSTable that is no output, or that exists already; errors of the write.
     fn write(&self, table: TableId, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes what was written of an output durable.
+    /// Makes the bytes written to an output durable.
     ///
     /// # Errors
-    /// `PermissionDenied` for a table that is no output, or was not written; what syncing meets.
+    /// `PermissionDenied` for an SSTable that is no output, or was not written; errors of the sync.
     fn sync(&self, table: TableId) -> io::Result<()>;
 }
 
-/// Where tables are written to beside their files.
+/// A second place that SSTables are written to.
 pub(crate) trait WriteTo: Send + Sync {
-    /// What writes the table to the file, and there.
+    /// A wrapper that writes the SSTable to the file and to the second place.
     fn also(&self, table: TableId, file: Box<dyn WriteFile>) -> Box<dyn WriteFile>;
 }
 
 impl Local {
-    /// Begins a merge here.
+    /// Begins a compaction in this process.
     pub(crate) fn begin(&self, spec: &CompactionSpec) -> Result<Box<dyn MergeRun>> {
         if spec.rules_version != RULES_VERSION {
             let (theirs, ours) = (spec.rules_version, RULES_VERSION);
@@ -173,7 +173,7 @@ impl Local {
     }
 }
 
-/// Tables of one run, in order of keys, as a source.
+/// SSTables of one run, in order of keys, as a source.
 pub(crate) fn run_source(tables: Vec<OpenTable>, options: CursorOptions, replaced: &mut Replaced) -> Source {
     let within = |open: &OpenTable| {
         let live = open.info.live_range();
