@@ -2,53 +2,54 @@
 //! bytes.
 //!
 //! Most of a full head is the same as in the frame before: the file, the position up to which the WAL was
-//! synced, and usually the store and memtable written to. A short frame says the rest: how far behind its
-//! base it is, in bytes, sequence numbers and time, and its part where that differs. There are two kinds. A
-//! *cell alone* has its head in its own entry, right behind the tag, and the checksum of the entry is the
-//! frame's; so it can still be read and verified alone, as SSTables with values in the WAL do. A *short
-//! batch* has a head of some seven bytes before its items and one checksum behind them, over head, parts and
-//! the checksums of its entries.
+//! synced, and usually the store and memtable written to. A short frame has only the differences: how far
+//! behind its base it is, in bytes, sequence numbers and time, and its part where that differs. There are two
+//! kinds. A *cell alone* has its head in its own entry, right behind the tag, and the checksum of the entry
+//! is the frame's; so it can still be read and verified alone, as SSTables with values in the WAL do. A
+//! *short batch* has a head of some seven bytes before its items and one checksum behind them, over head,
+//! parts and the checksums of its entries.
 //!
 //! A frame is full where it cannot be short: the first of a file, where the WAL was synced since its base was
 //! written, where the clock went back, where it is longer than [`SHORT_BYTES_MAX`], and [`REACH_BYTES`]
-//! behind its base. Full frames are the evidence of how far the WAL was synced. The first to tell of a sync
-//! lies right behind what was synced, often in the same sector, so the next frame that begins in another
-//! sector is full too: no bad sector takes both what was synced and all evidence of it.
+//! behind its base. Full frames are the evidence of how far the WAL was synced. The first one after a sync
+//! lies right behind the synced bytes, often in the same sector, so the next frame that begins in another
+//! sector is full too: no single bad sector destroys both synced bytes and all evidence that they were
+//! synced.
 //!
 //! A short frame names its base and depends on no frame between. So behind a damaged frame all others can
 //! still be read, unless the damaged one was their base. Without it their sequence numbers are unknown, but
-//! their checksums still tell that they were there.
+//! their checksums still prove that they were written.
 //!
-//! In both forms the checksum tells whether a frame begins at an offset; a short one can be read only with
-//! its base. The short form is tried first: what lies inside a short frame was given by a user, and must not
-//! be taken for a head.
+//! In both forms the checksum shows whether a frame begins at an offset; a short one can be read only with
+//! its base. The short form is tried first: the inside of a short frame is user data, and must not be taken
+//! for a head.
 
 use super::frame::{ALIGN, Fault, FileIdentity, Frame, FrameKind, Head, Item, Items, TAG_CELL, U56_MAX};
 use crate::types::codec::{Decoded as Read, Decoder, Malformed, put_varint};
 use crate::types::{Generation, LogPosition, SeqNo, StoreId};
 use crc32c::crc32c_append;
 
-/// Bit of a cell's tag: the cell is a frame by itself.
+/// Bit of a cell's tag: the cell alone is a frame.
 pub(super) const ALONE: u8 = 0x20;
 /// Bit of such a cell's tag: its part follows.
 pub(super) const ALONE_PART: u8 = 0x40;
 /// First byte of a short batch.
 pub(super) const TAG_SHORT: u8 = 0x02;
-/// The longest short frame, padding included: so much is read before any of it is verified.
+/// The longest short frame, padding included: so many bytes are read before any is verified.
 pub(super) const SHORT_BYTES_MAX: u64 = 4 << 10;
-/// A short frame begins less than this behind its base.
+/// The distance behind its base at which a short frame no longer may begin.
 pub(super) const REACH_BYTES: u64 = 4 << 10;
-/// The least that a medium loses at once.
+/// The smallest unit that a medium loses.
 const SECTOR: u64 = 512;
-/// A short frame is written less than this after its base, in microseconds.
+/// The limit, in microseconds, of the time between a short frame and its base.
 const LATER_US_MAX: u64 = 1 << 28;
-/// The first sequence number of a short frame is less than this above that of its base.
+/// The limit of the difference between their first sequence numbers.
 const LATER_SEQS_MAX: u64 = 1 << 14;
 /// The longest head of either kind: tag, three differences, and store and generation or the length of the
 /// body.
 pub(super) const SHORT_HEAD_BYTES_MAX: usize = 1 + (2 + 2 + 4) + (5 + 10);
 
-/// A full frame, for the short ones behind it.
+/// A full frame as the base of the short frames after it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Base {
     pub(super) offset: u64,
@@ -57,11 +58,11 @@ pub(crate) struct Base {
     pub(super) synced: Option<LogPosition>,
     /// The part that its last entry belongs to.
     pub(super) part: Option<(StoreId, Generation)>,
-    /// Whether a full frame before it told of the same sync.
+    /// Whether an earlier full frame recorded the same sync.
     pub(super) told_before: bool,
 }
 
-/// How far behind its base a short frame is.
+/// The distance of a short frame behind its base.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Behind {
     eights: u64,
@@ -70,7 +71,7 @@ pub(super) struct Behind {
 }
 
 impl Base {
-    /// How far behind this base a frame is, if it may be a short one.
+    /// The distance of a frame behind this base, if it may be a short one.
     pub(super) fn behind(&self, offset: u64, head: &Head) -> Option<Behind> {
         let bytes = offset - self.offset;
         let seqs = head.first_seq.0.checked_sub(self.first_seq.0).filter(|seqs| *seqs < LATER_SEQS_MAX)?;
@@ -98,7 +99,7 @@ impl Behind {
         Ok(Self { eights: from.varint()?, seqs: from.varint()?, micros: from.varint()? })
     }
 
-    /// The head of such a frame, whose bytes before padding are the first `end` of these.
+    /// The head of a frame at this distance, whose bytes before padding are the first `end` of these.
     fn head(self, bytes: &[u8], end: usize, offset: u64, base: &Base) -> Result<Head, Fault> {
         let malformed = |what| Fault::Malformed { what, at: offset };
         if self.eights.checked_mul(ALIGN).and_then(|bytes| offset.checked_sub(bytes)) != Some(base.offset) {
@@ -121,10 +122,10 @@ impl Behind {
     }
 }
 
-/// The head of a cell alone, behind its tag.
+/// The head of a cell alone, after its tag.
 pub(super) struct AloneHead {
     behind: Behind,
-    /// The part, where it is not that of the base.
+    /// The part, if it is not the base's.
     pub(super) part: Option<(StoreId, Generation)>,
 }
 
@@ -161,7 +162,7 @@ pub(super) fn read_part(item: &mut Decoder<'_>) -> Read<(StoreId, Generation)> {
     Ok((StoreId(store), Generation(item.varint()?)))
 }
 
-/// The head of a short batch with a body of that many bytes.
+/// Encodes the head of a short batch with a body of that many bytes.
 pub(super) fn put_batch_head(out: &mut Vec<u8>, behind: Behind, body_bytes: usize) {
     out.push(TAG_SHORT);
     behind.put(out);
@@ -219,8 +220,8 @@ fn batch<'a>(bytes: &'a [u8], identity: FileIdentity, offset: u64, base: &Base) 
     Ok(frame)
 }
 
-/// The length of the short frame at `offset` of which the base was not read, if a whole one is there. What it
-/// holds cannot be told without the base.
+/// The length of the short frame at `offset` whose base was not read, if a whole one is there. Its contents
+/// cannot be decoded without the base.
 pub(super) fn orphan(bytes: &[u8], identity: FileIdentity, offset: u64) -> Option<u64> {
     let behind = Behind::read(&mut Decoder::new(bytes.get(1..)?)).ok()?;
     let base = Base {
@@ -234,7 +235,7 @@ pub(super) fn orphan(bytes: &[u8], identity: FileIdentity, offset: u64) -> Optio
     Some(decode(bytes, identity, offset, &base)?.ok()?.head.length)
 }
 
-/// Makes the checksums of a short frame fit its bytes, as far as they can be walked: what a forger would do.
+/// Fixes the checksums of a short frame after its bytes were changed, as a forger would.
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn sign(bytes: &mut [u8], identity: FileIdentity, offset: u64, base: &Base) {
     let alone = bytes.first() != Some(&TAG_SHORT);

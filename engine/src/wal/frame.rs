@@ -1,19 +1,18 @@
-//! The frame: one batch, or one note, as it lies in a log file; here in its full form. `docs/format-log.md`
-//! has the byte layout.
+//! The frame: one batch, or one note, in a WAL file; here in its full form. `docs/format-log.md` has the byte
+//! layout.
 //!
-//! What the checksums are for decides where they are. The *head* has its own, so that one cheap check of 32
-//! bytes tells whether a frame begins somewhere; that is what lets recovery look for later frames behind a
-//! damaged one without following lengths it cannot trust. Every *entry* (cell or range tombstone) has its
-//! own, so that one cell can be read and verified alone. The *body* checksum in the head covers the part
-//! headers and the entries' checksums, so that entries cannot be lost or swapped, and no byte is checksummed
-//! twice.
+//! Each checksum has its purpose. The *head* has its own, so that one cheap check of 32 bytes shows whether a
+//! frame begins at an offset; so recovery can search for frames after a damaged one without trusting lengths.
+//! Every *entry* (cell or range tombstone) has its own, so that one cell can be read and verified alone. The
+//! *body* checksum in the head covers the part headers and the entries' checksums, so that entries cannot be
+//! lost or swapped, and no byte is checksummed twice.
 //!
 //! All of them start from a seed made of database, file number and offset. Two seeds of one offset differ
 //! whenever the file numbers do, and a CRC maps different seeds over equal bytes to different sums, so a
 //! frame left over in a recycled file is refused with certainty, not just with high odds.
 //!
-//! A head of 32 bytes for a put of twenty would be most of the log, so most frames are *short* (`short`):
-//! they count from the last full one and say only what differs.
+//! A head of 32 bytes for a put of twenty would be most of the WAL, so most frames are *short*
+//! (`delta_frame`): they count from the last full one and have only the differences.
 
 use super::delta_frame::{self, AloneHead, Base};
 use crate::types::codec::{Decoded as Read, Decoder, Malformed};
@@ -28,9 +27,9 @@ pub(crate) const HEAD_BYTES: usize = 32;
 pub(crate) const ALIGN: u64 = 8;
 /// The longest frame the head can describe.
 pub(crate) const FRAME_BYTES_MAX: u64 = u32::MAX as u64 * ALIGN;
-/// Sequence numbers and wall clocks have seven bytes in the head.
+/// The largest sequence number or wall clock: they have seven bytes in the head.
 pub(super) const U56_MAX: u64 = (1 << 56) - 1;
-/// In the head's byte for the file synced to: nothing known.
+/// The value, in the head's byte for the file synced to, for an unknown position.
 pub(super) const SYNCED_UNKNOWN: u8 = 255;
 
 /// First byte of a part header.
@@ -43,10 +42,10 @@ pub(super) const CELL_WRITTEN: u8 = 0x08;
 pub(super) const TAG_TOMBSTONE: u8 = 0x40;
 pub(super) const TOMBSTONE_END: u8 = 0x01;
 pub(super) const TOMBSTONE_TIMES: u8 = 0x02;
-/// Either: a copy made by cleaning, which carries its own sequence number.
+/// Bit of either's first byte: a copy made by cleaning, with its own sequence number.
 pub(super) const COPIED: u8 = 0x10;
 
-/// Which file bytes belong to: the part of a checksum's seed that is the same for the whole file.
+/// The file that bytes belong to: the part of a checksum's seed that is the same for the whole file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileIdentity {
     pub(crate) file: LogFileId,
@@ -59,8 +58,8 @@ impl FileIdentity {
         Self { file, base }
     }
 
-    /// What a checksum of bytes at that offset starts from. The factors are odd, so that offsets which differ
-    /// only in their lower or only in their upper half never share a seed.
+    /// The start value for a checksum of bytes at that offset. The factors are odd, so that offsets which
+    /// differ only in their lower or only in their upper half never share a seed.
     #[inline]
     pub(super) fn seed(self, offset: u64) -> u32 {
         let (low, high) = (offset as u32, (offset >> 32) as u32);
@@ -68,16 +67,16 @@ impl FileIdentity {
     }
 }
 
-/// Why bytes are not the frame (or header) that should be there.
+/// The reason why bytes are not the expected frame or header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     /// Too few bytes up to the end of the file (or of its history).
     Short { need: u64, have: u64 },
     /// A checksum differs.
     Checksum { of: &'static str, at: u64, stored: u32, computed: u32 },
-    /// Intact bytes that make no sense, or a head that cannot be one.
+    /// Intact bytes that make no sense, or a head with impossible fields.
     Malformed { what: &'static str, at: u64 },
-    /// No such file.
+    /// The file does not exist.
     NoFile,
 }
 
@@ -94,25 +93,25 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What a frame holds.
+/// The contents of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum FrameKind {
-    /// Cells and range tombstones, whole or not at all.
+    /// Cells and range tombstones, which take effect together.
     Batch = 1,
     /// A [`Note`].
     Note = 2,
 }
 
-/// "The manifest was durable up to here when this was written": lets an open notice a manifest that lost its
-/// tail. Ordered as manifests grow.
+/// A note: "the manifest was durable up to here when this was written". It lets an open notice a manifest
+/// that lost its end. Ordered as manifests grow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Note {
     pub(crate) manifest: u64,
     pub(crate) length: u64,
 }
 
-/// Where an entry lies in the log, its own checksum included.
+/// The position of an entry in the WAL, with its length, checksum included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EntryPosition {
     pub(crate) at: LogPosition,
@@ -129,7 +128,7 @@ pub(crate) struct Head {
     pub(crate) first_seq: SeqNo,
     /// Wall clock of the write, microseconds.
     pub(crate) wall_us: u64,
-    /// Up to where the log was known synced when the frame was written.
+    /// The position that the WAL was known synced to when the frame was written.
     pub(crate) synced: Option<LogPosition>,
 }
 
@@ -170,8 +169,8 @@ impl Head {
         Ok(Self { kind, length, first_seq, wall_us, synced })
     }
 
-    /// For short frames behind it, if it is that of the full frame at `offset` whose last entry belongs to
-    /// `part`.
+    /// The base for short frames after it, if it is the head of the full frame at `offset` whose last entry
+    /// belongs to `part`.
     pub(super) fn base(&self, offset: u64, part: Option<(StoreId, Generation)>) -> Base {
         let Self { first_seq, wall_us, synced, .. } = *self;
         Base { offset, first_seq, wall_us, synced, part, told_before: false }
@@ -183,26 +182,26 @@ impl Head {
 pub(crate) struct Frame<'a> {
     pub(crate) head: Head,
     pub(crate) start: LogPosition,
-    /// The highest sequence number given out by this frame, if it gave any.
+    /// The highest sequence number that this frame assigns, if any.
     pub(crate) last_seq: Option<SeqNo>,
-    /// What short frames behind it count from: itself, if it is a full one.
+    /// The base of short frames after it: itself, if it is a full one.
     pub(super) base: Base,
     items: Items<'a>,
 }
 
-/// A cell or range tombstone of a frame, with what it belongs to.
+/// A cell or range tombstone of a frame, with its store and memtable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Logged<'a> {
     pub(crate) store: StoreId,
     pub(crate) generation: Generation,
     pub(crate) place: EntryPosition,
-    /// Written again by cleaning, under the sequence number it always had.
+    /// Whether it was logged again by cleaning, with its first sequence number.
     pub(crate) copied: bool,
     pub(crate) entry: Entry<'a>,
 }
 
 impl Logged<'_> {
-    /// When in the history it was written.
+    /// Its sequence number.
     pub(crate) fn seq(&self) -> SeqNo {
         match &self.entry {
             Entry::Cell(cell) => cell.seq,
@@ -211,7 +210,7 @@ impl Logged<'_> {
     }
 }
 
-/// What was logged.
+/// A cell or range tombstone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Entry<'a> {
     Cell(CellRef<'a>),
@@ -219,12 +218,12 @@ pub(crate) enum Entry<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Where the next frame begins.
+    /// The position of the next frame.
     pub(crate) fn end(&self) -> LogPosition {
         LogPosition { file: self.start.file, offset: self.start.offset + self.head.length }
     }
 
-    /// The note this frame is, if it is one.
+    /// The note, if the frame is one.
     pub(crate) fn note(&self) -> Option<Note> {
         let mut body = self.items.rest;
         match self.head.kind {
@@ -233,14 +232,14 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The cells and range tombstones, in the order written. None in a note.
+    /// The cells and range tombstones, in the order written. None for a note.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Logged<'a>> + use<'a> {
         let file = self.start.file;
         let mut items = match self.head.kind {
             FrameKind::Batch => self.items,
             FrameKind::Note => Items { rest: Decoder::new(&[]), ..self.items },
         };
-        // Decoding verified every item, so an error cannot come up here; it would end the iteration.
+        // Decoding has verified every item, so there is no error here; one would end the iteration.
         std::iter::from_fn(move || {
             loop {
                 match items.next().ok()? {
@@ -252,8 +251,8 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// Verifies the items of a batch, with a checksum over all of them that continues from `sum`; the frame,
-    /// which is its own base if it has no other, and that checksum.
+    /// Verifies the items of a batch, with a checksum over all of them that continues from `sum`; returns the
+    /// frame, which is its own base if it has no other, and that checksum.
     pub(super) fn verified(
         head: Head,
         identity: FileIdentity,
@@ -280,11 +279,11 @@ pub(crate) fn decode_frame<'a>(
     offset: u64,
     base: Option<&Base>,
 ) -> Result<Frame<'a>, Fault> {
-    // A full frame may begin like a short one, but not verify as one.
+    // A full frame may begin with the same byte as a short one, but does not verify as one.
     match base.and_then(|base| delta_frame::decode(bytes, identity, offset, base)) {
         Some(Ok(frame)) => Ok(frame),
         Some(Err(fault @ Fault::Checksum { .. })) => decode_full(bytes, identity, offset).map_err(|_| fault),
-        // Its first byte may be that of a damaged full frame.
+        // Its first byte may belong to a damaged full frame.
         None | Some(Err(_)) => decode_full(bytes, identity, offset),
     }
 }
@@ -313,7 +312,7 @@ fn decode_full(bytes: &[u8], identity: FileIdentity, offset: u64) -> Result<Fram
     Ok(frame)
 }
 
-/// Makes all checksums of a frame fit its bytes, as far as they can be walked: what a forger would do.
+/// Fixes all checksums of a frame after its bytes were changed, as a forger would.
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn sign_frame(bytes: &mut [u8], identity: FileIdentity, offset: u64) {
     let mut sums = Vec::new();
@@ -343,16 +342,16 @@ pub(super) fn sign_frame(bytes: &mut [u8], identity: FileIdentity, offset: u64) 
     bytes[..4].copy_from_slice(&head.to_le_bytes());
 }
 
-/// Walks a batch's body. Trusts nothing, so that it serves for verifying and for reading afterwards.
+/// Walks a batch's body. It trusts nothing, so it serves both for verifying and for reading.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Items<'a> {
     rest: Decoder<'a>,
-    /// Offset in the file where the body ends.
+    /// The body's end, as an offset in the file.
     body_end: u64,
     next_seq: u64,
     pub(super) part: Option<(StoreId, Generation)>,
     frame_at: u64,
-    /// The body is one cell, which begins with a short frame's head.
+    /// Whether the body is one cell, which begins with a short frame's head.
     pub(super) is_alone: bool,
 }
 
@@ -366,7 +365,7 @@ pub(super) struct RawEntry<'a> {
     store: StoreId,
     generation: Generation,
     pub(super) at: u64,
-    /// From the tag to before the checksum.
+    /// The item's bytes from the tag to before the checksum.
     pub(super) bytes: &'a [u8],
     crc: u32,
     copied: bool,
@@ -379,7 +378,7 @@ enum Raw<'a> {
 }
 
 impl<'a> Items<'a> {
-    /// The body of the frame at `frame_at`, itself at `body_at`.
+    /// Walks the body, at `body_at`, of the frame at `frame_at`.
     pub(super) fn new(body: &'a [u8], frame_at: u64, body_at: u64, first_seq: SeqNo) -> Self {
         Self {
             rest: Decoder::new(body),
