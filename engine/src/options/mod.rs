@@ -72,8 +72,8 @@ pub struct Options {
     /// The place belongs to one database. `None`: in the database's directory. Set when the database is
     /// created; later opens find it by themselves and refuse another one. Default `None`.
     pub tables: Option<std::path::PathBuf>,
-    /// Who may read the files and directories that the database creates: by default its user alone. Existing
-    /// ones keep their mode. In text `owner`, `group` or `umask`.
+    /// Access rights to the files and directories that the database creates: by default its user alone.
+    /// Existing ones keep their mode. In text `owner`, `group` or `umask`.
     pub file_access: FileAccess,
     /// Measure how long each get and write takes, for [`Db::latencies`](crate::Db::latencies). Default false.
     pub latencies: bool,
