@@ -157,7 +157,7 @@ impl Block {
             }
             before = Some(at);
         }
-        // Independent of the loop above, so the processor need not wait.
+        // At offset 0, so this need not wait until the first restart's offset is loaded.
         let first = block.entry(0)?;
         if first.shared() != 0 {
             return Err(Malformed(SHARING_RESTART));

@@ -26,7 +26,7 @@ const NS: u64 = 1_000_000_000;
 const CACHE_PART: u64 = 16;
 const SLOTS_MAX: u64 = 1 << 20;
 
-/// See the page above.
+/// The blocks of mapped SSTables that were verified this second; see the page above.
 pub(crate) struct Believed {
     slots: Box<[AtomicU64]>,
     clock: Arc<dyn Clock>,

@@ -67,7 +67,7 @@ impl Counts {
     const ANY: Self = Self { taken: (0, u64::MAX), kept: 0, dropped: u64::MAX };
 }
 
-/// See the page above.
+/// The bounds of one compaction, step by step; see the page above.
 pub(crate) struct Bounds {
     /// The inputs, in the order in which their keys begin.
     inputs: Vec<Input>,

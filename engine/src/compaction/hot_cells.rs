@@ -24,7 +24,7 @@ pub(crate) struct AsideRules {
     pub(crate) kept_max: u8,
 }
 
-/// See the page above.
+/// Picks a flush's cells that stay in memory; see the page above.
 pub(crate) struct Aside {
     rules: AsideRules,
     heats: Heats,

@@ -14,7 +14,7 @@ use crate::cache::Filling;
 use crate::metrics::Counter;
 use crate::options::{CacheFill, Options};
 
-/// See the page above.
+/// The database's settings at present; see the page above.
 #[derive(Debug)]
 pub(crate) struct Settings {
     /// The options as they were at the open.

@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 
-/// See the page above.
+/// The memtable that takes a store's writes; see the page above.
 pub(crate) struct ActiveMemtable {
     generation: Generation,
     cells: Arena,

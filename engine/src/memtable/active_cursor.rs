@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::types::{CellRef, Cursor, Heat, Pinned};
 use std::sync::Arc;
 
-/// See the page above.
+/// A cursor over an active memtable; see the page above.
 pub(crate) struct ActiveCursor {
     /// Borrows from `active`, whose nodes live as long as it does. Dropped before it.
     leaf: Option<Leaf<'static>>,

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Debug, Formatter};
 use std::ptr::NonNull;
 
-/// See the page above.
+/// A pool of chunks for later memtables; see the page above.
 #[derive(Default)]
 pub(crate) struct Spares(Mutex<State>);
 

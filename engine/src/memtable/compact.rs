@@ -22,7 +22,7 @@ use crate::types::{Fragments, KeyRange, Sketch, common_prefix};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// See the page above.
+/// An in-memory compaction, in small pieces; see the page above.
 // Over 15 fields: the state of one pass, whose buffers are reused for each key.
 pub(crate) struct MemtableCompaction {
     sources: Vec<Source>,

@@ -24,7 +24,7 @@ use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range, RangeInclusive};
 use std::sync::Arc;
 
-/// See the page above.
+/// An immutable memtable, indexed by sorted arrays; see the page above.
 pub(crate) struct FlatMemtable {
     generation: Generation,
     /// The prefix that all keys share and `prefixes` leave out.

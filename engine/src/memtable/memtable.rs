@@ -14,7 +14,7 @@ use crate::types::{
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 
-/// See the page above. Cheap to clone.
+/// A memtable, active or flat. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Memtable {
     cells: Cells,

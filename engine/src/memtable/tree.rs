@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 const HALF: usize = ENTRIES.div_ceil(2);
 
-/// See the page above.
+/// The B+-tree over an active memtable's keys; see the page above.
 pub(super) struct Tree {
     root: AtomicPtr<Node>,
     nodes: UnsafeCell<Nodes>,

@@ -144,8 +144,8 @@ pub struct Experimental {
     /// readers less and take that much longer. 0 for no sleep. Default 7.
     pub merge_rest: u32,
     /// Bytes a second that compactions may write while there is no compaction debt. The rate rises with the
-    /// debt, up to `rate_limit`, and has no other limit before writers would be delayed. 0 for `rate_limit`
-    /// alone. Default 0.
+    /// debt until only `rate_limit` bounds it, before writers would be delayed. 0 for `rate_limit` alone.
+    /// Default 0.
     pub rate_limit_auto: u64,
     /// Bytes a second that compactions may put into the block cache, for every `cache_fill`; 0 for no limit.
     /// A compaction that fills faster waits, so with `write-through` this also limits what compactions write.

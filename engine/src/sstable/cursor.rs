@@ -196,7 +196,7 @@ impl TableCursor {
 
     /// Enters the data block that `index` points to.
     fn enter_block(&mut self, forward: bool) -> Result<()> {
-        // The direction was decided by bytes of the last block.
+        // The move to this block was decided by bytes of the previous one.
         self.check_mapping()?;
         let end = self.table.top.partitions().get(self.partition).map_or(0, |p| p.data_end);
         let handle = self.check_index(BlockEntry::decode(self.index.cell().value, end))?.handle;

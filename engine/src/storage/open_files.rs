@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-/// See the page above.
+/// Files for reading, of which a limited number is open; see the page above.
 pub(crate) struct OpenFiles {
     storage: Arc<dyn Storage>,
     /// The most open files, apart from those being read at the moment.

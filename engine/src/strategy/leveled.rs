@@ -119,7 +119,7 @@ impl LeveledOptions {
         let ideal =
             |level: usize| state.reference_bytes as f64 * (m - 1.0) / m / m.powi((last - level) as i32);
         let by_size = (1..=last).find(|level| ideal(*level) >= unit).unwrap_or(last);
-        // A level of several runs, which another strategy left, is the base; one gathered run is not.
+        // One run above the first level with a share has gathered; several were left by another strategy.
         let gathered = |level: usize| level + 1 == by_size && shape.levels[level].runs.len() == 1;
         let occupied = (1..=last).find(|level| shape.level_bytes(*level) > 0 && !gathered(*level));
         let occupied = occupied.unwrap_or(last);

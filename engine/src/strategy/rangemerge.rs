@@ -276,7 +276,7 @@ impl ByRange for RangemergeOptions {
     }
 
     fn victim(&self, shape: &Shape, memory: &[RangeMemory]) -> Option<(usize, String)> {
-        // The number of flushes for which its SSTables are written once.
+        // Its SSTables are rewritten once in so many flushes.
         let flushes = |m: &RangeMemory| 1 + self.deltas.min(self.f / m.written.max(1));
         let cost = |m: &RangeMemory| m.written + shape.bytes_within(&m.range) / flushes(m);
         let worth = |m: &RangeMemory| match self.victim {

@@ -118,7 +118,7 @@ pub(crate) enum Followed {
     Missing(SeqNo, SeqNo),
 }
 
-/// See the page above. Reads some MiB at a time.
+/// A follower of the WAL, for a stream of changes; see the page above. Reads some MiB at a time.
 pub(crate) struct Follower {
     log: Arc<Wal>,
     env: Env,

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::SimClock;
 
-/// See the page above.
+/// A simulated object store; see the page above.
 #[derive(Debug)]
 pub struct SimObjects {
     storage: Arc<dyn Storage>,
