@@ -25,6 +25,13 @@ use std::fmt;
 use std::str::FromStr;
 
 /// How a family's immutable memtables are kept small and readable.
+///
+/// ```
+/// use siltstone::strategy::MemoryPolicy;
+/// let policy: MemoryPolicy = "sketch{segments=2}".parse().unwrap();
+/// assert_eq!(policy.to_string(), "sketch{segments=2}");
+/// assert!("sketch{segments=0}".parse::<MemoryPolicy>().is_err());
+/// ```
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryPolicy {
