@@ -68,7 +68,8 @@ impl Spares {
     /// It was allocated with that size, and nobody uses it any more.
     pub(super) unsafe fn put(&self, piece: NonNull<u8>, len: usize) {
         if cfg!(debug_assertions) {
-            // A late reader must not take the old bytes for cells. SAFETY: the caller's promise.
+            // A late reader must not take the old bytes for cells.
+            // SAFETY: the caller's promise.
             unsafe { std::ptr::write_bytes(piece.as_ptr(), 0xd5, len) };
         }
         let mut state = self.0.lock();
