@@ -1,4 +1,4 @@
-//! Errors: a coarse public kind that says how to react, and the context of the cause.
+//! Errors: a public kind that says how to react, and the context of the cause.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// The result of every fallible call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What to do about an error.
+/// The kind of an error: what to do about it.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -22,23 +22,23 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// The call was wrong (a key over the limit, an unknown option): change the call.
     Invalid,
-    /// The key is not one of the family's: it was split, and another family answers for the key now. Ask that
-    /// one.
+    /// The key does not belong to the family: it was split, and another family has the key now. Use that one.
     OutOfRange,
-    /// What was named does not exist.
+    /// The named thing does not exist.
     NotFound,
     /// A condition did not hold or a transaction met a newer write: read again and retry.
     Conflict,
-    /// Somebody else holds it (the directory's lock): wait or pick another.
+    /// Another holder has it (the directory's lock): wait or use another.
     Busy,
-    /// Stored bytes are not what was written: restore, or `siltstone repair`. Nothing was answered from them.
+    /// Stored bytes are not what was written: restore, or `siltstone repair`. No answer was given from them.
     Corruption,
     /// The file system failed; file and cause are in the message.
     Io,
-    /// No space left. Reads go on; writes resume by themselves once there is space. Deletes are taken still,
-    /// those of single keys up to 64 KiB of them; a compaction then makes room of what they delete.
+    /// No space left. Reads go on; writes resume by themselves once there is space. Deletes are still
+    /// accepted, those of single keys up to 64 KiB of them; a compaction then frees the space of the deleted
+    /// cells.
     DiskFull,
-    /// A write or sync of the log failed before. Reads go on; reopen the database to write again.
+    /// A write or sync of the WAL failed earlier. Reads go on; reopen the database to write again.
     Poisoned,
     /// The database (or what it belongs to) was closed.
     Closed,
@@ -46,8 +46,8 @@ pub enum ErrorKind {
     ReadOnly,
     /// Written by a newer release, or needs a name (merge operator, filter) that was not registered.
     Unsupported,
-    /// A stream of changes asked for writes that are not in the log, or not any more: read the present and go
-    /// on from there.
+    /// A stream of changes needs writes that are not in the WAL, or not any more: read the present state and
+    /// go on from there.
     ChangesLost,
     /// Cancelled by its caller.
     Canceled,
@@ -90,7 +90,7 @@ impl Error {
         }))
     }
 
-    /// A storage call failed. A full disk gets its own kind.
+    /// A storage call failed. A full disk has its own kind.
     pub(crate) fn io(doing: &str, file: impl AsRef<Path>, source: io::Error) -> Self {
         let kind = match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::DiskFull,
@@ -109,12 +109,12 @@ impl Error {
         Self::new(ErrorKind::Invalid, message)
     }
 
-    /// How to react.
+    /// The kind, which says how to react.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The file concerned, if one is.
+    /// The file concerned, if there is one.
     pub fn file(&self) -> Option<&Path> {
         self.0.file.as_deref()
     }
@@ -134,13 +134,13 @@ impl Error {
     }
 }
 
-/// Whether that is for want of a descriptor, of which there may be one later.
+/// Whether a descriptor is missing, and there may be one later.
 fn is_for_descriptors(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
         || e.get_ref().is_some_and(|inner| inner.is::<NoDescriptor>())
 }
 
-/// Why a file was not opened: the process, or the system, has no descriptor left.
+/// The reason why a file was not opened: the process, or the system, has no descriptor left.
 #[derive(Debug)]
 pub(crate) struct NoDescriptor(pub(crate) String);
 

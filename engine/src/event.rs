@@ -1,8 +1,4 @@
-//! What the database decided and did, with the numbers it rested on: for listeners, for `inspect`, for
-//! statistics.
-//!
-//! The newest events are also kept in the file `EVENTS` (one line each, a checksum in front), so that a later
-//! process can show them. The file is for people: it is not synced, and losing it harms nothing.
+//! The database's decisions and actions, with their numbers: for listeners, for `inspect`, for statistics.
 
 use crate::error::{Error, Result};
 use crate::storage::{Env, SMALL_FILE_BYTES, Storage, create_over_own, is_own, remove_own};
@@ -13,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What kind of thing happened.
+/// The kind of an event.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -25,35 +21,36 @@ use std::sync::Arc;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum EventKind {
-    /// The database was opened; recovery's numbers.
+    /// The database was opened, with recovery's numbers.
     Open,
     /// Part of the WAL was replayed, on the way to an open database.
     Replay,
     /// A store's memory was written to SSTables.
     Flush,
-    /// A flush left hot keys in memory, or found that that would save little.
+    /// A flush left hot keys in memory, or found that this would save little.
     Keep,
     /// The cells in memory that need the oldest WAL file were logged again, or found to be too many for that.
     Clean,
-    /// A flush left its values in the WAL, or why it did not.
+    /// A flush left its values in the WAL, or did not, with the reason.
     LogTable,
     /// A full memtable was laid out flat (an in-memory flush).
     MemoryFlush,
-    /// Immutable memtables became one, all versions kept.
+    /// Immutable memtables became one, with all versions (an index compaction).
     MemoryMerge,
-    /// Immutable memtables became one, without the versions that no reader can see.
+    /// Immutable memtables became one, without the versions that no reader can see (a data compaction).
     MemoryCompaction,
-    /// An in-memory compaction was given up: a flush took its memtables, or there was no room to begin it.
+    /// An in-memory compaction was given up: a flush took its memtables, or there was no memory to begin it.
     MemoryAbort,
     /// A compaction merged SSTables.
     Merge,
-    /// Data blocks that a compaction, or a flush that merged, put into the block cache and took out.
+    /// Data blocks that a compaction, or a flush that merged with SSTables, put into the block cache and
+    /// removed.
     Fill,
-    /// An SSTable was moved to another level without rewriting.
+    /// A trivial move: an SSTable went to another level without rewriting.
     Move,
     /// A compaction was given to another process, or could not be.
     Offload,
-    /// A compaction failed in another process. The rest of it is offered again, and in the end run here.
+    /// A compaction failed in another process. Its remaining range is offered again, and in the end run here.
     OffloadFailure,
     /// A possible compaction was put off.
     Defer,
@@ -75,7 +72,7 @@ pub enum EventKind {
     Close,
 }
 
-/// One decision or deed.
+/// One decision or action.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -91,13 +88,13 @@ pub enum EventKind {
 pub struct Event {
     /// Wall-clock microseconds since the epoch.
     pub at_us: u64,
-    /// What kind.
+    /// The kind of event.
     pub kind: EventKind,
     /// The family concerned; empty for the database.
     pub family: String,
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: String,
-    /// The numbers behind it and what it gave, by name.
+    /// The numbers behind it and its results, by name.
     pub numbers: BTreeMap<String, u64>,
 }
 
@@ -126,7 +123,7 @@ pub(crate) type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 pub(crate) const EVENTS: &str = "EVENTS";
 pub(crate) const EVENTS_NEW: &str = "EVENTS.new";
 
-/// Whether a file of that name was written by a database: each line has a checksum in front.
+/// Whether a file of that name was written by a database: each line begins with a checksum.
 pub(crate) fn is_own_file(storage: &dyn Storage, path: &Path) -> std::io::Result<bool> {
     is_own(storage, path, begins)
 }
@@ -162,8 +159,8 @@ impl Newest {
         Self { events: events.into(), memory_flushes }
     }
 
-    /// Adds an event, and lets the oldest go beyond `keep`. As there are some ten memory flushes to each
-    /// other event, they have half of the places.
+    /// Adds an event, and drops the oldest beyond `keep`. There are some ten memory flushes for each other
+    /// event, so they get half of the space.
     fn push(&mut self, event: Event, keep: usize) {
         let is_flush = |event: &Event| event.kind == EventKind::MemoryFlush;
         self.memory_flushes += usize::from(is_flush(&event));
@@ -181,7 +178,7 @@ impl Events {
     pub(crate) fn new(env: &Env, dir: &Path, keep: usize, listener: Option<Listener>) -> Self {
         let newest = Mutex::new(Newest::new(load(env, dir).unwrap_or_default()));
         let (env, path) = (env.clone(), dir.join(EVENTS));
-        // A file of that name that somebody else made, and what is not even a file, stays as it is.
+        // A foreign file of that name, or anything that is not a file, stays as it is.
         let is_free = env.storage.exists(&path).is_ok_and(|exists| !exists);
         let keep = if is_free || is_own_file(&*env.storage, &path).is_ok_and(|own| own) { keep } else { 0 };
         Self { env, path, keep, listener, newest, unsaved: AtomicBool::new(false) }
@@ -227,8 +224,8 @@ impl Events {
     }
 }
 
-/// Hands the event to the crate `tracing`: failures as warnings, writers that were stopped as information,
-/// all others for debugging.
+/// Passes the event to the crate `tracing`: failures as warnings, write stops as information, all others for
+/// debugging.
 #[cfg(feature = "tracing")]
 fn trace(event: &Event) {
     let Event { kind, family, reason, numbers, .. } = event;
@@ -241,7 +238,7 @@ fn trace(event: &Event) {
     }
 }
 
-/// The events kept in a database's directory. Lines whose checksum fails are left out.
+/// The events in a database's directory. Lines whose checksum fails are left out.
 pub(crate) fn load(env: &Env, dir: &Path) -> Result<Vec<Event>> {
     let path = dir.join(EVENTS);
     if !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {

@@ -1,4 +1,4 @@
-//! Kill points and planted bugs: places in the engine where a test may end the process, and mistakes it may
+//! Kill points and planted bugs: places in the engine where a test may end the process, and bugs that it may
 //! switch on to prove that it would notice them. Without the feature `testing` both macros expand to nothing.
 //!
 //! `kill_point!("log-before-sync")` names a place. The name must be listed in [`KILL_POINTS`] (checked when
@@ -7,8 +7,8 @@
 //! many cases; [`with_kill_hook`] lets a simulation in one thread do something else there, such as cutting
 //! the power.
 //!
-//! `work!(bytes)` counts what a decoder looks at, so that a test may say how much that is for so many bytes,
-//! and not how long it takes: [`work_of`].
+//! `work!(bytes)` counts the bytes that a decoder reads, so that a test may bound its work rather than its
+//! time: [`work_of`].
 //!
 //! `planted!(Bug::SkipLogSync)` is false unless a test or `SILTSTONE_BUG=skip-log-sync` planted that bug.
 //! Planted bugs are switches of the whole process: plant them only where no other test runs beside.
@@ -27,7 +27,7 @@ macro_rules! kill_point {
     ($name:literal) => {{}};
 }
 
-/// Counts bytes that are looked at, again and again where they are.
+/// Counts bytes that are read, each time they are.
 #[cfg(any(test, feature = "testing"))]
 macro_rules! work {
     ($bytes:expr) => {
@@ -35,7 +35,7 @@ macro_rules! work {
     };
 }
 
-/// Counts bytes that are looked at.
+/// Counts bytes that are read.
 #[cfg(not(any(test, feature = "testing")))]
 macro_rules! work {
     ($bytes:expr) => {{}};
@@ -72,9 +72,9 @@ pub struct Target {
     pub name: &'static str,
     /// Valid inputs to start from.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Makes checksums fit the bytes as they are, so that the decoder gets past them.
+    /// Fixes the checksums of the bytes, so that the decoder gets past them.
     pub sign: fn(&mut Vec<u8>),
-    /// Decodes, and uses what came of it.
+    /// Decodes, and uses the result.
     pub decode: fn(&[u8]),
 }
 
@@ -179,7 +179,7 @@ mod switches {
         static LACKS_PAPERS: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// From now on this thread opens databases as a build without the feature `papers` does, or no longer.
+    /// Makes this thread open databases as a build without the feature `papers` does, or ends that.
     pub fn lack_papers(lacks: bool) {
         LACKS_PAPERS.set(lacks);
     }
@@ -189,19 +189,19 @@ mod switches {
         LACKS_PAPERS.get()
     }
 
-    /// What `work!` does: counts for this thread.
+    /// Counts for this thread: the body of `work!`.
     pub fn work(bytes: usize) {
         WORK.set(WORK.get().saturating_add(bytes as u64));
     }
 
-    /// What `body` answers, and how many bytes were looked at for that on this thread.
+    /// The result of `body`, and the bytes read for it on this thread.
     pub fn work_of<T>(body: impl FnOnce() -> T) -> (T, u64) {
         WORK.set(0);
         let answer = body();
         (answer, WORK.get())
     }
 
-    /// A kill point's place in [`KILL_POINTS`]; does not compile for a name that is not listed.
+    /// A kill point's index in [`KILL_POINTS`]; does not compile for a name that is not listed.
     pub const fn index_of(name: &str) -> usize {
         let mut i = 0;
         while i < KILL_POINTS.len() {
@@ -227,8 +227,8 @@ mod switches {
         true
     }
 
-    /// What [`kill_point!`](crate::testing) does: counts, and ends the process if this is the visit asked
-    /// for.
+    /// Counts a visit, and ends the process if it is the selected one: the body of
+    /// [`kill_point!`](crate::testing).
     pub fn visit(point: usize) {
         let nth = VISITS[point].fetch_add(1, Ordering::Relaxed) + 1;
         let overall = ALL_VISITS.fetch_add(1, Ordering::Relaxed) + 1;
@@ -250,7 +250,7 @@ mod switches {
         });
     }
 
-    /// How often each kill point was passed in this process.
+    /// The number of visits of each kill point in this process.
     pub fn visits() -> Vec<(&'static str, u64)> {
         KILL_POINTS.iter().copied().zip(VISITS.iter().map(|n| n.load(Ordering::Relaxed))).collect()
     }
@@ -267,7 +267,7 @@ mod switches {
         body()
     }
 
-    /// When to end the process.
+    /// The visit at which to end the process.
     #[derive(PartialEq, Eq, Debug)]
     enum Order {
         At { name: String, nth: u64 },
@@ -295,7 +295,7 @@ mod switches {
 
     macro_rules! bugs {
         ($($(#[$doc:meta])* $bug:ident = $name:literal,)*) => {
-            /// A mistake that tests must notice.
+            /// A bug that tests must notice.
             #[derive(Clone, Copy, PartialEq, Eq, Debug)]
             pub enum Bug {
                 $($(#[$doc])* $bug,)*
@@ -316,85 +316,85 @@ mod switches {
     }
 
     bugs! {
-        /// A `Sync` write is acknowledged without the log being synced.
+        /// A `Sync` write is acknowledged without the WAL being synced.
         SkipLogSync = "skip-log-sync",
-        /// Recovery stops some records before the log's valid end.
+        /// Recovery stops some records before the WAL's valid end.
         DropLogTail = "drop-log-tail",
         /// Names are never made durable.
         SkipDirectorySync = "skip-directory-sync",
-        /// A `Sync` write is acknowledged before the sync is through.
+        /// A `Sync` write is acknowledged before the sync is done.
         AcknowledgeBeforeSync = "acknowledge-before-sync",
-        /// A failed sync of the log does not poison it.
+        /// A failed sync of the WAL does not poison it.
         IgnoreFailedSync = "ignore-failed-sync",
-        /// Replay does not skip what is at or below the generation in tables.
+        /// Replay does not skip cells at or below the generation in SSTables.
         ReplayFlushedGenerations = "replay-flushed-generations",
-        /// The manifest edit of a flush comes before the log is synced to its end.
+        /// The manifest edit of a flush comes before the WAL is synced to its end.
         CommitBeforeLogSync = "commit-before-log-sync",
-        /// The manifest edit of a flush comes before the cells that it kept are synced.
+        /// The manifest edit of a flush comes before the hot cells that it left in memory are synced.
         KeepUnsynced = "keep-unsynced",
-        /// A flush keeps cells under a newer range tombstone that it writes to a table.
+        /// A flush leaves hot cells in memory under a newer range tombstone that it writes to an SSTable.
         KeepUnderTombstone = "keep-under-tombstone",
-        /// A cleaned log file goes before what was logged again is synced.
+        /// A cleaned WAL file is removed before the cells logged again are synced.
         CleanUnsynced = "clean-unsynced",
-        /// Blocks are used without looking at their checksum.
+        /// Blocks are used without verifying their checksum.
         SkipBlockChecksum = "skip-block-checksum",
-        /// Log records are used without looking at their checksum.
+        /// WAL records are used without verifying their checksum.
         SkipLogChecksum = "skip-log-checksum",
-        /// A merge drops tombstones that still have something below.
+        /// A compaction drops tombstones of keys with older data below.
         DropTombstoneEarly = "drop-tombstone-early",
-        /// A merge keeps only what the newest reader sees.
+        /// A compaction keeps only the newest reader's versions.
         IgnoreSnapshotInMerge = "ignore-snapshot-in-merge",
         /// A clip hides one key too many or too few.
         ClipOffByOne = "clip-off-by-one",
-        /// A merge's output is installed without its last block.
+        /// A compaction's output is installed without its last block.
         LoseLastBlock = "lose-last-block",
-        /// Range tombstones are lost where an output table is cut.
+        /// Range tombstones are lost where an output SSTable is cut.
         LoseRangeTombstoneAtCut = "lose-range-tombstone-at-cut",
-        /// Recovery does not record the log's valid end.
+        /// Recovery does not record the WAL's valid end.
         ForgetLogEnd = "forget-log-end",
-        /// A log file is recycled though its cells are still needed.
+        /// A WAL file is recycled though its cells are still needed.
         RecycleNeededLog = "recycle-needed-log",
-        /// Log files that tables have values in are written over.
+        /// WAL files with values of SSTables are recycled.
         RecycleShelvedLog = "recycle-shelved-log",
-        /// At an open, log files that only tables need are removed.
+        /// At an open, WAL files that only SSTables need are removed.
         ForgetShelvedLogs = "forget-shelved-logs",
-        /// The filter denies keys that are there.
+        /// The filter denies existing keys.
         FilterFalseNegative = "filter-false-negative",
         /// A reader takes its read point before the version.
         ReadPointBeforeVersion = "read-point-before-version",
-        /// A read of a range of time does not look at later versions, which leave no room for those it finds.
+        /// A read of a range of time ignores later versions, which push out those it finds.
         ForgetLaterVersions = "forget-later-versions",
-        /// Whether a key was written since is told from what is left of it, whatever merges dropped.
+        /// Whether a key was written since is judged by its remaining cells, whatever compactions dropped.
         ForgetWhatMergesDropped = "forget-what-merges-dropped",
-        /// What log files have reserved behind their history stays reserved.
+        /// Space that WAL files have reserved after their history is not freed.
         KeepLogTails = "keep-log-tails",
-        /// Log files of short lives are not gathered.
+        /// Small WAL files are not cleaned, however many there are.
         KeepLogFiles = "keep-log-files",
-        /// A read-only open takes for damage what a writer changes meanwhile.
+        /// A read-only open takes a writer's concurrent changes for damage.
         ReadOnlyOnce = "read-only-once",
-        /// Each turn of a worker looks at all families.
+        /// Each turn of a worker plans for all families.
         PlanForAllFamilies = "plan-for-all-families",
-        /// Nobody is told of merges that fail again and again.
+        /// Compactions that fail again and again are not reported.
         HideFailingMerges = "hide-failing-merges",
-        /// A table that another store has, too, is removed.
+        /// An SSTable that belongs to another store, too, is removed.
         DeleteShared = "delete-shared",
-        /// What lies below a clip is freed though another store has it.
+        /// Space below a clip is freed though another store needs it.
         PunchShared = "punch-shared",
-        /// A part of a table ends one key too late.
+        /// A part of an SSTable ends one key too late.
         PartOffByOne = "part-off-by-one",
-        /// What a merge run elsewhere hands out is made true without being looked at.
+        /// The outputs of a compaction in another process are installed without verification.
         UnverifiedResult = "unverified-result",
-        /// What a merge run elsewhere says that it met and kept is not held against what its inputs hold.
+        /// The counts of a compaction in another process are not compared with its inputs.
         BelieveCounts = "believe-counts",
-        /// What was written between a condition's reads and its write is not looked at.
+        /// Writes between a condition's reads and its write are ignored.
         JudgeOutsideAlone = "judge-outside-alone",
-        /// A file of somebody else is removed where a database lies, as it has an ending of ours.
+        /// A foreign file in a database's directory is removed, as it has an ending of ours.
         RemoveForeign = "remove-foreign",
-        /// A call's right is looked at when its body has been decoded.
+        /// A call's right is checked after its body has been decoded.
         RightsAfterBody = "rights-after-body",
-        /// Requests are counted as they came, not as what they become.
+        /// Requests are counted by their size as received, not as decoded.
         UncountedDecode = "uncounted-decode",
-        /// Reads of any length run where connections are served.
+        /// Reads of any length run on the threads that serve connections.
         WorkInPlace = "work-in-place",
     }
 
@@ -429,7 +429,7 @@ mod switches {
         }
     }
 
-    /// Takes the bug out again when dropped.
+    /// A guard that removes the bug when dropped.
     #[derive(Debug)]
     pub struct Planted(Bug);
 
@@ -445,7 +445,7 @@ mod switches {
         use std::path::Path;
         use std::rc::Rc;
 
-        /// The names of all uses of `kill_point!` in the engine's sources, this file apart.
+        /// The names of all uses of `kill_point!` in the engine's sources, except this file.
         #[allow(clippy::disallowed_methods, reason = "reads the engine's own sources")]
         fn used(dir: &Path, names: &mut Vec<String>) {
             for entry in std::fs::read_dir(dir).unwrap() {
@@ -516,7 +516,7 @@ mod switches {
 
         #[test]
         fn a_bug_is_planted_until_its_guard_is_dropped() {
-            // The last in the list, so that no other unit test of the engine is likely to run through it.
+            // The last in the list, so that hardly another unit test of the engine runs through it.
             assert!(!planted!(Bug::ReadPointBeforeVersion));
             let guard = Bug::from_name("read-point-before-version").unwrap().plant();
             assert!(planted!(Bug::ReadPointBeforeVersion) && !planted!(Bug::SkipLogSync));

@@ -1,9 +1,9 @@
-//! How long calls and background work took, as histograms.
+//! Durations of calls and background work, as histograms.
 //!
-//! Buckets grow with the value, 32 to each power of two, so that a quantile is right to 3 %. Flushes, merges
-//! and delays are always counted, as they are rare; gets and writes where
-//! [`Options::latencies`](crate::Options::latencies) asks for it, since reading the clock twice costs a get
-//! in memory a tenth.
+//! Buckets grow with the value, 32 per power of two, so that a quantile is right to 3 %. Flushes, compactions
+//! and write delays are always counted, as they are rare; gets and writes only with
+//! [`Options::latencies`](crate::Options::latencies), since reading the clock twice costs a get in memory a
+//! tenth.
 
 use histogram::AtomicHistogram;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Binary logarithm of the number of buckets per power of two.
 const GROUPING: u8 = 5;
-/// The longest duration that is told apart: longer ones than 2^42 ns, 73 minutes, count as that.
+/// The longest duration that is distinguished: 2^42 ns, 73 minutes; longer ones count as that.
 const LONGEST: u8 = 42;
 
 /// A histogram that many threads add durations to.
@@ -62,7 +62,8 @@ impl Timers {
     }
 }
 
-/// How long what a database did took, since it was opened; see [`Db::latencies`](crate::Db::latencies).
+/// Durations of a database's calls and background work, since it was opened; see
+/// [`Db::latencies`](crate::Db::latencies).
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -77,14 +78,14 @@ impl Timers {
 pub struct Latencies {
     /// Gets of single keys. Counted with [`Options::latencies`](crate::Options::latencies).
     pub get: Histogram,
-    /// Writes of batches and single keys, with what they waited for. Counted with
+    /// Writes of batches and single keys, with their waits. Counted with
     /// [`Options::latencies`](crate::Options::latencies).
     pub write: Histogram,
-    /// Times that a write was delayed or stopped by flushes or compactions.
+    /// Write delays and stops.
     pub delay: Histogram,
-    /// Flushes, from their beginning to their end.
+    /// Flushes, from start to end.
     pub flush: Histogram,
-    /// Compactions, from their beginning to their end.
+    /// Compactions, from start to end.
     pub merge: Histogram,
 }
 
@@ -116,7 +117,7 @@ impl Histogram {
         Some(Duration::from_nanos(bucket.end()))
     }
 
-    /// Buckets that are not empty: the longest duration in each, and how many are in it.
+    /// Non-empty buckets: the longest duration in each, and its count.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let filled = self.0.iter().filter(|bucket| bucket.count() > 0);
         filled.map(|bucket| (Duration::from_nanos(bucket.end()), bucket.count()))

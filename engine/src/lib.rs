@@ -11,8 +11,8 @@
 //! # Ok::<(), siltstone::Error>(())
 //! ```
 //!
-//! Start at [`Db`]; [`Family`] is a column family, [`Batch`] an atomic write, [`Snapshot`] a read point. The
-//! tour of the inside is ARCHITECTURE.md; the byte formats are docs/format.md.
+//! Start at [`Db`]; [`Family`] is a column family, [`Batch`] an atomic write, [`Snapshot`] a read point.
+//! ARCHITECTURE.md is a tour of the inside; the byte formats are docs/format.md.
 
 #[macro_use]
 mod hooks;

@@ -1,4 +1,4 @@
-//! Counters of a database, and the statistics made of them.
+//! Counters of a database, and the statistics made from them.
 
 use crate::latency::Timers;
 use serde::Serialize;
@@ -64,7 +64,7 @@ pub(crate) struct Metrics {
     pub(crate) timers: Timers,
 }
 
-/// What was done to one store.
+/// Counts of work on one store.
 #[derive(Debug, Default)]
 pub(crate) struct StoreMetrics {
     pub(crate) flushes: Counter,
@@ -75,7 +75,7 @@ pub(crate) struct StoreMetrics {
 }
 
 impl StoreMetrics {
-    /// Adds the counts of another store, whose data this one took in.
+    /// Adds the counts of another store, whose data this one took over.
     pub(crate) fn take_in(&self, other: &Self) {
         self.flushes.add(other.flushes.get());
         self.flushed_bytes.add(other.flushed_bytes.get());
@@ -85,7 +85,7 @@ impl StoreMetrics {
     }
 }
 
-/// What a family holds, and what was done to it since the database was opened. Bytes unless said otherwise.
+/// What a family contains, and the work on it since the database was opened. Bytes unless said otherwise.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -99,13 +99,13 @@ impl StoreMetrics {
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct FamilyStatistics {
-    /// Unflushed writes, with those that a flush is writing at present.
+    /// Unflushed writes, with those in a running flush.
     pub memory_bytes: u64,
     /// Memtables: the active one, the immutable ones and those that are being flushed.
     pub segments: u64,
     /// Runs of SSTables in L0.
     pub level0_runs: u64,
-    /// Runs of SSTables in all levels: how many SSTables a get looks into at most.
+    /// Runs of SSTables in all levels: the most SSTables that a get searches.
     pub runs: u64,
     /// SSTables.
     pub tables: u64,
@@ -150,7 +150,7 @@ impl Sum for FamilyStatistics {
     }
 }
 
-/// What a database has done since it was opened, and what it holds now. Bytes unless said otherwise.
+/// A database's work since it was opened, and its present contents. Bytes unless said otherwise.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -173,12 +173,12 @@ pub struct Statistics {
     pub log_bytes_written_ahead: u64,
     /// Syncs of the WAL.
     pub log_syncs: u64,
-    /// WAL on disk now.
+    /// WAL on disk at present.
     pub log_bytes: u64,
-    /// WAL that recovery no longer needs and that streams of changes may still read.
+    /// WAL that recovery no longer needs and that is retained for streams of changes.
     pub log_kept_bytes: u64,
-    /// Bytes on disk that the WAL takes: its files as reserved, the next one, and those to be used again.
-    /// (WAL files that only SSTables still refer to are not counted.)
+    /// Bytes on disk of the WAL: its files as reserved, the next one, and those to be recycled. (WAL files
+    /// that only SSTables still refer to are not counted.)
     pub log_disk_bytes: u64,
     /// Flushes finished, or given up after a step of them was installed.
     pub flushes: u64,
@@ -188,11 +188,11 @@ pub struct Statistics {
     pub log_tables: u64,
     /// Bytes of the values that flushes left in the WAL instead of writing them again.
     pub log_table_bytes_saved: u64,
-    /// Compactions finished, or given up after a step of them was installed; trivial moves apart.
+    /// Compactions finished, or given up after a step of them was installed; without trivial moves.
     pub merges: u64,
     /// Steps of compactions made durable.
     pub merge_steps: u64,
-    /// SSTables moved down without rewriting.
+    /// Trivial moves: SSTables moved down without rewriting.
     pub moves: u64,
     /// SSTable bytes written by compactions.
     pub merged_bytes: u64,
@@ -216,21 +216,21 @@ pub struct Statistics {
     pub memory_merges_aborted: u64,
     /// Memory that in-memory compactions freed.
     pub memory_freed_bytes: u64,
-    /// Cells of hot keys that flushes left in memory.
+    /// Hot cells that flushes left in memory.
     pub kept_cells: u64,
-    /// Memory that the cells of hot keys took, each time they were left.
+    /// Memory of the hot cells that flushes left, added up over flushes.
     pub kept_bytes: u64,
     /// WAL files whose needed part was logged again.
     pub log_cleanings: u64,
-    /// Keys and values logged again so that a WAL file could go.
+    /// Keys and values logged again so that a WAL file could be released.
     pub log_cleaned_bytes: u64,
-    /// Unflushed writes in memory, capacity counted, with what running in-memory compactions take beside
-    /// them.
+    /// Unflushed writes in memory, with unused capacity, and the additional memory of running in-memory
+    /// compactions.
     pub write_memory: u64,
-    /// Bytes of chunks that are kept to be used again, not counted in `write_memory`.
+    /// Bytes of chunks that are kept for reuse, not counted in `write_memory`.
     pub spare_memory: u64,
     /// Whole blocks and chunks of memory that values ([`crate::Pinned`]), scans and compactions hold beside
-    /// cache and write memory. A lower bound: what write memory counts beside chunks is subtracted, too.
+    /// cache and write memory. A lower bound: memory of `write_memory` other than chunks is subtracted, too.
     pub pinned_bytes: u64,
     /// SSTables of all families.
     pub tables: u64,
@@ -238,7 +238,7 @@ pub struct Statistics {
     pub table_bytes: u64,
     /// Compaction debt: bytes still to be compacted beyond what the strategies let gather.
     pub debt: u64,
-    /// Compactions that have begun and not ended, also those that pause or wait.
+    /// Running compactions, also those that rest or wait.
     pub merges_running: u64,
     /// Bytes a second that compactions may write at present; 0 for no limit.
     pub merge_rate: u64,
@@ -254,8 +254,8 @@ pub struct Statistics {
     pub cache_filled_blocks: u64,
     /// Bytes of data blocks that compactions and flushes put into the block cache.
     pub cache_filled_bytes: u64,
-    /// SSTable bytes that came from the memory of compaction servers, compressed as in the file, for the
-    /// cache or for readers.
+    /// SSTable bytes, compressed, that were read from the memory of compaction servers, for the cache or for
+    /// readers.
     pub remote_cache_bytes: u64,
     /// Blocks removed from the block cache because their files were removed.
     pub cache_evicted_blocks: u64,
@@ -263,13 +263,13 @@ pub struct Statistics {
     pub cache_evicted_bytes: u64,
     /// Bytes of cached blocks.
     pub cache_bytes: u64,
-    /// Bytes the block cache may hold: the budget less write memory and `table_memory`.
+    /// Bytes that the block cache may take: the budget less write memory and `table_memory`.
     pub cache_capacity: u64,
-    /// Bytes that open SSTables hold beside the cache.
+    /// Memory of open SSTables outside the cache.
     pub table_memory: u64,
-    /// Times that the planner of compactions looked at a family.
+    /// The number of times that compactions were planned for a family.
     pub families_planned: u64,
-    /// Why writes are refused, or flushes or compactions do not get on, if so.
+    /// The error for which writes are refused, or flushes or compactions make no progress, if there is one.
     pub background_error: Option<String>,
 }
 

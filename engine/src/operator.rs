@@ -1,9 +1,9 @@
-//! Functions of the user's that take part in reads and merges: merge operators and compaction filters. They
-//! are registered by name with [`crate::Builder`]; families refer to the names, so that a database says what
-//! it needs.
+//! User functions that take part in reads and compactions: merge operators and compaction filters. They are
+//! registered by name with [`crate::Builder`]; families refer to the names, so that a database records which
+//! ones it needs.
 //!
-//! A worker runs them, or a writer in the log stage. What they ask of a database may therefore wait for
-//! nobody: all but reading is refused on a thread that is in such a function ([`check_outside`]).
+//! A worker calls them, or a writer in the WAL stage. Calls to a database from such a function must not wait
+//! for a worker or a writer: only reads are allowed there ([`check_outside`]).
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{Timestamp, VALUE_BYTES_MAX};
@@ -12,18 +12,17 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Combines merge operands with what a key holds.
+/// Combines merge operands with a key's value.
 ///
 /// Must be deterministic, and associative in the sense that merging a base with operands one after the other
 /// or all at once gives the same bytes.
 ///
 /// It may refuse, by an error, a panic, or a value longer than [`VALUE_BYTES_MAX`]. Then reads of that key
-/// fail with the error, and flushes and merges keep the key's operands as they are, until a later call
+/// fail with the error, and flushes and compactions keep the key's operands as they are, until a later call
 /// succeeds. Other keys are not affected.
 ///
-/// It may read databases. Whatever else it asks of one (writes, flushes, compactions, `settle`, `sync`,
-/// `close` and the like) is refused with `Invalid`, as it could wait for the very worker that runs the
-/// operator.
+/// It may read databases. All other calls (writes, flushes, compactions, `settle`, `sync`, `close` and the
+/// like) fail with `Invalid`, as they could wait for the very worker that runs the operator.
 ///
 /// ```
 /// struct Sum;
@@ -42,11 +41,11 @@ use std::sync::Arc;
 /// }
 /// ```
 pub trait MergeOperator: Send + Sync {
-    /// The value of `key` after applying `operands` (oldest first) to `base` (`None` when there is none).
+    /// The value of `key` after applying `operands` (oldest first) to `base` (`None` if there is none).
     fn merge(&self, key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>>;
 }
 
-/// Asks the operator; a panic of it is a refusal, and so is a value over the limit.
+/// Calls the operator; a panic is a refusal, and so is a value over the limit.
 pub(crate) fn merged(
     operator: &dyn MergeOperator,
     key: &[u8],
@@ -70,15 +69,16 @@ pub(crate) fn merged(
     Ok(value)
 }
 
-/// Decides which values are no longer wanted. Readers ask too, so a value is gone from the moment the filter
-/// says so, and its bytes go with the next merge. Once a value is unwanted it must stay so as `now` grows.
+/// Decides which values are no longer wanted. Readers call it too, so a value disappears as soon as the
+/// filter rejects it, and its bytes are dropped by the next compaction. Once a value is unwanted it must stay
+/// so as `now` grows.
 ///
 /// In a family with explicit timestamps that keeps a number of versions, one that is unwanted counts as one
-/// of them until it is pushed out, deleted or expired: which versions there are depends on what was written
-/// alone, not on when merges ran. Merges keep its key and timestamp so long. Where keys are to vanish wholly
-/// by the filter, keep all versions (`versions: 0`), or set a TTL.
+/// of them until it is pushed out, deleted or expired: which versions exist depends on the writes alone, not
+/// on when compactions ran. Compactions keep its key and timestamp until then. If the filter is to remove
+/// keys wholly, keep all versions (`versions: 0`), or set a TTL.
 ///
-/// Of databases it may ask what a [`MergeOperator`] may.
+/// It may call databases as a [`MergeOperator`] may.
 ///
 /// ```
 /// struct NoDrafts;
@@ -89,12 +89,12 @@ pub(crate) fn merged(
 /// }
 /// ```
 pub trait CompactionFilter: Send + Sync {
-    /// Whether the value is unwanted. `now_us`: wall-clock microseconds since the epoch, one for a whole
+    /// Whether the value is unwanted. `now_us`: wall-clock microseconds since the epoch, the same for a whole
     /// read.
     fn remove(&self, key: &[u8], timestamp: Timestamp, value: &[u8], now_us: u64) -> bool;
 }
 
-/// Whether the filter does not want the value.
+/// Whether the filter rejects the value.
 #[inline]
 pub(crate) fn is_unwanted(
     filter: &dyn CompactionFilter,
@@ -107,11 +107,11 @@ pub(crate) fn is_unwanted(
 }
 
 thread_local! {
-    /// How many functions of the user's this thread is in, one called by the other.
+    /// The depth of nested user functions on this thread.
     static INSIDE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Calls a function of the user's on behalf of the database.
+/// Calls a user function on behalf of the database.
 #[inline]
 pub(crate) fn inside<T>(function: impl FnOnce() -> T) -> T {
     struct Leaves;
@@ -125,7 +125,7 @@ pub(crate) fn inside<T>(function: impl FnOnce() -> T) -> T {
     function()
 }
 
-/// `Invalid` in a function of the user's that the database has called: what is asked for could wait for that.
+/// `Invalid` inside a user function that the database has called, for calls that could wait for it.
 #[inline]
 pub(crate) fn check_outside() -> Result<()> {
     match INSIDE.get() {

@@ -1,10 +1,10 @@
-//! A caller's read point.
+//! Snapshots: registered read points.
 
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::{Counts, SeqNo};
 use std::sync::Arc;
 
-/// The registered snapshots of a database, and the sequence number up to which writes are visible.
+/// The registered snapshots of a database, and the highest visible sequence number.
 #[derive(Default)]
 pub(crate) struct Snapshots {
     visible: AtomicU64,
@@ -13,43 +13,43 @@ pub(crate) struct Snapshots {
 
 #[derive(Default)]
 struct ReadPoints {
-    /// How many snapshots have each read point.
+    /// The number of snapshots at each read point.
     points: Counts<SeqNo>,
-    /// The read points as merges take them, until one comes or goes.
+    /// The read points for compactions, cached until a snapshot is taken or released.
     listed: Option<Arc<[SeqNo]>>,
 }
 
 impl Snapshots {
-    /// Up to where writes are visible.
+    /// The highest visible sequence number.
     #[inline]
     pub(crate) fn visible(&self) -> SeqNo {
         SeqNo(self.visible.load(Ordering::Acquire))
     }
 
-    /// Makes everything up to here visible.
+    /// Makes all writes up to `seq` visible.
     #[inline]
     pub(crate) fn publish(&self, seq: SeqNo) {
         self.visible.store(seq.0, Ordering::Release);
     }
 
-    /// The read points a merge starting now must serve, ascending. A snapshot taken later is at or above
-    /// everything the merge can have as input.
+    /// The read points that a compaction starting now must serve, ascending. A later snapshot is at or above
+    /// every possible input of the compaction.
     ///
-    /// O(1) while none comes or goes.
+    /// O(1) while no snapshot is taken or released.
     pub(crate) fn read_points(&self) -> Arc<[SeqNo]> {
         let mut held = self.held.lock();
         let ReadPoints { points, listed } = &mut *held;
         listed.get_or_insert_with(|| points.keys().copied().collect()).clone()
     }
 
-    /// The oldest of them. O(log n).
+    /// The oldest read point. O(log n).
     pub(crate) fn oldest(&self) -> Option<SeqNo> {
         self.held.lock().points.first().copied()
     }
 
     pub(crate) fn take(self: &Arc<Self>) -> Snapshot {
         let mut held = self.held.lock();
-        // Read under the lock: a merge that does not find this snapshot registered started before.
+        // Read under the lock: a compaction that does not find this snapshot registered started before.
         let seq = self.visible();
         if held.points.add(seq) {
             held.listed = None;
@@ -57,7 +57,7 @@ impl Snapshots {
         Snapshot(Arc::new(Registered { seq, of: self.clone() }))
     }
 
-    /// Number of snapshots held.
+    /// Number of registered snapshots.
     pub(crate) fn count(&self) -> usize {
         self.held.lock().points.total()
     }
@@ -109,7 +109,7 @@ impl Drop for Registered {
     }
 }
 
-/// Takers of snapshots beside writers and merges; see `crate::sync`.
+/// Snapshots concurrent with writes and compactions; see `crate::sync`.
 #[cfg(all(test, models))]
 mod model {
     use super::*;
@@ -128,7 +128,8 @@ mod model {
                 let snapshots = snapshots.clone();
                 spawn(move || snapshots.take())
             };
-            // In this order a merge keeps what is visible now, what snapshots see, and all that comes later.
+            // With this order a compaction keeps what is visible now, what snapshots see, and all that comes
+            // later.
             let visible = snapshots.visible();
             let served = snapshots.read_points();
             let snapshot = reader.join().unwrap();

@@ -1,16 +1,15 @@
-//! Locks, atomics, swapped pointers and threads of whatever threads share, by one name, so that model
-//! checkers see the code that runs and not a copy of it.
+//! Locks, atomics, swapped pointers and threads for all shared state, so that model checkers run the real
+//! code and not a copy of it.
 //!
-//! * Plainly: `parking_lot`, `std` and `arc_swap`, by another name and nothing else.
+//! * Normally these are `parking_lot`, `std` and `arc_swap` under other names.
 //! * `--cfg models`: the two model checkers, of which each process runs one. Loom tries the interleavings and
-//!   the reorderings that the memory model allows, up to a bound on preemptions, of small parts (`cargo xtask
-//!   loom`). Shuttle draws schedules at random, of whole databases too (`cargo xtask shuttle`).
+//!   the reorderings that the memory model allows, up to a bound on preemptions, of small parts
+//!   (`cargo xtask loom`). Shuttle draws schedules at random, of whole databases too (`cargo xtask shuttle`).
 //!
-//! In models nothing times out: who waits is woken by a notification only, so that a lost wake-up shows as a
-//! deadlock. A pointer that is swapped is a locked one there; what is modelled is what happens between
-//! loading and swapping. Outside models these types do not work in such builds, so only tests named `model`
-//! run there. Counters that nobody decides by stay with `std`, as every access is a place where schedules
-//! part.
+//! In models nothing times out: only a notification wakes a waiter, so that a lost wake-up shows as a
+//! deadlock. A swapped pointer is a locked one there; the models cover what happens between loading and
+//! swapping. In such builds these types do not work outside models, so only tests named `model` run. Counters
+//! that no decision depends on stay with `std`, as every access multiplies the schedules.
 
 #[cfg(models)]
 mod checked;

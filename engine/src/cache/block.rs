@@ -1,4 +1,4 @@
-//! A sorted block in memory: entries, restart points, and beside each restart point eight key bytes.
+//! A sorted block in memory: entries, restart points, and eight key bytes for each restart point.
 //!
 //! A search compares integers first. All keys of a block begin with its *common prefix*; behind it, the next
 //! eight bytes of each restart key lie in one array, so bisection touches a few adjacent cache lines and
@@ -8,8 +8,8 @@
 //! shares fewer is larger, and only at exactly `m` are bytes compared. (The builder shares all it can, except
 //! at restarts, which share nothing; and a scan crosses no restart.)
 //!
-//! The bytes come from a file and their checksum held, yet every length is checked again on use: a decoder
-//! may answer wrongly on forged bytes but it neither panics nor runs away.
+//! The bytes come from a file and their checksum is right, yet every length is checked again on use: with
+//! forged bytes a decoder may answer wrongly, but it neither panics nor loops without end.
 
 use super::Counted;
 use super::buffers::{Buffer, prefetch};
@@ -24,7 +24,7 @@ pub(crate) const FLAG_KIND: u8 = 0b0000_0011;
 pub(crate) const FLAG_TIMESTAMP: u8 = 0b0000_0100;
 pub(crate) const FLAG_WRITTEN: u8 = 0b0000_1000;
 pub(crate) const FLAG_SEQ: u8 = 0b0001_0000;
-/// What stands for the value is a reference to the log.
+/// Flag of an entry whose value is a reference to the WAL.
 pub(crate) const FLAG_REFERENCE: u8 = 0b0010_0000;
 const FLAGS_KNOWN: u8 = FLAG_KIND | FLAG_TIMESTAMP | FLAG_WRITTEN | FLAG_SEQ | FLAG_REFERENCE;
 
@@ -32,7 +32,7 @@ const FLAGS_KNOWN: u8 = FLAG_KIND | FLAG_TIMESTAMP | FLAG_WRITTEN | FLAG_SEQ | F
 pub(crate) const RESTART_BYTES: usize = 4 + 8;
 /// The error for a restart point whose key is not stored in full.
 const SHARING_RESTART: &str = "restart point shares key bytes";
-/// Bytes in which lengths and flags of an entry lie, nearly always.
+/// Bytes of an entry's lengths and flags, nearly always.
 const HEAD_BYTES: usize = 5;
 /// Bytes at a block's very end: length of the common prefix, number of restarts.
 pub(crate) const TAIL_BYTES: usize = 8;
@@ -41,7 +41,7 @@ pub(crate) const TAIL_BYTES: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Block {
     bytes: Buffer,
-    /// Where the entries end and the restart offsets begin.
+    /// The end of the entries, where the restart offsets begin.
     entries_end: usize,
     restarts: usize,
     /// The common prefix, as part of the first key.
@@ -64,8 +64,8 @@ impl Deref for Borrowed<'_> {
     }
 }
 
-/// One decoded entry. Its key is `shared` bytes of the key before and then its suffix. Small, as it is handed
-/// on by value.
+/// One decoded entry. Its key is `shared` bytes of the key before and then its suffix. Small, as it is passed
+/// by value.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     at: u32,
@@ -81,42 +81,42 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Where in the block it begins.
+    /// Its offset in the block.
     #[inline]
     pub(crate) fn at(&self) -> usize {
         self.at as usize
     }
 
-    /// Where it ends, and the next one begins.
+    /// Its end, where the next one begins.
     #[inline]
     pub(crate) fn end(&self) -> usize {
         self.end as usize
     }
 
-    /// How many bytes its key has of the key before.
+    /// The number of bytes that its key shares with the key before.
     #[inline]
     pub(crate) fn shared(&self) -> usize {
         self.shared as usize
     }
 
-    /// Where its key's suffix is: the bytes that the key before does not have.
+    /// The range of its key's suffix: the bytes after the shared ones.
     #[inline]
     pub(crate) fn suffix(&self) -> Range<usize> {
         self.key_at as usize..self.value_at as usize
     }
 
-    /// Where its value is.
+    /// The range of its value.
     #[inline]
     pub(crate) fn value(&self) -> Range<usize> {
         self.value_at as usize..self.end as usize
     }
 }
 
-/// What stands before an entry's key, as far as a search needs it.
+/// The fields before an entry's key, as far as a search needs them.
 struct Head {
     shared: usize,
     flags: u8,
-    /// Where sequence number and times begin.
+    /// Offset of sequence number and times.
     numbers_at: usize,
     key_at: usize,
     value_at: usize,
@@ -124,13 +124,13 @@ struct Head {
 }
 
 impl Block {
-    /// Takes a decompressed payload, checking its frame.
+    /// A block of a decompressed payload, whose layout is checked.
     pub(crate) fn new(bytes: Vec<u8>) -> Decoded<Self> {
         Self::over(Buffer::from(bytes), false)
     }
 
-    /// A block over a decompressed payload, wherever that lies. If `is_known`, the same payload was checked
-    /// before, and its restart points are not looked through again.
+    /// A block over a decompressed payload, wherever that is. If `is_known`, the same payload was checked
+    /// before, and its restart points are not checked again.
     pub(crate) fn over(bytes: Buffer, is_known: bool) -> Decoded<Self> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(Malformed("block of 4 GiB or more"));
@@ -157,7 +157,7 @@ impl Block {
             }
             before = Some(at);
         }
-        // The first restart point is there, so that this need not wait for it.
+        // At offset 0, so this need not wait until the first restart's offset is loaded.
         let first = block.entry(0)?;
         if first.shared() != 0 {
             return Err(Malformed(SHARING_RESTART));
@@ -177,7 +177,7 @@ impl Block {
         Ok(Borrowed { block: Self::over(buffer, is_known)?, _bytes: PhantomData })
     }
 
-    /// Whether its bytes lie in a mapping or are borrowed, rather than its own memory.
+    /// Whether its bytes are in a mapping or borrowed, rather than its own memory.
     #[inline]
     pub(crate) fn is_mapped(&self) -> bool {
         self.bytes.is_mapped()
@@ -192,7 +192,7 @@ impl Block {
         &self.bytes
     }
 
-    /// Memory it takes.
+    /// Its memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.bytes.capacity()
     }
@@ -221,24 +221,23 @@ impl Block {
         self.bytes[at..at + 8 * self.restarts].as_chunks().0
     }
 
-    /// The entry at a restart point, which holds its whole key.
+    /// The entry at a restart point, which has its whole key.
     pub(crate) fn restart_entry(&self, i: usize) -> Decoded<Entry> {
         let entry = self.entry(self.restart_offset(i))?;
         if entry.shared() != 0 { Err(Malformed(SHARING_RESTART)) } else { Ok(entry) }
     }
 
-    /// What the entry at that offset says of itself before its key.
+    /// The fields before the key of the entry at that offset.
     #[inline(always)]
     fn head(&self, at: usize) -> Decoded<Head> {
         if at >= self.entries_end {
             return Err(Malformed("entry beyond the block"));
         }
-        // Nearly always lengths of one byte, that of the value of one or two; behind the last entry there are
+        // Nearly always lengths of one byte, and one or two for the value; after the last entry there are
         // restart points.
         let Some(bytes) = self.bytes[at..].first_chunk::<HEAD_BYTES>() else { return self.unusual_head(at) };
         let [shared, unshared, value, more, flags] = *bytes;
-        // Which of the two it is can be foreseen, as values of one block are mostly alike: so no load waits
-        // for another.
+        // The branch is predictable, as values of one block are mostly alike: so no load waits for another.
         if (shared | unshared | value) < 0x80 {
             self.head_of([shared.into(), unshared.into(), value.into()], more, at + 4)
         } else if (shared | unshared | more) < 0x80 {
@@ -286,7 +285,7 @@ impl Block {
         }
     }
 
-    /// The varint at that offset, and how many bytes it takes.
+    /// The varint at that offset, and its length in bytes.
     #[inline]
     fn varint_at(&self, at: usize) -> Decoded<(u64, usize)> {
         let bytes = &self.bytes[at..];
@@ -330,7 +329,7 @@ impl Block {
         &self.bytes[entry.suffix()]
     }
 
-    /// What the key of an entry with that head has beyond the one before.
+    /// The suffix of the key of an entry with that head.
     #[inline]
     fn key_of(&self, head: &Head) -> &[u8] {
         &self.bytes[head.key_at..head.value_at]
@@ -372,7 +371,7 @@ impl Block {
                 Ordering::Equal => {
                     let (suffix, rest) = (self.key_of(&head), &target[matched..]);
                     let common = common_prefix(suffix, rest);
-                    // At or after the target: it equals the target, or is larger where they part.
+                    // At or after the target: it equals the target, or is larger where they differ.
                     let smaller = match (suffix.get(common), rest.get(common)) {
                         (Some(a), Some(b)) => a < b,
                         (None, Some(_)) => true,
@@ -389,7 +388,7 @@ impl Block {
         if first < self.restarts { self.restart_entry(first).map(Some) } else { Ok(None) }
     }
 
-    /// How many restart keys lie before `target`.
+    /// The number of restart keys before `target`.
     #[inline]
     fn restart_lower_bound(&self, target: &[u8]) -> Decoded<usize> {
         let common = &self.bytes[self.common.clone()];
@@ -412,7 +411,7 @@ impl Block {
         Ok(low)
     }
 
-    /// The number of the restart interval that holds the entry at `at`.
+    /// The number of the restart interval with the entry at `at`.
     pub(crate) fn restart_of(&self, at: usize) -> usize {
         let after = partition_point(0, self.restarts, |i| Ok(self.restart_offset(i) <= at)).unwrap_or(1);
         after.saturating_sub(1)

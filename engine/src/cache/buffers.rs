@@ -1,13 +1,13 @@
-//! Memory of blocks that are gone, for blocks that come.
+//! Reuse of the memory of evicted blocks.
 //!
-//! Who reads a block that is not in the cache pushes another of about the same size out of it. Its memory
-//! serves the next one that the thread reads: the allocator is not asked, whose locks two readers would meet
-//! at (what one thread allocated another frees), and nothing is filled with zeros first.
+//! A read of a block that is not in the cache evicts another of about the same size. Its memory serves the
+//! thread's next block: this needs no allocator, whose locks two readers would contend for (one thread frees
+//! what another allocated), and no zeroing.
 //!
-//! How much memory a block takes depends on its length alone, not on what was there before: what the cache
-//! evicts must replay.
+//! The memory of a block depends on its length alone, not on the buffer it reuses: evictions must be
+//! reproducible.
 //!
-//! Blocks of mapped tables have no memory: their bytes stay where they are in the mapping.
+//! Blocks of mapped SSTables have no memory: their bytes stay in the mapping.
 #![expect(unsafe_code, reason = "a block reads its bytes without asking each time where they lie")]
 
 use crate::storage::MappedRead;
@@ -15,11 +15,10 @@ use std::cell::RefCell;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// Bytes of a block. When those in memory go, the thread that lets go of them keeps their memory for its next
-/// block.
+/// Bytes of a block. When a buffer in memory is dropped, the thread keeps it for its next block.
 pub(crate) struct Buffer {
-    /// Invariant: so many bytes there live and do not move as long as `of` does (for `Lent` its giver
-    /// promises it).
+    /// Invariant: `len` bytes there are alive and do not move as long as `of` lives (for `Lent`, as its
+    /// caller promises).
     at: *const u8,
     len: usize,
     of: Of,
@@ -27,7 +26,7 @@ pub(crate) struct Buffer {
 
 enum Of {
     Memory(Vec<u8>),
-    /// Held for its bytes alone.
+    /// Held to keep the bytes alive.
     Mapping(#[expect(dead_code, reason = "it keeps the bytes alive")] Arc<dyn MappedRead>),
     Lent,
 }
@@ -45,23 +44,23 @@ impl std::fmt::Debug for Buffer {
 
 #[cfg(target_arch = "x86_64")]
 const LINE_BYTES: usize = 64;
-/// What is fetched ahead at most.
+/// The most cache lines that are prefetched.
 #[cfg(target_arch = "x86_64")]
 const LINES_AHEAD: usize = 16;
 
-/// What a thread keeps at most, counted nowhere: so many buffers, none larger than that.
+/// The most buffers that a thread keeps, which are counted nowhere, and the size of the largest.
 const KEPT: usize = 4;
 const BYTES_MAX: usize = 32 << 10;
-/// Sizes between a power of two and the next: of a buffer less than that part is wasted. Blocks of a table
-/// differ by about the length of an entry.
+/// Number of sizes between a power of two and the next: a buffer wastes less than one part in so many. Blocks
+/// of an SSTable differ by about the length of an entry.
 const SIZES: usize = 64;
 
 thread_local! {
     static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Has the processor fetch bytes that are about to be read, as many as there are or 1 KiB. It would not see
-/// by itself that more than a line is wanted until a few were waited for.
+/// Prefetches bytes that are about to be read, at most 1 KiB. The processor's own prefetching starts only
+/// after a few misses.
 #[inline]
 pub(crate) fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
@@ -74,7 +73,7 @@ pub(crate) fn prefetch(bytes: &[u8]) {
     let _ = bytes;
 }
 
-/// Memory for that many bytes. What it holds is of another block, and is to be overwritten.
+/// Memory for that many bytes. It has bytes of another block, to be overwritten.
 pub(crate) fn take(len: usize) -> Vec<u8> {
     let size = size_for(len);
     let kept = FREE.with_borrow_mut(|free| {
@@ -90,10 +89,10 @@ fn size_for(len: usize) -> usize {
 }
 
 impl Buffer {
-    /// A part of a mapped file, if it has that.
+    /// A part of a mapped file, if the file is long enough.
     pub(crate) fn mapped(map: &Arc<dyn MappedRead>, part: Range<usize>) -> Option<Self> {
         let bytes = map.bytes().get(part)?;
-        // Nobody can change or end what `bytes` borrows from while an `Arc` of it is shared with us.
+        // Nobody can change or unmap the bytes while an `Arc` of the mapping is held.
         Some(Self { at: bytes.as_ptr(), len: bytes.len(), of: Of::Mapping(map.clone()) })
     }
 
@@ -103,13 +102,13 @@ impl Buffer {
         Self { at: bytes.as_ptr(), len: bytes.len(), of: Of::Lent }
     }
 
-    /// Whether the bytes lie in a mapping, or are somebody else's.
+    /// Whether the bytes are in a mapping or borrowed.
     #[inline]
     pub(crate) fn is_mapped(&self) -> bool {
         !matches!(self.of, Of::Memory(_))
     }
 
-    /// Bytes of memory it takes.
+    /// Bytes of memory that it takes.
     pub(crate) fn capacity(&self) -> usize {
         if let Of::Memory(bytes) = &self.of { bytes.capacity() } else { 0 }
     }

@@ -1,4 +1,4 @@
-//! One partition of a table's Bloom filter, blocked by cache line: a key's bits all lie in one line of 64
+//! One partition of an SSTable's Bloom filter, blocked by cache line: a key's bits all lie in one line of 64
 //! bytes, so a probe costs one cache miss. The upper half of the key's hash chooses the line, the lower half,
 //! stirred by a multiplication for each bit, the bits.
 
@@ -22,7 +22,7 @@ impl Filter {
     pub(crate) fn build(hashes: &[u64], bits_per_key: u32) -> Vec<u8> {
         let bits = hashes.len() as u64 * u64::from(bits_per_key);
         let lines = bits.div_ceil(u64::from(LINE_BITS)).clamp(1, u64::from(u32::MAX) / 64) as u32;
-        // 0.69 bits a key sets would be best for one large filter; crowded lines like it a little lower.
+        // 0.69 bits per key would be best for one large filter; crowded lines do better with a little less.
         let probes = (bits_per_key * 6 / 10).clamp(1, PROBES_MAX);
         let mut bytes = vec![0; lines as usize * LINE_BYTES + 1];
         bytes[lines as usize * LINE_BYTES] = probes as u8;
@@ -59,7 +59,7 @@ impl Filter {
         bits_of(hash, self.probes).all(|bit| line[bit / 8] & (1 << (bit % 8)) != 0)
     }
 
-    /// Memory it takes.
+    /// Its memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.bytes.capacity()
     }

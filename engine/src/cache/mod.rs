@@ -1,22 +1,22 @@
 //! Uncompressed blocks in memory, under one budget.
 //!
-//! Two caches: one of data blocks, one of index and filter blocks. A lost index or filter block costs every
-//! key under it a read, so theirs has a share of its own that data never pushes into: it starts small and
-//! grows with use, up to half the budget. Open tables may keep index and filter blocks themselves (a read
-//! then looks nothing up), up to a quarter of the budget in all; what they keep is not in the caches and
-//! counts as index and filter bytes. Blocks are known by (table, offset), where a table's number is drawn
-//! anew at every open, so that a block never outlives what it was read from.
+//! Two caches: one of data blocks, one of index and filter blocks. An evicted index or filter block costs
+//! every key under it a read, so theirs has a share of its own that data never takes: it starts small and
+//! grows with use, up to half the budget. Open SSTables may pin index and filter blocks (a read then needs no
+//! lookup), up to a quarter of the budget in all; pinned blocks are not in the caches and count as index and
+//! filter bytes. The key of a block is (SSTable, offset), with a new number for each open of an SSTable, so
+//! that a block is never found after its file is closed.
 //!
-//! Compactions put blocks of their outputs in before anybody reads them ([`Filling`]) and take dead blocks
-//! out. The cache counts *periods*, each of several reads for every block that it holds: `recency` tells by
-//! them what was read lately.
+//! Compactions put blocks of their outputs in before anybody reads them ([`Filling`]) and remove dead blocks.
+//! The cache counts *periods*, each of several reads for every cached block: by these, `recency` knows what
+//! was read lately.
 //!
-//! What is cached is a block ready to be searched (`block`) or a part of a filter (`filter`). `buffers` gives
-//! the memory of blocks that are gone to those that come. Blocks of mapped tables are not cached:
-//! `recently_checked` has those that were checked a moment ago.
+//! Cached are blocks ready to be searched (`block`) and partitions of filters (`filter`). `buffers` reuses
+//! the memory of evicted blocks. Blocks of mapped SSTables are not cached: `recently_checked` knows those
+//! that were verified a moment ago.
 //!
-//! Not owned here: reading and checking blocks (`table`), which blocks are worth warming (`table`, `merge`),
-//! when the blocks of a compaction come in (`work`).
+//! Not owned here: reading and verifying blocks (`sstable`), which blocks are worth warming (`sstable`,
+//! `compaction`), when the blocks of a compaction enter (`work`).
 
 pub(crate) mod block;
 pub(crate) mod buffers;
@@ -37,12 +37,12 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Names a block.
+/// The key of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BlockKey {
-    /// Number of the open table, from [`BlockCache::next_table_id`].
+    /// Number of the open SSTable, from [`BlockCache::next_table_id`].
     pub(crate) table: u64,
-    /// Where the block begins in its file.
+    /// The block's offset in its file.
     pub(crate) offset: u64,
 }
 
@@ -52,7 +52,7 @@ impl Hash for BlockKey {
     }
 }
 
-/// Spreads the one number a `BlockKey` writes. No random seed: what is evicted when must replay.
+/// The hasher of `BlockKey`, which writes one number. It has no random seed: evictions must be reproducible.
 #[derive(Clone, Copy, Default)]
 struct Spread(u64);
 
@@ -84,7 +84,7 @@ enum Meta {
     Filter(Arc<Filter>),
 }
 
-/// What the cache itself takes for an entry, about.
+/// The cache's own memory per entry, about.
 const ENTRY_BYTES: u64 = 64;
 
 #[derive(Clone, Copy)]
@@ -108,8 +108,7 @@ impl Weighter<BlockKey, Meta> for Bytes {
 
 type Store<V> = Cache<BlockKey, V, Bytes, Spread, DefaultLifecycle<BlockKey, V>>;
 
-/// The memory of a block, counted as long as somebody has it: the cache, a value that a caller keeps, a scan,
-/// a compaction.
+/// The memory of a block, counted as long as it is used: by the cache, a pinned value, a scan, a compaction.
 #[derive(Debug)]
 pub(crate) struct Counted {
     sum: Arc<AtomicU64>,
@@ -131,19 +130,18 @@ pub(crate) struct BlockCache {
     hits: [Counter; 3],
     misses: [Counter; 3],
     filling: Filling,
-    /// Bytes of data blocks in memory, here and elsewhere.
+    /// Bytes of data blocks in memory, in the cache and elsewhere.
     alive: Arc<AtomicU64>,
-    /// Bytes that open tables take beside it.
+    /// Memory of open SSTables outside the cache.
     tables: Counter,
     period: Counter,
     /// The number of requests for data blocks when the period began.
     period_began: Counter,
-    /// The number of requests for data blocks from which on it is checked whether the period has lasted long
-    /// enough.
+    /// The number of requests for data blocks at which the length of the period is checked.
     period_ends: Counter,
     filled: Moved,
     evicted: Moved,
-    /// The blocks that were checked lately; set where tables are mapped.
+    /// The mapped blocks that were verified lately; set if SSTables are mapped.
     believed: OnceLock<Believed>,
 }
 
@@ -154,7 +152,7 @@ pub(crate) enum Filling {
     #[default]
     Off,
     All,
-    /// Blocks with cells that were read lately in the inputs; reads are noted for this (`warmth`).
+    /// Blocks with cells that were read lately in the inputs; reads are recorded for this (`recency`).
     Warm,
 }
 
@@ -180,22 +178,21 @@ impl Moved {
 struct Shares {
     capacity: u64,
     meta: u64,
-    /// Index and filter bytes that open tables keep.
+    /// Index and filter bytes that open SSTables pin.
     kept: u64,
-    /// Bytes set aside for `kept`: a little more than those, since each change of a cache's capacity goes
-    /// through all of its parts.
+    /// Bytes set aside for `kept`: a little more than that, since each change of a cache's capacity visits
+    /// all of its parts.
     kept_room: u64,
 }
 
 impl Shares {
     fn data(&self) -> u64 {
-        // However much tables kept of a larger budget, a little is left.
+        // However much of a larger budget SSTables pinned, a little is left.
         self.capacity.saturating_sub(self.meta + self.kept_room).max(self.capacity / 8)
     }
 }
 
-/// A counter on a cache line of its own: who counts does not take the line from those who read what lies
-/// beside it.
+/// A counter on a cache line of its own, so that counting does not slow reads of adjacent data.
 #[derive(Default)]
 #[repr(align(64))]
 pub(crate) struct Counter(pub(crate) AtomicU64);
@@ -214,34 +211,34 @@ pub(crate) struct HitCount {
     pub(crate) misses: u64,
 }
 
-/// What the cache holds, and how often it had what was asked for.
+/// The contents of the cache, and how often lookups hit.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct CacheStats {
     pub(crate) data: HitCount,
     pub(crate) index: HitCount,
     pub(crate) filter: HitCount,
-    /// Blocks and bytes that compactions put in, and that they took out.
+    /// Blocks and bytes that compactions put in, and that they removed.
     pub(crate) filled: (u64, u64),
     pub(crate) evicted: (u64, u64),
-    /// Bytes held, by data and by index and filter blocks.
+    /// Cached bytes, by data and by index and filter blocks.
     pub(crate) data_bytes: u64,
     pub(crate) meta_bytes: u64,
     pub(crate) capacity: u64,
 }
 
-/// The share of index and filter blocks at first, as a part of the budget.
+/// The initial share of index and filter blocks, as a part of the budget.
 const META_SHARE_FIRST: u64 = 16;
-/// The share of index and filter blocks that open tables keep, at most.
+/// The largest share of pinned index and filter blocks, as a part of the budget.
 const KEPT_SHARE: u64 = 4;
-/// The number of steps in which the room for kept blocks grows, from nothing to the whole budget.
+/// The number of steps in which the space for pinned blocks grows, from nothing to the whole budget.
 const KEPT_STEPS: u64 = 128;
-/// A period lasts until blocks were asked for so many times as often as there are blocks: with keys by Zipf's
-/// law those that a cache of a tenth of the data should just hold are asked for once in about that.
+/// A period lasts for so many requests per cached block: with keys by Zipf's law, keys that a cache of a
+/// tenth of the data should just hold are requested once in about that.
 const PERIOD_READS: u64 = 16;
 const PERIOD_BLOCKS_MIN: u64 = 16;
 /// Largest number of independently locked parts.
 const SHARDS_MAX: u64 = 16;
-/// A part must be able to hold a few blocks, else large ones would never fit.
+/// A part must hold a few blocks, or large ones would never fit.
 const SHARD_BYTES_MIN: u64 = 1 << 20;
 
 impl std::fmt::Debug for BlockCache {
@@ -251,12 +248,12 @@ impl std::fmt::Debug for BlockCache {
 }
 
 impl BlockCache {
-    /// A cache that holds about `capacity` bytes. The number of its parts is set by this first capacity.
+    /// A cache of about `capacity` bytes. The number of its parts depends on this first capacity.
     pub(crate) fn new(capacity: u64) -> Arc<Self> {
         Self::filled_by_merges(capacity, Filling::Off)
     }
 
-    /// A cache into which compactions put the blocks that `filling` says.
+    /// A cache into which compactions put the blocks of `filling`.
     pub(crate) fn filled_by_merges(capacity: u64, filling: Filling) -> Arc<Self> {
         let meta = capacity / META_SHARE_FIRST;
         Arc::new(Self {
@@ -278,26 +275,26 @@ impl BlockCache {
         })
     }
 
-    /// Lets mapped blocks that were checked be believed for a second, by that clock. Without this call each
-    /// is checked at each read.
+    /// Lets mapped blocks count as verified for a second, by that clock. Without this call each is verified
+    /// at each read.
     pub(crate) fn believe(&self, clock: &Arc<dyn Clock>) {
         let believed = Believed::new(self.capacity(), clock);
         self.count_table(believed.memory_bytes(), true);
         let _ = self.believed.set(believed);
     }
 
-    /// Whether tables are mapped, so that their uncompressed blocks are not read through the cache.
+    /// Whether SSTables are mapped, so that their uncompressed blocks are not read through the cache.
     pub(crate) fn serves_mapped(&self) -> bool {
         self.believed.get().is_some()
     }
 
-    /// Whether a mapped block was checked a moment ago.
+    /// Whether a mapped block was verified a moment ago.
     #[inline]
     pub(crate) fn believes(&self, key: BlockKey) -> bool {
         self.believed.get().is_some_and(|believed| believed.has(key))
     }
 
-    /// Notes that a mapped block was checked just now.
+    /// Notes that a mapped block was verified just now.
     pub(crate) fn note_checked(&self, key: BlockKey) {
         if let Some(believed) = self.believed.get() {
             believed.note(key);
@@ -316,7 +313,7 @@ impl BlockCache {
         self.period.0.load(Ordering::Relaxed)
     }
 
-    /// A number for a table being opened, never given twice.
+    /// A unique number for an SSTable being opened.
     pub(crate) fn next_table_id(&self) -> u64 {
         self.next_table.fetch_add(1, Ordering::Relaxed)
     }
@@ -347,20 +344,20 @@ impl BlockCache {
         self.counted(Class::Filter, found)
     }
 
-    /// Counts a data block until nobody has it.
+    /// Counts a data block's memory until its last use.
     pub(crate) fn adopt(&self, block: Block) -> Arc<Block> {
         let bytes = block.memory_bytes() as u64;
         self.alive.fetch_add(bytes, Ordering::Relaxed);
         Arc::new(block.with_count(Counted { sum: self.alive.clone(), bytes }))
     }
 
-    /// Bytes of data blocks that are not in the cache but are held by values, scans and compactions.
+    /// Bytes of data blocks that are not in the cache but used by values, scans and compactions.
     pub(crate) fn held_elsewhere(&self) -> u64 {
         let here = self.data.weight().saturating_sub(self.data.len() as u64 * ENTRY_BYTES);
         self.alive.load(Ordering::Relaxed).saturating_sub(here)
     }
 
-    /// Puts a data block in that somebody reads.
+    /// Puts a data block in after a read.
     pub(crate) fn insert_data(&self, key: BlockKey, block: Arc<Block>) {
         if self.filling == Filling::Warm {
             self.end_period();
@@ -368,14 +365,14 @@ impl BlockCache {
         self.data.insert(key, block);
     }
 
-    /// How often readers asked for a data block.
+    /// The number of requests for data blocks.
     pub(crate) fn blocks_asked_for(&self) -> u64 {
         let count = |counters: &[Counter; 3]| counters[Class::Data as usize].0.load(Ordering::Relaxed);
         count(&self.hits) + count(&self.misses)
     }
 
-    /// Begins a new period if the present one has lasted long enough. Called at misses alone: a cache that
-    /// never misses needs no periods.
+    /// Begins a new period if the present one has lasted long enough. Called at misses only: a cache without
+    /// misses needs no periods.
     fn end_period(&self) {
         let asked = self.blocks_asked_for();
         if asked < self.period_ends.0.load(Ordering::Relaxed) {
@@ -397,9 +394,8 @@ impl BlockCache {
         }
     }
 
-    /// Puts a data block in that a compaction has made. With `lasting` it counts as read, twice: a block that
-    /// nobody has read since it came is the first to go, and before its table is published nobody can read
-    /// it.
+    /// Puts a data block of a compaction's output in. With `lasting` it counts as read twice: an unread block
+    /// is evicted first, and before its SSTable is published nobody can read it.
     pub(crate) fn fill_data(&self, key: BlockKey, block: Arc<Block>, lasting: bool) {
         self.filled.add(Bytes.weight(&key, &block));
         self.data.insert(key, block);
@@ -432,7 +428,7 @@ impl BlockCache {
         self.meta.insert(key, meta);
     }
 
-    /// Counts bytes that an open table takes beside the cache, or (`false`) takes no more.
+    /// Adds bytes of an open SSTable's memory outside the cache, or (`false`) subtracts them.
     pub(crate) fn count_table(&self, bytes: u64, is_more: bool) {
         if is_more {
             self.tables.0.fetch_add(bytes, Ordering::Relaxed);
@@ -442,12 +438,12 @@ impl BlockCache {
         }
     }
 
-    /// Bytes that open tables take beside the cache.
+    /// Memory of open SSTables outside the cache.
     pub(crate) fn table_memory(&self) -> u64 {
         self.tables.0.load(Ordering::Relaxed)
     }
 
-    /// Whether an open table may keep an index or filter block of that size itself; if so it is counted until
+    /// Whether an open SSTable may pin an index or filter block of that size; if so it counts until
     /// [`BlockCache::let_go`].
     pub(crate) fn may_keep(&self, bytes: u64) -> bool {
         let mut shares = self.shares.lock();
@@ -462,12 +458,12 @@ impl BlockCache {
         true
     }
 
-    /// Bytes of index and filter blocks that open tables and compactions may keep in all.
+    /// Bytes of index and filter blocks that open SSTables and compactions may pin in all.
     pub(crate) fn may_keep_at_most(&self) -> u64 {
         self.shares.lock().capacity / KEPT_SHARE
     }
 
-    /// Takes back what [`BlockCache::may_keep`] counted.
+    /// Subtracts bytes that [`BlockCache::may_keep`] counted.
     pub(crate) fn let_go(&self, bytes: u64) {
         if bytes > 0 {
             let mut shares = self.shares.lock();
@@ -480,27 +476,27 @@ impl BlockCache {
         }
     }
 
-    /// Whether the data block is held, without counting as a use.
+    /// Whether the data block is cached, without counting as a use.
     pub(crate) fn holds_data(&self, key: BlockKey) -> bool {
         self.data.contains_key(&key)
     }
 
-    /// The data block if it is held, without counting as a use.
+    /// The data block if it is cached, without counting as a use.
     pub(crate) fn peek_data(&self, key: BlockKey) -> Option<Arc<Block>> {
         self.data.peek(&key)
     }
 
-    /// Whether one more data block probably pushes none out: parts of the cache do not fill evenly.
+    /// Whether another data block would probably evict none: parts of the cache do not fill evenly.
     pub(crate) fn has_room(&self) -> bool {
         self.data.weight() < self.data.capacity() / 16 * 15
     }
 
-    /// Whether the index or filter partition is held, without counting as a use.
+    /// Whether the index or filter partition is cached, without counting as a use.
     pub(crate) fn holds_meta(&self, key: BlockKey) -> bool {
         self.meta.contains_key(&key)
     }
 
-    /// An index partition if it is held, without counting as a use.
+    /// An index partition if it is cached, without counting as a use.
     pub(crate) fn peek_index(&self, key: BlockKey) -> Option<Arc<Block>> {
         match self.meta.peek(&key) {
             Some(Meta::Index(block)) => Some(block),
@@ -508,8 +504,8 @@ impl BlockCache {
         }
     }
 
-    /// Removes a data block of a table that was replaced or never published; its bytes if it was in the
-    /// cache.
+    /// Removes a data block of an SSTable that was replaced or never published; returns its bytes if it was
+    /// in the cache.
     pub(crate) fn evict_data(&self, key: BlockKey) -> Option<u64> {
         let (key, block) = self.data.remove(&key)?;
         let bytes = Bytes.weight(&key, &block);
@@ -517,14 +513,14 @@ impl BlockCache {
         Some(bytes)
     }
 
-    /// Removes an index or filter partition of a table that was replaced or never published.
+    /// Removes an index or filter partition of an SSTable that was replaced or never published.
     pub(crate) fn evict_meta(&self, key: BlockKey) {
         if let Some((key, meta)) = self.meta.remove(&key) {
             self.evicted.add(Bytes.weight(&key, &meta));
         }
     }
 
-    /// Changes the budget; what does not fit any more goes at once.
+    /// Changes the budget, and evicts at once what exceeds it.
     pub(crate) fn set_capacity(&self, capacity: u64) {
         let mut shares = self.shares.lock();
         let first = capacity / META_SHARE_FIRST;

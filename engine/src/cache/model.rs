@@ -1,10 +1,10 @@
-//! Growth of the share of index and filter blocks beside changes of the budget.
+//! Growth of the share of index and filter blocks, concurrent with changes of the budget.
 
 use super::*;
 use crate::sync::thread::spawn;
 use crate::sync::{Limits, check};
 
-/// An index block that takes so much memory.
+/// An index block of that size in memory.
 fn index(bytes: usize) -> Arc<Block> {
     let mut whole = vec![0; 8];
     whole.reserve_exact(bytes);

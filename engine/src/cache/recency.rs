@@ -1,11 +1,11 @@
-//! How lately parts of a table's data were read: two bits for each, kept with the open table, since a cache
-//! cannot be asked what it holds. They tell a merge which of the cells it moves are wanted where they go.
+//! How lately parts of an SSTable's data were read: two bits for each, in the open SSTable, since a cache
+//! cannot be asked what it has. They show a compaction which cells readers are likely to want in its outputs.
 //!
-//! A part is about an eighth of a block's target size, counted in the file, so that one popular key in a
-//! block does not make its neighbours look popular too. One bit says "in this period", the other "in the last
-//! one"; a period lasts for so many reads of the data cache ([`super::BlockCache`] counts them: by bytes that
-//! enter it would say little, since most of those leave at once). Two unused periods are forgotten. The bits
-//! are a hint: concurrent readers and the end of a period may lose a mark, never more.
+//! A part is about an eighth of a block's target size, as an offset in the file, so that one popular key in a
+//! block does not make its neighbours look popular too. One bit means "in this period", the other "in the
+//! last one"; a period lasts for so many reads of the data cache. ([`super::BlockCache`] counts reads, not
+//! bytes that enter, since most of these are evicted soon.) After two unused periods the marks are gone. The
+//! bits are a hint: concurrent readers and the end of a period may lose a mark, never add one.
 
 use super::BlockCache;
 use crate::sync::{AtomicU64, Ordering};
@@ -14,13 +14,13 @@ use std::sync::{Arc, OnceLock};
 
 /// Parts in a word.
 const PARTS: u64 = 32;
-/// The bits that say "in this period".
+/// The bits that mean "in this period".
 const NOW: u64 = 0x5555_5555_5555_5555;
-/// A part is at least this long; otherwise there are `PARTS_A_BLOCK` of them in a block's target size.
+/// The smallest part; larger blocks have `PARTS_A_BLOCK` of them in a block's target size.
 const PART_BYTES_MIN: u64 = 64;
 const PARTS_A_BLOCK: u64 = 8;
 
-/// The marks of one table. They take memory from the first mark on, which counts as the table's.
+/// The marks of one SSTable. The first mark allocates them; they count as the SSTable's memory.
 pub(crate) struct Warmth {
     part_bytes: u64,
     words: usize,
@@ -34,7 +34,7 @@ struct Marks {
 }
 
 impl Warmth {
-    /// No marks yet, for a table with `data_bytes` of blocks that are about `block_bytes` long.
+    /// No marks yet, for an SSTable with `data_bytes` of blocks of about `block_bytes`.
     pub(crate) fn new(data_bytes: u64, block_bytes: u64, counts: &Arc<BlockCache>) -> Self {
         let part_bytes = (block_bytes / PARTS_A_BLOCK).max(PART_BYTES_MIN);
         let words = data_bytes.div_ceil(part_bytes).div_ceil(PARTS) as usize;
@@ -72,7 +72,7 @@ impl Warmth {
         word.is_some_and(|word| word.load(Ordering::Relaxed) >> (part % PARTS * 2) & 3 != 0)
     }
 
-    /// The marks, brought up to this period.
+    /// The marks, updated to this period.
     #[inline]
     fn marks(&self, period: u64) -> &Marks {
         let marks = self.marks.get_or_init(|| {
@@ -101,7 +101,7 @@ impl Drop for Warmth {
 impl Marks {
     #[cold]
     fn age(&self, from: u64, to: u64) {
-        // Who comes first does it.
+        // Only the first thread does it.
         if self.period.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return;
         }
@@ -164,7 +164,7 @@ mod tests {
         warmth.touch(1 << 20, 1);
         assert_eq!(warmth.memory_bytes(), 32 << 10, "two bits for each 512 bytes");
         assert_eq!(cache.table_memory(), 32 << 10);
-        // Behind the end nothing is known, and asking is no harm.
+        // After the end there are no marks, and asking does no harm.
         warmth.touch(u64::MAX, 1);
         assert!(!warmth.is_warm(u64::MAX, 1) && warmth.is_warm((1 << 20) + 511, 2));
         drop(warmth);

@@ -1,15 +1,15 @@
-//! Blocks of mapped tables that were checked a moment ago.
+//! Blocks of mapped SSTables that were verified a moment ago.
 //!
-//! A mapped block is checked when it is read, as one that is read from the file is. One that is read again
-//! and again would cost as much each time, so it is believed until the clock's second ends, and by a cursor
-//! as long as that stands in it: while a page is read so often it stays in memory, and what is in memory the
-//! block cache believes, too. A page that was away meanwhile comes from the device and is checked anew. (The
-//! seconds come round in 194 days.)
+//! A mapped block's checksum is verified when the block is read. For a block that is read again and again
+//! this would cost as much each time, so it counts as verified until the clock's second ends, and for a
+//! cursor as long as it stays in the block: a page that is read so often stays in memory, and blocks in
+//! memory are not verified again in the block cache either. A page that was evicted meanwhile comes from the
+//! device and is verified again. (The seconds wrap around after 194 days.)
 //!
-//! One table of fixed size for all tables of a database, without locks: a slot holds a part of the block's
-//! hash and the second of the check. Blocks that meet in a slot push each other out and are checked more
-//! often. (Two whose hashes also agree in 40 bits are taken for each other: then one of them is believed
-//! although it was not checked this second.)
+//! One hash table of fixed size for all SSTables of a database, without locks: a slot has a part of the
+//! block's hash and the second of the check. Blocks that share a slot replace each other and are verified
+//! more often. (Two whose hashes also agree in 40 bits are confused: then one of them counts as verified
+//! although it was not in this second.)
 
 use super::{BlockKey, Spread};
 use crate::storage::Clock;
@@ -17,23 +17,23 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of bits of a slot that hold the second of the check; the others hold the block's hash.
+/// The number of bits of a slot for the second of the check; the others have the block's hash.
 const SECOND_BITS: u32 = 24;
 const SECONDS: u64 = (1 << SECOND_BITS) - 1;
 const NS: u64 = 1_000_000_000;
-/// The table takes this part of the cache's size, or up to twice that since the number of slots is a power of
-/// two. It has at most `SLOTS_MAX` slots: enough for blocks of 4 GiB.
+/// The hash table's size as a part of the cache's, or up to twice that since the number of slots is a power
+/// of two. It has at most `SLOTS_MAX` slots: enough for blocks of 4 GiB.
 const CACHE_PART: u64 = 16;
 const SLOTS_MAX: u64 = 1 << 20;
 
-/// See the page above.
+/// The blocks of mapped SSTables that were verified this second; see the page above.
 pub(crate) struct Believed {
     slots: Box<[AtomicU64]>,
     clock: Arc<dyn Clock>,
 }
 
 impl Believed {
-    /// A table for a cache of that size.
+    /// A hash table for a cache of that size.
     pub(crate) fn new(capacity: u64, clock: &Arc<dyn Clock>) -> Self {
         let slots = (capacity / CACHE_PART / 8).clamp(1, SLOTS_MAX).next_power_of_two();
         Self { slots: (0..slots).map(|_| AtomicU64::new(0)).collect(), clock: clock.clone() }
@@ -43,7 +43,7 @@ impl Believed {
         8 * self.slots.len() as u64
     }
 
-    /// The block's slot, and the value in it if the block was checked this second.
+    /// The block's slot, and the value in it if the block was verified this second.
     #[inline]
     fn mark(&self, key: BlockKey) -> (&AtomicU64, u64) {
         let hash = Spread(0).hash_one(key);
@@ -53,14 +53,14 @@ impl Believed {
         (slot, hash >> SECOND_BITS << SECOND_BITS | second)
     }
 
-    /// Whether the block was checked in this second.
+    /// Whether the block was verified in this second.
     #[inline]
     pub(crate) fn has(&self, key: BlockKey) -> bool {
         let (slot, mark) = self.mark(key);
         slot.load(Ordering::Relaxed) == mark
     }
 
-    /// Notes that the block was checked just now.
+    /// Notes that the block was verified just now.
     pub(crate) fn note(&self, key: BlockKey) {
         let (slot, mark) = self.mark(key);
         slot.store(mark, Ordering::Relaxed);

@@ -69,7 +69,7 @@ fn what_tables_keep_is_taken_from_data_and_given_back() {
 #[test]
 fn what_a_merge_fills_stays_until_it_can_be_read_and_never_passes_the_budget() {
     let cache = BlockCache::filled_by_merges(8 << 20, Filling::Warm);
-    // Full, and all of it used twice.
+    // Full, and every block used twice.
     for _ in 0..2 {
         for n in 0..1600 {
             if cache.data(key(n)).is_none() {

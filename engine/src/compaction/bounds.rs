@@ -1,26 +1,25 @@
-//! Bounds on what a compaction takes in of its inputs and on what it must leave of that, from what the inputs
-//! tell: a compaction run elsewhere that reports otherwise has lost cells, or met others.
+//! Bounds on the cells that a compaction reads and on those that it must keep, from the counts of its inputs:
+//! a compaction in another process that reports other numbers has lost cells, or read wrong ones.
 //!
-//! *Taken in* follows from the indices, which have the number of cells of each block: at least the cells of
-//! blocks that lie wholly within the keys that are asked about, at most those of all blocks that may have
-//! some of them.
+//! *Read* cells follow from the indices, which have the number of cells of each block: at least the cells of
+//! blocks wholly within the keys in question, at most those of all blocks that may have some of them.
 //!
-//! *Left* of each key is at least one cell, since a cell is dropped only for a newer cell of the key, or
-//! merged with others into one. There is no bound where there is a filter, where something may have expired,
-//! or where there are very many range tombstones. A point tombstone takes at most all of its own key away, a
-//! range tombstone what blocks hold of its keys. Where all versions are kept, the same is true of each
-//! version of a key, without point tombstones. So what is left is, less what these may take, at least
-//! - the keys (or versions) of that run that has most of them, for each stretch of keys on its own; of all
-//!   runs, where their versions are of different times;
-//! - the keys that the sketches of all tables count together, less an eighth (nearly eight times their
-//!   standard error) and those that may lie behind.
+//! *Kept* of each key is at least one cell, since a cell is dropped only for a newer cell of the key, or
+//! combined with others into one. There is no bound with a filter, where cells may have expired, or with very
+//! many range tombstones. A point tombstone removes at most all of its own key, a range tombstone at most the
+//! cells of the blocks with its keys. Where all versions are kept, the same is true of each version of a key,
+//! without point tombstones. So at least this many are kept, less what tombstones may remove:
+//! - the keys (or versions) of the run with most of them, for each stretch of overlapping SSTables; of all
+//!   runs, where their versions have different times;
+//! - the keys that the sketches of all SSTables count together, less an eighth (nearly eight times their
+//!   standard error) and those that may come later.
 //!
-//! Where the runs do not share keys, and no table has a key twice, both equal what is taken in: then nothing
+//! Where the runs do not share keys, and no SSTable has a key twice, both equal the cells read: then nothing
 //! may be missing.
 //!
-//! *Dropped*, of what a compaction says it took in, are at most the cells that these may take and those that
-//! the runs may have in common. Where a compaction begins or ends within blocks, how many cells it takes in
-//! is not known exactly, but how many are missing is.
+//! *Dropped*, of the cells that a compaction reports as read, are at most those that tombstones may remove
+//! and those that the runs may have in common. Where a compaction begins or ends within blocks, the number of
+//! cells it reads is not known exactly, but the number of missing ones is.
 
 use super::retention::disjoint;
 use super::spec::{CompactionSpec, sum};
@@ -32,25 +31,25 @@ use crate::version::OpenTable;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Sketches that are read, at most; each is a read of a file.
+/// The most sketches that are read, as each costs a read.
 const SKETCHES: usize = 32;
-/// Ranges under range tombstones that are counted, at most: for each the index of each table is asked.
+/// The most ranges under range tombstones that are counted: for each, the index of each SSTable is read.
 const COVERS: usize = 1 << 10;
-/// The part of what sketches count by which they may be wrong.
+/// The error of sketches, as one part in so many.
 const SKETCH_ERROR: u64 = 8;
 
-/// Bounds on the cells that a compaction must have met and kept of some keys.
+/// Bounds on the cells that a compaction must have read and kept of some keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Counts {
-    /// Cells taken in: at least, and at most.
+    /// Cells read: at least, and at most.
     pub(crate) taken: (u64, u64),
-    /// Cells passed on, at least.
+    /// Cells kept, at least.
     pub(crate) kept: u64,
-    /// Cells taken in and not passed on, at most.
+    /// Cells read and not kept, at most.
     pub(crate) dropped: u64,
 }
 
-/// The bounds for a step, and for all steps up to it.
+/// The bounds for a step, and for all steps so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Expected {
     pub(crate) step: Counts,
@@ -68,47 +67,46 @@ impl Counts {
     const ANY: Self = Self { taken: (0, u64::MAX), kept: 0, dropped: u64::MAX };
 }
 
-/// See the page above.
+/// The bounds of one compaction, step by step; see the page above.
 pub(crate) struct Bounds {
     /// The inputs, in the order in which their keys begin.
     inputs: Vec<Input>,
-    /// One entry for each stretch of keys that overlapping tables form: whether its runs have nothing in
-    /// common.
+    /// One entry for each stretch of overlapping SSTables: whether its runs have no keys in common.
     stretches: Vec<bool>,
-    /// Whether the inputs tell how many cells must be left.
+    /// Whether the inputs give a lower bound of the cells kept.
     tells: bool,
     tombstones: u64,
     /// The keys that sketches count, less their error; `None` until it is needed.
     keys: Option<u64>,
 }
 
-/// A table of the merge.
+/// An input SSTable of the compaction.
 struct Input {
     info: Arc<TableInfo>,
-    /// `None` once all its cells are below a step: its file may go.
+    /// `None` once all its cells are below a step: its file may be removed.
     open: Option<OpenTable>,
     run: usize,
     stretch: usize,
-    /// The keys that the compaction takes in of it.
+    /// The keys that the compaction reads from it.
     live: KeyRange,
     /// Cells of the whole file beyond one for each key, or version.
     more: u64,
-    /// Whether its sketch is among those that are read.
+    /// Whether its sketch is one of those that are read.
     is_sketched: bool,
     counted: CountedTo,
-    /// Cells of the file below `live`, at least and at most; `None` until they were counted.
+    /// Cells of the file below `live`, at least and at most; `None` until they are counted.
     dead: Option<(u64, u64)>,
-    /// All its live cells, once they were counted.
+    /// All its live cells, once they are counted.
     all: Option<Live>,
-    /// Keys under range tombstones of the merge that were not counted, and the cells under those that were,
-    /// at most.
+    /// Keys under range tombstones of the compaction that are not counted yet, and the most cells under those
+    /// that are.
     covers: VecDeque<KeyRange>,
     covered: u64,
     /// Live cells of the steps so far.
     before: Live,
 }
 
-/// Live cells of a table.
+/// Live cells of an SSTable.
 #[derive(Clone, Copy, Default)]
 struct Live {
     least: u64,
@@ -117,27 +115,27 @@ struct Live {
     covered: u64,
 }
 
-/// Bounds of the cells of a run, or of several, in a merge.
+/// Bounds of the cells of one run or several in a compaction.
 #[derive(Clone, Copy, Default)]
 struct Part {
-    /// Cells taken in, at most.
+    /// Cells read, at most.
     most: u64,
-    /// Cells left of them, at least.
+    /// Cells kept, at least.
     left: u64,
-    /// Cells taken in that are not left, at most.
+    /// Cells read that are not kept, at most.
     gone: u64,
 }
 
 impl Part {
-    /// Adds a part that has no key, or version, of this one.
+    /// Adds a part that has no key, or version, in common with this one.
     fn add(&mut self, other: Self) {
         self.most = self.most.saturating_add(other.most);
         self.left = self.left.saturating_add(other.left);
         self.gone = self.gone.saturating_add(other.gone);
     }
 
-    /// Adds a run that may have all keys of this part, or this part all of the run's: beside what each loses
-    /// by itself, at most all cells of one of the two are gone.
+    /// Adds a run that may have all keys of this part, or this part all of the run's: in addition to the
+    /// losses of each, at most all cells of one of the two are dropped.
     fn add_run_that_shares_keys(&mut self, run: Self) {
         let of_either = run.gone.saturating_add(self.most).min(self.gone.saturating_add(run.most));
         self.most = self.most.saturating_add(run.most);
@@ -171,8 +169,8 @@ impl Bounds {
         Self { inputs, stretches, tells, tombstones, keys: None }
     }
 
-    /// The bounds for a step that ends before that key, or for the last step where there is none. Keys must
-    /// not go down from call to call.
+    /// The bounds for a step that ends before that key, or for the last step if there is none. Keys must not
+    /// descend from call to call.
     pub(crate) fn below(&mut self, upto: Option<&[u8]>) -> Result<Expected> {
         if self.keys.is_none() && self.tells {
             self.keys = Some(self.sketched_keys()?);
@@ -199,7 +197,7 @@ impl Bounds {
         Ok(Expected { step, so_far })
     }
 
-    /// The bounds where so many cells of each input are taken in.
+    /// The bounds if these cells of each input are read.
     fn counts(&self, cells: &[Live]) -> Counts {
         let taken = (sum(cells.iter().map(|cells| cells.least)), sum(cells.iter().map(|cells| cells.most)));
         if !self.tells {
@@ -227,7 +225,7 @@ impl Bounds {
         Counts { taken, kept, dropped }
     }
 
-    /// The keys of all tables of which the sketch is read, less what sketches may be wrong by.
+    /// The keys of all SSTables whose sketch is read, less the error of sketches.
     fn sketched_keys(&self) -> Result<u64> {
         let (mut union, mut most) = (Sketch::new(), 0u64);
         for input in self.inputs.iter().filter(|input| input.is_sketched) {
@@ -241,14 +239,14 @@ impl Bounds {
     }
 }
 
-/// The keys under range tombstones of any input; `None` where there are too many to be looked at.
+/// The keys under range tombstones of any input; `None` if there are too many.
 fn covers(runs: &[Vec<OpenTable>]) -> Option<Vec<KeyRange>> {
     let fragments = || runs.iter().flatten().flat_map(|open| open.table().fragments().iter());
     (fragments().take(COVERS + 1).count() <= COVERS)
         .then(|| disjoint(fragments().map(|fragment| fragment.range.clone()).collect()))
 }
 
-/// Puts inputs that overlap, one by another, into one stretch.
+/// Groups inputs that overlap, directly or through others, into stretches.
 fn stretches(inputs: &mut [Input], by_version: bool) -> Vec<bool> {
     let mut reach: Option<KeyRange> = None;
     let mut all: Vec<BTreeMap<usize, (u64, u64)>> = Vec::new();
@@ -275,8 +273,8 @@ fn stretches(inputs: &mut [Input], by_version: bool) -> Vec<bool> {
     all.into_iter().map(|runs| runs.len() == 1 || by_version && are_apart(runs)).collect()
 }
 
-/// Chooses the tables of which sketches are read: those with the most keys that go into the merge whole.
-/// Where no run overlaps another, sketches tell nothing more.
+/// Chooses the SSTables whose sketches are read: those with the most keys that the compaction reads whole.
+/// Where no runs overlap, sketches add nothing.
 fn choose_sketches(inputs: &mut [Input]) {
     let overlap = inputs.windows(2).any(|two| two[0].stretch == two[1].stretch && two[0].run != two[1].run);
     let mut whole: Vec<&mut Input> = inputs.iter_mut().filter(|input| overlap && input.is_whole()).collect();
@@ -309,7 +307,7 @@ impl Input {
         self.info.is_whole() && self.live == self.info.range
     }
 
-    /// Live cells below the key, at least and at most; all of them where there is none.
+    /// Live cells below the key, at least and at most; all of them if there is none.
     fn below(&mut self, upto: Option<&[u8]>) -> Result<Live> {
         if upto.is_some_and(|upto| upto <= self.live.start.as_slice()) {
             return Ok(Live::default());
@@ -318,7 +316,7 @@ impl Input {
         if let Some(all) = self.all.filter(|_| end.is_none()) {
             return Ok(all);
         }
-        // (Behind its end keys do not go down again.)
+        // (After its end keys do not descend again.)
         let (info, cells) = (self.info.clone(), self.info.cells);
         let Some(open) = self.open.clone() else { return Ok(Live { least: 0, most: cells, covered: cells }) };
         let table = open.table();
@@ -342,7 +340,7 @@ impl Input {
         Ok(live)
     }
 
-    /// Counts what range tombstones may delete below the key.
+    /// Counts the cells that range tombstones may delete below the key.
     fn cover(&mut self, table: &Sstable, upto: Option<&[u8]>) -> Result<()> {
         while let Some(mut range) = self.covers.pop_front() {
             let rest = upto.filter(|upto| range.ends_after(upto)).map(<[u8]>::to_vec);

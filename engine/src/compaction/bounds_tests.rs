@@ -1,4 +1,4 @@
-//! Merges of many shapes, done cell by cell, beside what is expected of them.
+//! Compactions of many shapes, done cell by cell, compared with their bounds.
 
 use super::*;
 use crate::cache::BlockCache;
@@ -13,7 +13,7 @@ use crate::types::{Cell, Fragments, Kind, RangeTombstone, Rng, SeqNo, TableId, T
 use crate::version::{Graveyard, TableHandle};
 use std::path::Path;
 
-/// Where tables are made.
+/// Where SSTables are made.
 struct World {
     storage: Arc<dyn Storage>,
     cache: Arc<BlockCache>,
@@ -31,7 +31,7 @@ impl World {
         }
     }
 
-    /// A table of these cells, which are in order, answering for keys from the clip on.
+    /// An SSTable of these sorted cells, clipped at `clip`.
     fn table(&mut self, cells: &[Cell], tombstones: &[RangeTombstone], clip: Option<Vec<u8>>) -> OpenTable {
         self.made += 1;
         let id = TableId { epoch: 1, job: self.made, ..TableId::default() };
@@ -62,7 +62,7 @@ fn sort(cells: &mut [Cell]) {
     cells.sort_by(|a, b| a.key.cmp(&b.key).then(b.timestamp.cmp(&a.timestamp)).then(b.seq.cmp(&a.seq)));
 }
 
-/// A merge that keeps everything but what is written over.
+/// A compaction that keeps everything but overwritten cells.
 fn plain() -> CompactionSpec {
     let mut spec = sample::spec("a", "z", 0);
     spec.range = KeyRange::all();
@@ -71,7 +71,7 @@ fn plain() -> CompactionSpec {
     spec
 }
 
-/// What is met and kept of cells in order, below each of these keys and in all.
+/// The cells read and kept, of cells in order, below each of these keys and in all.
 fn done(
     spec: &CompactionSpec,
     cells: &[Cell],
@@ -97,7 +97,7 @@ fn fits(counts: &Counts, (taken, kept): (u64, u64)) -> bool {
         && taken - kept <= counts.dropped
 }
 
-/// Tables of a run, and what of their cells counts.
+/// SSTables of a run, and their live cells.
 fn run(
     world: &mut World,
     rng: &mut Rng,
@@ -136,7 +136,7 @@ fn no_merge_that_was_done_right_is_refused_whatever_its_shape() {
             let (low, count) = (rng.range(0..keys), rng.range(1..400));
             let mut cells = Vec::new();
             for n in 0..count {
-                // Some run in order, others anywhere, some twice.
+                // Some runs in order, others anywhere, some keys twice.
                 let number = if seed % 3 == 0 { low + n } else { rng.range(0..keys) };
                 let timestamp = if spec.keep.explicit { rng.range(1..120) } else { 0 };
                 seq -= 1;
@@ -192,7 +192,7 @@ fn no_merge_that_was_done_right_is_refused_whatever_its_shape() {
     }
 }
 
-/// What a merge of these runs must have met and kept in the end.
+/// The bounds on the cells of a whole compaction of these runs.
 fn in_the_end(spec: &CompactionSpec, runs: Vec<Vec<Cell>>) -> Counts {
     let mut world = World::new();
     let tables = runs.into_iter().map(|mut cells| {
@@ -209,7 +209,7 @@ fn where_nothing_can_drop_a_cell_all_must_be_kept() {
     let run = |from: u64| (from..from + 300).map(|n| put(key(n), 0, 1 + n)).collect::<Vec<_>>();
     let all = Counts { taken: (900, 900), kept: 900, dropped: 0 };
     assert_eq!(in_the_end(&spec, vec![run(0), run(300), run(600)]), all);
-    // Versions of other times, each once, of the same keys.
+    // Versions of different times, each once, of the same keys.
     let mut spec = plain();
     spec.keep.explicit = true;
     let run = |at: u64| {
@@ -217,7 +217,7 @@ fn where_nothing_can_drop_a_cell_all_must_be_kept() {
         cells.collect::<Vec<_>>()
     };
     assert_eq!(in_the_end(&spec, vec![run(20), run(10), run(1)]), all);
-    // Of the same times they may be written over, where one is kept of each key they must.
+    // With the same times they may be overwritten; where one is kept of each key they must.
     let some = Counts { taken: (900, 900), kept: 300, dropped: 600 };
     assert_eq!(in_the_end(&spec, vec![run(21), run(20), run(1)]), some);
     spec.keep.versions = 1;
@@ -234,7 +234,7 @@ fn where_a_merge_ends_within_blocks_nothing_that_it_took_in_may_be_missing() {
     let found = in_the_end(&spec, vec![run(2), run(1)]);
     assert!(found.taken.0 < 202 && 202 < found.taken.1, "within blocks: {found:?}");
     assert_eq!(found.dropped, 0);
-    // Of one version of each key, those of one run may go.
+    // With one version of each key, those of one run may be dropped.
     spec.keep.versions = 1;
     assert_eq!(in_the_end(&spec, vec![run(2), run(1)]).dropped, found.taken.1 / 2);
 }
@@ -254,7 +254,7 @@ fn a_tombstone_takes_one_key_at_most_and_where_cells_may_go_for_other_reasons_no
     let mut deletes = run();
     deletes.iter_mut().take(100).for_each(|cell| cell.kind = Kind::Tombstone);
     assert_eq!(in_the_end(&plain(), vec![deletes, run()]).kept, 200);
-    // A range of ten keys takes no more than the blocks that hold them, of four cells each.
+    // A range of ten keys deletes no more than the blocks that have them, of four cells each.
     let mut world = World::new();
     let range = KeyRange::new(key(100), key(110));
     let tombstone = RangeTombstone { range, from: Timestamp::ZERO, to: Timestamp::MAX, seq: SeqNo(1 << 30) };

@@ -1,4 +1,5 @@
-//! Merges of tables that this process runs: from a merge as plain data to its run.
+//! Compactions that this process runs: from a compaction as plain data, and the memory of a flush beside it,
+//! to its run.
 
 use super::hot_cells::AsideRules;
 use super::machine::{LocalMerge, Merge, Source};
@@ -26,16 +27,16 @@ pub(crate) struct MemoryInputs {
     pub(crate) aside: Option<AsideRules>,
 }
 
-/// Runs merges in this process.
+/// Runs compactions in this process.
 pub(crate) struct Local {
     pub(crate) env: Env,
     pub(crate) tables: Arc<OpenTables>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) registry: Registry,
-    /// A table of an output's name is nobody's. Where that is not sure, as names come from elsewhere, one
-    /// that is there is an error.
+    /// Whether an existing SSTable with an output's name may be overwritten. It is an error where names come
+    /// from another process and may be wrong.
     pub(crate) writes_over: bool,
-    /// Where else tables are written to.
+    /// A second place that SSTables are written to.
     pub(crate) written: Option<Arc<dyn WriteTo>>,
 }
 
@@ -91,7 +92,7 @@ impl Local {
     }
 }
 
-/// Tables of one run, in order of keys, as a source.
+/// SSTables of one run, in order of keys, as a source.
 pub(crate) fn run_source(tables: Vec<OpenTable>, options: CursorOptions, replaced: &mut Replaced) -> Source {
     let within = |open: &OpenTable| {
         let live = open.info.live_range();

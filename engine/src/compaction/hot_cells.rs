@@ -1,14 +1,12 @@
-//! Hot cells: which cells of a flush go into no table but stay in memory (TRI-1), as the cells come by in
-//! order.
+//! Hot cells: which cells of a flush stay in memory (TRI-1), decided while the cells pass in order.
 //!
-//! A key may stay when it was updated often enough and *one* cell is all that survives of it: its newest
-//! value or tombstone, which every reader that the flush serves sees. So no snapshot loses its version, and
-//! what stays is the whole of what the flush set says about the key. It must not lie under a newer range
-//! tombstone of the flush set: that goes to a table, where readers would find it only after the cell
-//! (invariant I3). Operands do not stay: they count once only where they are met once. Nor do hidden
-//! versions, which no WAL has.
+//! A key may stay if it was updated often enough and *one* cell is all that survives of it: its newest value
+//! or tombstone, which every reader that the flush serves sees. So no snapshot loses its version, and the
+//! cell is all that the flush set has of the key. It must not lie under a newer range tombstone of the flush
+//! set: that goes to an SSTable, where readers would find it only after the cell (invariant I3). Operands do
+//! not stay: they must not be applied twice. Nor do hidden versions, which no WAL has.
 //!
-//! All keys are counted on the way, for the choice of the next flush.
+//! All keys are counted, for the choice of the next flush.
 
 use super::output::Output;
 use super::retention::Retention;
@@ -18,15 +16,15 @@ use crate::types::{Cell, CellRef, Heat, Heats, KeptCell, Kind};
 /// The rules by which cells may stay in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AsideRules {
-    /// Keys updated more often than this may stay; `None`: no key, updates are only counted.
+    /// The number of updates that a key must exceed to stay; `None`: no key stays, updates are only counted.
     pub(crate) over: Option<u32>,
-    /// Bytes of memory that cells may stay in, in all.
+    /// The most bytes of memory for cells that stay.
     pub(crate) bytes_max: u64,
-    /// How often a cell may be kept: one that was kept so often is not kept again.
+    /// The number of flushes after which a cell may not stay again.
     pub(crate) kept_max: u8,
 }
 
-/// See the page above.
+/// Picks a flush's cells that stay in memory; see the page above.
 pub(crate) struct Aside {
     rules: AsideRules,
     heats: Heats,
@@ -34,7 +32,7 @@ pub(crate) struct Aside {
     /// The only cell of the present key so far, if the key may stay.
     waiting: Option<Cell>,
     may_stay: bool,
-    /// The cells that stay of the present step.
+    /// The cells of the present step that stay.
     kept: Vec<KeptCell>,
     pub(super) cells: u64,
     bytes: u64,
@@ -54,7 +52,7 @@ impl Aside {
         }
     }
 
-    /// Begins a key, of which `newest` is the newest cell; the cells that follow are the key's.
+    /// Begins a key whose newest cell is `newest`; the cells that follow belong to the key.
     pub(super) fn begin_key(&mut self, newest: &CellRef<'_>, heat: Heat) {
         let bytes = KeptCell::bytes(newest);
         self.heat = heat;
@@ -66,7 +64,7 @@ impl Aside {
             && self.bytes + bytes <= self.rules.bytes_max;
     }
 
-    /// Takes a cell that survives.
+    /// Takes a surviving cell.
     pub(super) fn take(&mut self, cell: &CellRef<'_>, output: &mut Output) -> Result<()> {
         if self.may_stay && self.waiting.is_none() {
             self.waiting = Some(cell.to_cell());
@@ -79,7 +77,7 @@ impl Aside {
         output.add(cell)
     }
 
-    /// Ends the present key, of which all cells were taken.
+    /// Ends the present key, all of whose cells were taken.
     pub(super) fn end_key(&mut self, keep: &Retention, output: &mut Output) -> Result<()> {
         let Some(cell) = self.waiting.take() else { return Ok(()) };
         if matches!(cell.kind, Kind::Operand | Kind::Hidden)
@@ -94,12 +92,12 @@ impl Aside {
         Ok(())
     }
 
-    /// Takes the cells that were set aside since the last call.
+    /// Returns the cells that stayed since the last call.
     pub(super) fn take_kept(&mut self) -> Vec<KeptCell> {
         std::mem::take(&mut self.kept)
     }
 
-    /// Takes the counts of updates of all keys that were met.
+    /// Returns the counts of updates of all keys so far.
     pub(super) fn take_heats(&mut self) -> Heats {
         std::mem::take(&mut self.heats)
     }

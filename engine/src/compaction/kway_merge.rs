@@ -1,10 +1,10 @@
-//! K-way merge: joins sorted sources into one sorted stream, both ways.
+//! K-way merge: one sorted stream from sorted sources, in both directions.
 //!
-//! Sources come newest first, so that of two cells that compare equal (the same cell met twice) the newer
-//! source wins and the reader drops the other. The live sources are kept in a small sorted list by their
-//! current cell: with the handful of sources a read or merge has, moving one entry along a sorted array is
-//! cheaper than a heap, and the usual case, the same source staying in front, costs one comparison. Keys are
-//! compared by their first eight bytes before the cells are looked at.
+//! Sources come newest first, so that of two cells that compare equal (the same cell in two sources) the
+//! newer source wins and the reader drops the other. The live sources are kept in a small sorted list by
+//! their current cell: with the handful of sources a read or merge has, moving one entry along a sorted array
+//! is cheaper than a heap, and the usual case, the same source staying in front, costs one comparison. Keys
+//! are compared by their first eight bytes before the cells are looked at.
 
 use crate::error::Result;
 use crate::types::{CellRef, Cursor, Heat, Pinned, prefix64};
@@ -27,17 +27,17 @@ impl<C: Cursor> Merging<C> {
         Self { sources, order, forward: true }
     }
 
-    /// The number of the source that stands at the cell here. Must be valid.
+    /// The number of the current cell's source. Must be valid.
     pub(crate) fn source(&self) -> usize {
         self.order[0].1
     }
 
-    /// The source that stands at the cell here. Must be valid.
+    /// The current cell's source. Must be valid.
     pub(crate) fn front(&self) -> &C {
         &self.sources[self.order[0].1]
     }
 
-    /// Lets each source that has cells left move on, in the present direction, past some that nobody wants.
+    /// Lets each source that has cells left skip unwanted ones, in the present direction.
     pub(crate) fn pass(&mut self, mut pass: impl FnMut(&mut C) -> Result<()>) -> Result<()> {
         let order = std::mem::take(&mut self.order);
         for &(_, i) in &order {
@@ -51,7 +51,7 @@ impl<C: Cursor> Merging<C> {
     fn compare(&self, a: (u64, usize), b: (u64, usize)) -> Ordering {
         let by_cell = a.0.cmp(&b.0).then_with(|| self.sources[a.1].cell().order(&self.sources[b.1].cell()));
         let by_cell = if self.forward { by_cell } else { by_cell.reverse() };
-        // Equal cells: the newer source first going forward, last going backward.
+        // Equal cells: the newer source first forward, last backward.
         by_cell.then_with(|| if self.forward { a.1.cmp(&b.1) } else { b.1.cmp(&a.1) })
     }
 
@@ -67,14 +67,14 @@ impl<C: Cursor> Merging<C> {
         self.order = order;
     }
 
-    /// Moves the front source along after its cursor moved.
+    /// Restores the order after the front source's cursor moved.
     fn settle_front(&mut self) {
         let i = self.order[0].1;
         if !self.sources[i].valid() {
             self.order.remove(0);
             return;
         }
-        // Alone it is compared with nothing.
+        // A single source needs no comparison.
         if self.order.len() == 1 {
             return;
         }
@@ -87,7 +87,7 @@ impl<C: Cursor> Merging<C> {
         self.order[at] = moved;
     }
 
-    /// Turns around at the current cell: every other source is put on the far side of it.
+    /// Turns around at the current cell: every other source moves to its far side.
     fn turn(&mut self, forward: bool) -> Result<()> {
         self.forward = forward;
         let front = self.order[0].1;
@@ -98,7 +98,7 @@ impl<C: Cursor> Merging<C> {
             }
             let source = &mut self.sources[i];
             if forward {
-                // To the first cell behind `here` (or equal, in an older source).
+                // To the first cell after `here` (or equal, in an older source).
                 source.seek(&here.key)?;
                 while source.valid() && on_near_side(source.cell().order(&here.as_ref()), i < front) {
                     source.next()?;
@@ -199,8 +199,7 @@ impl<C: Cursor> Cursor for Merging<C> {
         self.sources[self.order[0].1].pin_value(into)
     }
 
-    /// The heat of the present key over all sources that stand at it; going forward these are all that have
-    /// it.
+    /// The heat of the present key over all sources positioned at it; forward, these are all that have it.
     fn heat(&self) -> Heat {
         let (prefix, front) = self.order[0];
         let key = self.sources[front].key();

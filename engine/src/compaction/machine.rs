@@ -1,7 +1,7 @@
-//! The machine that runs one merge: `advance()` does at most one output block's work or two milliseconds of
-//! it, and says when a step is ready to be made durable. It never waits and knows no database, so workers can
-//! switch between merges at every advance, a simulation can interleave them, and a compaction server can run
-//! it.
+//! Runs one compaction: `advance()` does at most one output block's work or two milliseconds of it, and
+//! reports when a step is ready to be made durable. It never waits and knows no database, so workers can
+//! switch between compactions at every advance, a simulation can interleave them, and a compaction server can
+//! run it.
 
 use super::hot_cells::{Aside, AsideRules};
 use super::kway_merge::Merging;
@@ -13,31 +13,31 @@ use crate::storage::Env;
 use crate::types::{CellRef, Cursor, Fragments, Heats, KeyRange, RangeTombstone, SeqNo, TableId};
 
 const ADVANCE_NS: u64 = 2_000_000;
-/// The clock is asked every this many cells.
+/// The clock is read once in so many cells.
 const CELLS_PER_LOOK: u32 = 64;
 
-/// A sorted input and its range tombstones, both restricted to what still counts of it.
+/// A sorted input and its range tombstones, both restricted to the live keys.
 pub(crate) struct Source {
     pub(crate) cursor: Box<dyn Cursor>,
     pub(crate) tombstones: Vec<RangeTombstone>,
 }
 
-/// A merge to run here: what it reads is open.
+/// A compaction to run in this process, with its inputs open.
 pub(crate) struct LocalMerge {
     /// Newest first.
     pub(crate) sources: Vec<Source>,
     pub(crate) range: KeyRange,
     pub(crate) rules: RetentionRules,
     pub(crate) output: OutputRules,
-    /// A step ends with the table after which another like it would be more than this many output bytes.
+    /// Output bytes of a step: it ends with the SSTable after which another like it would exceed them.
     pub(crate) step_bytes: u64,
-    /// How many cells the sources hold, where that is known: checked at the end (invariant I5).
+    /// The number of cells in the sources, if it is known: checked at the end (invariant I5).
     pub(crate) cells: Option<u64>,
-    /// For a flush: which keys are not written but handed out with the step.
+    /// For a flush: which keys stay in memory and come with the step.
     pub(crate) aside: Option<AsideRules>,
 }
 
-/// A running merge.
+/// A running compaction.
 pub(crate) struct Merge {
     env: Env,
     cursor: Merging<Box<dyn Cursor>>,
@@ -48,7 +48,7 @@ pub(crate) struct Merge {
     step_bytes: u64,
     step_fill_bytes: u64,
     step_began: u64,
-    /// What was in the cache then.
+    /// Bytes in the cache at the beginning of the step.
     step_filled: u64,
     cells: Option<u64>,
     /// Keys so far, and those that readers are likely to want, where that matters.
@@ -103,8 +103,9 @@ impl Merge {
         self.output.filled_so_far().1 - self.step_filled >= self.step_fill_bytes
     }
 
-    /// Ends the table before `key`, before which everything was pushed and nothing behind; the step too when
-    /// it has filled enough, or another table like this one would be more than it may have.
+    /// Ends the SSTable before `key`, once all cells before it were pushed and none after it; ends the step
+    /// too when it has put enough into the cache, or when another SSTable like this one would exceed
+    /// `step_bytes`.
     fn end_table(&mut self, key: &[u8]) -> Result<Option<Step>> {
         let before = self.output.bytes;
         self.output.cut(Some(key), &self.keep)?;
@@ -120,7 +121,7 @@ impl Merge {
         self.done = true;
         end_key(&mut self.keep, &mut self.aside, &mut self.output)?;
         let end = self.range.end.clone();
-        // Range tombstones may lie behind the last cell.
+        // There may be range tombstones after the last cell.
         while let Some(cut) = self.output.next_cut().map(<[u8]>::to_vec)
             && self.range.ends_after(&cut)
         {
@@ -136,7 +137,8 @@ impl Merge {
         Step { outputs: self.output.take_finished(), upto, aside, filled: self.output.take_filled() }
     }
 
-    /// Every cell of the inputs was seen, and every cell that was kept is in a table or was set aside.
+    /// Checks that every cell of the inputs was read, and that every cell kept is in an SSTable or stays in
+    /// memory.
     fn check_counts(&self) -> Result<()> {
         let (taken, kept) = (self.keep.taken, self.keep.kept);
         let wrong = match self.cells {
@@ -232,14 +234,14 @@ impl MergeRun for Merge {
         self.output.leftovers()
     }
 
-    /// For that a table may end at an eighth of its size: until the step is published what it put into the
-    /// cache is there beside what that replaces. May change at any time.
+    /// For this an SSTable may end at an eighth of its size: until the step is published, its blocks are in
+    /// the cache beside those that it replaces. May change at any time.
     fn end_steps_at_filled(&mut self, bytes: u64) {
         self.step_fill_bytes = bytes;
     }
 }
 
-/// Where a surviving cell goes.
+/// Passes a surviving cell to memory or to the output.
 fn put(cell: &CellRef<'_>, aside: &mut Option<Aside>, output: &mut Output) -> Result<()> {
     match aside {
         Some(aside) => aside.take(cell, output),
@@ -247,7 +249,7 @@ fn put(cell: &CellRef<'_>, aside: &mut Option<Aside>, output: &mut Output) -> Re
     }
 }
 
-/// After this nothing of the present key is held back anywhere.
+/// Ends the present key, of which nothing is held back afterwards.
 fn end_key(keep: &mut Retention, aside: &mut Option<Aside>, output: &mut Output) -> Result<()> {
     keep.end_key(&mut |cell| put(cell, aside, output))?;
     match aside {

@@ -31,8 +31,8 @@ pub(crate) trait MergeRun: Send {
     /// A step also ends after so many bytes that it put into the cache.
     fn end_steps_at_filled(&mut self, _bytes: u64) {}
 
-    /// Values of the outputs stay in the WAL where these places are known. To be said before the first advance
-    /// of a flush; others have no such places.
+    /// Values of the outputs stay in the WAL where these places are known. To be said before the first
+    /// advance of a flush; others have no such places.
     fn leave_in_log(&mut self, _left: LeftInLog) {}
 
     /// How often the keys of a flush were updated.

@@ -1,14 +1,14 @@
-//! One merge, in steps (idea 3 of the design): sources, rules, a sink with cut rules, driven by `advance()`.
+//! One compaction, in steps: sources, retention rules, and outputs, driven by `advance()`.
 //!
-//! `spec` says as plain data what a merge of tables is; `merge_run` is the seam behind which it runs, here
-//! (`executor`) or elsewhere, and `verify` what is checked of one that ran elsewhere, against what the inputs
-//! tell (`bounds`). `kway_merge` joins sorted sources into one sorted stream; `run` makes a run of tables one
-//! source; `retention` decides which cells of the stream survive; `output` writes them into tables and
-//! decides where these end, `hot_cells` which of a flush's stay out of them; `machine` joins these and stops
-//! at step ends. A flush is a merge whose sources are memory, so it runs here.
+//! `spec` describes a compaction of SSTables as plain data; `merge_run` is the interface of whatever runs it,
+//! this process (`executor`) or another one, and `verify` checks one that ran elsewhere, against the counts
+//! of its inputs (`bounds`). `kway_merge` merges sorted sources into one sorted stream; `run` makes a run of
+//! SSTables one source; `retention` decides which cells of the stream survive; `output` writes them into
+//! SSTables and decides where these end, `hot_cells` picks a flush's cells that stay in memory; `machine`
+//! drives all of these and stops at step ends. A flush runs in the same way, with memory beside its SSTables.
 //!
-//! Nothing here knows a database: no manifest, no version swap, no choice of inputs. That is why a compaction
-//! server will run the same code.
+//! Not owned here: the database, that is, the manifest, the version swap and the choice of inputs. So a
+//! compaction server runs the same code.
 
 mod bounds;
 mod executor;

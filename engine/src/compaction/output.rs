@@ -1,8 +1,8 @@
-//! Writes surviving cells into tables and decides where these end.
+//! Writes surviving cells into SSTables and decides where these end.
 //!
-//! A table ends only between two keys. Output *i* covers the keys from its own first bound to the next one's,
-//! and takes the range tombstones of exactly that interval, so tombstones are cut at table bounds and no
-//! table of a run says anything about its neighbour's keys.
+//! An SSTable ends only between two keys. Output *i* covers the keys from its own lower bound to the next
+//! one's, and takes the range tombstones of exactly that interval, so tombstones are cut at SSTable bounds
+//! and no SSTable of a run affects its neighbour's keys.
 
 use super::merge_run::LeftInLog;
 use super::merge_run::WriteTo;
@@ -22,12 +22,12 @@ use std::sync::Arc;
 pub(crate) struct OutputRules {
     pub(crate) tables: TableStore,
     pub(crate) spec: OutputSpec,
-    /// The cache, which says what blocks of outputs enter it.
+    /// The cache, whose fill decides which blocks of outputs enter it.
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) replaced: Arc<Replaced>,
-    /// Whether an existing table with the name of an output is written over; else it is an error.
+    /// Whether an existing SSTable with the name of an output is overwritten; otherwise it is an error.
     pub(crate) writes_over: bool,
-    /// Where else tables are written to.
+    /// A second place that SSTables are written to.
     pub(crate) written: Option<Arc<dyn WriteTo>>,
 }
 
@@ -36,25 +36,24 @@ pub(crate) struct Output {
     env: Env,
     rules: OutputRules,
     builder: Option<TableBuilder>,
-    /// The table that was begun and is not finished; also set when finishing it failed.
+    /// The SSTable that was begun but not finished; also set if finishing it failed.
     unfinished: Option<TableId>,
     left: Option<LeftInLog>,
     part: u32,
-    /// Where the current table's interval begins.
+    /// The lower bound of the current SSTable's interval.
     low: Vec<u8>,
     /// The number of cuts at or before `low`.
     cuts_passed: usize,
-    /// Tables finished and synced since the last step.
+    /// SSTables finished and synced since the last step.
     finished: Vec<Arc<TableInfo>>,
-    /// Blocks of these tables that were put into the cache.
+    /// Blocks of these SSTables in the cache.
     filled: Vec<(TableId, Filled)>,
-    /// Blocks and bytes put into the cache since the compaction began, without those of the table being
-    /// written.
+    /// Blocks and bytes put into the cache since the compaction began, without the current SSTable's.
     filled_before: (u64, u64),
     /// Whether the present key is warm: read lately, or updated in memory.
     is_warm: bool,
     pub(crate) bytes: u64,
-    /// Cells of all finished tables, and their range tombstones.
+    /// Cells of all finished SSTables, and their range tombstones.
     pub(crate) cells: u64,
     pub(crate) range_tombstones: u64,
 }
@@ -120,7 +119,7 @@ impl Output {
         builder.add_with(cell, reference.as_ref())
     }
 
-    /// Whether readers are likely to want the key whose cells come next.
+    /// Sets whether readers are likely to want the key whose cells come next.
     pub(super) fn set_warm(&mut self, is_warm: bool) {
         self.is_warm = is_warm;
     }
@@ -130,18 +129,18 @@ impl Output {
         self.rules.cache.filling() == Filling::Warm
     }
 
-    /// From now on values stay where they are in the log.
+    /// From now on, leaves values in the WAL.
     pub(super) fn leave_in_log(&mut self, left: LeftInLog) {
         self.left = Some(left);
     }
 
-    /// Where the table should end before this key, the next one.
+    /// The bound at or below the next key where the SSTable should end, if there is one.
     #[inline]
     pub(crate) fn end_before<'a>(&'a self, key: &'a [u8]) -> Option<&'a [u8]> {
         self.next_cut().filter(|cut| *cut <= key).or_else(|| self.is_full().then_some(key))
     }
 
-    /// Behind what the table covers so far.
+    /// The next cut, after what the SSTable covers so far.
     pub(crate) fn next_cut(&self) -> Option<&[u8]> {
         self.rules.spec.cuts.get(self.cuts_passed).map(Vec::as_slice)
     }
@@ -152,23 +151,23 @@ impl Output {
             .is_some_and(|b| b.estimated_bytes() + b.log_bytes() >= self.rules.spec.table_bytes)
     }
 
-    /// Whether it has an eighth of what fills it.
+    /// Whether it has an eighth of its full size.
     pub(crate) fn is_eighth_full(&self) -> bool {
         self.builder.as_ref().is_some_and(|b| b.estimated_bytes() >= self.rules.spec.table_bytes / 8)
     }
 
-    /// Data blocks of the current table so far.
+    /// Data blocks of the current SSTable so far.
     pub(crate) fn data_blocks(&self) -> u64 {
         self.builder.as_ref().map_or(0, TableBuilder::data_blocks)
     }
 
-    /// Bytes of all tables since the merge began, the current one included.
+    /// Bytes of all SSTables since the compaction began, the current one included.
     pub(crate) fn bytes_so_far(&self) -> u64 {
         self.bytes + self.builder.as_ref().map_or(0, TableBuilder::estimated_bytes)
     }
 
-    /// Ends the current table before `high` (`None`: at the very end), range tombstones of its interval
-    /// included.
+    /// Ends the current SSTable before `high` (`None`: at the very end), with the range tombstones of its
+    /// interval.
     pub(crate) fn cut(&mut self, high: Option<&[u8]>, keep: &Retention) -> Result<()> {
         let interval = KeyRange { start: std::mem::take(&mut self.low), end: high.map(<[u8]>::to_vec) };
         let tombstones = keep.tombstones_within(&interval);
@@ -198,28 +197,28 @@ impl Output {
         Ok(())
     }
 
-    /// Where the first table goes.
+    /// The path of the first SSTable.
     pub(crate) fn place(&self) -> PathBuf {
         self.rules.tables.path(self.rules.spec.id)
     }
 
-    /// What was finished since the last call.
+    /// Returns the SSTables finished since the last call.
     pub(crate) fn take_finished(&mut self) -> Vec<Arc<TableInfo>> {
         std::mem::take(&mut self.finished)
     }
 
-    /// Data blocks that entered the cache since the merge began, and their bytes.
+    /// Data blocks that entered the cache since the compaction began, and their bytes.
     pub(crate) fn filled_so_far(&self) -> (u64, u64) {
         let (blocks, bytes) = self.builder.as_ref().map_or((0, 0), TableBuilder::filled);
         (self.filled_before.0 + blocks, self.filled_before.1 + bytes)
     }
 
-    /// What the cache was given of these.
+    /// Returns the blocks of these in the cache.
     pub(crate) fn take_filled(&mut self) -> Vec<(TableId, Filled)> {
         std::mem::take(&mut self.filled)
     }
 
-    /// Files that nobody was told of: the table that is not finished and those finished since the last step.
+    /// Files that were not returned: the unfinished SSTable and those finished since the last step.
     pub(crate) fn leftovers(&self) -> Vec<TableId> {
         self.finished.iter().map(|info| info.id).chain(self.unfinished).collect()
     }

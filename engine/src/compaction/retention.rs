@@ -4,39 +4,40 @@
 //! Read points (registered snapshots) cut history into *stripes*: two cells in one stripe are seen by exactly
 //! the same readers, so of two versions of one (key, timestamp) in one stripe only the newer is ever seen.
 //! Everything newer than the last snapshot is one stripe: a reader without snapshot takes its version before
-//! its read point, so it never needs what a merge has dropped from under a newer cell.
+//! its read point, so it never needs what a compaction has dropped from under a newer cell.
 //!
 //! For the cells of one key, in their order (timestamp descending, sequence descending), a cell is dropped
 //! when
 //! - a newer value or tombstone of the same timestamp lies in its stripe (shadowed);
-//! - a point tombstone met before it, or a range tombstone of this merge, is newer and lies in its stripe;
-//! - the count pushed it out (`types/version_limit.rs`), in its own stripe;
+//! - an earlier point tombstone of the key, or a range tombstone of this compaction, is newer and lies in its
+//!   stripe;
+//! - the version limit pushed it out (`types/version_limit.rs`), in its own stripe;
 //! - it is expired or removed by the filter; while something older may lie below, a tombstone takes its
 //!   place.
 //!
 //! Where versions are counted, one that the filter hides counts like any other, for readers too. If its cell
-//! went, a later write under it would be there or not by when merges ran. So a cell without value stays in
-//! its place ([`Kind::Hidden`]) as long as the value would count: until a delete, the count or the TTL takes
-//! it. That is at most as many cells of a key as versions are kept. (Not to count what is hidden would need
-//! no such cell, but a filter may hide later what it does not hide now: what a merge drops as pushed out by
-//! that would come back where no merge ran.)
+//! were dropped, it would depend on the time of compactions whether an older version is visible. So a cell
+//! without value stays in its place ([`Kind::Hidden`]) as long as the value would count: until a delete, the
+//! limit or the TTL removes it. That is at most as many cells of a key as versions are kept. (Not counting
+//! hidden versions would need no such cell, but a filter may hide later what it does not hide now: versions
+//! that a compaction has dropped as pushed out would come back where no compaction ran.)
 //!
 //! Merge operands are held back until their base arrives: operands and base of one stripe become one value.
 //! With nothing below and no older reader they become one value without base; else they are passed on.
 //!
-//! What pushed a version out may be deleted later, alone, by a range tombstone that has a lowest timestamp.
-//! While older versions may lie below or a reader sees them, all versions under such a tombstone are kept as
-//! they are: they say which were there when. (Whatever else deletes a version deletes the lower ones that it
-//! had pushed out, too.)
+//! A range tombstone with a lowest timestamp may later delete a version that had pushed others out, without
+//! these. While older versions may lie below or a reader sees them, all versions under such a tombstone are
+//! kept as they are, as a record of which existed when. (Any other delete of a version also deletes the older
+//! ones that it had pushed out.)
 //!
-//! What vanishes without a trace is remembered as a bound: the highest sequence number that was the newest of
-//! its key, or of a range tombstone, and of which nothing is left. If a search finds no cell of a key, it
-//! cannot tell whether the key was written up to that bound (`db/conflicts.rs`). So of what is newer than a
-//! read point something stays for each key that was written to: its newest cell, or a range tombstone over
-//! that. Then the bound is not above any read point.
+//! Writes that vanish without a trace are remembered by a bound: the highest sequence number that was the
+//! newest of its key, or of a range tombstone, and of which nothing is left. If a search finds no cell of a
+//! key, it cannot tell whether the key was written up to that bound (`db/conflicts.rs`). So of each key
+//! written after a read point something stays: its newest cell, or a range tombstone over that. Then the
+//! bound is not above any read point.
 //!
 //! A tombstone itself goes when nothing of its key can lie below and no snapshot is older than it: whatever
-//! it deletes within this merge is in its own stripe and dropped with it.
+//! it deletes within this compaction is in its own stripe and dropped with it.
 
 use crate::error::Result;
 use crate::operator::{CompactionFilter, MergeOperator, is_unwanted, merged};
@@ -52,17 +53,17 @@ pub(crate) struct RetentionRules {
     pub(crate) explicit: bool,
     /// Versions kept of a key; 0 for all.
     pub(crate) versions: u32,
-    /// Microseconds of life; 0 for ever.
+    /// Microseconds of life; 0 for no limit.
     pub(crate) ttl_us: u64,
     /// Wall clock for expiry and filter.
     pub(crate) now_us: u64,
     pub(crate) operator: Option<Arc<dyn MergeOperator>>,
     pub(crate) filter: Option<Arc<dyn CompactionFilter>>,
-    /// Keys under which older data lies that is no input.
+    /// Keys that may have older data outside the inputs.
     pub(crate) below: TombstoneElision,
 }
 
-/// Keys under which older data may lie outside a compaction: sorted, disjoint ranges.
+/// Keys that may have older data outside a compaction, as sorted, disjoint ranges. Their tombstones stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct TombstoneElision {
     ranges: Vec<KeyRange>,
@@ -99,21 +100,21 @@ pub(super) fn disjoint(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
     disjoint
 }
 
-/// Where the surviving cells go.
+/// Takes the surviving cells.
 pub(crate) type Sink<'s> = dyn FnMut(&CellRef<'_>) -> Result<()> + 's;
 
 /// Takes a compaction's cells in order and passes on those that survive.
-// Over 15 fields: what is known of the key, the timestamp and the stripe at which a merge stands.
+// Over 15 fields: the state of the current key, timestamp and stripe.
 pub(crate) struct Retention {
     rules: RetentionRules,
     /// Range tombstones of all inputs.
     tombstones: Fragments,
     key: Vec<u8>,
     started: bool,
-    /// Whether something older may lie under the current key.
+    /// Whether the current key may have older data outside the inputs.
     key_below: bool,
     timestamp: Timestamp,
-    /// Stripe in which a value or tombstone of the current (key, timestamp) was seen last.
+    /// The stripe of the last value or tombstone of the current (key, timestamp).
     shadow: Option<usize>,
     /// Point tombstones of the current key: newest sequence number by stripe.
     deleted: Vec<(usize, SeqNo)>,
@@ -121,10 +122,10 @@ pub(crate) struct Retention {
     pushed: Pushed,
     /// The cells of the current timestamp, where versions are counted.
     group: Vec<(SeqNo, Kind)>,
-    /// Whether versions of the current key may be deleted alone, so that it must stay known which were there
+    /// Whether versions of the current key may be deleted alone, so that a record must stay of which existed
     /// when.
     careful: bool,
-    /// The newest cell of the current key that was taken in, and that was passed on.
+    /// The newest cell of the current key that was read, and that was kept.
     newest: (SeqNo, SeqNo),
     forgotten: std::cell::Cell<SeqNo>,
     /// Operands of the current (key, timestamp) in one stripe, newest first.
@@ -155,13 +156,13 @@ impl Retention {
         }
     }
 
-    /// The sequence number up to which cells may have vanished without a trace: whatever newer was taken in
-    /// so far left a cell of its key.
+    /// The sequence number up to which writes may have vanished without a trace: of every newer write so far,
+    /// a cell of its key was kept.
     pub(crate) fn forgotten(&self) -> SeqNo {
         self.forgotten.get()
     }
 
-    /// How many read points are older than the cell: equal for cells that the same readers see.
+    /// The number of read points older than the cell: equal for cells that the same readers see.
     fn stripe(&self, seq: SeqNo) -> usize {
         match self.rules.read_points.len() {
             0 => 0,
@@ -169,7 +170,7 @@ impl Retention {
         }
     }
 
-    /// Whether `key` begins a new group, so that a table may end before it.
+    /// Whether `key` begins a new group, so that an SSTable may end before it.
     pub(crate) fn is_new_key(&self, key: &[u8]) -> bool {
         !self.started || self.key != key
     }
@@ -203,8 +204,8 @@ impl Retention {
             self.combine_pending(None, sink)?;
             return Ok(());
         }
-        // Of what lies below some may have pushed out what seems to push out here, and be deleted alone
-        // since.
+        // Cells below may have pushed out the versions that this one seems to push out, and been deleted
+        // alone since.
         let sees_all = !(self.careful && self.key_below);
         if cell.kind != Kind::Tombstone && sees_all && self.is_pushed_out(cell.seq, stripe) {
             return Ok(());
@@ -265,19 +266,19 @@ impl Retention {
         self.shadow = None;
     }
 
-    /// Ends the current key: after this, all that survives of it has been passed on.
+    /// Ends the current key: all its surviving cells have been passed on.
     pub(crate) fn end_key(&mut self, sink: &mut Sink<'_>) -> Result<()> {
         self.end_timestamp(sink)?;
         let (taken, passed) = self.newest;
-        // A newer range tombstone over the key tells of it, and is forgotten itself where it goes.
+        // A newer range tombstone over the key records the write, and is counted itself where it is dropped.
         if taken > passed && !self.is_under_newer(&self.key, taken) {
             self.forget(taken);
         }
         Ok(())
     }
 
-    /// Nothing tells of that write any more. It is never one that a read point of the merge does not see:
-    /// transactions ask what was written since theirs.
+    /// Notes that nothing records this write any more. Read points of the compaction always see it:
+    /// transactions ask for writes since theirs.
     fn forget(&self, seq: SeqNo) {
         debug_assert_eq!(self.stripe(seq), 0, "a merge forgets {seq:?}, which is newer than a read point");
         self.forgotten.set(self.forgotten.get().max(seq));
@@ -298,8 +299,8 @@ impl Retention {
         self.pass_pending(sink)
     }
 
-    /// Whether a tombstone of this merge deletes the cell for everyone who would see it; if `careful`, one
-    /// that does not delete it alone.
+    /// Whether a tombstone of this compaction deletes the cell for every reader that would see it; if
+    /// `careful`, one that also deletes all earlier timestamps.
     fn is_deleted(&self, cell: &CellRef<'_>, stripe: usize, careful: bool) -> bool {
         if self.deleted.iter().any(|(at, seq)| *seq > cell.seq && *at == stripe) {
             return true;
@@ -316,8 +317,8 @@ impl Retention {
         })
     }
 
-    /// Whether the count pushed the version out for everyone who would see it. One that never lived stays
-    /// while a read point is older, as it may be all that tells of a write to the key.
+    /// Whether the version limit pushed the version out for every reader that would see it. A version that
+    /// never counted stays while a read point is older, as it may be the only record of a write to the key.
     fn is_pushed_out(&self, seq: SeqNo, stripe: usize) -> bool {
         let goes = |when: SeqNo| self.stripe(when) == stripe && (when > seq || stripe == 0);
         self.pushed.counts() && self.pushed.when(seq).is_some_and(goes)
@@ -337,14 +338,14 @@ impl Retention {
         sink(cell)
     }
 
-    /// Passes a value on unless it is expired or unwanted.
+    /// Passes a value on unless it is expired or the filter removes it.
     fn pass_value(&mut self, cell: &CellRef<'_>, stripe: usize, sink: &mut Sink<'_>) -> Result<()> {
         let rules = &self.rules;
         let expired =
             rules.ttl_us > 0 && cell.born_us(rules.explicit).saturating_add(rules.ttl_us) <= rules.now_us;
         let last = !self.key_below && stripe == 0;
-        // Where operands may lie in newer sources the filter is the reader's business: it judges the combined
-        // value.
+        // Where newer sources may have operands the filter is left to the reader, who applies it to the
+        // combined value.
         let wanted = || cell.kind == Kind::Value && (rules.operator.is_some() || !self.is_unwanted(cell));
         if !expired && wanted() {
             return self.pass(cell, sink);
@@ -378,7 +379,7 @@ impl Retention {
         let operands: Vec<&[u8]> = pending.iter().rev().map(|c| c.value.as_slice()).collect();
         let under = base.filter(|base| base.kind == Kind::Value).map(|base| base.value);
         let Ok(value) = merged(&*operator, &newest.key, under, &operands) else {
-            // It refused: everything stays as it is, and readers of the key are told.
+            // The operator refused: everything stays as it is, and readers of the key get the error.
             self.pending = pending;
             self.pass_pending(sink)?;
             return base.map_or(Ok(()), |base| self.pass(base, sink));
@@ -389,12 +390,12 @@ impl Retention {
         self.pass_value(&combined, stripe, sink)
     }
 
-    /// Whether a range tombstone of this merge over the key is newer than that.
+    /// Whether a range tombstone of this compaction over the key is newer than `seq`.
     pub(super) fn is_under_newer(&self, key: &[u8], seq: SeqNo) -> bool {
         self.tombstones.find(key).is_some_and(|f| f.covers.iter().any(|cover| cover.seq > seq))
     }
 
-    /// The range tombstones that must go on within `range`.
+    /// The range tombstones that must be kept within `range`.
     pub(crate) fn tombstones_within(&self, range: &KeyRange) -> Vec<RangeTombstone> {
         let mut kept: Vec<RangeTombstone> = Vec::new();
         for tombstone in self.tombstones.tombstones_within(range) {
@@ -403,8 +404,8 @@ impl Retention {
                 self.forget(tombstone.seq);
                 continue;
             }
-            // Newest first within a fragment: one that a newer one of its stripe includes says nothing; but
-            // where versions are counted, when one of them was deleted alone.
+            // Newest first within a fragment: one that a newer one of its stripe includes is dropped; but not
+            // where versions are counted and one of them deletes versions alone.
             let alone = self.pushed.counts() && tombstone.from > Timestamp::ZERO;
             let said = !alone
                 && kept.iter().rev().take_while(|k| k.range == tombstone.range).any(|k| {

@@ -1,4 +1,4 @@
-//! One story a rule: cells in, read points, what survives.
+//! One story per rule: cells in, read points, surviving cells.
 
 use super::*;
 use crate::compaction::kway_merge::tests::cell;
@@ -36,7 +36,8 @@ fn somewhere_below() -> TombstoneElision {
     TombstoneElision::new(vec![KeyRange::all()])
 }
 
-/// Cells as `key@timestamp#seq=value`, `-` for a tombstone, `~` for what is hidden, `+value` for an operand.
+/// Cells as `key@timestamp#seq=value`, `-` for a tombstone, `~` for a hidden version, `+value` for an
+/// operand.
 fn parse(text: &str) -> Cell {
     let (head, value) = text.split_once('=').unwrap();
     let (head, seq) = head.split_once('#').unwrap();
@@ -117,7 +118,7 @@ fn a_range_tombstone_deletes_older_cells_of_its_stripe() {
     assert_eq!(survivors(rules(&[5]), tombstones(), "a#9=x a#5=y b#4=z c#3=w"), "a#9=x a#5=y b#4=z c#3=w");
 }
 
-/// What nothing tells of any more, once all outputs are written.
+/// The bound of writes without a trace, once all outputs are written.
 fn forgotten(rules: RetentionRules, tombstones: Vec<RangeTombstone>, cells: &str) -> u64 {
     let mut keep = Retention::new(rules, Fragments::new(tombstones));
     for text in cells.split_whitespace() {
@@ -136,7 +137,7 @@ fn nothing_newer_than_a_read_point_is_forgotten() {
     assert_eq!(forgotten(rules(&[]), under(), "b#7=x d#4=x"), 9);
     let below = RetentionRules { below: somewhere_below(), ..rules(&[]) };
     assert_eq!(forgotten(below, under(), "b#7=x"), 0, "the tombstone tells of it");
-    // One that was never there, as a later timestamp was.
+    // A version that never counted, because of a later timestamp.
     let counted = |points: &[u64]| RetentionRules { explicit: true, versions: 1, ..rules(points) };
     assert_eq!(survivors(counted(&[5]), vec![], "a@9#6=x a@8#7=y"), "a@9#6=x a@8#7=y");
     assert_eq!(forgotten(counted(&[5]), vec![], "a@9#6=x a@8#7=y"), 0);
@@ -185,7 +186,8 @@ fn a_version_the_filter_does_not_want_has_pushed_out_others_all_the_same() {
     assert_eq!(survivors(filtered(), vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=~");
     let below = RetentionRules { below: somewhere_below(), ..filtered() };
     assert_eq!(survivors(below, vec![], "a@9#1=x a@8#7=y a@7#3=z"), "a@9#1=~");
-    // In later merges too, until the count, a delete or its age takes it, or nothing is counted any more.
+    // It also stays in later compactions, until the limit, a delete or its age removes it, or versions are no
+    // longer counted.
     assert_eq!(survivors(filtered(), vec![], "a@9#1=~ a@7#8=z"), "a@9#1=~");
     assert_eq!(survivors(filtered(), vec![], "a@10#8=x a@9#1=~"), "a@10#8=x");
     assert_eq!(survivors(filtered(), vec![], "a@10#8=- a@9#1=~"), "");
@@ -202,7 +204,7 @@ fn a_version_the_filter_does_not_want_has_pushed_out_others_all_the_same() {
     assert_eq!(survivors(merging, vec![], "a@9#2=+b a@9#1=~"), "a@9#2=-b");
 }
 
-/// What older versions below depend on stays until they are met.
+/// A version that older ones below depend on stays until these are inputs too.
 #[test]
 fn what_pushed_versions_out_is_kept_under_a_delete_of_it_alone_while_older_ones_may_lie_below() {
     let counted = || RetentionRules { explicit: true, versions: 1, ..rules(&[]) };
@@ -214,7 +216,7 @@ fn what_pushed_versions_out_is_kept_under_a_delete_of_it_alone_while_older_ones_
         survivors(below(), vec![alone()], "a@9#4=x a@9#3=w a@8#2=y a@7#6=z"),
         "a@9#4=x a@9#3=w a@8#2=y a@7#6=z"
     );
-    // A delete that reaches all lower ones too says all by itself.
+    // A delete that also reaches all lower ones needs no record.
     let all = RangeTombstone { from: Timestamp::ZERO, ..alone() };
     assert_eq!(survivors(below(), vec![all], "a@9#4=x a@8#2=y a@7#6=z"), "a@7#6=z");
 }

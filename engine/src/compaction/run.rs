@@ -1,4 +1,4 @@
-//! A run of tables as one sorted source, for readers and for compactions, opened lazily.
+//! A run of SSTables as one sorted source, for readers and for compactions, opened lazily.
 
 use crate::error::Result;
 use crate::sstable::{CursorOptions, TableCursor};
@@ -8,13 +8,13 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Walks the live ranges of a run's tables one after the other. Opens a table only when it gets there.
+/// Walks the live ranges of a run's SSTables one after the other. Opens each SSTable only when it gets there.
 pub(crate) struct RunCursor {
     tables: Arc<[OpenTable]>,
-    /// The numbers of the tables that it walks over.
+    /// The numbers of its SSTables.
     within: Range<usize>,
     options: CursorOptions,
-    /// The open table and its cursor.
+    /// The open SSTable and its cursor.
     at: Option<(usize, TableCursor)>,
 }
 
@@ -24,13 +24,14 @@ impl RunCursor {
         Self { tables: tables.clone(), within, options, at: None }
     }
 
-    /// The number of the first table that `holds` is false for; it is true for all before and for none after.
+    /// The number of the first SSTable for which `holds` is false; it is true for all before and for none
+    /// after.
     fn first_not(&self, holds: impl FnMut(&OpenTable) -> bool) -> usize {
         self.within.start + self.tables[self.within.clone()].partition_point(holds)
     }
 
-    /// Goes past the cells of the range that are older than `whole`, as far as its tables tell: to its end,
-    /// or to the next table with a newer cell. Where going backward, to its beginning.
+    /// Skips the cells of the range that are older than `whole`, as far as SSTables show: to the range's end,
+    /// or to the next SSTable with a newer cell; backward, to its beginning.
     pub(crate) fn pass(&mut self, range: &KeyRange, whole: SeqNo, reverse: bool) -> Result<()> {
         let is_older = |open: &OpenTable| open.info.seqs.1 < whole;
         let Some((at, _)) = self.at else { return Ok(()) };
@@ -63,7 +64,7 @@ impl RunCursor {
         }
     }
 
-    /// The cursor of that table, which is opened if it is another than before, and the table.
+    /// The SSTable of that number with its cursor, opened if it is not the present one.
     fn open(&mut self, i: usize) -> (&mut TableCursor, &OpenTable) {
         let open = &self.tables[i];
         if self.at.as_ref().is_none_or(|(at, _)| *at != i) {
@@ -72,12 +73,12 @@ impl RunCursor {
         (&mut self.at.as_mut().expect("just set").1, open)
     }
 
-    /// Notes that a seek looked into this table: it does so in each run that is merged.
+    /// Counts a seek into this SSTable as a seek miss: a merged read seeks in each run.
     fn note_look(&self, at: usize) {
         self.tables[at].table().note_look();
     }
 
-    /// While the cursor is behind its table's end, goes on to the first cell of the next tables.
+    /// While the cursor is past its SSTable's end, goes on to the first cell of the next SSTables.
     fn skip_forward(&mut self) -> Result<()> {
         while let Some((i, cursor)) = &self.at {
             if cursor.valid() && self.tables[*i].ends_after(cursor.key()) {
@@ -94,7 +95,8 @@ impl RunCursor {
         Ok(())
     }
 
-    /// While the cursor is before its table's live range, goes on to the last cell of the previous tables.
+    /// While the cursor is before its SSTable's live range, goes on to the last cell of the previous
+    /// SSTables.
     fn skip_backward(&mut self) -> Result<()> {
         while let Some((i, cursor)) = &self.at {
             if cursor.valid() && cursor.key() >= self.tables[*i].start() {
@@ -179,10 +181,10 @@ impl Cursor for RunCursor {
     }
 }
 
-/// A run as the source of a compaction, which only goes forward. Tables that it has passed are let go, so
+/// A run as the source of a compaction, which only goes forward. SSTables that it has passed are dropped, so
 /// that their files can be removed before the compaction ends.
 pub(crate) struct PassingRun {
-    /// The tables not passed yet, in order.
+    /// The SSTables not passed yet, in order.
     tables: VecDeque<OpenTable>,
     options: CursorOptions,
     /// The cursor over the first of `tables`.
@@ -194,7 +196,7 @@ impl PassingRun {
         Self { tables: tables.into(), options, at: None }
     }
 
-    /// Moves to the first cell at or after the key in the tables that are left.
+    /// Moves to the first cell at or after the key in the remaining SSTables.
     fn enter(&mut self, key: &[u8]) -> Result<()> {
         self.at = None;
         while let Some(table) = self.tables.front() {
@@ -226,7 +228,7 @@ impl Cursor for PassingRun {
         if cursor.valid() && self.tables[0].ends_after(cursor.key()) {
             return Ok(());
         }
-        // Its file may go only when no cursor reads it.
+        // Its file may be removed only when no cursor reads it.
         self.at = None;
         self.tables.pop_front();
         self.enter(&[])
@@ -277,7 +279,7 @@ mod tests {
         format!("{table:03}{half}").into_bytes()
     }
 
-    /// Tables of two keys each.
+    /// SSTables of two keys each.
     fn run() -> Vec<OpenTable> {
         let storage: Arc<dyn Storage> = SimWorld::new(1).env().storage;
         let (cache, graveyard) = (BlockCache::new(1 << 20), Arc::new(Graveyard::default()));
@@ -306,7 +308,7 @@ mod tests {
             || -> Vec<u32> { (0..TABLES).filter(|n| handles[*n as usize].strong_count() > 0).collect() };
         let mut run = PassingRun::new(tables, CursorOptions::default());
         assert_eq!(held().len(), TABLES as usize);
-        // Some lie below where the merge begins.
+        // Some lie below the start of the compaction.
         run.seek(&key(3, 1)).unwrap();
         for at in 7..2 * TABLES {
             assert_eq!(run.cell().key, key(at / 2, at % 2));

@@ -1,7 +1,7 @@
-//! A merge of tables as plain data: all that whoever runs it must know, in this process or in another one.
+//! A compaction of SSTables as plain data: all that is needed to run it, in this process or in another one.
 //!
-//! Only what is said here may be run elsewhere. A merge that reads memory (a flush) or leaves values in the
-//! log is a [`super::LocalMerge`], which holds cursors and cannot be written down.
+//! A compaction that reads memory (a flush) or leaves values in the WAL has no spec: it is a
+//! [`super::LocalMerge`], which holds cursors and cannot be serialized.
 
 use super::retention::{RetentionRules, TombstoneElision};
 use crate::error::{Error, Result};
@@ -13,36 +13,37 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What a merge keeps, how it writes tables, and what answers say. Whoever runs a merge must have the same.
+/// The version of what a compaction keeps, how it writes SSTables, and the format of answers. Both sides must
+/// have the same.
 pub(crate) const RULES_VERSION: u32 = 2;
 
-/// What an output, and a step, has at least: an eighth of the smallest table that a strategy makes, where
-/// steps are small for the cache.
+/// The smallest output and step: an eighth of the smallest SSTable that a strategy makes, where steps are
+/// small for the cache.
 const OUTPUT_BYTES_MIN: u64 = 512;
-/// What is read at once of an input, at most.
+/// The most bytes of an input that are read at once.
 const READ_AHEAD_MAX: u64 = 16 << 20;
-/// Entries of a block from one whole key to the next, at most.
+/// The most block entries from one whole key to the next.
 const RESTART_INTERVAL_MAX: usize = 1 << 12;
 
-/// A merge of tables, as plain data: what is merged, what of it is kept, and how the outputs are made.
+/// A compaction of SSTables, as plain data: its inputs, which cells survive, and how the outputs are written.
 ///
 /// See [`crate::offload`].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CompactionSpec {
-    /// [`RULES_VERSION`] of whoever asks for it.
+    /// [`RULES_VERSION`] of the requester.
     pub(crate) rules_version: u32,
     /// The database it is for.
     pub(crate) database: u64,
-    /// Where its tables lie, as a manifest says it, and its own directory, where its log is.
+    /// The place of its SSTables, as in a manifest, and the database's directory, which has its WAL.
     pub(crate) place: String,
     pub(crate) log_dir: PathBuf,
-    /// Runs of tables, newest first, each in order of keys, with clips as they are at the beginning.
+    /// Runs of SSTables, newest first, each in order of keys, with their clips at the beginning.
     pub(crate) inputs: Vec<Vec<TableInfo>>,
     pub(crate) range: KeyRange,
     pub(crate) keep: RetentionSpec,
     pub(crate) output: OutputSpec,
-    /// A step ends with the table after which another like it would be more than this many output bytes.
+    /// Output bytes of a step: it ends with the SSTable after which another like it would exceed them.
     pub(crate) step_bytes: u64,
     /// Bytes of an input that are read at once.
     pub(crate) read_ahead: u64,
@@ -53,52 +54,52 @@ pub struct CompactionSpec {
 pub(crate) struct RetentionSpec {
     /// Sequence numbers of registered snapshots, ascending.
     pub(crate) read_points: Vec<SeqNo>,
-    /// Timestamps are part of the key, so versions are counted.
+    /// Whether timestamps are part of the key, so that versions are counted.
     pub(crate) explicit: bool,
     /// Versions kept of a key; 0 for all.
     pub(crate) versions: u32,
-    /// Microseconds of life; 0 for ever.
+    /// Microseconds of life; 0 for no limit.
     pub(crate) ttl_us: u64,
     /// Wall clock for expiry and filter.
     pub(crate) now_us: u64,
-    /// Names under which whoever runs it has merge operator and filter registered.
+    /// Names of the merge operator and filter, which must be registered where the compaction runs.
     pub(crate) operator: Option<String>,
     pub(crate) filter: Option<String>,
-    /// The family's strategy, for whoever shows the merge.
+    /// The family's strategy, for display.
     pub(crate) strategy: String,
-    /// Where older data lies that is no input.
+    /// Keys that may have older data outside the inputs.
     pub(crate) below: TombstoneElision,
 }
 
-/// How outputs are made.
+/// How outputs are written.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct OutputSpec {
     pub(crate) table: TableOptions,
-    /// A table ends when it has about this many bytes.
+    /// The target size of an SSTable.
     pub(crate) table_bytes: u64,
-    /// Tables end at these keys too, which are in order.
+    /// Keys at which SSTables end too, in order.
     pub(crate) cuts: Vec<Vec<u8>>,
-    /// The name of the first; parts count up.
+    /// The name of the first output; the part is incremented for the next ones.
     pub(crate) id: TableId,
-    /// What each table says of its family, for a repair that finds no manifest.
+    /// Names in each SSTable that describe its family, for a repair without a manifest.
     pub(crate) names: Vec<(String, String)>,
 }
 
-/// The sum of figures that may come from elsewhere, and be anything.
+/// A saturating sum of numbers, which may come from another process and be anything.
 pub(crate) fn sum(figures: impl Iterator<Item = u64>) -> u64 {
     figures.fold(0, u64::saturating_add)
 }
 
 impl CompactionSpec {
-    /// How many cells the inputs hold at least, and whether it is just that: a clipped table, or a part of
-    /// one, does not say how many of its cells are left.
+    /// The least number of cells in the inputs, and whether it is exact: for a clipped or split SSTable the
+    /// number of remaining cells is not known.
     pub(crate) fn cells(&self) -> (u64, bool) {
         let tables = || self.inputs.iter().flatten();
         let whole = tables().filter(|table| table.is_whole());
         (sum(whole.map(|table| table.cells)), tables().all(TableInfo::is_whole))
     }
 
-    /// Whether its outputs are such as a database may want, whoever described it.
+    /// Checks that its outputs are within the limits of a database, whoever described it.
     pub(crate) fn check(&self) -> Result<()> {
         let refuse = |what: &str| Err(Error::invalid(format!("the description of a merge: {what}")));
         let table = &self.output.table;
@@ -128,8 +129,8 @@ impl CompactionSpec {
 }
 
 impl RetentionSpec {
-    /// The rules with what these names stand for. Without its operator a merge passes operands on, and
-    /// without its filter values: readers are told.
+    /// The rules, with operator and filter looked up by name. Without its operator a compaction keeps
+    /// operands, and without its filter values: readers get the error.
     pub(crate) fn resolve(&self, registry: &Registry) -> RetentionRules {
         let mut read_points: Arc<[SeqNo]> = self.read_points.as_slice().into();
         if planted!(Bug::IgnoreSnapshotInMerge) {
@@ -158,7 +159,7 @@ pub(crate) mod sample {
     use super::*;
     use crate::types::StoreId;
 
-    /// A merge of one table with so many cells.
+    /// A compaction of one SSTable with so many cells.
     pub(crate) fn spec(start: &str, end: &str, cells: u64) -> CompactionSpec {
         let mut table = TableInfo::plain(TableId { epoch: 1, job: 1, part: 0, ..TableId::default() }, 100);
         (table.range, table.cells) = (KeyRange::new(start, end), cells);

@@ -1,6 +1,6 @@
-//! What a merge run elsewhere hands out is believed only as far as it was checked (invariant I5): names,
-//! order, bounds and counts here (against what the inputs tell, `bounds`), each table's index when it is
-//! opened, each block when it is first read.
+//! Verification of a compaction in another process, which is not trusted (invariant I5): names, order, bounds
+//! and counts are checked here (against the inputs, `bounds`), each SSTable's index when it is opened, each
+//! block when it is first read.
 
 use super::bounds::{Counts, Expected};
 use super::merge_run::Totals;
@@ -9,20 +9,21 @@ use crate::shape::TableInfo;
 use crate::types::{KeyRange, SeqNo, TableId};
 use std::sync::Arc;
 
-/// The steps of one run so far, all of which were found to be true.
+/// The verified steps of one run so far.
 #[derive(Clone)]
 pub(crate) struct Verifier {
-    /// Names of its tables, but for the part.
+    /// The names of its SSTables, without the part.
     name: TableId,
-    /// Keys below are done.
+    /// The end of the last step.
     low: Vec<u8>,
     end: Option<Vec<u8>>,
     last: Option<TableId>,
-    /// Cells that the inputs hold, at least; whether it is exactly that.
+    /// The least number of cells in the inputs; whether it is exact.
     cells_in: (u64, bool),
     /// The highest sequence number of the inputs.
     newest: SeqNo,
-    /// Cells, range tombstones and bytes of tables as counted here, the rest as told with the last step.
+    /// Cells, range tombstones and bytes of SSTables as counted here, the other totals as reported with the
+    /// last step.
     totals: Totals,
     done: bool,
 }
@@ -45,13 +46,13 @@ impl Verifier {
         self.totals
     }
 
-    /// Whether a table of that name can be nothing but what this run wrote and was not taken from it.
+    /// Whether an SSTable of that name can only be an output of this run that was not accepted.
     pub(crate) fn may_remove(&self, table: TableId) -> bool {
         (TableId { part: table.part, ..self.name }) == table && self.last.is_none_or(|last| table > last)
     }
 
-    /// What stands after that step, if it may follow those before, and is what the inputs lead one to expect;
-    /// why not.
+    /// The state after that step, if it may follow the previous ones and agrees with the inputs; otherwise
+    /// the reason.
     pub(crate) fn step(
         &self,
         outputs: &[Arc<TableInfo>],
@@ -90,7 +91,7 @@ impl Verifier {
             }
             left.start = table.range.end.clone().unwrap_or_default();
             next.last = Some(id);
-            // Figures that are wrong do not become right by going over.
+            // Saturating: wrong numbers must not become right by overflow.
             next.totals.kept = next.totals.kept.saturating_add(table.cells);
             next.totals.range_tombstones =
                 next.totals.range_tombstones.saturating_add(table.range_tombstones);
@@ -121,7 +122,7 @@ impl Verifier {
         Ok(next)
     }
 
-    /// Holds what was met and kept since the last step, and in all, against what must have been.
+    /// Compares the cells read and kept since the last step, and in all, with their bounds.
     fn compare(&self, totals: &Totals, expected: &Expected) -> Result<(), String> {
         let taken = totals.taken.saturating_sub(self.totals.taken);
         let kept = totals.kept.saturating_sub(self.totals.kept);
@@ -130,7 +131,7 @@ impl Verifier {
     }
 }
 
-/// Whether that many cells may have been met and kept.
+/// Checks whether that many cells may have been read and kept.
 fn may_be(of: &str, taken: u64, kept: u64, expected: &Counts) -> Result<(), String> {
     let (least, most) = expected.taken;
     if planted!(Bug::BelieveCounts) {
@@ -150,7 +151,7 @@ fn may_be(of: &str, taken: u64, kept: u64, expected: &Counts) -> Result<(), Stri
     Ok(())
 }
 
-/// The highest sequence number of a table's cells.
+/// The highest sequence number of an SSTable's cells.
 fn newest_of(table: &TableInfo) -> SeqNo {
     table.ingested_at.unwrap_or(table.seqs.1)
 }
@@ -260,12 +261,12 @@ mod tests {
                 assert_eq!(step(taken, kept, &part).is_ok(), is_true, "{part:?}");
             }
         }
-        // How many cells there are is not known exactly, but that hardly one may be dropped.
+        // The exact number of cells is unknown, but hardly one may be dropped.
         for dropped in 0..12 {
             let counts = Counts { dropped, ..counts((15, 25), 5) };
             assert_eq!(step(20, 10, &of(counts)).is_ok(), dropped >= 10, "{dropped}");
         }
-        // What came before counts for all steps, and not for this one.
+        // Earlier cells count for all steps, not for this one.
         let before = step(20, 20, &ANY).unwrap();
         let expected = Expected { step: counts((0, 10), 0), so_far: counts((30, 30), 20) };
         assert!(before.step(&[], None, &totals(30, 20), &expected).is_ok());

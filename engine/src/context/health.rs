@@ -1,5 +1,4 @@
-//! Whether a database takes calls and writes, and why not: closed, read-only, poisoned, or a flush that
-//! fails.
+//! Whether a database accepts calls and writes, and why not: closed, read-only, poisoned, or a failing flush.
 
 use super::Context;
 use crate::error::{Error, ErrorKind, Result};
@@ -7,17 +6,18 @@ use crate::operator::check_outside;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use std::sync::OnceLock;
 
-/// The state that calls and writes are refused by.
+/// The state for which calls and writes are refused.
 pub(crate) struct Health {
     is_read_only: bool,
     closed: AtomicBool,
-    /// Why WAL or manifest take nothing any more. Each write asks twice, so nothing is locked for it.
+    /// The error after which WAL or manifest take no more writes. Each write checks it twice, so it needs no
+    /// lock.
     pub(crate) poisoned: OnceLock<Error>,
-    /// Why flushing fails at present.
+    /// The error of the present failing flush.
     pub(crate) flush_error: Mutex<Option<Error>>,
 }
 
-/// The error of whatever a database that was opened read-only does not do.
+/// The error of calls that a read-only database refuses.
 pub(crate) fn read_only_error() -> Error {
     Error::new(ErrorKind::ReadOnly, "the database was opened read-only")
 }
@@ -36,7 +36,7 @@ impl Health {
         !self.closed.load(Ordering::Acquire)
     }
 
-    /// Makes calls answer `Closed` from now on; whether they did not before.
+    /// Makes calls fail with `Closed` from now on; returns whether they did not before.
     pub(crate) fn close(&self) -> bool {
         !self.closed.swap(true, Ordering::AcqRel)
     }
@@ -50,7 +50,7 @@ impl Context {
         }
     }
 
-    /// An error where writes and background work are refused: after `close`, read-only, poisoned, and to a
+    /// An error if writes and background work are refused: after `close`, if read-only or poisoned, and in a
     /// function that the database itself has called.
     pub(crate) fn check_writable(&self) -> Result<()> {
         check_outside()?;

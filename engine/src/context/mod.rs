@@ -1,9 +1,9 @@
-//! What every part of an open database is given: where its files, clock and randomness come from, its
-//! settings, who runs its background work, and where it says what happens.
+//! The context of every part of an open database: environment (files, clock, randomness), settings, events,
+//! metrics, the scheduler of background work, rates and health.
 //!
-//! [`Context`] knows neither stores nor tables nor the WAL, so that each part can be built on it alone.
-//! `settings` are the database's, as they are now; `rates` are how fast compactions write; `health` says
-//! whether calls and writes are taken, and why not.
+//! [`Context`] knows neither stores nor SSTables nor the WAL, so that each part can be built on it alone.
+//! `settings` are the database's present ones; `rates` limits how fast compactions write; `health` says
+//! whether calls and writes are accepted, and why not.
 
 mod health;
 mod rates;
@@ -50,7 +50,7 @@ impl Context {
         })
     }
 
-    /// Runs it and notes how long it took, where that is asked for.
+    /// Runs it and measures its duration, if that is wanted.
     #[inline]
     pub(crate) fn timed<T>(&self, of: fn(&Timers) -> &Timer, run: impl FnOnce() -> T) -> T {
         if !self.settings.options.latencies {

@@ -1,4 +1,4 @@
-//! How fast compactions may write, and put blocks into the cache, and when they pause.
+//! Limits on how fast compactions write and put blocks into the cache, and their pacing.
 
 use crate::metrics::Counter;
 use crate::options::Options;
@@ -6,14 +6,14 @@ use crate::schedule::{Limiter, Pace};
 use crate::storage::Clock;
 use std::sync::Arc;
 
-/// The limits of a database's compactions together.
+/// The limits for all compactions of a database together.
 pub(crate) struct Rates {
     pub(crate) pace: Pace,
     pub(crate) merges: Limiter,
     /// The fixed limit of bytes a second.
     pub(crate) limit: Counter,
     pub(crate) fills: Limiter,
-    /// A copy is held by each compaction whose steps put something into the cache.
+    /// Each compaction whose steps put blocks into the cache has a clone.
     pub(crate) filling: Arc<()>,
 }
 

@@ -1,21 +1,20 @@
-//! The database's settings as they are now: the one object that everything asks.
+//! The database's present settings, for all its parts.
 //!
-//! Most are as at the open. How the memory budget is divided can change while the database runs: two numbers,
-//! the budget and the part of it that is write memory. All limits on memory and WAL follow from them: when
-//! active memtables are frozen, when flushing begins, where writers stop, how much WAL there may be. The
-//! cache has what is left, less what open tables hold.
+//! Most never change while it is open. The division of the memory budget can: two numbers, the budget and the
+//! part of it that is write memory. All limits on memory and WAL follow from them: when active memtables are
+//! frozen, when flushes begin, where writers stop, how large the WAL may be. The cache gets the rest, less
+//! the memory of open SSTables.
 //!
-//! A change sets the numbers at once and waits for nothing. What the cache gives up is evicted in the call.
-//! What write memory gives up may still hold writes: as soon as they are over the new marks
-//! `strategy/plan_db.rs` has them flushed, and the cache, which counts what writes really take where that is
-//! more than their limit, grows as they go. So the two together stay within the budget all along. Like the
-//! rate limit this lasts until the database is closed.
+//! A change sets the numbers at once and waits for nothing. A smaller cache is evicted in the call. A smaller
+//! write memory may still be full of writes: as soon as they are over the new marks `strategy/plan_db.rs`
+//! flushes them, and the cache, whose size allows for writes beyond their limit, grows as they are freed. So
+//! the two together never exceed the budget. Like the rate limit this lasts until the database is closed.
 
 use crate::cache::Filling;
 use crate::metrics::Counter;
 use crate::options::{CacheFill, Options};
 
-/// See the page above.
+/// The database's settings at present; see the page above.
 #[derive(Debug)]
 pub(crate) struct Settings {
     /// The options as they were at the open.
@@ -37,7 +36,7 @@ impl Settings {
         self.memory.set(memory_budget);
     }
 
-    /// Bytes that write memory, cache and open tables may take together.
+    /// Bytes that write memory, cache and open SSTables may take together.
     pub(crate) fn memory_budget(&self) -> u64 {
         self.memory.get()
     }
@@ -48,12 +47,12 @@ impl Settings {
         self.write_memory.get()
     }
 
-    /// Half of the write memory: as much can be written while one flush is under way.
+    /// Half of the write memory: as much can be written during one flush.
     pub(crate) fn half(&self) -> u64 {
         self.write_memory() / 2
     }
 
-    /// The options with the division of memory as it is now.
+    /// The options with the present division of memory.
     pub(crate) fn now(&self) -> Options {
         let (write_memory, memory_budget) = (self.write_memory(), self.memory_budget());
         Options { write_memory, memory_budget, ..self.options.clone() }
@@ -70,7 +69,7 @@ impl Settings {
         }
     }
 
-    /// Output bytes of one step of a compaction: all of it where it is published as a whole.
+    /// Output bytes of one compaction step; unlimited where a compaction is published as a whole.
     pub(crate) fn step_bytes(&self) -> u64 {
         match self.options.cache_fill {
             #[cfg(feature = "papers")]
@@ -79,7 +78,7 @@ impl Settings {
         }
     }
 
-    /// Whether a step may end for what it put into the cache.
+    /// Whether a step may end because of the bytes it put into the cache.
     pub(crate) fn steps_end_by_fill(&self) -> bool {
         self.options.cache_fill == CacheFill::Step
     }

@@ -1,11 +1,11 @@
-//! The active memtable: what a store's writes go to.
+//! The active memtable, which takes a store's writes.
 //!
-//! Cells lie in an arena, one index entry a key; the versions of a key hang in a chain from it, ordered by
-//! timestamp and sequence number, newest first. A newer version of the chain's head costs one store of the
-//! entry's place; the index grows with keys, not with updates.
+//! Cells lie in an arena, with one index entry per key; the versions of a key form a chain from that entry,
+//! ordered by timestamp and sequence number, newest first. A version newer than the chain's head costs one
+//! store to the entry; the index grows with keys, not with updates.
 //!
 //! *One writer*: [`ActiveMemtable::writer`] is a guard, held for a whole group of inserts. It is never
-//! contended where the database inserts under its own order, and readers never look at it.
+//! contended, because the database inserts in the order of tickets, and readers never take it.
 //!
 //! *What a reader finds*: all cells inserted before its call began; of those inserted meanwhile, any subset.
 //! The read point, loaded before, tells which of them count (I4).
@@ -28,21 +28,21 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 
-/// See the page above.
+/// The memtable that takes a store's writes; see the page above.
 pub(crate) struct ActiveMemtable {
     generation: Generation,
     cells: Arena,
     tree: Tree,
     stats: Stats,
     ranges: Ranges,
-    /// Bytes of the index, known to the writer.
+    /// Bytes of the index, as the writer last noted them.
     index_bytes: AtomicUsize,
     writer: Mutex<Fingers>,
 }
 
-/// Places in long chains of versions, for the writer alone: without them an insert far from a chain's head
-/// would walk to its place. A chain gets them when an insert first walks far; from then on no walk is longer
-/// than a few steps.
+/// Shortcuts into long chains of versions, for the writer alone: without them an insert far from a chain's
+/// head would walk to its position. A chain gets them when an insert first walks far; from then on no walk is
+/// longer than a few steps.
 #[derive(Default)]
 struct Fingers {
     chains: BTreeMap<Box<[u8]>, Chain>,
@@ -55,11 +55,11 @@ type Chain = BTreeMap<Reverse<(Timestamp, SeqNo)>, u32>;
 
 /// The steps of a walk after which an insert gives its chain fingers, and the steps between two fingers.
 const WALK_MAX: usize = 16;
-/// About what a finger takes.
+/// The memory of a finger, about.
 const FINGER_BYTES: usize = 48;
 
 impl Fingers {
-    /// The nearest finger before `order`, if the key's chain has fingers: where a walk begins.
+    /// The nearest finger before `order`, where a walk begins, if the key's chain has fingers.
     fn before(&self, key: &[u8], order: (Timestamp, SeqNo)) -> Option<u32> {
         let chain = if self.chains.is_empty() { None } else { self.chains.get(key) };
         chain?.range(..Reverse(order)).next_back().map(|(_, place)| *place)
@@ -106,20 +106,20 @@ impl ActiveMemtable {
         }
     }
 
-    /// The id of this memtable (I1).
+    /// The memtable's id (I1).
     pub(crate) fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Prefetches the memory that an insert touches beside this struct.
+    /// Prefetches the memory, beside this struct, that an insert touches.
     #[inline]
     pub(crate) fn prefetch_for_insert(&self, cell_bytes: usize) {
         self.tree.prefetch_root();
         self.cells.prefetch_room(cell_bytes);
     }
 
-    /// Prefetches the index node that the key belongs to, at the cost of finding it: for a memtable that was
-    /// not written to just before, so that the node is likely to be cold.
+    /// Prefetches the index node that the key belongs to, which costs the search for it: worth it for a
+    /// memtable without recent writes, whose node is likely to be cold.
     pub(crate) fn prefetch_leaf(&self, key: &[u8]) {
         self.tree.prefetch_leaf(key, &self.cells);
     }
@@ -136,7 +136,7 @@ impl ActiveMemtable {
         let (rank, true) = leaf.search(key, &self.cells) else { return ControlFlow::Continue(()) };
         let mut place = leaf.head(rank);
         while place != NOWHERE {
-            // SAFETY: the place is of this segment's index, or of a chain that began there.
+            // SAFETY: the place is of this memtable's index, or of a chain that began there.
             let at = unsafe { self.cell_at(place) };
             if at.seq() <= read {
                 // SAFETY: as above.
@@ -152,14 +152,14 @@ impl ActiveMemtable {
         self.ranges.within(range)
     }
 
-    /// The range tombstones over a key that count at read point `read`; `only` is the range of that key
+    /// The range tombstones over a key that are visible at read point `read`; `only` is the range of that key
     /// alone.
     pub(crate) fn tombstones_over(&self, only: &KeyRange, read: SeqNo) -> Vec<RangeTombstone> {
         self.ranges.over(only, read)
     }
 
-    /// Adds the range tombstones that cover the key at read point `read` to the window, and narrows the
-    /// window to the keys that the same ones cover.
+    /// Adds the range tombstones that cover the key and are visible at read point `read` to the window, and
+    /// narrows the window to the keys that the same ones cover.
     pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
         self.ranges.look_around(key, read, window);
     }
@@ -169,7 +169,7 @@ impl ActiveMemtable {
         self.ranges.newest_over(key, timestamp, read)
     }
 
-    /// Whether a range tombstone with a higher sequence number reaches into the range.
+    /// Whether a range tombstone with a higher sequence number overlaps the range.
     pub(crate) fn has_newer_tombstone(&self, range: &KeyRange, seq: SeqNo) -> bool {
         self.ranges.has_newer(range, seq)
     }
@@ -180,7 +180,7 @@ impl ActiveMemtable {
         self.ranges.len() > 0
     }
 
-    /// Memory taken by cells and index. (Empty room at the end of the newest chunks does not count.)
+    /// Memory of cells and index, without the unused end of the newest chunks.
     pub(crate) fn bytes(&self) -> usize {
         self.cells.taken() + self.index_bytes.load(Ordering::Relaxed) + self.ranges.bytes()
     }
@@ -190,12 +190,12 @@ impl ActiveMemtable {
         self.stats.user_bytes()
     }
 
-    /// Number of cells, range tombstones not counted.
+    /// Number of cells, without range tombstones.
     pub(crate) fn cells(&self) -> usize {
         self.stats.cells()
     }
 
-    /// Holds neither cells nor range tombstones.
+    /// Whether it has neither cells nor range tombstones.
     pub(crate) fn is_empty(&self) -> bool {
         self.cells() == 0 && self.ranges.len() == 0
     }
@@ -204,7 +204,7 @@ impl ActiveMemtable {
     pub(crate) fn key_range(&self) -> Option<KeyRange> {
         let ends = self.tree.leaf(To::First, &self.cells).zip(self.tree.leaf(To::Last, &self.cells));
         let keys = ends.map(|(first, last)| {
-            // SAFETY: both places are of this segment's index.
+            // SAFETY: both places are of this memtable's index.
             let (first, last) =
                 unsafe { (self.cell_at(first.head(0)), self.cell_at(last.head(last.len() - 1))) };
             KeyRange { start: first.key().to_vec(), end: Some(successor(last.key())) }
@@ -220,8 +220,8 @@ impl ActiveMemtable {
         self.stats.seqs()
     }
 
-    /// Timestamps that this memtable says anything about: a tombstone speaks about all up to its own, a range
-    /// tombstone about its bounds. A read of other timestamps may skip the memtable.
+    /// Timestamps that this memtable can affect: a tombstone affects all up to its own, a range tombstone
+    /// those in its bounds. A read of other timestamps may skip the memtable.
     pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         self.stats.times()
     }
@@ -256,7 +256,7 @@ impl ActiveMemtable {
         unsafe { CellAt::new(self.cells.at(place)) }
     }
 
-    /// What keeps the cell at a place alive.
+    /// The chunk that keeps the cell at a place alive.
     ///
     /// # Safety
     /// As for [`ActiveMemtable::cell_at`].
@@ -279,8 +279,8 @@ impl ActiveMemtable {
 }
 
 impl Writer<'_> {
-    /// Inserts a cell. `false`, and nothing changes, if that very cell (key, timestamp and sequence number)
-    /// is there already. O(log keys) and, for a version that is not its key's newest, O(log versions).
+    /// Inserts a cell. Returns `false` and changes nothing if a cell of that key, timestamp and sequence
+    /// number exists already. O(log keys) and, for a version that is not its key's newest, O(log versions).
     pub(crate) fn insert(&mut self, cell: &CellRef<'_>) -> bool {
         let active = self.active;
         let cells = &active.cells;
@@ -308,13 +308,13 @@ impl Writer<'_> {
         let mut before: Option<CellAt<'_>> = None;
         let mut next = first;
         if let Some(finger) = self.fingers.before(cell.key, order) {
-            // SAFETY: a finger is a place in a chain of this segment.
+            // SAFETY: a finger is a place in a chain of this memtable.
             let at = unsafe { active.cell_at(finger) };
             (before, next) = (Some(at), at.next());
         }
         let mut walked = 0;
         while next != NOWHERE {
-            // SAFETY: the place is of this segment's index, or of a chain that began there.
+            // SAFETY: the place is of this memtable's index, or of a chain that began there.
             let at = unsafe { active.cell_at(next) };
             let other = (at.timestamp(), at.seq());
             if other == order {

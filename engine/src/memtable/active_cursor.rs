@@ -1,8 +1,8 @@
-//! Walking an active segment both ways while it grows.
+//! A cursor over an active memtable, in both directions, while it grows.
 //!
-//! The cursor stands in the picture of one leaf that it took when it came there; at the end it descends again
-//! to what bounded that leaf. So it misses no cell that was there when it came, whatever is inserted
-//! meanwhile. Versions hang in a chain that leads only forward; stepping back into a key collects its chain
+//! The cursor walks a snapshot of one leaf, taken when it entered the leaf; at the end it descends again, to
+//! the key that bounded the leaf. So it misses no cell inserted before it entered, whatever is inserted
+//! meanwhile. Versions form a chain that leads only forward; stepping back into a key collects its chain
 //! once.
 #![expect(unsafe_code, reason = "a leaf's picture is kept beside the Arc of the segment it lies in")]
 
@@ -14,22 +14,22 @@ use crate::error::Result;
 use crate::types::{CellRef, Cursor, Heat, Pinned};
 use std::sync::Arc;
 
-/// See the page above.
+/// A cursor over an active memtable; see the page above.
 pub(crate) struct ActiveCursor {
-    /// Borrows from `active`, whose nodes live and stay as long as it does. Dropped before it.
+    /// Borrows from `active`, whose nodes live as long as it does. Dropped before it.
     leaf: Option<Leaf<'static>>,
-    /// Which key of the leaf.
+    /// The key's rank in the leaf.
     rank: usize,
-    /// The cell here, or [`NOWHERE`].
+    /// The current cell, or [`NOWHERE`].
     place: u32,
-    /// Places of the chain's versions in front of `place`, the nearest last; exact while `backward`.
+    /// Places of the chain's versions before `place`, the nearest last; exact while `backward`.
     newer: Vec<u32>,
     backward: bool,
     active: Arc<ActiveMemtable>,
 }
 
 impl ActiveMemtable {
-    /// A cursor over the cells of this segment. It shows all that were inserted before its last seek.
+    /// A cursor over the cells of this memtable. It shows all cells inserted before its last seek.
     pub(crate) fn cursor(self: &Arc<Self>) -> ActiveCursor {
         ActiveCursor {
             leaf: None,
@@ -43,22 +43,22 @@ impl ActiveMemtable {
 }
 
 impl ActiveCursor {
-    /// The cell that it stands on, which is there while the cursor is valid.
+    /// The current cell; the cursor must be valid.
     #[inline]
     fn here(&self) -> CellAt<'_> {
-        // SAFETY: `place` is only ever given by the index or a chain of the segment, and callers of a cursor
+        // SAFETY: `place` is only ever given by the index or a chain of the memtable, and callers of a cursor
         // have asked whether it is valid.
         unsafe { self.active.cell_at(self.place) }
     }
 
-    /// Keeps the picture of a leaf of `self.active`.
+    /// Extends the lifetime of a leaf of `self.active`, which this cursor keeps alive.
     fn keep(leaf: Leaf<'_>) -> Leaf<'static> {
-        // SAFETY: the leaf lies in the segment that `active` keeps alive for longer than this cursor keeps
+        // SAFETY: the leaf lies in the memtable that `active` keeps alive for longer than this cursor keeps
         // it; no method hands it out with that lifetime.
         unsafe { std::mem::transmute::<Leaf<'_>, Leaf<'static>>(leaf) }
     }
 
-    /// To the newest version of the `rank`-th key, or of the first key behind the leaf.
+    /// Moves to the newest version of the `rank`-th key, or of the first key after the leaf.
     fn settle_at(&mut self, leaf: Leaf<'static>, rank: usize) {
         self.backward = false;
         let there = if rank < leaf.len() { Some((leaf, rank)) } else { self.active.after(&leaf) };
@@ -67,16 +67,16 @@ impl ActiveCursor {
         if let Some((leaf, rank)) = there {
             (self.leaf, self.rank, self.place) = (Some(leaf), rank, leaf.head(rank));
             let ahead = rank + FETCHED_AHEAD;
-            // At the first of a leaf all that are near.
+            // On entering a leaf, all near cells are prefetched.
             let from = if rank == 0 { 1 } else { ahead };
             for rank in from..(ahead + 1).min(leaf.len()) {
-                // SAFETY: the place is of the segment's index.
+                // SAFETY: the place is of the memtable's index.
                 unsafe { self.active.cell_at(leaf.head(rank)) }.prefetch();
             }
         }
     }
 
-    /// To the oldest version of the key before the `rank`-th, or of the last key before the leaf.
+    /// Moves to the oldest version of the key before the `rank`-th, or of the last key before the leaf.
     fn settle_before(&mut self, leaf: Leaf<'static>, rank: usize) {
         let there = match rank.checked_sub(1) {
             Some(rank) => Some((leaf, rank)),
@@ -90,12 +90,12 @@ impl ActiveCursor {
         }
     }
 
-    /// Collects a chain up to the version in front of `until` and stands on the last one collected.
+    /// Collects a chain up to the version before `until`, and moves to the last one collected.
     fn collect(&mut self, mut place: u32, until: u32) {
         self.newer.clear();
         while place != until {
             self.newer.push(place);
-            // SAFETY: the place is of the segment's index, or of a chain that began there.
+            // SAFETY: the place is of the memtable's index, or of a chain that began there.
             place = unsafe { self.active.cell_at(place) }.next();
         }
         self.backward = true;
@@ -138,7 +138,7 @@ impl Cursor for ActiveCursor {
     fn prev(&mut self) -> Result<()> {
         let Some(leaf) = self.leaf else { return Ok(()) };
         if !self.backward {
-            // From the head as it is now: what was put in front of this version since is newer than the seek.
+            // From the present head: versions put before this one since the seek are newer than it.
             let place = self.place;
             self.collect(leaf.head(self.rank), place);
             if self.place != place {
@@ -166,7 +166,7 @@ impl Cursor for ActiveCursor {
     }
 
     fn pin_value(&self, into: &mut Pinned) -> Result<()> {
-        // SAFETY: the place is of the segment, as in `here`; the value lies in the chunk of its own cell.
+        // SAFETY: the place is of the memtable, as in `here`; the value lies in the chunk of its own cell.
         unsafe { into.hold(self.cell().value, &self.active.held(self.place)) };
         Ok(())
     }
@@ -176,7 +176,7 @@ impl Cursor for ActiveCursor {
         let (mut updates, mut place) = (0, self.place);
         while place != NOWHERE {
             updates += 1;
-            // SAFETY: as in `here`; the chain leads on within the segment.
+            // SAFETY: as in `here`; the chain leads on within the memtable.
             place = unsafe { self.active.cell_at(place) }.next();
         }
         Heat { updates, ..Heat::default() }

@@ -1,8 +1,8 @@
-//! Memory that only grows: chunks, and the 32-bit *places* of what lies in them.
+//! Memory that only grows: chunks, and 32-bit *places* as addresses in them.
 //!
-//! One writer at a time appends; readers need no lock. What was handed out never moves, and its chunk lives
-//! as long as anything holds the chunk's `Arc`: the arena, a flat memtable that took the chunks over, or a
-//! value pinned by a caller.
+//! One writer at a time appends; readers need no lock. Allocations never move, and a chunk lives as long as
+//! anything holds its `Arc`: the arena, a flat memtable that took the chunks over, or a value pinned by a
+//! caller.
 //!
 //! A place is a chunk's number and, in the low bits, an offset in units of 8 bytes. The low bits are just as
 //! many as a chunk of the arena's size needs, so that a place always addresses 32 GiB of chunks, whatever
@@ -11,9 +11,9 @@
 //! zero.
 //!
 //! Readers find a chunk through the *directory*, an array of base addresses. When it is full the writer
-//! publishes a copy of twice the size; the old ones stay until the arena goes, together they are smaller than
-//! the last. A place reaches a reader only through a release store made after the directory had its chunk, so
-//! the directory that the reader then loads has it too.
+//! publishes a copy of twice the size; the old ones stay until the arena is dropped; together they are
+//! smaller than the last. A place reaches a reader only through a release store made after the directory had
+//! its chunk, so the directory that the reader then loads has it too.
 #![expect(unsafe_code, reason = "cells are built in place and read without a lock; invariants are above")]
 
 use super::chunk_pool::Spares;
@@ -29,13 +29,12 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::AtomicPtr as PlainPtr;
 
-/// The value that is no place. The last unit of the last chunk cannot hold anything, so it is never handed
-/// out.
+/// The value that is no place. Nothing is ever allocated in the last unit of the last chunk.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
 const UNIT: usize = 8;
 
-/// A piece of memory, freed with its last `Arc`, or kept to be used again.
+/// A piece of memory. With its last `Arc` it is freed, or goes back to its pool.
 pub(super) struct Chunk {
     base: NonNull<u8>,
     len: usize,
@@ -61,7 +60,7 @@ impl Chunk {
 }
 
 impl Chunk {
-    /// Memory it takes.
+    /// Its size in memory.
     pub(super) fn bytes(&self) -> usize {
         self.len
     }
@@ -78,7 +77,7 @@ impl Drop for Chunk {
     }
 }
 
-/// How places address the chunks of an arena or of the flat memtable that took them over.
+/// How places address the chunks of an arena, or of the flat memtable that took over its chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Places {
     unit_bits: u32,
@@ -105,7 +104,7 @@ impl Places {
         (place & ((1 << self.unit_bits) - 1)) as usize * UNIT
     }
 
-    /// The place that this one becomes when `by` chunks are put in front of the list.
+    /// The place in a list that has `by` chunks in front of the present ones.
     #[inline]
     pub(super) fn raised(self, place: u32, by: usize) -> u32 {
         place + ((by as u32) << self.unit_bits)
@@ -121,7 +120,7 @@ impl Places {
     }
 }
 
-/// Where a chunk is. Valid while its `Arc` is held by whoever keeps the list this stands in.
+/// A chunk's address. Valid while the owner of the list with this entry holds the chunk's `Arc`.
 #[derive(Clone, Copy)]
 pub(super) struct ChunkAt {
     base: *mut u8,
@@ -164,21 +163,21 @@ unsafe impl Owner for ChunkRef<'_> {
     }
 }
 
-/// Appends to chunks, handing out addresses. The first chunks are small and the following grow with what
-/// there is, up to the arena's size: an arena with little in it takes little, and of any but the smallest
-/// about a quarter may lie empty.
+/// Appends to chunks and hands out addresses. The first chunks are small, and each later one grows with the
+/// arena's contents, up to the arena's chunk size: an almost empty arena takes little memory, and about a
+/// quarter of any but the smallest may be unused.
 struct Bump {
     chunk_bytes: usize,
-    /// No shared chunk is smaller than this.
+    /// The smallest size of a shared chunk.
     first_bytes: usize,
     chunks: Vec<Arc<Chunk>>,
-    /// The chunk being filled, where it is, its length, and how far.
+    /// The chunk being filled: its number, address, length, and how much is filled.
     current: usize,
     base: *mut u8,
     length: usize,
     used: usize,
     capacity: usize,
-    /// Bytes handed out, with what alignment took.
+    /// Bytes handed out, alignment included.
     taken: usize,
     /// The pool that chunks come from, except those made for one large allocation.
     spares: Option<Arc<Spares>>,
@@ -202,7 +201,7 @@ impl Bump {
         }
     }
 
-    /// Room for `len` bytes: chunk number, offset and address, aligned to `align` (a power of two up to 64).
+    /// Allocates `len` bytes: chunk number, offset and address, aligned to `align` (a power of two up to 64).
     #[inline]
     fn take(&mut self, len: usize, align: usize) -> (usize, usize, *mut u8) {
         let start = self.used.next_multiple_of(align);
@@ -220,7 +219,7 @@ impl Bump {
         let own = len > self.chunk_bytes / 4;
         let size = match own {
             true => len.next_multiple_of(UNIT),
-            // A power of two as the largest is, so that chunks fit each other's places in the list of spares.
+            // A power of two, as the largest is, so that the pool can reuse it for others.
             false => {
                 let grown = (self.capacity / 4).max(4 * len).max(self.first_bytes).next_power_of_two();
                 grown.min(self.chunk_bytes)
@@ -246,7 +245,7 @@ impl Bump {
     }
 }
 
-/// Memory for index nodes: addresses only, one user at a time. Freed with the value.
+/// Memory for index nodes, for one user at a time; it hands out addresses. Freed when dropped.
 pub(super) struct Nodes(Bump);
 
 impl Nodes {
@@ -261,13 +260,13 @@ impl Nodes {
         self.0.take(size_of::<T>(), ALIGN).2.cast()
     }
 
-    /// Bytes of the nodes made so far.
+    /// Bytes of the nodes so far.
     pub(super) fn taken(&self) -> usize {
         self.0.taken
     }
 }
 
-/// How large the chunks of an arena are.
+/// The sizes of an arena's chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sizes {
     /// The size of chunks once the arena has grown: a power of two.
@@ -282,7 +281,7 @@ impl Sizes {
         Self { chunk_bytes, first_bytes: chunk_bytes }
     }
 
-    /// The sizes for the index of cells that lie in chunks of these sizes.
+    /// The sizes for the index of cells in chunks of these sizes.
     pub(super) fn of_index(self) -> Self {
         let part = |bytes: usize| (bytes / 4).max(1 << 10);
         Self { chunk_bytes: part(self.chunk_bytes), first_bytes: part(self.first_bytes) }
@@ -294,15 +293,14 @@ pub(super) struct Arena {
     places: Places,
     directory: AtomicPtr<ChunkAt>,
     taken: AtomicUsize,
-    /// The end of what was handed out of the chunk being filled. Only prefetched, never read; so no model
-    /// needs to look at it.
+    /// The end of the filled part of the present chunk. Only prefetched, never read; so models ignore it.
     front: PlainPtr<u8>,
     writer: UnsafeCell<Writer>,
 }
 
 struct Writer {
     bump: Bump,
-    /// All directories so far; readers may still be in any of them.
+    /// All directories so far; readers may still be using any of them.
     directories: Vec<Directory>,
 }
 
@@ -360,7 +358,7 @@ impl Arena {
         arena
     }
 
-    /// Room for `len` bytes, 8-byte aligned, not initialised, and its place.
+    /// Allocates `len` bytes, 8-byte aligned, not initialised; returns their place and address.
     ///
     /// # Safety
     /// One caller at a time, counting [`Arena::chunks`] too.
@@ -408,13 +406,13 @@ impl Arena {
     /// The chunks so far.
     ///
     /// # Safety
-    /// As [`Arena::room`]: nobody else in either method now.
+    /// As [`Arena::room`]: nobody else is in either method.
     pub(super) unsafe fn chunks(&self) -> Vec<Arc<Chunk>> {
         // SAFETY: the only caller now.
         unsafe { &*self.writer.get() }.bump.chunks.clone()
     }
 
-    /// The chunks of an arena that only the caller ever had.
+    /// The chunks of an arena that was never shared.
     pub(super) fn into_chunks(self) -> Vec<Arc<Chunk>> {
         self.writer.into_inner().bump.chunks
     }
@@ -433,7 +431,7 @@ impl Arena {
         unsafe { self.chunk_at(place).base.add(self.places.offset(place)) }
     }
 
-    /// What keeps the bytes at a place alive.
+    /// The chunk that keeps the bytes at a place alive.
     ///
     /// # Safety
     /// As [`Arena::at`].
@@ -450,7 +448,7 @@ impl Arena {
         unsafe { &*self.directory.load(Ordering::Acquire).add(self.places.chunk(place)) }
     }
 
-    /// Bytes handed out, with what alignment took.
+    /// Bytes handed out, alignment included.
     pub(super) fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! A cell as it lies in an arena.
+//! The layout of a cell in an arena.
 //!
 //! ```text
 //! 0   next      u32   place of the key's next older version; the only part that changes, atomically
@@ -28,23 +28,23 @@ pub(super) struct CellAt<'a> {
     _chunk: PhantomData<&'a [u8]>,
 }
 
-/// How many cells ahead of a cursor are prefetched: they lie anywhere in the chunks.
+/// The number of cells ahead of a cursor that are prefetched, as they lie anywhere in the chunks.
 pub(super) const FETCHED_AHEAD: usize = 8;
 /// Bytes of a cell that are prefetched.
 const FETCHED_BYTES: usize = 160;
 
-/// Bytes the cell takes in an arena.
+/// Bytes of the cell in an arena.
 pub(super) fn size(cell: &CellRef<'_>) -> usize {
     let optional = (cell.timestamp != Timestamp::ZERO) as usize + (cell.written != 0) as usize;
     HEADER + optional * 8 + cell.key.len() + cell.value.len()
 }
 
-/// Bytes from the cell's beginning to where the next may begin: its size and what alignment leaves unused.
+/// Bytes from the cell's start to where the next may start: its size, rounded up for alignment.
 pub(super) fn room(cell: &CellRef<'_>) -> usize {
     size(cell).next_multiple_of(8)
 }
 
-/// Writes a copy of the cell to new room of the arena; its place is not published yet.
+/// Writes a copy of the cell to new memory of the arena; its place is not published yet.
 ///
 /// # Safety
 /// As [`Arena::room`].
@@ -90,7 +90,7 @@ impl<'a> CellAt<'a> {
         Self { at, _chunk: PhantomData }
     }
 
-    /// Asks the processor for the cell, which will be read soon.
+    /// Prefetches the cell, which will be read soon.
     #[inline]
     pub(super) fn prefetch(self) {
         prefetch(self.at, FETCHED_BYTES);
@@ -108,7 +108,7 @@ impl<'a> CellAt<'a> {
         self.next_link().load(Ordering::Acquire)
     }
 
-    /// Puts a version behind this one in the chain.
+    /// Links a version behind this one in the chain.
     ///
     /// # Safety
     /// A cell written by [`write`] into the same arena lies at `place`, its own `next` is what follows this

@@ -1,14 +1,12 @@
-//! Chunks to be used again.
+//! A pool of chunks for later memtables.
 //!
-//! Memory fresh from the system costs a page fault and clearing for every page, more than copying a cell into
-//! it. So the chunks that a flush makes free are handed to the segments that are written next. How much lies
-//! here is bounded by what write memory has free (with the pieces of a region that was begun, see
-//! `pages.rs`): that is said whenever memory is counted anew (`set_room`), and what segments take in between,
-//! from here or from the system, is taken off it. What nobody needed for a while goes back by and by
-//! (`rest`).
+//! Fresh memory from the system costs a page fault and clearing for every page, more than copying a cell into
+//! it. So chunks that a flush frees are given to the next memtables. The pool holds at most what write memory
+//! has free (plus the pieces of a region that was begun, see `pages.rs`): `set_room` sets that whenever
+//! memory is counted anew, and what memtables take in between, from the pool or the system, is deducted.
+//! Chunks that nobody needed for a while are freed step by step (`rest`).
 //!
-//! With `--cfg free_chunks` nothing is kept, so that a sanitizer sees who still looks at a chunk that is
-//! gone.
+//! With `--cfg free_chunks` nothing is pooled, so that a sanitizer sees every use of a freed chunk.
 
 #![expect(unsafe_code, reason = "owns raw memory; each piece is in one list until it is taken or freed")]
 
@@ -18,30 +16,30 @@ use std::collections::BTreeMap;
 use std::fmt::{Debug, Formatter};
 use std::ptr::NonNull;
 
-/// See the page above.
+/// A pool of chunks for later memtables; see the page above.
 #[derive(Default)]
 pub(crate) struct Spares(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// By their size.
+    /// Free pieces by their size.
     lists: BTreeMap<usize, Vec<Piece>>,
     held: usize,
     room: usize,
-    /// The least that was held since the last rest.
+    /// The least that was held since the last call of `rest`.
     least: usize,
-    /// Bytes that were taken and not put back.
+    /// Bytes that were taken and not returned.
     out: usize,
 }
 
-/// Memory that nobody uses.
+/// A piece of unused memory.
 struct Piece(NonNull<u8>);
 
 // SAFETY: plain memory that only its list knows.
 unsafe impl Send for Piece {}
 
 impl Spares {
-    /// A piece of that size: one that lay here, or a new one.
+    /// A piece of that size from the pool, or a new one.
     pub(super) fn take(&self, len: usize) -> NonNull<u8> {
         let mut state = self.0.lock();
         if state.lists.get(&len).is_none_or(Vec::is_empty) && state.held + REGION_BYTES <= state.room {
@@ -58,19 +56,19 @@ impl Spares {
         piece.map_or_else(|| allocate(len), |piece| piece.0)
     }
 
-    /// A segment took so much from elsewhere.
+    /// Notes that a memtable took memory from elsewhere.
     pub(super) fn grew(&self, len: usize) {
         let gone = self.0.lock().grew(len);
         release(gone);
     }
 
-    /// Takes back a piece of that size, or frees it where there is no room.
+    /// Takes back a piece of that size, or frees it if the pool is full.
     ///
     /// # Safety
     /// It was allocated with that size, and nobody uses it any more.
     pub(super) unsafe fn put(&self, piece: NonNull<u8>, len: usize) {
         if cfg!(debug_assertions) {
-            // Who still looks at it shall see nothing that he takes for cells.
+            // A late reader must not take the old bytes for cells.
             // SAFETY: the caller's promise.
             unsafe { std::ptr::write_bytes(piece.as_ptr(), 0xd5, len) };
         }
@@ -85,13 +83,13 @@ impl Spares {
         release(vec![(len, Piece(piece))]);
     }
 
-    /// From now on so many bytes may lie here.
+    /// Sets the bytes that the pool may hold.
     pub(crate) fn set_room(&self, room: usize) {
         let gone = self.0.lock().fit(room);
         release(gone);
     }
 
-    /// Lets half of what was not needed since the last call go. Called about once a second.
+    /// Frees half of what was not needed since the last call. Called about once a second.
     pub(crate) fn rest(&self) {
         let mut state = self.0.lock();
         let idle = state.least.div_ceil(2);
@@ -102,19 +100,19 @@ impl Spares {
         release(gone);
     }
 
-    /// Bytes of pieces that were taken from here and are in use.
+    /// Bytes of pieces from the pool that are in use.
     pub(crate) fn out(&self) -> usize {
         self.0.lock().out
     }
 
-    /// Bytes that lie here.
+    /// Bytes in the pool.
     pub(crate) fn held(&self) -> usize {
         self.0.lock().held
     }
 }
 
 impl State {
-    /// A region's pieces, if the size is one that regions are cut into.
+    /// Adds a region's pieces, if regions are cut into pieces of that size.
     fn add_region(&mut self, len: usize) {
         for piece in region(len).into_iter().flatten() {
             self.held += len;
@@ -122,18 +120,18 @@ impl State {
         }
     }
 
-    /// Has that room from now on.
+    /// Sets the bytes that the pool may hold, and returns pieces beyond them.
     fn fit(&mut self, room: usize) -> Vec<(usize, Piece)> {
         self.room = room;
         self.shrink(room)
     }
 
-    /// A segment took so much, from here or from elsewhere.
+    /// Deducts memory that a memtable took, from the pool or from elsewhere.
     fn grew(&mut self, len: usize) -> Vec<(usize, Piece)> {
         self.fit(self.room.saturating_sub(len))
     }
 
-    /// Takes pieces out, largest first, until no more than that is held.
+    /// Takes out pieces, largest first, until at most `upto` bytes are left.
     fn shrink(&mut self, upto: usize) -> Vec<(usize, Piece)> {
         let mut gone = Vec::new();
         while self.held > upto {
@@ -193,7 +191,7 @@ mod tests {
         let again = spares.take(100);
         assert!(pieces.contains(&again), "it is one of them");
         assert_eq!(spares.held(), 200);
-        // What is in use leaves less room: one of another size, and what came from elsewhere.
+        // What is in use leaves less room: a piece of another size, and memory from elsewhere.
         let other = spares.take(100 / 2);
         assert_eq!(spares.held(), 100, "room for 150");
         spares.grew(60);

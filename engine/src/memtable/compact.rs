@@ -1,15 +1,16 @@
-//! In-memory compaction: flat memtables joined into one, so that readers have fewer sources (ACC-4, ACC-5).
+//! In-memory compaction: several flat memtables become one, so that readers have fewer sources (ACC-4,
+//! ACC-5).
 //!
-//! Two ways. *Index compaction*: the entries of all are merged into one array over the chunk lists of all; no
-//! cell is touched unless eight bytes of two keys are equal. *Data compaction*: also, what no reader can see
-//! any more is left out and the rest is copied into fresh chunks, so that the memory of what is gone is free.
+//! An *index compaction* merges the entries of all into one array over the chunk lists of all; no cell is
+//! touched unless eight bytes of two keys are equal. A *data compaction* also drops cells that no reader can
+//! see any more, and copies the others into fresh chunks, so that the memory of the dropped ones is freed.
 //!
-//! A join is a machine: [`MemtableCompaction::advance`] takes some entries at a time, so that a worker can
-//! turn to something more urgent in between, and it may be dropped at any moment; nothing of it is seen
-//! before the memtable of [`MemtableCompaction::finish`] is swapped in.
+//! It runs in small pieces: [`MemtableCompaction::advance`] takes some entries at a time, so that a worker
+//! can do something more urgent in between. It may be dropped at any moment; readers see nothing of it before
+//! the memtable of [`MemtableCompaction::finish`] is swapped in.
 //!
-//! Entries are compared by eight bytes behind what *all* keys share. A source may leave out more leading
-//! bytes than that; its entries' eight bytes then begin with the difference.
+//! Entries are compared by the eight bytes after the prefix that *all* keys share. A source's own prefix may
+//! be longer; its entries' eight bytes then begin with the difference.
 
 use super::MemoryOptions;
 use super::arena::{Arena, Chunk, Places};
@@ -21,21 +22,22 @@ use crate::types::{Fragments, KeyRange, Sketch, common_prefix};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// See the page above.
-// Over 15 fields: the state of one pass, whose buffers are used again for each key.
+/// An in-memory compaction, in small pieces; see the page above.
+// Over 15 fields: the state of one pass, whose buffers are reused for each key.
 pub(crate) struct MemtableCompaction {
     sources: Vec<Source>,
-    /// Sources that are not at their end, by the cell they are at; of equal cells the newer source's first.
+    /// Sources that are not at their end, ordered by their present cell; of equal cells the newer source
+    /// first.
     order: Vec<usize>,
     shared: Vec<u8>,
-    /// The arena that survivors are copied into, in a data compaction.
+    /// The arena for surviving cells, in a data compaction.
     arena: Option<Arena>,
     judge: Judge,
     fragments: Arc<Fragments>,
     prefixes: Vec<u64>,
     places: Vec<u32>,
     updates: Vec<(u32, u32)>,
-    /// How often flushes have kept each entry's cell, as in [`FlatMemtable`]; `None` if no source has such
+    /// How many flushes left each entry's cell in memory, as in [`FlatMemtable`]; `None` if no source has hot
     /// cells.
     kept: Option<Vec<u8>>,
     stats: Stats,
@@ -47,23 +49,23 @@ pub(crate) struct MemtableCompaction {
     /// The numbers of cells and of keys taken.
     taken: usize,
     keys: usize,
-    /// Cells left out, where their chunks stay.
+    /// Dropped cells, in an index compaction, whose chunks stay.
     dead: Dead,
 }
 
 struct Source {
     flat: Arc<FlatMemtable>,
     at: usize,
-    /// What its keys share beyond what all share, in the upper bits, and how many bits that are.
+    /// The part of its prefix beyond the shared one, in the upper bits, and its number of bits.
     lead: u64,
     lead_bits: u32,
     /// Number of its first chunk in the list of all chunks.
     chunk: usize,
     /// Its next entry in `updates`.
     next_update: usize,
-    /// Whether cells of the key being taken were met in it.
+    /// Whether it has cells of the present key.
     met: bool,
-    /// Whether something of it is in the joined memtable.
+    /// Whether any of its cells is in the new memtable.
     lives: bool,
 }
 
@@ -87,9 +89,9 @@ impl Source {
 }
 
 impl MemtableCompaction {
-    /// Begins to join flat memtables, newest first. Range tombstones that no reader needs (`seen`) are left
-    /// out. With `keep` it is a data compaction: cells that no reader needs are left out too, and the others
-    /// are copied.
+    /// Begins a compaction of flat memtables, newest first. Range tombstones that no reader needs (`seen`)
+    /// are dropped. With `keep` it is a data compaction: cells that no reader needs are dropped too, and the
+    /// others are copied.
     pub(crate) fn new(
         flats: &[Arc<FlatMemtable>],
         seen: &Visibility<'_>,
@@ -99,7 +101,7 @@ impl MemtableCompaction {
         let mut ends = filled().flat_map(|(first, last)| [first, last]);
         let shared = match ends.next() {
             Some(key) => {
-                // What was left out of a segment may have begun otherwise than what it has.
+                // The shared prefix may not hold for cells that were dropped, only for those in the index.
                 let known = flats.iter().filter(|flat| flat.ends().is_some()).map(|flat| flat.shared().len());
                 let shared = ends.map(|other| common_prefix(key, other)).chain(known).min();
                 key[..shared.unwrap_or(0)].to_vec()
@@ -176,7 +178,7 @@ impl MemtableCompaction {
             .then(a.cmp(&b))
     }
 
-    /// Takes up to so many entries more; whether there are others after them.
+    /// Takes up to `entries` more entries; returns whether there are others after them.
     pub(crate) fn advance(&mut self, entries: usize) -> bool {
         for _ in 0..entries {
             let Some(&front) = self.order.first() else { return false };
@@ -206,7 +208,7 @@ impl MemtableCompaction {
         let entry = self.sources[i].at;
         self.taken += 1;
         let same_key = self.last.is_some_and(|(source, last)| {
-            // Nearly always told apart by the prefix.
+            // Nearly always decided by the prefix.
             let before = &self.sources[source];
             let before_prefix = before.prefix(last);
             before_prefix == prefix && before.flat.cell(last).key == self.sources[i].flat.cell(entry).key
@@ -223,7 +225,7 @@ impl MemtableCompaction {
         }
         self.last = Some((i, entry));
         let source = &self.sources[i];
-        // Where only indices are merged no cell is looked at, unless range tombstones may cover it.
+        // An index compaction looks at no cell unless range tombstones may cover it.
         let looks = self.arena.is_some() || self.judge.has_ranges();
         let cell = looks.then(|| source.flat.cell(entry));
         if let Some(cell) = &cell {
@@ -258,14 +260,14 @@ impl MemtableCompaction {
         self.updated = 0;
     }
 
-    /// Cells and keys taken so far. The cells include those that the sources' chunks still hold and their
-    /// indices do not.
+    /// Cells and keys taken so far. The cells include those that are in the sources' chunks but not in their
+    /// indices.
     pub(crate) fn taken(&self) -> (usize, usize) {
         let dead: usize = self.sources.iter().map(|source| source.flat.dead().cells).sum();
         (self.taken + dead, self.keys)
     }
 
-    /// Memory that it takes beside its sources, capacity counted.
+    /// Memory in addition to its sources, with unused capacity.
     pub(crate) fn bytes(&self) -> usize {
         let chunks = self.arena.as_ref().map_or(0, Arena::taken);
         chunks
@@ -275,7 +277,7 @@ impl MemtableCompaction {
             + self.kept.as_ref().map_or(0, Vec::capacity)
     }
 
-    /// For every source, whether something of it is in the joined memtable: if not, the WAL need not hold it.
+    /// For every source, whether any of its cells is in the new memtable: if not, the WAL need not keep them.
     pub(crate) fn lives(&self) -> impl Iterator<Item = bool> {
         self.sources.iter().map(|source| source.lives)
     }

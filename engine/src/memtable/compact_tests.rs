@@ -1,4 +1,4 @@
-//! Joined segments against all cells of their sources.
+//! Compacted memtables against all cells of their sources.
 
 use super::tests::{SMALL, active_of, cell, histories, model_of, same, seen, sketch_of, walk};
 use super::{FlatMemtable, Memtable, MemtableCompaction, Visibility};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 const NOBODY: Visibility<'static> = Visibility { counts: false, visible: SeqNo::ZERO, snapshots: &[] };
 
-/// The history cut into segments, newest first, flattened without leaving anything out.
+/// The history cut into memtables, newest first, flattened without dropping anything.
 fn segments(cells: &[Cell], cuts: &[usize]) -> Vec<Memtable> {
     let mut bounds: Vec<usize> =
         cuts.iter().map(|cut| cut % (cells.len() + 1)).chain([0, cells.len()]).collect();
@@ -21,7 +21,7 @@ fn flats(segments: &[Memtable]) -> Vec<Arc<FlatMemtable>> {
     segments.iter().map(|s| s.as_flat().unwrap().clone()).collect()
 }
 
-/// Joins, `grain` entries at a time.
+/// Compacts, `grain` entries at a time.
 fn join(segments: &[Memtable], keep: Option<Visibility<'_>>, grain: usize) -> Memtable {
     let mut join = MemtableCompaction::new(&flats(segments), &keep.unwrap_or(NOBODY), keep.map(|_| SMALL));
     while join.advance(grain) {}
@@ -69,7 +69,7 @@ proptest! {
         let joined = join(&segments(&cells, &cuts), keep(visible, &snapshots), grain);
         let kept = model_of(&walk(&joined, b""));
         same(&joined, &kept, &[]);
-        // As one segment of the whole history would have been flattened.
+        // The result is as if one memtable of the whole history had been flattened.
         let keep = Visibility { counts: false, visible: SeqNo(visible), snapshots: &snapshots };
         let whole = Memtable::from(active_of(&cells)).flatten(&keep);
         prop_assert_eq!(walk(&joined, b""), walk(&whole, b""));
@@ -158,7 +158,7 @@ fn range_tombstones_of_all_sources_are_in_the_joined_segment() {
             (Some(SeqNo(5)), Some(SeqNo(5)), Some(SeqNo(4)), None)
         );
         assert_eq!(joined.key_range(), Some(KeyRange::new("b", "h")));
-        // What they cover is left out where it may be.
+        // Cells that they cover are dropped where they may be.
         let oldest = if keep.is_some() { 4 } else { 2 };
         assert_eq!(joined.seqs(), Some(SeqNo(oldest)..=SeqNo(5)));
     }

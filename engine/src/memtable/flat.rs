@@ -1,11 +1,11 @@
 //! A flat memtable: the layout of an immutable memtable.
 //!
-//! Two arrays in cell order, one entry a cell: eight bytes of key after what all keys of the memtable share,
-//! and the cell's place in the chunks, which are those of the active memtable that it was made from. 12 bytes
-//! a cell; nothing else depends on the number of cells, except the update counts of keys that have more than
-//! one.
+//! Two arrays in cell order, with one entry per cell: eight bytes of key after the prefix that all keys of
+//! the memtable share, and the cell's place in the chunks, which are those of the active memtable that it was
+//! made from. 12 bytes per cell; nothing else grows with the number of cells, except the update counts of
+//! keys with more than one.
 //!
-//! The chunk list is the memtable's: an entry's place names a chunk by its position there. To join the
+//! The chunk list is the memtable's: an entry's place names a chunk by its position there. To merge the
 //! indices of several memtables, the lists are concatenated and the chunk numbers raised (ACC-4).
 #![expect(unsafe_code, reason = "cells are read where the active segment put them")]
 
@@ -24,19 +24,19 @@ use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range, RangeInclusive};
 use std::sync::Arc;
 
-/// See the page above.
+/// An immutable memtable, indexed by sorted arrays; see the page above.
 pub(crate) struct FlatMemtable {
     generation: Generation,
-    /// Leading bytes that all keys share and `prefixes` leave out.
+    /// The prefix that all keys share and `prefixes` leave out.
     shared: Vec<u8>,
     prefixes: Box<[u64]>,
     places: Box<[u32]>,
     chunks: Chunks,
     /// Update counts: (entry of a key's first cell, its updates) for keys with more than one, ascending.
     updates: Box<[(u32, u32)]>,
-    /// How often flushes have kept each entry's cell in memory; empty where none was kept.
+    /// How many flushes left each entry's cell in memory; empty if there are no hot cells.
     kept: Box<[u8]>,
-    /// The sketch of distinct keys; absent where the cells are so few that it would take more than they.
+    /// The sketch of distinct keys; absent where it would take more than the cells.
     sketch: Option<Sketch>,
     stats: Stats,
     fragments: Arc<Fragments>,
@@ -46,7 +46,7 @@ pub(crate) struct FlatMemtable {
     kept_bytes: usize,
 }
 
-/// Cells in a memtable's chunks that its index does not have, as nobody sees them, and the bytes they take.
+/// Cells in a memtable's chunks that nobody sees and its index does not have, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Dead {
     pub(crate) cells: usize,
@@ -64,25 +64,25 @@ impl Dead {
     }
 }
 
-/// What a flat memtable is made of.
+/// The parts of a flat memtable.
 pub(super) struct Parts {
     pub(super) generation: Generation,
-    /// The bytes that all keys begin with.
+    /// The prefix of all keys.
     pub(super) shared: Vec<u8>,
-    /// Eight bytes of key behind `shared`, and the place, of every cell in order.
+    /// Eight bytes of key after `shared`, and the place, of every cell in order.
     pub(super) prefixes: Vec<u64>,
     pub(super) places: Vec<u32>,
     /// How places address the chunks, and the chunks.
     pub(super) addressing: Places,
     pub(super) chunks: Vec<Arc<Chunk>>,
-    /// Update counts and kept counts, as in [`FlatMemtable`].
+    /// Update counts and hot counts, as in [`FlatMemtable`].
     pub(super) updates: Vec<(u32, u32)>,
     pub(super) kept: Vec<u8>,
     pub(super) sketch: Option<Sketch>,
     pub(super) stats: Stats,
     pub(super) fragments: Arc<Fragments>,
     pub(super) dead: Dead,
-    /// Bytes of cells that flushes kept, at most.
+    /// Bytes of hot cells that flushes left in memory, at most.
     pub(super) kept_bytes: usize,
 }
 
@@ -90,7 +90,7 @@ pub(super) struct Parts {
 struct Chunks {
     places: Places,
     at: Box<[ChunkAt]>,
-    /// What keeps `at` valid.
+    /// The owners of the chunks in `at`.
     held: Vec<Arc<Chunk>>,
 }
 
@@ -111,7 +111,7 @@ pub(super) fn fragments_of(
 }
 
 impl FlatMemtable {
-    /// Flattens an immutable memtable: nobody inserts into it any more. Its cells stay where they are.
+    /// Flattens an immutable memtable, into which nobody inserts any more. Its cells stay where they are.
     /// O(cells), one touch of each.
     pub(crate) fn from_active(active: &Arc<ActiveMemtable>, keep: &Visibility<'_>) -> FlatMemtable {
         let mut build = Build::default();
@@ -126,12 +126,12 @@ impl FlatMemtable {
             for rank in 0..here.len() {
                 let head = here.head(rank);
                 ends = Some((ends.map_or(head, |(first, _)| first), head));
-                // SAFETY: the leaf is of the segment's index.
+                // SAFETY: the leaf is of the memtable's index.
                 unsafe { build.key(active, head, &mut judge, &stats) };
             }
             leaf = active.after(&here).map(|(next, _)| next);
         }
-        // SAFETY: both places are of the segment's index.
+        // SAFETY: both places are of the memtable's index.
         let key_at = |place| unsafe { active.cell_at(place) }.key();
         let shared = ends.map_or(0, |(first, last)| common_prefix(key_at(first), key_at(last)));
         FlatMemtable::assemble(Parts {
@@ -151,7 +151,7 @@ impl FlatMemtable {
         })
     }
 
-    /// Puts the parts together. The caller promises that they fit each other.
+    /// Puts the parts together, which the caller promises are consistent.
     pub(super) fn assemble(parts: Parts) -> FlatMemtable {
         let Parts { generation, shared, prefixes, places, addressing, chunks, updates, .. } = parts;
         let fragments = parts.fragments;
@@ -160,7 +160,7 @@ impl FlatMemtable {
             + updates.len() * size_of::<(u32, u32)>()
             + parts.kept.len()
             + parts.sketch.as_ref().map_or(0, |_| Sketch::BYTES);
-        // Rare, and counted about.
+        // Rare, so an estimate will do.
         let ranges: usize = fragments.iter().map(|f| f.range.start.len() + 24 * f.covers.len() + 96).sum();
         let mut flat = FlatMemtable {
             generation,
@@ -191,7 +191,7 @@ impl FlatMemtable {
         Some((self.cell_at(0).key(), self.cell_at(last).key()))
     }
 
-    /// The id of the memtable that its cells were written for.
+    /// The id of the memtable that its cells were written to.
     pub(crate) fn generation(&self) -> Generation {
         self.generation
     }
@@ -203,7 +203,7 @@ impl FlatMemtable {
         }
         let from = self.first_at_or_after(key);
         for entry in from..self.places.len() {
-            // Not one of this key: nearly always told by the prefix, without touching the cell.
+            // Another key: nearly always decided by the prefix, without touching the cell.
             if self.prefixes[entry] != self.prefixes[from] {
                 break;
             }
@@ -218,7 +218,7 @@ impl FlatMemtable {
         ControlFlow::Continue(())
     }
 
-    /// Whether it may hold a cell or range tombstone over a key of the range that a reader at `read` sees
+    /// Whether it may have a cell or range tombstone over a key of the range that a reader at `read` sees
     /// (ACC-10).
     pub(crate) fn concerns(&self, range: &KeyRange, read: SeqNo) -> bool {
         !self.all_newer_than(read) && self.key_range.as_ref().is_some_and(|mine| mine.overlaps(range))
@@ -239,27 +239,27 @@ impl FlatMemtable {
         !self.fragments.is_empty()
     }
 
-    /// Memory taken: whole chunks and index, whatever lies in them.
+    /// Its memory: whole chunks, whether used or not, and the index.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Key and value bytes of the cells kept.
+    /// Key and value bytes of the cells in the index.
     pub(crate) fn user_bytes(&self) -> usize {
         self.stats.user_bytes()
     }
 
-    /// The cells in its chunks that nobody sees. A copy of what the index has would be without them.
+    /// The cells in its chunks that nobody sees. A copy of the indexed cells would be without them.
     pub(crate) fn dead(&self) -> Dead {
         self.dead
     }
 
-    /// Number of cells, range tombstones not counted.
+    /// Number of cells, without range tombstones.
     pub(crate) fn cells(&self) -> usize {
         self.places.len()
     }
 
-    /// Holds neither cells nor range tombstones.
+    /// Whether it has neither cells nor range tombstones.
     pub(crate) fn is_empty(&self) -> bool {
         self.cells() == 0 && self.fragments.is_empty()
     }
@@ -305,7 +305,7 @@ impl FlatMemtable {
         self.stats.times()
     }
 
-    /// Adds the distinct keys to a sketch, for estimates over several memtables and tables.
+    /// Adds the distinct keys to a sketch, for estimates over several memtables and SSTables.
     pub(crate) fn sketch_into(&self, sketch: &mut Sketch) {
         match &self.sketch {
             Some(mine) => sketch.merge(mine),
@@ -313,7 +313,8 @@ impl FlatMemtable {
         }
     }
 
-    /// Bytes of cells that flushes left in memory, at most: joins count those that they drop as well.
+    /// Bytes of hot cells that flushes left in memory, at most: compactions count those that they drop as
+    /// well.
     pub(crate) fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
@@ -324,13 +325,13 @@ impl FlatMemtable {
         self.first_at_or_after(&range.start).min(end)..end
     }
 
-    /// How often the entry's cell was kept by flushes.
+    /// How many flushes left the entry's cell in memory.
     #[inline]
     pub(super) fn kept(&self, entry: usize) -> u8 {
         self.kept.get(entry).copied().unwrap_or(0)
     }
 
-    /// Whether any of its cells was kept.
+    /// Whether it has hot cells that a flush left in memory.
     pub(super) fn has_kept(&self) -> bool {
         !self.kept.is_empty()
     }
@@ -349,7 +350,7 @@ impl FlatMemtable {
             Ordering::Equal => {}
         }
         let prefix = prefix64(&key[shared..]);
-        // A key outside the segment's range costs no bisection.
+        // A key outside the memtable's range costs no binary search.
         match (self.prefixes.first(), self.prefixes.last()) {
             (Some(&first), Some(&last)) if prefix < first || prefix > last => {
                 return if prefix < first { 0 } else { self.places.len() };
@@ -371,7 +372,7 @@ impl FlatMemtable {
         low
     }
 
-    /// How often the key whose first cell is at this entry was updated in the memtable, versions dropped
+    /// The number of updates, in the memtable, of the key whose first cell is at this entry, dropped versions
     /// included.
     pub(super) fn updates_at(&self, entry: usize) -> u32 {
         let found = self.updates.binary_search_by_key(&entry, |&(entry, _)| entry as usize);
@@ -440,10 +441,10 @@ struct Build {
 }
 
 impl Build {
-    /// Takes over the versions that are kept of a key's chain.
+    /// Adds the surviving versions of a key's chain.
     ///
     /// # Safety
-    /// The segment's index gave the head.
+    /// The memtable's index gave the head.
     unsafe fn key(&mut self, active: &ActiveMemtable, head: u32, judge: &mut Judge, stats: &Stats) {
         let first = self.places.len() as u32;
         // SAFETY: the caller's promise.
@@ -451,7 +452,7 @@ impl Build {
         judge.next_key(key);
         let (mut place, mut updates) = (head, 0);
         while place != NOWHERE {
-            // SAFETY: as above; the chain leads on within the segment.
+            // SAFETY: as above; the chain leads on within the memtable.
             let at = unsafe { active.cell_at(place) };
             let next = at.next();
             updates += 1;

@@ -1,4 +1,4 @@
-//! Which versions of a key a flat memtable keeps (I4).
+//! Which versions of a key stay in a flat memtable (I4).
 //!
 //! A cell is dropped when at every read point that could show it, now or later, a newer cell *covers* it.
 //! Read points are the registered snapshots, the visible sequence number, and everything after that. A cover
@@ -6,8 +6,8 @@
 //!
 //! * a tombstone of the key with the same or a later timestamp, or
 //! * a range tombstone over the key and timestamp, of a tombstone over all earlier timestamps too, or
-//! * a value of the same key and timestamp. It does not cover a tombstone unless that says nothing
-//!   about other timestamps (its own is the smallest), for the tombstone still hides cells in older sources.
+//! * a value of the same key and timestamp. It covers no tombstone, because that still hides cells of earlier
+//!   timestamps in older sources, unless the tombstone's timestamp is the smallest.
 //!
 //! A merge operand covers nothing. The relation is transitive, so it does not matter that the cell that
 //! covers may itself be dropped: what covers it covers both.
@@ -19,9 +19,9 @@ use std::sync::Arc;
 /// The readers that may still see old versions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visibility<'s> {
-    /// The family keeps a number of versions. Then all cells of a key are kept where a range of time of it
-    /// was deleted: which versions were there when must stay known (`types/version_limit.rs`). What deletes
-    /// all earlier timestamps, too, deletes what a version had pushed out with it.
+    /// Whether the family keeps a number of versions. Then all cells of a key stay where a range of time of
+    /// it was deleted, because the existence of deleted versions matters (`types/version_limit.rs`). A
+    /// tombstone over all earlier timestamps also deletes what a version had pushed out with it.
     pub(crate) counts: bool,
     /// The sequence number that new readers see; read before the flattening.
     pub(crate) visible: SeqNo,
@@ -30,13 +30,13 @@ pub(crate) struct Visibility<'s> {
 }
 
 impl Visibility<'_> {
-    /// The tombstones without what no reader needs.
+    /// The tombstones without those that no reader needs.
     pub(super) fn reduced(&self, tombstones: impl IntoIterator<Item = RangeTombstone>) -> Arc<Fragments> {
         Arc::new(Fragments::reduced(tombstones, self.snapshots, self.visible))
     }
 }
 
-/// Judges the versions of one key after the other, each key's in order: timestamp, then sequence, descending.
+/// Decides which versions stay, key by key, each key's in order: timestamp, then sequence number, descending.
 pub(crate) struct Judge {
     /// Whether versions are counted and there are range tombstones.
     careful: bool,
@@ -44,10 +44,10 @@ pub(crate) struct Judge {
     keeps_key: bool,
     visible: SeqNo,
     snapshots: Vec<SeqNo>,
-    /// The timestamp judged now, and the oldest value or tombstone seen with it.
+    /// The present timestamp, and the oldest value or tombstone seen with it.
     timestamp: Timestamp,
     over_timestamp: Option<SeqNo>,
-    /// Sequence numbers of the key's tombstones so far: their timestamps are all the same or later.
+    /// Sequence numbers of the key's tombstones so far, whose timestamps are the same or later.
     tombstones: BTreeSet<SeqNo>,
     /// The range tombstones of the memtables, and those over the key.
     ranges: Arc<Fragments>,
@@ -72,12 +72,12 @@ impl Judge {
         }
     }
 
-    /// This judge, which also drops cells that these range tombstones cover; they stay where the cells were.
+    /// This judge, which also drops cells that these range tombstones cover; the tombstones stay.
     pub(crate) fn under(self, ranges: Arc<Fragments>) -> Self {
         Self { ranges, ..self }
     }
 
-    /// Whether even the only cell of a key may go.
+    /// Whether even the only cell of a key may be dropped.
     pub(crate) fn has_ranges(&self) -> bool {
         !self.ranges.is_empty()
     }
@@ -89,7 +89,7 @@ impl Judge {
         snapshot.map_or(later, |&s| s.min(later))
     }
 
-    /// Begins a key: the next cells are its.
+    /// Begins a key: the next cells belong to it.
     pub(crate) fn next_key(&mut self, key: &[u8]) {
         self.over_timestamp = None;
         self.tombstones.clear();
@@ -101,7 +101,7 @@ impl Judge {
         self.keeps_key = self.careful && (self.ranges.is_empty() || is_partly_deleted());
     }
 
-    /// Whether this cell, the next of its key, is to be kept.
+    /// Whether this cell, the next of its key, stays.
     pub(crate) fn keeps(&mut self, timestamp: Timestamp, seq: SeqNo, kind: Kind) -> bool {
         if self.keeps_key {
             return true;
@@ -114,10 +114,10 @@ impl Judge {
             Kind::Tombstone if timestamp > Timestamp::ZERO => None,
             _ => self.over_timestamp,
         };
-        // The oldest cover newer than the cell. Versions of one timestamp come newest first, so the last seen
-        // is that.
+        // The oldest cover newer than the cell. Versions of one timestamp come newest first, so the last one
+        // seen is the oldest.
         let by_tombstone = || self.tombstones.range(seq.next()..).next().copied();
-        // A tombstone deletes all earlier timestamps, too, so what covers it has to.
+        // A tombstone deletes all earlier timestamps too, so its cover must do that as well.
         let from = if kind == Kind::Tombstone { Timestamp::ZERO } else { timestamp };
         let by_range = |c: &Cover| c.from <= from && timestamp <= c.to && seq < c.seq && c.seq <= until;
         let covered = by_timestamp.is_some_and(|cover| cover <= until)
@@ -138,7 +138,8 @@ mod tests {
     use super::*;
     use crate::types::{KeyRange, RangeTombstone};
 
-    /// Cells like `v5@2` (value, sequence 5, timestamp 2), `t` tombstone, `o` operand; gives those kept.
+    /// Returns those that stay of cells like `v5@2` (value, sequence 5, timestamp 2), `t` tombstone, `o`
+    /// operand.
     fn kept(cells: &str, visible: u64, snapshots: &[u64]) -> String {
         let snapshots: Vec<SeqNo> = snapshots.iter().map(|&s| SeqNo(s)).collect();
         let mut judge =

@@ -1,10 +1,9 @@
-//! Pieces: the cells of one key range out of flat segments, copied into exactly as much memory as they take,
-//! so that a range's memory is free when the range is flushed, whoever else is still in the segments it came
-//! from.
+//! Pieces: the cells of one key range, copied from flat memtables into memory of exactly their size, so that
+//! a range's memory is freed when the range is flushed, even if other ranges still need these memtables.
 //!
-//! What no reader can see any more is left out (I4), as in a compaction. Range tombstones are cut at the
-//! range's bounds. How often a key was updated comes along, for the cache; the sketch of keys does not: it is
-//! made of the cells when a flush asks for it.
+//! Cells that no reader can see any more are dropped (I4), as in a data compaction. Range tombstones are cut
+//! at the range's bounds. Update counts are copied, for the cache; the sketch of keys is not: a flush makes
+//! it from the cells when needed.
 
 use super::arena::Arena;
 use super::cell;
@@ -15,7 +14,7 @@ use crate::types::{CellRef, KeyRange, common_prefix, prefix64};
 use std::sync::Arc;
 
 impl FlatMemtable {
-    /// The piece of the range from these segments, newest first. `None` where they hold nothing of it.
+    /// The range's piece from these memtables, newest first. `None` if they have nothing in the range.
     pub(crate) fn gathered(
         sources: &[Arc<FlatMemtable>],
         range: &KeyRange,
@@ -33,7 +32,7 @@ impl FlatMemtable {
             }));
         }
         if sources.len() > 1 {
-            // Stable: the same cell, met twice, comes from the newer one first.
+            // The sort is stable: of equal cells the newer memtable's comes first.
             all.sort_by(|(a, _), (b, _)| a.order(b));
         }
         let mut updates: Vec<(u32, u32)> = Vec::new();
@@ -86,12 +85,12 @@ impl FlatMemtable {
         }))
     }
 
-    /// Whether it holds a cell or range tombstone of the range.
+    /// Whether it has a cell or range tombstone in the range.
     pub(crate) fn touches(&self, range: &KeyRange) -> bool {
         !self.entries(range).is_empty() || self.fragments().iter().any(|f| f.range.overlaps(range))
     }
 
-    /// About how many bytes a piece of the range would take.
+    /// The bytes of a piece of the range, about.
     pub(crate) fn bytes_within(&self, range: &KeyRange) -> u64 {
         let share = self.entries(range).len() as f64 / self.cells().max(1) as f64;
         (self.user_bytes() as f64 * share) as u64

@@ -1,7 +1,9 @@
-//! What a flush leaves in memory (TRI-1): one newest cell of each hot key, as a flat segment of its own.
+//! Hot cells that a flush leaves in memory (TRI-1): the newest cell of each hot key, as a flat memtable of
+//! its own.
 //!
-//! The cells are copied, so that the memory they came from is free when the flush is done. Beside each stands
-//! how often it was kept since it was written, and as the key's updates what the flush carried over.
+//! The cells are copied, so that the memory they came from is freed when the flush is done. Each has the
+//! number of flushes that left it in memory since it was written, and as the key's updates the count that the
+//! flush passed on.
 
 use super::MemoryOptions;
 use super::arena::{Arena, Sizes};
@@ -12,8 +14,8 @@ use crate::types::{Fragments, Generation, KeptCell, common_prefix, prefix64};
 use std::sync::Arc;
 
 impl FlatMemtable {
-    /// The segment of cells in order, at most one a key. `memory` as of the store's other segments, so that
-    /// their indices can be merged.
+    /// The memtable of these cells, in order, at most one per key. `memory` is that of the store's other
+    /// memtables, so that their indices can be merged.
     pub(crate) fn of_kept(generation: Generation, cells: &[KeptCell], memory: MemoryOptions) -> FlatMemtable {
         debug_assert!(cells.is_sorted_by(|a, b| a.cell.key < b.cell.key));
         let bytes: usize = cells.iter().map(|kept| cell::size(&kept.cell.as_ref())).sum();

@@ -1,4 +1,4 @@
-//! A memtable as readers and the version see it: active or flat, with where the WAL has its cells.
+//! A memtable as readers and the version see it: active or flat, with the WAL files that its cells are in.
 
 use super::active::ActiveMemtable;
 use super::active_cursor::ActiveCursor;
@@ -14,41 +14,41 @@ use crate::types::{
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 
-/// See the page above. Cheap to clone.
+/// A memtable, active or flat. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Memtable {
     cells: Cells,
-    /// Where the WAL has its cells: one record for all clones, carried over by flattening, but apart for each
-    /// part.
+    /// The WAL files that its cells are in: one record for all clones, passed on by flattening, but separate
+    /// for each part.
     logged: Arc<Logged>,
-    /// The part that belongs to this store, where stores that were one share the memtable. Nothing else of it
-    /// is seen.
+    /// The part that belongs to this store, where stores that were split share the memtable. The other cells
+    /// are invisible.
     part: Option<Arc<Part>>,
 }
 
 struct Part {
     keys: KeyRange,
-    /// The part's share of the memtable, about, in 1,024th.
+    /// The part's share of the memtable, about, in 1,024ths.
     share: usize,
 }
 
-/// Where the WAL has the cells of a memtable: those below a sequence number were logged again, from one file
-/// on; the others stand where they were first, from another file on. `u64::MAX` where there are none.
+/// The WAL files with the cells of a memtable: cells below a sequence number were logged again, from one file
+/// on; the others are where they were first logged, from another file on. `u64::MAX` for no such cells.
 struct Logged {
     first: AtomicU64,
     again: Mutex<Again>,
 }
 
-/// Which cells of a memtable were logged again, and where.
+/// The cells of a memtable that were logged again, and where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Again {
-    /// All cells with a smaller sequence number were logged again.
+    /// The bound: all cells with a smaller sequence number were logged again.
     pub(crate) below: SeqNo,
     /// The first WAL file that has them.
     pub(crate) front: u64,
 }
 
-/// Where the WAL has the cells of a memtable, for another that is made of it.
+/// The WAL files with the cells of a memtable, for another one that is made from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LogPlace {
     pub(crate) again: Again,
@@ -56,7 +56,7 @@ pub(crate) struct LogPlace {
 }
 
 impl LogPlace {
-    /// The place of the cells of all, for a memtable that is made of several.
+    /// The WAL files with the cells of all, for a memtable made from several.
     pub(crate) fn of_all(places: &[LogPlace]) -> Option<LogPlace> {
         let below = places.iter().map(|place| place.again.below).min()?;
         let front = places.iter().map(|place| place.again.front).min()?;
@@ -78,7 +78,7 @@ enum Cells {
     FlatMemtable(Arc<FlatMemtable>),
 }
 
-/// Calls the same method of either.
+/// Calls the same method of either layout.
 macro_rules! either {
     ($self:ident, $cells:ident => $call:expr) => {
         match &$self.cells {
@@ -100,7 +100,7 @@ impl Logged {
         Self { first: AtomicU64::new(first), again: Mutex::new(again) }
     }
 
-    /// A copy for a part: what is logged again of one part is not logged again of the others.
+    /// A copy for a part: cleaning of one part does not log the others again.
     fn apart(&self) -> Self {
         let again = self.again.lock();
         Self::new(self.first.load(Ordering::Acquire), *again)
@@ -108,7 +108,7 @@ impl Logged {
 }
 
 impl Memtable {
-    /// A flat memtable whose cells the WAL has at that place; `None`: the WAL need not have them.
+    /// A flat memtable whose cells are in the WAL at that place; `None`: the WAL need not have them.
     pub(crate) fn flat(flat: Arc<FlatMemtable>, place: Option<LogPlace>) -> Self {
         let place = place.unwrap_or(LogPlace { again: Again::NOTHING, first: u64::MAX });
         let logged = Arc::new(Logged::new(place.first, place.again));
@@ -122,8 +122,8 @@ impl Memtable {
         Self { cells: Cells::FlatMemtable(flat), logged, part: None }
     }
 
-    /// The immutable memtable, flat; itself if it is flat already. See [`FlatMemtable::from_active`]. Of a
-    /// shared one only the part is copied; if that holds nothing it stays as it is.
+    /// The immutable memtable as a flat one; itself if it is flat already. See [`FlatMemtable::from_active`].
+    /// Of a shared one only the part is copied; an empty part is not flattened.
     #[must_use]
     pub(crate) fn flatten(&self, keep: &Visibility<'_>) -> Memtable {
         let flat = match &self.cells {
@@ -140,9 +140,8 @@ impl Memtable {
         Memtable { cells, logged: self.logged.clone(), part: None }
     }
 
-    /// The part that belongs to a store with those keys; the rest is another's. `None` where no keys are
-    /// left: else a store that is split and joined again and again without a flush would have twice as many
-    /// parts after each time.
+    /// The part that belongs to a store with those keys. `None` if it has no keys: otherwise a store that is
+    /// split and joined again and again without a flush would have twice as many parts after each time.
     #[must_use]
     pub(crate) fn part(&self, keys: &KeyRange) -> Option<Memtable> {
         let keys = self.part.as_ref().map_or_else(|| keys.clone(), |part| part.keys.intersect(keys));
@@ -159,7 +158,7 @@ impl Memtable {
         Some(Memtable { cells: self.cells.clone(), logged: Arc::new(self.logged.apart()), part })
     }
 
-    /// Two parts of one memtable that lie side by side, as one part again; `None` where they are none.
+    /// The union of two adjacent parts of one memtable; `None` if they are not such parts.
     pub(crate) fn reunited(&self, with: &Memtable) -> Option<Memtable> {
         let is_one = match (&self.cells, &with.cells) {
             (Cells::ActiveMemtable(a), Cells::ActiveMemtable(b)) => Arc::ptr_eq(a, b),
@@ -176,8 +175,8 @@ impl Memtable {
         Some(Memtable { cells: self.cells.clone(), logged, part: Some(Arc::new(part)) })
     }
 
-    /// Whether it is the same memtable, flat by now or not. Parts of one have the same generation, but are
-    /// not the same.
+    /// Whether it is the same memtable, flattened or not. Parts of one have the same generation but are not
+    /// the same.
     pub(crate) fn is(&self, other: &Memtable) -> bool {
         Arc::ptr_eq(&self.logged, &other.logged)
     }
@@ -187,13 +186,13 @@ impl Memtable {
         self.part.is_some()
     }
 
-    /// Whether the key belongs to the part that is seen of it.
+    /// Whether the key belongs to its part.
     #[inline]
     fn has(&self, key: &[u8]) -> bool {
         self.part.as_ref().is_none_or(|part| part.keys.contains(key))
     }
 
-    /// The part of the range that is seen of it.
+    /// The range, cut to its part.
     fn seen<'a>(&self, range: &'a KeyRange) -> std::borrow::Cow<'a, KeyRange> {
         match &self.part {
             None => std::borrow::Cow::Borrowed(range),
@@ -209,7 +208,7 @@ impl Memtable {
         }
     }
 
-    /// Prefetches what a write touches first of an active memtable.
+    /// Prefetches the first memory that a write touches, of an active memtable.
     #[inline]
     pub(crate) fn prefetch_active(&self) {
         if let Cells::ActiveMemtable(active) = &self.cells {
@@ -218,7 +217,7 @@ impl Memtable {
         }
     }
 
-    /// The flat memtable, where all of it is this store's.
+    /// The flat memtable, if all of it belongs to this store.
     pub(crate) fn as_flat(&self) -> Option<&Arc<FlatMemtable>> {
         match &self.cells {
             Cells::FlatMemtable(_) if self.is_part() => None,
@@ -227,42 +226,42 @@ impl Memtable {
         }
     }
 
-    /// Notes that cells for it stand in that WAL file. Called before the file could be released.
+    /// Notes that its cells are in that WAL file too. Called before the file could be released.
     pub(crate) fn fed_by(&self, file: LogFileId) {
         self.logged.first.fetch_min(file.0, Ordering::AcqRel);
     }
 
-    /// The first WAL file that is needed for it; `None` if nothing was logged for it.
+    /// The first WAL file that it needs; `None` if nothing was logged for it.
     pub(crate) fn log_front(&self) -> Option<LogFileId> {
-        // Held, so that no file is missed while `log_again` moves cells from one to the other.
+        // The lock is held so that no file is missed while `log_again` moves cells from one to the other.
         let again = self.logged.again.lock();
         let file = self.logged.first.load(Ordering::Acquire).min(again.front);
         (file != u64::MAX).then_some(LogFileId(file))
     }
 
-    /// Which of its cells were logged again.
+    /// The cells that were logged again.
     pub(crate) fn again(&self) -> Again {
         *self.logged.again.lock()
     }
 
-    /// Where the WAL has its cells; for a memtable that is not written any more.
+    /// The WAL files with its cells; for a memtable that takes no more writes.
     pub(crate) fn log_place(&self) -> LogPlace {
         let again = self.logged.again.lock();
         let first = self.logged.first.load(Ordering::Acquire);
-        // Where there is no cell below its smallest number, all below that may count as logged again.
+        // If it has no cell below its smallest number, all below that may count as logged again.
         let smallest = self.seqs().map_or(SeqNo::MAX, |seqs| *seqs.start());
         LogPlace { again: Again { below: again.below.max(smallest), ..*again }, first }
     }
 
-    /// Notes that all cells below a sequence number stand in the WAL from file `again.front` on, and the
-    /// others from `first` on.
+    /// Notes that all cells below a sequence number are in the WAL from file `again.front` on, and the others
+    /// from `first` on.
     pub(crate) fn log_again(&self, again: Again, first: Option<LogFileId>) {
         let mut now = self.logged.again.lock();
         *now = again;
         self.logged.first.store(first.map_or(u64::MAX, |file| file.0), Ordering::Release);
     }
 
-    /// The id of the memtable that its cells were written for (I1).
+    /// The id of the memtable that its cells were written to (I1).
     pub(crate) fn generation(&self) -> Generation {
         either!(self, cells => cells.generation())
     }
@@ -276,8 +275,8 @@ impl Memtable {
         either!(self, cells => cells.get(key, read, visit))
     }
 
-    /// Whether a reader at `read` has to look here for keys of the range. An active memtable always says so:
-    /// its range grows while the reader looks.
+    /// Whether a reader at `read` has to search it for keys of the range. Always true for an active memtable:
+    /// its range grows during the read.
     pub(crate) fn concerns(&self, range: &KeyRange, read: SeqNo) -> bool {
         match &self.cells {
             Cells::ActiveMemtable(_) => true,
@@ -343,7 +342,7 @@ impl Memtable {
         either!(self, cells => cells.newest_over(key, timestamp, read))
     }
 
-    /// Memory taken. An active memtable and the flat one made from it share chunks that both count.
+    /// Its memory. An active memtable and the flat one made from it share chunks that both count.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         let bytes = either!(self, cells => cells.bytes());
@@ -356,12 +355,12 @@ impl Memtable {
         self.part.as_ref().map_or(bytes, |part| bytes / 1024 * part.share)
     }
 
-    /// Number of cells, range tombstones not counted.
+    /// Number of cells, without range tombstones.
     pub(crate) fn cells(&self) -> usize {
         either!(self, cells => cells.cells())
     }
 
-    /// Holds neither cells nor range tombstones.
+    /// Whether it has neither cells nor range tombstones.
     pub(crate) fn is_empty(&self) -> bool {
         either!(self, cells => cells.is_empty())
     }
@@ -387,13 +386,13 @@ impl Memtable {
         self.has_newer(seq) && either!(self, cells => cells.has_newer_tombstone(&self.seen(range), seq))
     }
 
-    /// Timestamps it says anything about; see [`ActiveMemtable::times`].
+    /// Timestamps that it can affect; see [`ActiveMemtable::times`].
     pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         either!(self, cells => cells.times())
     }
 
-    /// Whether cells of those timestamps may depend on what it holds (ACC-10). If asked after a read point is
-    /// taken, the answer counts all that is visible there.
+    /// Whether it can affect cells of those timestamps (ACC-10). Called after a read point is taken, the
+    /// answer covers all that is visible at that point.
     pub(crate) fn speaks_of(&self, times: TimeRange) -> bool {
         times == TimeRange::ALL || self.times().is_some_and(|mine| times.overlaps(&mine))
     }

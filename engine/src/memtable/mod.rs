@@ -1,25 +1,24 @@
-//! A store's memory: memtables, from the one that is written to the ones that wait to be flushed.
+//! A store's memory: the active memtable and the immutable ones that wait for a flush.
 //!
 //! * `active` is the memtable being written: cells in an arena, a B+-tree over their keys, the versions of a
 //!   key in a chain. One writer at a time, readers without locks.
-//! * `flat` is the layout of an immutable memtable: an ordered array of 8 bytes of key and the cell's place,
-//!   over the chunks of the active memtable it came from. `flatten` decides which versions it leaves out.
-//! * `compact` makes one flat memtable of several, with or without what nobody can see any more.
+//! * `flat` is the layout of an immutable memtable: a sorted array with 8 bytes of key and the cell's place,
+//!   over the chunks of the active memtable it was made from. `flatten` decides which versions it leaves out.
+//! * `compact` makes one flat memtable of several: an index or data compaction.
 //! * `gather` copies the cells of one key range out of flat memtables.
 //! * `hot_cells` makes a flat memtable of the hot cells that a flush leaves in memory.
-//! * `memtable` is a memtable of either layout, as readers and the version see it; `by_range` holds those that
-//!   are laid out by key range, with what makes flushes of them correct.
-//! * `chunk_pool` is a pool of chunks that became free, for memtables to come.
+//! * `memtable` is a memtable of either layout, as readers and the version see it.
+//! * `chunk_pool` keeps chunks that became free for later memtables.
 //! * `prefetch` asks the processor for memory that a write is about to touch.
-//! * `arena`, `cell`, `node` and `tree` are what these are made of, over `pages` from the system; `unsafe`
-//!   lives there. `sync` has the atomics that readers walk by, for loom to replace. `active_cursor` walks an
-//!   active memtable both ways.
-//! * `range_tombstones` has an active memtable's range tombstones, `stats` what is known of a memtable's
-//!   cells as a whole.
-//! * `probe` opens these to `benches/active.rs`.
+//! * `arena`, `cell`, `node` and `tree` are the parts of an active memtable, over `pages` from the system;
+//!   most `unsafe` code is in them. `sync` has the atomics of the read path, for loom to replace.
+//!   `active_cursor` walks an active memtable both ways.
+//! * `range_tombstones` has an active memtable's range tombstones, `stats` the counts and bounds of its
+//!   cells.
+//! * `probe` makes these available to `benches/active.rs`.
 //!
-//! This folder does not know the WAL, files, or when to freeze and flush; it judges no visibility except what
-//! flattening may drop. Readers filter by their own read point.
+//! Not owned here: the WAL and files, when to freeze and flush, the order of memtables, and visibility,
+//! except for what flattening may drop. Readers filter by their own read point.
 
 mod active;
 mod active_cursor;
@@ -70,16 +69,16 @@ const FIRST_CHUNK: usize = 1 << 10;
 /// How a memtable uses memory.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryOptions {
-    /// Sizes of the chunks that cells are put in: powers of two of at least 64.
+    /// Sizes of the chunks for cells: powers of two of at least 64.
     pub(crate) chunks: Sizes,
-    /// The pool that chunks come from and go back to.
+    /// The pool that chunks are taken from and returned to.
     pub(crate) spares: Option<Arc<Spares>>,
 }
 
 impl MemoryOptions {
     /// Options for active memtables that are frozen at about this size: chunks are an eighth of it, at most 2
-    /// MiB (ACC-10). The first chunks fit a memtable that is going to have `expected` bytes, as its
-    /// predecessor had: that of a family that is seldom written takes next to nothing.
+    /// MiB (ACC-10). The first chunks fit a memtable of `expected` bytes, the size of its predecessor: the
+    /// memtable of a family with few writes takes little memory.
     pub(crate) fn for_active_bytes(bytes: usize, expected: usize, spares: Option<Arc<Spares>>) -> Self {
         let power = |bytes: usize| 1 << (bytes / 8).clamp(FIRST_CHUNK, 2 << 20).ilog2();
         Self { chunks: Sizes { chunk_bytes: power(bytes), first_bytes: power(expected) }, spares }

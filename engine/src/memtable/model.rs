@@ -1,6 +1,6 @@
-//! What readers of an active segment walk without locks, under loom, which tries the interleavings and the
-//! reorderings that the memory model allows. Nodes hold three entries here, so that a few keys split leaves,
-//! inner nodes and the root.
+//! The lock-free reads of an active memtable under loom, which tries the interleavings and reorderings that
+//! the memory model allows. Nodes have three entries here, so that a few keys split leaves, inner nodes and
+//! the root.
 #![expect(unsafe_code, reason = "drives the tree by its contract: one writer")]
 
 use super::active::ActiveMemtable;
@@ -79,7 +79,7 @@ fn each(tree: &Tree, keys: &Numbers) -> Vec<u32> {
         let key = &keys.0[*n as usize];
         tree.leaf(To::Key(key), keys).is_some_and(|leaf| leaf.search(key, keys).1)
     };
-    // Late keys first: they are what a split moves away.
+    // Late keys first: a split moves them.
     let mut found: Vec<u32> = (0..64).rev().filter(|n| n % 10 == 0).filter(finds).collect();
     found.reverse();
     found

@@ -1,20 +1,21 @@
-//! Nodes of the active segment's index: fifteen entries and the word that publishes them.
+//! Nodes of the active memtable's index: fifteen entries and the word that publishes them.
 //!
 //! An entry is eight bytes of key (after the `skip` bytes that all keys of the node share) and the place of a
-//! cell that has the whole key. Entries are taken in the order of arrival and never move or go; the *order
-//! word* holds their number in its low four bits and above them the entries' numbers in key order, four bits
-//! each. So one release store of the order word publishes an insert, and whoever loaded the word has an
-//! unchanging picture of the node, for as long as it likes.
+//! cell that has the whole key. Entries are filled in the order of arrival and are never moved or removed;
+//! the *order word* has their count in its low four bits and above them the entries' numbers in key order,
+//! four bits each. So one release store of the order word publishes an insert, and a reader that loaded the
+//! word has an immutable snapshot of the node.
 //!
-//! Level 0 is a leaf. Its places are heads of version chains and change when a newer version comes. On higher
-//! levels an entry is a separator: its key is the first of the child at its right; keys never leave the
-//! index, so a separator is always the key of some entry below.
+//! A node of level 0 is a leaf. Its places are heads of version chains and change when a newer version comes.
+//! On higher levels an entry is a separator: its key is the first of the child at its right; keys never leave
+//! the index, so a separator is always the key of some entry below.
 #![expect(unsafe_code, reason = "an inner node is reached through the header it begins with")]
 
 use super::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::types::prefix64;
 
-/// Entries a node holds: as many as the order word numbers. A model checker needs to see splits soon.
+/// Entries of a node: as many as the order word can number. Fewer under a model checker, to reach splits
+/// soon.
 #[cfg(not(models))]
 pub(super) const ENTRIES: usize = 15;
 #[cfg(models)]
@@ -29,10 +30,10 @@ pub(super) trait Keys {
     unsafe fn key(&self, place: u32) -> &[u8];
 }
 
-/// The eight bytes of a key that stand in a node.
+/// The eight bytes of a key that a node's entry has.
 #[inline]
 pub(super) fn prefix_after(key: &[u8], skip: usize) -> u64 {
-    // Whoever looks for a key here has it in the node's range, so it has the shared bytes.
+    // Every key searched for here is in the node's range, so it has the shared prefix.
     debug_assert!(skip <= key.len());
     prefix64(key.get(skip..).unwrap_or_default())
 }
@@ -42,7 +43,7 @@ pub(super) fn prefix_after(key: &[u8], skip: usize) -> u64 {
 pub(super) struct Order(u64);
 
 impl Order {
-    /// So many entries that lie in key order already.
+    /// The order of `len` entries that are already in key order.
     fn sorted(len: usize) -> Self {
         (0..len)
             .rev()
@@ -60,7 +61,7 @@ impl Order {
         (self.0 >> (4 + 4 * rank) & 15) as usize
     }
 
-    /// With the next free entry at `rank`.
+    /// The order with the next free entry at `rank`.
     #[inline]
     fn with_next_at(self, rank: usize) -> Self {
         let below = (1u64 << (4 + 4 * rank)) - 1;
@@ -71,18 +72,18 @@ impl Order {
     }
 }
 
-/// What all nodes have, three cache lines; the whole of a leaf.
+/// The common part of all nodes, three cache lines; the whole of a leaf.
 #[repr(C, align(64))]
 pub(super) struct Node {
     order: AtomicU64,
     prefixes: [AtomicU64; ENTRIES],
     level: u16,
-    /// Leading bytes of key that every key of this node's range has and that its prefixes leave out.
+    /// Length of the prefix that all keys of this node's range share and that its entries leave out.
     skip: u16,
     places: [AtomicU32; ENTRIES],
 }
 
-/// A node of a level above zero: the child at the left of all separators, then each separator's right one.
+/// A node of a level above zero: the child left of all separators, then each separator's right child.
 #[repr(C, align(64))]
 pub(super) struct Inner {
     node: Node,
@@ -92,7 +93,7 @@ pub(super) struct Inner {
 #[cfg(not(models))]
 const _: () = assert!(size_of::<Node>() == 192 && size_of::<Inner>() == 320);
 
-/// An entry taken out of a node: prefix and place.
+/// An entry outside of a node: prefix and place.
 pub(super) type Entry = (u64, u32);
 
 impl Node {
@@ -123,7 +124,7 @@ impl Node {
         self.skip
     }
 
-    /// The place that stands in an entry: in a leaf the newest version published when this is called.
+    /// The entry's place: in a leaf the newest version published so far.
     #[inline]
     pub(super) fn place(&self, entry: usize) -> u32 {
         self.places[entry].load(Ordering::Acquire)
@@ -142,7 +143,7 @@ impl Node {
         })
     }
 
-    /// How many entries of that picture have a smaller key, and whether the next one has this very key.
+    /// The number of entries, in that order, with a smaller key, and whether the next one has this very key.
     #[inline]
     pub(super) fn search(&self, order: Order, key: &[u8], keys: &impl Keys) -> (usize, bool) {
         let prefix = prefix_after(key, self.skip as usize);
@@ -189,7 +190,7 @@ impl Node {
 }
 
 impl Inner {
-    /// An inner node of sorted separators and one child more.
+    /// An inner node of sorted separators and one more child.
     pub(super) fn new(level: u16, skip: u16, separators: &[Entry], children: &[*mut Node]) -> Self {
         debug_assert!(level > 0 && separators.len() + 1 == children.len());
         let child = |i: usize| children.get(i).copied().unwrap_or(std::ptr::null_mut());
@@ -204,7 +205,7 @@ impl Inner {
         &self.node
     }
 
-    /// The child that holds the keys from separator `rank - 1` to separator `rank`.
+    /// The child with the keys from separator `rank - 1` to separator `rank`.
     #[inline]
     pub(super) fn child(&self, order: Order, rank: usize) -> &AtomicPtr<Node> {
         match rank {
@@ -213,7 +214,8 @@ impl Inner {
         }
     }
 
-    /// Publishes a separator at `rank` with the child at its right. There must be room; only for the writer.
+    /// Publishes a separator at `rank` with the child at its right. The node must have room; only for the
+    /// writer.
     pub(super) fn insert(&self, rank: usize, (prefix, place): Entry, right: *mut Node) {
         self.children[self.node.order().len() + 1].store(right, Ordering::Relaxed);
         self.node.insert(rank, prefix, place);

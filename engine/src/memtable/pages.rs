@@ -1,13 +1,12 @@
 //! Memory for chunks, from the system.
 //!
-//! A chunk of 64 KiB or more is a mapping of its own and not the allocator's: what a flush makes free would
-//! lie between small allocations there, and the process would keep it. Chunks are cut out of *regions* of 2
-//! MiB for which the system is asked for one large page: a put touches a few places far apart, and with pages
-//! of 4 KiB nearly each costs a walk of the page table; and clearing one large page takes a tenth of 512
-//! faults. Pieces of a region are given back one by one; the system may keep a large page of which a part is
-//! given back until it needs memory, or the rest comes back too.
+//! A chunk of 64 KiB or more is mapped, not allocated: with an allocator, memory freed by a flush would lie
+//! between small allocations, and the process would keep it. Chunks are cut out of *regions* of 2 MiB, each a
+//! huge page if the system has one: a put touches a few places far apart, and with pages of 4 KiB nearly each
+//! costs a page table walk; and clearing one huge page takes a tenth of 512 faults. Pieces of a region are
+//! unmapped one by one; the system may keep a huge page until it needs memory or all pieces are unmapped.
 //!
-//! With `--cfg free_chunks` everything is the allocator's, so that a sanitizer sees it.
+//! With `--cfg free_chunks` all memory comes from the allocator, so that a sanitizer sees it.
 
 #![expect(unsafe_code, reason = "maps and unmaps memory; each piece is its owner's until it is given back")]
 
@@ -17,16 +16,15 @@ use std::sync::atomic::AtomicUsize;
 #[cfg(target_os = "linux")]
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Smaller ones are the allocator's. A multiple of the page sizes of Linux's usual machines: 4, 16 and 64
-/// KiB.
+/// Smaller chunks come from the allocator. A multiple of the usual page sizes of Linux: 4, 16 and 64 KiB.
 const MAPPED_MIN: usize = 64 << 10;
-/// A large page.
+/// The size of a huge page.
 pub(super) const REGION_BYTES: usize = 2 << 20;
 /// Chunks begin at a cache line.
 pub(super) const ALIGN: usize = 64;
 const MAPS: bool = cfg!(target_os = "linux") && !cfg!(free_chunks);
 
-/// Bytes that are mapped, for tests that count memory at the allocator, which does not see them.
+/// Mapped bytes, for tests that count memory at the allocator, which does not see them.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "nothing is mapped there"))]
 pub(super) static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
@@ -46,8 +44,8 @@ pub(super) fn allocate(len: usize) -> NonNull<u8> {
     base.unwrap_or_else(|| handle_alloc_error(layout))
 }
 
-/// A region cut into pieces of that length; `None` where they are not cut from regions, or there is none to
-/// be had.
+/// A region cut into pieces of that length; `None` if such pieces are not cut from regions, or no memory is
+/// left.
 pub(super) fn region(len: usize) -> Option<impl Iterator<Item = NonNull<u8>>> {
     if !MAPS || !(MAPPED_MIN..=REGION_BYTES).contains(&len) || !len.is_power_of_two() {
         return None;
@@ -56,15 +54,15 @@ pub(super) fn region(len: usize) -> Option<impl Iterator<Item = NonNull<u8>>> {
     #[cfg(target_os = "linux")]
     {
         use rustix::mm::{Advice, madvise};
-        // SAFETY: the region is ours, and the advice changes no byte. Where it is not taken, pages are small.
+        // SAFETY: the region is ours, and the advice changes no byte. Without it, pages are small.
         let _ = unsafe { madvise(base.as_ptr().cast(), REGION_BYTES, Advice::LinuxHugepage) };
     }
     // SAFETY: each piece lies within the region.
     Some((0..REGION_BYTES / len).map(move |i| unsafe { base.add(i * len) }))
 }
 
-/// A region at a multiple of its length, as a large page must be. Recent systems place it so by themselves,
-/// and then beside the one before, which keeps the number of mappings small.
+/// A region aligned to its length, as a huge page must be. Recent systems align it by themselves, next to the
+/// one before, which keeps the number of mappings small.
 fn aligned_region() -> Option<NonNull<u8>> {
     let mapped = map(REGION_BYTES)?;
     if mapped.as_ptr().align_offset(REGION_BYTES) == 0 {
@@ -72,7 +70,7 @@ fn aligned_region() -> Option<NonNull<u8>> {
     }
     // SAFETY: nobody else has it.
     unsafe { unmap(mapped, REGION_BYTES) };
-    // Twice as much has a place for it.
+    // Twice the length contains an aligned region.
     let mapped = map(2 * REGION_BYTES)?;
     let before = mapped.as_ptr().align_offset(REGION_BYTES);
     // SAFETY: the mapping has room for a region behind `before`, which is less than one; nobody else has it.
@@ -84,7 +82,7 @@ fn aligned_region() -> Option<NonNull<u8>> {
     }
 }
 
-/// Gives it back.
+/// Returns memory to the system.
 ///
 /// # Safety
 /// It came from [`allocate`] or [`region`] with the same length and is used by nobody.
@@ -170,7 +168,7 @@ mod tests {
             assert_eq!(pieces.len(), REGION_BYTES / len);
             assert_eq!(pieces[0].as_ptr().align_offset(REGION_BYTES), 0, "else it is no large page");
             pieces.iter().enumerate().for_each(|(i, piece)| fill(*piece, len, i as u8));
-            // Every other one goes first.
+            // Every other piece is freed first.
             let (even, odd): (Vec<_>, Vec<_>) = pieces.drain(..).enumerate().partition(|(i, _)| i % 2 == 0);
             // SAFETY: pieces of that length, used by nobody any more.
             even.into_iter().for_each(|(_, piece)| unsafe { free(piece, len) });

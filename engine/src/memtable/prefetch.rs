@@ -1,17 +1,18 @@
-//! Has the processor fetch memory before it is touched.
+//! Prefetches memory before it is touched.
 //!
 //! A write to one of thousands of families finds all of its family's memory cold: the store, its version, the
-//! segment, a node of the index, the place of the next cell. Touched one after the other each is a wait of
-//! some 100 ns. Fetched as soon as its address is known, the waits overlap with each other and with logging.
+//! memtable, a node of the index, the place of the next cell. Touched one after the other, each costs a wait
+//! of some 100 ns. Prefetched as soon as their addresses are known, the waits overlap with each other and
+//! with logging.
 
-/// No more cache lines than these are fetched at once: processors wait for about ten at a time, and a long
-/// value must not push everything else out of their caches.
+/// The most cache lines that are prefetched at once: processors wait for about ten at a time, and a long
+/// value must not evict everything else from their caches.
 #[cfg(all(target_arch = "x86_64", not(models)))]
 const LINES_MAX: usize = 8;
 #[cfg(all(target_arch = "x86_64", not(models)))]
 const LINE: usize = 64;
 
-/// The cache lines of the bytes from there on, [`LINES_MAX`] at most. The address need not be valid.
+/// Prefetches the cache lines of these bytes, [`LINES_MAX`] at most. The address need not be valid.
 #[inline]
 #[cfg(all(target_arch = "x86_64", not(models)))]
 #[expect(unsafe_code, reason = "there is no safe way to say it; a wrong address does no harm")]
@@ -25,12 +26,12 @@ pub(super) fn prefetch(from: *const u8, bytes: usize) {
     }
 }
 
-/// Other processors fetch when memory is touched.
+/// On other processors, memory is fetched when it is touched.
 #[inline]
 #[cfg(not(all(target_arch = "x86_64", not(models))))]
 pub(super) fn prefetch(_from: *const u8, _bytes: usize) {}
 
-/// A whole value.
+/// Prefetches a whole value.
 #[inline]
 pub(crate) fn prefetch_value<T>(value: &T) {
     prefetch(std::ptr::from_ref(value).cast(), size_of::<T>());

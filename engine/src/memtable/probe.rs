@@ -1,26 +1,26 @@
-//! A door for `benches/active.rs` to the active and flat segments, which are no part of the public API.
+//! Access for `benches/active.rs` to active and flat memtables, which are not in the public API.
 
 use super::{ActiveMemtable, FlatMemtable, MemoryOptions, Visibility};
 use crate::types::{CellRef, Cursor, Generation, Kind, SeqNo, Timestamp};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Bytes of chunks that are mapped, which no allocator sees; of the whole process.
+/// Bytes of chunks that the process has mapped, which no allocator sees.
 pub fn mapped_bytes() -> usize {
     super::pages::MAPPED.load(std::sync::atomic::Ordering::Relaxed)
 }
 
-/// An active segment of values with implicit timestamps.
+/// An active memtable of values with implicit timestamps.
 pub struct ActiveProbe {
     active: Arc<ActiveMemtable>,
     seq: SeqNo,
 }
 
-/// The flat segment made of one.
+/// The flat memtable made from an active one.
 pub struct FlatProbe(Arc<FlatMemtable>);
 
 impl ActiveProbe {
-    /// Empty, with chunks as for an active segment of that size.
+    /// Empty, with chunks as for an active memtable of that size.
     pub fn new(bytes: usize) -> Self {
         let options = MemoryOptions::for_active_bytes(bytes, 0, None);
         Self { active: Arc::new(ActiveMemtable::new(Generation(1), options)), seq: SeqNo::ZERO }

@@ -1,51 +1,49 @@
 //! The range tombstones of an active memtable.
 //!
-//! They are added one by one, and readers ask what covers a key. Cutting all of them into fragments whenever
-//! one more comes would cost as much as there are; so they lie in *blocks*, in the order in which they came.
-//! Single ones stand at the end, and eight blocks of one size make one of the next, up to `BLOCK_MAX`. Larger
-//! blocks are *merged* once the newer ones together are as large as an older one: each addition does a few
-//! steps of that, so that none takes long, however many there are. In the meantime, and as long as nobody
-//! adds, readers look at the blocks that are being merged.
+//! They are added one by one, and readers need those that cover a key. Cutting all of them into fragments at
+//! each addition would be O(n); so they are in *blocks*, in order of addition. Single ones are at the end,
+//! and eight blocks of one size make one of the next, up to `BLOCK_MAX`. Larger blocks are *merged* once the
+//! newer ones together are as large as an older one: each addition does a few steps of that, so that none
+//! takes long, whatever their number. Until then readers use the blocks that are being merged.
 //!
-//! A block has its tombstones cut into fragments. As a rule these are exact for every read point: rows that
-//! are deleted one by one do not overlap. Where many lie over one another, the fragments are reduced to what
-//! readers need that see all of the block; a reader at an older read point goes through the blocks that it
-//! was made of, down to their lists.
+//! A block has its tombstones cut into fragments. Mostly these are exact for every read point: rows that are
+//! deleted one by one do not overlap. Where many overlap, the fragments are reduced to what is needed by
+//! readers that see all of the block; a reader at an older read point descends to the blocks that it was made
+//! of, down to their lists.
 //!
-//! So an addition costs O(log n) in the mean, a look searches O(log n) blocks, and memory is O(n) however the
-//! tombstones overlap. Two looks cost more: one at a point in the middle of tombstones that were nested in
-//! one another passes a block for each `BLOCK_MAX` of these; and nested ones with a lowest timestamp are not
-//! cut at all, as none of them may be left out.
+//! So an addition is O(log n) on average, a search visits O(log n) blocks, and memory is O(n) however the
+//! tombstones overlap. Two searches cost more: one at an old read point within nested tombstones visits a
+//! block for each `BLOCK_MAX` of these; and nested tombstones with a lowest timestamp are not cut at all, as
+//! none of them may be left out.
 //!
-//! Readers take no lock: they load the list of blocks, which nobody changes any more, and find all that was
-//! added before.
+//! Readers take no lock: they load the immutable list of blocks, and find all that was added before.
 
 use crate::sync::{ArcSwap, AtomicUsize, Mutex, Ordering};
 use crate::types::{Cover, Fragment, Fragments, KeyRange, RangeTombstone, SeqNo, Timestamp, Window};
 use std::sync::Arc;
 
-/// So many blocks of a size make one of the next.
+/// The number of blocks of a size that make one of the next.
 const FAN: usize = 8;
-/// Tombstones of the largest blocks that one addition makes: bounds what it may cost.
+/// Tombstones of the largest block that one addition makes, which bounds its cost.
 const BLOCK_MAX: usize = 4096;
-/// Fragments that one addition makes of larger ones. A tombstone becomes two at most, once for each doubling
-/// of a block.
+/// Fragments of larger blocks that one addition makes. A tombstone becomes two at most, once for each
+/// doubling of a block.
 const STEPS: usize = 32;
-/// The length of a block up to which its list is searched, and it is not cut.
+/// The longest list that is searched as it is and not cut.
 const LISTED: usize = 8;
-/// Covers a tombstone of a block that is cut, at most. (Only those with a lowest timestamp take more, where
-/// they are nested.)
+/// The most covers per tombstone of a block that is cut. (Only nested ones with a lowest timestamp take
+/// more.)
 const COVERS: usize = 4;
-/// Covers of a fragment in the mean where nothing is left out.
+/// Covers per fragment, on average, where nothing is left out.
 const COVERS_OF_ALL: usize = 2;
-/// Bytes that a tombstone takes beside its keys: in its block's list, and cut.
+/// Bytes per tombstone beside its keys: in its block's list, and cut.
 const ENTRY_BYTES: usize = 2 * size_of::<RangeTombstone>() + 64;
 
 pub(crate) struct Ranges {
-    /// The lock of additions, with the merge of blocks under way, which each addition takes a few steps on.
+    /// The lock of additions, with the running merge of blocks, which each addition advances by a few steps.
     adding: Mutex<Option<Merge>>,
     blocks: ArcSwap<Blocks>,
-    /// The number of tombstones, so that readers of a memtable without any touch nothing else.
+    /// The number of tombstones, so that readers of a memtable without any read nothing else.
     len: AtomicUsize,
     bytes: AtomicUsize,
 }
@@ -53,7 +51,8 @@ pub(crate) struct Ranges {
 /// The blocks of an active memtable, oldest first.
 #[derive(Clone, Default)]
 struct Blocks {
-    /// Blocks of `BLOCK_MAX` tombstones and more. The lists before and after an addition share them.
+    /// Blocks of `BLOCK_MAX` tombstones and more, in an `Arc` that the lists before and after an addition
+    /// share.
     large: Arc<Vec<Arc<Block>>>,
     small: Vec<Arc<Block>>,
 }
@@ -81,7 +80,7 @@ impl Blocks {
         }
     }
 
-    /// Takes the merge some steps on, or begins one that is due.
+    /// Advances the merge by some steps, or begins one that is due.
     fn merge_on(&mut self, merge: &mut Option<Merge>) {
         if merge.is_none() {
             *merge = Merge::start(&self.large);
@@ -98,17 +97,16 @@ impl Blocks {
 }
 
 struct Block {
-    /// The tombstones in the order in which they came; empty in a merged block.
+    /// The tombstones in order of addition; empty in a merged block.
     list: Vec<Arc<RangeTombstone>>,
-    /// The blocks that a merged block was made of, where its fragments are not exact.
+    /// The blocks that a merged block was made of, if its fragments are not exact.
     parts: Vec<Arc<Block>>,
     len: usize,
     newest: SeqNo,
     oldest: SeqNo,
-    /// The fragments; `None` where the list is short, or where they would take many times as much.
+    /// The fragments; `None` if the list is short, or if they would take many times as much.
     cut: Option<Fragments>,
-    /// Whether the fragments are exact for every read point, and not only for readers that see all of the
-    /// block.
+    /// Whether the fragments are exact for every read point, not only for readers that see all of the block.
     is_exact: bool,
 }
 
@@ -126,7 +124,7 @@ impl Block {
         Self { parts: Vec::new(), len: list.len(), list, newest, oldest, cut, is_exact }
     }
 
-    /// A merged block, made of blocks that are cut. `cut` are their fragments, joined.
+    /// A merged block from blocks that are cut. `cut` are their fragments, joined.
     fn merged(blocks: &[Arc<Block>], cut: Option<Fragments>, is_exact: bool) -> Self {
         let is_exact = is_exact && cut.is_some();
         let parts = |block: &Arc<Block>| match block.parts.is_empty() {
@@ -149,7 +147,7 @@ impl Block {
         self.cut.as_ref().filter(|_| self.is_exact || self.newest <= read)
     }
 
-    /// Calls `take` with each cover of the key that counts at read point `read`.
+    /// Calls `take` with each cover of the key that is visible at read point `read`.
     fn over(&self, key: &[u8], read: SeqNo, take: &mut dyn FnMut(Cover)) {
         if self.oldest > read {
             return;
@@ -182,7 +180,7 @@ impl Block {
     }
 
     fn has_newer(&self, range: &KeyRange, seq: SeqNo) -> bool {
-        // What the fragments leave out is older than what they have of its keys.
+        // Left-out tombstones are older than the fragments' ones of the same keys.
         self.newest > seq
             && match &self.cut {
                 Some(cut) => cut.has_newer(range, seq),
@@ -210,13 +208,12 @@ impl Block {
 
 /// A merge of large blocks: their fragments are cut at each other's bounds, some at a time.
 struct Merge {
-    /// The number of the first of `blocks` in the list; the blocks before it stay as long as the merge is
-    /// under way.
+    /// The number of the first of `blocks` in the list; the blocks before it stay during the merge.
     from: usize,
     blocks: Vec<Arc<Block>>,
     /// The number of fragments of each block that the merge has passed.
     passed: Vec<usize>,
-    /// The key up to which all is merged.
+    /// The key up to which fragments are merged.
     reached: Vec<u8>,
     list: Vec<Fragment>,
     covers: usize,
@@ -247,7 +244,7 @@ impl Merge {
         })
     }
 
-    /// Goes some steps on; at the end, answers the block that all of them make.
+    /// Advances by some steps; at the end, returns the merged block.
     fn advance(&mut self) -> Option<Block> {
         for _ in 0..STEPS {
             let len: usize = self.blocks.iter().map(|block| block.len).sum();
@@ -269,7 +266,7 @@ impl Merge {
         blocks.filter_map(|(block, passed)| block.cut.as_ref().and_then(|cut| cut.get(*passed)))
     }
 
-    /// The next fragment: the next keys with covers, as far as these are the same.
+    /// The next fragment: the next keys with covers, as far as these stay the same.
     fn next(&self) -> Option<Fragment> {
         let first = self.ahead().map(|f| f.range.start.as_slice()).min()?;
         let start = first.max(self.reached.as_slice());
@@ -335,13 +332,13 @@ impl Ranges {
         self.len.load(Ordering::Acquire)
     }
 
-    /// Bytes of memory that the tombstones take, about.
+    /// Bytes of memory of the tombstones, about.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The newest tombstone at or below `read` that deletes cells of the key with this timestamp, of all that
-    /// were added before this call.
+    /// The newest tombstone at or below `read` that deletes cells of the key with this timestamp, of all
+    /// added before this call.
     pub(crate) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
         let mut best = None;
         for block in self.blocks.load().iter().rev() {
@@ -356,7 +353,7 @@ impl Ranges {
         best
     }
 
-    /// The tombstones over a key that count at read point `read`, cut to that key; `only` is its range.
+    /// The tombstones over a key that are visible at read point `read`, cut to that key; `only` is its range.
     pub(crate) fn over(&self, only: &KeyRange, read: SeqNo) -> Vec<RangeTombstone> {
         let mut found = Vec::new();
         for block in self.blocks.load().iter() {
@@ -372,7 +369,7 @@ impl Ranges {
         self.blocks.load().iter().for_each(|block| block.look_around(key, read, window));
     }
 
-    /// Whether a tombstone with a higher sequence number reaches into the range.
+    /// Whether a tombstone with a higher sequence number overlaps the range.
     pub(super) fn has_newer(&self, range: &KeyRange, seq: SeqNo) -> bool {
         self.blocks.load().iter().any(|block| block.has_newer(range, seq))
     }
@@ -388,7 +385,7 @@ impl Ranges {
         found
     }
 
-    /// The smallest range that holds all tombstones. O(n).
+    /// The smallest range with all tombstones. O(n).
     pub(super) fn bounds(&self) -> Option<KeyRange> {
         let mut bounds: Option<KeyRange> = None;
         self.each(&mut |t| {
@@ -441,8 +438,7 @@ mod tests {
         }
     }
 
-    /// Counted work: what is held of n that are nested grows as n does, and so do the blocks that a look
-    /// passes.
+    /// Counted work: for n nested tombstones, memory and the blocks that a search visits are O(n).
     #[test]
     fn ten_times_as_many_nested_ones_take_ten_times_the_memory() {
         let held = |n: u64| {
@@ -485,8 +481,8 @@ mod tests {
         ranges
     }
 
-    /// Counted work: the blocks that a look searches grow as the logarithm of the tombstones does, in
-    /// whichever order they came, for who reads now and for who reads at an older point.
+    /// Counted work: the blocks that a search visits are logarithmic in the number of tombstones, in any
+    /// order of addition, for present reads and for older read points.
     #[test]
     fn a_look_among_rows_deleted_one_by_one_touches_a_logarithm_of_them() {
         for order in [Order::Up, Order::Down, Order::Shuffled, Order::Twice] {
@@ -501,7 +497,7 @@ mod tests {
                 touched.max().unwrap()
             };
             for n in [1_000u64, 10_000, 100_000] {
-                // Up to seven blocks of each small size, of which the smallest are lists.
+                // Up to seven blocks of each small size, the smallest of which are lists.
                 let bound = 8 * u64::from(n.ilog2());
                 assert!(most(n) <= bound, "{} of {n}, {order:?}", most(n));
             }
@@ -542,7 +538,7 @@ mod tests {
                 assert_eq!(ranges.has_newer(&only, seq), newer, "{key} after {seq}");
             }
         }
-        // What is copied out of it says the same.
+        // A copy gives the same answers.
         let again = Fragments::new(ranges.within(&KeyRange::all()));
         for key in (0..30_000).step_by(53).map(|key| format!("{key:06}")) {
             let over = |f: &Fragments| f.newest_over(key.as_bytes(), Timestamp(5), SeqNo(15_000));

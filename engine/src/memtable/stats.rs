@@ -1,10 +1,10 @@
-//! What is known of a segment's cells as a whole. One writer, readers without locks.
+//! Counts and bounds of a memtable's cells. One writer, readers without locks.
 
 use super::sync::{AtomicU64, AtomicUsize, Ordering};
 use crate::types::{CellRef, Kind, RangeTombstone, SeqNo, Timestamp};
 use std::ops::RangeInclusive;
 
-/// The smallest range holding all numbers noted; empty while `low > high`. Only one thread notes at a time.
+/// The smallest range with all noted numbers; empty while `low > high`. Only one thread writes at a time.
 struct Span {
     low: AtomicU64,
     high: AtomicU64,
@@ -32,7 +32,7 @@ impl Span {
     }
 }
 
-/// Counts and ranges. A cell is noted before it is published, so that whoever can read a cell sees it
+/// Counts and bounds. A cell is noted before it is published, so that whoever can read a cell sees it
 /// covered.
 pub(super) struct Stats {
     cells: AtomicUsize,
@@ -57,12 +57,12 @@ impl Stats {
         self.cells.store(self.cells.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.user_bytes.store(self.user_bytes.load(Ordering::Relaxed) + cell.user_bytes(), Ordering::Relaxed);
         self.seqs.note(cell.seq.0, cell.seq.0);
-        // A tombstone speaks about every timestamp up to its own.
+        // A tombstone affects every timestamp up to its own.
         let from = if cell.kind == Kind::Tombstone { 0 } else { cell.timestamp.0 };
         self.times.note(from, cell.timestamp.0);
     }
 
-    /// Counts what another segment counted.
+    /// Adds the counts of another memtable.
     pub(super) fn absorb(&self, other: &Stats) {
         self.cells.store(self.cells() + other.cells(), Ordering::Relaxed);
         self.user_bytes.store(self.user_bytes() + other.user_bytes(), Ordering::Relaxed);

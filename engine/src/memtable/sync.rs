@@ -1,7 +1,6 @@
-//! Atomics of what readers walk without locks, by one name, so that loom checks it where `--cfg models` is
-//! set (see `model`). What has a lock takes it from `crate::sync`, as all of the engine does; the index does
-//! not, as a loom atomic needs the help below, and as shuttle's schedules of a whole database have no use for
-//! parting inside a node.
+//! The atomics of lock-free reads, which `--cfg models` replaces by loom's (see `model`). Locks come from
+//! `crate::sync`, as in all of the engine; the index's atomics do not, because loom's need the help below,
+//! and because shuttle's schedules of a whole database need no switches inside a node.
 
 #[cfg(all(test, models))]
 pub(super) use checked::as_writer;
@@ -11,9 +10,10 @@ pub(super) use std::sync::atomic::Ordering;
 #[cfg(not(models))]
 pub(super) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
-/// loom decides by the last access to an atomic where else a thread could have been interrupted, and a load
-/// by the storing thread hides the reader's load before it. So the writer's loads are made exchanges that
-/// change nothing, which depend on loads; readers' loads stay loads, so that they may see old values.
+/// Makes the writer's loads visible to loom. loom decides by the last access to an atomic where else a thread
+/// could have been interrupted, and a load by the storing thread hides the reader's load before it. So the
+/// writer's loads become exchanges that change nothing, which depend on loads; readers' loads stay loads, so
+/// that they may see old values.
 #[cfg(models)]
 mod checked {
     use super::Ordering;
@@ -25,7 +25,7 @@ mod checked {
     }
 
     #[cfg(test)]
-    /// Runs a writer thread's part of a model.
+    /// Runs the writer thread's part of a model.
     pub(in super::super) fn as_writer(work: impl FnOnce()) {
         WRITER.with(|writer| writer.set(true));
         work();

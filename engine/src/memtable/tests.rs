@@ -1,4 +1,4 @@
-//! Segments against a sorted map, alone and with readers beside the writer.
+//! Memtables against a sorted map, alone and with readers beside the writer.
 
 use super::{ActiveMemtable, FlatMemtable, MemoryOptions, Memtable, MemtableCompaction, Sizes, Visibility};
 use crate::types::*;
@@ -35,7 +35,7 @@ pub(super) fn model_of<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> Model {
     cells.into_iter().map(entry).collect()
 }
 
-/// Keys that meet in prefixes, in length only, in nothing, or are empty.
+/// Keys with common prefixes, keys that differ in length only, unrelated keys, and the empty key.
 pub(super) fn keys() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         Just(Vec::new()),
@@ -99,7 +99,7 @@ fn walk_back(segment: &Memtable, before: Option<&[u8]>) -> Vec<Cell> {
     found
 }
 
-/// Every way of reading gives what the model has.
+/// Every way of reading gives the model's cells.
 pub(super) fn same(segment: &Memtable, model: &Model, probes: &[Vec<u8>]) {
     let all: Vec<Cell> = model.values().cloned().collect();
     assert_eq!(walk(segment, b""), all);
@@ -200,7 +200,7 @@ pub(super) fn sketch_of(cells: &[Cell]) -> Sketch {
     sketch
 }
 
-/// What a reader at a point makes of cells in order: values and operands that nothing newer deletes or
+/// What a reader at a point sees of cells in order: values and operands that nothing newer deletes or
 /// replaces. Written by definition, cell against cell, so that it shares nothing with the rules of
 /// flattening.
 pub(super) fn seen(cells: Vec<Cell>, read: SeqNo) -> Vec<Cell> {
@@ -354,7 +354,7 @@ fn a_flat_segment_takes_twelve_bytes_a_cell_beside_its_chunks() {
     assert!(cell_chunks <= active.bytes() + SMALL.chunks.chunk_bytes);
 }
 
-/// TRI-5: what is known of a hot key beside its cell is its updates, and how often it was kept.
+/// TRI-5: a hot key has, beside its cell, its updates and the number of flushes that left it in memory.
 #[test]
 fn a_kept_cell_takes_nine_bytes_more_than_others() {
     let kept: Vec<KeptCell> = (0..500u64)
@@ -365,7 +365,7 @@ fn a_kept_cell_takes_nine_bytes_more_than_others() {
     assert_eq!(flat.bytes() - chunks, 500 * (12 + 8 + 1));
     let cells: usize = kept.iter().map(|kept| super::cell::room(&kept.cell.as_ref())).sum();
     assert_eq!(flat.kept_bytes(), cells);
-    // Joined with others they still count.
+    // Compacted with others they still count.
     let flat = Arc::new(flat);
     let all = Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] };
     let newer = FlatMemtable::from_active(&active_of(&[cell(b"other", 0, 900, "v")]), &all);
@@ -374,8 +374,8 @@ fn a_kept_cell_takes_nine_bytes_more_than_others() {
     assert_eq!(join.finish(true).kept_bytes(), cells);
 }
 
-/// One writer inserts keys in a scattered order, three versions of each, and publishes how far it is; readers
-/// check that all published before they began is there, by get and both ways of walking.
+/// One writer inserts keys in a scattered order, three versions of each, and publishes its progress; readers
+/// check that all keys published before they began are found, by get and by walks in both directions.
 #[test]
 fn readers_beside_the_writer_miss_nothing_published_before_they_began() {
     let n: u64 = if cfg!(miri) { 90 } else { 30_000 };

@@ -1,17 +1,17 @@
-//! The sorted index of an active segment: a B+-tree with one writer and readers that never wait.
+//! The sorted index of an active memtable: a B+-tree with one writer and readers that never wait.
 //!
 //! *Growing.* An insert into a node publishes one entry (see `node`). A full node is never changed: it is
 //! replaced by two copies of its halves, L and R. First the parent gets the new separator with R at its right
 //! (one store of its order word), then its pointer to the old node is changed to L. Inner nodes are split on
 //! the way down, so that a parent always has room. Nodes are freed with the whole tree only.
 //!
-//! *Why a reader finds everything that was inserted before it began.* Call a node complete for a moment when
-//! it holds, or leads to, all keys of its range inserted before that moment. A node in the tree is complete
-//! for now; a replaced one stays complete for the moment of its replacement, and readers that can still reach
-//! it began before that. The one place where a reader could mix two moments is an inner node being changed:
-//! with the order word from before the separator and the pointer from after it, it would look for a key of R
-//! in L. So the order word is loaded again after the pointer, and if it changed the node is searched again.
-//! The writer changes the word first, so a reader that got the pointer to L sees it changed.
+//! *Why a reader finds everything that was inserted before it began.* Call a node complete for a moment if it
+//! has, or leads to, all keys of its range inserted before that moment. A node in the tree is complete for
+//! now; a replaced one stays complete for the moment of its replacement, and readers that can still reach it
+//! began before that. The one place where a reader could mix two moments is an inner node being changed: with
+//! the order word from before the separator and the pointer from after it, it would look for a key of R in L.
+//! So the order word is loaded again after the pointer, and if it changed the node is searched again. The
+//! writer changes the word first, so a reader that got the pointer to L sees it changed.
 //!
 //! *No links between leaves.* A walk that reaches the end of a leaf descends again to the separator that
 //! bounded it on its way down (`Tree::after`, `Tree::before`): some 30 ns every ten keys, and no pointer of a
@@ -19,8 +19,8 @@
 //!
 //! *Shared prefixes.* When two neighbours in a full node have the same eight bytes, its successors leave out
 //! what both bounds of their range have in common, so that keys with a long common beginning (zero-padded
-//! numbers, paths) are still told apart inside the node. Only nodes at the rim of the tree, without a bound,
-//! compare whole keys then.
+//! numbers, paths) are still told apart inside the node. Only nodes at the edges of the tree, without a
+//! bound, compare whole keys then.
 #![expect(unsafe_code, reason = "nodes are shared by raw pointers; who may write is a contract")]
 
 use super::arena::{NOWHERE, Nodes, Sizes};
@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 const HALF: usize = ENTRIES.div_ceil(2);
 
-/// See the page above.
+/// The B+-tree over an active memtable's keys; see the page above.
 pub(super) struct Tree {
     root: AtomicPtr<Node>,
     nodes: UnsafeCell<Nodes>,
@@ -46,25 +46,25 @@ unsafe impl Send for Tree {}
 // SAFETY: as above.
 unsafe impl Sync for Tree {}
 
-/// Where to descend to.
+/// The target of a descent.
 #[derive(Clone, Copy)]
 pub(super) enum To<'k> {
-    /// The leaf that holds the key or where it would be.
+    /// The leaf of the key, whether it is in the index or not.
     Key(&'k [u8]),
-    /// The leaf with the last key before it.
+    /// The leaf with the last key before this one.
     Before(&'k [u8]),
     First,
     Last,
 }
 
-/// A picture of a leaf: its entries at one moment and what bounds its range.
+/// A snapshot of a leaf: its entries at one moment and the bounds of its range.
 #[derive(Clone, Copy)]
 pub(super) struct Leaf<'t> {
     node: &'t Node,
     order: Order,
     /// Place of the first key of the range, or [`NOWHERE`] in the first leaf.
     low: u32,
-    /// Place of the first key behind the range, or [`NOWHERE`] in the last leaf.
+    /// Place of the first key after the range, or [`NOWHERE`] in the last leaf.
     high: u32,
 }
 
@@ -79,22 +79,22 @@ impl Leaf<'_> {
         self.node.place(self.order.entry(rank))
     }
 
-    /// How many of its keys are smaller, and whether the next is this key.
+    /// The number of its keys that are smaller, and whether the next one is this key.
     #[inline]
     pub(super) fn search(&self, key: &[u8], keys: &impl Keys) -> (usize, bool) {
         self.node.search(self.order, key, keys)
     }
 }
 
-/// What the writer found.
+/// The result of the writer's search.
 pub(super) enum Found<'t> {
-    /// The key is there; this holds the head of its chain.
+    /// The key exists; this is the head of its chain.
     Key(&'t AtomicU32),
-    /// It was not and now is.
+    /// The key did not exist and was inserted.
     Inserted,
 }
 
-/// The bounds of a node's range as places of keys.
+/// The bounds of a node's range, as places of keys.
 #[derive(Clone, Copy)]
 struct Bounds {
     low: u32,
@@ -116,11 +116,11 @@ impl Tree {
         prefetch(self.root.load(Ordering::Relaxed).cast_const().cast(), size_of::<Node>());
     }
 
-    /// Prefetches the leaf that a key belongs to. It may be another by the time it is needed: then this did
-    /// nothing.
+    /// Prefetches the leaf that a key belongs to. If that has changed when it is needed, this was useless but
+    /// harmless.
     pub(super) fn prefetch_leaf(&self, key: &[u8], keys: &impl Keys) {
         let mut node: *const Node = self.root.load(Ordering::Acquire);
-        // Models would see more accesses, and nothing of use.
+        // Models would have more accesses for no benefit.
         if node.is_null() || cfg!(models) {
             return;
         }
@@ -129,7 +129,7 @@ impl Tree {
             let order = inner.node().order();
             let (rank, equal) = inner.node().search(order, key, keys);
             node = inner.child(order, rank + usize::from(equal)).load(Ordering::Acquire);
-            // After a split meanwhile the key may not be in that node's range.
+            // After a concurrent split the key may not be in that node's range.
             if inner.node().order() != order {
                 return;
             }
@@ -179,10 +179,10 @@ impl Tree {
         Some(Leaf { node, order: node.order(), low, high })
     }
 
-    /// The first leaf picture and rank with a key behind all of `leaf`'s.
+    /// The first leaf, as a snapshot, with a key after all of `leaf`'s, and that key's rank.
     ///
-    /// The bound alone does not tell: where the parent has a separator already but still points to the node
-    /// that is being split, the leaf holds keys from that separator on, its bound, too.
+    /// The bound alone does not suffice: where the parent has a separator already but still points to the
+    /// node that is being split, the leaf also has keys at or after that separator, its bound.
     pub(super) fn after<'t>(&'t self, leaf: &Leaf<'t>, keys: &impl Keys) -> Option<(Leaf<'t>, usize)> {
         if leaf.high == NOWHERE {
             return None;
@@ -190,18 +190,18 @@ impl Tree {
         // SAFETY: places of this index.
         let (last, bound) = unsafe { (keys.key(leaf.head(leaf.len() - 1)), keys.key(leaf.high)) };
         if last < bound {
-            // A key of the index, so its leaf holds it.
+            // The bound is a key of the index, so its leaf has it.
             let next = self.leaf(To::Key(bound), keys)?;
             let rank = next.search(bound, keys).0;
             return Some((next, rank));
         }
-        // Found by a descent to `last`, the bound is behind it.
+        // After a descent to `last`, the bound is after it.
         let next = self.leaf(To::Key(last), keys)?;
         let rank = next.search(last, keys).0 + 1;
         if rank < next.len() { Some((next, rank)) } else { self.after(&next, keys) }
     }
 
-    /// The last leaf picture with a key in front of all of `leaf`'s, and that key's rank.
+    /// The last leaf, as a snapshot, with a key before all of `leaf`'s, and that key's rank.
     pub(super) fn before<'t>(&'t self, leaf: &Leaf<'t>, keys: &impl Keys) -> Option<(Leaf<'t>, usize)> {
         if leaf.low == NOWHERE {
             return None;
@@ -260,7 +260,7 @@ fn publishable_inner(nodes: &mut Nodes, inner: Inner) -> *mut Node {
     room.cast()
 }
 
-/// One insert under way.
+/// A running insert.
 struct Insert<'t, 'k, K> {
     tree: &'t Tree,
     nodes: &'t mut Nodes,
@@ -268,7 +268,7 @@ struct Insert<'t, 'k, K> {
     key: &'k [u8],
 }
 
-/// An inner node on the way down, and which of its children was taken.
+/// An inner node on the way down, and the number of the child taken.
 #[derive(Clone, Copy)]
 struct Parent<'t> {
     inner: &'t Inner,
@@ -285,7 +285,7 @@ impl<'t, K: Keys> Insert<'t, '_, K> {
         while let Some(inner) = unsafe { Node::inner(at) } {
             let order = inner.node().order();
             if order.len() == ENTRIES {
-                // Its halves have room: down again, through one of them.
+                // Its halves have room: descend again, through one of them.
                 self.split_inner(inner, order, parent, bounds);
                 (bounds, parent, at) = (NONE, None, self.tree.root.load(Ordering::Relaxed));
                 continue;
@@ -317,7 +317,7 @@ impl<'t, K: Keys> Insert<'t, '_, K> {
         Found::Inserted
     }
 
-    /// Replaces a full leaf by two that hold one entry more.
+    /// Replaces a full leaf by two with one more entry.
     fn split_leaf(
         &mut self,
         leaf: &Node,
@@ -331,7 +331,7 @@ impl<'t, K: Keys> Insert<'t, '_, K> {
         entries.iter_mut().zip(leaf.entries(order)).for_each(|(to, from)| *to = from);
         entries.copy_within(rank..ENTRIES, rank + 1);
         entries[rank] = entry;
-        // Keys that come in ascending order leave full leaves behind.
+        // Ascending keys leave full leaves behind.
         let ascending = rank == ENTRIES && bounds.high == NOWHERE;
         let half = if ascending { ENTRIES } else { HALF };
         let middle = entries[half].1;
@@ -348,7 +348,7 @@ impl<'t, K: Keys> Insert<'t, '_, K> {
         publishable(self.nodes, Node::new(0, skip, copy))
     }
 
-    /// Replaces a full inner node by two, its middle separator going up.
+    /// Replaces a full inner node by two; its middle separator moves up.
     fn split_inner(&mut self, inner: &Inner, order: Order, parent: Option<Parent<'_>>, bounds: Bounds) {
         let mut separators = [(0, 0); ENTRIES];
         separators.iter_mut().zip(inner.node().entries(order)).for_each(|(to, from)| *to = from);
@@ -367,7 +367,7 @@ impl<'t, K: Keys> Insert<'t, '_, K> {
         self.replace(parent, level, left, middle, right);
     }
 
-    /// Puts two nodes of `level` where the parent (or the root) points to the one they replace.
+    /// Puts two nodes of `level` where the parent (or the root) points to the one that they replace.
     fn replace(
         &mut self,
         parent: Option<Parent<'_>>,
@@ -395,7 +395,7 @@ impl<'t, K: Keys> Insert<'t, '_, K> {
         }
     }
 
-    /// Tells apart neighbours with equal prefixes by leaving out what the bounds share; gives the skip.
+    /// Makes neighbours with equal prefixes differ by leaving out what the bounds share; returns the skip.
     fn spread(&self, entries: &mut [Entry], skip: u16, bounds: Bounds) -> u16 {
         let tied = entries.windows(2).any(|pair| pair[0].0 == pair[1].0);
         if !tied || bounds.low == NOWHERE || bounds.high == NOWHERE {

@@ -1,6 +1,6 @@
 //! Settings: plain data that can be read from a file or code. Components (storage, operators, filters) are
-//! given to [`crate::Builder`] instead. `text` reads options by name; `without_papers` knows those that a
-//! build without the feature `papers` does not have.
+//! given to [`crate::Builder`] instead. `text` reads options by name; `without_papers` knows the options that
+//! need the feature `papers`.
 
 mod text;
 #[cfg(any(not(feature = "papers"), feature = "testing"))]
@@ -16,13 +16,13 @@ use crate::strategy::{HotKeys, MemoryPolicy, StrategyOptions};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// A build with the feature has all that a family's options may name.
+/// With the feature, nothing is missing.
 #[cfg(all(feature = "papers", not(feature = "testing")))]
 pub(crate) fn without_papers(_: &str, _: &str) -> Option<(FamilyOptions, Error)> {
     None
 }
 
-/// Bytes of the smallest active segment.
+/// Bytes of the smallest active memtable.
 const ACTIVE_BYTES_MIN: f64 = 1024.0;
 
 /// Settings of a database. All can differ from one open to the next.
@@ -38,45 +38,46 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Refuse to open an existing database. Default false.
     pub error_if_exists: bool,
-    /// Bytes of memory for everything that grows: write memory, block cache, table metadata. Default 256 MiB.
-    /// How it is divided can change while the database runs: [`crate::Db::set_memory`].
+    /// Bytes of memory for everything that grows: write memory, block cache, SSTable metadata. Default 256
+    /// MiB. How it is divided can change while the database runs: [`crate::Db::set_memory`].
     pub memory_budget: u64,
     /// Share of the budget, in bytes, that unflushed writes of all families may take. Default 64 MiB.
     pub write_memory: u64,
-    /// Bytes of log that are kept for [`changes_since`](crate::Db::changes_since) beyond what recovery needs,
-    /// also over reopens, so that a reader who comes back later finds them. Default 0.
+    /// Bytes of WAL that are kept for [`changes_since`](crate::Db::changes_since) beyond what recovery needs,
+    /// also over reopens, so that a reader of changes can go on after a pause. Default 0.
     pub changes_kept: u64,
-    /// Background workers that flush and merge. Default 2.
+    /// Background workers for flushes and compactions. Default 2.
     pub workers: usize,
-    /// Bytes a second that flushes and merges may write together; 0 for no limit. Flushes count towards the
-    /// limit but never wait for it, as writers wait for the memory that they free; merges do. Default 0.
+    /// Bytes a second that flushes and compactions may write together; 0 for no limit. Flushes count towards
+    /// the limit but never wait for it, as writers wait for the memory that they free; compactions do wait.
+    /// Default 0.
     pub rate_limit: u64,
-    /// Which blocks of what merges and flushes write enter the block cache before they are read. Default
-    /// `step`.
+    /// Which blocks of the outputs of flushes and compactions enter the block cache before they are read.
+    /// Default `step`.
     pub cache_fill: CacheFill,
-    /// Read tables past the page cache (`O_DIRECT`), so that the block cache is the only one. Opening fails
-    /// where the file system refuses that. Log files are read through the page cache. Default false.
+    /// Read SSTables past the page cache (`O_DIRECT`), so that the block cache is the only one. Opening fails
+    /// where the file system refuses that. WAL files are read through the page cache. Default false.
     pub direct_reads: bool,
-    /// Read what tables hold uncompressed ([`FamilyOptions::compression`]) through memory mappings, so that
-    /// the page cache is the cache. Gets and scans take half to three quarters of the time as long as the
-    /// tables fit it. Where they do not, leave this off: each page that is missing costs a fault and a read
-    /// of 4 KiB. Values are copied when they are handed out. Blocks are checked when they are read, but not
+    /// Read the uncompressed blocks of SSTables ([`FamilyOptions::compression`]) through memory mappings, so
+    /// that the page cache is the cache. Gets and scans take half to three quarters of the time as long as
+    /// the SSTables fit it. Where they do not, leave this off: each page that is not cached costs a fault and
+    /// a read of 4 KiB. Values are copied when they are handed out. Checksums are verified on reads, but not
     /// twice within a second. A handler for SIGBUS is installed in the process, which turns pages that cannot
     /// be read into errors; another library that takes this signal for itself must pass it on. Up to 32,768
-    /// tables of a process are mapped. Without effect with `direct_reads` and for tables in an object store.
-    /// Default false.
+    /// SSTables of a process are mapped. Without effect with `direct_reads` and for SSTables in an object
+    /// store. Default false.
     pub mapped_reads: bool,
-    /// Where tables lie, apart from log and manifest: a directory, by an absolute path, or an object store,
+    /// Where SSTables lie, apart from WAL and manifest: a directory, by an absolute path, or an object store,
     /// such as `s3://bucket/prefix`, if [`Builder::object_stores`](crate::Builder::object_stores) finds it.
-    /// It belongs to one database. `None`: beside them. Said when the database is created; later opens find
-    /// it by themselves, and another one is refused. Default `None`.
+    /// The place belongs to one database. `None`: in the database's directory. Set when the database is
+    /// created; later opens find it by themselves and refuse another one. Default `None`.
     pub tables: Option<std::path::PathBuf>,
-    /// Who may read the files and directories that the database makes: by default its user alone. What is
-    /// there keeps its mode. In text `owner`, `group` or `umask`.
+    /// Access rights to the files and directories that the database creates: by default its user alone.
+    /// Existing ones keep their mode. In text `owner`, `group` or `umask`.
     pub file_access: FileAccess,
     /// Measure how long each get and write takes, for [`Db::latencies`](crate::Db::latencies). Default false.
     pub latencies: bool,
-    /// What few need to change.
+    /// Options that few users need to change.
     pub experimental: Experimental,
 }
 
@@ -101,8 +102,7 @@ impl Default for Options {
     }
 }
 
-/// Settings of a database that few people need. They are there to be measured and may change, or go, in any
-/// release.
+/// Settings of a database that few users need. They may change, or go, in any release.
 ///
 /// ```
 /// use siltstone::{Experimental, Options};
@@ -112,60 +112,62 @@ impl Default for Options {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Experimental {
-    /// Bytes of one log file. Default 16 MiB.
+    /// Bytes of one WAL file. Default 16 MiB.
     pub log_file_bytes: u64,
-    /// Bytes of log that recovery needs no more and open streams of changes may hold, or `changes_kept` if
-    /// that is more. A stream that falls further behind is told what it lost. Default 256 MiB.
+    /// Bytes of WAL that open streams of changes may hold beyond what recovery needs, or `changes_kept` if
+    /// that is more. A stream that falls further behind fails, and its error names what it lost. Default 256
+    /// MiB.
     pub changes_held_max: u64,
-    /// Bytes of log beyond which its oldest part is cleaned, or the family that holds most of that flushed;
-    /// at least four times `write_memory`, which is also the default (written as 0). On disk come what is
-    /// reserved of the newest file, the one that is prepared and two that are used again: four log files at
-    /// most (`Statistics::log_disk_bytes` has all of it).
+    /// Bytes of WAL beyond which its oldest part is cleaned, or the family that needs most of that part is
+    /// flushed; at least four times `write_memory`, which is also the default (written as 0). At most four
+    /// WAL files' space comes on top: the reserved rest of the newest file, the next one, and two to be
+    /// recycled (`Statistics::log_disk_bytes` counts them all).
     pub log_bytes_max: u64,
-    /// Bytes of log beyond which files at its front of which at most half is still needed are cleaned: what
-    /// memory holds of them is logged again at the end. 0 for `log_bytes_max`; less bounds the time of
-    /// recovery. Default 0.
+    /// Bytes of WAL beyond which its oldest files are cleaned if at most half of each is still needed: the
+    /// cells in memory that come from them are logged again at the end. 0 for `log_bytes_max`; a lower value
+    /// shortens recovery. Default 0.
     pub log_clean_bytes: u64,
-    /// Share of `write_memory`: while memory holds less, a log over its limit is cleaned whatever is needed
-    /// of it, and nothing is flushed for it. Default 0.25.
+    /// Share of `write_memory`: while memory holds less, a WAL over its limit is cleaned however much of it
+    /// is needed, and nothing is flushed for it. Default 0.25.
     pub log_flush_threshold: f64,
-    /// Write log files full of zeros before first use, so that each sync needs no metadata; costs device
-    /// bytes once, as files are recycled. Pays where most writes are `Sync`. Default false.
+    /// Write WAL files full of zeros before first use, so that each sync needs no metadata; costs device
+    /// bytes once, because files are recycled. Pays where most writes are `Sync`. Default false.
     pub log_written_ahead: bool,
-    /// Bytes of one merge step: bounds the pause, the I/O burst and the extra disk space that any merge can
-    /// cause (but with `CacheFill::Before`, where a merge is one step). A step has at least one whole
-    /// table, so larger tables (`table_bytes` of a strategy, or `f`) make larger steps. Default 64 MiB.
+    /// Bytes of one compaction step: bounds the pause, the I/O burst and the extra disk space that any
+    /// compaction can cause (except with `CacheFill::Before`, where a compaction is one step). A step has at
+    /// least one whole SSTable, so larger SSTables (`table_bytes` of a strategy, or `f`) make larger steps.
+    /// Default 64 MiB.
     pub step_bytes: u64,
-    /// Ratio of sleep to work of merges beside readers, while little merging is owed: less the more is owed,
-    /// and none where writers would be slowed for merges. All merges of a database sleep together, for some
-    /// milliseconds mostly and 100 at most. Readers notice such merges less, which take that much longer. 0
-    /// for no sleep. Default 7.
+    /// Compaction pacing: the ratio of sleep to work of compactions while there are readers and no debt. The
+    /// sleep gets shorter as debt grows, and is zero where writers would be delayed for compactions. All
+    /// compactions of a database sleep together, mostly for some milliseconds, and 100 at most. They disturb
+    /// readers less and take that much longer. 0 for no sleep. Default 7.
     pub merge_rest: u32,
-    /// Bytes a second that merges may write while nothing is owed: the rate rises from there with the debt,
-    /// and beyond any limit but `rate_limit` before writers would be slowed for it. 0 for `rate_limit` alone.
+    /// Bytes a second that compactions may write while there is no compaction debt. The rate rises with the
+    /// debt until only `rate_limit` bounds it, before writers would be delayed. 0 for `rate_limit` alone.
     /// Default 0.
     pub rate_limit_auto: u64,
-    /// Bytes a second that merges may put into the block cache, whatever `cache_fill` lets them put there; 0
-    /// for no limit. A merge that fills faster waits, so with `write-through` this limits what merges write,
-    /// too. A flush that merges with tables only takes its part, as of [`Options::rate_limit`]. Default 0.
+    /// Bytes a second that compactions may put into the block cache, for every `cache_fill`; 0 for no limit.
+    /// A compaction that fills faster waits, so with `write-through` this also limits what compactions write.
+    /// A flush that merges with SSTables counts but does not wait, as with [`Options::rate_limit`]. Default
+    /// 0.
     pub cache_fill_rate: u64,
-    /// A scan that begins over the key up to which a merge has come reads the tables as they were before the
-    /// merge, and none that it wrote, as in the paper on offloaded compaction. It sees the same either way.
-    /// What merges replace then stays on disk until they end. There to be compared with. Default false.
+    /// Scans that begin above the key that a running compaction has reached read the SSTables as they were
+    /// before it, and none of its outputs, as in the paper on offloaded compaction. Results are the same
+    /// either way. Inputs then stay on disk until these scans end. For comparisons. Default false.
     #[cfg(feature = "papers")]
     pub scan_one_side: bool,
-    /// Writers are slowed down, more and more, between a low mark and the hard bound of memory, level 0 and
-    /// debt. Without it they go at full speed until they are stopped at the bound. There to be compared with.
-    /// Default true.
+    /// Writers are delayed, more and more, between a low mark and the hard bound of memory, L0 and debt.
+    /// Without it they go at full speed until they are stopped at the bound. For comparisons. Default true.
     #[cfg(feature = "papers")]
     pub slow_writers: bool,
-    /// Table files that are open at a time, at most: those read lately. 0 for three quarters of what the
+    /// SSTable files that are open at a time, at most: those read last. 0 for three quarters of what the
     /// process may have open, for which its soft limit is raised to the hard one. Default 0.
     pub open_tables: usize,
-    /// Milliseconds that a writer waits at a hard bound of memory or debt before it is turned away with
-    /// `Busy`, nothing written; 0 for no such limit. Default 0.
+    /// Milliseconds that a write stall at a hard bound of memory or debt lasts before the write fails with
+    /// `Busy` and nothing is written; 0 for no such limit. Default 0.
     pub stop_wait_ms: u64,
-    /// Keep running events and decisions in memory for `inspect`, this many. Default 1,000.
+    /// Number of events and decisions that are kept in memory for `inspect`. Default 1,000.
     pub events_kept: usize,
 }
 
@@ -194,13 +196,13 @@ impl Default for Experimental {
 }
 
 impl Options {
-    /// Checks that the settings make sense together.
+    /// Checks that the settings fit together.
     pub fn validate(&self) -> Result<()> {
         let refuse = |what: &str| Err(Error::invalid(format!("option {what}")));
         if self.write_memory < 16 << 10 {
             return refuse("write_memory is under 16 KiB");
         }
-        // The manifest names it, whatever directory is the current one then.
+        // The manifest stores the path for later processes, whose current directory may be another one.
         let is_place =
             |dir: &Path| TableStore::is_location(dir) || dir.is_absolute() && dir.to_str().is_some();
         if !self.tables.as_deref().is_none_or(is_place) {
@@ -242,19 +244,19 @@ impl Options {
         }
     }
 
-    /// Largest batch with so much write memory: a quarter of the log limit.
+    /// Largest batch with so much write memory: a quarter of the WAL limit.
     pub(crate) fn batch_bytes_max(&self, write_memory: u64) -> u64 {
         write_memory.max(self.experimental.log_bytes_max / 4)
     }
 
-    /// What the block cache may take.
+    /// Bytes that the block cache may take.
     pub(crate) fn cache_bytes(&self) -> u64 {
         self.memory_budget - self.write_memory
     }
 }
 
-/// How caches stay warm when merges replace files: which blocks of their outputs enter the block cache before
-/// anybody reads them. Blocks of files that are gone leave it with each of these.
+/// Cache fill: which blocks of the outputs of compactions and flushes enter the block cache before anybody
+/// reads them. With every method, blocks of removed files leave the cache.
 ///
 /// ```
 /// use siltstone::{CacheFill, Options};
@@ -266,21 +268,21 @@ impl Options {
 pub enum CacheFill {
     /// None: readers warm them.
     None,
-    /// Every block, as it is written.
+    /// Every block, when it is written.
     WriteThrough,
-    /// Every block of a merge's whole output, read back before the merge replaces its inputs all at once.
-    /// Such a merge needs as much disk space again as its inputs have. Flushes fill nothing, nor do those
-    /// that merge with tables.
+    /// Every block of a compaction's whole output, read back before the output replaces the inputs all at
+    /// once. Such a compaction needs as much extra disk space as its inputs have. Flushes fill nothing, not
+    /// even those that merge with SSTables.
     #[cfg(feature = "papers")]
     Before,
-    /// Blocks with cells that were cached and read lately where they come from, or were updated in memory
-    /// before a flush; in steps, each of which replaces its part of the inputs. With them their indices and
-    /// filters, and those that replace some which readers keep: a get costs no more after a merge. These two
-    /// are not counted by [`Experimental::cache_fill_rate`].
+    /// Blocks with cells that were cached and read lately in the inputs, or updated in memory before a flush;
+    /// step by step, as each step replaces its part of the inputs. Their indices and filters come with them,
+    /// and those that replace pinned ones: a get costs no more after a compaction.
+    /// [`Experimental::cache_fill_rate`] does not count these two.
     #[default]
     Step,
-    /// None where a merge runs here. Of one that a compaction server ran, readers have blocks from the memory
-    /// of that server, not from storage, as long as it has them (the paper's remote cache, RC).
+    /// Nothing for local compactions. Outputs of a compaction server are read from that server's memory, not
+    /// from storage, as long as it has them (the paper's remote cache, RC).
     #[cfg(feature = "papers")]
     Remote,
 }
@@ -302,7 +304,8 @@ pub enum Timestamps {
     Explicit,
 }
 
-/// Settings of a column family. Stored in the database; `timestamps` never changes, the rest may at any open.
+/// Settings of a column family. Stored in the database; `timestamps` never changes, the others may at any
+/// open.
 ///
 /// ```
 /// use siltstone::{Compression, FamilyOptions};
@@ -317,35 +320,36 @@ pub struct FamilyOptions {
     pub timestamps: Timestamps,
     /// With explicit timestamps: how many versions of a key are kept, newest first; 0 keeps all. Default 1.
     pub versions: u32,
-    /// Microseconds after which a cell is gone: counted from its timestamp where explicit, else from its
+    /// Microseconds after which a cell expires: counted from its timestamp where explicit, else from its
     /// writing. 0 for never.
     pub ttl_us: u64,
     /// Compression of blocks. Default lz4.
     pub compression: Compression,
-    /// Compression of the last level, where most data lies; `None` for the same as `compression`.
+    /// Compression of the last level, which has most of the data; `None` for the same as `compression`.
     pub compression_last: Option<Compression>,
     /// Raw bytes of a data block. Default 4 KiB.
     pub block_bytes: usize,
     /// Filter bits a key; 0 for no filters. Default 10.
     pub bloom_bits: u32,
-    /// When and what to merge. Default `leveled`.
+    /// When and what to compact. Default `leveled`.
     pub strategy: StrategyOptions,
-    /// When frozen segments are merged in memory. Default `sketch`.
+    /// When immutable memtables are compacted in memory. Default `sketch`.
     pub memory: MemoryPolicy,
-    /// Which keys stay in memory when it is flushed. Default: those updated more than twice the mean.
+    /// Which keys stay in memory when it is flushed. Default: those updated more than twice as often as the
+    /// mean.
     pub hot_keys: HotKeys,
-    /// Whether a flush may leave values in the log where that pays, so that they are not written a second
-    /// time. Default false.
+    /// Whether a flush may leave values in the WAL where that pays, so that they are not written twice.
+    /// Default false.
     pub log_tables: bool,
-    /// Upper bound on the family's recent write amplification by merges, in bytes merged for each byte
-    /// written: values are left in the log only below it, as a merge has to read them, uncompressed, and
-    /// write them to a table. Default 1.
+    /// Upper bound on the family's recent write amplification by compactions, in bytes compacted for each
+    /// byte written. Above it values are not left in the WAL, because a compaction has to read them
+    /// uncompressed and write them to an SSTable. Default 1.
     pub log_tables_merged_max: f64,
     /// Bytes of unflushed writes of this family alone; 0 for no limit but the database's. Default 0.
     pub write_memory: u64,
-    /// Share of what a flush takes at which the segment being written is frozen (A): 0.02 to 0.5. A flush
-    /// takes half of the database's write memory, or the family's own. Less makes smaller segments, which are
-    /// searched faster and merged in memory more often. Default 0.1.
+    /// Share of what a flush takes at which the active memtable is frozen (A): 0.02 to 0.5. A flush takes
+    /// half of the database's write memory, or the family's own. Less makes smaller memtables, which are
+    /// searched faster and compacted in memory more often. Default 0.1.
     pub active_share: f64,
     /// Name of a registered [`crate::MergeOperator`].
     pub merge_operator: Option<String>,
@@ -377,7 +381,7 @@ impl Default for FamilyOptions {
 }
 
 impl FamilyOptions {
-    /// Checks that the settings make sense together.
+    /// Checks that the settings fit together.
     pub fn validate(&self) -> Result<()> {
         let refuse = |what: &str| Err(Error::invalid(format!("family option {what}")));
         self.compression.check_supported()?;
@@ -406,19 +410,19 @@ impl FamilyOptions {
         self.strategy.check().map_err(|why| Error::invalid(format!("family option strategy: {why}")))
     }
 
-    /// What its unflushed writes may take where the database's may take `all`.
+    /// Bytes that the family's unflushed writes may take, where those of the database may take `all`.
     pub(crate) fn write_limit(&self, all: u64) -> u64 {
         if self.write_memory == 0 { all } else { self.write_memory.min(all) }
     }
 
-    /// Bytes at which its active segment is frozen (ACC-2), where the database's write memory is `all`. A few
-    /// cells at least, however small a limit of its own is.
+    /// Bytes at which its active memtable is frozen (ACC-2), where the database's write memory is `all`:
+    /// enough for a few cells, however small the family's own limit is.
     pub(crate) fn active_bytes(&self, all: u64) -> u64 {
         let flushed = self.write_limit(all).min(all / 2);
         (flushed as f64 * self.active_share).max(ACTIVE_BYTES_MIN) as u64
     }
 
-    /// Families that count a TTL from the moment of writing keep that moment in each cell.
+    /// Whether each cell keeps the time of its writing: only families that count a TTL from it.
     pub(crate) fn keeps_written(&self) -> bool {
         self.ttl_us > 0 && self.timestamps == Timestamps::Implicit
     }
@@ -434,10 +438,10 @@ impl FamilyOptions {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// When no kill of the process can lose it any more. A power loss may lose the newest writes, never an
-    /// older one before a newer one.
+    /// Once it survives a kill of the process. A power loss may lose the newest writes, never an older one
+    /// before a newer one.
     #[default]
     Buffered,
-    /// When no power loss can lose it any more.
+    /// Once it survives a power loss.
     Sync,
 }

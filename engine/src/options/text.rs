@@ -1,4 +1,4 @@
-//! Options by name, as text: what configuration files, command lines and other languages have.
+//! Options by name, as text: for configuration files, command lines and other languages.
 
 #[cfg(not(feature = "papers"))]
 use super::without_papers;
@@ -17,8 +17,8 @@ use std::str::FromStr;
 
 impl Options {
     /// Sets one option by its name, those of [`Experimental`](super::Experimental) as `experimental.NAME`, to
-    /// a number, a truth value, a text or a size such as `64MiB`. `Invalid` for a name or value that is none;
-    /// nothing is changed then.
+    /// a number, a truth value, a text or a size such as `64MiB`. An unknown name or a wrong value is
+    /// `Invalid` and changes nothing.
     ///
     /// ```
     /// let mut options = siltstone::Options::default();
@@ -38,8 +38,8 @@ impl Options {
 
 impl FamilyOptions {
     /// Sets one option by its name to a number, a truth value, a text, a size such as `64MiB`, or a time such
-    /// as `30days` (of those in microseconds). Strategies and policies are as they are parsed: `sma{k=4}`.
-    /// `Invalid` for a name or value that is none; nothing is changed then.
+    /// as `30days` (for options in microseconds). Strategies and policies are written as in `sma{k=4}`. An
+    /// unknown name or a wrong value is `Invalid` and changes nothing.
     ///
     /// ```
     /// let mut options = siltstone::FamilyOptions::default();
@@ -67,7 +67,7 @@ impl FamilyOptions {
         texts.collect()
     }
 
-    /// An option's value: in short where that says all.
+    /// An option's value as text, in the short form if that loses nothing.
     fn text(&self, name: &str, value: &Value) -> String {
         let short = match name {
             "strategy" => Some(self.strategy.to_string()),
@@ -77,7 +77,7 @@ impl FamilyOptions {
         };
         match short {
             Some(text) if read(name, &text).is_ok_and(|read| read == *value) => text,
-            // A text that would be read as something else, such as `null`, in quotes.
+            // Quotes a text that would be read as something else, such as `null`.
             _ => match value.as_str() {
                 Some(text) if serde_json::from_str::<Value>(text).is_err() => text.to_string(),
                 _ => value.to_string(),
@@ -93,7 +93,7 @@ fn values(options: &impl Serialize) -> Map<String, Value> {
     }
 }
 
-/// A text as the option of that name takes it.
+/// Parses a text as a value of the option of that name.
 fn read(name: &str, text: &str) -> Result<Value, String> {
     fn value<T: FromStr<Err = String> + Serialize>(text: &str) -> Result<Value, String> {
         serde_json::to_value(text.parse::<T>()?).map_err(|e| e.to_string())
@@ -110,7 +110,7 @@ fn read(name: &str, text: &str) -> Result<Value, String> {
     }
 }
 
-/// What kind of value it takes, the option itself says.
+/// Sets an option from text; the type of its present value says how to read the text.
 fn set<T: Serialize + DeserializeOwned>(options: &mut T, what: &str, name: &str, text: &str) -> Result<()> {
     #[cfg(not(feature = "papers"))]
     if what == "experimental option" && without_papers::EXPERIMENTAL.contains(&name) {
@@ -126,7 +126,7 @@ fn set<T: Serialize + DeserializeOwned>(options: &mut T, what: &str, name: &str,
         serde_json::from_str(text).ok(),
         read(name, text).ok(),
         name.ends_with("_us").then(|| microseconds(text)).flatten().map(Value::from),
-        // A number alone is none: it would lose what is behind its point.
+        // A plain number is no size: it would lose its decimals.
         text.ends_with(char::is_alphabetic).then(|| parse_size(text).ok()).flatten().map(Value::from),
     ];
     let mut why = read(name, text).err().unwrap_or_default();
@@ -186,7 +186,7 @@ mod tests {
         let mut without = options.clone();
         without.set("filter", "null").unwrap();
         assert_eq!(without.filter, None);
-        // Everything that is said is taken back.
+        // Every text is accepted again.
         for (name, text) in options.texts() {
             let mut same = options.clone();
             same.set(&name, &text).unwrap();

@@ -1,19 +1,19 @@
-//! Options that a build without the feature `papers` finds in a database: it knows their names, opens the
-//! family with defaults in their place, and refuses what would change the family before that is altered.
+//! Options that a build without the feature `papers` finds in a database: the family opens with defaults in
+//! their place, and refuses changes until it is altered.
 
 use super::FamilyOptions;
 use crate::error::{Error, ErrorKind};
 use crate::strategy::{NEEDS_PAPERS, SmaOptions};
 use serde_json::{Map, Value};
 
-/// Options of a database that only builds with the feature have.
+/// Database options that need the feature.
 #[cfg(not(feature = "papers"))]
 pub(super) const EXPERIMENTAL: [&str; 2] = ["scan_one_side", "slow_writers"];
-/// Values of `cache_fill` that only builds with the feature have.
+/// Values of `cache_fill` that need the feature.
 #[cfg(not(feature = "papers"))]
 pub(super) const CACHE_FILLS: [&str; 2] = ["before", "remote"];
 
-/// The family's options with defaults in the place of what needs the feature, and the refusal that names it;
+/// The family's options, with defaults where the feature is needed, and the error that names what needs it;
 /// `None` where nothing does.
 pub(crate) fn without_papers(family: &str, json: &str) -> Option<(FamilyOptions, Error)> {
     #[cfg(feature = "papers")]

@@ -1,14 +1,15 @@
-//! One token bucket for the bytes that flushes and merges write. A taker goes ahead first and pays after, so
-//! the bucket may be in debt; who finds it in debt waits. Flushes take from it without waiting: they free
-//! memory that writers wait for. As the rate may change at any time, who waits looks again after a while.
+//! One token bucket for the bytes that flushes and compactions write. A taker writes first and pays after, so
+//! the bucket may be in debt; compactions wait while it is. Flushes take from it without waiting: they free
+//! memory that writers wait for. As the rate may change at any time, a waiting compaction checks again after
+//! a while.
 
 use crate::storage::Clock;
 use crate::sync::{Mutex, MutexGuard};
 use std::sync::Arc;
 
-/// At most this long a burst is saved up while nothing is written.
+/// The longest burst that is saved up while nothing is written.
 const BURST_NS: f64 = 100e6;
-/// After so long a waiting merge looks again, as the rate may be another by then.
+/// A waiting compaction checks again after this time, as the rate may have changed.
 const LOOK_AGAIN_NS: u64 = 20_000_000;
 
 pub(crate) struct Limiter {
@@ -24,16 +25,16 @@ struct State {
 }
 
 impl Limiter {
-    /// `bytes_per_second` 0 is no limit.
+    /// A limiter; `bytes_per_second` 0 is no limit.
     pub(crate) fn new(clock: Arc<dyn Clock>, bytes_per_second: u64) -> Self {
         let at_ns = clock.monotonic_ns();
         let state = State { bytes_per_ns: bytes_per_second as f64 / 1e9, available: 0.0, at_ns };
         Self { clock, state: Mutex::new(state) }
     }
 
-    /// 0 is no limit. What was written before counts at the rate that held then; a limit that ends forgives
-    /// it, and a lower one what is beyond a second of its own: it would hold merges up for hours after a
-    /// moment without need.
+    /// Sets the rate; 0 is no limit. Earlier bytes count at the earlier rate; ending the limit clears the
+    /// debt, and a lower limit clears what is beyond one second of it: otherwise a brief burst at high rate
+    /// would block compactions for hours.
     pub(crate) fn set_rate(&self, bytes_per_second: u64) {
         let now = self.clock.monotonic_ns();
         let mut state = self.state.lock();
@@ -47,8 +48,8 @@ impl Limiter {
         (self.state.lock().bytes_per_ns * 1e9).round() as u64
     }
 
-    /// Takes bytes that were just written by somebody who never waits. What these owe beyond a second is
-    /// forgiven: those who wait would do so long after it has ended.
+    /// Takes bytes just written by a flush, which never waits. Its debt beyond a second is cleared: others
+    /// would wait for it long after the flush has ended.
     pub(crate) fn take_unasked(&self, bytes: u64) {
         let mut state = self.taken(bytes);
         let owed = if state.bytes_per_ns > 0.0 { state.available + bytes as f64 } else { state.available };
@@ -70,7 +71,7 @@ impl Limiter {
         state
     }
 
-    /// How many nanoseconds to wait before asking again; zero where it may be written.
+    /// Nanoseconds to wait before checking again; zero if writing is allowed.
     pub(crate) fn wait(&self) -> u64 {
         let now = self.clock.monotonic_ns();
         let mut state = self.state.lock();

@@ -1,9 +1,9 @@
-//! Who runs when. Background work is a set of [`Worker`]s that are given turns; every wait of a caller goes
-//! through the [`Scheduler`]. On threads (`threads`) workers run beside the callers; in a simulation (`sim`,
-//! feature `testing`) everything happens on the caller's thread, in an order drawn from a seed.
+//! Scheduling of background work: a set of [`Worker`]s gets turns from the [`Scheduler`], which also makes
+//! callers wait. On threads (`threads`) workers run beside the callers; in a simulation (`sim`, feature
+//! `testing`) everything happens on the caller's thread, in an order drawn from a seed.
 //!
-//! `limiter` is the one rate limiter of flushes and merges, `pace` how merges give way to readers. What is
-//! worth running is not decided here (see `strategy` and `work/queue.rs`).
+//! `limiter` is the one rate limiter of flushes and compactions, `pace` makes compactions rest while there
+//! are readers. Not owned here: what to run (see `strategy` and `work/queue.rs`).
 
 mod limiter;
 mod pace;
@@ -20,7 +20,7 @@ pub use threads::ThreadScheduler;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// What came of a turn.
+/// The result of a turn.
 ///
 /// ```
 /// use siltstone::schedule::Turn;
@@ -82,13 +82,13 @@ pub trait Worker: Send {
 pub trait Scheduler: Send + Sync + Debug {
     /// Takes over the workers and gives them turns until `stop`.
     ///
-    /// An error where the system gives no thread; then none runs.
+    /// Fails if the system gives no thread; then no worker runs.
     fn start(&self, workers: Vec<Box<dyn Worker>>) -> std::io::Result<()>;
-    /// Something may have become due for a worker, or true for a waiting caller. Cheap.
+    /// Wakes idle workers and waiting callers, for whom something may have changed. Cheap.
     fn notify(&self);
-    /// Returns once the condition holds. It is asked again after every notification.
+    /// Returns once the condition holds, which is checked after every notification.
     fn wait(&self, condition: &mut dyn FnMut() -> bool);
-    /// Holds the caller up for about that many nanoseconds.
+    /// Makes the caller wait for about that many nanoseconds.
     fn pause(&self, ns: u64);
     /// Ends the workers after their current turn, and waits for that.
     fn stop(&self);

@@ -1,17 +1,16 @@
-//! How merges give way to readers: they work for a moment and rest for many times as long, as long as anybody
-//! reads.
+//! Compaction pacing: while there are readers, compactions work for a moment and rest for many times as long.
 //!
-//! A share of time rather than of bytes, because it fits itself to the machine: where the device is slow or
-//! busy a piece of work takes longer, and the rest after it as well. Moments are short, so that a reader who
-//! comes in one finds only a little before him, and what waits meanwhile is served in the rest. All merges of
-//! a database rest together: many beside each other would else take the machine as one that never rests does.
-//! How long they rest for what is owed says `strategy::rest`.
+//! A share of time rather than of bytes, because it adapts to the machine: on a slow or busy device a piece
+//! of work takes longer, and the rest after it as well. Moments are short, so that a read that arrives in one
+//! waits little, and waiting reads are served in the rest. All compactions of a database rest together:
+//! otherwise many side by side would load the machine like one that never rests. `strategy::rest` says how
+//! the rest depends on the debt.
 
 use crate::sync::Mutex;
 
-/// Work between two rests is at least this long.
+/// The least work between two rests.
 const MOMENT_NS: u64 = 500_000;
-/// None rests for longer than this from now on: a sync that took a second need not stop everything for many.
+/// The longest rest: a sync that took a second need not stop everything for many.
 const REST_MAX_NS: u64 = 100_000_000;
 
 #[derive(Debug, Default)]
@@ -20,16 +19,16 @@ pub(crate) struct Pace(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     worked_ns: u64,
-    /// Reads when there was work last.
+    /// The number of reads at the last piece of work.
     reads: u64,
     beside_readers: bool,
-    /// Nobody works before that moment (monotonic ns).
+    /// The end of the present rest (monotonic ns).
     until_ns: u64,
 }
 
 impl Pace {
-    /// A piece of work has taken so long, until `now`, and there have been so many reads: how many
-    /// nanoseconds to rest, if rests are `times` as long as the work.
+    /// Records a piece of work of `ns` until `now`, after so many reads; returns how many nanoseconds to
+    /// rest, if rests are `times` as long as the work.
     pub(crate) fn worked(&self, ns: u64, now: u64, reads: u64, times: f64) -> u64 {
         let mut state = self.0.lock();
         state.worked_ns += ns;
@@ -45,17 +44,17 @@ impl Pace {
         state.until_ns.saturating_sub(now)
     }
 
-    /// Until when merges rest, or did last.
+    /// The end of the present or last rest.
     pub(crate) fn until(&self) -> u64 {
         self.0.lock().until_ns
     }
 
-    /// Nobody rests any longer.
+    /// Ends the rest for all.
     pub(crate) fn end(&self) {
         self.0.lock().until_ns = 0;
     }
 
-    /// A merge begins, with so many reads by now. Whether somebody reads: when that was last looked at, or
+    /// Begins a compaction, after so many reads; returns whether there are readers: at the last check or
     /// since.
     pub(crate) fn begin(&self, reads: u64) -> bool {
         let mut state = self.0.lock();

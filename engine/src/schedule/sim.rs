@@ -1,9 +1,9 @@
 //! Workers on the caller's thread, in an order drawn from a seed: whenever a caller waits, or a test says
 //! [`SimScheduler::run`], a random worker gets a turn. A wait that nobody can end is a deadlock and panics.
 //!
-//! In a simulated world ([`SimScheduler::for_world`]) waiting takes simulated time, as the work that is
-//! waited for may become due only later: an idle turn in a wait moves the clock on to when the worker said
-//! that it goes on, or by the time that idle threads sleep.
+//! In a simulated world ([`SimScheduler::for_world`]) waiting takes simulated time, as work may become due
+//! only later: an idle turn in a wait advances the clock to when the worker goes on, or by the time that idle
+//! threads sleep.
 
 use super::{Scheduler, Turn, Worker};
 use crate::storage::Random;
@@ -40,19 +40,19 @@ impl SimScheduler {
         Self { random, clock: None, workers: Mutex::new(Workers(Vec::new())), notices: AtomicU64::new(0) }
     }
 
-    /// For a database in that world: waits move its clock on. The order of turns is drawn from a number that
-    /// the world's randomness gives now, so that it does not depend on what the database draws.
+    /// A scheduler for a database in that world: waits advance its clock. The order of turns is drawn from a
+    /// number of the world's randomness, drawn now, so that it does not depend on what the database draws.
     pub fn for_world(world: &SimWorld) -> Self {
         let random = Arc::new(SimRandom::new(world.random.next_u64()));
         Self { clock: Some(world.clock.clone()), ..Self::new(random) }
     }
 
-    /// How often workers were to be woken. Here they get their turns without.
+    /// The number of notifications. Here workers get turns without them.
     pub fn notices(&self) -> u64 {
         self.notices.load(Ordering::Relaxed)
     }
 
-    /// Gives `turns` turns; whether any of them worked.
+    /// Gives `turns` turns; returns whether any worker did something.
     pub fn run(&self, turns: u32) -> bool {
         (0..turns).fold(false, |worked, _| self.one_turn() == Turn::Worked || worked)
     }

@@ -9,15 +9,14 @@ use std::time::Duration;
 /// An idle worker looks for work this often even when nobody notifies it.
 const IDLE: Duration = Duration::from_millis(500);
 
-/// How far workers stand back, as `nice` has it, unless told otherwise.
+/// The default nice value of workers' threads.
 const NICE: u8 = 10;
 
 /// Runs each worker on a thread.
 ///
-/// Threads run at nice 10 ([`with_nice`](Self::with_nice)), so that where there are fewer processors than
-/// threads the callers' come first: work in the background is late rather than felt. Should it fall too far
-/// behind, writers are delayed and thereby leave it the processor. Linux only; elsewhere all threads are
-/// alike.
+/// Threads run at nice 10 ([`with_nice`](Self::with_nice)), so that with fewer processors than threads the
+/// callers' come first: background work is late rather than noticed. If it falls too far behind, write stalls
+/// give it processor time. Linux only; elsewhere all threads are alike.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -36,7 +35,7 @@ pub struct ThreadScheduler {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Grows with every notification.
+    /// Incremented with every notification.
     round: AtomicU64,
     sleepers: AtomicUsize,
     stopping: AtomicBool,
@@ -77,12 +76,12 @@ impl Shared {
 }
 
 impl ThreadScheduler {
-    /// No threads yet.
+    /// A scheduler without threads yet.
     pub fn new() -> Self {
         Self::with_nice(NICE)
     }
 
-    /// No threads yet; those to come stand back that far: 0 (not at all) to 19.
+    /// A scheduler without threads yet, whose threads will have this nice value: 0 to 19.
     pub fn with_nice(nice: u8) -> Self {
         Self { nice: nice.min(19), shared: Arc::default(), threads: Mutex::default() }
     }
@@ -94,7 +93,7 @@ impl Default for ThreadScheduler {
     }
 }
 
-/// Makes the calling thread stand back. It may fail where the system forbids it, and then nothing is lost.
+/// Sets the calling thread's nice value. Failure, where the system forbids it, does no harm.
 #[cfg(target_os = "linux")]
 fn stand_back(nice: u8) {
     let now = rustix::process::getpriority_process(None).unwrap_or(0);
@@ -158,8 +157,8 @@ impl Scheduler for ThreadScheduler {
     }
 }
 
-/// Schedules of what threads share; see `crate::sync`. Not for loom, which takes sequentially consistent
-/// accesses for weaker ones, and sleepers and notifiers need just that of each other.
+/// Models of the shared state; see `crate::sync`. Not for loom, which weakens sequentially consistent
+/// accesses, and sleepers and notifiers rely on these.
 #[cfg(all(test, models))]
 mod model {
     use super::*;
@@ -181,7 +180,7 @@ mod model {
             if done < self.asked.load(Ordering::SeqCst)
                 && self.done.compare_exchange(done, done + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok()
             {
-                // Who waits for it hears of it.
+                // Wakes the waiting callers.
                 self.shared.notify();
                 return Turn::Worked;
             }

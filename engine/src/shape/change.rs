@@ -1,12 +1,12 @@
-//! A change of a shape as plain data: what the manifest stores and replays, and what a step of a merge comes
-//! down to. It names places, not reasons, so that replay needs no strategy.
+//! A change of a shape as plain data, which the manifest stores and replays; each step of a compaction is
+//! one. It has no reasons, only places, so that replay needs no strategy.
 
 use super::{Clip, Run, Shape, TableInfo};
 use crate::types::{KeyRange, TableId};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// Where a table lies.
+/// The place of an SSTable in a shape.
 ///
 /// ```
 /// use siltstone::TableId;
@@ -20,11 +20,11 @@ pub struct TablePlace {
     pub level: usize,
     /// The run's id.
     pub run: u64,
-    /// The table.
+    /// The SSTable.
     pub table: TableId,
 }
 
-/// Tables that leave, tables that answer for less, tables that come.
+/// A change of a shape: SSTables that are removed, clipped and added.
 ///
 /// ```
 /// use siltstone::shape::{Shape, ShapeChange};
@@ -35,21 +35,21 @@ pub struct TablePlace {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ShapeChange {
-    /// Every table removed or clipped overlaps this range. It only spares the search through long runs.
+    /// A range that overlaps every SSTable removed or clipped. It only shortens the search in long runs.
     pub range: KeyRange,
-    /// Taken out; a run left empty goes as well.
+    /// SSTables that are removed; a run left empty is removed too.
     pub removed: Vec<TablePlace>,
     /// New clips.
     pub clipped: Vec<(TablePlace, Clip)>,
-    /// Level, run and table. A run that is not there is made, at the place its id gives it.
+    /// Level, run and SSTable. A missing run is created at the position of its id.
     pub added: Vec<(usize, u64, Arc<TableInfo>)>,
 }
 
-/// No strategy has more levels; a larger number in a change is damage.
+/// More levels than any strategy has; a larger number in a change is damage.
 const LEVELS_MAX: usize = 64;
 
 impl Shape {
-    /// Makes the change. After an error the shape is neither old nor new and must be thrown away.
+    /// Makes the change. After an error the shape is inconsistent and must be thrown away.
     pub fn change(&mut self, change: &ShapeChange) -> Result<(), String> {
         let mut removed: BTreeMap<(usize, u64), HashSet<TableId>> = BTreeMap::new();
         for place in &change.removed {
@@ -75,7 +75,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Adds what a flush wrote as the newest run of level 0.
+    /// Adds the output of a flush as the newest run of L0.
     pub fn add_flush(&mut self, run: Run) -> Result<(), String> {
         if self.levels.is_empty() {
             self.levels.push(Default::default());

@@ -1,11 +1,11 @@
-//! What must hold of every shape.
+//! The invariants of every shape.
 
 use super::Shape;
 use std::collections::HashSet;
 
 impl Shape {
-    /// Says what is wrong: a run that is empty or out of order in its level, tables of a run that overlap or
-    /// are not sorted, a table that answers for nothing or is there twice, totals that do not add up.
+    /// Reports the first violation: an empty run or one out of order in its level, SSTables of a run that
+    /// overlap or are not sorted, an SSTable with an empty live range or listed twice, wrong totals.
     pub fn check(&self) -> Result<(), String> {
         let mut seen = HashSet::new();
         if self.levels.last().is_some_and(|level| level.runs.is_empty()) {

@@ -1,12 +1,12 @@
-//! A store's levels as plain data: levels of runs of tables. Strategies, the simulator and the manifest all
+//! A store's levels as plain data: levels of runs of SSTables. Strategies, the simulator and the manifest all
 //! speak this; it imports nothing but `types`.
 //!
-//! Level 0 holds whole flushes, newest run first; a deeper level of `leveled` holds one run. Tables of a run
-//! are sorted and do not overlap. A table's *clip* is the key below which a step merge has already moved its
-//! cells elsewhere: the table answers only for keys at or above it (idea 3 of the design).
+//! L0 holds whole flushes, newest run first; a deeper level of `leveled` holds one run. SSTables of a run are
+//! sorted and do not overlap. An SSTable's *clip* is the key below which the steps of a compaction have
+//! already moved its cells: the SSTable answers only for keys at or above it.
 //!
-//! `change` is a change of a shape, `check` what must hold of every shape, `regions` makes two of one and one
-//! of two, and `text` writes and reads shapes for people and tests.
+//! `change` changes a shape, `check` checks the invariants of every shape, `regions` splits and joins shapes,
+//! and `text` writes and reads shapes for people and tests.
 
 mod change;
 mod check;
@@ -24,7 +24,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Everything known about a table without opening it. What the manifest stores.
+/// Everything known about an SSTable without opening it; stored in the manifest.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -37,16 +37,16 @@ use std::sync::Arc;
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-// Over 15 fields: what the manifest has of a table.
+// Over 15 fields: all that the manifest has of an SSTable.
 pub struct TableInfo {
     /// Its name.
     pub id: TableId,
-    /// Random number in the file's header and under every checksum in it, so that no other file passes for
+    /// Random number in the file's header and under every checksum in it, so that no other file is taken for
     /// it.
     pub identity: u64,
     /// File size.
     pub bytes: u64,
-    /// Cells of any kind, range tombstones apart.
+    /// Cells of any kind, except range tombstones.
     pub cells: u64,
     /// Point tombstones among them.
     pub tombstones: u64,
@@ -54,29 +54,29 @@ pub struct TableInfo {
     pub range_tombstones: u64,
     /// Estimated number of distinct keys.
     pub distinct: u64,
-    /// The keys it covers, range tombstones included.
+    /// The keys it covers, including its range tombstones.
     pub range: KeyRange,
     /// Smallest and largest sequence number.
     pub seqs: (SeqNo, SeqNo),
-    /// Smallest and largest timestamp; in families with a TTL and implicit timestamps of the time of writing.
+    /// Smallest and largest timestamp; with a TTL and implicit timestamps, of the time of writing.
     pub times: (Timestamp, Timestamp),
-    /// Wall-clock microseconds when it was made.
+    /// Wall-clock microseconds of its creation.
     pub created: u64,
-    /// Log tables: bytes of values that are in the log. Zero for a table that holds all its values itself.
+    /// Bytes of values that are in the WAL; zero unless it is an SSTable with values in the WAL.
     pub log_bytes: u64,
-    /// Log tables: the log files those values are in, ascending.
+    /// The WAL files of those values, ascending.
     pub logs: Vec<LogFileId>,
-    /// Ingested tables: the sequence number that all their cells take.
+    /// The sequence number of all its cells, if it was ingested.
     pub ingested_at: Option<SeqNo>,
-    /// Set while (or after) a step merge moved its lower part elsewhere, or where the store was split from
-    /// one that answers for the lower part.
+    /// Set once a compaction step has moved its lower part, or where another store has the lower part after a
+    /// split.
     pub clip: Option<Clip>,
-    /// Set where another store answers for the upper part, so that `range` ends before the file does: about
-    /// how many of the table's bytes lie there.
+    /// Set where another store has the upper part, so that `range` ends before the file does: about how many
+    /// of the SSTable's bytes lie there.
     pub above: Option<u64>,
 }
 
-/// The part of a table that has moved.
+/// The lower part of an SSTable, which has moved.
 ///
 /// ```
 /// use siltstone::shape::Clip;
@@ -85,14 +85,14 @@ pub struct TableInfo {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Clip {
-    /// Only keys at or above this one are read from the table.
+    /// Only keys at or above this one are read from the SSTable.
     pub key: Vec<u8>,
-    /// About how many of the table's bytes lie below.
+    /// About how many of the SSTable's bytes lie below.
     pub bytes_below: u64,
 }
 
 impl TableInfo {
-    /// The keys the table still answers for.
+    /// The keys the SSTable still answers for.
     pub fn live_range(&self) -> KeyRange {
         match &self.clip {
             Some(clip) if clip.key > self.range.start => {
@@ -102,7 +102,7 @@ impl TableInfo {
         }
     }
 
-    /// The first key the table still answers for. The same as `live_range().start`, without a copy.
+    /// The first key the SSTable still answers for. The same as `live_range().start`, without a copy.
     pub fn live_start(&self) -> &[u8] {
         match &self.clip {
             Some(clip) if clip.key > self.range.start => &clip.key,
@@ -123,30 +123,29 @@ impl TableInfo {
         self.tombstones + self.range_tombstones
     }
 
-    /// About how many bytes the live range holds, values in the log included.
+    /// About how many bytes the live range holds, values in the WAL included.
     pub fn live_bytes(&self) -> u64 {
-        // A description from another process may say anything, so nothing here overflows.
+        // A description from another process may have any numbers, so nothing here overflows.
         let below = self.clip.as_ref().map_or(0, |clip| clip.bytes_below);
         let live = self.bytes.saturating_sub(below.saturating_add(self.above.unwrap_or(0)));
-        // Values are spread over the file as its own bytes are. No more than `log_bytes`, so the cast loses
-        // nothing.
+        // Values are taken to be spread over the file as its own bytes are.
         let values = u128::from(self.log_bytes) * u128::from(live) / u128::from(self.bytes.max(1));
         live.saturating_add(values as u64)
     }
 
-    /// Whether it answers for all that its file holds.
+    /// Whether it answers for all cells of its file.
     pub fn is_whole(&self) -> bool {
         self.clip.is_none() && self.above.is_none()
     }
 
-    /// Whether values of it are in the log.
+    /// Whether it is an SSTable with values in the WAL.
     pub fn is_log_table(&self) -> bool {
         !self.logs.is_empty()
     }
 }
 
-/// Tables that do not overlap, sorted by key. Tables come and go through its methods only, because it keeps
-/// their totals: a plan over 20,000 tables asks for them all the time.
+/// SSTables that do not overlap, sorted by key. They change through its methods only, because it keeps their
+/// totals: a plan over 20,000 SSTables needs these all the time.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -160,19 +159,19 @@ impl TableInfo {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Run {
-    /// Orders the runs of a level by age: larger is newer. In level 0 the number of the flush; deeper a run
-    /// takes the id of the newest run that was merged into it when it was made.
+    /// Orders the runs of a level by age: larger is newer. In L0 the number of the flush; in deeper levels
+    /// the id of the newest run that it was made from.
     pub id: u64,
     tables: Vec<Arc<TableInfo>>,
     live_bytes: u64,
     tombstones: u64,
 }
 
-/// No table has more bytes, cells or tombstones, so that sums over many tables do not overflow.
+/// The most bytes, cells or tombstones of an SSTable, so that sums over many SSTables do not overflow.
 pub(crate) const TABLE_COUNT_MAX: u64 = 1 << 44;
 
 impl Run {
-    /// A run of these tables, which are sorted here and must not overlap ([`Shape::check`] says so if they
+    /// A run of these SSTables, which are sorted here and must not overlap ([`Shape::check`] says so if they
     /// do).
     pub fn new(id: u64, mut tables: Vec<Arc<TableInfo>>) -> Self {
         tables.sort_by(|a, b| a.live_start().cmp(b.live_start()));
@@ -182,7 +181,7 @@ impl Run {
         run
     }
 
-    /// Its tables, sorted by live range.
+    /// Its SSTables, sorted by live range.
     pub fn tables(&self) -> &[Arc<TableInfo>] {
         &self.tables
     }
@@ -192,29 +191,29 @@ impl Run {
         self.live_bytes
     }
 
-    /// Tombstones of both kinds in its tables.
+    /// Tombstones of both kinds in its SSTables.
     pub fn tombstones(&self) -> u64 {
         self.tombstones
     }
 
-    /// Where the tables lie whose live range overlaps `range`. O(log n).
+    /// The positions of the SSTables whose live range overlaps `range`. O(log n).
     pub fn window(&self, range: &KeyRange) -> Range<usize> {
         let first = self.tables.partition_point(|t| !t.range.ends_after(&range.start));
         let last = self.tables.partition_point(|t| range.ends_after(t.live_start()));
         first..last.max(first)
     }
 
-    /// The tables whose live range overlaps `range`, in order. O(log n + output).
+    /// The SSTables whose live range overlaps `range`, in order. O(log n + output).
     pub fn overlapping<'a>(&'a self, range: &KeyRange) -> impl Iterator<Item = &'a Arc<TableInfo>> + use<'a> {
         self.tables[self.window(range)].iter()
     }
 
-    /// Live bytes of these.
+    /// Live bytes of the SSTables that overlap `range`.
     pub(crate) fn bytes_within(&self, range: &KeyRange) -> u64 {
         if range.is_empty() { 0 } else { self.overlapping(range).map(|table| table.live_bytes()).sum() }
     }
 
-    /// Adds a table where its key belongs; refuses one that overlaps a neighbour.
+    /// Adds an SSTable at its position by key; refuses one that overlaps a neighbour.
     pub(crate) fn insert(&mut self, table: Arc<TableInfo>) -> Result<(), String> {
         let at = self.tables.partition_point(|t| t.live_start() < table.live_start());
         let before = at.checked_sub(1).and_then(|i| self.tables.get(i));
@@ -229,7 +228,7 @@ impl Run {
         Ok(())
     }
 
-    /// Removes these tables, all of which overlap `range`; refuses when one is missing.
+    /// Removes these SSTables, all of which overlap `range`; an error if one is missing.
     pub(crate) fn remove(&mut self, ids: &HashSet<TableId>, range: &KeyRange) -> Result<(), String> {
         let window = self.window(range);
         let mut kept = Vec::with_capacity(window.len().saturating_sub(ids.len()));
@@ -251,7 +250,7 @@ impl Run {
         Ok(())
     }
 
-    /// Raises the clip of a table that overlaps `range`.
+    /// Raises the clip of an SSTable that overlaps `range`.
     pub(crate) fn clip(&mut self, id: TableId, clip: Clip, range: &KeyRange) -> Result<(), String> {
         let window = self.window(range);
         let run = self.id;
@@ -283,7 +282,7 @@ impl Run {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Level {
-    /// Newest first, so by falling id.
+    /// Newest first, that is, by falling id.
     pub runs: Vec<Run>,
 }
 
@@ -299,7 +298,7 @@ impl Level {
     }
 }
 
-/// A store's tables. Everything in a level is newer than what lies below it at the same key.
+/// A store's SSTables. For the same key, a level has newer data than the levels below.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -313,12 +312,12 @@ impl Level {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Shape {
-    /// Level 0 first.
+    /// L0 first.
     pub levels: Vec<Level>,
 }
 
 impl Shape {
-    /// All tables with level and run, newest data first.
+    /// All SSTables with level and run, newest data first.
     pub fn tables(&self) -> impl Iterator<Item = (usize, &Run, &Arc<TableInfo>)> {
         self.runs().flat_map(|(level, run)| run.tables.iter().map(move |table| (level, run, table)))
     }
@@ -333,7 +332,7 @@ impl Shape {
         self.levels.get(level)?.run(id)
     }
 
-    /// Bytes a level answers for; zero for a level that is not there.
+    /// Live bytes of a level; zero for a level that does not exist.
     pub fn level_bytes(&self, level: usize) -> u64 {
         self.levels.get(level).map_or(0, Level::live_bytes)
     }
@@ -343,12 +342,12 @@ impl Shape {
         self.levels.iter().rposition(|level| !level.runs.is_empty())
     }
 
-    /// Bytes that answer reads.
+    /// Live bytes of all levels.
     pub fn live_bytes(&self) -> u64 {
         self.levels.iter().map(Level::live_bytes).sum()
     }
 
-    /// Live bytes of all tables that overlap the range. O(runs x log tables + output).
+    /// Live bytes of all SSTables that overlap the range. O(runs x log SSTables + output).
     pub(crate) fn bytes_within(&self, range: &KeyRange) -> u64 {
         self.runs().map(|(_, run)| run.bytes_within(range)).sum()
     }

@@ -1,5 +1,5 @@
 //! How shapes are split and joined: what becomes of a store's SSTables when it is split at a key, or takes in
-//! its neighbour. An SSTable over the key stays in both, each with its part.
+//! its neighbour. An SSTable with keys on both sides belongs to both stores afterwards, each with its part.
 
 use super::{Clip, Level, Run, Shape, TableInfo};
 use crate::types::TableId;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Shape {
-    /// The SSTables that have keys on both sides of `at`. O(runs log tables).
+    /// The SSTables that have keys on both sides of `at`. O(runs x log SSTables).
     pub(crate) fn over<'a>(&'a self, at: &'a [u8]) -> impl Iterator<Item = &'a Arc<TableInfo>> {
         let over = move |run: &'a Run| {
             let behind = run.tables().partition_point(|table| table.live_start() < at);
@@ -17,8 +17,8 @@ impl Shape {
         self.runs().filter_map(move |(_, run)| over(run))
     }
 
-    /// The two shapes with the keys below `at`, and from `at` on. `below`: about how many bytes each SSTable
-    /// over the key has before it.
+    /// The two shapes with the keys below `at`, and from `at` on. `below` has, for each SSTable with keys on
+    /// both sides, about how many of its bytes lie below `at`.
     pub(crate) fn split(&self, at: &[u8], below: &BTreeMap<TableId, u64>) -> (Shape, Shape) {
         let part = |keep: &dyn Fn(&Arc<TableInfo>) -> Option<Arc<TableInfo>>| {
             let run = |run: &Run| Run::new(run.id, run.tables().iter().filter_map(keep).collect());
@@ -61,9 +61,9 @@ impl Shape {
         }
     }
 
-    /// This shape with all SSTables of a neighbour, and which SSTables' parts were put together again.
-    /// SSTables in `renamed` have another name from now on. Runs of both shapes, paired by age in each level,
-    /// become one: their keys are apart. `Err` where the two are no neighbours.
+    /// This shape joined with a neighbour's, and the SSTables whose parts were reunited. SSTables in
+    /// `renamed` get another name. Runs of both shapes, paired by age in each level, become one, as their
+    /// keys do not overlap. `Err` if the two are no neighbours.
     pub(crate) fn join(
         &self,
         other: &Shape,
@@ -93,8 +93,8 @@ impl Shape {
         joined.check().map(|()| (joined, whole))
     }
 
-    /// The SSTables of a neighbour that cannot be put together with this shape's parts of them, because those
-    /// lie in another level or run, or because something is missing between the parts.
+    /// SSTables of a neighbour that this shape has a part of, and that cannot be reunited: the parts lie in
+    /// different levels or runs, or something is missing between them.
     pub(crate) fn apart_from(&self, other: &Shape) -> Vec<Arc<TableInfo>> {
         let mut shared = BTreeMap::new();
         let mut apart = Vec::new();
@@ -122,10 +122,10 @@ fn runs_of(shape: &Shape, level: usize) -> &[Run] {
 }
 
 /// Pairs the runs of a level of two shapes, newest first: runs that were one before a split become one again,
-/// and those between such runs are paired by age. Any pairing will do that keeps each shape's own order, as
-/// their keys are apart.
+/// and those between such runs are paired by age. Any pairing that keeps each shape's own order is right, as
+/// their keys do not overlap.
 ///
-/// The numbers are of runs that are there, so that the memory of both is newer still.
+/// A pair takes the id of one of its runs, so the memory of both stays newer than it.
 fn pairs<'a>(ours: &'a [Run], theirs: &'a [Run]) -> Vec<(u64, Option<&'a Run>, Option<&'a Run>)> {
     let (mut ours, mut theirs) = (ours, theirs);
     let mut paired = Vec::new();
@@ -141,7 +141,7 @@ fn pairs<'a>(ours: &'a [Run], theirs: &'a [Run]) -> Vec<(u64, Option<&'a Run>, O
     }
 }
 
-/// Pairs runs that have no number in common, by age: the oldest of both become one.
+/// Pairs runs that have no id in common, by age: the oldest of both become one.
 fn between<'a>(
     ours: &'a [Run],
     theirs: &'a [Run],
@@ -158,7 +158,7 @@ fn between<'a>(
     );
 }
 
-/// One SSTable from two neighbouring parts of it.
+/// Joins two neighbouring parts of an SSTable.
 fn together(a: &TableInfo, b: &TableInfo) -> Result<TableInfo, String> {
     let (low, high) = if a.live_start() <= b.live_start() { (a, b) } else { (b, a) };
     if low.range.end.as_deref() != Some(high.live_start()) || low.identity != high.identity {
@@ -229,7 +229,7 @@ mod tests {
     fn parts_that_went_different_ways_are_told_and_joined_under_another_name() {
         let (left, right) = shape().split(b"h", &BTreeMap::new());
         let mut moved = right.clone();
-        // What is left of table 4 went from the last level into a run of its own above.
+        // The upper part of SSTable 4 has moved from the last level to a run above.
         moved.levels[2] = Level { runs: vec![Run::new(3, vec![table(5, "m", "z")])] };
         moved.levels[1] = Level { runs: vec![Run::new(5, right.levels[2].runs[0].tables()[..1].to_vec())] };
         assert!(left.join(&moved, &BTreeMap::new()).is_err());

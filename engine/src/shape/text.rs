@@ -5,11 +5,11 @@
 //! L5 #3: 4:[a,c) 32M clip b 10M, 5:[c,f) 64M
 //! ```
 //!
-//! A run a line, newest data first. A table is its name (epoch and job only where they are not zero), the
-//! keys it covers (`..` is no end), its size, then what differs from a plain table: `clip KEY BYTES`, `cells
-//! N`, `tomb N`, `rtomb N`, `distinct N`. In keys, bytes other than letters, digits, `-` and `_` are `\xNN`.
-//! A name left out when parsing is numbered by place, cells left out are one a kilobyte, all distinct. Times,
-//! sequence numbers and the table's identity are not part of the text.
+//! One run per line, newest data first. An SSTable is its name (epoch and job only where they are not zero),
+//! the keys it covers (`..` for no end), its size, then what differs from a plain SSTable: `clip KEY BYTES`,
+//! `cells N`, `tomb N`, `rtomb N`, `distinct N`. In keys, bytes other than letters, digits, `-` and `_` are
+//! `\xNN`. When parsing, a missing name is numbered by position, and missing cells are one per kilobyte, all
+//! distinct. Times, sequence numbers and the SSTable's identity are not part of the text.
 
 use super::{Clip, Level, Run, Shape, TABLE_COUNT_MAX, TableInfo};
 use crate::types::{KeyRange, StoreId, TableId, parse_size};
@@ -17,7 +17,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// One cell a kilobyte, where the text does not say.
+/// The cells of an SSTable whose text has none: one per kilobyte.
 fn plain_cells(bytes: u64) -> u64 {
     bytes.div_ceil(1024)
 }
@@ -141,7 +141,7 @@ fn parse_table(text: &str, next_part: u32) -> Result<TableInfo, String> {
 }
 
 impl TableInfo {
-    /// A table of which only name and size are known: every key, no cells.
+    /// An SSTable of which only name and size are known: it covers every key and has no cells.
     pub(crate) fn plain(id: TableId, bytes: u64) -> Self {
         TableInfo {
             id,
@@ -176,7 +176,7 @@ fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("`{text}` is no number"))
 }
 
-/// `[a,m)`, `[m,..)`.
+/// A range as text: `[a,m)`, `[m,..)`.
 pub(crate) fn range_text(range: &KeyRange) -> String {
     let end = range.end.as_deref().map_or("..".to_string(), key_text);
     format!("[{},{end})", key_text(&range.start))

@@ -1,6 +1,6 @@
-//! Memory held by range: puts gather in the active segment and, when that is full, in the memory of each
-//! range, and while all of it has more than its limit the strategy's victim is merged with its tables, as
-//! `work/jobs/memory/scatter.rs` and `work/jobs/flush/range.rs` do it.
+//! Memory by range: puts gather in the active memtable and, when that is full, in the memory of each range.
+//! While all of it exceeds its limit the strategy's victim is merged with its SSTables, as in
+//! `work/jobs/memory/scatter.rs` and `work/jobs/flush/range.rs`.
 
 use super::content::{self, Piece};
 use super::line::Put;
@@ -8,37 +8,37 @@ use super::{KEYS_END, SimulateOptions, Simulator, place};
 use crate::strategy::{ByRange, RangeMemory, Step, apply, validate_flush};
 use crate::types::{KeyRange, TableId};
 
-/// Puts come in so many parts of memory at a time.
+/// The parts of memory in which puts come.
 const PARTS: u32 = 32;
 
-/// Every flush looks at every range, and there are about as many flushes in a memory of puts as ranges. More
-/// looks than these would take minutes.
+/// The most visits of ranges: every flush visits every range, and there are about as many flushes in a memory
+/// of puts as ranges. More would take minutes.
 const LOOKS_MAX: f64 = 2e7;
 
-/// What a range holds in memory.
+/// The memory of one range.
 pub(super) struct HeldByRange {
     start: u64,
     end: u64,
-    /// In key order, one a stretch.
+    /// In key order, one per stretch of the key line.
     pieces: Vec<Piece>,
     bytes: f64,
     /// The clock when it was last empty.
     since: u64,
 }
 
-/// The most tables that the shape may have. Fewer where memory is held by range and flushed very often: what
-/// it costs hardly depends on how many ranges there are.
+/// The most SSTables that the shape may have. Fewer with memory by range and very frequent flushes, whose
+/// cost hardly depends on the number of ranges.
 pub(super) fn tables_max(options: &SimulateOptions) -> u64 {
     if options.strategy.strategy().by_range().is_none() {
         return options.tables_max;
     }
     let memories = options.data_bytes as f64 / options.memory_bytes as f64 * (1.0 + options.overwrite);
-    // Ranges are a third of the tables that are planned for.
+    // Ranges are a third of the planned SSTables.
     options.tables_max.min((3.0 * (LOOKS_MAX / memories).sqrt()) as u64).max(30)
 }
 
 impl Simulator<'_> {
-    /// Puts of a whole memory, and the flushes they make due.
+    /// Puts a whole memory, and makes the flushes that are due.
     pub(super) fn put_by_range(&mut self, put: Put, inserted: f64, by_range: &dyn ByRange) {
         self.fit_memory(by_range);
         let active_parts = (f64::from(PARTS) * self.options.active_share).round() as usize;
@@ -70,7 +70,7 @@ impl Simulator<'_> {
         pieces.iter().map(|piece| self.piece_bytes(piece)).sum()
     }
 
-    /// Adds to the memory of each range what falls into it.
+    /// Adds the pieces to the memory of their ranges.
     fn hold(&mut self, put: &[Piece]) {
         let mut memory = std::mem::take(&mut self.memory);
         for held in &mut memory {
@@ -94,7 +94,7 @@ impl Simulator<'_> {
         self.memory = memory;
     }
 
-    /// The ranges as the tables have them now.
+    /// Divides memory by the ranges of the present SSTables.
     fn fit_memory(&mut self, by_range: &dyn ByRange) {
         let bounds: Vec<u64> = by_range.bounds(&self.shape).iter().map(|bound| place(bound)).collect();
         let starts = std::iter::once(0).chain(bounds.iter().copied());
@@ -147,7 +147,7 @@ impl Simulator<'_> {
         report.peak_space_bytes = report.peak_space_bytes.max(before + written);
         self.touched += (inputs.len() + step.outputs.len()) as u64;
         self.measure.written += written as f64;
-        // One table for one leaves the ranges as they are.
+        // One output for one input leaves the ranges as they are.
         if step.outputs.len() > 1 {
             self.fit_memory(by_range);
         }
@@ -166,7 +166,7 @@ impl Simulator<'_> {
     }
 }
 
-/// The parts of pieces in key order that lie between two places.
+/// The parts of pieces in key order that lie between two positions.
 fn within(pieces: &[Piece], start: u64, end: u64) -> Vec<Piece> {
     let first = pieces.partition_point(|piece| piece.end <= start);
     let over = pieces[first..].iter().take_while(|piece| piece.start < end);

@@ -1,7 +1,7 @@
-//! The contents of an invented SSTable, as expectations: for each stretch of the key line over which the
-//! workload is even (`line`; all of it, where keys are scattered) two densities, the share of its keys that
-//! the fill put there, and how many draws of the workload (per key) fell into it. Uniting SSTables adds both;
-//! how many distinct keys that makes follows from the workload alone.
+//! The expected contents of a simulated SSTable: for each stretch of the key line over which the workload is
+//! even (`line`; all of it, where keys are scattered) two densities, the share of its keys that the fill put
+//! there, and the draws of the workload (per key) in it. The union of SSTables adds both; the number of
+//! distinct keys follows from the workload alone.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,8 +21,7 @@ pub enum Workload {
     Zipf(f64),
     /// Zipf's law with the popular keys side by side, at the beginning of all keys.
     Head(f64),
-    /// All keys with the same probability; but when they are put for the first time, this share of them comes
-    /// in key order.
+    /// All keys with the same probability; but in the fill, this share of them comes in key order.
     Sorted(f64),
 }
 
@@ -78,7 +77,7 @@ impl fmt::Display for Workload {
 pub(super) struct Content {
     /// Share of the keys here that the fill wrote, each once.
     pub(super) filled: f64,
-    /// Draws here, per key.
+    /// Draws of the workload here, per key.
     pub(super) draws: f64,
 }
 
@@ -128,7 +127,7 @@ pub(super) fn union(pieces: &[Piece]) -> Vec<Piece> {
     united
 }
 
-/// The share of the keys of a stretch that draws touch; where popular keys are scattered, as a table over the
+/// The share of a stretch's keys that draws touch; where popular keys are scattered, a lookup table over the
 /// logarithm of draws per key.
 pub(super) struct Density {
     /// Logarithms of the share; empty where all keys of a stretch are alike.
@@ -149,7 +148,8 @@ impl Density {
                 let total: f64 = classes.iter().map(|(count, weight)| count * weight).sum();
                 let share = |draws: f64| -> f64 {
                     let touched = classes.iter().map(|(count, weight)| {
-                        // Of keys with this chance, in so many draws over the whole database.
+                        // The expected number of keys of this weight that so many draws over the whole
+                        // database touch.
                         count * -(-draws * keys * weight / total).exp_m1()
                     });
                     touched.sum::<f64>() / keys

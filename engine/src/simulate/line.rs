@@ -1,7 +1,7 @@
-//! The key line, and where puts fall on it. It is cut into stretches over which a workload is even: one for
-//! keys that are scattered, many where popular keys are neighbours or keys come in order. The content of an
-//! SSTable or a range of memory has one piece per stretch (`content`), so it stays small however often it is
-//! compacted.
+//! The key line, and the distribution of puts on it. It is cut into stretches over which a workload is even:
+//! one for keys that are scattered, many where popular keys are neighbours or keys come in order. The content
+//! of an SSTable or a range of memory has one piece per stretch (`content`), so it stays small however often
+//! it is compacted.
 
 use super::KEYS_END;
 use super::content::{Content, Density, LOG_FIRST, LOG_LAST, Piece, Workload};
@@ -39,7 +39,7 @@ impl Put {
     }
 }
 
-/// A stretch, and how much more than on average is drawn from it.
+/// A stretch, and its draws as a multiple of the average.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     start: u64,
@@ -55,7 +55,7 @@ impl Stretch {
 
 pub(super) struct Line {
     stretches: Vec<Stretch>,
-    /// The share that comes in key order, among keys that are put for the first time.
+    /// The share of first puts that comes in key order.
     in_order: f64,
 }
 

@@ -1,22 +1,22 @@
 //! Simulates a strategy on any data size in seconds: the production `plan` and `apply` over SSTables that are
 //! only numbers.
 //!
-//! An SSTable is a key range with the expected number of distinct keys in it (`content`, `line`); a flush and
-//! a compaction are arithmetic on those. After every flush, compactions run until the strategy asks for none.
-//! Two phases: *fill* inserts every key once, in random order unless the workload says otherwise; *overwrite*
+//! An SSTable is a key range with its expected number of distinct keys (`content`, `line`); a flush and a
+//! compaction are arithmetic on those. After every flush, compactions run until the strategy plans none. Two
+//! phases: *fill* inserts every key once, in random order unless the workload says otherwise; *overwrite*
 //! draws keys from the workload. Amplifications come from the second half of the overwrite phase (the whole
 //! fill when there is none), when levels have reached their sizes.
 //!
-//! The report says what is scaled: SSTables are made larger, never fewer bytes of memory or data, so that a
-//! shape has at most `tables_max` of them; and where flushes would be too many, or touch too many SSTables,
+//! The report says what is scaled: SSTables are made larger, while memory and data keep their sizes, so that
+//! a shape has at most `tables_max` of them; and where flushes would be too many, or touch too many SSTables,
 //! the fill is loaded in key order instead and the overwrite phase cut short.
 //!
-//! Concurrency is not simulated. Debt is counted, not estimated: the bytes that compactions had to write
-//! after a flush until the strategy was satisfied. Time is reckoned from bytes: each put costs its caller
-//! `put_ns`, and nothing is put while a flush and its compactions read and write at `device_bytes_s`. The
-//! clock that strategies see stands still.
+//! Concurrency is not simulated. Debt is counted, not estimated: the bytes that compactions wrote after a
+//! flush until the strategy planned no more. Time is computed from bytes: each put costs its caller `put_ns`,
+//! and nothing is put while a flush and its compactions read and write at `device_bytes_s`. The clock that
+//! strategies see stands still.
 //!
-//! `by_range` simulates memory that is held by range, and `report` formats the result.
+//! `by_range` simulates memory by range, and `report` formats the result.
 
 mod by_range;
 mod content;
@@ -52,8 +52,8 @@ pub struct SimulateOptions {
     pub data_bytes: u64,
     /// Bytes that a flush writes: in a database, half of [`Options::write_memory`](crate::Options).
     pub memory_bytes: u64,
-    /// The active memtable's share of `memory_bytes` when it is full; it is not yet divided by range where
-    /// memory is. By default a tenth, as with `FamilyOptions::active_share`; 0 in the paper RNG.
+    /// The active memtable's share of `memory_bytes` when it is full; with memory by range, it is not divided
+    /// yet. By default a tenth, as with `FamilyOptions::active_share`; 0 in the paper RNG.
     pub active_share: f64,
     /// Bytes of a key.
     pub key_bytes: u64,
@@ -142,10 +142,10 @@ fn check(options: &SimulateOptions) -> Result<(), String> {
     Ok(())
 }
 
-/// The end of the key line, on which each key is a place.
+/// The end of the key line, on which each key is a position.
 const KEYS_END: u64 = 1 << 60;
 
-// Over 15 fields: a whole store in numbers: its shape, its clock and what is counted.
+// Over 15 fields: a whole store in numbers: its shape, its clock and its counts.
 struct Simulator<'a> {
     options: &'a SimulateOptions,
     strategy: StrategyOptions,
@@ -162,20 +162,20 @@ struct Simulator<'a> {
     entry: f64,
     keys: f64,
     filled: f64,
-    /// The memory of each range, if the strategy holds memory by range.
+    /// The memory of each range, if the strategy divides memory by range.
     memory: Vec<HeldByRange>,
-    /// The active memtable's pieces, not held by range yet: one item for each part of the puts.
+    /// The active memtable's pieces, not divided by range yet: one item for each part of the puts.
     active: Vec<Vec<Piece>>,
     active_bytes: f64,
     /// The number of parts of memory that were put.
     clock: u64,
-    /// Tables read and written in this phase.
+    /// SSTables read and written in this phase.
     touched: u64,
     report: SimulateReport,
     measure: Measure,
 }
 
-/// Sums over a stretch of flushes.
+/// Sums over a number of flushes.
 #[derive(Default)]
 struct Measure {
     flushes: u64,
@@ -237,15 +237,14 @@ impl<'a> Simulator<'a> {
         self.report.insert_seconds = Some(self.seconds());
     }
 
-    /// The seconds taken until now, if puts wait for flushes and compactions.
+    /// The seconds so far, if puts wait for flushes and compactions.
     fn seconds(&self) -> f64 {
         let puts = self.report.inserted_bytes as f64 / self.entry;
         puts * self.options.put_ns as f64 / 1e9
             + self.report.moved_bytes as f64 / self.options.device_bytes_s as f64
     }
 
-    /// Whether compactions touched as many SSTables as they may in one phase, or the shape holds as many as
-    /// it may.
+    /// Whether compactions touched the most SSTables of a phase, or the shape has the most it may.
     fn too_much(&self) -> Option<String> {
         let tables = self.tables_now();
         if tables >= self.options.tables_max {
@@ -286,7 +285,7 @@ impl<'a> Simulator<'a> {
         self.filled = 1.0;
     }
 
-    /// The overwrite phase: draws keys from the workload. Memory keeps one version a key.
+    /// The overwrite phase: draws keys from the workload. Memory keeps one version per key.
     fn overwrite(&mut self) {
         let memory = self.options.memory_bytes as f64 / self.entry / self.keys;
         let draws = self.line.draws_for(&self.density, memory).min(self.options.overwrite);
@@ -318,7 +317,7 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// Makes one flush and all compactions that it makes due.
+    /// Makes one flush and all compactions that are due after it.
     fn flush(&mut self, put: Put) {
         let inserted = put.per_key() * self.keys * self.entry;
         let strategy = self.strategy.clone();
@@ -366,7 +365,7 @@ impl<'a> Simulator<'a> {
         let merged_before = self.report.merged_bytes;
         loop {
             self.random = crate::types::random::after(self.random);
-            // Tables of one question cover about the same keys, or their union is what they hold apart.
+            // The SSTables of one call cover about the same keys, or their union is that of disjoint ones.
             let unique = |ids: &[TableId]| {
                 let each = || ids.iter().filter_map(|id| self.contents.get(id));
                 let union = each().fold(Content::default(), |sum, pieces| sum.add(content::mean(pieces)));
@@ -422,7 +421,8 @@ impl<'a> Simulator<'a> {
             self.report.moved_bytes += merge.bytes + written;
             self.report.largest_merge_bytes = self.report.largest_merge_bytes.max(merge.bytes);
             self.measure.written += written as f64;
-            // A merge in steps holds two steps beside its inputs, and a step is one output table.
+            // A compaction in steps needs space for two steps beside its inputs, and a step is one output
+            // SSTable.
             let beside = written.min(2 * self.options.strategy.strategy().table_bytes());
             self.report.peak_space_bytes = self.report.peak_space_bytes.max(before + beside);
         }
@@ -465,7 +465,7 @@ impl<'a> Simulator<'a> {
         tables
     }
 
-    /// Where the n-th of `parts` SSTables ends, give or take some: exactly equal parts would line up across
+    /// The end of the n-th of `parts` SSTables, give or take some: exactly equal parts would line up across
     /// levels.
     fn limit(&mut self, total: f64, n: usize, parts: usize) -> f64 {
         self.random = crate::types::random::after(self.random);
@@ -490,7 +490,7 @@ impl<'a> Simulator<'a> {
         Some(Arc::new(table))
     }
 
-    /// Turns the sums into the report's numbers and starts anew; the last call stands.
+    /// Turns the sums into the report's numbers and starts new ones; the last call's numbers stay.
     fn end_of_measure(&mut self) -> f64 {
         let m = std::mem::take(&mut self.measure);
         let flushes = m.flushes.max(1) as f64;
@@ -498,7 +498,7 @@ impl<'a> Simulator<'a> {
         self.report.write_amplification = write_amplification;
         self.report.runs_mean = m.runs / flushes;
         self.report.space_amplification = m.space / flushes;
-        // A filter answers wrongly once in a hundred; one block holds the key.
+        // A filter has a false positive once in a hundred; one block has the key.
         self.report.read_amplification = 1.0 + 0.01 * (m.runs / flushes - 1.0).max(0.0);
         self.report.data_bytes = (self.filled * self.keys * self.entry) as u64;
         write_amplification

@@ -26,30 +26,30 @@ pub struct SimulateReport {
     pub data_bytes: u64,
     /// Write memory.
     pub memory_bytes: u64,
-    /// Bytes written to SSTables per byte inserted, the WAL apart; measured when levels have their sizes.
+    /// Bytes written to SSTables per byte inserted, without the WAL; measured when levels have their sizes.
     pub write_amplification: f64,
     /// Write amplification of the fill; `None` when the fill was loaded in key order.
     pub fill_write_amplification: Option<f64>,
-    /// Blocks a get of a present key reads, with filters that err once in a hundred.
+    /// Blocks that a get of an existing key reads, with one false positive of filters in a hundred.
     pub read_amplification: f64,
-    /// Runs a get may have to look into, on average.
+    /// Runs that a get may have to search, on average.
     pub runs_mean: f64,
-    /// The most runs after a flush and its merges.
+    /// The most runs after a flush and its compactions.
     pub runs_max: u64,
-    /// Table bytes over data bytes, on average.
+    /// SSTable bytes over data bytes, on average.
     pub space_amplification: f64,
-    /// The most bytes on disk at any moment, two steps of a running merge included.
+    /// The most bytes on disk at any moment, with two steps of a running compaction.
     pub peak_space_bytes: u64,
     /// Input bytes of the largest compaction.
     pub largest_merge_bytes: u64,
-    /// The most bytes that one flush set in motion: those it wrote, and those that the compactions it made
-    /// due read and wrote. The papers' "compaction".
+    /// The most bytes caused by one flush: those it wrote, and those that the compactions due after it read
+    /// and wrote. The papers' "compaction".
     pub largest_compaction_bytes: u64,
     /// Seconds that the fill takes if puts wait for flushes and compactions; `None` when the fill was loaded
     /// in key order.
     pub insert_seconds: Option<f64>,
-    /// The largest compaction debt after a flush: the bytes that compactions wrote until the strategy asked
-    /// for no more.
+    /// The largest compaction debt after a flush: the bytes that compactions wrote until the strategy planned
+    /// no more.
     pub peak_debt_bytes: u64,
     /// Compactions that rewrote SSTables.
     pub merges: u64,
@@ -57,7 +57,7 @@ pub struct SimulateReport {
     pub moves: u64,
     /// Flushes.
     pub flushes: u64,
-    /// Bytes put in, over all phases.
+    /// Bytes inserted, in all phases.
     pub inserted_bytes: u64,
     /// Bytes flushed.
     pub flushed_bytes: u64,
@@ -67,7 +67,7 @@ pub struct SimulateReport {
     pub moved_bytes: u64,
     /// The most SSTables in a shape.
     pub tables_max: u64,
-    /// The factor by which SSTables are larger than the strategy's own, so that they are not too many.
+    /// The factor by which SSTables are larger than the strategy's own, to limit their number.
     pub table_scale: f64,
     /// Other ways in which the simulation differs from a real run.
     pub notes: Vec<String>,

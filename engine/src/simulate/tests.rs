@@ -15,9 +15,9 @@ fn run(data: &str, memory: &str, workload: &str, overwrite: f64) -> SimulateRepo
 #[test]
 fn uniform_overwrite_of_10_tb_costs_about_half_the_multiplier_a_level() {
     let report = run("10TB", "1GiB", "uniform", 0.5);
-    // Level 0 is merged at 4 GiB; below lie 10 TB, 1 TB, 100 GB and a base of 4 to 40 GB: four levels, for
-    // some of the time and some of the keys a run that gathers above them, and level 0 holds a run and a half
-    // on average.
+    // L0 is compacted at 4 GiB; below it are 10 TB, 1 TB, 100 GB and a base of 4 to 40 GB: four levels, for
+    // some of the time and some of the keys a run in the gathering level, and L0 has a run and a half on
+    // average.
     assert!((5.0..6.0).contains(&report.runs_mean), "{report}");
     let per_level = (report.write_amplification - 1.0) / 4.0;
     assert!((4.5..=8.0).contains(&per_level), "{per_level} a level\n{report}");
@@ -77,7 +77,7 @@ fn paper_options(strategy: &str, data: u64, memory: u64) -> SimulateOptions {
         memory_bytes: memory,
         active_share: 0.0,
         overwrite: 0.0,
-        // What the paper's own figures of Nomerge say of its machine: some 50 us a put, and half of the
+        // The paper's figures of Nomerge imply these for its machine: some 50 us per put, and half of the
         // disk's 72 MB/s.
         put_ns: 50_000,
         device_bytes_s: 36_000_000,
@@ -102,7 +102,7 @@ const PAPERS: [&str; 8] = [
 #[test]
 fn files_that_may_hold_a_key_are_those_of_figure_6() {
     let files = PAPERS.map(|method| paper(method, 10 * GB, GB / 2).runs_max);
-    // The paper names neither r 3 nor, here, k 2; its section 12 says 6 files for k 2.
+    // The paper names neither r 3 nor, here, k 2; its section 12 has 6 files for k 2.
     assert_eq!(files, [20, 8, 6, 4, 3, 2, 1, 1]);
 }
 
@@ -121,7 +121,7 @@ fn the_largest_compactions_are_those_of_figure_14() {
 fn no_compaction_of_rangemerge_is_much_larger_than_a_flush_as_in_figure_14() {
     let largest = |method| paper(method, 10 * GB, GB / 2).largest_compaction_bytes as f64 / GB as f64;
     let rangemerge = largest(RANGEMERGE);
-    // The paper has 594 MB. Ours has its largest while there are two ranges, each with half of the memory.
+    // The paper has 594 MB. Ours is largest while there are two ranges, each with half of the memory.
     assert!((0.5..0.9).contains(&rangemerge), "{rangemerge} GB");
     for method in PAPERS.iter().filter(|method| !["nomerge", RANGEMERGE].contains(method)) {
         assert!(largest(method) > 4.0 * rangemerge, "{method}");
@@ -130,14 +130,14 @@ fn no_compaction_of_rangemerge_is_much_larger_than_a_flush_as_in_figure_14() {
 
 #[test]
 fn a_compaction_of_rangemerge_moves_what_table_3_says_and_the_size_of_files_does_not_matter() {
-    // Files of so many MB; flushed, transferred by a compaction; minutes in all.
+    // Files in MB; bytes flushed, bytes transferred by compactions; minutes in all.
     let table =
         [(32, 4.9, 49.1, 54.2), (64, 9.6, 97.8, 51.6), (128, 19.1, 196.0, 51.6), (256, 37.1, 386.8, 53.8)];
     for (f, flushed, transferred, minutes) in table {
         let report = paper(&format!("rangemerge{{victim=most-bytes, f={f}MiB}}"), 10 * GB, GB / 2);
         let mean = |bytes: u64| bytes as f64 / report.flushes as f64 / f64::from(1 << 20);
         let off = |ours: f64, paper: f64| (ours / paper - 1.0).abs();
-        // What is left in memory at the end counts as flushed here.
+        // Memory left at the end counts as flushed here.
         assert!(off(mean(report.inserted_bytes), flushed) < 0.15, "{report}");
         assert!(off(mean(report.moved_bytes), transferred) < 0.05, "{report}");
         assert!(off(report.insert_seconds.unwrap() / 60.0, minutes) < 0.1, "{report}");
@@ -158,7 +158,7 @@ fn rangemerge_approaches_no_merging_as_keys_come_in_order_or_skew_grows_as_in_fi
             simulate(&options).unwrap().insert_seconds.unwrap()
         })
     }));
-    // Into an empty store, so that there is nothing but what the law draws.
+    // Into an empty store, so that the distribution alone matters.
     falls(&[0.0, 0.5, 0.8, 0.99].map(|theta| {
         over_nomerge(&|method| {
             let workload = Workload::Head(theta);
@@ -205,7 +205,7 @@ fn insert_times_are_those_of_figures_7_and_13_within_a_third_and_in_their_order(
         assert!(ours > last, "{method}\n{report}");
         assert!((ours / hours - 1.0).abs() < 1.0 / 3.0, "{method}: {ours:.1} h, the paper {hours}\n{report}");
         last = ours;
-        // Figure 7a: what counts is data over memory.
+        // Figure 7a: only data over memory matters.
         let smaller = paper(method, 5 * GB, GB / 4);
         assert!(
             (smaller.write_amplification / report.write_amplification - 1.0).abs() < 0.01,
@@ -228,7 +228,7 @@ fn insert_times_are_those_of_figures_7_and_13_within_a_third_and_in_their_order(
     for method in PAPERS.iter().filter(|method| !["nomerge", RANGEMERGE].contains(method)) {
         assert!(rangemerge < 0.86 * minutes(method, 2 * GB), "{method}");
     }
-    // "Proportional": what these two transfer halves as memory doubles.
+    // "Proportional": the transfers of these two halve as memory doubles.
     for method in [RANGEMERGE, "remerge"] {
         let transfers = [GB / 2, GB, 2 * GB].map(|memory| paper(method, 10 * GB, memory).moved_bytes as f64);
         for two in transfers.windows(2) {
@@ -320,8 +320,8 @@ fn rangemerge_keeps_a_key_in_one_run_at_the_price_of_half_of_data_over_memory() 
     let over = of("rangemerge{victim=most-bytes}", 1.0);
     assert!((8.0..13.0).contains(&over.write_amplification), "{over}");
     assert!(over.peak_space_bytes < 11_500_000_000, "no room but a range's\n{over}");
-    // Each delta more saves less: where data is a hundred times the memory, 50 bytes a byte become 11 with
-    // four, 6.5 with eight.
+    // Each further delta saves less: where data is a hundred times the memory, 50 bytes per byte become 11
+    // with four, 6.5 with eight.
     let at_a_hundred = [("rangemerge", 50.0), ("rangemerge{deltas=4}", 11.0), ("rangemerge{deltas=8}", 6.5)];
     for (strategy, bytes) in at_a_hundred {
         let report = simulate(&SimulateOptions {

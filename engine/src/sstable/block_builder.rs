@@ -11,7 +11,7 @@ pub(super) struct BlockBuilder {
     bytes: Vec<u8>,
     /// Offset of each restart, and where in `keys` its key ends.
     restarts: Vec<(u32, usize)>,
-    /// Restart keys, one behind the other: their eight bytes are known only with the common prefix.
+    /// Restart keys, one after the other: their eight bytes are known only with the common prefix.
     keys: Vec<u8>,
     last_key: Vec<u8>,
     interval: usize,
@@ -32,7 +32,7 @@ impl BlockBuilder {
         }
     }
 
-    /// Appends a cell; the caller keeps the order.
+    /// Appends a cell; the caller ensures the order.
     pub(super) fn add(&mut self, cell: &CellRef<'_>) {
         self.put(cell, 0);
     }
@@ -78,7 +78,7 @@ impl BlockBuilder {
         self.entries += 1;
     }
 
-    /// Appends a key with a value that is no cell, for index blocks.
+    /// Appends a key with a plain value, for index blocks.
     pub(super) fn add_plain(&mut self, key: &[u8], value: &[u8]) {
         self.add(&CellRef {
             key,
@@ -108,14 +108,14 @@ impl BlockBuilder {
         self.bytes.len() + self.restarts.len() * RESTART_BYTES + TAIL_BYTES
     }
 
-    /// Where the next entry will be.
+    /// The offset of the next entry.
     pub(super) fn next_entry(&self) -> usize {
         self.bytes.len()
     }
 
     /// The block's bytes; valid until `clear`.
     pub(super) fn finish(&mut self) -> &[u8] {
-        // In a sorted list, what the first and last key share all keys share.
+        // In a sorted list, all keys share the common prefix of the first and last one.
         let first_end = self.restarts.first().map_or(0, |r| r.1);
         let common = common_prefix(&self.keys[..first_end], &self.last_key);
         for (offset, _) in &self.restarts {
@@ -131,7 +131,7 @@ impl BlockBuilder {
         &self.bytes
     }
 
-    /// Starts the next block in the same memory, unless a huge cell made that large.
+    /// Starts the next block in the same memory, unless a huge cell made that larger than `keep`.
     pub(super) fn clear(&mut self, keep: usize) {
         self.bytes.clear();
         self.bytes.shrink_to(keep);

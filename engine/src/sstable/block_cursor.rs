@@ -1,4 +1,4 @@
-//! A position in one block that owns what it needs: the block, and the key rebuilt in a reused buffer.
+//! A position in one block, with the block and the current key, rebuilt in a reused buffer.
 
 use super::pin::pin;
 use crate::cache::block::{Block, Entry};
@@ -6,7 +6,7 @@ use crate::types::codec::{Decoded, Malformed};
 use crate::types::{CellRef, Pinned};
 use std::sync::Arc;
 
-/// Every call answers whether there is an entry at the new position.
+/// Every move returns whether there is an entry at the new position.
 #[derive(Default)]
 pub(super) struct BlockCursor {
     block: Option<Arc<Block>>,
@@ -15,13 +15,13 @@ pub(super) struct BlockCursor {
 }
 
 impl BlockCursor {
-    /// Into another block, at no entry.
+    /// Enters another block, at no entry.
     pub(super) fn set(&mut self, block: Arc<Block>) {
         self.entry = None;
         self.block = Some(block);
     }
 
-    /// Out of any block.
+    /// Leaves the block.
     pub(super) fn reset(&mut self) {
         self.entry = None;
         self.block = None;
@@ -31,7 +31,7 @@ impl BlockCursor {
         self.entry.is_some()
     }
 
-    /// The block that it is in.
+    /// The current block.
     pub(super) fn in_block(&self) -> Option<&Arc<Block>> {
         self.block.as_ref()
     }
@@ -40,7 +40,7 @@ impl BlockCursor {
         self.block.as_ref().ok_or(Malformed("cursor is in no block"))
     }
 
-    /// Moves to `entry`, whose predecessor's key is in the buffer (at least its shared bytes).
+    /// Moves to `entry`; the buffer has its predecessor's key (at least the shared bytes).
     #[inline]
     fn take(&mut self, entry: Entry) -> Decoded<bool> {
         let Some(block) = &self.block else { return Ok(false) };
@@ -83,7 +83,7 @@ impl BlockCursor {
         }
     }
 
-    /// To the first entry at or after the key.
+    /// Moves to the first entry at or after the key.
     pub(super) fn seek(&mut self, target: &[u8]) -> Decoded<bool> {
         self.entry = None;
         match self.block()?.lower_bound(target)? {
@@ -98,7 +98,7 @@ impl BlockCursor {
         }
     }
 
-    /// To the last entry before the key.
+    /// Moves to the last entry before the key.
     pub(super) fn seek_before(&mut self, target: &[u8]) -> Decoded<bool> {
         if self.seek(target)? { self.prev() } else { self.last() }
     }
@@ -123,7 +123,7 @@ impl BlockCursor {
         self.walk_to(restart, at)
     }
 
-    /// From a restart point to the entry that ends at `end`.
+    /// Walks from a restart point to the entry that ends at `end`.
     fn walk_to(&mut self, restart: usize, end: usize) -> Decoded<bool> {
         let start = self.block()?.restart_offset(restart);
         self.key.clear();
@@ -142,19 +142,19 @@ impl BlockCursor {
         Err(Malformed("restart point is not at an entry"))
     }
 
-    /// Where in the block the entry here is.
+    /// The current entry's offset in the block.
     #[inline]
     pub(super) fn place(&self) -> Option<usize> {
         self.entry.as_ref().map(|entry| entry.at())
     }
 
-    /// Whether the value here is a reference.
+    /// Whether the current value is a reference.
     #[inline]
     pub(super) fn is_reference(&self) -> bool {
         self.entry.as_ref().is_some_and(|entry| entry.is_reference)
     }
 
-    /// The cell here, with the reference where its value is in the log. Must be valid.
+    /// The current cell, with the reference if its value is in the WAL. Must be valid.
     #[inline]
     pub(super) fn cell(&self) -> CellRef<'_> {
         let (Some(block), Some(entry)) = (&self.block, &self.entry) else {
@@ -170,13 +170,13 @@ impl BlockCursor {
         }
     }
 
-    /// The key here. Must be valid.
+    /// The current key. Must be valid.
     #[inline]
     pub(super) fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// The value here, pinned. Must be valid.
+    /// The current value, pinned. Must be valid.
     #[inline]
     pub(super) fn pin_value(&self, into: &mut Pinned) {
         let (Some(block), Some(entry)) = (&self.block, &self.entry) else {

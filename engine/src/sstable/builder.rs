@@ -1,4 +1,4 @@
-//! Writes an SSTable front to back: data blocks as they fill, then everything that describes them.
+//! Writes an SSTable from front to back: data blocks as they fill, then index, filters and the other blocks.
 //!
 //! Index and filter partitions wait in memory until the data blocks are done (about 2 % of the SSTable). A
 //! block's index entry waits for the next key, from which its separator is made; only then may the partition
@@ -28,11 +28,11 @@ use std::sync::Arc;
 
 /// Bytes collected before a write.
 const WRITE_BUFFER_BYTES: usize = 256 << 10;
-/// Index blocks hold a whole key in every so many: their searches are the hot ones.
+/// Index blocks have a whole key every so many entries: they are searched most.
 const INDEX_RESTART_INTERVAL: usize = 4;
 
 /// Builds one SSTable. Dropped unfinished, it only closes the file.
-// Over 15 fields: the open block, partition and table, and what the file ends with.
+// Over 15 fields: the open block, partition and SSTable, and the contents of the file's end.
 pub(crate) struct TableBuilder {
     out: Output,
     id: TableId,
@@ -70,13 +70,13 @@ struct PendingPartition {
     filter: Option<Vec<u8>>,
     data_end: u64,
     blocks: u64,
-    /// Whether readers shall find it decoded, and how warm it was where it came from.
+    /// Whether readers shall find it decoded, and its heat in the inputs.
     filled: bool,
     heat: u8,
 }
 
 impl TableBuilder {
-    /// Creates the file (replacing one of that name).
+    /// Creates the file, replacing one of that name.
     pub(crate) fn new(
         storage: &dyn Storage,
         path: &Path,
@@ -91,8 +91,7 @@ impl TableBuilder {
         options.bloom_bits = options.bloom_bits.min(64);
         let compressor =
             Compressor::new(options.compression).map_err(|e| Error::io("set up compression for", path, e))?;
-        // A name that is given once may have been used by who ran this merge elsewhere, and then not been
-        // given up.
+        // The name may have been used by another process that gave this compaction up.
         let begins = |head: &[u8]| begins_with(head, HEADER_MAGIC);
         let file = create_over_own(storage, path, begins).map_err(|e| Error::io("create table", path, e))?;
         let mut out =
@@ -130,7 +129,7 @@ impl TableBuilder {
         })
     }
 
-    /// Wraps the file to be written. To be called before the first cell.
+    /// Wraps the file to be written. Called before the first cell.
     pub(crate) fn write_by(&mut self, by: impl FnOnce(Box<dyn WriteFile>) -> Box<dyn WriteFile>) {
         let file = std::mem::replace(&mut self.out.file, Box::new(NoFile));
         self.out.file = by(file);
@@ -141,12 +140,12 @@ impl TableBuilder {
         self.properties.names.insert(name.to_string(), value.to_string());
     }
 
-    /// Lets blocks enter the cache as they are cut, as far as it is to be filled for what they replace.
+    /// Lets finished blocks enter the cache, if it is filled for the replaced SSTables.
     pub(crate) fn fill(&mut self, cache: &Arc<BlockCache>, replaced: &Arc<Replaced>) {
         self.filler = Filler::new(cache, replaced);
     }
 
-    /// Notes that the next cell was read lately where it came from.
+    /// Notes that the next cell was read lately in its input.
     pub(crate) fn next_is_warm(&mut self) {
         let at = self.block.next_entry();
         if let Some(filler) = &mut self.filler {
@@ -157,7 +156,7 @@ impl TableBuilder {
     /// Adds the next cell.
     ///
     /// # Panics
-    /// If the cell does not come behind the last one in the order of cells.
+    /// If the cell does not come after the last one in the order of cells.
     pub(crate) fn add(&mut self, cell: &CellRef<'_>) -> Result<()> {
         self.add_with(cell, None)
     }
@@ -167,8 +166,7 @@ impl TableBuilder {
         self.log_database = database;
     }
 
-    /// Adds the next cell; with a reference its value stays in the WAL, at the place that the reference
-    /// names.
+    /// Adds the next cell; with a reference its value stays in the WAL.
     pub(crate) fn add_with(&mut self, cell: &CellRef<'_>, reference: Option<&Reference>) -> Result<()> {
         if cell.key.len() > KEY_BYTES_MAX || cell.value.len() > VALUE_BYTES_MAX {
             return Err(Error::invalid(format!(
@@ -227,10 +225,10 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Adds a range tombstone; in any order. An empty range is ignored.
+    /// Adds a range tombstone, in any order. An empty range is ignored.
     pub(crate) fn add_range_tombstone(&mut self, tombstone: RangeTombstone) -> Result<()> {
         let ends = [Some(&tombstone.range.start), tombstone.range.end.as_ref()];
-        // A range's end may be the key behind the largest one.
+        // A range may end just above the largest key.
         if ends.into_iter().flatten().any(|key| key.len() > KEY_BYTES_MAX + 1) {
             return Err(Error::invalid("a bound of a range tombstone is over the limit of a key"));
         }
@@ -243,7 +241,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// About how long the file would be if finished now.
+    /// The file's length if finished now, about.
     pub(crate) fn estimated_bytes(&self) -> u64 {
         let open =
             self.block.size() + self.index.size() + self.hashes.len() * self.options.bloom_bits as usize / 8;
@@ -265,7 +263,7 @@ impl TableBuilder {
         self.properties.data_blocks
     }
 
-    /// Bytes given to the file so far, those in the write buffer included.
+    /// Bytes written to the file so far, with those in the write buffer.
     pub(crate) fn bytes_written(&self) -> u64 {
         self.out.offset()
     }
@@ -275,12 +273,13 @@ impl TableBuilder {
         self.properties.cells == 0 && self.tombstones.is_empty()
     }
 
-    /// Writes the rest and syncs the file. Its name is durable once the caller has synced the directory.
+    /// Writes the remaining blocks and syncs the file. Its name is durable once the caller has synced the
+    /// directory.
     pub(crate) fn finish(self) -> Result<TableInfo> {
         self.finish_filled().map(|(info, _)| info)
     }
 
-    /// Finishes the file as `finish` does, and returns the blocks that went into the cache meanwhile.
+    /// Finishes the file as `finish` does, and returns the blocks that went into the cache.
     pub(crate) fn finish_filled(mut self) -> Result<(TableInfo, Option<Filled>)> {
         let forgotten = planted!(Bug::LoseLastBlock) && self.data_blocks() > 1;
         if !self.block.is_empty() && !forgotten {
@@ -360,13 +359,13 @@ impl TableBuilder {
         let index = self.index.finish().to_vec();
         self.index.clear(4 * self.options.index_partition_bytes);
         let bits = self.options.bloom_bits;
-        // A partition in which no key begins (all its cells are later versions of one key) is never entered
-        // by a filter probe first, so an empty filter serves.
+        // A filter probe never enters first a partition in which no key begins (all its cells are later
+        // versions of one key), so an empty filter will do.
         let filter = (bits > 0).then(|| Filter::build(&self.hashes, bits));
         self.hashes.clear();
         self.waiting_bytes += index.len() + filter.as_ref().map_or(0, Vec::len) + separator.len();
         let blocks = std::mem::take(&mut self.blocks_in_partition);
-        // The first key that may begin in it.
+        // The first key that may begin in the partition.
         let behind = |before: &PendingPartition| [&before.separator[..], &[0]].concat();
         let low = self.partitions.last().map(behind).or_else(|| self.first_key.clone());
         let heat = match (&self.filler, low) {
@@ -409,12 +408,12 @@ impl TableBuilder {
     }
 }
 
-/// The file behind its write buffer.
+/// The file with its write buffer.
 struct Output {
     file: Box<dyn WriteFile>,
     path: PathBuf,
     buffer: Vec<u8>,
-    /// Bytes already given to the file.
+    /// Bytes written to the file.
     written: u64,
     identity: u64,
     compressor: Compressor,
@@ -436,7 +435,7 @@ impl Output {
             self.buffer.extend_from_slice(payload);
             self.flush_full()?;
         } else {
-            // Not copied once more: a huge value passes the buffer by.
+            // A huge value bypasses the buffer, which saves a copy.
             write(&mut *self.file, &self.path, &self.buffer)?;
             write(&mut *self.file, &self.path, payload)?;
             self.written += (self.buffer.len() + payload.len()) as u64;
@@ -445,7 +444,7 @@ impl Output {
         Ok(Handle { offset, stored, raw: raw.len() as u32 })
     }
 
-    /// Writes a block as it is: filters do not shrink, and properties are small.
+    /// Writes a block uncompressed: filters do not shrink, and properties are small.
     fn block_raw(&mut self, kind: BlockKind, raw: &[u8]) -> Result<Handle> {
         let offset = self.offset();
         let head = Head::encode(kind, super::compression::Codec::Raw, raw.len(), raw, self.identity, offset);
@@ -475,7 +474,7 @@ impl Output {
     }
 }
 
-/// A file for nothing to be written to.
+/// A file that is never written to.
 struct NoFile;
 
 impl WriteFile for NoFile {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// How the blocks of a table are compressed. Written `none`, `lz4`, `zstd` (level 3) or `zstd:LEVEL`.
+/// How the blocks of an SSTable are compressed. Written `none`, `lz4`, `zstd` (level 3) or `zstd:LEVEL`.
 ///
 /// ```
 /// use siltstone::Compression;
@@ -18,12 +18,12 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Compression {
-    /// Blocks as they are.
+    /// No compression.
     None,
     /// Fast to write and to read.
     #[default]
     Lz4,
-    /// Smaller; slower to write and to read. Takes the crate's feature `zstd`.
+    /// Smaller; slower to write and to read. Needs the crate's feature `zstd`.
     Zstd {
         /// 1 (fastest) to 22 (smallest).
         level: i32,
@@ -31,7 +31,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Whether this build can do it: zstd takes the crate's feature `zstd`.
+    /// Whether this build supports it: zstd needs the crate's feature `zstd`.
     ///
     /// ```
     /// use siltstone::Compression;
@@ -96,7 +96,8 @@ impl From<Compression> for String {
     }
 }
 
-/// What was done to one block; a block that would not shrink is stored as it is whatever the table's setting.
+/// The compression of one block; a block that would not shrink is stored as it is, whatever the SSTable's
+/// setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Codec {
@@ -126,7 +127,7 @@ impl fmt::Display for Codec {
     }
 }
 
-/// Compresses the blocks of one table, one after another, in one buffer.
+/// Compresses the blocks of one SSTable, one after another, in one buffer.
 pub(super) struct Compressor {
     method: Method,
     buffer: Vec<u8>,
@@ -148,7 +149,7 @@ impl Compressor {
         Ok(Self { method, buffer: Vec::new() })
     }
 
-    /// The bytes to store for `raw`. Compression must save an eighth, else reading would pay for nothing.
+    /// The bytes to store for `raw`. Compression must save an eighth to be worth the time of reads.
     pub(super) fn compress<'a>(&'a mut self, raw: &'a [u8]) -> (Codec, &'a [u8]) {
         let bound = match &self.method {
             Method::None => return (Codec::Raw, raw),
@@ -175,7 +176,7 @@ impl Compressor {
         }
     }
 
-    /// Gives memory beyond `keep` back, after a block with a huge value.
+    /// Frees memory beyond `keep`, after a block with a huge value.
     pub(super) fn shrink(&mut self, keep: usize) {
         if self.buffer.len() > keep {
             self.buffer.truncate(keep);
@@ -187,7 +188,7 @@ impl Compressor {
 /// LZ4 stores at most 255 bytes for each byte of input (a run of length bytes).
 const LZ4_RATIO_MAX: usize = 255;
 
-/// The `raw_len` bytes that were compressed to `stored`. The caller has bounded `raw_len`.
+/// The `raw_len` bytes that `stored` was compressed from. The caller has bounded `raw_len`.
 pub(super) fn decompress(codec: Codec, stored: &[u8], raw_len: usize) -> Result<Vec<u8>, String> {
     let short = |found: usize| format!("block decompresses to {found} bytes, expected {raw_len}");
     match codec {
@@ -203,7 +204,7 @@ pub(super) fn decompress(codec: Codec, stored: &[u8], raw_len: usize) -> Result<
                 return Err(format!("{} bytes of lz4 cannot hold the expected {raw_len}", stored.len()));
             }
             let mut raw = buffers::take(raw_len);
-            // It must write every byte of it, or fail: what is there is of another block.
+            // The codec must overwrite every byte, or fail: the buffer has bytes of another block.
             raw.resize(raw_len, 0);
             match lz4_flex::block::decompress_into(stored, &mut raw) {
                 Ok(n) if n == raw_len => Ok(raw),
@@ -223,7 +224,7 @@ mod tests {
     use super::*;
     use crate::cache::buffers::Buffer;
 
-    /// Blocks that a compressor never writes must not show what was in memory before.
+    /// Blocks that a compressor never writes must not show old bytes of the buffer.
     #[test]
     fn what_another_block_left_in_memory_is_never_part_of_an_answer() {
         for (name, stored) in [

@@ -1,9 +1,9 @@
-//! An SSTable as a sorted stream, both ways.
+//! An SSTable as a sorted stream, in both directions.
 //!
-//! The cursor stands in an index partition and in a data block, each by a `BlockCursor` that owns its block,
-//! so moving on allocates nothing. Reading forward it reads ahead: after a seek one block, then, as long as
-//! it goes on block after block, twice as much each time up to the limit, so that a short scan wastes little
-//! and a compaction reads in large pieces.
+//! The cursor has a position in an index partition and in a data block, each a `BlockCursor` that owns its
+//! block, so moving allocates nothing. Forward, it reads ahead: after a seek one block, then, while it goes
+//! from block to block, twice as much each time up to the limit, so that a short scan wastes little and a
+//! compaction reads in large pieces.
 
 use super::block_cursor::BlockCursor;
 use super::compression::Codec;
@@ -18,10 +18,9 @@ use crate::types::codec::Decoded;
 use crate::types::{CellRef, Cursor, Pinned};
 use std::sync::Arc;
 
-/// First size of a read ahead.
+/// First size of a read-ahead.
 const READ_AHEAD_MIN: usize = 16 << 10;
-/// First size of a read ahead where each read is a request, as a part of the most bytes that one request may
-/// take.
+/// First size of a read-ahead where each read is a request, as a part of the most bytes of one request.
 const FAR_FIRST_PART: usize = 8;
 
 /// How a cursor reads.
@@ -29,9 +28,9 @@ const FAR_FIRST_PART: usize = 8;
 pub(crate) struct CursorOptions {
     /// Blocks read from the file enter the cache.
     pub(crate) fill_cache: bool,
-    /// Sequential reads take up to this much at once; 0 reads block by block.
+    /// The most bytes of one read-ahead; 0 reads block by block.
     pub(crate) read_ahead_bytes: usize,
-    /// Blocks are looked for in the cache.
+    /// Blocks are looked up in the cache.
     pub(crate) through_cache: bool,
 }
 
@@ -46,22 +45,22 @@ impl Default for CursorOptions {
 pub(crate) struct TableCursor {
     table: Arc<Sstable>,
     options: CursorOptions,
-    /// The partition `index` is in.
+    /// The partition of `index`.
     partition: usize,
     index: BlockCursor,
     data: BlockCursor,
-    /// The block `data` is in.
+    /// The block of `data`.
     handle: Handle,
     window: Window,
     /// The key below which blocks are not read, if all their keys lie below it.
     floor: Vec<u8>,
-    /// The current cell's value, where that is in the WAL.
+    /// The current cell's value, if it is in the WAL.
     fetched: Option<Arc<Fetched>>,
-    /// For a compaction: WAL files read whole.
+    /// For a compaction: WAL files that were read whole.
     images: Option<Images>,
-    /// For a compaction: whether the block `data` is in was in the cache when it was entered.
+    /// For a compaction: whether the current block was in the cache when it was entered.
     is_cached: bool,
-    /// Whether the block `data` is in lies in the SSTable's mapping.
+    /// Whether the current block is in the SSTable's mapping.
     is_mapped: bool,
 }
 
@@ -70,7 +69,7 @@ pub(crate) struct TableCursor {
 pub(super) struct Window {
     offset: u64,
     bytes: Vec<u8>,
-    /// How much the next read ahead takes; 0 after a seek.
+    /// Bytes of the next read-ahead; 0 after a seek.
     ahead: usize,
 }
 
@@ -96,23 +95,23 @@ impl Sstable {
 }
 
 impl TableCursor {
-    /// Blocks whose keys all lie below `floor` (the table's clip) are not read from now on: nobody promises
-    /// that their bytes are still there. Cells below it in the block that straddles it are still met.
+    /// From now on, blocks whose keys all lie below `floor` (the SSTable's clip) are not read, because their
+    /// bytes may be gone. Cells below it in a block with keys on both sides are still returned.
     pub(crate) fn set_floor(&mut self, floor: &[u8]) {
         self.floor.clear();
         self.floor.extend_from_slice(floor);
     }
 
     /// Offset of the current data block. All blocks before it lie below the current cell (a clip there has
-    /// moved about this many bytes); behind the last cell, the offset where data ends.
+    /// moved about this many bytes); after the last cell, the end of the data.
     pub(crate) fn offset(&self) -> u64 {
         if self.data.valid() { self.handle.offset } else { self.table.data_end() }
     }
 
-    /// Offset before which no reader that stays at or above `key` looks any more. A seek to the key may begin
-    /// one block before the first live cell, where a separator lies above its block's last key, and a step
-    /// back from that cell reads the block before it to see that it is dead: so one block before the seek's
-    /// stays. The cursor is not valid afterwards.
+    /// Offset before which no reader that stays at or above `key` reads any more. A seek to the key may begin
+    /// one block before the first live cell, if a separator lies above its block's last key, and a step back
+    /// from that cell reads the block before it to see that it is dead: so one block before the seek's stays.
+    /// The cursor is not valid afterwards.
     pub(crate) fn dead_below(&mut self, key: &[u8]) -> Result<u64> {
         let before = |cursor: &mut Self| {
             cursor.data.reset();
@@ -136,19 +135,19 @@ impl TableCursor {
         Ok(found?.unwrap_or(0))
     }
 
-    /// Fetches the current cell's value if it is in the WAL, so that the cell is handed out whole.
+    /// Fetches the current cell's value if it is in the WAL, so that the cell is complete.
     #[inline]
     fn fetch(&mut self) -> Result<()> {
         if self.data.is_reference() { self.fetch_reference() } else { Ok(()) }
     }
 
-    /// Leaves the current block, and drops all that is known of it.
+    /// Leaves the current block, with all state about it.
     fn leave_block(&mut self) {
         self.data.reset();
         self.is_mapped = false;
     }
 
-    /// Checks that the bytes read of a mapped block were really there.
+    /// Checks that the bytes read from a mapped block were valid.
     #[inline]
     fn check_mapping(&self) -> Result<()> {
         if self.is_mapped { self.table.check_mapping(self.handle.offset) } else { Ok(()) }
@@ -163,7 +162,7 @@ impl TableCursor {
         self.table.fetch(self.handle.offset, &self.data.cell(), self.images.as_mut(), into)
     }
 
-    /// Runs one step and fetches the value at the new cell; on an error the cursor is not valid.
+    /// Makes one move and fetches the new cell's value; on an error the cursor is not valid.
     fn guarded(&mut self, step: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let result = step(self);
         let result = self.check_mapping().and(result).and_then(|()| self.fetch());
@@ -198,7 +197,7 @@ impl TableCursor {
 
     /// Enters the data block that `index` points to.
     fn enter_block(&mut self, forward: bool) -> Result<()> {
-        // Where to go was found out by what was read of the block before.
+        // The move to this block was decided by bytes of the previous one.
         self.check_mapping()?;
         let end = self.table.top.partitions().get(self.partition).map_or(0, |p| p.data_end);
         let handle = self.check_index(BlockEntry::decode(self.index.cell().value, end))?.handle;
@@ -297,7 +296,8 @@ impl TableCursor {
         }
     }
 
-    /// Puts `index` at the first block that may hold keys at or after `key`; false if all keys are before it.
+    /// Moves `index` to the first block that may have keys at or after `key`; false if all keys are before
+    /// it.
     fn seek_index(&mut self, key: &[u8]) -> Result<bool> {
         let found = self.table.check(self.table.footer.top.offset, self.table.top.find(key))?;
         if !self.enter_partition(found)? {
@@ -411,7 +411,7 @@ impl Cursor for TableCursor {
 }
 
 impl Window {
-    /// The bytes of a block, read with what follows it in a sequence if they are not here.
+    /// The bytes of a block; a sequential read also reads the following blocks.
     pub(super) fn get(
         &mut self,
         table: &Sstable,
@@ -430,7 +430,7 @@ impl Window {
         self.bytes.get(start..start.checked_add(handle.file_bytes() as usize)?)
     }
 
-    /// The block, opened.
+    /// The block, decoded.
     fn block(
         &mut self,
         table: &Sstable,
@@ -446,10 +446,9 @@ impl Window {
         })
     }
 
-    /// Reads the block and, in a sequence, what follows it.
+    /// Reads the block and, in a sequential read, those that follow.
     fn fill(&mut self, table: &Sstable, handle: Handle, sequential: bool, limit: usize) -> Result<()> {
-        // What lies far away is read in larger pieces, also by those who leave reading ahead to the operating
-        // system.
+        // From an object store, larger pieces are read, even if read-ahead is left to the operating system.
         let far = table.file.request_bytes();
         let limit = limit.max(far);
         if sequential {
@@ -459,7 +458,7 @@ impl Window {
         let len = wanted.min(table.data_end().saturating_sub(handle.offset)).max(handle.file_bytes());
         self.offset = handle.offset;
         self.bytes.clear();
-        // A block with a huge value passed: its memory is not kept.
+        // Frees the memory of a block with a huge value.
         self.bytes.shrink_to(limit.max(4 * READ_AHEAD_MIN));
         self.bytes.resize(len as usize, 0);
         let read = read_at(&*table.file, &table.path, &mut self.bytes, handle.offset);

@@ -1,15 +1,15 @@
-//! What a compaction does to the block cache: blocks of an SSTable being written go in, so that its first
-//! readers find them, and blocks of one that is read no more go out.
+//! The effect of a compaction on the block cache: blocks of a new SSTable enter it, so that its first readers
+//! find them, and blocks of a replaced one leave it.
 //!
-//! Blocks go in as they are cut, under the number that the SSTable will have when it is open. So nothing is
-//! read again and no data waits in memory beside the cache, whose budget holds all the time; and if the
-//! SSTable never comes to be, they leave with the [`Filled`] that stands for them. Index and filter
-//! partitions wait decoded and follow when the step's SSTables are opened: those over a block that went in,
-//! and those that replace some which readers keep, so that a get costs no more after a compaction.
+//! Blocks enter when they are cut, under the number that the SSTable will have when it is open. So nothing is
+//! read again and no data waits in memory outside the cache, whose budget always holds; if the SSTable is
+//! never published, they leave with their [`Filled`]. Index and filter partitions wait decoded and follow
+//! when the step's SSTables are opened: those of a block that entered, and those that replace pinned ones, so
+//! that a get costs no more after a compaction.
 //!
-//! Which blocks: all, or those with a cell that was read lately where it came from
-//! ([`crate::cache::Warmth`]). The new SSTable takes over what was noted of the old one, as of the last
-//! period: a cell that nobody reads cools down however often it is compacted.
+//! Either all blocks enter, or those with a cell that was read lately in its input
+//! ([`crate::cache::Warmth`]). The new SSTable takes over these marks, as of the last period: a cell that
+//! nobody reads cools down however often it is compacted.
 
 use super::block_cursor::BlockCursor;
 use super::filled::{Filled, FilledPartition};
@@ -30,9 +30,9 @@ impl Replaced {
         self.0.push(tables.map(Arc::downgrade).collect());
     }
 
-    /// The number of compactions that are to hand on an index and a filter over keys from `low` to `high`:
-    /// the least of those of the runs that have such keys. Where all of these are kept a get costs no access
-    /// but that to data, and so it shall be with the one SSTable to come. O(runs x log SSTables).
+    /// The heat of an index and filter over keys from `low` to `high`: the lowest of the runs with such keys.
+    /// Where all of these are pinned, a get reads no block but data, and the new SSTable shall be no worse.
+    /// O(runs x log SSTables).
     pub(super) fn heat(&self, low: &[u8], high: &[u8]) -> u8 {
         let mut least = None;
         for run in &self.0 {
@@ -60,7 +60,7 @@ pub(super) struct Filler {
 }
 
 impl Filler {
-    /// `None` where nothing is to be filled.
+    /// `None` if nothing is to be filled.
     pub(super) fn new(cache: &Arc<BlockCache>, replaced: &Arc<Replaced>) -> Option<Self> {
         let all = match cache.filling() {
             Filling::Off => return None,
@@ -78,7 +78,7 @@ impl Filler {
         }
     }
 
-    /// Ends the present block; whether it went into the cache.
+    /// Ends the present block; returns whether it went into the cache.
     pub(super) fn block(&mut self, handle: Handle, raw: &[u8]) -> bool {
         // What is read from a mapping is not looked for in the cache.
         let is_mapped = self.filled.serves_mapped() && handle.stored == handle.raw;
@@ -87,14 +87,14 @@ impl Filler {
             return false;
         }
         self.filled.warm.extend(self.warm_cells.drain(..).map(|at| handle.place(at as usize)));
-        // What was just built decodes; if not, the first reader will say so.
+        // A block just built decodes; if not, its first reader will report it.
         let Ok(block) = Block::new(raw.to_vec()) else { return false };
         self.filled.add_block(handle, block, !self.all);
         true
     }
 
     /// The heat of the partitions that one with keys from `low` to `high` replaces ([`Replaced::heat`]).
-    /// Where all blocks go in it makes no difference, and is not asked.
+    /// Where all blocks enter it does not matter and is not computed.
     pub(super) fn heat(&self, low: &[u8], high: &[u8]) -> u8 {
         if self.all { 0 } else { self.replaced.heat(low, high) }
     }
@@ -126,9 +126,9 @@ impl Sstable {
         self.info().range.start.as_slice() <= high
     }
 
-    /// The most heat of a partition with keys from `low` to `high`; zero for one that is damaged. `None`
-    /// behind the last cell, where an SSTable may still have range tombstones: a get for what they delete
-    /// looks into no partition.
+    /// The highest heat of a partition with keys from `low` to `high`; zero for a damaged one. `None` after
+    /// the last cell, where the SSTable can only have range tombstones: a get of keys that these cover reads
+    /// no partition.
     fn heat_over(&self, low: &[u8], high: &[u8]) -> Option<u8> {
         let Ok(first) = self.top.find(low) else { return Some(0) };
         let begins_by = |number: usize| {
@@ -139,11 +139,11 @@ impl Sstable {
     }
 
     /// Removes from the cache the blocks with keys at or above `from`, all of them below `upto` (`None`: to
-    /// the end). Where a partition's index is not in memory its blocks are hardly in the cache either, and
-    /// are left. Returns how many blocks and bytes went.
+    /// the end). If a partition's index is not in memory its blocks are hardly in the cache either, and stay.
+    /// Returns how many blocks and bytes were removed.
     pub(crate) fn evict(&self, from: &[u8], upto: Option<&[u8]>) -> (u64, u64) {
         let mut gone = (0, 0);
-        // A damaged index is for readers to complain of.
+        // A damaged index is for readers to report.
         let Ok(first) = self.top.find(from) else { return gone };
         let mut cursor = BlockCursor::default();
         for (number, partition) in self.top.partitions().iter().enumerate().skip(first) {

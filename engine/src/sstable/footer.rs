@@ -1,5 +1,5 @@
-//! The fixed ends of a table file: header and footer. Both name the table and its identity; the footer says
-//! where the rest is and how long the file must be.
+//! Header and footer of an SSTable file. Both name the SSTable and its identity; the footer says where the
+//! other blocks are and how long the file must be.
 
 use super::frame::{Handle, seed};
 use crate::error::{Error, ErrorKind, Result};
@@ -10,24 +10,24 @@ use std::path::Path;
 
 pub(super) const HEADER_MAGIC: &[u8; 8] = b"SiltSTab";
 const FOOTER_MAGIC: &[u8; 8] = b"SiltSEnd";
-/// Grows with every change of the format that an older reader must not read.
+/// Incremented with every change of the format that an older release cannot read.
 pub(super) const FORMAT_VERSION: u32 = 1;
 
 pub(super) const HEADER_BYTES: usize = 8 + 4 + 16 + 8 + 4;
 pub(super) const FOOTER_BYTES: usize = 4 * 16 + 8 + 16 + 8 + 4 + 4 + 8;
 
-/// Whether a file with the name of a table is one that some database made.
+/// Whether a file with the name of an SSTable was written by some database.
 pub(crate) fn is_own(storage: &dyn Storage, path: &Path) -> std::io::Result<bool> {
     crate::storage::is_own(storage, path, |head| crate::storage::begins_with(head, HEADER_MAGIC))
 }
 
-/// Whether a file ends as a whole table does, whatever became of its beginning.
+/// Whether a file ends as a whole SSTable does, even if its beginning is damaged.
 pub(crate) fn ends_as_table(storage: &dyn Storage, path: &Path) -> std::io::Result<bool> {
     let (_, tail) = storage.open(path)?.tail(FOOTER_MAGIC.len() as u64)?;
     Ok(tail == FOOTER_MAGIC)
 }
 
-/// The first bytes of a table.
+/// The first bytes of an SSTable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header {
     pub(super) id: TableId,
@@ -65,7 +65,7 @@ impl Header {
     }
 }
 
-/// The last bytes of a table.
+/// The last bytes of an SSTable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Footer {
     pub(super) tombstones: Handle,

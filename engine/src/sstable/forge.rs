@@ -1,6 +1,5 @@
-//! The table's decoders on bytes that somebody forged, for fuzzing: each with valid bytes to start from and,
-//! where a checksum would stop them, a way to sign forged ones. What is decoded is also used, as a reader
-//! would.
+//! The SSTable's decoders on forged bytes, for fuzzing: each with valid bytes to start from and, where a
+//! checksum would refuse forged ones, a way to sign them. Decoded data is also used, as a reader would.
 #![allow(clippy::ptr_arg, reason = "signers share one function type, and some of them grow the input")]
 
 use super::block_builder::BlockBuilder;
@@ -23,7 +22,7 @@ use std::sync::Arc;
 
 const IDENTITY: u64 = 0x5eed;
 const OFFSET: u64 = 36;
-/// Handles in forged blocks point below this.
+/// The end of the file for handles in forged blocks.
 const FILE_END: u64 = 1 << 20;
 
 pub(crate) const TARGETS: &[Target] = &[
@@ -66,7 +65,7 @@ fn header_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Puts the checksum over the fields before it, which is seeded with the identity at `identity_at`.
+/// Sets the checksum, seeded with the identity at `identity_at`, over the fields before it.
 fn sign_fields(bytes: &mut [u8], identity_at: usize, offset: u64, tail: &[u8]) {
     let Some(end) = bytes.len().checked_sub(4 + tail.len()) else { return };
     let Some(identity) = bytes.get(identity_at..).and_then(|b| b.first_chunk()) else { return };
@@ -77,7 +76,7 @@ fn sign_fields(bytes: &mut [u8], identity_at: usize, offset: u64, tail: &[u8]) {
 }
 
 fn sign_header(bytes: &mut Vec<u8>) {
-    // Behind magic, version and the table's id.
+    // After magic, version and the SSTable's id.
     sign_fields(bytes, 8 + 4 + 16, 0, &[]);
 }
 
@@ -162,7 +161,7 @@ fn block_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Walks both ways, counting: a walk has no more steps than the block has bytes.
+/// Walks in both directions, and checks that a walk has no more steps than the block has bytes.
 fn walk(block: Block, visit: &mut dyn FnMut(&BlockCursor)) {
     let limit = block.bytes().len();
     let mut cursor = BlockCursor::default();

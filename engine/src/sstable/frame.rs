@@ -3,8 +3,8 @@
 //! identity and the block's offset: a block of another SSTable, from another place or from an earlier life of
 //! the file fails.
 //!
-//! The head has a check of its own, of two bytes, only to make looking for the next block in damaged bytes
-//! cheap; nothing is believed before the whole checksum holds.
+//! The head has a check of its own, of two bytes, only to make the search for the next block in damaged bytes
+//! cheap; nothing is trusted before the whole checksum holds.
 
 use super::BLOCK_TARGET_BYTES_MAX;
 use super::compression::{Codec, decompress};
@@ -18,8 +18,8 @@ use std::path::Path;
 /// Bytes before a block's payload.
 pub(super) const HEAD_BYTES: usize = 15;
 
-/// Largest uncompressed block that is believed: a target-sized one plus one cell and its key, restarts
-/// included. (The format has room for values of 1 GiB.)
+/// The largest uncompressed block that is accepted: a target-sized one plus one cell and its key, restarts
+/// included. (The format allows values of 1 GiB.)
 pub(super) const RAW_BYTES_MAX: usize = (1 << 30) + 16 * BLOCK_TARGET_BYTES_MAX + 16 * KEY_BYTES_MAX;
 
 /// The kind of a block; part of its checksum.
@@ -54,7 +54,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// First byte behind the block.
+    /// The offset after the block.
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.file_bytes()
     }
@@ -170,7 +170,7 @@ impl Head {
     }
 }
 
-/// Whether `bytes`, which are head and payload at `handle`, are that block, uncompressed.
+/// Whether `bytes`, head and payload at `handle`, are that block, uncompressed.
 pub(super) fn is_sound(bytes: &[u8], identity: u64, kind: BlockKind, handle: Handle) -> bool {
     let Some((first, payload)) = bytes.split_first_chunk() else { return false };
     Head::decode(first, identity, handle.offset, handle.end()).is_ok_and(|head| {
@@ -181,7 +181,7 @@ pub(super) fn is_sound(bytes: &[u8], identity: u64, kind: BlockKind, handle: Han
     })
 }
 
-/// The uncompressed payload in `bytes`, which are head and payload as read from `handle`.
+/// The uncompressed payload of the head and payload in `bytes`, as read from `handle`.
 pub(super) fn open_block(
     path: &Path,
     bytes: &[u8],
@@ -202,8 +202,8 @@ pub(super) fn open_block(
     Ok((raw, head.codec))
 }
 
-/// Reads and checks the block at `handle`, whose lengths have been bounded by the file's. A block that fails
-/// is read once more: bits that flipped on the way are not flipped on the medium.
+/// Reads and checks the block at `handle`, whose lengths the file's bounds. A block that fails is read once
+/// more: the bits may have flipped in the transfer.
 pub(super) fn read_block(
     file: &dyn ReadFile,
     path: &Path,
@@ -233,15 +233,14 @@ pub(super) fn read_block(
 }
 
 thread_local! {
-    /// A block as it is in the file, until it is decompressed: a buffer of its own each time would have to be
-    /// filled with zeros first.
+    /// The compressed bytes of a block: a new buffer for each would have to be zeroed first.
     static STORED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The most bytes that a thread keeps of `STORED`.
 const STORED_KEPT_MAX: usize = 1 << 20;
 
-/// Reads, telling a file that is too short (corruption) from one that cannot be read.
+/// Reads, and distinguishes a file that is too short (corruption) from one that cannot be read.
 pub(super) fn read_at(file: &dyn ReadFile, path: &Path, buffer: &mut [u8], offset: u64) -> Result<()> {
     file.read_exact_at(buffer, offset).map_err(|e| match e.kind() {
         std::io::ErrorKind::UnexpectedEof => Error::corruption(
@@ -259,7 +258,7 @@ mod tests {
     use std::io;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// A file whose first reads come with a flipped bit.
+    /// A file whose first reads have a flipped bit.
     struct Noisy {
         bytes: Vec<u8>,
         bad_reads: AtomicU32,

@@ -1,9 +1,9 @@
 //! The read of one key in an SSTable.
 //!
-//! It asks the filter partition, searches the index partition, then one data block. All three come through
-//! the block cache, or the block lies in a mapping; nothing is copied or allocated when they are there. It
-//! answers for the whole file: where part of the SSTable has moved (its *clip*), the caller asks only for
-//! keys of the live range.
+//! It probes the filter partition, searches the index partition, then one data block. All three come through
+//! the block cache, or the block is in a mapping; nothing is copied or allocated on hits. It answers for the
+//! whole file: where part of the SSTable has moved (its *clip*), the caller asks only for keys of the live
+//! range.
 
 use super::frame::{BlockKind, Handle};
 use super::index::BlockEntry;
@@ -18,9 +18,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 enum Visited {
-    /// The visitor had enough.
+    /// The visitor stopped.
     Stopped,
-    /// A larger key came.
+    /// A larger key was found.
     Passed,
     /// The block ended within the key's cells.
     End,
@@ -36,8 +36,8 @@ struct Read<'a, 'v> {
 
 impl Sstable {
     /// Visits the cells of `key` with a sequence number at most `read`, newest first. `hash` is the key's.
-    /// The visited cell's value lies in its block and may be pinned; its key is the caller's own. What was
-    /// visited counts only if this returns no error.
+    /// The visited cell's value lies in its block and may be pinned; its key is the caller's own. Visits
+    /// count only if this returns no error.
     #[inline]
     pub(crate) fn get(
         &self,
@@ -50,7 +50,7 @@ impl Sstable {
     }
 
     /// Visits the cells of one of many keys that are read in order, as [`Sstable::get`] does: `last` is the
-    /// block in which the key before was found.
+    /// block in which the previous key was found.
     pub(crate) fn get_next(
         &self,
         last: &mut Option<(u64, Arc<Block>)>,
@@ -90,7 +90,7 @@ impl Sstable {
         Ok(found)
     }
 
-    /// Searches the index from partition `first` on, and the data blocks, without asking a filter.
+    /// Searches the index from partition `first` on, and the data blocks, without probing a filter.
     fn search(
         &self,
         data: &mut impl FnMut(Handle) -> Result<Arc<Block>>,
@@ -167,7 +167,7 @@ impl Sstable {
         Ok(Visited::Passed)
     }
 
-    /// Visits the cell, if the read sees it.
+    /// Visits the cell, if it is visible to the read.
     #[inline]
     fn visit_cell(
         &self,

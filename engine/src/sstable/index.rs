@@ -1,6 +1,7 @@
-//! What index blocks say. A partition has one entry a data block: a separator (at or after the block's last
-//! key, before the next block's first; equal to both where a key's cells go on in the next block) and the
-//! block's place. The top index has one entry a partition and is held by the open table.
+//! The contents of index blocks. A partition has one entry per data block: a separator (at or after the
+//! block's last key, before the next block's first; equal to both where a key's cells go on in the next
+//! block) and the block's handle. The top index has one entry per partition and stays in memory while the
+//! SSTable is open.
 
 use super::frame::Handle;
 use crate::cache::block::Block;
@@ -13,7 +14,7 @@ pub(crate) struct BlockEntry {
     pub(crate) handle: Handle,
     /// Cells in the block.
     pub(crate) cells: u64,
-    /// Whether the next block begins with the key this one ends with.
+    /// Whether the next block begins with this one's last key.
     pub(crate) continues: bool,
 }
 
@@ -25,7 +26,7 @@ impl BlockEntry {
         out
     }
 
-    /// Data blocks end before the byte `data_end`.
+    /// Decodes an entry, whose data block must end at or before the byte `data_end`.
     #[inline]
     pub(super) fn decode(bytes: &[u8], data_end: u64) -> Decoded<Self> {
         let mut d = Decoder::new(bytes);
@@ -42,7 +43,7 @@ impl BlockEntry {
 pub(super) struct Partition {
     pub(super) index: Handle,
     pub(super) filter: Option<Handle>,
-    /// Offset behind the partition's last data block.
+    /// The end of the partition's last data block.
     pub(super) data_end: u64,
     pub(super) blocks: u64,
 }
@@ -77,7 +78,8 @@ impl Partition {
     }
 }
 
-/// The top index: every entry is a restart point, so a search is one bisection and gives the entry's number.
+/// The top index: every entry is a restart point, so a search is one binary search and gives the entry's
+/// number.
 #[derive(Debug)]
 pub(super) struct TopIndex {
     block: Block,
@@ -116,13 +118,13 @@ impl TopIndex {
         &self.partitions
     }
 
-    /// At or after the keys of a partition, before those that begin in the next.
+    /// A key at or after the keys of a partition, before those that begin in the next.
     pub(super) fn separator(&self, i: usize) -> Decoded<&[u8]> {
         let suffix = self.block.restart_entry(i)?.suffix();
         Ok(&self.block.bytes()[suffix])
     }
 
-    /// Offset behind the last data block.
+    /// The end of the last data block.
     pub(super) fn data_end(&self) -> Option<u64> {
         self.partitions.last().map(|p| p.data_end)
     }

@@ -1,4 +1,4 @@
-//! What a table looks like inside: its blocks, and how its bytes lie over the keys.
+//! An SSTable's inside: its blocks, and how its bytes are spread over the keys.
 
 use super::block_cursor::BlockCursor;
 use super::compression::Codec;
@@ -40,7 +40,7 @@ pub struct BlockListing {
     pub cells: u64,
 }
 
-/// How far the cells of a table were counted: in all partitions before that one there are so many.
+/// The progress of counting an SSTable's cells: those of all partitions before this one are counted.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct CountedTo {
     partition: usize,
@@ -48,9 +48,9 @@ pub(crate) struct CountedTo {
 }
 
 impl Sstable {
-    /// How many cells of the file lie below the key, at least and at most, as the index tells: those of
-    /// blocks that end below it, and with them those of the block that may hold keys on both sides. Counts on
-    /// from where it stood, so keys must not go down. Reads the index from there to the key.
+    /// How many cells of the file lie below the key, at least and at most, by the index: those of blocks that
+    /// end below it, and with them those of the block that may have keys on both sides. Goes on from the last
+    /// count, so keys must not descend. Reads the index from there to the key.
     pub(crate) fn cells_below(&self, key: &[u8], from: &mut CountedTo) -> Result<(u64, u64)> {
         while let Some(partition) = self.top.partitions().get(from.partition) {
             let at = partition.index.offset;
@@ -71,7 +71,7 @@ impl Sstable {
         Ok((from.cells, from.cells))
     }
 
-    /// Offset behind the last data block.
+    /// The end of the last data block.
     pub(crate) fn data_end(&self) -> u64 {
         self.top.data_end().unwrap_or(HEADER_BYTES as u64)
     }

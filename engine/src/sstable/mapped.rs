@@ -1,13 +1,14 @@
-//! Data blocks that are read where they lie in a mapping of the SSTable's file.
+//! Data blocks that are read in place, in a mapping of the SSTable's file.
 //!
-//! Only uncompressed blocks are: of compressed ones the index says that they are shorter in the file, and
-//! these come by the cache. Mapped blocks need no cache, no lock and no count. A block is checked like one
-//! that is read from the file, unless that was done within the last second (`cache/recently_checked.rs`). A
-//! block that fails the check is read from the file, and that read reports what is wrong.
+//! Only uncompressed blocks are; compressed ones, whose index entries show that they are shorter in the file,
+//! are read through the cache. Mapped blocks need no cache, no lock and no reference count. A block is
+//! checked like one that is read from the file, unless that was done within the last second
+//! (`cache/recently_checked.rs`). A block that fails the check is read from the file, and that read reports
+//! what is wrong.
 //!
-//! A page that the device cannot deliver reads as zeros, and the mapping says that it failed
-//! (`storage/mapping.rs`). So a reader of a mapped block asks afterwards whether it was sound
-//! ([`Sstable::check_mapping`]), and hands out copies alone. A mapping that failed is not used any more.
+//! A page that the device cannot deliver reads as zeros, and the mapping is marked as failed
+//! (`storage/mapping.rs`). So a reader of a mapped block checks that afterwards ([`Sstable::check_mapping`]),
+//! and hands out only copies. A failed mapping is not used any more.
 
 use super::frame::{BlockKind, HEAD_BYTES, Handle, is_sound};
 use super::reader::Sstable;
@@ -28,7 +29,7 @@ impl Sstable {
         })
     }
 
-    /// The data block in a form that a caller may keep: it holds the mapping alive.
+    /// The data block in a form that a caller may keep: it keeps the mapping alive.
     pub(super) fn mapped_data(&self, handle: Handle) -> Option<Arc<Block>> {
         let kept = self.mapped_block(handle, |map, payload, is_known| {
             Block::over(Buffer::mapped(map, payload)?, is_known).ok()
@@ -36,7 +37,7 @@ impl Sstable {
         kept.map(Arc::new)
     }
 
-    /// A block made by `make` of its payload, which was checked: lately (then it `is_known`), or now.
+    /// A block that `make` makes of its payload, which was verified lately (then it `is_known`), or is now.
     #[inline]
     fn mapped_block<'a, B>(
         &'a self,
@@ -62,7 +63,7 @@ impl Sstable {
         Some(block)
     }
 
-    /// Checks that the bytes read of the mapping so far were really there.
+    /// Checks that the bytes read from the mapping so far were valid.
     #[inline]
     pub(super) fn check_mapping(&self, offset: u64) -> Result<()> {
         match &self.map {

@@ -1,19 +1,18 @@
-//! Sorted tables: immutable files of cells in order, from their bytes to their readers.
+//! SSTables: immutable files of sorted cells, from their bytes to their readers.
 //!
 //! The byte layout is specified in `docs/format-table.md`. Inside the folder, from the bytes up: `frame` puts
-//! every block under a checksum seeded with the table's identity and the block's offset, `footer` are header
-//! and footer, `compression` the codecs (`zstd` one of them); `block_builder` and `block_cursor` write and
-//! walk the sorted block (`cache/block.rs`), `index` separators and index entries, `properties` and
-//! `tombstones` the small blocks; `reference` reads values that a log table left in the log. On top stand
-//! `builder` (writes a table), `reader` (opens it; `remote_footer`: of a table far away), `get` (point reads;
-//! `mapped`: where blocks lie in a mapping), `cursor` (both ways, read-ahead), `fill` (what merges put into
-//! the cache and take out; `filled` is what they put there, until the table is published), `warm_up` (the
-//! same for outputs written elsewhere), `pin` (values that outlive who found them), and for people and repair
-//! `inspect`, `verify` and `scan`.
+//! every block under a checksum seeded with the SSTable's identity and the block's offset, `footer` has
+//! header and footer, `compression` the codecs (`zstd` one of them); `block_builder` and `block_cursor` write
+//! and walk the sorted block (`cache/block.rs`), `index` has separators and index entries, `properties` and
+//! `tombstones` the small blocks; `reference` reads values that are in the WAL. Above these are `builder`
+//! (writes an SSTable), `reader` (opens it; `remote_footer` reads the end of one in an object store), `get`
+//! (point reads; `mapped` reads blocks in a mapping), `cursor` (both directions, read-ahead), `fill` (blocks
+//! that compactions put into the cache and remove), `warm_up` (the same for outputs of other processes),
+//! `pin` (values that outlive the read), and for people and repair `inspect`, `verify` and `scan`.
 //!
-//! Not owned here: which tables exist and up to which *clip* their cells have moved (`version`; a reader here
-//! answers for the whole file), what is kept of a key (`merge`), how long blocks stay in memory (`cache`),
-//! when a file is removed or its directory synced (the caller).
+//! Not owned here: which SSTables exist and up to which *clip* their cells have moved (`version`; a reader
+//! here answers for the whole file), which versions of a key survive (`compaction`), how long blocks stay in
+//! memory (`cache`), when a file is removed or its directory synced (the caller).
 //!
 //! `forge` has the decoders, for fuzzing.
 
@@ -60,15 +59,15 @@ pub(crate) use remote_footer::tail_bytes;
 pub(crate) use scan::{ScanReport, scan_readable};
 pub(crate) use warm_up::{Choice, Gather, Piece, Wanted, WarmUp};
 
-/// Largest target size of a block.
+/// The largest target size of a block.
 pub(crate) const BLOCK_TARGET_BYTES_MAX: usize = 16 << 20;
 
-/// How a table is laid out.
+/// How an SSTable is laid out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct TableOptions {
     /// A data block is cut once its uncompressed size reaches this.
     pub(crate) block_bytes: usize,
-    /// Data block entries between two whole keys.
+    /// Number of data block entries per whole key.
     pub(crate) restart_interval: usize,
     /// How blocks are compressed.
     pub(crate) compression: Compression,

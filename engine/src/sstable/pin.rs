@@ -1,4 +1,4 @@
-//! Values that outlive the cursor or get that found them: they pin their block.
+//! Values that outlive their cursor or get, by pinning their block.
 #![expect(unsafe_code, reason = "a value is handed out without copying; its block keeps the bytes alive")]
 
 use super::reference::Fetched;
@@ -12,8 +12,7 @@ use std::sync::Arc;
 // (a clone of the `Arc`) keeps. Of a cell handed out with this owner the value always lies in the block.
 unsafe impl Owner for Arc<Block> {
     fn pin(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        // Mapped bytes may turn out not to be there when they are read: whoever hands them out must have read
-        // them.
+        // Mapped bytes may prove invalid after they are read, so they are copied first.
         (!self.is_mapped()).then(|| Arc::clone(self) as Arc<dyn Any + Send + Sync>)
     }
 }

@@ -1,5 +1,5 @@
-//! The properties of an SSTable, written in it: a list of (tag, bytes). A reader ignores tags it does not
-//! know, so that a later release can add some without a new format version.
+//! The properties of an SSTable, written in it: a list of (tag, bytes). A reader ignores unknown tags, so
+//! that a later release can add some without a new format version.
 
 use super::compression::Compression;
 use crate::shape::TableInfo;
@@ -7,7 +7,7 @@ use crate::types::codec::{Decoded, Decoder, Malformed, put_bytes, put_varint};
 use crate::types::{CellRef, KeyRange, Kind, LogFileId, SeqNo, TableId, Timestamp};
 use std::collections::BTreeMap;
 
-/// The properties of a table.
+/// The properties of an SSTable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 // Over 15 fields: one property of the file format each.
 pub(crate) struct Properties {
@@ -26,15 +26,15 @@ pub(crate) struct Properties {
     pub(crate) created: u64,
     pub(crate) block_bytes: u64,
     pub(crate) bloom_bits: u64,
-    /// Bytes of values that are in the WAL; they count among `value_bytes`.
+    /// Bytes of values that are in the WAL; `value_bytes` includes them.
     pub(crate) log_bytes: u64,
-    /// The database whose WAL that is; zero if no values are in it.
+    /// The database of that WAL; zero if no values are in it.
     pub(crate) log_database: u64,
-    /// Cells that a newer one of their key and timestamp replaces, kept for readers of old.
+    /// Cells that a newer one of the same key and timestamp replaces, which were kept for snapshots.
     pub(crate) overwritten: u64,
-    /// The most timestamps that a key has cells of, beyond one.
+    /// The most timestamps of a key, beyond one.
     pub(crate) later_versions_max: u64,
-    /// Timestamps of keys, beyond one for each key. SSTables of older releases do not say it.
+    /// Timestamps of keys, beyond one for each key. SSTables of older releases do not have it.
     pub(crate) later_versions: u64,
     /// WAL files referred to, each with the end of the last entry referred to.
     pub(crate) logs: BTreeMap<LogFileId, u64>,
@@ -77,7 +77,7 @@ const RANGE_END: u64 = 33;
 const COMPRESSION: u64 = 34;
 const NAME: u64 = 35;
 const LOG: u64 = 36;
-/// Numbers from this tag on are left out where they are zero.
+/// Numbers from this tag on are left out if they are zero.
 const OPTIONAL_FROM: u64 = 16;
 
 impl Properties {
@@ -185,11 +185,11 @@ impl Properties {
         Ok(properties)
     }
 
-    /// The least number of cells that a compaction with all older data drops, where no snapshot holds them
-    /// and `kept` versions of a key are kept. Deletes and what they delete do not count. After such a
-    /// compaction it is zero, so that none is planned for it again.
+    /// The least number of cells that a compaction with all older data drops without snapshots, where `kept`
+    /// versions of a key are kept. Deletes and the cells they delete do not count. After such a compaction it
+    /// is zero, so that none is planned for it again.
     pub(crate) fn surplus(&self, kept: u64) -> u64 {
-        // Of one timestamp at most one cell is neither.
+        // At most one cell of a timestamp is neither.
         let others = self.overwritten + self.operands + self.tombstones;
         let versions = self.cells.saturating_sub(others);
         self.overwritten + versions.saturating_sub(kept.saturating_mul(self.distinct))
@@ -200,7 +200,7 @@ impl Properties {
         self.later_versions_max >= kept || self.surplus(kept) > 0
     }
 
-    /// The SSTable's description, as the manifest keeps it.
+    /// The SSTable's description in the manifest.
     pub(super) fn info(&self, id: TableId, identity: u64, bytes: u64) -> TableInfo {
         TableInfo {
             id,
@@ -227,7 +227,7 @@ impl Properties {
 #[derive(Default)]
 pub(super) struct VersionCounter {
     /// The number of timestamps of the present key so far, the last of them, and whether a cell at that
-    /// timestamp decides it.
+    /// timestamp is decisive.
     versions: u64,
     timestamp: Timestamp,
     decided: bool,
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(surplus("a@0o a@0v a@0o a@0v", 1), (2, true));
         assert_eq!(surplus("a@9v a@8v b@9v b@8v", 2), (0, false));
         assert_eq!(surplus("a@9v a@8v b@9v b@8v", 1), (2, true));
-        // Those of one key are too many, though not on the average.
+        // One key has too many, though the mean is within the limit.
         assert_eq!(surplus("a@9v a@8v a@7v b@9v c@9v", 2), (0, true));
         assert_eq!(surplus("a@9v a@9v a@8v", u64::MAX), (1, true));
     }

@@ -1,5 +1,5 @@
-//! An open SSTable: the file, its top index, fragments of range tombstones and properties, and the indices
-//! and filters it keeps. `get` reads one key of it, `cursor` many.
+//! An open SSTable: the file, its top index, fragments of range tombstones and properties, and its pinned
+//! indices and filters. `get` reads one key of it, `cursor` many.
 
 use super::compression::Codec;
 use super::filled::Filled;
@@ -32,14 +32,15 @@ pub(crate) struct Sstable {
     pub(super) cache: Arc<BlockCache>,
     cache_id: u64,
     pub(super) top: TopIndex,
-    /// Index and filter of each partition, as far as the budget let this table keep them.
+    /// Pinned index and filter of each partition, as far as the budget allows.
     kept: Box<[PinnedIndex]>,
     pub(super) footer: Footer,
     fragments: Fragments,
     properties: Properties,
-    /// The cells that were read lately.
+    /// Marks of the cells that were read lately.
     pub(super) warmth: Warmth,
-    /// Reads that found nothing decisive here; a number for decisions, so a plain atomic will do.
+    /// Seek misses: reads that found nothing decisive here. They only guide decisions, so a relaxed counter
+    /// will do.
     looks: Counter,
     /// The WAL files with the values that are not in this file.
     pub(super) logs: Logs,
@@ -49,41 +50,40 @@ pub(crate) struct Sstable {
 #[derive(Default)]
 pub(crate) struct Access<'f> {
     pub(crate) through: Through,
-    /// The set of files of which only a limited number is open at a time; without it the file stays open.
+    /// The set of files that limits how many are open; without it the file stays open.
     pub(crate) files: Option<&'f Arc<OpenFiles>>,
     /// The blocks that were put into the cache while the file was written.
     pub(crate) filled: Option<&'f mut Filled>,
-    /// The place of the WAL files that hold its values, if not beside it.
+    /// The place of the WAL files with its values, if not beside it.
     pub(crate) logs: Option<(&'f dyn Storage, &'f Path)>,
     /// A wrapper through which the file is read.
     pub(crate) wrap: Option<&'f WrapFile<'f>>,
 }
 
-/// The way by which the bytes of an SSTable are read.
+/// How the bytes of an SSTable are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Through {
     #[default]
     PageCache,
-    /// Reads past the page cache, so that the block cache is the only one.
+    /// Past the page cache, so that the block cache is the only one.
     Device,
-    /// Reads from a mapping where blocks lie uncompressed, else through the page cache.
+    /// From a mapping where blocks are uncompressed, else through the page cache.
     Mapping,
 }
 
 /// A function that wraps a file to be read.
 pub(crate) type WrapFile<'f> = dyn Fn(Arc<dyn ReadFile>) -> Arc<dyn ReadFile> + 'f;
 
-/// The number of compactions, one after another without a read, that hand on an index or filter which readers
-/// keep.
+/// The number of compactions, one after another without a read, that pass on a pinned index or filter.
 pub(super) const KEPT_HEAT: u8 = 3;
 
-/// The index and filter of a partition that an open SSTable holds itself, so that a read need not look them
-/// up in the cache.
+/// The index and filter of a partition that an open SSTable pins, so that a read need not look them up in the
+/// cache.
 #[derive(Default)]
 struct PinnedIndex {
     index: OnceLock<Arc<Block>>,
     filter: OnceLock<Arc<Filter>>,
-    /// The number of compactions that still hand them on if no reader comes by.
+    /// The number of compactions that still pass them on if nobody reads them.
     heat: AtomicU8,
 }
 
@@ -109,7 +109,7 @@ impl Drop for Sstable {
     }
 }
 
-/// A block that the SSTable keeps, or one from the cache.
+/// A block that the SSTable pins, or one from the cache.
 pub(super) enum BlockRef<'a, T> {
     Pinned(&'a T),
     Cached(Arc<T>),
@@ -158,11 +158,11 @@ impl Sstable {
             Ok(opened)
         };
         let mut opened = read().or_else(|e: Error| match e.kind() {
-            // Perhaps what a cache has is of another file that once had this name.
+            // A disk cache may have another file that once had this name.
             ErrorKind::Corruption if storage.forget(path) => read(),
             _ => Err(e),
         })?;
-        // What is read elsewhere for now is asked for there.
+        // A wrapped file is read elsewhere for now, so it is not mapped.
         if access.through == Through::Mapping && access.wrap.is_none() {
             opened.map = opened.file.mapped();
         }
@@ -173,7 +173,7 @@ impl Sstable {
         opened.table(logs, path, info, cache, access.filled)
     }
 
-    /// Opens an SSTable of which nothing is known; its info is what the file says of itself.
+    /// Opens an unknown SSTable; its info comes from the file.
     pub(crate) fn open_unknown(
         storage: &Arc<dyn Storage>,
         path: &Path,
@@ -197,12 +197,12 @@ impl Sstable {
         &self.properties
     }
 
-    /// The range tombstones; those of an ingested SSTable carry the sequence number it was ingested at.
+    /// The range tombstones; those of an ingested SSTable have the sequence number of its ingestion.
     pub(crate) fn fragments(&self) -> &Fragments {
         &self.fragments
     }
 
-    /// Memory that the open SSTable takes beside the cache.
+    /// Memory of the open SSTable outside the cache.
     pub(crate) fn memory_bytes(&self) -> usize {
         let covers: usize =
             self.fragments.iter().map(|f| f.range.start.len() + 24 * f.covers.len() + 64).sum();
@@ -216,23 +216,23 @@ impl Sstable {
         self.check(handle.offset, Sketch::from_bytes(&bytes))
     }
 
-    /// Notes that a reader looked for cells here without finding what decides.
+    /// Counts a seek miss: a reader searched here without finding a decisive cell.
     pub(crate) fn note_look(&self) {
         self.looks.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of reads since the SSTable was opened that found nothing decisive in it.
+    /// The number of seek misses since the SSTable was opened.
     pub(crate) fn looks(&self) -> u64 {
         self.looks.0.load(Ordering::Relaxed)
     }
 
-    /// The sequence number a cell of this table counts as having.
+    /// The effective sequence number of a cell of this SSTable.
     #[inline]
     pub(super) fn seq(&self, stored: SeqNo) -> SeqNo {
         self.info.ingested_at.unwrap_or(stored)
     }
 
-    /// Fetches from the WAL the value of a cell of the block at `offset` that has a reference in its place.
+    /// Fetches from the WAL the value of a cell of the block at `offset` that has a reference.
     pub(super) fn fetch(
         &self,
         offset: u64,
@@ -243,7 +243,7 @@ impl Sstable {
         self.check(offset, self.logs.fetch(cell, images, into)?)
     }
 
-    /// Names file and offset in a decoder's complaint.
+    /// Adds file and offset to a decoder's error.
     #[inline]
     pub(super) fn check<T>(&self, offset: u64, decoded: Decoded<T>) -> Result<T> {
         decoded.map_err(|e| self.bad(offset, e.0))
@@ -266,7 +266,7 @@ impl Sstable {
         }
     }
 
-    /// Whether the block is in the cache, where compactions want to know.
+    /// Whether the block is in the cache, if compactions fill it by that.
     pub(super) fn holds_for_merge(&self, handle: Handle) -> bool {
         self.cache.filling() == Filling::Warm && self.cache.holds_data(self.key_of(handle))
     }
@@ -276,13 +276,12 @@ impl Sstable {
         self.warmth.is_warm(handle.place(at), self.cache.period())
     }
 
-    /// Notes that the cell at that position in a block was read where it comes from, in the last period.
+    /// Notes that the cell at that position in a block was read in its input, in the last period.
     pub(super) fn note_warm(&self, handle: Handle, at: usize) {
         self.warmth.touch(handle.place(at), self.cache.period().saturating_sub(1));
     }
 
-    /// The number of compactions that are still to hand on a partition's index and filter; 0 where neither is
-    /// kept.
+    /// The number of compactions that still pass on a partition's index and filter; 0 if neither is pinned.
     pub(super) fn kept_heat(&self, number: usize) -> u8 {
         let kept = &self.kept[number];
         let is_kept = kept.index.get().is_some() || kept.filter.get().is_some();
@@ -295,7 +294,7 @@ impl Sstable {
         self.kept[number].index.get().cloned().or_else(cached)
     }
 
-    /// Takes over what was noted and decoded of the SSTable while it was written.
+    /// Takes over the marks and decoded blocks of the SSTable from when it was written.
     fn take_filled(&self, filled: &mut Filled) {
         let period = self.cache.period().saturating_sub(1);
         std::mem::take(&mut filled.warm).into_iter().for_each(|place| self.warmth.touch(place, period));
@@ -376,7 +375,7 @@ impl Sstable {
     }
 
     /// Puts an index partition into memory, if it is not there already, and sets its `heat`: the number of
-    /// compactions that are to hand it on.
+    /// compactions that pass it on.
     pub(super) fn hold_warm_index(&self, number: usize, handle: Handle, block: Arc<Block>, heat: u8) {
         self.kept[number].heat.store(heat, Ordering::Relaxed);
         if self.index_at_hand(number).is_none() {
@@ -384,7 +383,7 @@ impl Sstable {
         }
     }
 
-    /// Keeps the block in the SSTable, if the budget allows it.
+    /// Pins the block, if the budget allows it.
     fn keep<T>(&self, slot: &OnceLock<Arc<T>>, block: &Arc<T>, bytes: usize) -> bool {
         if !self.cache.may_keep(bytes as u64) {
             return false;
@@ -396,7 +395,7 @@ impl Sstable {
         true
     }
 
-    /// Keeps the indices and filters that were read with the end of the file, as far as the budget allows.
+    /// Pins the indices and filters that were read with the end of the file, as far as the budget allows.
     fn keep_from(&self, tail: &Tail) {
         let read = |kind, handle: Handle| {
             let found = tail.has(handle.offset).then(|| {
@@ -404,7 +403,7 @@ impl Sstable {
             });
             found.and_then(Result::ok)
         };
-        // What is damaged is told when it is needed.
+        // Damage is reported when the block is needed.
         for (kept, partition) in self.kept.iter().zip(self.top.partitions()) {
             if kept.index.get().is_none() {
                 let index = read(BlockKind::Index, partition.index).and_then(|bytes| Block::new(bytes).ok());
@@ -466,11 +465,11 @@ fn beside<'a>(storage: &'a dyn Storage, path: &'a Path) -> (&'a dyn Storage, &'a
     (storage, path.parent().unwrap_or(Path::new("")))
 }
 
-/// A file's description of itself, before it is a `Sstable`.
+/// The contents of a file's end, before it becomes a `Sstable`.
 struct Opened {
     file: Arc<dyn ReadFile>,
     map: Option<Arc<dyn MappedRead>>,
-    /// The bytes at its end that were read already.
+    /// The file's last bytes, if they were read together.
     tail: Option<Tail>,
     footer: Footer,
     top: TopIndex,
@@ -479,7 +478,7 @@ struct Opened {
 }
 
 impl Opened {
-    /// Reads footer, index and properties of an SSTable of about so many bytes.
+    /// Reads footer, index and properties of an SSTable of about that size.
     fn read(
         storage: &dyn Storage,
         path: &Path,
@@ -544,9 +543,9 @@ impl Opened {
         self.properties.info(self.footer.id, self.footer.identity, self.footer.file_bytes)
     }
 
-    /// Compares the file with the manifest's description of the SSTable. Its name may have been given by
-    /// another database (an attached or ingested SSTable); which file it is, the identity says. The cells of
-    /// an ingested one were numbered by another database.
+    /// Compares the file with the manifest's description of the SSTable. An attached or ingested SSTable may
+    /// have its name from another database; its identity shows which file it is. The cells of an ingested one
+    /// were numbered by another database.
     fn compare(&self, path: &Path, expected: &TableInfo) -> Result<()> {
         let mut found = self.info();
         found.id = expected.id;
@@ -554,7 +553,7 @@ impl Opened {
             found.seqs = expected.seqs;
         }
         (found.ingested_at, found.clip) = (expected.ingested_at, expected.clip.clone());
-        // Of a table that is split the manifest knows a part.
+        // For an SSTable that was split, the manifest describes a part.
         if expected.above.is_some() && found.range.covers(&expected.range) {
             (found.above, found.range) = (expected.above, expected.range.clone());
         }

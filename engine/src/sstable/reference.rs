@@ -1,17 +1,17 @@
 //! References: values that an SSTable leaves in the WAL (TRI-4).
 //!
 //! In the data blocks of such an SSTable the value of a cell may be a *reference*: file, offset and length of
-//! the cell's entry in the WAL. The entry has a checksum of its own, seeded with its place, so reading a
+//! the cell's entry in the WAL. The entry has a checksum of its own, seeded with its position, so reading a
 //! referenced value takes one data block and one access to the WAL and is as well protected as any other
-//! read; that the entry is of this cell (key, timestamp, kind) is compared besides. A value for which a
+//! read; key, timestamp and kind of the entry are compared with the cell's as well. A value for which a
 //! reference would hardly be shorter stays in the block.
 //!
-//! A compaction meets an SSTable's cells in key order, which is no order in the WAL. So before its first
-//! access to a WAL file it reads the whole file once, front to back. Within the budget that open SSTables
-//! have for blocks of their own it keeps these bytes until it is done with the SSTable; beyond it they are
-//! only brought into the operating system's memory, and each value is then fetched from there.
+//! A compaction reads an SSTable's cells in key order, which is no order in the WAL. So before its first
+//! access to a WAL file it reads the whole file once, sequentially. Within the budget for pinned blocks it
+//! keeps these bytes until it is done with the SSTable; beyond it they only enter the page cache, and each
+//! value is then fetched from there.
 //!
-//! Not owned here: which WAL files are kept for SSTables (`version`), when a flush leaves values in the WAL
+//! Not owned here: which WAL files SSTables need (`version`), when a flush leaves values in the WAL
 //! (`strategy`, `work`).
 
 use crate::cache::BlockCache;
@@ -25,25 +25,25 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The length from which a value is left in the WAL: for shorter ones the bytes that a reference saves would
-/// not pay for the access.
+/// The length from which a value is left in the WAL: for shorter ones the saved bytes would not pay for the
+/// access.
 pub(crate) const VALUE_BYTES_MIN: usize = 48;
-/// The size of the pieces in which a WAL file is brought into memory.
+/// The size of the pieces in which a WAL file is read whole.
 const PIECE_BYTES: u64 = 64 << 10;
 /// The largest buffer that is kept for the next value.
 const KEEP_BYTES: usize = 1 << 20;
 
-/// The place of a cell's entry in the WAL.
+/// The position of a cell's entry in the WAL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Reference {
     pub(crate) file: LogFileId,
     pub(crate) offset: u64,
-    /// Length of the whole entry, its checksum included.
+    /// Length of the whole entry, with its checksum.
     pub(crate) length: u64,
 }
 
 impl Reference {
-    /// The offset behind the entry.
+    /// The offset after the entry.
     pub(super) fn end(&self) -> u64 {
         self.offset + self.length
     }
@@ -67,7 +67,7 @@ impl Reference {
     }
 }
 
-/// A value fetched from the WAL: the entry's bytes, and the value's place in them. Not changed once it is
+/// A value fetched from the WAL: the entry's bytes, and the value's position in them. Not changed once it is
 /// shared.
 #[derive(Default, Debug)]
 pub(super) struct Fetched {
@@ -82,7 +82,7 @@ impl Fetched {
     }
 }
 
-/// The WAL files of one SSTable, open.
+/// The open WAL files of one SSTable.
 pub(super) struct Logs {
     files: Vec<ClosedLogFile>,
     /// For each file, the end of the last entry referred to.
@@ -110,7 +110,7 @@ impl Logs {
         found.ok_or(Malformed("reference to a log file that the table does not list"))
     }
 
-    /// Fetches the value of a cell that has the reference in its place.
+    /// Fetches the value of a cell that has the reference.
     pub(super) fn fetch(
         &self,
         cell: &CellRef<'_>,
@@ -135,7 +135,7 @@ impl Logs {
 }
 
 impl Fetched {
-    /// Fetches the entry that the reference names, from the image of the file if there is one.
+    /// Fetches the referenced entry, from the image of the file if there is one.
     fn fill(
         &mut self,
         log: &ClosedLogFile,
@@ -156,7 +156,7 @@ impl Fetched {
         }
         let found = match log.cell(&self.bytes, reference.offset) {
             Ok(found) => found,
-            // Bits that flipped on the way are not flipped on the medium: once more.
+            // The bits may have flipped in the transfer, so the entry is read once more.
             Err(first) => {
                 log.read(&mut self.bytes, reference.offset)?;
                 log.cell(&self.bytes, reference.offset).map_err(|_| first)?
@@ -166,14 +166,14 @@ impl Fetched {
         if !same {
             return Err(log.mismatch(reference.offset, cell.key));
         }
-        // The value is what comes last before the checksum.
+        // The value is the last part before the checksum.
         let value = found.value.len();
         self.value = length - 4 - value..length - 4;
         Ok(())
     }
 }
 
-/// The WAL files that a rescue meets, where it finds them.
+/// The WAL files that a rescue has found.
 pub(super) struct FoundLogs<'s> {
     storage: &'s dyn Storage,
     dir: &'s Path,
@@ -186,7 +186,7 @@ impl<'s> FoundLogs<'s> {
         Self { storage, dir, database, files: BTreeMap::new() }
     }
 
-    /// Fetches the value of a cell that has a reference in its place, if it can still be read.
+    /// Fetches the value of a cell that has a reference, if it can still be read.
     pub(super) fn fetch(&mut self, cell: &CellRef<'_>, into: &mut Fetched) -> bool {
         let Ok(reference) = Reference::decode(cell.value) else { return false };
         let log = self.files.entry(reference.file).or_insert_with(|| {
@@ -196,10 +196,10 @@ impl<'s> FoundLogs<'s> {
     }
 }
 
-/// The bytes of an SSTable's WAL files that a compaction holds. See the page above.
+/// The bytes of an SSTable's WAL files that a compaction has in memory. See the page above.
 pub(super) struct Images {
     cache: Arc<BlockCache>,
-    /// The image of each file. `None`: not touched yet. Empty: the file was read, and is not kept.
+    /// The image of each file. `None`: not touched yet. Empty: the file was read, but not kept.
     files: Vec<Option<Vec<u8>>>,
 }
 
@@ -223,7 +223,7 @@ impl Images {
     }
 }
 
-/// Reads a file front to back; keeps the bytes if asked to.
+/// Reads a file sequentially, and keeps the bytes if asked to.
 fn read_through(log: &ClosedLogFile, length: u64, keep: bool, image: &mut Vec<u8>) -> Result<()> {
     *image = vec![0; if keep { length } else { length.min(PIECE_BYTES) } as usize];
     let mut at = 0;

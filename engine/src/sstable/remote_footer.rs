@@ -1,27 +1,27 @@
-//! The end of a table that lies far away, where each read is a request: footer, properties, and of most
-//! tables all indices and filters come with one.
+//! The end of an SSTable in an object store, where each read is a request: one request reads the footer, the
+//! properties, and for most SSTables all indices and filters.
 //!
-//! The header is not read then: what it says stands in the footer, too. It is for the rescue of a table
-//! without one.
+//! The header is not read then: the footer has the same fields. It is for the rescue of an SSTable without a
+//! footer.
 
 use crate::storage::ReadFile;
 use std::io;
 use std::sync::Arc;
 
-/// The part of a table that is asked for: its indices and filters take one or two hundredths of most.
+/// The part of an SSTable that is requested: indices and filters take one or two hundredths of most.
 const PART: u64 = 32;
 const BYTES_MIN: u64 = 64 << 10;
 const BYTES_MAX: u64 = 4 << 20;
-/// It begins at a multiple of this, so that caches get whole pieces.
+/// The request begins at a multiple of this, so that disk caches get whole pieces.
 const ALIGN: u64 = 64 << 10;
 
-/// How many of the last bytes of a table of that size are read together; 0 where the size is not known.
+/// How many of an SSTable's last bytes are read together, by its size; 0 if the size is not known.
 pub(crate) fn tail_bytes(table: u64) -> u64 {
     let part = (table / PART).clamp(BYTES_MIN, BYTES_MAX);
     if table == 0 { part } else { table - table.saturating_sub(part) / ALIGN * ALIGN }
 }
 
-/// A file of which the last bytes are here.
+/// A file's last bytes.
 pub(super) struct Tail {
     file: Arc<dyn ReadFile>,
     len: u64,
@@ -29,7 +29,7 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// Reads them, if it is worth it: of a table of about `table` bytes.
+    /// Reads the last bytes of an SSTable of about `table` bytes, if it is worth it.
     pub(super) fn read(file: &Arc<dyn ReadFile>, table: u64) -> io::Result<Option<Self>> {
         if file.request_bytes() == 0 {
             return Ok(None);
@@ -38,7 +38,7 @@ impl Tail {
         Ok(Some(Self { file: file.clone(), len, bytes }))
     }
 
-    /// Whether what lies from there on is here.
+    /// Whether it has the bytes from that offset on.
     pub(super) fn has(&self, offset: u64) -> bool {
         offset >= self.len - self.bytes.len() as u64
     }

@@ -1,10 +1,10 @@
-//! Rescue: whatever of a damaged table can still be read, without trusting its index, footer or properties.
+//! Rescue: reads whatever is readable of a damaged SSTable, without trusting its index, footer or properties.
 //!
-//! Blocks lie one behind the other and each says how long it is, so a walk from the front finds them all.
-//! Where one is damaged but its head holds, the walk steps over it; where the head is gone too, it tries each
-//! following byte until a head's check holds (one chance in 65,536 for noise) and then the block's whole
-//! checksum. Every checksum depends on the table's identity, which stands in header and footer; the caller
-//! may know it from the manifest.
+//! Blocks follow one another and each has its length, so a walk from the front finds them all. If one is
+//! damaged but its head is sound, the walk steps over it; if the head is damaged too, it tries each following
+//! byte until a head's check holds (one chance in 65,536 for noise) and then the block's whole checksum.
+//! Every checksum depends on the SSTable's identity, which is in header and footer; the caller may know it
+//! from the manifest.
 
 use super::block_cursor::BlockCursor;
 use super::footer::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
@@ -20,38 +20,38 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes looked at together.
+/// Bytes read at once.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// What could be read of a table.
+/// The result of a scan of a damaged SSTable.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ScanReport {
-    /// The table's name and identity, if header or footer held.
+    /// The SSTable's name and identity, if header or footer is sound.
     pub(crate) id: Option<(TableId, u64)>,
-    /// Cells given to the caller.
+    /// Cells passed to the caller.
     pub(crate) cells: u64,
     /// Data blocks they came from.
     pub(crate) blocks: u64,
-    /// Range tombstones; `None` when their block was lost, so that deleted cells may come back.
+    /// Range tombstones; `None` if their block was lost, so that deleted cells may come back.
     pub(crate) tombstones: Option<Vec<RangeTombstone>>,
     /// Properties, if they could be read.
     pub(crate) properties: Option<Properties>,
     /// Byte ranges of the file that were not readable, in order.
     pub(crate) lost: Vec<Range<u64>>,
-    /// The keys whose cells lay in lost data blocks, as narrowly as the blocks beside them tell; bounds
-    /// belong to keys that may have lost some of their cells only.
+    /// The keys whose cells were in lost data blocks, as narrowly as the adjacent blocks show; the bounds are
+    /// keys that may have lost only some of their cells.
     pub(crate) lost_keys: Vec<KeyRange>,
     /// The last key read.
     last: Vec<u8>,
-    /// A data block may be lost behind the last key.
+    /// Whether a data block may be lost after the last key.
     gap: bool,
-    /// Data blocks come first: a block of another kind was met.
+    /// Whether a block of another kind was found: data blocks come first.
     past_data: bool,
 }
 
 /// Calls `visit` with every cell in a readable data block, in file order (which is the order of cells). Only
-/// a file that cannot be opened or measured is an error; everything else is in the report. Values that a log
-/// table left in the log are fetched from the log of `database`; cells whose value is lost there are lost.
+/// a file that cannot be opened or measured is an error; everything else is in the report. Values in the WAL
+/// are fetched from the WAL of `database`; a cell whose value is lost there is lost.
 pub(crate) fn scan_readable(
     storage: &dyn Storage,
     path: &Path,
@@ -99,7 +99,7 @@ pub(crate) fn scan_readable(
             }
         }
     }
-    // A file that was cut may lack more than can be seen.
+    // A truncated file may lack more than can be seen.
     if report.gap || (footer.is_none() && !report.past_data) {
         report.lost_keys.push(KeyRange { start: std::mem::take(&mut report.last), end: None });
     }
@@ -172,7 +172,7 @@ impl ScanReport {
 struct Walk<'f> {
     file: &'f dyn ReadFile,
     identity: u64,
-    /// Where blocks end.
+    /// The end of the blocks.
     end: u64,
     window: Range<u64>,
     bytes: Vec<u8>,
@@ -194,7 +194,7 @@ impl Walk<'_> {
         head.open(first, payload, identity).ok()
     }
 
-    /// The first offset from `at` on where a whole block is; the end if there is none.
+    /// The offset of the first whole block from `at` on; the end if there is none.
     fn find_block(&mut self, mut at: u64) -> u64 {
         while at + HEAD_BYTES as u64 <= self.end {
             if let Some(head) = self.head(at)
@@ -212,8 +212,7 @@ impl Walk<'_> {
         if at < self.window.start || end > self.window.end {
             let to = end.max(at + WINDOW_BYTES).min(self.end);
             self.window = 0..0;
-            // A bad sector in the window must not lose what lies beside it: then only what is asked for is
-            // read.
+            // A bad sector in the window must not lose its neighbours: then only the needed bytes are read.
             let (to, bytes) = match read(self.file, at, (to - at) as usize) {
                 Some(bytes) => (to, bytes),
                 None => (end, read(self.file, at, len as usize)?),

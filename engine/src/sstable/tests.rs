@@ -1,4 +1,4 @@
-//! Tables as a whole: what was built is read back, by every way of reading.
+//! SSTables as a whole: cells are read back, by every way of reading.
 
 use super::*;
 use crate::cache::BlockCache;
@@ -117,12 +117,12 @@ fn backward(cursor: &mut TableCursor) -> Result<Vec<Cell>, crate::Error> {
     Ok(found)
 }
 
-/// Every way to read must give what was written.
+/// Every way of reading must give the written cells.
 fn assert_reads_back(fixture: &Fixture, probes: &[Vec<u8>]) {
     for through in [Through::PageCache, Through::Device, Through::Mapping] {
         match fixture.open_through(through) {
             Ok(table) => assert_table_reads_back(fixture, &table, probes),
-            // Not every file system has it.
+            // Some file systems do not support it.
             Err(e) => assert_eq!((through, e.kind()), (Through::Device, crate::ErrorKind::Unsupported)),
         }
     }
@@ -214,7 +214,7 @@ fn sorted(mut cells: Vec<Cell>) -> Vec<Cell> {
     cells
 }
 
-/// The slowest method of this build.
+/// The slowest codec of this build.
 const ZSTD: &str = if cfg!(feature = "zstd") { "zstd:1" } else { "lz4" };
 
 proptest! {
@@ -275,7 +275,7 @@ fn a_value_larger_than_all_buffers_survives_every_compression() {
     }
 }
 
-/// The value where the cursor is.
+/// The cursor's current value, pinned.
 fn pinned(cursor: &TableCursor) -> Pinned {
     let mut value = Pinned::default();
     cursor.pin_value(&mut value).unwrap();
@@ -305,7 +305,7 @@ fn a_cached_get_reads_nothing_and_an_absent_key_stops_at_the_filter() {
     get(&table, key, SeqNo::MAX).unwrap();
     let warm = fixture.cache.stats();
     assert_eq!((warm.data.misses, warm.index.misses, warm.filter.misses), (1, 1, 1));
-    // The table keeps its index and filter itself.
+    // The SSTable pins its index and filter.
     assert_eq!((warm.data.hits, warm.index.hits, warm.filter.hits), (1, 0, 0));
     let mut passed = 0;
     for i in 0..1999 {

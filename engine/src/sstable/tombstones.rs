@@ -1,4 +1,4 @@
-//! The block of range tombstones: one behind the other, as they were added.
+//! The block of range tombstones, in the order in which they were added.
 
 use crate::types::codec::{Decoded, Decoder, Malformed, put_bytes, put_u64, put_varint};
 use crate::types::{KeyRange, RangeTombstone, SeqNo, Timestamp};

@@ -1,4 +1,4 @@
-//! Checks a whole SSTable: every byte is under a checksum, and everything the SSTable says of itself is true.
+//! Checks a whole SSTable: all checksums, and everything it records about itself.
 
 use super::block_cursor::BlockCursor;
 use super::footer::{FOOTER_BYTES, HEADER_BYTES, Header};
@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::types::{CellRef, KeyRange, Kind, SeqNo, Sketch, Timestamp, hash, successor};
 use std::sync::Arc;
 
-/// Counts of what was found to be right.
+/// Counts of what was verified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Verified {
     /// Data blocks read.
@@ -26,17 +26,17 @@ pub(crate) struct Verified {
 
 impl Sstable {
     /// Reads every byte of the file, and every value in the WAL that it refers to, and checks them:
-    /// checksums, order, bounds, that blocks lie without gaps, and that index, filters, sketch and properties
-    /// agree with the cells. Blocks wholly below the clip of the info that the SSTable was opened with are
-    /// skipped.
+    /// checksums, order, bounds, that there are no gaps between blocks, and that index, filters, sketch and
+    /// properties agree with the cells. Blocks wholly below the clip of the info that the SSTable was opened
+    /// with are skipped.
     pub(crate) fn verify(&self) -> Result<Verified> {
         let mut first = None;
         let verified = self.verify_telling(&mut |damage| _ = first.get_or_insert(damage))?;
         first.map_or(Ok(verified), Err)
     }
 
-    /// Checks the index alone: order, bounds, that data blocks lie without gaps and that their cells add up
-    /// to the count in the SSTable's info. Reads the index, and no data.
+    /// Checks the index alone: order, bounds, that there are no gaps between data blocks and that their cells
+    /// add up to the count in the SSTable's info. Reads the index, and no data.
     pub(crate) fn verify_index(&self) -> Result<()> {
         let mut check = Check::new(self);
         let (mut last, mut cells) = (Vec::new(), 0u64);
@@ -60,7 +60,7 @@ impl Sstable {
         Ok(())
     }
 
-    /// Checks the whole SSTable as `verify` does, but goes on behind a damaged data block, and calls `told`
+    /// Checks the whole SSTable as `verify` does, but goes on after a damaged data block, and calls `told`
     /// with each error.
     pub(crate) fn verify_telling(&self, told: &mut dyn FnMut(Error)) -> Result<Verified> {
         let mut lost = false;
@@ -120,7 +120,7 @@ impl Sstable {
         Ok(verified)
     }
 
-    /// Reads the blocks behind the data, which with it make up the file.
+    /// Reads the blocks after the data, which with it make up the file.
     fn verify_other_blocks(&self, check: &mut Check<'_>) -> Result<()> {
         for partition in self.top.partitions() {
             if let Some(filter) = partition.filter {
@@ -153,7 +153,7 @@ impl Sstable {
 /// Sums over the blocks seen so far.
 struct Check<'t> {
     table: &'t Sstable,
-    /// End of the last block: the next begins here.
+    /// The end of the last block, where the next begins.
     tiled: u64,
     found: Properties,
     versions: VersionCounter,
@@ -187,7 +187,7 @@ impl<'t> Check<'t> {
         }
     }
 
-    /// Blocks must lie one behind the other: no byte is outside a checksum.
+    /// Checks that the block begins where the last one ended, so that no byte is outside a checksum.
     fn tile(&mut self, handle: Handle) -> Result<()> {
         if handle.offset != self.tiled {
             return Err(self
@@ -326,7 +326,7 @@ impl<'t> Check<'t> {
         if skipped {
             return Ok(());
         }
-        // What is compared elsewhere, or is no count.
+        // Fields that are compared elsewhere, or are no counts.
         found.seqs = expected.seqs;
         found.times = expected.times;
         found.range = expected.range.clone();
@@ -336,7 +336,7 @@ impl<'t> Check<'t> {
         found.log_database = expected.log_database;
         (found.compression, found.names) = (expected.compression, expected.names.clone());
         if (expected.overwritten, expected.later_versions, expected.later_versions_max) == (0, 0, 0) {
-            // An older release did not count them.
+            // Older releases did not count these.
             (found.overwritten, found.later_versions, found.later_versions_max) = (0, 0, 0);
         }
         if found != *expected {

@@ -1,15 +1,14 @@
-//! The warm-up of a compaction's outputs that were written by another process, or not past the cache: their
-//! blocks are brought into it before the step is published (OFF-4).
+//! Warm-up: blocks of a compaction's outputs that another process wrote, or that were not written through the
+//! cache, enter it before the step is published (OFF-4).
 //!
-//! Which blocks: all in order of keys, or those *wanted* ([`Wanted`]). A block is wanted if its predecessors
-//! were cached. The cache's knowledge of these is gathered before: the keys that were read lately, and of
-//! other cached blocks the first key each. A block of an output with one of the former comes first; one with
-//! one of the latter comes afterwards, in order of keys, as long as the cache has room that nothing else
-//! takes.
+//! Either all blocks in order of keys, or the *wanted* ones ([`Wanted`]): those whose predecessors were
+//! cached. What the cache has of these is gathered before: keys that were read lately, and the first key of
+//! each other cached block. An output block with one of the former comes first; one with one of the latter
+//! comes afterwards, in order of keys, as long as the cache has room that nothing else takes.
 //!
-//! A [`WarmUp`] names blocks piece by piece and takes their bytes as they stand in the file. Whether these
-//! come from a file or from the memory of the process that wrote it is the caller's affair; each block is
-//! checked like one that is read.
+//! A [`WarmUp`] names blocks in pieces and takes their bytes as they are in the file. Whether these come from
+//! a file or from the memory of the process that wrote it is up to the caller; each block is verified like
+//! one that is read.
 
 use super::block_cursor::BlockCursor;
 use super::fill::Replaced;
@@ -24,10 +23,10 @@ use std::sync::Arc;
 
 /// Bytes of the blocks in one piece, about.
 const PIECE_BYTES: u64 = 128 << 10;
-/// The most blocks looked at for one piece: a worker does other work between.
+/// The most blocks considered for one piece: a worker does other work in between.
 const PIECE_LOOKS: usize = 1 << 10;
 
-/// The keys that the cache knows of the inputs of a step.
+/// What the cache has of the inputs of a step.
 #[derive(Default)]
 pub(crate) struct Wanted {
     /// Keys that were read lately.
@@ -40,7 +39,7 @@ pub(crate) struct Wanted {
 #[derive(Default)]
 struct Keys {
     bytes: Vec<u8>,
-    /// The place of each key in the buffer.
+    /// The position of each key in the buffer.
     at: Vec<Range<usize>>,
 }
 
@@ -61,7 +60,7 @@ impl Keys {
         self.at.dedup_by(|a, b| bytes[a.clone()] == bytes[b.clone()]);
     }
 
-    /// The numbers of the keys, from number `from` on, that lie at or before `last`.
+    /// The numbers of the keys, from number `from` on, that are at or before `last`.
     fn upto(&self, from: usize, last: &[u8]) -> Range<usize> {
         let end = self.at[from..].iter().take_while(|range| &self.bytes[(*range).clone()] <= last).count();
         from..from + end
@@ -69,7 +68,7 @@ impl Keys {
 }
 
 impl Wanted {
-    /// Sorts the keys; to be called when all are gathered.
+    /// Sorts the keys, once all are gathered.
     pub(crate) fn sort(&mut self) {
         self.warm.sort();
         self.cached.sort();
@@ -80,23 +79,23 @@ impl Wanted {
     }
 }
 
-/// Goes through an SSTable that a compaction reads, for what the cache has of it.
+/// Gathers which keys of an input SSTable are in the cache.
 pub(crate) struct Gather {
     table: Arc<Sstable>,
-    /// The key from which keys are looked at.
+    /// The key from which on keys are gathered.
     from: Vec<u8>,
     partition: usize,
 }
 
 impl Gather {
     pub(crate) fn new(table: &Arc<Sstable>, from: &[u8]) -> Self {
-        // Of a damaged index nothing is known; readers complain of it.
+        // A damaged index gives no keys; readers report it.
         let partition = table.top.find(from).unwrap_or(usize::MAX);
         Self { table: Arc::clone(table), from: from.to_vec(), partition }
     }
 
-    /// Gathers from one more partition the keys below `upto`; whether there are more. Reads nothing: where an
-    /// index is not in memory, its blocks are hardly in the cache.
+    /// Gathers the keys below `upto` of one more partition; returns whether there are more. Reads nothing: if
+    /// an index is not in memory, its blocks are hardly in the cache.
     pub(crate) fn advance(&mut self, upto: Option<&[u8]>, wanted: &mut Wanted) -> bool {
         let (table, from) = (&self.table, self.from.as_slice());
         let Some(partition) = table.top.partitions().get(self.partition) else { return false };
@@ -179,10 +178,10 @@ impl Sstable {
     }
 }
 
-/// The choice of the blocks to be brought.
+/// The choice of blocks for a warm-up.
 pub(crate) enum Choice {
     All,
-    /// The wanted blocks; with the SSTables that are replaced, as the outputs' indices and filters are kept
+    /// The wanted blocks; and the replaced SSTables, because the outputs' indices and filters are pinned
     /// where theirs were.
     Wanted(Wanted, Replaced),
 }
@@ -200,7 +199,7 @@ enum Pass {
     Cached,
 }
 
-/// The outputs of a step on their way into the cache.
+/// A warm-up of the outputs of a step.
 pub(crate) struct WarmUp {
     tables: Vec<Arc<Sstable>>,
     choice: Choice,
@@ -210,18 +209,18 @@ pub(crate) struct WarmUp {
     partition: usize,
     /// A cursor in that partition's index; `None` before it.
     blocks: Option<BlockCursor>,
-    /// Whether that partition's index and filter are kept already.
+    /// Whether that partition's index and filter are pinned already.
     is_kept: bool,
     /// The number of the next wanted key.
     next_key: usize,
-    /// For each SSTable, whether nothing more of it is brought.
+    /// For each SSTable, whether it is skipped from now on.
     skipped: Vec<bool>,
     block_max: u64,
-    /// The blocks that were brought: the number of the SSTable, and the offset.
+    /// The blocks that entered the cache: the number of the SSTable, and the offset.
     put: Vec<(usize, u64)>,
 }
 
-/// Blocks of an SSTable that are brought together.
+/// Blocks of an SSTable that are fetched together.
 pub(crate) struct Piece {
     table: usize,
     blocks: Vec<PieceBlock>,
@@ -241,7 +240,7 @@ enum What {
 }
 
 impl Piece {
-    /// The parts of the file that these blocks take; neighbours are one.
+    /// The byte ranges of these blocks in the file; adjacent ones are joined.
     pub(crate) fn parts(&self) -> Vec<Range<u64>> {
         let mut parts: Vec<Range<u64>> = Vec::new();
         for block in &self.blocks {
@@ -280,7 +279,7 @@ impl WarmUp {
         }
     }
 
-    /// Sets the choice of blocks; to be called before the first piece.
+    /// Sets the choice of blocks, before the first piece.
     pub(crate) fn choose(&mut self, choice: Choice) {
         (self.pass, self.choice) = (choice.first_pass(), choice);
     }
@@ -290,7 +289,7 @@ impl WarmUp {
         &self.tables[piece.table]
     }
 
-    /// The next blocks to be brought, perhaps none; `None` behind the last.
+    /// The next piece, perhaps without blocks; `None` after the last.
     pub(crate) fn next(&mut self) -> Result<Option<Piece>> {
         let mut piece = Piece { table: self.table, blocks: Vec::new(), bytes: 0 };
         let Some(table) = self.tables.get(self.table).cloned() else {
@@ -348,7 +347,7 @@ impl WarmUp {
         Ok(Some(piece))
     }
 
-    /// Begins the next pass behind the last SSTable; whether there is one.
+    /// Begins the next pass after the last SSTable; returns whether there is one.
     fn next_pass(&mut self) -> bool {
         if self.pass != Pass::Warm {
             return false;
@@ -358,8 +357,8 @@ impl WarmUp {
         true
     }
 
-    /// Whether the block, whose keys lie at or before `last` and behind the block before, is to be brought;
-    /// if so, the numbers of its keys that were read lately.
+    /// Whether the block, whose keys are at or before `last` and after the previous block, is wanted; if so,
+    /// the numbers of its keys that were read lately.
     fn wants(&mut self, table: &Sstable, handle: Handle, last: &[u8]) -> Option<Range<usize>> {
         let Choice::Wanted(wanted, _) = &self.choice else { return Some(0..0) };
         let keys = wanted.keys(self.pass).upto(self.next_key, last);
@@ -371,9 +370,8 @@ impl WarmUp {
         }
     }
 
-    /// The number of compactions that are to hand on a partition's index and filter, which readers shall find
-    /// decoded: for those over a block that comes, and those that replace some which readers keep. 0 for
-    /// others.
+    /// The heat of a partition's index and filter, which readers shall find decoded: of those with a block in
+    /// the cache, and of those that replace pinned ones. 0 for others.
     fn heat(&self, table: &Sstable, number: usize, has_blocks: bool) -> u8 {
         let Choice::Wanted(_, replaced) = &self.choice else { return KEPT_HEAT };
         match (has_blocks, self.pass) {
@@ -391,7 +389,7 @@ impl WarmUp {
         self.table >= self.tables.len()
     }
 
-    /// Skips the rest of that piece's SSTable.
+    /// Skips the remaining blocks of that piece's SSTable.
     pub(crate) fn skip(&mut self, piece: &Piece) {
         self.skipped[piece.table] = true;
     }
@@ -401,8 +399,8 @@ impl WarmUp {
         self.skipped[piece.table]
     }
 
-    /// Puts a piece's blocks into the cache, given the bytes of its parts one behind the other; their number
-    /// and bytes.
+    /// Puts a piece's blocks into the cache, given the bytes of its parts one after the other; returns their
+    /// number and bytes.
     pub(crate) fn put(&mut self, piece: &Piece, mut bytes: &[u8]) -> Result<(u64, u64)> {
         let table = Arc::clone(self.table(piece));
         let (mut blocks, mut filled) = (0, 0);
@@ -441,7 +439,7 @@ impl WarmUp {
         Ok(bytes)
     }
 
-    /// Removes from the cache what was brought.
+    /// Removes the warmed-up blocks from the cache.
     pub(crate) fn undo(&self) {
         for (table, offset) in &self.put {
             self.tables[*table].forget_data(*offset);
@@ -450,13 +448,13 @@ impl WarmUp {
 }
 
 impl Sstable {
-    /// Takes a data block out of the cache.
+    /// Removes a data block from the cache.
     fn forget_data(&self, offset: u64) {
         let handle = Handle { offset, ..Handle::default() };
         self.cache.evict_data(self.key_of(handle));
     }
 
-    /// Puts a data block into the cache, noting that these keys of it were read lately; its bytes there.
+    /// Puts a data block into the cache, and marks these keys of it as read lately; returns its bytes.
     fn put_data<'k>(
         &self,
         handle: Handle,

@@ -1,5 +1,5 @@
-//! zstd, where the crate is built with it (feature `zstd`, which needs a C compiler). Without it nothing can
-//! be written or read that is compressed so, and options and tables that ask for it are refused.
+//! zstd, if the crate is built with it (feature `zstd`, which needs a C compiler). Otherwise nothing can be
+//! written or read with it, and options and SSTables that need it are refused.
 
 #[cfg(feature = "zstd")]
 pub(super) use with::{Compressor, compress_bound, decompress};
@@ -18,7 +18,7 @@ mod with {
     pub(in super::super) use zstd::zstd_safe::compress_bound;
 
     thread_local! {
-        /// Making a context costs more than decompressing a block.
+        /// Creating a context costs more than decompressing a block.
         static CONTEXT: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
     }
 
@@ -29,7 +29,7 @@ mod with {
 
     /// The `raw_len` bytes that were compressed to `stored`.
     pub(in super::super) fn decompress(stored: &[u8], raw_len: usize) -> Result<Vec<u8>, String> {
-        // No memory is taken for more than the stored bytes can hold and the frame itself says.
+        // No memory is allocated beyond what the stored bytes can hold and the frame states.
         if raw_len.div_ceil(BLOCK_RAW_MAX).saturating_mul(BLOCK_STORED_MIN) > stored.len() {
             return Err(format!("{} bytes of zstd cannot hold the expected {raw_len}", stored.len()));
         }
@@ -54,7 +54,7 @@ mod with {
 mod without {
     use std::io;
 
-    /// There is none.
+    /// A build without zstd has none.
     pub(in super::super) enum Compressor {}
 
     impl Compressor {

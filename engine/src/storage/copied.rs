@@ -1,26 +1,25 @@
-//! A directory that is being filled. After a failure it is left as it was: the files put there are removed,
-//! and nothing else.
+//! A directory that is being filled. After a failure only the files put there are removed.
 
 use super::Env;
 use std::path::{Path, PathBuf};
 
-/// The files put into a directory so far. Dropped before [`Copied::keep`], it removes them, those that make
-/// the directory a database first, and the directory if nothing else lies there.
+/// The files put into a directory so far. Dropped before [`Copied::keep`], it removes them, first those that
+/// make the directory a database, and the directory if nothing else is in it.
 pub(crate) struct Copied {
     env: Env,
     dir: PathBuf,
     files: Vec<String>,
-    /// Whether the directory was made for these files.
+    /// Whether the directory was created for these files.
     is_new: bool,
 }
 
 impl Copied {
-    /// Begins to fill a directory that was just made for this.
+    /// Begins to fill a directory that was just created for this.
     pub(crate) fn new(env: &Env, dir: &Path) -> Self {
         Self::of(env, dir, true)
     }
 
-    /// Begins to fill a directory that was there before.
+    /// Begins to fill a directory that existed before.
     pub(crate) fn in_existing(env: &Env, dir: &Path) -> Self {
         Self::of(env, dir, false)
     }
@@ -34,8 +33,8 @@ impl Copied {
         &self.dir
     }
 
-    /// The path of a file that is about to be made. A file of that name that somebody else put there
-    /// meanwhile is not removed on drop.
+    /// The path of a file about to be created. A file of that name that somebody else created meanwhile is
+    /// not removed on drop.
     pub(crate) fn file(&mut self, name: &str) -> PathBuf {
         let path = self.dir.join(name);
         if self.env.storage.exists(&path).is_ok_and(|exists| !exists) {
@@ -44,7 +43,7 @@ impl Copied {
         path
     }
 
-    /// Records that the file was made, and so is removed on drop.
+    /// Records that the file was created, so that it is removed on drop.
     pub(crate) fn made(&mut self, name: &str) {
         self.files.push(name.to_string());
     }
@@ -58,7 +57,7 @@ impl Copied {
 impl Drop for Copied {
     fn drop(&mut self) {
         for name in self.files.iter().rev() {
-            // What cannot be removed says so at the next try.
+            // A file that cannot be removed is reported at the next try.
             let _ = self.env.storage.remove(&self.dir.join(name));
         }
         if self.is_new {

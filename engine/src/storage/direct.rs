@@ -1,6 +1,6 @@
-//! Files read past the page cache (`O_DIRECT`): the device writes straight into the reader's memory, which
-//! wants file offset, length and memory address to be multiples of its block. All three are rounded to 4096
-//! here, through a buffer of the reading thread, so the caller asks for any bytes it likes.
+//! Files read past the page cache (`O_DIRECT`): the device writes straight into the reader's memory, and file
+//! offset, length and memory address must be multiples of its block. All three are rounded to 4096 here,
+//! through a buffer of the reading thread, so the caller may read any range.
 
 use super::ReadFile;
 use std::cell::RefCell;
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// The alignment in bytes; no device in use wants more.
+/// The alignment in bytes; no device in use needs more.
 const ALIGN: usize = 4096;
 /// The largest buffer that a thread keeps.
 const BUFFER_BYTES_MAX: usize = 2 << 20;
@@ -16,12 +16,12 @@ const BUFFER_BYTES_MAX: usize = 2 << 20;
 pub(super) struct DirectRead(File);
 
 impl DirectRead {
-    /// Reader of a file that was opened with `O_DIRECT`.
+    /// Reads a file that was opened with `O_DIRECT`.
     pub(super) fn of(file: File) -> Self {
         Self(file)
     }
 
-    /// Replaces the error by one that says what is wrong where the file system has no `O_DIRECT`.
+    /// Replaces the error of a file system without `O_DIRECT` by one that explains it.
     pub(super) fn refused(e: io::Error) -> io::Error {
         match e.raw_os_error() {
             Some(libc::EINVAL) => io::Error::new(
@@ -57,7 +57,7 @@ impl ReadFile for DirectRead {
                 match self.0.read_at(&mut aligned[have..], offset - before as u64 + have as u64) {
                     Ok(n) => {
                         have += n;
-                        // Only at the end of the file does a read stop within a block.
+                        // A read stops within a block only at the end of the file.
                         if n == 0 || n % ALIGN != 0 {
                             break;
                         }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// A directory on a file system that takes direct reads, if there is one here.
+    /// A directory on a file system that supports direct reads, if there is one here.
     fn directory() -> Option<tempfile::TempDir> {
         let places = [std::env::temp_dir(), std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR"))];
         places.iter().find_map(|place| {
@@ -108,7 +108,7 @@ mod tests {
         let bytes: Vec<u8> = (0..100_003u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         let mut file = LocalStorage::new().create(&path).unwrap();
         file.write(&bytes).unwrap();
-        // Not synced: what the page cache has is read all the same.
+        // Bytes that are not synced are read too, though they are only in the page cache.
         let direct = LocalStorage::new().open_direct(&path).unwrap();
         assert_eq!(direct.len().unwrap(), 100_003);
         let edges = [0, 1, 100, 4095, 4096, 4097, 8191, 8192, 50_000, 98_304, 99_999, 100_002, 100_003];

@@ -33,12 +33,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 #[derive(Clone, Debug, Default)]
 pub struct LocalStorage {
     access: FileAccess,
-    /// Directories that are held open, by which paths in them are looked up.
+    /// Directories that are held open, for look-ups of paths in them.
     bound: Vec<Arc<BoundDir>>,
 }
 
 impl LocalStorage {
-    /// The local file system; files are made for the process's own user alone ([`FileAccess::Owner`]).
+    /// The local file system; files are created for the process's own user alone ([`FileAccess::Owner`]).
     pub fn new() -> Self {
         Self::default()
     }
@@ -62,7 +62,7 @@ impl LocalStorage {
 /// Flags of a file that must not exist.
 const NEW: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL);
 
-/// The lock of a file. It is given back by name, as a process that was forked meanwhile has the file open,
+/// The lock of a file. It is released explicitly, as a process that was forked meanwhile has the file open,
 /// too.
 struct Locked(File);
 
@@ -124,8 +124,8 @@ impl Storage for LocalStorage {
         // SAFETY: the file is reserved to `len` and only this database, which holds its directory's lock,
         // maps or truncates it; `LocalMapped` never forms a reference into the mapping.
         let map = memmap2::MmapOptions::new().len(len as usize).map_raw(&file)?;
-        // In a new file there is nothing to read, and reading ahead of faults would fill pages that are about
-        // to be written over. Only advice, so it may fail.
+        // A new file has nothing to read, and read-ahead of faults would fill pages that are about to be
+        // overwritten. Only advice, so it may fail.
         #[cfg(unix)]
         if had == 0 {
             let _ = map.advise(memmap2::Advice::Random);
@@ -217,7 +217,7 @@ impl Storage for LocalStorage {
         loop {
             let file = match create {
                 true => self.open_file(path, OFlags::WRONLY | OFlags::CREATE)?,
-                // A lock asks for no right to write, which who only reads need not have.
+                // A lock needs no right to write, which a reader may not have.
                 false => match self.open_file(path, OFlags::WRONLY) {
                     Err(e) if is_denied(&e) => self.open_file(path, OFlags::RDONLY)?,
                     opened => opened?,
@@ -229,8 +229,8 @@ impl Storage for LocalStorage {
                 Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(TryLockError::Error(e)) => return Err(e),
             }
-            // Who had it may have deleted it with its directory meanwhile: then another one may be made, and
-            // locked.
+            // The last holder may have deleted the file with its directory meanwhile: then another one may be
+            // created, and locked.
             let ours = file.metadata()?;
             match self.place(path).stat() {
                 Ok(there) if (there.st_dev, there.st_ino) == (ours.dev(), ours.ino()) => {
@@ -255,7 +255,7 @@ impl Storage for LocalStorage {
         let limit = getrlimit(Resource::Nofile);
         if limit.current != limit.maximum {
             let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-            // As far as it goes: what cannot be raised stays.
+            // Best effort: a limit that cannot be raised stays.
             let _ = setrlimit(Resource::Nofile, raised);
         }
         getrlimit(Resource::Nofile).current
@@ -279,13 +279,13 @@ impl Storage for LocalStorage {
     }
 }
 
-/// Whether that is an error of who may not write there.
+/// Whether the error is a missing right to write there.
 fn is_denied(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// Directories that were synced stay open, so that the next sync of one needs no descriptor: without it a
-/// process that has used up its descriptors could not tell whether its files' names are durable.
+/// Synced directories stay open, so that the next sync of one needs no descriptor: otherwise a process
+/// without free descriptors could not make its files' names durable.
 fn dir_handle(dir: &Path, place: &Place<'_>) -> io::Result<Arc<File>> {
     static OPEN: Mutex<Vec<(PathBuf, Arc<File>)>> = Mutex::new(Vec::new());
     let mut open = OPEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -303,7 +303,8 @@ fn dir_handle(dir: &Path, place: &Place<'_>) -> io::Result<Arc<File>> {
     Ok(file)
 }
 
-/// Refuses a file longer than the process may write (`ulimit -f`), which would end it by a signal (SIGXFSZ).
+/// Refuses a file longer than the process may write (`ulimit -f`), whose write would kill the process
+/// (SIGXFSZ).
 fn check_file_limit(len: u64) -> io::Result<()> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     match limit {
@@ -318,7 +319,7 @@ fn check_file_limit(len: u64) -> io::Result<()> {
 /// The most directories kept open.
 const DIRECTORIES: usize = 32;
 
-/// Adds the limit of open files to an error that says there are no descriptors left.
+/// Adds the limit of open files to an error about missing descriptors.
 fn with_limit(e: io::Error) -> io::Error {
     if e.raw_os_error() != Some(libc::EMFILE) {
         return e;
@@ -329,35 +330,35 @@ fn with_limit(e: io::Error) -> io::Error {
     io::Error::new(e.kind(), NoDescriptor(message))
 }
 
-/// Whether files of a file system keep their blocks when they are written over.
+/// Whether overwriting files of a file system keeps their blocks.
 fn is_in_place(found: rustix::fs::StatFs) -> bool {
     is_in_place_number(found.f_type as u64)
 }
 
-/// Whether files of the file system with this number (`statfs(2)`) keep their blocks when they are written
-/// over. Where it is not known, a write into a mapping may find the disk full, which ends the process by a
-/// signal (SIGBUS): copy-on-write file systems (btrfs, bcachefs, ZFS; XFS where a file shares blocks with a
-/// copy), those that append (F2FS), overlays over any of them, and network file systems.
+/// Whether overwriting files of the file system with this number (`statfs(2)`) keeps their blocks. If that is
+/// unknown, a write into a mapping may find the disk full, which kills the process (SIGBUS): copy-on-write
+/// file systems (btrfs, bcachefs, ZFS; XFS where a file shares blocks with a copy), log-structured ones
+/// (F2FS), overlays over any of them, and network file systems.
 fn is_in_place_number(number: u64) -> bool {
     const EXT4: u64 = 0xef53;
     const TMPFS: u64 = 0x0102_1994;
     [EXT4, TMPFS].contains(&number)
 }
 
-/// Reserves disk space to `len` so that writing into a mapping cannot fail for want of it.
+/// Reserves disk space to `len` so that writing into a mapping cannot fail for lack of it.
 fn reserve(file: &File, len: u64) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
     match fallocate(file, FallocateFlags::empty(), 0, len) {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-            // No reservation on this file system: write the missing part, which reserves it.
+            // This file system cannot reserve: writing the missing part does.
             write_zeros(file, file.metadata()?.len(), len, u64::MAX)
         }
         Err(e) => Err(e.into()),
     }
 }
 
-/// Writes zeros from one offset to another, in pieces of that many bytes at most.
+/// Writes zeros from one offset to another, in pieces of at most that many bytes.
 fn write_zeros(file: &File, from: u64, to: u64, piece: u64) -> io::Result<()> {
     static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     let mut at = from;
@@ -369,15 +370,14 @@ fn write_zeros(file: &File, from: u64, to: u64, piece: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The bytes written after which the kernel is told to begin writing them back. Otherwise all of an SSTable
-/// is written by the sync at its end, which holds up the worker, and with it all its other jobs, for as long
-/// as that takes.
+/// The bytes written after which the kernel is told to start write-back. Otherwise all of an SSTable is
+/// written by the sync at its end, which blocks the worker, and with it all its other jobs, for that long.
 const WRITE_BACK: u64 = 1 << 20;
 
 struct LocalWrite {
     file: File,
     len: u64,
-    /// The offset up to which writing back was begun.
+    /// The offset up to which write-back was started.
     begun: u64,
     /// The length up to which the process is known to be allowed to write (`ulimit -f`).
     allowed: u64,
@@ -395,9 +395,9 @@ impl LocalWrite {
     }
 }
 
-/// Lets the kernel begin to write a part of a file. Waits for none of it, and decides nothing: only a sync
-/// says what is durable, so this must not take an error away from it, as waiting would. But what fails here
-/// fails the file now, before more is written to it.
+/// Tells the kernel to start write-back of a part of a file, without waiting. Only a sync makes bytes
+/// durable, so this must not swallow its error, as waiting would. But an error here fails the file now,
+/// before more is written to it.
 fn write_back(file: &File, part: Range<u64>) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     if !part.is_empty() {
@@ -419,7 +419,7 @@ impl WriteFile for LocalWrite {
         let len = self.len + bytes.len() as u64;
         if len > self.allowed {
             check_file_limit(len)?;
-            // Asked again now and then, not for each write.
+            // Checked again now and then, not for each write.
             self.allowed = rustix::process::getrlimit(rustix::process::Resource::Fsize)
                 .current
                 .map_or(u64::MAX, |limit| limit.min(len + WRITE_BACK));
@@ -437,8 +437,8 @@ impl WriteFile for LocalWrite {
     }
 }
 
-/// Whether bytes could not be written back; what else goes wrong there (a file system that has no such call)
-/// is of no matter.
+/// Whether bytes could not be written back; other errors of the call (such as a file system without it) do
+/// not matter.
 fn is_lost(e: &io::Error) -> bool {
     [libc::EIO, libc::ENOSPC, libc::EDQUOT].map(Some).contains(&e.raw_os_error())
 }
@@ -453,45 +453,46 @@ impl ReadFile for LocalRead {
         Ok(self.0.metadata()?.len())
     }
     fn data_from(&self, offset: u64) -> io::Result<u64> {
-        // Moves the place of calls that name none; all others name theirs.
+        // This moves the position of calls without an offset; all others have one.
         #[cfg(target_os = "linux")]
         match rustix::fs::seek(&self.0, rustix::fs::SeekFrom::Data(offset)) {
             Ok(at) => return Ok(at),
             Err(rustix::io::Errno::NXIO) => return Ok(self.len()?.max(offset)),
-            // Not every file system tells.
+            // Some file systems do not know.
             Err(_) => {}
         }
         Ok(offset)
     }
     fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
-        // Without one, as when the process may have no more of them, it is read by calls.
+        // Without one, as when the process has too many, the file is read by calls.
         let mapping = Mapping::new(&self.0).ok()?;
         Some(Arc::new(mapping))
     }
 }
 
-/// A mapped log file. Invariants: `map` covers `len` reserved bytes; bytes are only copied in through raw
+/// A mapped WAL file. Invariants: `map` covers `len` reserved bytes; bytes are only copied in through raw
 /// pointers, within bounds, and nobody reads through this mapping, so no reference ever aliases a write.
 struct LocalMapped {
     file: Arc<File>,
     map: memmap2::MmapRaw,
-    /// Up to which bytes were written.
+    /// The end of the bytes written.
     written: AtomicU64,
-    /// Up to which pages were let go of.
+    /// The end of the pages that were unmapped.
     gone: AtomicU64,
 }
 
-/// Pages are let go of by so many bytes: a multiple of every machine's pages, and enough to be worth a call.
+/// Pages are unmapped in units of this: a multiple of every machine's page size, and enough to be worth a
+/// call.
 #[cfg(target_os = "linux")]
 const LET_GO_BYTES: u64 = 64 << 10;
 
 impl LocalMapped {
-    /// Takes pages behind the last write out of the mapping, all at once. They stay in the page cache, and a
-    /// write to one maps it again. Left in, each that a sync writes back interrupts every core that has the
-    /// mapping.
+    /// Removes pages behind the last write from the mapping, all at once. They stay in the page cache, and a
+    /// write to one maps it again. Left in, each one that a sync writes back interrupts every core that has
+    /// the mapping.
     #[cfg(target_os = "linux")]
     fn let_go(&self) {
-        // What is let go of was written before, by a writer who writes ever further behind.
+        // The writer has passed these pages: it writes at ever higher offsets.
         let to = self.written.load(Ordering::Acquire) / LET_GO_BYTES * LET_GO_BYTES;
         let from = self.gone.fetch_max(to, Ordering::Relaxed);
         if to > from {
@@ -534,21 +535,21 @@ impl MappedFile for LocalMapped {
         write_back(&self.file, from..to)
     }
 
-    /// Through the file: this way the page cache takes pages as large as the pieces, which later cost one
-    /// fault each, and of which each is written to the device as a whole.
+    /// Writes through the file: so the page cache uses pages as large as the pieces, which later cost one
+    /// fault each, and each is written to the device as a whole.
     fn zero(&self, offset: u64, len: u64, piece: u64) -> io::Result<()> {
         check_reserved(offset, len, self.len())?;
         write_zeros(&self.file, offset, offset + len, piece)
     }
 
-    /// Writing back a mapped page interrupts every core that has the mapping, once a page.
+    /// Write-back of a mapped page interrupts every core that has the mapping, once per page.
     fn sealed(&self) -> Option<Box<dyn MappedFile>> {
         Some(Box::new(LocalSealed { file: self.file.clone(), len: self.len() }))
     }
 }
 
-/// A log file that is written through the file, as its file system gives no blocks for good: a full disk is
-/// an error of the write.
+/// A WAL file that is written through the file, because its file system does not keep reserved blocks: a full
+/// disk is an error of the write.
 struct LocalReserved {
     file: Arc<File>,
     len: u64,
@@ -573,7 +574,7 @@ impl MappedFile for LocalReserved {
         write_back(&self.file, from..to)
     }
 
-    /// What was reserved anew reads as zeros, and blocks written twice cost twice.
+    /// Newly reserved space reads as zeros, and writing blocks twice would cost twice.
     fn zero(&self, offset: u64, len: u64, _: u64) -> io::Result<()> {
         if self.is_new { Ok(()) } else { self.write(offset, &vec![0; len as usize]) }
     }
@@ -583,7 +584,7 @@ impl MappedFile for LocalReserved {
     }
 }
 
-/// A log file that is complete: all that is left to do is to sync it.
+/// A complete WAL file that only has to be synced.
 struct LocalSealed {
     file: Arc<File>,
     len: u64,

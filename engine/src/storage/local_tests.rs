@@ -64,7 +64,7 @@ fn what_was_let_go_of_for_a_sync_is_there_and_can_be_written_again() {
     let map = map(&path, 1 << 20, false);
     map.zero(0, 1 << 20, 4096).unwrap();
     let mut expected = vec![0; 1 << 20];
-    // Syncs between writes, of which every other goes on in a page that was let go of.
+    // Syncs between writes, every other of which continues in an unmapped page.
     let mut at = 0;
     for n in 1..=40u8 {
         let bytes = vec![n; 10_000 + 7 * n as usize];
@@ -165,7 +165,7 @@ fn links_in_a_bound_directory_and_what_is_no_file_are_refused() {
     assert_eq!(fs::read(&victim).unwrap(), b"precious");
     let unbound = LocalStorage::new();
     assert!(unbound.open(&fifo).is_err() && unbound.open(Path::new("/dev/zero")).is_err());
-    // What leads to a file is linked, not the link.
+    // A link's target is linked, not the link.
     let linked = dir.path().join("linked");
     unbound.link(&path.join("link"), &linked).unwrap();
     assert!(fs::symlink_metadata(&linked).unwrap().is_file());

@@ -1,15 +1,14 @@
 //! Files read through memory mappings.
 //!
-//! A read of a mapped page that the device cannot give, or that lies behind the end of a file that was cut
-//! short, is not an error of a call but a signal (SIGBUS), which ends the process. So the first mapping
-//! installs a handler. Where the address lies in a mapping of ours, it puts a page of zeros there, marks the
-//! mapping as failed and returns: the reader goes on with wrong bytes and learns from [`MappedRead::failed`]
-//! that it must not believe them. Any other SIGBUS goes to the handler that was there before (whose mask and
-//! flags are not taken over). If that one is Rust's own and the signal was sent by somebody, it takes itself
-//! and this one away.
+//! A read of a mapped page that the device cannot deliver, or that lies beyond the end of a truncated file,
+//! gives no error but a signal (SIGBUS), which kills the process. So the first mapping installs a handler. If
+//! the address is in one of our mappings, it puts a page of zeros there, marks the mapping as failed and
+//! returns: the reader goes on with wrong bytes and learns from [`MappedRead::failed`] that it must not trust
+//! them. Any other SIGBUS goes to the previous handler (whose mask and flags are not taken over). If that is
+//! Rust's own and the signal was sent by a process, it removes itself and this one.
 //!
 //! The handler may run in the middle of anything, so it takes no lock and allocates nothing: it walks a list
-//! of slots, one for each live mapping, that only grows. Slots of mappings that are gone serve new ones.
+//! of slots, one for each live mapping, that only grows. Slots of dropped mappings are reused.
 #![expect(unsafe_code, reason = "memory-mapped tables and their signal handler")]
 
 use super::MappedRead;
@@ -19,30 +18,30 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// A mapping that lives, or the place for one.
+/// A slot for a live mapping, or a free one.
 struct Slot {
-    /// Even while it has a mapping, which then does not change; another number for each.
+    /// A counter, even while it has a mapping, which then does not change; a new number for each.
     version: AtomicUsize,
     from: AtomicUsize,
     to: AtomicUsize,
     failed: AtomicBool,
-    /// The slot made before; never changes once the slot is in the list.
+    /// The previously created slot; never changes once the slot is in the list.
     next: *mut Slot,
 }
 
 // SAFETY: `next` is set before a slot is shared and points to one that lives for ever.
 unsafe impl Sync for Slot {}
 
-/// The slot made last. Slots live for ever.
+/// The newest slot. Slots live for ever.
 static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 /// Slots without a mapping.
 static FREE: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
-/// What was to be done at a SIGBUS before.
+/// The previous action for SIGBUS.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 static PAGE: AtomicUsize = AtomicUsize::new(0);
-/// Half of what Linux lets a process have: threads, large allocations and logs need some, too.
+/// Half of what Linux allows a process: threads, large allocations and WAL files need some, too.
 const MAPPINGS_MAX: usize = 1 << 15;
-/// How many there are.
+/// The number of mappings.
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
 /// A whole file, read-only.
@@ -52,22 +51,22 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the file as long as it is now.
+    /// Maps the file at its present length.
     pub(super) fn new(file: &File) -> io::Result<Self> {
         install()?;
         if MAPPINGS.load(Ordering::Relaxed) >= MAPPINGS_MAX {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        // SAFETY: tables are written once, before they are opened, and the database holds its directory's
+        // SAFETY: SSTables are written once, before they are opened, and the database holds its directory's
         // lock. What others do to the file all the same may change bytes under a reader: decoders check every
         // length, and each block is checked again within seconds.
         let map = unsafe { memmap2::MmapOptions::new().map(file)? };
-        // A read wants one block. Only advice, so it may fail.
+        // A read needs one block. Only advice, so it may fail.
         let _ = map.advise(memmap2::Advice::Random);
         let from = map.as_ptr() as usize;
         // The lock is held until there is a slot.
         let slot = free().pop().unwrap_or_else(new_slot);
-        // Whoever sees what follows also sees that the mapping before is gone.
+        // A reader of the following stores also sees that the previous mapping is gone.
         fence(Ordering::Release);
         slot.failed.store(false, Ordering::Relaxed);
         slot.from.store(from, Ordering::Relaxed);
@@ -84,7 +83,8 @@ impl MappedRead for Mapping {
     }
 
     fn failed(&self) -> bool {
-        // The bytes are read before the mark: another thread may have met the signal and put the zeros there.
+        // The bytes are read before the mark: another thread may have received the signal and put the zeros
+        // there.
         fence(Ordering::Acquire);
         self.slot.failed.load(Ordering::Relaxed)
     }
@@ -92,7 +92,7 @@ impl MappedRead for Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // Before the addresses are another's.
+        // Before the addresses are reused.
         self.slot.version.fetch_add(1, Ordering::AcqRel);
         MAPPINGS.fetch_sub(1, Ordering::Relaxed);
         free().push(self.slot);
@@ -103,7 +103,7 @@ fn free() -> MutexGuard<'static, Vec<&'static Slot>> {
     FREE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// To be called by one thread at a time.
+/// A new slot. Must be called by one thread at a time.
 fn new_slot() -> &'static Slot {
     let next = SLOTS.load(Ordering::Acquire);
     let [version, from, to] = [1, 0, 0].map(AtomicUsize::new);
@@ -127,7 +127,7 @@ fn install() -> io::Result<()> {
         if libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before) != 0 {
             return Err(io::Error::last_os_error());
         }
-        // First what the handler needs.
+        // The handler needs this first.
         let _ = BEFORE.set(before);
         let mut ours: libc::sigaction = std::mem::zeroed();
         ours.sa_sigaction = on_bus_error as *const () as usize;
@@ -169,13 +169,13 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, cont
     }
 }
 
-/// Puts a page of zeros where the address is, if it lies in a mapping of ours.
+/// Puts a page of zeros at the address, if it is in one of our mappings.
 fn mend(at: usize) -> bool {
     let mut next = SLOTS.load(Ordering::Acquire);
     // SAFETY: slots live for ever.
     while let Some(slot) = unsafe { next.as_ref() } {
-        // The reader holds its mapping, so that its slot does not change. Others' may, and then they are not
-        // the one.
+        // The reader holds its mapping, so that its slot does not change. Slots of others may, and then they
+        // are not the one.
         let version = slot.version.load(Ordering::Acquire);
         let part = slot.from.load(Ordering::Relaxed)..slot.to.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
@@ -184,7 +184,8 @@ fn mend(at: usize) -> bool {
             slot.failed.store(true, Ordering::Release);
             let page = PAGE.load(Ordering::Relaxed);
             let from = at & !(page - 1);
-            // A page splits the mapping. Where the process may have no more of them, all of it goes.
+            // Replacing a page splits the mapping. If the process has too many mappings, all of it is
+            // replaced.
             return zeros(from, page) || zeros(part.start, part.len().next_multiple_of(page));
         }
         next = slot.next;
@@ -192,7 +193,7 @@ fn mend(at: usize) -> bool {
     false
 }
 
-/// Puts zeros there, which must be whole pages of a mapping of ours.
+/// Puts zeros at these whole pages of one of our mappings.
 fn zeros(from: usize, len: usize) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     // SAFETY: they lie within a mapping that its owner holds and will unmap as a whole.
@@ -255,7 +256,7 @@ mod tests {
         assert!(!again.iter().any(MappedRead::failed));
     }
 
-    /// What another part of the process does wrong ends it.
+    /// An invalid access by another part of the process still kills it.
     #[test]
     fn a_signal_that_is_not_ours_goes_on() {
         const CHILD: &str = "SILTSTONE_TEST_BUS_ERROR";
@@ -274,7 +275,7 @@ mod tests {
         let mut child = Command::new(std::env::current_exe().unwrap());
         let ended = child.args(["--exact", name]).env(CHILD, "1").output().unwrap();
         use std::os::unix::process::ExitStatusExt;
-        // A sanitizer has a handler of its own, which then is the one that comes next.
+        // A sanitizer has a handler of its own, which is then the next one.
         let by_sanitizer = String::from_utf8_lossy(&ended.stderr).contains("AddressSanitizer: BUS");
         assert!(ended.status.signal() == Some(libc::SIGBUS) || by_sanitizer, "{ended:?}");
     }

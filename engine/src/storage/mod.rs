@@ -1,15 +1,15 @@
-//! The only door to the world: files, clock and randomness as traits, so that a whole database runs on a
+//! The only access to the outside: files, clock and randomness as traits, so that a whole database runs on a
 //! simulated disk from one seed (`sim`, feature `testing`) exactly as it runs on a real one (`local`).
 //!
-//! What the traits promise, and nothing more: bytes written survive a process kill; they survive a power loss
+//! The traits promise this and nothing more: bytes written survive a process kill; they survive a power loss
 //! only once synced; a created, renamed or removed name survives a power loss only once its directory is
 //! synced. A failed sync leaves the file's unsynced bytes in an unknown state and must not be retried
-//! (invariant I2). This folder does not know what the files mean.
+//! (invariant I2). Not owned here: the contents of the files.
 //!
-//! On `local` stand `direct` (files past the page cache) and `mapping` (through memory mappings); `place`
-//! keeps calls in the directory that was opened, `own` tells files of ours from others, `copied` cleans up a
-//! directory that could not be filled. `tables` says where a database's tables lie, `objects` puts them into
-//! an object store, and `open_files` bounds how many are open.
+//! Above `local` are `direct` (reads past the page cache) and `mapping` (reads through memory mappings);
+//! `place` binds calls to the directory that was opened, `own` distinguishes a database's files from foreign
+//! ones, `copied` cleans up a directory that could not be filled. `tables` is the place of a database's
+//! SSTables, `objects` puts them into an object store, and `open_files` bounds how many are open.
 
 mod copied;
 mod direct;
@@ -42,7 +42,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Who may read the files that a database makes.
+/// Who may read the files that a database creates.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -60,7 +60,7 @@ pub enum FileAccess {
     Owner,
     /// The process's user, and its group for reading: 0640 and 0750.
     Group,
-    /// Everyone whom the process's umask lets: 0666 and 0777 without the bits of the umask.
+    /// Everyone whom the process's umask allows: 0666 and 0777 without the bits of the umask.
     Umask,
 }
 
@@ -98,32 +98,31 @@ impl FileAccess {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait Storage: Send + Sync + Debug {
-    /// This storage with the directory held open: whatever its name leads to later, paths in it lead to the
-    /// directory that has the name now. Links in it are refused, not followed. `None` where names cannot come
-    /// to lead elsewhere.
+    /// This storage with the directory held open: paths in it keep leading to this directory, even if another
+    /// one takes its name. Links in it are refused, not followed. `None` if names cannot change their
+    /// meaning.
     fn bind(&self, _dir: &Path) -> io::Result<Option<Arc<dyn Storage>>> {
         Ok(None)
     }
 
-    /// This storage, with new files and directories readable by those whom `access` names. `None` where files
+    /// This storage, with new files and directories readable by those whom `access` names. `None` if files
     /// have no access rights.
     fn with_access(&self, _access: FileAccess) -> Option<Arc<dyn Storage>> {
         None
     }
 
-    /// The path without a look at the file system, and no longer relative to a working directory that may
-    /// change.
+    /// The path, made absolute without a look at the file system, as the working directory may change.
     fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
         Ok(path.to_path_buf())
     }
 
-    /// Whether the name of a bound directory leads to it still.
+    /// Whether the name of a bound directory still leads to it.
     fn is_bound_still(&self, _dir: &Path) -> io::Result<bool> {
         Ok(true)
     }
 
-    /// Creates a file to be written from its start; `AlreadyExists` where something has that name. The *name*
-    /// is durable after `sync_dir`, the bytes after `WriteFile::sync`.
+    /// Creates a file to be written from its start; `AlreadyExists` if the name is taken. The *name* is
+    /// durable after `sync_dir`, the bytes after `WriteFile::sync`.
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>>;
 
     /// Opens a file to be appended to at its end. Like `map`, `link` and `lock` this is not needed of a
@@ -135,9 +134,8 @@ pub trait Storage: Send + Sync + Debug {
     /// Opens a file for reading at any offset.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>>;
 
-    /// Opens a file for reading past the operating system's cache, so that every read goes to the device. An
-    /// error of kind `Unsupported` where that cannot be. A storage without such a cache opens the file as
-    /// usual.
+    /// Opens a file for reading past the operating system's cache, so that every read goes to the device.
+    /// `Unsupported` if that is impossible. A storage without such a cache opens the file as usual.
     fn open_direct(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
         self.open(path)
     }
@@ -149,9 +147,9 @@ pub trait Storage: Send + Sync + Debug {
         unsupported()
     }
 
-    /// Whether files in the directory keep their blocks when they are written over, so that space once
-    /// reserved is enough for ever. Where it is not so, as on copy-on-write file systems, WAL files are not
-    /// used again, and `map` writes through the file.
+    /// Whether overwriting files in the directory keeps their blocks, so that space once reserved is enough
+    /// for ever. If not, as on copy-on-write file systems, WAL files are not recycled, and `map` writes
+    /// through the file.
     fn writes_in_place(&self, _dir: &Path) -> bool {
         true
     }
@@ -159,7 +157,7 @@ pub trait Storage: Send + Sync + Debug {
     /// Renames, replacing the target. Durable after `sync_dir`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Renames where nothing has the new name, else `AlreadyExists`. Durable after `sync_dir`.
+    /// Renames if the new name is free, else `AlreadyExists`. Durable after `sync_dir`.
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
         match self.exists(to)? {
             true => Err(io::ErrorKind::AlreadyExists.into()),
@@ -176,8 +174,8 @@ pub trait Storage: Send + Sync + Debug {
         unsupported()
     }
 
-    /// Makes `to` a second name of the file without ever copying: `false`, with nothing made, where that
-    /// cannot be.
+    /// Makes `to` a second name of the file without ever copying: `false`, with nothing created, if that is
+    /// impossible.
     fn second_name(&self, _from: &Path, _to: &Path) -> io::Result<bool> {
         Ok(false)
     }
@@ -185,8 +183,7 @@ pub trait Storage: Send + Sync + Debug {
     /// File names (not directories) in a directory, sorted.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
-    /// All names in a directory, sorted, those of directories with a slash behind. What is no UTF-8 is
-    /// replaced.
+    /// All names in a directory, sorted, directories with a trailing slash. Invalid UTF-8 is replaced.
     fn list_all(&self, dir: &Path) -> io::Result<Vec<String>> {
         self.list(dir)
     }
@@ -197,18 +194,18 @@ pub trait Storage: Send + Sync + Debug {
     /// Removes an empty directory.
     fn remove_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Makes names created, renamed and removed in the directory durable.
+    /// Makes names that were created, renamed and removed in the directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Takes an exclusive lock by this file, held until dropped. With `create` the file is made if needed;
-    /// without it nothing is changed, and the right to read the file is enough. `WouldBlock` when another
+    /// Takes an exclusive lock by this file, held until dropped. With `create` the file is created if needed;
+    /// without it nothing is changed, and the right to read the file is enough. `WouldBlock` if another
     /// holder, in this process or another, has it.
     fn lock(&self, _path: &Path, _create: bool) -> io::Result<Box<dyn Send + Sync>> {
         unsupported()
     }
 
-    /// How many files may be open at a time, where there is such a limit. Raises it as far as this process
-    /// may.
+    /// The most files that may be open at a time, if there is such a limit, which is raised as far as this
+    /// process may.
     fn open_files_max(&self) -> Option<u64> {
         None
     }
@@ -222,8 +219,8 @@ pub trait Storage: Send + Sync + Debug {
         Ok(false)
     }
 
-    /// Tells the storage that bytes it caches of a file seem to be wrong: they are read anew from now on.
-    /// Whether anything may have been cached.
+    /// Tells the storage that its cached bytes of a file seem to be wrong, so that they are read anew from
+    /// now on. Returns whether anything may have been cached.
     fn forget(&self, _path: &Path) -> bool {
         false
     }
@@ -253,8 +250,8 @@ pub(crate) const LOCK_FILE: &str = "LOCK";
 /// A directory's lock, held until dropped.
 pub(crate) type DirLock = Box<dyn Send + Sync>;
 
-/// Takes the directory's lock. With `create` unset only if its file exists, so that nothing is changed.
-/// `None` too where the file may not even be read: then nobody with the same rights can hold it.
+/// Takes the directory's lock; without `create` only if its file exists, so that nothing is changed. `None`
+/// also if the file may not even be read: then nobody with the same rights can hold it.
 pub(crate) fn lock_dir(env: &Env, dir: &Path, create: bool) -> Result<Option<DirLock>> {
     let path = dir.join(LOCK_FILE);
     if !create && !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
@@ -274,7 +271,7 @@ pub(crate) fn lock_dir(env: &Env, dir: &Path, create: bool) -> Result<Option<Dir
 /// The size of the pieces in which files are copied.
 const COPY_PIECE: u64 = 1 << 20;
 
-/// Copies the first `bytes` of a file, durably but for its name; returns the crc32c of what was read.
+/// Copies the first `bytes` of a file, durably but for its name; returns the crc32c of the bytes read.
 /// `advanced` is called with the length of each piece.
 pub(crate) fn copy_file(
     source: &dyn Storage,
@@ -314,7 +311,7 @@ pub(crate) fn copy_file(
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait WriteFile: Send {
-    /// Appends the bytes, all or an error (after which the file's end is unknown).
+    /// Appends the bytes: all, or an error (after which the file's end is unknown).
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
     /// Makes all written bytes durable.
     fn sync(&mut self) -> io::Result<()>;
@@ -335,14 +332,14 @@ pub trait WriteFile: Send {
 pub trait ReadFile: Send + Sync {
     /// Fills the buffer from that offset; `UnexpectedEof` when the file ends before.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
-    /// Fills the buffer again after its bytes turned out to be wrong: from where the file is stored, past any
-    /// cache between.
+    /// Fills the buffer again after its bytes proved wrong: from where the file is stored, past any cache in
+    /// between.
     fn read_again_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.read_exact_at(buffer, offset)
     }
     /// Length in bytes.
     fn len(&self) -> io::Result<u64>;
-    /// Length in bytes, and the last bytes: so many, or all there are.
+    /// Length in bytes, and the last `bytes` bytes, or all if there are fewer.
     fn tail(&self, bytes: u64) -> io::Result<(u64, Vec<u8>)> {
         let len = self.len()?;
         let from = len.saturating_sub(bytes);
@@ -350,18 +347,18 @@ pub trait ReadFile: Send + Sync {
         self.read_exact_at(&mut tail, from)?;
         Ok((len, tail))
     }
-    /// The first offset at or after `offset` with written bytes, as far as can be told: the bytes between are
-    /// a hole, which reads as zeros. The file's length where there are none.
+    /// The first offset at or after `offset` with written bytes, as far as is known: the bytes in between are
+    /// a hole, which reads as zeros. The file's length if there are none.
     fn data_from(&self, offset: u64) -> io::Result<u64> {
         Ok(offset)
     }
-    /// The file mapped into memory, if that can be done and the file is no longer written: it is read without
+    /// The file mapped into memory, if that is possible and the file is no longer written: it is read without
     /// a call and without a copy.
     fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
         None
     }
-    /// The bytes that one read may take for little more time than a few bytes, where each read is a request
-    /// to a remote store. 0 where it is not.
+    /// The bytes that one read may take for little more time than a few bytes, if each read is a request to a
+    /// remote store; otherwise 0.
     fn request_bytes(&self) -> usize {
         0
     }
@@ -386,7 +383,7 @@ pub trait MappedRead: Send + Sync {
     /// The bytes of the whole file.
     fn bytes(&self) -> &[u8];
     /// Whether some part could not be read from the device. Bytes read before the call may then be wrong, and
-    /// the file is to be read by [`ReadFile::read_exact_at`], which gives the error.
+    /// the file must be read by [`ReadFile::read_exact_at`], which gives the error.
     fn failed(&self) -> bool;
 }
 
@@ -412,23 +409,22 @@ pub trait MappedFile: Send + Sync {
     /// Copies the bytes in at that offset. Survives a process kill once it returns. Bytes beyond the reserved
     /// length are an error and nothing is written.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Writes zeros, where nothing was written before, in pieces of that many bytes. It makes bytes written
-    /// there later cheaper; see the WAL.
+    /// Writes zeros in pieces of that many bytes, where nothing was written before. This makes later writes
+    /// there cheaper; see the WAL.
     fn zero(&self, offset: u64, len: u64, _piece: u64) -> io::Result<()> {
         self.write(offset, &vec![0; len as usize])
     }
     /// Makes everything written so far durable. Until then any 512-byte sector written since the last sync
     /// may or may not survive a power loss, in any combination.
     fn sync(&self) -> io::Result<()>;
-    /// Lets the device begin to write those bytes, so that a later sync waits less and other calls find the
-    /// device less busy. Does not wait until they are written, and decides nothing: only a sync says what is
-    /// durable, and this call must not take an error away from it. An error returned here means that bytes
-    /// may be lost.
+    /// Starts write-back of those bytes to the device, so that a later sync waits less and other calls find
+    /// the device less busy. Does not wait for it, and guarantees nothing: only a sync makes bytes durable,
+    /// and this call must not swallow its error. An error returned here means that bytes may be lost.
     fn begin_write_back(&self, _from: u64, _to: u64) -> io::Result<()> {
         Ok(())
     }
-    /// A handle of the same file that can only sync, where that is cheaper than keeping this one: the caller
-    /// writes no more and drops this one. `None` where it makes no difference.
+    /// A handle of the same file that can only sync, if that is cheaper than keeping this one: the caller
+    /// writes no more and drops this one. `None` if it makes no difference.
     fn sealed(&self) -> Option<Box<dyn MappedFile>> {
         None
     }
@@ -466,7 +462,7 @@ pub trait Random: Send + Sync + Debug {
     fn next_u64(&self) -> u64;
 }
 
-/// Storage, clock and randomness together: what a database is given to live in.
+/// Storage, clock and randomness together: the environment of a database.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -526,7 +522,7 @@ pub(crate) fn absolute(env: &Env, dir: &Path) -> Result<PathBuf> {
     env.storage.absolute(dir).map_err(|e| Error::io("find the working directory for", dir, e))
 }
 
-/// The longest file that is read as a whole, manifests and descriptors of backups apart: no other file of a
+/// The longest file that is read as a whole, except manifests and descriptors of backups: no other file of a
 /// database is longer.
 pub(crate) const SMALL_FILE_BYTES: u64 = 64 << 20;
 

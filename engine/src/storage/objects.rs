@@ -1,5 +1,5 @@
-//! Object stores as a place for SSTables: the trait that a store implements, and its objects as files that
-//! are written whole.
+//! Object stores as a place for SSTables: the trait of a store, and its objects as files that are written
+//! whole.
 
 use super::{ReadFile, Storage, WriteFile, unsupported};
 use std::fmt::Debug;
@@ -8,9 +8,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-/// A store of named objects, each written whole. All calls block. A call that fails may have been done all
-/// the same, and a listing may be older than what was put or deleted before; nothing else is forgiven: what
-/// [`ObjectStore::put`] returned from is durable, and every later `get` and `len` sees it.
+/// A store of named objects, each written whole. All calls block. A call that fails may have taken effect,
+/// and a listing may lack recent changes. Nothing else is tolerated: once [`ObjectStore::put`] has returned,
+/// the object is durable, and every later `get` and `len` sees it.
 ///
 /// ```
 /// use siltstone::storage::ObjectStore;
@@ -60,49 +60,48 @@ use std::sync::{Arc, OnceLock};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait ObjectStore: Send + Sync + Debug {
-    /// The store's location, for people; the same for the same place at every open.
+    /// The store's location, for people; the same at every open.
     fn location(&self) -> String;
 
-    /// Stores an object of that name, whole, replacing one that is there.
+    /// Stores a whole object under that name, replacing an existing one.
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
-    /// Begins to store an object that comes piece by piece; `None` where the caller must hold it in memory
-    /// and `put` it.
+    /// Begins to store an object piece by piece; `None` if the caller must hold it in memory and `put` it.
     fn upload(&self, _name: &str) -> io::Result<Option<Box<dyn Upload>>> {
         Ok(None)
     }
 
-    /// Stores an object unless there is one of that name; whether it did.
+    /// Stores an object unless there is one of that name; returns whether it did.
     fn put_if_absent(&self, name: &str, bytes: &[u8]) -> io::Result<bool>;
 
-    /// A part of an object. `NotFound` where there is none, `UnexpectedEof` where it ends before.
+    /// A part of an object. `NotFound` if there is no such object, `UnexpectedEof` if it ends before.
     fn get(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>>;
 
-    /// A part of an object, read past any cache between, after `get` returned wrong bytes.
+    /// A part of an object, read past any cache in between, after `get` returned wrong bytes.
     fn get_again(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
         self.get(name, range)
     }
 
-    /// How long an object is. `NotFound` where there is none.
+    /// An object's length. `NotFound` if there is no such object.
     fn len(&self, name: &str) -> io::Result<u64>;
 
-    /// How long an object is, and its last bytes: at most so many. `NotFound` where there is none.
+    /// An object's length, and at most that many of its last bytes. `NotFound` if there is no such object.
     fn tail(&self, name: &str, bytes: u64) -> io::Result<(u64, Vec<u8>)> {
         let len = self.len(name)?;
         Ok((len, self.get(name, len.saturating_sub(bytes)..len)?))
     }
 
-    /// Announces objects that will be opened soon, each by a [`ObjectStore::tail`] of so many bytes: the
+    /// Announces objects that will be opened soon, each by a [`ObjectStore::tail`] of that many bytes: the
     /// tails may be fetched together.
     fn expect(&self, _tails: &[(String, u64)]) {}
 
-    /// Tells the store that bytes it caches of the object seem to be wrong: it is fetched anew from now on.
-    /// Whether anything may have been cached.
+    /// Tells the store that its cached bytes of the object seem to be wrong, so that it is fetched anew.
+    /// Returns whether anything may have been cached.
     fn forget(&self, _name: &str) -> bool {
         false
     }
 
-    /// How many bytes one `get` may take for little more than the time of a small one.
+    /// The bytes that one `get` may take for little more than the time of a small one.
     fn request_bytes(&self) -> usize {
         1 << 20
     }
@@ -110,16 +109,16 @@ pub trait ObjectStore: Send + Sync + Debug {
     /// The names of all objects, in any order.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Removes an object, if it is there.
+    /// Removes an object, if it exists.
     fn delete(&self, name: &str) -> io::Result<()>;
 }
 
-/// An object that is being stored piece by piece. Dropped before it is finished, nothing of it is to be seen.
+/// An object that is being stored piece by piece. Dropped before it is finished, it leaves nothing visible.
 pub trait Upload: Send {
     /// Appends the bytes.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Completes the object: durable, and seen by all, once this returns. After an error it may be there all
+    /// Completes the object: durable and visible to all once this returns. After an error it may exist all
     /// the same.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
@@ -154,7 +153,7 @@ impl WriteFile for Putting {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        // Where a call failed the object may be there or not: it is not tried again (I2).
+        // After a failed call the object may or may not exist: the call is not repeated (I2).
         match std::mem::replace(self, Putting::Failed) {
             Putting::InMemory { store, name, bytes } => store.put(&name, &bytes)?,
             Putting::Upload(upload) => upload.finish()?,
@@ -166,7 +165,7 @@ impl WriteFile for Putting {
     }
 }
 
-/// An object being read: nothing is asked for before it is read or measured.
+/// An object being read: no request before it is read or measured.
 struct Getting {
     store: Arc<dyn ObjectStore>,
     name: String,

@@ -1,12 +1,12 @@
-//! Files that are read, of which only so many are open at a time: those read lately.
+//! A set of files for reading that limits how many are open at a time: those read last.
 //!
-//! A database may have more tables than a process may have descriptors. So a table holds not an open file but
-//! a [`KeptFile`], which opens itself again when it is read. Which are closed is decided by the clock rule: a
-//! hand goes round over the open ones, spares each that was read since it last came by, and closes the first
-//! that was not. A read of a file that is open costs one uncontended lock more.
+//! A database may have more SSTables than a process may have descriptors. So an SSTable has not an open file
+//! but a [`KeptFile`], which opens itself again when it is read. The clock algorithm decides which ones are
+//! closed: a hand goes round over the open ones, spares each that was read since its last visit, and closes
+//! the first that was not. A read of an open file costs one more uncontended lock.
 
 use super::{MappedRead, ReadFile, Storage};
-// Plain locks: no model is to part in the middle of a read, which holds a buffer of its thread.
+// Plain locks: models need no switch in the middle of a read, which uses a buffer of its thread.
 use parking_lot::Mutex;
 use std::fmt::{Debug, Formatter};
 use std::io;
@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-/// See the page above.
+/// Files for reading, of which a limited number is open; see the page above.
 pub(crate) struct OpenFiles {
     storage: Arc<dyn Storage>,
-    /// Open at a time, at most; those being read count once more while they are.
+    /// The most open files, apart from those being read at the moment.
     most: usize,
     clock: Mutex<Hand>,
 }
@@ -34,7 +34,7 @@ impl Debug for OpenFiles {
     }
 }
 
-/// A file that is open only while it is read now and then.
+/// A file that is closed when it has not been read for a while.
 pub(crate) struct KeptFile {
     path: PathBuf,
     direct: bool,
@@ -61,17 +61,17 @@ impl OpenFiles {
         Ok(Arc::new(Handle(kept)))
     }
 
-    /// How many are open.
+    /// The number of open files.
     #[cfg(all(test, not(models)))]
     fn open_now(&self) -> usize {
         let clock = self.clock.lock();
         clock.open.iter().filter_map(Weak::upgrade).filter(|kept| kept.file.lock().is_some()).count()
     }
 
-    /// One more is open: closes others where there are too many.
+    /// Counts another open file, and closes others if there are too many.
     fn enter(&self, kept: &Arc<KeptFile>) {
         if self.most == usize::MAX {
-            // None is ever closed.
+            // No file is ever closed.
             return;
         }
         let mut clock = self.clock.lock();
@@ -85,7 +85,7 @@ impl OpenFiles {
                 continue;
             }
             if let Some(kept) = clock.open.swap_remove(at).upgrade() {
-                // Who is reading has it open until the read is done.
+                // A running read keeps it open until its end.
                 drop(kept.file.lock().take());
             }
         }
@@ -110,7 +110,7 @@ impl KeptFile {
     }
 }
 
-/// What a table has of it.
+/// An SSTable's handle of the file.
 struct Handle(Arc<KeptFile>);
 
 impl Handle {
@@ -142,7 +142,7 @@ impl ReadFile for Handle {
     }
 
     fn request_bytes(&self) -> usize {
-        // Of a file that is closed it does not matter.
+        // For a closed file it does not matter.
         self.0.file.lock().as_ref().map_or(0, |file| file.request_bytes())
     }
 
@@ -178,7 +178,7 @@ mod tests {
             (0..100).for_each(read);
             assert!(files.open_now() <= 10, "{} in round {round}", files.open_now());
         }
-        // One that is read all the time is not opened again.
+        // A file that is read all the time is not opened again.
         let opens = || world.storage.op_counts().of(OpKind::Open);
         read(0);
         let before = opens();

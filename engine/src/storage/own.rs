@@ -1,22 +1,22 @@
-//! Which files are ours, told by what they begin with, before one that was found by its name is removed or
+//! Decides by their first bytes whether files found under our names are ours, before they are removed or
 //! replaced.
 //!
-//! Files that this process made are known. Those that an open, a check or a deletion *finds* in a directory
-//! may be another program's with a name like ours. What we write begins with a magic or a checksum. A crash
-//! may leave of it a part, or zeros where a sector was not written; both count as ours under a name of ours,
-//! an empty file too.
+//! Files that this process created are known. Those that an open, a check or a deletion *finds* in a
+//! directory may be another program's, with a name like ours. Our files begin with a magic or a checksum. A
+//! crash may leave a part of it, or zeros where a sector was not written; both count as ours under a name of
+//! ours, and so does an empty file.
 //!
-//! That holds in a directory of ours. In one that is about to become ours, a blank file may as well be
-//! another program's, and it tells nothing. So a directory in which something blank lies is refused, and one
-//! without is *marked* before the first file of ours is made there: by an empty file with a name that nobody
-//! else gives, durable before anything else. What is blank beside the mark came after it, and is ours. The
-//! mark goes when a file that tells by its bytes is durable.
+//! This holds in a directory of ours. In one that is about to become ours, a blank file may as well be
+//! another program's. So a directory with a blank file is refused, and one without is *marked* before our
+//! first file is created there: by an empty file with a name that nobody else uses, made durable before
+//! anything else. Blank files beside the mark came after it, and are ours. The mark is removed when a file
+//! with recognisable bytes is durable.
 
 use super::{LOCK_FILE, Storage, WriteFile};
 use std::io;
 use std::path::Path;
 
-/// Bytes that are looked at.
+/// The number of bytes examined.
 const HEAD_BYTES: u64 = 128;
 
 /// The mark of a directory in which a database or the first backup is being made.
@@ -26,12 +26,12 @@ pub(crate) const BEGUN: &str = "SILTSTONE.begun";
 pub(crate) fn mark_begun(storage: &dyn Storage, dir: &Path) -> io::Result<()> {
     match storage.create(&dir.join(BEGUN)) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
-        // One of an earlier try may not be durable yet.
+        // The mark of an earlier try may not be durable yet.
         _ => storage.sync_dir(dir),
     }
 }
 
-/// Removes the mark, once something that tells by its bytes is durable.
+/// Removes the mark, once a file with recognisable bytes is durable.
 pub(crate) fn remove_mark(storage: &dyn Storage, dir: &Path) {
     remove_own(storage, &dir.join(BEGUN), |_| false);
 }
@@ -41,19 +41,19 @@ pub(crate) fn is_mark(storage: &dyn Storage, dir: &Path, name: &str) -> io::Resu
     if name == BEGUN { is_empty(storage, &dir.join(name)) } else { Ok(false) }
 }
 
-/// What a file's beginning tells of who made it.
+/// The maker of a file, judged by its first bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Maker {
     /// A database or a backup.
     Us,
-    /// Nothing was written to it, so that nothing tells.
+    /// Unknown: nothing was written to it.
     Unknown,
-    /// Another program; what is no regular file counts as another's.
+    /// Another program; also anything but a regular file.
     Other,
 }
 
 impl Maker {
-    /// Whether the file is ours where `is_begun` says whether what is blank is.
+    /// Whether the file is ours; `is_begun` says whether blank files are.
     pub(crate) fn is_ours(self, is_begun: impl FnOnce() -> bool) -> bool {
         match self {
             Maker::Us => true,
@@ -63,8 +63,8 @@ impl Maker {
     }
 }
 
-/// Whether the file is one that was made here, or the beginning of one. `begins` judges its first bytes, at
-/// most 128. What is no regular file is not ours.
+/// Whether the file, or the beginning of one, was created by a database. `begins` judges its first bytes, at
+/// most 128. Anything but a regular file is not ours.
 pub(crate) fn is_own(storage: &dyn Storage, path: &Path, begins: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
     if planted!(Bug::RemoveForeign) {
         return storage.exists(path);
@@ -72,7 +72,7 @@ pub(crate) fn is_own(storage: &dyn Storage, path: &Path, begins: impl Fn(&[u8]) 
     Ok(maker(storage, path, begins)? != Maker::Other)
 }
 
-/// Who made the file. `begins` judges its first bytes, at most 128.
+/// The maker of the file. `begins` judges its first bytes, at most 128.
 pub(crate) fn maker(storage: &dyn Storage, path: &Path, begins: impl Fn(&[u8]) -> bool) -> io::Result<Maker> {
     use io::ErrorKind::{InvalidInput, IsADirectory, NotFound};
     match head(storage, path) {
@@ -83,7 +83,7 @@ pub(crate) fn maker(storage: &dyn Storage, path: &Path, begins: impl Fn(&[u8]) -
     }
 }
 
-/// Whether nothing was written to the file's beginning, so that nothing tells whose it is.
+/// Whether nothing was written to the file's beginning, so that its maker is unknown.
 pub(crate) fn is_blank(storage: &dyn Storage, path: &Path) -> io::Result<bool> {
     head(storage, path).map(|head| head.iter().all(|byte| *byte == 0))
 }
@@ -100,18 +100,18 @@ pub(crate) fn is_own_lock(storage: &dyn Storage, dir: &Path, name: &str) -> io::
     if name == LOCK_FILE { is_empty(storage, &dir.join(name)) } else { Ok(false) }
 }
 
-/// Whether it is a regular file without a byte.
+/// Whether it is an empty regular file.
 fn is_empty(storage: &dyn Storage, path: &Path) -> io::Result<bool> {
     Ok(maker(storage, path, |_| false)? == Maker::Unknown && storage.open(path)?.is_empty()?)
 }
 
-/// Whether bytes begin with the magic, or are the beginning of it.
+/// Whether bytes begin with the magic, or are a prefix of it.
 pub(crate) fn begins_with(head: &[u8], magic: &[u8]) -> bool {
     let len = head.len().min(magic.len());
     head[..len] == magic[..len]
 }
 
-/// Creates a file under a name at which an earlier try may have left its own, which goes first.
+/// Creates a file, and first removes one of ours that an earlier try may have left under that name.
 ///
 /// # Errors
 /// `AlreadyExists` where another program's file has that name.
@@ -133,10 +133,10 @@ pub(crate) fn create_over_own(
     }
 }
 
-/// Removes the file if it was made here, or is the beginning of one.
+/// Removes the file if it, or the beginning of it, was created by a database.
 pub(crate) fn remove_own(storage: &dyn Storage, path: &Path, begins: impl Fn(&[u8]) -> bool) {
     if is_own(storage, path, begins).is_ok_and(|own| own) {
-        // What cannot be removed now is found again at the next open.
+        // A file that cannot be removed now is found again at the next open.
         let _ = storage.remove(path);
     }
 }

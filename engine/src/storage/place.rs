@@ -1,15 +1,14 @@
-//! Where calls on local files go: to the directory that a database was opened in, whatever its name leads to
+//! Binds calls on local files to the directory that a database was opened in, whatever its name leads to
 //! later.
 //!
-//! A path is looked up anew by each call. Should another directory come to have the database's name (it was
-//! renamed and another one made, or the process changed its working directory), such calls would meet the
-//! files of somebody else under the names of ours: logs and tables are counted, so two databases have equal
-//! names. So a database's directory is *bound*: it is opened once, and calls with paths in it go by that
-//! handle (`openat(2)` and its kin). A renamed database goes on where it is now; what took its name is never
-//! touched.
+//! Each call looks its path up anew. If another directory takes the database's name (it was renamed and
+//! another one created, or the process changed its working directory), calls would find foreign files under
+//! our names: WAL files and SSTables are numbered, so two databases have equal names. So a database's
+//! directory is *bound*: it is opened once, and calls with paths in it use that handle (`openat(2)` and the
+//! like). A renamed database goes on in its directory; the one that took its name is never touched.
 //!
-//! In a bound directory all names are ours, and none of them is a symbolic link: one is refused instead of
-//! followed. Wherever a file is opened, it must be a regular one: a FIFO would hold up its reader for ever, a
+//! In a bound directory all names are ours, and none of them is a symbolic link: a link is refused instead of
+//! followed. Every file that is opened must be a regular one: a FIFO would block its reader for ever, a
 //! device never end.
 
 use super::FileAccess;
@@ -49,20 +48,20 @@ fn open_dir(at: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     Ok(retry_on_intr(|| rustix::fs::openat(at, path, flags, Mode::empty()))?)
 }
 
-/// Whether a file or directory that is open is what the path names now.
+/// Whether the path still names this open file or directory.
 pub(super) fn is_same(file: &File, path: &Path) -> io::Result<bool> {
     let (there, ours) = (fs::metadata(path)?, file.metadata()?);
     Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino()))
 }
 
-/// What a path stands for: a directory that is held open, or the working directory, and the way from there.
+/// The resolution of a path: a directory that is held open, or the working directory, and the remaining path.
 pub(super) struct Place<'a> {
     dir: Option<&'a BoundDir>,
     path: &'a Path,
 }
 
 impl<'a> Place<'a> {
-    /// Looked for among those directories.
+    /// Looks the path up in those directories.
     pub(super) fn of(path: &'a Path, bound: &'a [std::sync::Arc<BoundDir>]) -> Self {
         for dir in bound.iter().rev() {
             if let Ok(rest) = path.strip_prefix(&dir.path) {
@@ -74,7 +73,7 @@ impl<'a> Place<'a> {
         Self { dir: None, path }
     }
 
-    /// The bound directory, where the path is that of one.
+    /// The bound directory, if the path is that of one.
     pub(super) fn bound_itself(&self) -> Option<&'a BoundDir> {
         self.dir.filter(|_| self.path == Path::new("."))
     }
@@ -83,14 +82,14 @@ impl<'a> Place<'a> {
         self.dir.map_or(CWD, |dir| dir.dir.as_fd())
     }
 
-    /// Links are followed where the name is not ours.
+    /// Flags that follow links if the name is not ours.
     fn follow(&self) -> AtFlags {
         if self.dir.is_some() { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() }
     }
 
     /// Opens a regular file.
     pub(super) fn open(&self, flags: OFlags, mode: u32) -> io::Result<File> {
-        // Without NONBLOCK a FIFO would be waited for. Regular files know no such thing.
+        // Without NONBLOCK, opening a FIFO would wait. Regular files are not affected.
         let mut flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         if self.dir.is_some() {
             flags |= OFlags::NOFOLLOW;
@@ -100,7 +99,7 @@ impl<'a> Place<'a> {
         let file = match opened {
             Ok(file) => File::from(file),
             Err(Errno::LOOP) if self.dir.is_some() => return Err(irregular("a symbolic link")),
-            // A FIFO that nobody reads, a socket.
+            // A FIFO without readers, or a socket.
             Err(Errno::NXIO) => return Err(irregular("no regular file")),
             Err(e) => return Err(e.into()),
         };
@@ -131,11 +130,11 @@ impl<'a> Place<'a> {
         Ok(rustix::fs::renameat(self.at(), self.path, to.at(), to.path)?)
     }
 
-    /// Renames where nothing has the new name.
+    /// Renames if the new name is free.
     pub(super) fn rename_new(&self, to: &Self) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         match rustix::fs::renameat_with(self.at(), self.path, to.at(), to.path, RenameFlags::NOREPLACE) {
-            // Not every file system can do that.
+            // Some file systems cannot do that.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
             renamed => return Ok(renamed?),
         }
@@ -145,7 +144,7 @@ impl<'a> Place<'a> {
         self.rename(to)
     }
 
-    /// Makes `to` a second name of the file, of what a link leads to rather than of the link.
+    /// Makes `to` a second name of the file; for a link, of its target.
     pub(super) fn link(&self, to: &Self) -> io::Result<()> {
         if FileType::from_raw_mode(self.stat()?.st_mode) != FileType::RegularFile {
             return Err(irregular("no regular file"));
@@ -154,7 +153,7 @@ impl<'a> Place<'a> {
         Ok(rustix::fs::linkat(self.at(), self.path, to.at(), to.path, follow)?)
     }
 
-    /// Names and kinds of all that lies in the directory.
+    /// Names and kinds of all entries of the directory.
     pub(super) fn entries(&self) -> io::Result<Vec<(Vec<u8>, FileType)>> {
         let mut entries = Vec::new();
         for entry in Dir::new(open_dir(self.at(), self.path)?)? {
@@ -164,7 +163,7 @@ impl<'a> Place<'a> {
                 continue;
             }
             let kind = match entry.file_type() {
-                // Some file systems do not say.
+                // Some file systems do not return it.
                 FileType::Unknown => {
                     let path = self.path.join(bytes_to_path(name.to_bytes()));
                     let stat = rustix::fs::statat(self.at(), &path, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -188,7 +187,7 @@ impl<'a> Place<'a> {
             match rustix::fs::mkdirat(self.at(), &path, Mode::from_raw_mode(access.dir_mode() as _)) {
                 Ok(()) => {}
                 Err(Errno::EXIST) => {
-                    // Of directories a link may be followed: it is for copies that users ask for.
+                    // A link to a directory may be followed: it is for copies that users request.
                     let stat = rustix::fs::statat(self.at(), &path, AtFlags::empty())?;
                     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
                         return Err(io::ErrorKind::AlreadyExists.into());
@@ -208,7 +207,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The directory, open, to be synced.
+    /// The directory, opened to be synced.
     pub(super) fn open_as_dir(&self) -> io::Result<File> {
         Ok(File::from(open_dir(self.at(), self.path)?))
     }

@@ -1,10 +1,10 @@
-//! Where a database's SSTables lie: beside WAL and manifest, in another directory, or in an object store.
+//! The place of a database's SSTables: beside WAL and manifest, in another directory, or in an object store.
 //!
-//! Each place belongs to one database, as SSTables that its manifest does not name are removed at an open. A
-//! directory of its own and an object store are *claimed*: an object `OWNER` with the database's number is
-//! put there if there is none, and nothing of any database. The database's own directory has a note of it
-//! (`DATABASE`), so that a repair that finds no manifest knows that the SSTables lie elsewhere, and a
-//! creation that a crash ended can be begun again.
+//! Each place belongs to one database, as an open removes SSTables that its manifest does not name. A
+//! separate directory or an object store is *claimed*: an object `OWNER` with the database's number is put
+//! there if there is none, nor anything of another database. The database's own directory has a note of it
+//! (`DATABASE`), so that a repair without a manifest knows that the SSTables are elsewhere, and a creation
+//! that a crash interrupted can be repeated.
 
 use super::objects::{ObjectFiles, ObjectStore, OpenObjectStore};
 use super::{
@@ -16,10 +16,10 @@ use crate::types::TableId;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The object that names the database to which a place belongs.
+/// The object with the number of the database that owns a place.
 const OWNER: &str = "OWNER";
 const OWNER_NEW: &str = "OWNER.new";
-/// The note in the database's own directory: its number, and where its SSTables lie if that is elsewhere.
+/// The note in the database's own directory: its number, and the place of its SSTables if that is elsewhere.
 pub(crate) const NOTE: &str = "DATABASE";
 /// The prefix of an object store's location in the manifest.
 const OBJECTS: &str = "objects:";
@@ -58,7 +58,7 @@ impl TableStore {
         Self { storage: storage.clone(), dir: dir.to_path_buf(), kind: Kind::Directory }
     }
 
-    /// This store with its directory, which must exist, held open, so that no other can take its place.
+    /// This store with its directory, which must exist, held open, so that no other can take its name.
     pub(crate) fn bound(self) -> Result<Self> {
         if !matches!(self.kind, Kind::Directory) {
             return Ok(self);
@@ -68,7 +68,7 @@ impl TableStore {
         Ok(Self { storage: bound.unwrap_or(self.storage), ..self })
     }
 
-    /// Makes its directory, if it has one of its own.
+    /// Creates its directory, if it has a separate one.
     pub(crate) fn create_dir(&self) -> Result<()> {
         match self.kind {
             Kind::Directory => create_dir_durably(&*self.storage, &self.dir)
@@ -125,8 +125,8 @@ impl TableStore {
         }
     }
 
-    /// Makes the place the database's, if it is nobody's yet and the database is `new`; returns a lock to be
-    /// held while the database is open. `Invalid` where it belongs to another database.
+    /// Claims the place for the database, if it has no owner and the database is `new`; returns a lock to be
+    /// held while the database is open. `Invalid` if it belongs to another database.
     pub(crate) fn claim(&self, database: u64, new: bool) -> Result<Option<Box<dyn Send + Sync>>> {
         if new {
             self.refuse_others()?;
@@ -159,8 +159,7 @@ impl TableStore {
                     self.storage.rename(&part, &path).map_err(failed)?;
                 }
                 if new {
-                    // Also where it is there: the try that wrote it may have ended before its name was
-                    // durable.
+                    // Even if it exists: the try that wrote it may have ended before its name was durable.
                     self.storage.sync_dir(&self.dir).map_err(failed)?;
                 }
                 remove_mark(&*self.storage, &self.dir);
@@ -192,7 +191,7 @@ impl TableStore {
         })
     }
 
-    /// Refuses a directory of its own in which other things lie than what an earlier try may have left.
+    /// Refuses a separate directory with anything that an earlier try cannot have left.
     pub(crate) fn refuse_others(&self) -> Result<()> {
         if !matches!(self.kind, Kind::Directory)
             || !self.storage.exists(&self.dir).map_err(|e| Error::io("look for", &self.dir, e))?
@@ -203,7 +202,7 @@ impl TableStore {
         let is_begun = names.iter().any(|name| name == BEGUN);
         let is_ours = |name: &str| match name {
             LOST_AND_FOUND => Ok(true),
-            // It is renamed when it is whole. Whose it is, `claim` tells by its text.
+            // It is renamed when it is complete. `claim` judges its owner by its text.
             OWNER => Ok(maker(&*self.storage, &self.dir.join(name), begins_with_number)? == Maker::Us),
             LOCK_FILE => is_own_lock(&*self.storage, &self.dir, name),
             BEGUN => is_mark(&*self.storage, &self.dir, name),
@@ -223,7 +222,7 @@ impl TableStore {
         match other {
             None => Ok(()),
             Some(_) if self.is_used()? => {
-                // Whoever uses it now is told of first.
+                // A present user is reported first.
                 self.lock(false)?;
                 Err(self.is_of_another())
             }
@@ -237,7 +236,7 @@ impl TableStore {
         }
     }
 
-    /// Whether a file of any database lies there.
+    /// Whether it has a file of any database.
     fn is_used(&self) -> Result<bool> {
         let names = self.storage.list(&self.dir).map_err(|e| Error::io("list", &self.dir, e))?;
         let is_of_database = |name: &String| {
@@ -246,7 +245,7 @@ impl TableStore {
         Ok(names.iter().any(|name| TableId::parse_file_name(name).is_some() || is_of_database(name)))
     }
 
-    /// Whether a file that is being written can be made durable before it is whole.
+    /// Whether a file that is being written can be made durable before it is complete.
     pub(crate) fn writes_in_pieces(&self) -> bool {
         !self.is_far()
     }
@@ -261,7 +260,7 @@ impl TableStore {
         &self.storage
     }
 
-    /// The path of that SSTable.
+    /// The path of an SSTable.
     pub(crate) fn path(&self, table: TableId) -> PathBuf {
         self.dir.join(table.file_name())
     }
@@ -276,7 +275,7 @@ impl TableStore {
         self.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))
     }
 
-    /// The SSTables that lie there, perhaps as of some time ago.
+    /// The SSTables in it, perhaps as of some time ago.
     pub(crate) fn list(&self) -> Result<Vec<TableId>> {
         let names = self.storage.list(&self.dir).map_err(|e| Error::io("list", &self.dir, e))?;
         Ok(names.iter().filter_map(|name| TableId::parse_file_name(name)).collect())
@@ -286,7 +285,7 @@ impl TableStore {
         self.storage.remove(&self.path(table))
     }
 
-    /// Frees a part of an SSTable's file, where that can be done.
+    /// Frees a part of an SSTable's file, if that is possible.
     pub(crate) fn punch_hole(&self, table: TableId, offset: u64, len: u64) -> std::io::Result<bool> {
         self.storage.punch_hole(&self.path(table), offset, len)
     }
@@ -304,17 +303,17 @@ impl TableStore {
             return copy_file(&**of, from, &*self.storage, &to, bytes, &mut |_| {}).map(|_| ());
         }
         self.storage.link(from, &to).map_err(|e| Error::io("link to", &to, e))?;
-        // Whoever brought the file may not have synced it.
+        // The file may not have been synced before.
         let synced = self.storage.append(&to).and_then(|mut file| file.sync());
         synced.map_err(|e| {
-            // Where not even that can be done, the name is of no use.
+            // If not even that is possible, the name is useless.
             let _ = self.storage.remove(&to);
             Error::io("sync", &to, e)
         })
     }
 
-    /// Adds an SSTable of another database, which is durable there: as a second name of its file, else as a
-    /// copy. Durable but for the name. Whether it is a second name.
+    /// Adds an SSTable of another database, where it is durable: as a second name of its file, else as a
+    /// copy. Durable but for the name. Returns whether it is a second name.
     pub(crate) fn share_from(
         &self,
         other: &Self,
@@ -327,7 +326,7 @@ impl TableStore {
             && !other.is_far()
             && self.finds(other)?
             && match self.storage.second_name(&from, &to) {
-                // Not on this storage, or its directory was moved just now.
+                // Impossible on this storage, or its directory was just moved.
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => false,
                 linked => linked.map_err(|e| Error::io("link to", &to, e))?,
             };
@@ -338,7 +337,7 @@ impl TableStore {
     }
 
     /// Whether the paths of the other store's SSTables lead to them from this one's storage, too: its
-    /// directory may have been renamed since it was opened, and another one have its name.
+    /// directory may have been renamed since it was opened, and another one may have its name.
     fn finds(&self, other: &Self) -> Result<bool> {
         if std::ptr::eq(self, other) {
             return Ok(true);

@@ -1,8 +1,8 @@
-//! What a step of a merge makes of the shape.
+//! How a step of a compaction changes the shape.
 //!
-//! A merge goes through its range from the left in steps. After a step that came to key `k`, the target holds
-//! the step's outputs, inputs that end at or below `k` are gone, and those that `k` cuts answer only from `k`
-//! on:
+//! A compaction goes through its key range in steps. After a step up to key `k`, the target has the step's
+//! outputs, inputs that end at or below `k` are removed, and inputs with keys on both sides are clipped at
+//! `k`:
 //!
 //! ```text
 //! before   L0      [a--------------z)          after a step to m   L0           [m-------z)
@@ -14,19 +14,20 @@ use crate::shape::{Clip, Shape, ShapeChange, TableInfo, TablePlace};
 use crate::types::TableId;
 use std::sync::Arc;
 
-/// One step of a merge, done.
+/// A finished step of a compaction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Step {
-    /// Tables written, all below `upto` and at or above the step before. None for a move.
+    /// SSTables written, all below `upto` and at or above the previous step's. None for a trivial move.
     pub(crate) outputs: Vec<Arc<TableInfo>>,
-    /// Everything below this key is merged; `None` when the merge is finished.
+    /// The end of the step: everything below this key is compacted; `None` when the compaction is finished.
     pub(crate) upto: Option<Vec<u8>>,
-    /// For inputs that `upto` cuts: about how many of their bytes lie below it.
+    /// For each input clipped at `upto`: about how many of its bytes lie below it.
     pub(crate) bytes_below: Vec<(TableId, u64)>,
 }
 
 impl CompactionPlan {
-    /// The change that this step makes. Inputs that earlier steps used up are not in the shape any more.
+    /// The change of the shape that this step makes. Inputs that earlier steps used up are not in the shape
+    /// any more.
     pub(crate) fn change(&self, shape: &Shape, step: &Step) -> ShapeChange {
         let mut change = ShapeChange { range: self.range.clone(), ..ShapeChange::default() };
         for (place, table) in self.live_inputs(shape) {
@@ -54,7 +55,7 @@ impl CompactionPlan {
     }
 }
 
-/// Makes the step's change in the shape.
+/// Applies the step's change to the shape.
 pub(crate) fn apply(shape: &mut Shape, plan: &CompactionPlan, step: &Step) -> Result<(), String> {
     shape.change(&plan.change(shape, step))
 }

@@ -1,24 +1,24 @@
-//! Leveled merging that finds by itself how long level 0 may wait, from what reads pay and what is
+//! Leveled compaction that decides by itself how long L0 may wait, from what reads cost and what is
 //! overwritten.
 //!
-//! What a merge of level 0 costs for each byte that came falls with the number of flushes it takes at once,
-//! as what lies below is written once for all of them. What waiting costs is paid by reads, which look into
-//! one run more for each flush; and by the disk, which holds what was overwritten. Neither is known
-//! beforehand, and both change. So level 0, from `RUNS_MIN` runs on, waits until one of these says that the
-//! merge is worth it:
+//! The cost of compacting L0, per byte written, falls with the number of flushes that are compacted at once,
+//! as the level below is rewritten once for all of them. The cost of waiting is paid by reads, which search
+//! one run more for each flush, and by the disk, which keeps what was overwritten. Neither is known
+//! beforehand, and both change. So L0, from `RUNS_MIN` runs on, waits until one of these says that the
+//! compaction is worth it:
 //!
-//! * *Scans and gets.* Tables count the reads that looked into them in vain. Once these looks have taken as
-//!   long as the merge will (a look counts as in `early`), it is due, also with fewer runs. Whoever rents
-//!   until the rent has reached the price of buying pays at most twice what the best choice would have been.
-//! * *Skew and overlap.* Sketches say what share of the cells in level 0, in what gathers below it, and in
-//!   the base where that is not far more, a merge would drop. From two fifths on it is due: so space stays
-//!   bounded, and keys that come again and again are merged early, when that is cheap.
-//! * *Room.* At `runs_max` runs, or as many flushes' bytes, and wherever writers would be held up for merges.
-//!   A family that was just loaded may be read next, so it begins with `RUNS_MIN` and may hold a run more for
-//!   every few flushes that came without reads paying for a merge.
+//! * *Scans and gets.* SSTables count their seek misses. Once these have taken as long as the compaction will
+//!   (`triggered` says how long one takes), it is due, also with fewer runs. As with renting until the rent
+//!   has reached the price of buying, this costs at most twice the best choice.
+//! * *Skew and overlap.* Sketches estimate the share of cells that a compaction would drop: of L0, of the
+//!   gathering level, and of the base where that is not far larger. From two fifths on it is due. So space
+//!   stays bounded, and keys that are written again and again are compacted early, when that is cheap.
+//! * *Limits.* At `runs_max` runs, or as many flushes' bytes, and wherever writers would stall for
+//!   compactions. A family that was just loaded may be read next, so it begins with `RUNS_MIN` and may have a
+//!   run more for every few flushes without reads that pay for a compaction.
 //!
-//! Everything else is `leveled`, with levels sized as if level 0 were merged at `runs_max`. Only the moment
-//! of a merge changes with the load, so nothing is rewritten when that changes.
+//! Everything else is `leveled`, with levels sized as if L0 were compacted at `runs_max`. Only the moment of
+//! a compaction depends on the load, so nothing is rewritten when the load changes.
 
 use super::leveled::LeveledOptions;
 use super::runs::within;
@@ -26,7 +26,7 @@ use super::{Facts, Plan, PlanState, Strategy};
 use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 
-/// Runs in level 0 that are merged only if a merge is worth it by more than their number.
+/// Runs in L0 that are compacted only for other reasons than their number.
 const RUNS_MIN: u64 = 4;
 
 /// Settings of `auto`.
@@ -38,9 +38,9 @@ const RUNS_MIN: u64 = 4;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AutoOptions {
-    /// Flushes in level 0 that make a merge due whatever reads do. Default 16.
+    /// Flushes in L0 that make a compaction due in any case. Default 16.
     pub runs_max: u64,
-    /// Size at which output tables are cut. Default 64 MiB.
+    /// Target size of output SSTables. Default 64 MiB.
     pub table_bytes: u64,
 }
 

@@ -1,47 +1,46 @@
-//! How long a writer waits per byte it writes: nothing while all is well, then more and more, without a jump,
-//! so that writers slow down to the speed at which memory is flushed and merges are done instead of running
-//! into a wall.
+//! How long a writer is delayed per byte it writes: not at all without pressure, then more and more, without
+//! a jump, so that writers slow down to the speed of flushes and compactions before they have to stop.
 //!
-//! Each cause is a *fill* between 0 (where it begins to matter) and 1 (its hard bound); the fullest counts.
-//! With `x` that fill, the delay is `x^2 / (1 - x)` times what draining a byte costs at present. Where it is
-//! one such cost (x about 0.62) writers go exactly at the speed of the drain; they cannot pass it for long,
-//! and the delay ends growing at 64 drain costs. Only at the bound itself does a write stop, until a step or
-//! a flush has made room.
+//! Each cause is a *fill* between 0 (where it begins to matter) and 1 (its hard bound); the largest counts.
+//! With `x` that fill, the delay is `x^2 / (1 - x)` times the present cost of draining a byte. Where the
+//! factor is 1 (x about 0.62) writers go exactly at the speed of the drain; they cannot exceed it for long.
+//! The delay is at most 64 drain costs. Only at the bound itself does a write stop, until a step or a flush
+//! has made room.
 
-/// What the delay depends on. A bound that is zero or below its start never presses.
+/// What the delay depends on. A bound that is zero or below its start is ignored.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pressure {
     /// Write memory in use, flush set included.
     pub(crate) memory_used: u64,
-    /// What merges in memory take beside that. They end soon and give it back, so nobody slows down for it;
-    /// but it counts at the bound.
+    /// Bytes that in-memory compactions use in addition. They end soon and free them, so they delay nobody;
+    /// but they count at the bound.
     pub(crate) memory_joining: u64,
-    /// From here on writers are slowed.
+    /// Writers are delayed from here on.
     pub(crate) memory_low: u64,
-    /// Here they stop.
+    /// Writers stop here.
     pub(crate) memory_hard: u64,
-    /// Bytes of merging owed.
+    /// Compaction debt, in bytes.
     pub(crate) debt: u64,
     pub(crate) debt_low: u64,
     pub(crate) debt_hard: u64,
-    /// Runs in level 0, and where they begin to matter.
+    /// Runs in L0, and the number where they begin to matter.
     pub(crate) level0_runs: u64,
     pub(crate) level0_low: u64,
     pub(crate) level0_hard: u64,
-    /// What a written byte costs flushes and merges now, in nanoseconds.
+    /// What a written byte costs flushes and compactions at present, in nanoseconds.
     pub(crate) drain_ns_per_byte: f64,
 }
 
-/// What a writer does.
+/// A writer's delay.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Delay {
-    /// Wait this long for each byte; zero mostly.
+    /// Wait this long for each byte; mostly zero.
     NsPerByte(f64),
-    /// Wait until something was flushed or merged.
+    /// Stop until a flush or compaction has made room.
     Stop,
 }
 
-/// The delay ends growing at this many drain costs.
+/// The largest delay, in drain costs.
 const COSTS_MAX: f64 = 64.0;
 
 /// The delay under this pressure.
@@ -56,7 +55,7 @@ pub(crate) fn backpressure(p: &Pressure) -> Delay {
     Delay::NsPerByte((x * x / (1.0 - x)).min(COSTS_MAX) * p.drain_ns_per_byte.max(0.0))
 }
 
-/// How far a value is on its way, from 0 to 1.
+/// The fill of a value between its low mark and its bound, from 0 to 1.
 pub(super) fn fill(value: u64, low: u64, hard: u64) -> f64 {
     if hard <= low {
         return 0.0;

@@ -1,5 +1,5 @@
-//! Decisions of a strategy that holds memory apart by key range, beside compactions of SSTables: where the
-//! ranges begin, whose memory is flushed, and with which SSTables it is merged on the way. Pure, as all here.
+//! Decisions of a strategy that divides memory by key range: where ranges begin, which one is flushed, and
+//! with which SSTables its memory is merged. Pure functions, as all of this folder.
 
 use super::CompactionPlan;
 use crate::shape::Shape;
@@ -13,12 +13,12 @@ pub(crate) struct RangeMemory {
     pub(crate) bytes: u64,
     /// Bytes that its cells take in an SSTable, about.
     pub(crate) written: u64,
-    /// The number of operations that the database has seen since the oldest of its cells was written.
+    /// The number of operations of the database since its oldest cell was written.
     pub(crate) age: u64,
 }
 
-/// The share of cells that a compaction of these SSTables, with the memory that is merged with them, would
-/// leave, as their sketches say.
+/// The share of cells that a compaction of these SSTables, with the memory merged into it, would leave,
+/// estimated by sketches.
 pub(crate) type Unique<'a> = &'a dyn Fn(&[TableId]) -> f64;
 
 /// A strategy's decisions about ranges; see the page above.
@@ -26,18 +26,18 @@ pub(crate) trait ByRange {
     /// The keys at which ranges begin, in order; the first range begins before all keys and is not named.
     fn bounds(&self, shape: &Shape) -> Vec<Vec<u8>>;
 
-    /// The bytes of a range's SSTables that are written again when it is flushed, in the mean.
+    /// The mean bytes of a range's SSTables that are written again when it is flushed.
     fn rewritten(&self, shape: &Shape) -> u64;
 
     /// The range to flush, as an index into `memory`, and why. None of the ranges is empty.
     fn victim(&self, shape: &Shape, memory: &[RangeMemory]) -> Option<(usize, String)>;
 
-    /// Whether a flush of the range should merge it before it has to, lest too many ranges have to at the
+    /// Whether a flush of the range should compact it before it has to, lest too many ranges have to at the
     /// same time.
     fn is_early(&self, shape: &Shape, range: &KeyRange) -> bool;
 
-    /// The compaction that turns a range's memory, newer than all SSTables, into SSTables, `early` or when it
-    /// has to be. `None` where the shape has something in the way: then the memory goes to L0 as it is.
+    /// The compaction that merges a range's memory, newer than all SSTables, into SSTables, `early` or when
+    /// it has to be. `None` where the shape has something in the way: then the memory goes to L0 as it is.
     fn flush(
         &self,
         shape: &Shape,
@@ -46,11 +46,11 @@ pub(crate) trait ByRange {
         unique: Unique<'_>,
     ) -> Option<CompactionPlan>;
 
-    /// Sets in the plan of a compaction how its output is cut.
+    /// Sets the size of the plan's output SSTables.
     fn cut(&self, plan: &mut CompactionPlan, unique: Unique<'_>);
 }
 
-/// The range to flush while compactions are at work on some ranges (`merging`). Memory of such a range cannot
+/// The range to flush while compactions are running on some ranges (`merging`). Memory of such a range cannot
 /// be merged with its SSTables and would go to L0, so another range is taken if that frees at least half as
 /// much.
 pub(crate) fn victim_beside(
@@ -77,8 +77,8 @@ const MEMTABLES_MAX: usize = 4;
 /// The largest piece that joining may make: positions in memory reach twice as far.
 const JOINED_BYTES_MAX: u64 = 8 << 30;
 
-/// The number of a range's pieces (bytes of each, newest first) that are copied together with `new` bytes of
-/// new cells.
+/// The number of a range's pieces (bytes of each, newest first) that are joined with `new` bytes of new
+/// cells.
 ///
 /// As few as leave at most four, and on from there as long as the next is no larger than what is copied
 /// already: so a cell is copied a number of times that grows with the logarithm of the range's memory, and a

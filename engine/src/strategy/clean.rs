@@ -1,14 +1,14 @@
-//! What to do about the oldest file of the WAL, as a pure function of how much of it is still needed.
+//! What to do about the oldest WAL file, as a pure function of how much of it is still needed.
 //!
-//! A WAL file goes when no cell in memory came from it. Cells that still do can be *logged again* at the end
-//! of the WAL, which costs as many bytes, or be *flushed*, which costs all memory of their store and the
-//! compactions that come of it. So:
-//! * at most half of the file is needed: it is logged again, and each byte written lets at least as many go;
-//! * more is needed, and memory is small beside its limit (TRI-2): logged again too. The whole WAL is many
-//!   times as large as what memory holds, so other files have little in them, and a flush so early would be a
-//!   small one that the next one repeats;
-//! * else the store that most of it belongs to is flushed; if the WAL is not over its limit yet, nothing is
-//!   done.
+//! A WAL file is released when no cell in memory came from it. Cells that still do can be *logged again* at
+//! the end of the WAL, which costs as many bytes, or be *flushed*, which costs a flush of all memory of their
+//! store and the compactions that follow. So:
+//! * if at most half of the file is needed, it is logged again: each byte written releases at least as many;
+//! * if more is needed, but memory is small beside its limit (TRI-2), it is logged again too. The whole WAL
+//!   is many times as large as memory, so other files have little that is needed, and a flush this early
+//!   would be a small one that the next one repeats;
+//! * otherwise the store that needs most of the file is flushed; if the WAL is not over its limit yet,
+//!   nothing is done.
 
 use crate::types::{StoreId, size_text};
 
@@ -28,16 +28,16 @@ pub(crate) struct FrontFacts {
 /// A decision about the oldest WAL file.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum FrontPlan {
-    /// The cells that need the file are logged again.
+    /// The needed cells of the file are logged again.
     Clean { reason: String },
-    /// The store that most of the file belongs to is flushed.
+    /// The store that needs most of the file is flushed.
     Flush { store: StoreId, reason: String },
     /// The file stays for now.
     Leave { reason: String },
 }
 
-/// Decides about the oldest WAL file. `live` need not be counted to its end once one store has over half of
-/// the file and memory is not small.
+/// Decides about the oldest WAL file. Counting `live` may stop once one store has over half of the file and
+/// memory is not small.
 pub(crate) fn plan_front(facts: &FrontFacts) -> FrontPlan {
     let live: u64 = facts.live.iter().map(|(_, bytes)| bytes).sum();
     let over = facts.log_bytes > facts.log_limit;

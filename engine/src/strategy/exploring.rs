@@ -1,25 +1,25 @@
-//! HBase's exploring selection (OFF-8): of all windows of runs adjacent in age, merge the best that keeps the
-//! rules.
+//! HBase's exploring selection (OFF-8): of all windows of runs adjacent in age, compact the best one that
+//! obeys the rules.
 //!
 //! *Minor.* A window has `min_runs` to `max_runs` runs and at most `max_bytes`; each of its runs has at most
 //! `ratio` times the bytes of the others together, so that no large run is rewritten for the sake of small
-//! ones. Windows smaller than a flush need not keep the ratio. The window of most runs is best, of as many
-//! that of least bytes. From `blocking_runs` runs on the selection may be stuck: then the best removes most
-//! runs a byte, and if none keeps the ratio, the smallest of all is taken. In off-peak hours another, larger
-//! ratio holds, so that more is merged.
+//! ones. Windows smaller than a flush need not keep the ratio. The window of most runs is best; among equals,
+//! the one of least bytes. From `blocking_runs` runs on the selection may be stuck: then the window that
+//! removes most runs per byte is best, and if none keeps the ratio, the smallest of all is taken. In off-peak
+//! hours a larger ratio applies, so that more is compacted.
 //!
-//! *Major.* When the oldest table is older than `major_period_s`, give or take a drawn share of
-//! `major_jitter`, all runs become one. The draw is made once for each oldest table, so that families opened
-//! together do not merge together. Workers that have nothing to do plan twice a second, so it also comes
-//! where nothing is written. While it is due and merges are in its way, no minor merge starts, so that it
-//! waits for those under way at most, however much is written. Of the run of a flush under way it takes what
-//! is there. Between all this, ranges that are dead or read much are merged (`early`).
+//! *Major.* When the oldest SSTable is older than `major_period_s`, give or take a drawn share of
+//! `major_jitter`, all runs become one. The draw is made once for each oldest SSTable, so that families
+//! opened together are not compacted together. Idle workers plan twice a second, so it is also made where
+//! nothing is written. While it is due and compactions are in its way, no minor compaction starts, so that it
+//! waits only for running ones. It takes the SSTables that a running flush has written so far. In between,
+//! triggered compactions run (`early`).
 //!
-//! *Where runs are.* Flushes come to level 0. A window that takes the oldest of them goes to level 1, as its
-//! newest run, or into the deeper run that ends the window; a window within level 0 stays there. A running
-//! merge hides its runs and all older ones.
+//! *Where runs are.* Flushes come to L0. A window that takes the oldest of them goes to level 1, as its
+//! newest run, or into the deeper run that ends the window; a window within L0 stays there. Runs of a running
+//! compaction, and all older ones, are not selected.
 //!
-//! *Debt* is the bytes of the newest runs of level 0 beyond `blocking_runs`: a merge makes them fewer and
+//! *Debt* is the bytes of the newest runs of L0 beyond `blocking_runs`: a compaction makes them fewer and
 //! never newer.
 
 use super::major::{Asked, major};
@@ -59,7 +59,7 @@ pub struct ExploringOptions {
     pub major_period_s: u64,
     /// Share of the period by which a major compaction comes earlier or later.
     pub major_jitter: f64,
-    /// Size at which output SSTables are cut.
+    /// Target size of output SSTables.
     pub table_bytes: u64,
 }
 
@@ -109,7 +109,7 @@ impl ExploringOptions {
         if is_off_peak { (self.off_peak_ratio, "off-peak ratio") } else { (self.ratio, "ratio") }
     }
 
-    /// When the major compaction is due, drawn anew if the oldest SSTable is another than before.
+    /// When the major compaction is due, with a new draw if the oldest SSTable has changed.
     fn major_due(&self, shape: &Shape, facts: &Facts<'_>, state: &mut PlanState) -> Option<u64> {
         let oldest = shape.tables().map(|(_, _, table)| table.created / 1_000_000).min()?;
         if self.major_period_s == 0 {
@@ -144,7 +144,8 @@ impl Strategy for ExploringOptions {
         let mut planner = RunPlanner::new(shape, facts, self.table_bytes, state);
         let surplus = |table| (facts.surplus)(table) > 0;
         let asked = Asked { surplus: &surplus, ..Asked::ALL };
-        // What takes the oldest run changes when it is due, or is that merge.
+        // A running compaction that takes the oldest run will change it when it ends, or is the major
+        // compaction itself.
         let in_hand = facts.running.iter().any(|merge| takes_oldest(shape, merge));
         if due.is_some_and(|due| facts.clock >= due)
             && !in_hand
@@ -177,11 +178,11 @@ impl Strategy for ExploringOptions {
 }
 
 impl ExploringOptions {
-    /// Plans one minor compaction; says whether there was one.
+    /// Plans one minor compaction; returns whether there was one.
     fn minor(&self, planner: &mut RunPlanner<'_>, facts: &Facts<'_>) -> bool {
         let shape = planner.shape;
         let newest = facts.flushing;
-        // What is newer than all running merges; a flush under way is not there yet.
+        // Runs newer than all running compactions, without the one of a running flush.
         let mut runs: Vec<Placed<'_>> = shape
             .runs()
             .skip_while(|(level, run)| *level == 0 && newest == Some(run.id))

@@ -2,25 +2,25 @@
 //! flush of full memory writes. All of them together are at most `r^i - 1` flushes, so there are about
 //! log_r(data / M) runs.
 //!
-//! A flush arrives in level 0 and leaves it at once: it is merged with levels 1 to j in one merge, where j is
-//! the first level that may hold all of that together. With r 2 that counts flushes in binary: a level holds
-//! nothing, or as much as all above it and one flush more. Where nothing overlaps, tables move and are not
-//! rewritten.
+//! A flush arrives in L0 and leaves it at once: it is compacted with levels 1 to j at once, where j is the
+//! first level whose bound allows all of that together. With r 2 this counts flushes in binary: a level is
+//! empty, or has as much as all levels above it and one flush more. Where nothing overlaps, SSTables are
+//! moved and not rewritten.
 //!
 //! With `p` the number of runs is fixed and r is found from the data: the smallest whole number for which p
 //! runs may hold all of it, `r^p - 1 >= data / M`. The p-th run itself has no bound. With p 1 there is always
-//! one run: that is `remerge`. (The paper's Remerge merges memory with the file in one act; here the flush is
-//! written first, then merged.)
+//! one run: that is `remerge`. (The paper's Remerge merges memory with the file at once; here the flush is
+//! written first, then compacted.)
 //!
-//! *What another strategy left*: a level of several runs, or over its bound, goes deeper, with what it takes
-//! to find room; the deepest such level first, so that runs mostly move. With `p`, levels below the p-th go
-//! to the deepest.
+//! *Shapes of other strategies*: a level of several runs, or over its bound, is compacted into the first
+//! deeper level that has room; the deepest such level first, so that runs mostly move. With `p`, levels below
+//! the p-th go to the deepest.
 //!
-//! With all in order, ranges that are dead or read much are merged before their turn (`early`).
+//! When nothing else is due, triggered compactions run (`early`).
 //!
-//! *Debt* is what waits in level 0 times what a byte is rewritten by the method's law, r times a level; but
-//! never more than all data, as one merge takes all of level 0. The data size is that at the last flush, so
-//! no finished merge raises it.
+//! *Debt* is the bytes in L0 times how often the method rewrites a byte, r times per level; but never more
+//! than all data, as one compaction takes all of L0. The data size is that of the last flush, so no finished
+//! compaction raises it.
 
 use super::runs::{DEEPEST, Placed, RunPlanner, within};
 use super::{Facts, Plan, PlanState, Strategy, Target};
@@ -40,9 +40,9 @@ use serde::{Deserialize, Serialize};
 pub struct GeometricOptions {
     /// The i-th run has at most (r-1) r^(i-1) times the bytes of a flush.
     pub r: Option<u64>,
-    /// At most so many runs; r follows from the data.
+    /// At most this many runs; r follows from the data.
     pub p: Option<u64>,
-    /// Size at which output tables are cut.
+    /// Target size of output SSTables.
     pub table_bytes: u64,
 }
 
@@ -82,13 +82,13 @@ impl GeometricOptions {
     }
 }
 
-/// The r for which p runs hold exactly so many flushes. Without the last bits, so that a whole number stays
-/// one.
+/// The r for which p runs have exactly so many flushes, without the last bits, so that a whole number stays
+/// whole.
 fn exact_r(flushes: f64, p: u64) -> f64 {
     (flushes + 1.0).powf(1.0 / p as f64) - 1e-9
 }
 
-/// What each level may hold.
+/// The bound of each level.
 struct Bounds {
     r: f64,
     memory: f64,
@@ -107,7 +107,7 @@ impl Bounds {
         }
     }
 
-    /// The first level at or below `from` that may hold what comes and all levels on the way.
+    /// The first level at or below `from` that has room for `coming` bytes and all levels on the way.
     fn room(&self, shape: &Shape, from: usize, coming: u64) -> (usize, u64) {
         let mut bytes = coming;
         for level in from..DEEPEST {
@@ -189,7 +189,7 @@ impl Strategy for GeometricOptions {
     }
 }
 
-/// Merges all runs at rest of these levels into the last of the levels.
+/// Compacts all runs of these levels that are not in a compaction into the last of the levels.
 fn down(planner: &mut RunPlanner<'_>, levels: std::ops::RangeInclusive<usize>, score: f64, what: String) {
     let to = *levels.end();
     let runs: Vec<Placed<'_>> = levels.flat_map(|level| planner.resting(level)).collect();

@@ -2,19 +2,18 @@
 //! `UPDATE_GOLDEN=1` writes the answers anew; review the diff.
 //!
 //! A story is `== title`, then lines that begin with a word: `strategy TEXT`, `flush SIZE`, `pressed`,
-//! `redundant SHARE` (of the keys of any tables), `clock SECONDS`, `draw SHARE` (of all that may be drawn),
-//! `flushing RUN` (a flush still writes it), `merges N`, `L..` (a run of the shape), `start` (plans, and lets
-//! the best merge run), `step KEY` (the running merge has come so far), `looks TABLE N` (so many reads in
-//! vain), `unread N` (flushes that came without readers, all that there are), `written TABLE FROM TO MADE`
-//! (seconds), `ttl SECONDS`, `snapshot N` (the oldest), `flushed RANGE SIZE` (a new run in level 0), and at
-//! the end one of the commands `plan`, `debt`, `finish` (all planned merges are done, the shape that
-//! results), `major RANGE`, `flushes N SIZE` (so many flushes of all keys, after each of which merges run
-//! until none is planned: what each merge writes, and the sizes of the runs at the end). The answer follows
-//! `--`.
+//! `redundant SHARE` (of the keys of any SSTables), `clock SECONDS`, `draw SHARE` (of all that may be drawn),
+//! `flushing RUN` (a flush still writes it), `merges N`, `L..` (a run of the shape), `start` (plans, and
+//! starts the best compaction), `step KEY` (the running compaction has reached the key), `looks TABLE N`
+//! (seek misses), `unread N` (flushes without readers), `written TABLE FROM TO MADE` (seconds),
+//! `ttl SECONDS`, `snapshot N` (the oldest), `flushed RANGE SIZE` (a new run in L0), and at the end one of
+//! the commands `plan`, `debt`, `finish` (runs all planned compactions, prints the shape), `major RANGE`,
+//! `flushes N SIZE` (flushes of all keys, with compactions after each until none is planned: prints what each
+//! compaction writes, and the sizes of the runs at the end). The answer follows `--`.
 
 //!
-//! For strategies that hold memory by range: `memory RANGE SIZE AGE` (and another), and the commands `victim`
-//! (whose memory goes, and how) and `flushed-range` (the same done: the shape that results).
+//! For strategies that divide memory by range: `memory RANGE SIZE AGE` (once per range), and the commands
+//! `victim` (which range is flushed, and how) and `flushed-range` (flushes it, prints the shape).
 
 use super::*;
 use crate::shape::{Run, parse_key, parse_range};
@@ -39,7 +38,7 @@ struct Story {
 }
 
 impl Story {
-    /// The victim's merge, and why it is that.
+    /// The victim's compaction, and the reason.
     fn victim(&self) -> (String, Option<CompactionPlan>) {
         let by_range = self.strategy.strategy().by_range().expect("a strategy by range");
         let Some((at, why)) = by_range.victim(&self.shape, &self.memory) else {
@@ -56,7 +55,7 @@ impl Story {
         self.strategy.strategy().plan(&self.shape, &self.facts(&unique, &looks), &self.state)
     }
 
-    /// `TABLE FROM TO MADE`: the times of its cells, and when it was made. Its sequence number is its number.
+    /// `TABLE FROM TO MADE`: the times of its cells, and its creation. Its sequence number is its number.
     fn write_times(&mut self, text: &str) {
         let words: Vec<u64> = text.split(' ').map(|word| word.parse().expect("a number")).collect();
         let [part, from, to, made] = words[..] else { panic!("a table and three times in {text}") };
@@ -74,7 +73,7 @@ impl Story {
         }
     }
 
-    /// The pattern of merges over many flushes.
+    /// The pattern of compactions over many flushes.
     fn flushes(&mut self, text: &str) -> String {
         let (count, size) = text.split_once(' ').expect("a number and a size");
         let (count, size): (u64, u64) = (count.parse().expect("a number"), parse_size(size).expect("a size"));
@@ -151,11 +150,11 @@ impl Story {
     }
 }
 
-// Over 70 lines: one match over the words of a scenario.
+// Over 70 lines: one match over the words of a story.
 fn tell(input: &str) -> String {
     let mut story = Story {
         shape: Shape::default(),
-        // The stories count to four.
+        // The stories assume four.
         strategy: "leveled{l0_runs_trigger=4}".parse().expect("a strategy"),
         flush: 64 << 20,
         redundant: 0.0,

@@ -1,23 +1,23 @@
 //! Which keys stay in memory when their store is flushed (TRI-1), as a pure function of what its flushes met.
 //!
-//! A key written again and again is flushed again and again, and each time its older versions are merged
-//! away. So a flush leaves the keys that were *updated most* in memory and writes the others. What it saves
-//! is their share of the flush and of all merges that come of it; what it costs is writing their newest cells
-//! into the log once more.
+//! A key written again and again is flushed again and again, and each time its older versions are compacted
+//! away. So a flush leaves the keys that were *updated most* in memory and writes the others. This saves
+//! their share of the flush and of all compactions that follow; it costs writing their newest cells into the
+//! WAL once more.
 //!
 //! A flush goes through its keys in order and cannot know beforehand how often they were updated on average.
-//! It decides by what the store's last whole flush met: keys and bytes by number of updates. From this comes
-//! the number of updates a key must have had more than: the rule's (so many times the mean, or what only the
-//! top few percent have), or more, when what would then stay is over the budget.
+//! It decides by the store's last whole flush: keys and bytes by number of updates. From these it computes a
+//! threshold that a hot key's updates must exceed: the rule's (a multiple of the mean, or what only the top
+//! few percent have), or more, if what stays would be over the budget.
 //!
 //! The rule switches itself off where it would save little:
-//! * at most `updates - keys` keys were updated more than once; under a twentieth of all keys, that is no
-//!   saving;
-//! * when most of the cells kept last were not written again since, keeping only put off writing them. Then
-//!   nothing is kept for some flushes.
+//! * at most `updates - keys` keys were updated more than once; under a twentieth of all keys, that saves too
+//!   little;
+//! * when most of the hot cells of the last flush were not written again since, that flush only put off
+//!   writing them. Then some flushes keep no hot cells.
 //!
-//! Counts are not forgotten when a cell is kept: half of them goes with it, so that a key is as hot as it
-//! lately was. A cell that was kept eight times without being written goes to disk whatever its count.
+//! When a cell stays in memory, half of its count stays with it, so that a key is as hot as it lately was. A
+//! cell that stayed eight times without a new write goes to disk whatever its count.
 
 use super::options::{parse_settings, split_settings};
 #[cfg(not(feature = "papers"))]
@@ -92,21 +92,21 @@ const NAMES: &str = "off, factor";
 /// The number of flushes that may leave a cell in memory without a new write to its key; then it goes to
 /// disk.
 pub(crate) const KEPT_MAX: u8 = 8;
-/// The number of flushes that keep nothing after one that found its kept cells unwritten.
+/// The number of flushes that keep no hot cells after one that found its last hot cells unwritten.
 const PAUSE: u32 = 8;
-/// The fewest kept cells from which anything is concluded.
+/// The fewest hot cells from which anything is concluded.
 const ENOUGH: u64 = 16;
 
 /// What a store remembers of its flushes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct HotState {
     met: Option<Heats>,
-    /// The number of flushes to come that keep nothing.
+    /// The number of coming flushes that keep no hot cells.
     pause: u32,
 }
 
 impl HotState {
-    /// Takes note of what a flush of all of the store's memory met.
+    /// Takes note of the updates that a flush of all of the store's memory found.
     pub(crate) fn learn(&mut self, met: Heats) {
         self.pause = match met.kept >= ENOUGH && met.kept_updated * 4 < met.kept {
             true => PAUSE,
@@ -119,20 +119,20 @@ impl HotState {
 /// A flush's decision about hot keys.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct HotPlan {
-    /// The number of updates above which a key stays; `None`: no key does.
+    /// The number of updates that a hot key exceeds; `None`: no key is hot.
     pub(crate) over: Option<u32>,
     pub(crate) reason: String,
 }
 
-/// The bytes of hot keys that a flush of so many bytes may leave: a tenth of the store's limit, and not more
-/// than leaves all stores together a tenth of the database's, what running flushes may leave counted with
-/// what `others` have; and at most half of what it takes, so that each flush frees memory.
+/// The bytes of hot keys that a flush of `flush_bytes` may leave: a tenth of the store's limit; not more than
+/// leaves all stores together a tenth of the database's, where running flushes count with what `others` have;
+/// and at most half of what it takes, so that each flush frees memory.
 pub(crate) fn keep_budget(limit: u64, all: u64, others: u64, flush_bytes: u64) -> u64 {
     (limit / 10).min((all / 10).saturating_sub(others)).min(flush_bytes / 2)
 }
 
 impl HotKeys {
-    /// Which keys stay when at most `budget` bytes may. O(1).
+    /// The keys that stay when at most `budget` bytes may. O(1).
     pub(crate) fn plan(&self, budget: u64, state: &HotState) -> HotPlan {
         let none = |reason: String| HotPlan { over: None, reason };
         let Some(met) = state.met.as_ref().filter(|met| met.keys > 0) else {
@@ -216,7 +216,7 @@ impl fmt::Display for HotKeys {
 mod tests {
     use super::*;
 
-    /// A flush that met so many keys with so many updates each, of 100 bytes a key.
+    /// The state after a flush of so many keys with so many updates each, of 100 bytes a key.
     fn met(keys: &[(u64, u32)]) -> HotState {
         let mut met = Heats::default();
         keys.iter().for_each(|(n, updates)| (0..*n).for_each(|_| met.key(*updates, 100)));

@@ -1,36 +1,36 @@
-//! Leveled merging: level 0 holds whole flushes, every level below is one run, some `multiplier` times the
-//! level above.
+//! Leveled compaction: L0 has whole flushes, every level below is one run, some `multiplier` times as large
+//! as the level above.
 //!
-//! *Level sizes* follow the data. The last level holds nearly all of it; each level above gets a
+//! *Level sizes* follow the data. The last level has nearly all of it; each level above gets a
 //! `multiplier`-th of the one below, up to the *base level*, the first whose share reaches a *unit*:
-//! `base_bytes`, or what level 0 holds at its trigger, if that is more. Level 0 merges into it, past the
-//! levels above, so that the space held by old versions stays small at any data size without a chain of
-//! levels of a few kilobytes.
+//! `base_bytes`, or the size of L0 at its trigger, if that is more. L0 is compacted into it, past the levels
+//! above, so that old versions take little space at any data size without a chain of levels of a few
+//! kilobytes.
 //!
-//! The *gathering level* is the one above the base. Where a merge of level 0 would meet far more in the base
-//! than it brings, level 0 merges here first, up to two units; when that would be too much, all of both goes
-//! to the base in one merge. Of a base of R times what level 0 brings, n rounds rewrite 1 + 2 + .. + n and R,
-//! where n merges straight into the base rewrite n (R + 1). Where the same keys come again and again they
-//! meet here, what was gathered hardly grows, and the base is hardly ever rewritten. The tables' sketches say
-//! beforehand what gathering will make.
+//! The *gathering level* is the one above the base. Where a compaction of L0 would overlap far more of the
+//! base than it brings, L0 goes here first, up to two units; when that would be too much, all of both goes to
+//! the base in one compaction. With a base of R times what L0 brings, n rounds rewrite 1 + 2 + .. + n and R,
+//! where n compactions straight into the base rewrite n (R + 1). Where the same keys are written again and
+//! again they are dropped here, the level hardly grows, and the base is hardly ever rewritten. The SSTables'
+//! sketches estimate beforehand how large the level will get.
 //!
-//! *What merges*, best first:
-//! 1. Level 0, at `l0_runs_trigger` runs or as many flushes' bytes: all of it with what it overlaps where it
-//!    goes.
-//! 2. A level over its size: a group of neighbouring tables with what it overlaps one level down. The key
-//!    where the last merge ended goes round the level; of the next `candidates` groups the one with the least
-//!    overlap per byte is taken, and grows by neighbours that fit into the overlap for nothing.
+//! *What is compacted*, best first:
+//! 1. L0, at `l0_runs_trigger` runs or as many flushes' bytes: all of it with what it overlaps in its target.
+//! 2. A level over its size: a group of neighbouring SSTables with what it overlaps one level down. The
+//!    groups are taken in turn, from the key where the last compaction of the level ended; of the next
+//!    `candidates` groups the one with the least overlap per byte is taken, and grows by neighbours that fit
+//!    into the overlap for nothing.
 //! 3. A level of several runs, which another strategy left: the newest run goes into the next.
-//! 4. Ranges that are dead or read much, all the way down (`early`), unless level 0 is due.
-//! 5. Tables dense with tombstones, one level down before their turn.
+//! 4. Key ranges for a triggered compaction, down to the last level (`early`), unless L0 is due.
+//! 5. SSTables dense with tombstones, one level down before their turn.
 //!
-//! Where nothing overlaps, tables are moved and not rewritten. If level 0 is due and a merge out of the base
-//! is in its way, no further one starts there, so that level 0 waits for one merge at most. Where that takes
-//! long, what has come meanwhile is merged among itself (`runs::gather`).
+//! Where nothing overlaps, SSTables are moved and not rewritten. If L0 is due and a compaction out of the
+//! base is in its way, no further one starts there, so that L0 waits for one compaction at most. Where that
+//! takes long, the flushes that have come meanwhile are compacted within L0 (`runs::gather`).
 //!
-//! *Debt* counts, for every border between two levels, the bytes above it that exceed what the levels above
-//! may hold together, times what crossing rewrites. Merges move bytes down and never up, so each term falls.
-//! A level that the base is about to reach counts by degrees, so that growth makes no jump.
+//! *Debt* counts, for every border between two levels, the bytes above it beyond the sizes of the levels
+//! above, times how much crossing rewrites. Compactions move bytes down and never up, so each term falls. A
+//! level that the base is about to reach counts by degrees, so that growth makes no jump.
 
 use super::runs::{are_apart, gather, within};
 use super::triggered::{LOOK_BYTES, early};
@@ -53,25 +53,25 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LeveledOptions {
-    /// Flushes in level 0 that make a merge due.
+    /// Flushes in L0 that make a compaction due.
     pub l0_runs_trigger: u64,
-    /// How many times larger a level is than the one above.
+    /// The size ratio of a level to the one above.
     pub multiplier: u64,
-    /// Levels, level 0 included.
+    /// Number of levels, L0 included.
     pub levels: u64,
-    /// The least unit of level sizes: the base level's share is at least this.
+    /// The smallest unit of level sizes: the base level's share is at least this.
     pub base_bytes: u64,
-    /// Size at which output tables are cut.
+    /// Target size of output SSTables.
     pub table_bytes: u64,
-    /// Groups of tables among which the one with least overlap is taken; 1 is plain round robin.
+    /// Groups of SSTables among which the one with least overlap is taken; 1 is plain round robin.
     pub candidates: u64,
-    /// A table whose cells are tombstones to at least this share merges before its turn, and so does a range
-    /// that would lose at least this share of its cells.
+    /// An SSTable in which at least this share of cells are tombstones is compacted before its turn, and so
+    /// is a range that would lose at least this share of its cells.
     pub tombstone_share: f64,
-    /// TRIAD-DISK: while less than this share of level 0 is redundant, level 0 waits for more where much lies
-    /// below it; 0 or none: it never waits.
+    /// TRIAD-DISK: while less than this share of L0 is redundant, L0 waits for more where the base is far
+    /// larger; 0 or none: it never waits.
     pub defer_below: Option<f64>,
-    /// The most runs for which level 0 waits.
+    /// The most runs for which L0 waits.
     pub defer_runs_max: u64,
 }
 
@@ -119,7 +119,7 @@ impl LeveledOptions {
         let ideal =
             |level: usize| state.reference_bytes as f64 * (m - 1.0) / m / m.powi((last - level) as i32);
         let by_size = (1..=last).find(|level| ideal(*level) >= unit).unwrap_or(last);
-        // The one run that was gathered above the base is no base, several that another strategy left are.
+        // One run above the first level with a share has gathered; several were left by another strategy.
         let gathered = |level: usize| level + 1 == by_size && shape.levels[level].runs.len() == 1;
         let occupied = (1..=last).find(|level| shape.level_bytes(*level) > 0 && !gathered(*level));
         let occupied = occupied.unwrap_or(last);
@@ -135,28 +135,28 @@ impl LeveledOptions {
     }
 }
 
-/// What may gather above the base, in units.
+/// The most units of the gathering level.
 const GATHERED_UNITS: f64 = 2.0;
-/// So many times what gathers must lie in the base, or gathering saves little and only puts a level more in
-/// the readers' way.
+/// The base must be so many times as large as the gathering level, or gathering saves little and only adds a
+/// level to reads.
 const BASE_OVER_GATHERED: f64 = 2.0;
-/// Level 0 waits for redundancy only where the base has so many times as much: there waiting saves much.
+/// L0 waits for redundancy only where the base is so many times as large: there waiting saves much.
 const BASE_OVER_LEVEL0: f64 = 4.0;
-/// `auto` waits for readers only while less than this share of what a merge of level 0 meets is redundant.
+/// `auto` waits for readers only while less than this share of the inputs of a compaction of L0 is redundant.
 const REDUNDANT_MAX: f64 = 0.4;
-/// Beyond so many flushes without readers level 0 may hold a run more than usual for each so many that come.
+/// Flushes without readers from which on L0 may have a run more than usual for each so many that come.
 const UNREAD_MIN: u64 = 16;
 const UNREAD_FOR_ONE: u64 = 4;
 
-/// What each level may hold.
+/// The sizes of the levels.
 struct Sizes {
     level0: f64,
-    /// What it may hold while it waits.
+    /// The size of L0 up to which it may wait.
     waiting: f64,
-    /// What the base level's share is at least.
+    /// The unit: the least share of the base level.
     unit: f64,
     last: usize,
-    /// Where level 0 merges into.
+    /// The level that L0 is compacted into.
     base: usize,
     /// The first level that gets a share of the data.
     by_size: usize,
@@ -164,7 +164,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// What the level may hold before it is due; nothing for a level above the base.
+    /// The size at which the level is due; zero for a level above the base.
     fn target(&self, level: usize) -> f64 {
         match level + 1 {
             below if below == self.by_size => self.gathered(),
@@ -173,18 +173,17 @@ impl Sizes {
         }
     }
 
-    /// What may gather above the base.
+    /// The largest size of the gathering level.
     fn gathered(&self) -> f64 {
         GATHERED_UNITS * self.unit
     }
 
-    /// The level where it gathers: none above level 1, and none where what another strategy left is in the
-    /// way.
+    /// The gathering level: none above level 1, and none where runs of another strategy are in the way.
     fn gathering_level(&self) -> Option<usize> {
         (self.base == self.by_size && self.base > 1).then(|| self.base - 1)
     }
 
-    /// How far a level counts: 0 while its share is under a `multiplier`-th of the unit, 1 from the unit.
+    /// The weight of a level: 0 while its share is under a `multiplier`-th of the unit, 1 from the unit.
     fn weight(&self, level: usize, multiplier: f64) -> f64 {
         let least = 1.0 / multiplier;
         ((self.ideal[level] / self.unit - least) / (1.0 - least)).clamp(0.0, 1.0)
@@ -192,7 +191,8 @@ impl Sizes {
 }
 
 impl LeveledOptions {
-    /// The plan; `lazy` is how many runs level 0 may hold while nobody has paid for its merge (`auto`).
+    /// The plan; `lazy` is the number of runs that L0 may have before reads have paid for its compaction
+    /// (`auto`).
     pub(super) fn planned(
         &self,
         shape: &Shape,
@@ -229,8 +229,8 @@ impl LeveledOptions {
         plan
     }
 
-    /// Flushes that have come since reads paid for a merge, with those since the last plan. Of a state that
-    /// was lost: so many that what waits in level 0 may go on waiting.
+    /// Flushes since reads last paid for a compaction. For a state that was lost, enough that L0 may go on
+    /// waiting.
     fn unread(&self, shape: &Shape, state: &PlanState) -> u64 {
         let Some(level0) = shape.levels.first() else { return state.unread };
         let came = level0.runs.iter().filter(|run| run.id > state.newest_run).count() as u64;
@@ -246,7 +246,7 @@ impl LeveledOptions {
         let m = self.multiplier as f64;
         let mut above = shape.level_bytes(0) as f64;
         let mut allowed = sizes.waiting;
-        // Level 0 meets about as much in the base as it brings.
+        // L0 overlaps about as much in the base as it brings.
         let mut debt = 2.0 * (above - allowed).max(0.0);
         allowed += sizes.gathered();
         for level in 1..sizes.last {
@@ -284,12 +284,12 @@ impl Strategy for LeveledOptions {
     }
 }
 
-/// How many runs may wait for readers when so many flushes have come without any.
+/// The number of runs that may wait for readers after so many flushes without any.
 fn trusted(unread: u64, least: u64, most: u64) -> u64 {
     (least + unread.saturating_sub(UNREAD_MIN) / UNREAD_FOR_ONE).min(most)
 }
 
-/// Nothing passes what must stay: a table in one of these older runs that the merge would pass.
+/// An SSTable in one of these older runs that the compaction would pass, and so must not.
 fn passed<'a>(merge: &CompactionPlan, mut older: impl Iterator<Item = &'a Run>) -> Option<String> {
     let taken: HashSet<TableId> = merge.tables().collect();
     let table =
@@ -297,22 +297,22 @@ fn passed<'a>(merge: &CompactionPlan, mut older: impl Iterator<Item = &'a Run>) 
     Some(format!("table {} of level 0 cannot come along", table.id))
 }
 
-/// How many runs level 0 may hold while reads have not paid for its merge (`auto`).
+/// The number of runs that L0 may have while reads have not paid for its compaction (`auto`).
 #[derive(Clone, Copy)]
 struct Lazy {
-    /// Ever.
+    /// The bound for any number of flushes without readers.
     most: u64,
-    /// With as many flushes without readers as have come.
+    /// The bound for the present number of flushes without readers.
     now: u64,
 }
 
-/// What speaks for a merge of level 0.
+/// The reasons for a compaction of L0.
 struct Due {
-    /// Its runs or bytes over those at which it is due.
+    /// Runs or bytes of L0, as a multiple of those at which it is due.
     due: f64,
-    /// How urgent it is beside other merges.
+    /// The urgency beside other compactions.
     score: f64,
-    /// Bytes of merging that reads have paid for (`auto`).
+    /// Bytes of compaction that reads have paid for (`auto`).
     paid: f64,
 }
 
@@ -322,9 +322,9 @@ struct Planner<'a> {
     shape: &'a Shape,
     facts: &'a Facts<'a>,
     sizes: Sizes,
-    /// Tables in running and in planned merges.
+    /// SSTables in running and in planned compactions.
     busy: HashSet<TableId>,
-    /// Running and planned merges.
+    /// Running and planned compactions.
     taken: Vec<RunningCompaction>,
     plan: Plan,
 }
@@ -348,15 +348,15 @@ impl<'a> Planner<'a> {
         !self.busy.contains(&table.id)
     }
 
-    /// The run of the level that takes what comes from above: its newest, or the one that a merge is just
-    /// making, or a new one as new as what comes.
+    /// The target run in the level: its newest, or the one that a compaction is just making, or a new one as
+    /// new as the input.
     fn run_to_join(&self, level: usize, newest_input: u64) -> Target {
         let there = self.shape.levels.get(level).and_then(|l| l.runs.first()).map(|run| run.id);
         let coming = || self.taken.iter().find(|m| m.plan.output.level == level).map(|m| m.plan.output.run);
         Target { level, run: there.or_else(coming).unwrap_or(newest_input) }
     }
 
-    /// Whether a merge of level 0 is worth a look.
+    /// Whether a compaction of L0 is worth considering.
     fn level0_due(&self, runs: &[(&Run, Vec<&Arc<TableInfo>>)], bytes: u64) -> Option<Due> {
         let by_runs = runs.len() as f64 / self.options.l0_runs_trigger as f64;
         let by_bytes = bytes as f64 / self.sizes.level0;
@@ -375,10 +375,11 @@ impl<'a> Planner<'a> {
         format!("level 0 has {runs} runs of {trigger}, {} of {bound}", size_text(bytes))
     }
 
-    /// Rule 1. Says whether the base level is kept free for level 0.
+    /// Rule 1. Returns whether the base level is reserved for L0.
     fn level0(&mut self) -> bool {
         let Some(level0) = self.shape.levels.first().filter(|l| !l.runs.is_empty()) else { return false };
-        // Of a run that a merge of a few keys takes in part the rest: it must not be passed.
+        // If a compaction of a key range takes part of a run, the remaining SSTables are not free: they must
+        // not be passed.
         let free = |run: &'a Run| -> Vec<&'a Arc<TableInfo>> {
             run.tables().iter().filter(|table| self.free(table)).collect()
         };
@@ -445,7 +446,7 @@ impl<'a> Planner<'a> {
         true
     }
 
-    /// Merges some of what waits in level 0 behind a long merge.
+    /// Compacts some runs within L0 that wait for a long compaction.
     fn gather(&mut self) {
         let usual = self.options.level0_runs();
         let most = self.lazy.map_or(usual, |lazy| usize::try_from(lazy.most).unwrap_or(usize::MAX));
@@ -456,8 +457,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// TRIAD-DISK: level 0 waits while merging it would drop little, unless writers wait for merges: then
-    /// nothing that can be merged is put off.
+    /// TRIAD-DISK: L0 waits while its compaction would drop little, unless writers wait for compactions.
     fn wait_for_redundancy(&self, level0: &[(usize, &Run, Vec<&Arc<TableInfo>>)]) -> Option<String> {
         let least = self.options.defer_below.filter(|least| *least > 0.0 && !self.facts.pressed)?;
         if level0.len() as u64 > self.options.defer_runs_max {
@@ -477,15 +477,14 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// What reads have paid for a merge of level 0: the bytes that would have been merged in the time of
-    /// their looks in vain.
+    /// The bytes that could have been compacted in the time of the seek misses in L0.
     fn paid_by_reads(&self, level0: &[(&Run, Vec<&Arc<TableInfo>>)]) -> f64 {
         let tables = level0.iter().flat_map(|(_, tables)| tables);
         tables.map(|table| (self.facts.looks)(table.id)).sum::<u64>() as f64 * LOOK_BYTES
     }
 
-    /// `auto`: level 0, whose merge reads have not paid for, waits while it has few runs and the merge would
-    /// drop little. `sources` are its runs and what gathers above the base.
+    /// `auto`: L0 waits while reads have not paid for its compaction, it has few runs, and the compaction
+    /// would drop little. `sources` are its runs and the gathering level.
     fn waits_for_readers(
         &mut self,
         sources: &[(usize, &Run, Vec<&Arc<TableInfo>>)],
@@ -502,7 +501,7 @@ impl<'a> Planner<'a> {
         if self.facts.pressed || is_full || merge.kind == CompactionKind::Move {
             return false;
         }
-        // Little of a base that is far larger can be overwritten by what waits.
+        // Little of a far larger base can be overwritten by L0.
         let met = base.map_or(0, |run| run.bytes_within(&merge.range)) as f64;
         let of_base = base.filter(|_| met <= BASE_OVER_LEVEL0 * bytes_of(sources) as f64);
         let below = of_base.into_iter().flat_map(|run| run.overlapping(&merge.range));
@@ -511,7 +510,7 @@ impl<'a> Planner<'a> {
         if redundant >= REDUNDANT_MAX {
             return false;
         }
-        // Only what changes with each flush: it is told again whenever it changes.
+        // Only numbers that change with each flush: the event is recorded again whenever this text changes.
         let why = format!("level 0 waits for reads that pay for its merge: {runs} runs of {}", lazy.now);
         self.plan.deferred.push(Deferred { why });
         true
@@ -557,7 +556,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Bytes of the run that merges already take down.
+    /// Bytes of the run that running compactions already take down.
     fn leaving(&self, level: usize, run: &Run) -> u64 {
         let down = self.taken.iter().filter(|merge| merge.plan.output.level > level);
         down.flat_map(|merge| merge.plan.live_inputs(self.shape))
@@ -566,7 +565,7 @@ impl<'a> Planner<'a> {
             .sum()
     }
 
-    /// Rule 5: the densest free table of each level, once a plan.
+    /// Rule 5: the densest free SSTable of each level, one per plan.
     fn dense_tables(&mut self) {
         for level in 1..self.sizes.last {
             let Some([run]) = self.shape.levels.get(level).map(|l| l.runs.as_slice()) else { continue };
@@ -581,7 +580,7 @@ impl<'a> Planner<'a> {
             let output = self.run_to_join(level + 1, run.id);
             let reason = format!("table {} of level {level} is {:.0} % tombstones", table.id, share * 100.0);
             let sources = [(level, run, vec![table])];
-            // Rewritten even where it could be moved: at the bottom its tombstones go.
+            // Rewritten even where it could be moved: in the last level its tombstones are dropped.
             let merge = self.merge(&sources, output, share, reason, true);
             if let Some(merge) = merge.filter(|merge| self.conflict(merge).is_none()) {
                 self.accept(merge);
@@ -609,7 +608,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The group of tables to take out of a run next, as a merge into `output`.
+    /// The next group of SSTables to take out of a run, as a compaction into `output`.
     fn pick(
         &mut self,
         level: usize,
@@ -652,7 +651,7 @@ impl<'a> Planner<'a> {
             }
         }
         let (_, mut first, mut end) = best?;
-        // Neighbours that lie within what is rewritten anyway come along.
+        // Neighbours within the range that is rewritten anyway are taken too.
         let range = cover(tables[first..end].iter())?;
         if let Some(wide) = cover(below.into_iter().flat_map(|run| run.overlapping(&range))) {
             let fits = |t: &Arc<TableInfo>| wide.covers(&t.live_range()) && self.free(t);
@@ -676,7 +675,7 @@ impl<'a> Planner<'a> {
         Some(merge)
     }
 
-    /// Whether no merge stands in the way of one over this range and what it overlaps in the output.
+    /// Whether no compaction conflicts with one over this range and what it overlaps in the output.
     fn is_clear(&self, level: usize, run: &Run, range: &KeyRange, output: Target) -> bool {
         let below = self.shape.run(output.level, output.run);
         let wide = cover(below.into_iter().flat_map(|run| run.overlapping(range)));
@@ -693,7 +692,7 @@ impl<'a> Planner<'a> {
         self.conflict(&trial).is_none()
     }
 
-    /// Behind the last table of the group that begins at `first`: neighbours up to one table's size.
+    /// The end of the group that begins at `first`: neighbours up to one SSTable's size.
     fn group(&self, tables: &[Arc<TableInfo>], first: usize) -> usize {
         let (mut end, mut bytes) = (first, 0);
         while end < tables.len() && self.free(&tables[end]) {
@@ -707,7 +706,7 @@ impl<'a> Planner<'a> {
         end
     }
 
-    /// These tables with all that they overlap in the output.
+    /// A compaction of these SSTables with all that they overlap in the output.
     fn merge(
         &self,
         sources: &[(usize, &Run, Vec<&Arc<TableInfo>>)],
@@ -752,7 +751,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The share of tombstones among a table's cells.
+/// The share of tombstones among an SSTable's cells.
 fn density(table: &TableInfo) -> f64 {
     table.all_tombstones() as f64 / (table.cells + table.range_tombstones).max(1) as f64
 }

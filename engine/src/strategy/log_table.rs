@@ -1,49 +1,49 @@
-//! Whether a flush leaves its values in the log (TRI-4), as a pure decision.
+//! Whether a flush leaves its values in the WAL (TRI-4), as a pure decision.
 //!
-//! What is won is the values that need not be written again; the log has them already. What it costs:
-//! references in their place, a pass over the log files to find where the cells lie, an access more for a
-//! read, and the whole log files stay on disk until merges have taken the tables apart, dead bytes, frames
-//! and keys included and uncompressed. So it must pay clearly in bytes not written, and what stays on disk
-//! must not be much more than a table would be. And merges must be able to hold the log files of their inputs
-//! in memory: a value at a time, a merge that takes no order of the log fetches at some microsecond each,
-//! which costs more processor time than was saved. The share of all bytes that can be saved is 1/(2+W), where
-//! W is what merges write of a byte, and what a merge costs more comes W times: so W must be small
+//! It saves writing the values again; the WAL has them already. It costs references in their place, a pass
+//! over the WAL files to find the positions of the values, and one more access per read. Whole WAL files stay
+//! on disk until compactions have rewritten the SSTables: uncompressed, with keys, frames and dead bytes. So
+//! it must clearly save bytes written, and the WAL files must not be much larger than an SSTable would be.
+//! Compactions must also be able to hold the WAL files of their inputs in memory: they read values in no
+//! order of the WAL, and fetching each one separately, at some microsecond, would cost more processor time
+//! than was saved. The share of all bytes that can be saved is 1/(2+W), where W is the bytes that compactions
+//! write per byte, and the extra cost of a compaction is paid W times: so W must be small
 //! (`FamilyOptions::log_tables_merged_max`).
 
 /// What the decision rests on.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct LogTableFacts {
-    /// Cells in the memory to be flushed, and their keys and values.
+    /// Cells in the memory to be flushed, and the bytes of their keys and values.
     pub(crate) cells: u64,
     pub(crate) user_bytes: u64,
     /// The part of these cells that is expected to survive the flush.
     pub(crate) survive: f64,
-    /// Bytes of log since the oldest of these cells, other stores' included.
+    /// Bytes of WAL since the oldest of these cells, including other stores'.
     pub(crate) log_bytes: u64,
-    /// Length of a log file.
+    /// Length of a WAL file.
     pub(crate) log_file_bytes: u64,
     /// Length of a key.
     pub(crate) key_bytes: f64,
-    /// Bytes that this store's tables take for each byte of keys and values.
+    /// Bytes that this store's SSTables take for each byte of keys and values.
     pub(crate) compressed: f64,
-    /// A value shorter than this stays in the table.
+    /// A value shorter than this stays in the SSTable.
     pub(crate) value_bytes_min: u64,
-    /// Bytes of log that this store's tables refer to already, and what merges may hold of log files in
+    /// Bytes of WAL that this store's SSTables refer to already, and the limit that compactions can hold in
     /// memory.
     pub(crate) referred_bytes: u64,
     pub(crate) merge_memory: u64,
-    /// Bytes that merges have written for each byte that came to them, and how many it may be.
+    /// Bytes that compactions have written per byte flushed, and the limit.
     pub(crate) merged: f64,
     pub(crate) merged_max: f64,
 }
 
-/// A reference with what an entry has besides.
+/// Bytes of a reference, with its key's overhead.
 const REFERENCE_BYTES: f64 = 10.0;
-/// At least this part of what a plain flush would write must be saved.
+/// The least share of a plain flush's bytes that must be saved.
 const SAVED_MIN: f64 = 0.4;
-/// A table would take at least this part of the log files that stay in its place.
+/// The least size of a plain SSTable, as a share of the WAL files that stay in its place.
 const LIVE_MIN: f64 = 0.4;
-/// A log file is begun for the flush: at least this part of one should have been filled.
+/// A flush begins a new WAL file: at least one part in so many of the old one should have been filled.
 const FILE_SHARE_MIN: u64 = 16;
 
 /// The decision.
@@ -51,15 +51,15 @@ const FILE_SHARE_MIN: u64 = 16;
 pub(crate) struct LogTableChoice {
     pub(crate) leave: bool,
     pub(crate) reason: String,
-    /// Share of the bytes of a plain flush that is expected to be saved, and share of the log files that a
-    /// plain table would take; in percent.
+    /// The share of a plain flush's bytes that is expected to be saved, and the size of a plain SSTable as a
+    /// share of the WAL files; in percent.
     pub(crate) saved_percent: u64,
     pub(crate) live_percent: u64,
-    /// What it rests on.
+    /// The facts behind it.
     pub(crate) facts: LogTableFacts,
 }
 
-/// Whether to leave values in the log.
+/// Whether to leave values in the WAL.
 pub(crate) fn leave_in_log(facts: &LogTableFacts) -> LogTableChoice {
     let choice = |leave: bool, reason: &str, saved_percent, live_percent| LogTableChoice {
         leave,
@@ -98,7 +98,7 @@ pub(crate) fn leave_in_log(facts: &LogTableFacts) -> LogTableChoice {
 mod tests {
     use super::*;
 
-    /// A million cells of 8 and 255 bytes, alone in the log.
+    /// A million cells of 8 and 255 bytes, alone in the WAL.
     fn uniform() -> LogTableFacts {
         LogTableFacts {
             cells: 1_000_000,

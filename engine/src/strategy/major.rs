@@ -1,33 +1,34 @@
 //! A manual compaction: everything in a key range ends in one run at the bottom, by one compaction, or by one
-//! for each range of keys whose memory is held apart.
+//! for each key range with memory of its own.
 
 use super::{CompactionKind, CompactionPlan, InputRun, RunAge, Strategy, Target, cover, ids};
 use crate::shape::{Shape, TableInfo};
 use crate::types::{KeyRange, SeqNo, TableId, Timestamp};
 
-/// The purpose of a manual compaction: which SSTables it has to take.
+/// What a manual compaction has to take.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     /// The newest data that has to be compacted: SSTables with later writes only may be left out.
     pub(crate) upto: SeqNo,
-    /// Whether SSTables that are at the bottom already are written again, too.
+    /// Whether SSTables that are in the last level already are rewritten, too.
     pub(crate) rewrite: bool,
-    /// Cells this old or older have expired: SSTables with such cells are written again, too.
+    /// Cells this old or older have expired: SSTables with such cells are rewritten, too.
     pub(crate) expired: Option<Timestamp>,
-    /// Whether an SSTable has cells that nobody needs once no snapshot holds them: it is written again, too.
+    /// Whether an SSTable has cells that nobody needs without snapshots: it is rewritten, too.
     pub(crate) surplus: &'a dyn Fn(TableId) -> bool,
 }
 
 impl Asked<'_> {
-    /// The plain compaction: SSTables that have to change their place, or that have deletes or values in the
-    /// WAL there.
+    /// The plain compaction: SSTables that are not in the last level, and those there with deletes or values
+    /// in the WAL.
     #[cfg(any(test, feature = "papers"))]
     pub(crate) const ALL: Asked<'static> =
         Asked { upto: SeqNo::MAX, rewrite: false, expired: None, surplus: &|_| false };
 }
 
-/// One compaction of all that overlaps `range` into the oldest run of `last_level`; `None` when everything is
-/// there already, no cell could go and no value is in the WAL. As it runs in steps, its size does not matter.
+/// One compaction of all that overlaps `range` into the oldest run of `last_level`; `None` if everything is
+/// there already, no cell could be dropped and no value is in the WAL. As it runs in steps, its size does not
+/// matter.
 pub(crate) fn major(
     shape: &Shape,
     range: &KeyRange,
@@ -47,8 +48,8 @@ pub(crate) fn major(
 }
 
 /// The first of the compactions that make one run of all that overlaps `left`, if there is anything to do,
-/// and the part of `left` that it is for. With `bounds` of ranges it takes the first range; SSTables that lie
-/// over several make one part of them, with all that is newer there. O(SSTables it takes + log ranges).
+/// and the part of `left` that it covers. With `bounds` of ranges it covers the first range; ranges with a
+/// common SSTable form one part, with all newer SSTables there. O(SSTables it takes + log ranges).
 pub(crate) fn major_part(
     shape: &Shape,
     left: &KeyRange,
@@ -78,7 +79,7 @@ pub(crate) fn major_part(
     }
 }
 
-/// One compaction of all that was reached into the bottom level, even where it is there already.
+/// One compaction of all inputs into the last level, even those that are there already.
 pub(super) fn to_bottom(
     shape: &Shape,
     reached: Reached,
@@ -88,7 +89,7 @@ pub(super) fn to_bottom(
     let level = last_level.max(shape.deepest()?);
     let Reached { inputs, range, bytes, .. } = reached;
     let oldest = shape.levels.get(level).and_then(|l| l.runs.last()).map(|run| run.id);
-    // A new bottom run is older than all else, and as new as its newest input.
+    // A new last run is older than all others, and takes the id of its newest input.
     let newest_input = inputs.first()?.run;
     let output = Target { level, run: oldest.unwrap_or(newest_input) };
     let tables: usize = inputs.iter().map(|input| input.tables.len()).sum();
@@ -114,9 +115,9 @@ pub(super) struct Reached {
     pub(super) bytes: u64,
 }
 
-/// Collects what a compaction of `range` has to take, from the newest run down: each run gives the SSTables
-/// that overlap the range so far, and these widen it, as the cells of an SSTable that reaches out pass what
-/// is below it, never what is above. `None` where there is nothing.
+/// Collects what a compaction of `range` has to take, from the newest run down: each run adds the SSTables
+/// that overlap the range so far, and these widen it. Cells of an SSTable that is wider pass older runs,
+/// never newer ones. `None` if there is nothing.
 pub(super) fn reach(shape: &Shape, range: &KeyRange) -> Option<Reached> {
     reach_from(shape, None, range)
 }

@@ -1,20 +1,21 @@
-//! What becomes of the flat segments of a store's memory: the policies of in-memory merging (ACC-6), as pure
-//! functions.
+//! What becomes of a store's flat memtables: the policies of in-memory compaction (ACC-6), as pure functions.
 //!
-//! A longer pipeline costs readers a search a segment; merging indices costs entries moved; compacting costs
-//! cells copied too, and frees what nobody can see any more, so that more updates fit into memory before a
-//! disk flush. All policies keep the pipeline at `segments` or less; they differ in when they compact:
+//! A longer pipeline costs readers one search per memtable; an index compaction costs moving entries; a data
+//! compaction also costs copying cells, and frees versions that nobody can see any more, so that more updates
+//! fit into memory before a disk flush. All policies keep the pipeline at `segments` or less; they differ in
+//! when they compact:
 //!
-//! * `none` lets segments gather until the disk flush takes them: the yardstick;
-//! * `basic` merges indices when there are too many;
-//! * `eager` compacts at every freeze;
-//! * `adaptive`, Accordion's: after a disk flush it merges indices first; from then on it compacts with a
-//!   probability that grows with what was written since, if the last merge met more than `r` redundant cells;
-//! * `sketch`, ours: the segments' distinct-count sketches say beforehand how much of them a compaction would
-//!   free. It compacts when the bytes freed, at what a flush is measured to cost, are worth more than the
-//!   copying of the bytes that stay, at what copying is measured to cost. Nothing is drawn and nothing is
-//!   tried out. Or it compacts the newest segment alone, of which it is known what is dead, if that gives
-//!   more for the copying: a cell is then copied once and not at every join from then on.
+//! * `none` lets memtables gather until the disk flush takes them, as a baseline;
+//! * `basic` compacts indices when there are too many;
+//! * `eager` compacts data at every freeze;
+//! * `adaptive`, Accordion's: after a disk flush it compacts indices first; from then on it compacts data
+//!   with a probability that grows with what was written since, if the last compaction found more than `r`
+//!   redundant cells;
+//! * `sketch`, ours: the memtables' distinct-count sketches estimate how much a data compaction would free.
+//!   It compacts when the bytes freed, at the measured cost of a flush, are worth more than copying the
+//!   remaining bytes, at the measured cost of copying. Nothing is drawn or tried. If that has a better rate,
+//!   it compacts the newest memtable alone, whose dead cells are known: then a cell is copied once, and not
+//!   at every later compaction.
 
 use super::options::{parse_settings, split_settings};
 #[cfg(not(feature = "papers"))]
@@ -23,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// How a family's frozen memory is kept small and readable.
+/// How a family's immutable memtables are kept small and readable.
 ///
 /// ```
 /// use siltstone::strategy::MemoryPolicy;
@@ -36,13 +37,13 @@ use std::str::FromStr;
 pub enum MemoryPolicy {
     /// Memtables stay as they were frozen.
     None,
-    /// Indices are merged when there are too many memtables.
+    /// Indices are compacted when there are too many memtables.
     #[cfg(feature = "papers")]
     Basic(Segments),
     /// Versions that no reader sees are dropped at every freeze.
     #[cfg(feature = "papers")]
     Eager(Segments),
-    /// Versions that no reader sees are dropped when the last compactions, and a draw, say so.
+    /// Versions that no reader sees are dropped with a probability that depends on the last compactions.
     #[cfg(feature = "papers")]
     Adaptive(Adaptive),
     /// Versions that no reader sees are dropped when the memtables' sketches say that it pays.
@@ -50,8 +51,8 @@ pub enum MemoryPolicy {
 }
 
 impl Default for MemoryPolicy {
-    /// The policy `sketch`: ahead where keys repeat within memory, and a few percent from the best elsewhere
-    /// (docs/performance.md).
+    /// The policy `sketch`: best where keys repeat within memory, and within a few percent of the best
+    /// elsewhere (docs/performance.md).
     fn default() -> Self {
         MemoryPolicy::Sketch(Segments::default())
     }
@@ -61,8 +62,7 @@ impl Default for MemoryPolicy {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Segments {
-    /// The most immutable memtables; when there are more they are compacted (S). Default 5; 2 for reading
-    /// much.
+    /// The most immutable memtables; more are compacted (S). Default 5; 2 for read-heavy use.
     pub segments: u32,
 }
 
@@ -77,10 +77,11 @@ impl Default for Segments {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Adaptive {
-    /// The most immutable memtables, as in [`Segments`], but by default 2: the policy decides by what the
-    /// last in-memory compactions met.
+    /// The most immutable memtables, as in [`Segments`], but by default 2: the policy decides by the last
+    /// in-memory compactions.
     pub segments: u32,
-    /// The share of redundant cells above which compacting is considered (R): 0.2, 0.35 or 0.5. Default 0.5.
+    /// The share of redundant cells above which a data compaction is considered (R): 0.2, 0.35 or 0.5.
+    /// Default 0.5.
     pub r: f64,
 }
 
@@ -95,7 +96,7 @@ impl Default for Adaptive {
 const NAMES: &str = "none, basic, eager, adaptive, sketch";
 #[cfg(not(feature = "papers"))]
 const NAMES: &str = "none, sketch";
-/// Probability of compacting right after a disk flush, and its growth at every in-memory flush.
+/// Probability of a data compaction right after a disk flush, and its growth at every in-memory flush.
 const THROTTLE_FIRST: f64 = 0.5;
 const THROTTLE_GROWTH: f64 = 1.02;
 
@@ -121,20 +122,20 @@ impl Default for PipelineState {
 }
 
 impl PipelineState {
-    /// The state before any in-memory compaction: of so many cells of so many keys, one is expected to meet
-    /// what is redundant.
+    /// The state before any in-memory compaction, which expects the redundancy of so many cells of so many
+    /// keys.
     pub(crate) fn expecting(distinct: u64, cells: u64) -> Self {
         let unique = (distinct as f64 / cells.max(1) as f64).min(1.0);
         Self { merges: 1, unique, ..Self::default() }
     }
 
-    /// Takes note that a memtable was frozen.
+    /// Takes note of a freeze.
     pub(crate) fn froze(&mut self) {
         self.throttle = (self.throttle * THROTTLE_GROWTH).min(1.0);
     }
 
-    /// Takes note of an in-memory compaction of so many cells of so many keys, which left that share of their
-    /// bytes.
+    /// Takes note of an in-memory compaction of so many cells of so many keys, which left the share `stayed`
+    /// of their bytes.
     pub(crate) fn merged(&mut self, cells: usize, keys: usize, stayed: f64, kind: MemtableCompactionKind) {
         self.merges += 1;
         self.unique = keys as f64 / cells.max(1) as f64;
@@ -153,10 +154,10 @@ pub(crate) struct PipelineFacts {
     pub(crate) cells: u64,
     /// Distinct keys over all of them, estimated.
     pub(crate) distinct: u64,
-    /// The bytes that they take, and how many of these are known to be dead within one memtable.
+    /// Their bytes, and how many of these are known to be dead within one memtable.
     pub(crate) bytes: u64,
     pub(crate) dead_bytes: u64,
-    /// The bytes that the newest takes, and how many of these are known to be dead.
+    /// Bytes of the newest, and how many of these are known to be dead.
     pub(crate) newest_bytes: u64,
     pub(crate) newest_dead_bytes: u64,
     /// Measured costs, in nanoseconds a byte: of flushing, with the compactions it leads to, and of copying
@@ -202,7 +203,7 @@ impl Trade {
         self.gain > self.cost
     }
 
-    /// Nanoseconds saved for each one spent.
+    /// Nanoseconds saved per nanosecond spent.
     fn rate(&self) -> f64 {
         self.gain / self.cost.max(1.0)
     }
@@ -226,7 +227,7 @@ pub(crate) enum MemtableCompactionKind {
 }
 
 impl MemoryPolicy {
-    /// The in-memory compaction to make now, and why in words. O(1).
+    /// The in-memory compaction to start now, and its reason in words. O(1).
     #[cfg_attr(not(feature = "papers"), allow(unused_variables))]
     pub(crate) fn plan(
         &self,
@@ -450,7 +451,7 @@ mod tests {
             let policy = policy.parse::<MemoryPolicy>().unwrap();
             policy.plan(facts, &PipelineState::default()).map(|(kind, _)| kind)
         };
-        // 2.5 KB, of which so much is dead: what goes is worth five times what stays.
+        // 2.5 KB, of which so much is dead: the freed bytes are worth five times the remaining ones.
         let dead = |newest_dead_bytes, distinct| PipelineFacts {
             dead_bytes: newest_dead_bytes,
             newest_dead_bytes,

@@ -5,22 +5,22 @@
 //! - `Strategy` is the interface: `plan` ranks compactions, `debt` says how many bytes are still to be
 //!   compacted.
 //! - `options` names the strategies; each is one file (`leveled`, `auto`, `size_tiered`, `geometric`,
-//!   `exploring`) whose options *are* the strategy. `runs` is shared by those that compact whole runs,
-//!   `window` chooses runs of about one size. `papers` refuses those that a build does not have.
-//! - `by_range` has the decisions of a strategy that holds memory apart by key range (`rangemerge`).
-//! - `validate` has the rules that every plan must obey, whoever made it; `apply` is its pure inverse: what a
-//!   step of a compaction makes of the shape, as a `ShapeChange` that the manifest stores.
-//! - `major` plans a manual compaction of a key range; `triggered` finds ranges that are worth one: dead, or
-//!   read much.
+//!   `exploring`) with its options. `runs` is shared by strategies that compact whole runs, `window` chooses
+//!   runs of about one size. `papers` refuses strategies that a build does not have.
+//! - `by_range` has the decisions of a strategy that divides memory by key range (`rangemerge`).
+//! - `validate` has the rules that every plan must obey, whoever made it; `apply` says how a step of a
+//!   compaction changes the shape, as a `ShapeChange` that the manifest stores.
+//! - `major` plans a manual compaction of a key range; `triggered` finds ranges that are worth one: with many
+//!   tombstones and dead cells, or with many seek misses.
 //! - `memtable_policy` says when immutable memtables are compacted, and how; `hot` which keys stay in memory
 //!   when the others are flushed.
 //! - `log_table` says whether a flush leaves values in the WAL.
 //! - `plan_db` decides across stores, `clean` about the WAL's oldest file; `backpressure` how much a writer
 //!   waits, `rate` how fast compactions write.
 //!
-//! The ladder of names: a `CompactionPlan` is a proposal; a `RunningCompaction` one that was accepted and has
-//! come as far as its clip. Running it (`merge`) and giving it a worker (`schedule`) are not this folder's
-//! business, nor is keeping the state between calls.
+//! A `CompactionPlan` is a proposal; a `RunningCompaction` is one that was accepted, with the key its steps
+//! have reached. Not owned here: running it (`compaction`), giving it a worker (`schedule`), and keeping the
+//! state between calls.
 
 mod apply;
 mod auto;
@@ -89,13 +89,13 @@ use std::sync::Arc;
 
 /// A way to lay out SSTables and compact them.
 pub(crate) trait Strategy: Send + Sync {
-    /// The compactions worth running now, best first. They do not conflict with each other nor with running
-    /// ones, so that as many may start as there are workers.
+    /// The compactions worth running now, best first. They do not conflict with each other or with running
+    /// ones, so as many may start as there are workers.
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan;
 
     /// Compaction debt: the bytes still to be compacted beyond what the strategy lets gather; zero when
-    /// `plan` has no more to say. Compactions before their turn (`early`) count as no debt. A continuous
-    /// function of the SSTables' sizes; under the same state no step of a compaction raises it.
+    /// `plan` has nothing to do. Triggered compactions count as no debt. A continuous function of the
+    /// SSTables' sizes; under the same state no step of a compaction raises it.
     fn debt(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> u64;
 
     /// The level that a major compaction ends in.
@@ -103,48 +103,48 @@ pub(crate) trait Strategy: Send + Sync {
         shape.deepest().unwrap_or(0).max(1)
     }
 
-    /// Runs in L0 from which reads begin to suffer, for backpressure and for ranking across stores.
+    /// Runs in L0 from which reads begin to suffer, for write stalls and for ranking across stores.
     fn level0_runs(&self) -> usize;
 
-    /// The size of the SSTables that a flush is cut into.
+    /// The target size of a flush's SSTables.
     fn table_bytes(&self) -> u64;
 
-    /// The strategy's decisions about memory, if that is held apart by key range. Else memory is one, and is
-    /// flushed whole.
+    /// The strategy's decisions about memory, if it divides memory by key range. Otherwise memory is flushed
+    /// as a whole.
     fn by_range(&self) -> Option<&dyn ByRange> {
         None
     }
 }
 
-/// The facts that a plan may depend on, besides the shape.
+/// What a plan may depend on, besides the shape.
 pub(crate) struct Facts<'a> {
-    /// Wall clock in seconds, in steps coarse enough that plans are reproducible.
+    /// Wall clock in seconds, coarse enough that plans are reproducible.
     pub(crate) clock: u64,
     /// A random draw.
     pub(crate) draw: u64,
     /// Running compactions.
     pub(crate) running: &'a [RunningCompaction],
-    /// The run of L0 that a flush is still writing. More SSTables will come to it, so a strategy that
-    /// compacts whole runs waits for it.
+    /// The L0 run that a flush is still writing. More SSTables will come to it, so a strategy that compacts
+    /// whole runs waits for it.
     pub(crate) flushing: Option<u64>,
     /// Bytes that a flush of full memory writes.
     pub(crate) flush_bytes: u64,
-    /// Whether compaction debt or L0 delays or stops writers: then no possible compaction waits.
+    /// Whether compaction debt or L0 delays or stops writers: then every possible compaction runs.
     pub(crate) pressed: bool,
-    /// Whether only compactions that stay within L0 and end soon are wanted.
+    /// Whether only short compactions within L0 are wanted.
     pub(crate) within_level0: bool,
     /// The most compactions that are wanted.
     pub(crate) merges_max: usize,
     /// The share of cells that a compaction of the given SSTables would leave.
     pub(crate) unique: Unique<'a>,
-    /// The number of reads that looked into the SSTable in vain since it was opened.
+    /// Seek misses of the SSTable: reads since it was opened that searched it in vain.
     pub(crate) looks: &'a dyn Fn(TableId) -> u64,
-    /// The least number of cells of the SSTable that no reader without a snapshot needs, deletes and what
-    /// they delete apart: overwritten ones, and versions beyond those that are kept.
+    /// A lower bound on the cells of the SSTable that only snapshots need: overwritten ones and surplus
+    /// versions, without deletes and the cells they delete.
     pub(crate) surplus: &'a dyn Fn(TableId) -> u64,
     /// The sequence number up to which every snapshot sees all writes.
     pub(crate) settled_to: SeqNo,
-    /// The time to live of a cell in microseconds; 0 for ever.
+    /// The time to live of a cell in microseconds; 0 for no limit.
     pub(crate) ttl_us: u64,
 }
 
@@ -153,39 +153,39 @@ pub(crate) struct Facts<'a> {
 pub(crate) struct Plan {
     /// Best first.
     pub(crate) merges: Vec<CompactionPlan>,
-    /// Compactions that are due by the rules and still not started, and why.
+    /// Compactions that are due but not started, and why.
     pub(crate) deferred: Vec<Deferred>,
     /// The state to be given to the next call.
     pub(crate) state: PlanState,
 }
 
-/// A compaction that is due but waits. Recorded as an event when it begins to wait.
+/// A compaction that is due but waits. An event is recorded when the wait begins.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Deferred {
     /// A sentence with numbers.
     pub(crate) why: String,
 }
 
-/// A strategy's state from call to call. May be lost: it is rebuilt from the shape.
+/// A strategy's state between calls. It may be lost: it is rebuilt from the shape.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct PlanState {
     /// The data size that level sizes are derived from: grows with the shape at once and shrinks only when a
-    /// flush comes, so that no finished merge makes the levels above too large.
+    /// flush comes, so that no finished compaction makes the levels above too large.
     pub(crate) reference_bytes: u64,
     /// The newest flush seen.
     pub(crate) newest_run: u64,
-    /// Flushes since reads last paid for a compaction (`auto`; others leave it zero).
+    /// Flushes since reads last paid for a compaction (only `auto` counts them).
     pub(crate) unread: u64,
-    /// By level: the key where the last compaction out of it ended.
+    /// By level: the end key of the last compaction out of it.
     pub(crate) cursors: Vec<Vec<u8>>,
-    /// When the oldest SSTable was made, and when a major compaction is due for it, in seconds.
+    /// When the oldest SSTable was created, and when a major compaction is due for it, in seconds.
     pub(crate) major_due: Option<(u64, u64)>,
-    /// When all SSTables were looked at and no compaction before its turn could be started, in seconds.
+    /// When the last search of all SSTables found no triggered compaction to start, in seconds.
     pub(crate) early_at: Option<u64>,
 }
 
 impl PlanState {
-    /// The state after a look at this shape.
+    /// The state, updated for this shape.
     fn observe(&self, shape: &Shape) -> PlanState {
         let newest = shape.levels.first().and_then(|l| l.runs.first()).map_or(0, |run| run.id);
         let total = shape.live_bytes();
@@ -202,18 +202,18 @@ impl PlanState {
 /// How cells get from inputs to output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum CompactionKind {
-    /// Inputs are read and written anew.
+    /// Inputs are read and written to new SSTables.
     Merge,
-    /// A trivial move: nothing overlaps, the SSTables change their place in the shape, and no byte is read.
+    /// A trivial move: nothing overlaps, so SSTables change their place in the shape, and no byte is read.
     Move,
 }
 
-/// The place where a compaction writes.
+/// The level and run that a compaction writes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Target {
     /// The level.
     pub(crate) level: usize,
-    /// The run's id. Where the level has no such run, the first step makes it, at the place its id gives it.
+    /// The run's id. If the level has no such run, the first step creates it, at the position of its id.
     pub(crate) run: u64,
 }
 
@@ -232,17 +232,17 @@ pub(crate) struct CompactionPlan {
     /// Newest data first.
     pub(crate) inputs: Vec<InputRun>,
     pub(crate) output: Target,
-    /// A range that covers the live range of every input; the compaction is alone in it between its inputs
-    /// and its output.
+    /// A range that covers the live range of every input. No other compaction may work in it between the
+    /// inputs and the output.
     pub(crate) range: KeyRange,
     pub(crate) kind: CompactionKind,
     /// Live bytes of the inputs, which the compaction reads.
     pub(crate) bytes: u64,
-    /// The size at which output SSTables are cut.
+    /// The size of output SSTables.
     pub(crate) table_bytes: u64,
-    /// The urgency: due above one, and the larger, the more urgent.
+    /// The urgency: the compaction is due above one.
     pub(crate) score: f64,
-    /// A sentence with the numbers the decision rests on.
+    /// A sentence with the numbers behind the decision.
     pub(crate) reason: String,
 }
 
@@ -265,7 +265,7 @@ impl CompactionPlan {
         found
     }
 
-    /// The newest and the oldest place that the compaction touches.
+    /// The newest and the oldest run that the compaction reads or writes.
     fn span(&self) -> (RunAge, RunAge) {
         let target = self.target();
         let places = || self.inputs.iter().map(|i| RunAge::of(i.level, i.run));
@@ -276,12 +276,12 @@ impl CompactionPlan {
         RunAge::of(self.output.level, self.output.run)
     }
 
-    /// Whether the compaction is due, and takes runs of L0 away.
+    /// Whether the compaction is due, and removes runs of L0.
     pub(crate) fn is_urgent(&self) -> bool {
         self.empties_level0() && self.score >= 1.0
     }
 
-    /// Whether the compaction takes runs of L0 away from readers.
+    /// Whether the compaction removes runs of L0.
     pub(crate) fn empties_level0(&self) -> bool {
         self.inputs.iter().any(|input| input.level == 0)
     }
@@ -291,7 +291,7 @@ impl CompactionPlan {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct RunningCompaction {
     pub(crate) plan: CompactionPlan,
-    /// The key up to which its steps have come.
+    /// The key that its steps have reached.
     pub(crate) clip: Option<Vec<u8>>,
 }
 
@@ -308,7 +308,7 @@ impl RunningCompaction {
     }
 }
 
-/// A run's place in the order of age: smaller is newer.
+/// A run's position in the order of age: smaller is newer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct RunAge {
     level: usize,
@@ -331,7 +331,7 @@ impl RunAge {
     }
 }
 
-/// The smallest range that holds the live ranges of all these tables.
+/// The smallest range that holds the live ranges of all these SSTables.
 pub(crate) fn cover<'a>(tables: impl IntoIterator<Item = &'a Arc<TableInfo>>) -> Option<KeyRange> {
     tables.into_iter().map(|t| t.live_range()).reduce(|a, b| a.cover(&b))
 }

@@ -1,5 +1,5 @@
-//! Strategies by name: `leveled`, `leveled{multiplier=8, table_bytes=32MiB}`, `sma{k=2}`. A new method is a
-//! file with its options, a variant here, and a line in each `match`.
+//! Strategies by name: `leveled`, `leveled{multiplier=8, table_bytes=32MiB}`, `sma{k=2}`. A new strategy
+//! needs a file with its options, a variant here, and a line in each `match`.
 
 #[cfg(feature = "papers")]
 use super::ExploringOptions;
@@ -13,8 +13,8 @@ use serde_json::{Map, Value};
 use std::fmt;
 use std::str::FromStr;
 
-/// The strategies, with the settings that are worth comparing: none of them is best at everything. Without
-/// `auto`, whose costs depend on readers, which a simulation does not have.
+/// The strategies, with settings worth comparing: none is best at everything. `auto` is missing, because its
+/// costs depend on readers, and a simulation has none.
 ///
 /// ```
 /// use siltstone::strategy::{METHODS, StrategyOptions};
@@ -51,14 +51,14 @@ pub const METHODS: &[&str] = &[
 pub enum StrategyOptions {
     /// `leveled`, with an L0 that is compacted as late as reads allow.
     Auto(AutoOptions),
-    /// One run a level below L0, each level some ten times the one above.
+    /// One run per level below L0, each level some ten times as large as the one above.
     Leveled(LeveledOptions),
-    /// One run of files that each have a key range of their own; memory is merged with one of them at a time.
+    /// One run of files, each with a key range of its own; memory is merged with one of them at a time.
     Rangemerge(RangemergeOptions),
-    /// Size-tiered: a level of `k` runs becomes one run of the next when another comes. `nomerge` is `k`
+    /// Size-tiered: the `k` runs of a level become one run of the next when another comes. `nomerge` is `k`
     /// without end.
     Sma(SmaOptions),
-    /// One run a level, each level bounded `r` times higher than the one above, or `p` runs at all sizes.
+    /// One run per level, each bounded `r` times higher than the one above, or `p` runs at all sizes.
     /// `remerge` is `p` 1.
     Geometric(GeometricOptions),
     /// HBase's selection of runs adjacent in age, of about one size.
@@ -91,11 +91,11 @@ impl StrategyOptions {
         }
     }
 
-    /// This strategy with SSTables so large that this much data is about `tables_max` of them at most, and
+    /// This strategy with SSTables so large that this much data has at most about `tables_max` of them, and
     /// the factor by which they grew.
     pub(crate) fn with_tables_for(&self, data_bytes: u64, tables_max: u64) -> (Self, f64) {
-        // Levels above the last hold a good tenth beside the data, runs of other methods as much again, and
-        // tables come out smaller than they may be.
+        // Levels above the last add a good tenth, runs of other strategies as much again, and SSTables come
+        // out smaller than their target.
         let least = match self {
             StrategyOptions::Leveled(_) | StrategyOptions::Auto(_) => data_bytes / tables_max / 2 * 3,
             _ => data_bytes / tables_max * 3,
@@ -116,7 +116,7 @@ impl StrategyOptions {
         self
     }
 
-    /// The option for the size at which SSTables are cut.
+    /// The option for the target size of SSTables.
     fn table_bytes(&mut self) -> &mut u64 {
         match self {
             StrategyOptions::Auto(options) => &mut options.table_bytes,

@@ -1,7 +1,7 @@
-//! The refusal of strategies and policies that are there to be compared with, in a build without the feature
+//! The refusal of strategies and policies that exist for comparisons, in a build without the feature
 //! `papers`.
 
-/// What is said of an option that only builds with the feature have.
+/// The end of the error for an option that needs the feature.
 pub(crate) const NEEDS_PAPERS: &str = "needs the feature `papers`, without which this was built";
 
 /// The refusal of an option's value by its name.

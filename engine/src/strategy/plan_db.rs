@@ -1,63 +1,62 @@
-//! What a database does next, across its stores: which memory to flush, whether to clean the log, and
-//! which merges get the workers.
+//! What a database does next, across its stores: which memory to flush, whether to clean the WAL, and which
+//! compactions get workers.
 //!
-//! *Flush*, for one of two reasons, each answered by as few flushes as will do:
+//! *Flush*, for one of two reasons, with as few flushes as possible:
 //! - a store is over its own limit;
 //! - all stores together are over the low watermark (RNG-9; writers wait only above it): the stores that gain
-//!   most per byte written go, until what is left in memory, flushes under way counted as gone, is back under
-//!   it; A compaction in memory that is due or under way (ACC-5) counts for what it is expected to free, so
-//!   that the pipeline gets to pay before memory goes to disk; but not beyond the *waiting mark*, where
-//!   writers would soon be held up.
+//!   most per byte written are flushed, until the remaining memory, without running flushes, is back under
+//!   it. A data compaction in memory that is due or running (ACC-5) counts for what it is expected to free,
+//!   so that it comes before the flush; but only up to the *waiting mark*, near which writers would soon
+//!   stall.
 //!
-//! A log over its limit is first looked at from its front (`clean`); whether a store is flushed for it is
-//! decided there.
+//! A WAL over its limit is cleaned from its oldest file (`clean`), which may also flush a store.
 //!
-//! The gain of a flush is the memory it frees plus the log it lets go, over the bytes it writes and what its
-//! syncs cost.
+//! The gain of a flush is the memory it frees plus the WAL it releases, over the bytes it writes and the cost
+//! of its syncs.
 //!
-//! *Merges* get the workers that flushes leave: first what takes level 0 out of the readers' way, then by
-//! score.
+//! *Compactions* get the workers that flushes leave: first those that remove runs of L0, then by score.
 
 use super::CompactionPlan;
 use crate::types::{StoreId, size_text};
 
-/// One store, as far as this decision goes.
+/// The facts about one store.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreFacts<'a> {
     pub(crate) store: StoreId,
     /// Memory that flushes would free.
     pub(crate) memory_bytes: u64,
-    /// What the next one would free of it: all, unless the store's memory is flushed range by range.
+    /// Memory that the next flush would free: all, unless the store's memory is flushed range by range.
     pub(crate) freed_bytes: u64,
-    /// The store's own limit; zero when it has none.
+    /// The store's own limit; zero if it has none.
     pub(crate) memory_limit: u64,
-    /// What a compaction in memory, due or under way, is expected to free of it.
+    /// Bytes that an in-memory compaction, due or running, is expected to free.
     pub(crate) compactable_bytes: u64,
-    /// Memory in a flush under way.
+    /// Memory in a running flush.
     pub(crate) flushing_bytes: u64,
-    /// What a flush would write: memory less its redundancy.
+    /// Bytes that a flush would write: memory less its redundancy.
     pub(crate) flush_write_bytes: u64,
-    /// Log that could go if this store were flushed.
+    /// WAL bytes that a flush of this store would release.
     pub(crate) log_freed_bytes: u64,
-    /// From its strategy, best first, without conflicts.
+    /// The strategy's compactions, best first, without conflicts.
     pub(crate) merges: &'a [CompactionPlan],
 }
 
-/// The database.
+/// The facts about the database.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct DbFacts {
-    /// Memory of stores that are not among those asked about.
+    /// Memory of stores that are not in the list.
     pub(crate) memory_elsewhere: u64,
-    /// Flushing begins when all memory together exceeds this.
+    /// Flushes begin when all memory together exceeds this.
     pub(crate) memory_low: u64,
-    /// Up to here it waits for compactions in memory.
+    /// Flushes wait for in-memory compactions up to here.
     pub(crate) memory_wait: u64,
     pub(crate) log_bytes: u64,
-    /// Cleaning begins when the log has more.
+    /// Cleaning begins when the WAL has more bytes.
     pub(crate) log_clean_bytes: u64,
-    /// The oldest file is complete, in no flush that may free it by itself, and not known to be of no use.
+    /// Whether the oldest file may be cleaned: it is complete, it is not being cleaned, and it was not left
+    /// before, unless the WAL is over its limit.
     pub(crate) can_clean: bool,
-    /// Workers without work.
+    /// Idle workers.
     pub(crate) workers_free: usize,
 }
 
@@ -68,16 +67,16 @@ pub(crate) enum DbAction {
         store: StoreId,
         reason: String,
     },
-    /// Look at the oldest file of the log.
+    /// Clean the oldest WAL file.
     Clean,
-    /// The merge of that index in the store's list.
+    /// Start the compaction of that index in the store's list.
     Merge {
         store: StoreId,
         index: usize,
     },
 }
 
-/// What to start now, most urgent first; at most one action a free worker.
+/// What to start now, most urgent first; at most one action per idle worker.
 pub(crate) fn plan_db(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
     let mut actions = flushes(stores, db);
     if db.can_clean && db.log_bytes > db.log_clean_bytes {
@@ -100,7 +99,7 @@ pub(crate) fn plan_db(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> 
 }
 
 fn flushes(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
-    // One flush a store at a time.
+    // One flush per store at a time.
     let mut ready: Vec<&StoreFacts<'_>> =
         stores.iter().filter(|s| s.memory_bytes > 0 && s.flushing_bytes == 0).collect();
     ready.sort_by(|a, b| gain(b).total_cmp(&gain(a)));
@@ -108,7 +107,7 @@ fn flushes(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
     let mut in_memory: u64 = db.memory_elsewhere + stores.iter().map(|s| s.memory_bytes).sum::<u64>();
     let mut low = db.memory_low;
     if in_memory <= db.memory_wait {
-        // The mark moves rather than the stores' sizes: what a flush frees is the whole of a store.
+        // The watermark is raised rather than the stores' sizes lowered: a flush frees the whole of a store.
         low += stores.iter().map(|s| s.compactable_bytes).sum::<u64>();
     }
     let own_reason = |s: &StoreFacts<'_>| {
@@ -142,8 +141,7 @@ fn flushes(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
     actions
 }
 
-/// What a flush costs however little it writes (a file made, four syncs), in bytes that could be written
-/// meanwhile.
+/// The fixed cost of a flush (a new file, four syncs), in bytes that could be written meanwhile.
 const SYNCS_COST: u64 = 256 << 10;
 
 fn gain(s: &StoreFacts<'_>) -> f64 {
@@ -156,7 +154,7 @@ mod tests {
 
     const M: u64 = 1 << 20;
 
-    /// In MiB.
+    /// A store with sizes in MiB.
     fn store(id: u32, memory: u64, writes: u64) -> StoreFacts<'static> {
         let (memory, writes) = (memory * M, writes * M);
         StoreFacts {

@@ -1,6 +1,6 @@
 //! What holds for every shape: plans are valid, steps keep the shape sound, debt never rises, and `validate`
-//! lets nothing pass that would show a reader an old version first. The last is checked against a model in
-//! which every table is a list of (key, version).
+//! accepts nothing that would show a reader an old version first. The last is checked against a model in
+//! which every SSTable is a list of (key, version).
 
 use super::*;
 use crate::shape::Run;
@@ -8,7 +8,7 @@ use proptest::prelude::{ProptestConfig, any, prop, prop_assert, prop_assert_eq, 
 use proptest::strategy::Strategy as _;
 use std::collections::BTreeMap;
 
-/// The step that ends a merge of tables without any redundancy: outputs of the inputs' total size.
+/// The step that ends a compaction of SSTables without any redundancy: outputs of the inputs' total size.
 pub(super) fn concatenate(shape: &Shape, plan: &CompactionPlan, next: &mut u32) -> Step {
     if plan.kind == CompactionKind::Move {
         return Step::default();
@@ -66,8 +66,7 @@ fn build(runs: &[(usize, Vec<(u8, u8)>)]) -> (Shape, Cells) {
     (shape, cells)
 }
 
-/// Runs the merge on the model, up to a key, as a merge would: the newest version of every key, one output
-/// table.
+/// Runs the compaction on the model up to a key: the newest version of every key, one output SSTable.
 fn run(
     shape: &mut Shape,
     cells: &mut Cells,
@@ -85,7 +84,7 @@ fn run(
             let best = merged.entry(*k).or_default();
             *best = (*best).max(*version);
         }
-        // Bytes spread evenly over the table's range; what is moved is what the inputs lose.
+        // Bytes are spread evenly over the SSTable's range; the output has as many as the inputs lose.
         let (start, end) =
             (u64::from(table.range.start[0]), u64::from(table.range.end.as_ref().expect("an end")[0]));
         let below_key =
@@ -185,7 +184,7 @@ fn facts<'a>(running: &'a [RunningCompaction], merges_max: usize) -> Facts<'a> {
         within_level0: false,
         merges_max,
         unique: &|_| 0.1,
-        // What was there at the beginning has been read.
+        // SSTables of the beginning have seek misses.
         looks: &|table| if table.part < 100_000 { u64::from(table.part % 4) * 20 } else { 0 },
         surplus: &|_| 0,
         settled_to: SeqNo::MAX,
@@ -196,8 +195,8 @@ fn facts<'a>(running: &'a [RunningCompaction], merges_max: usize) -> Facts<'a> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// Merges run side by side in random steps; all the while the shape is sound, readers see the same, and
-    /// debt falls. When nothing is planned any more, nothing is owed.
+    /// Compactions run side by side in random steps; all the while the shape is sound, readers see the same,
+    /// and debt falls. When nothing is planned any more, there is no debt.
     #[test]
     fn a_strategy_run_to_its_end_keeps_order_and_never_raises_debt(
         (mut shape, mut cells) in shapes(), options in strategies(),
@@ -205,7 +204,7 @@ proptest! {
         unique in prop::sample::select(vec![0.1, 0.5, 0.9, 1.0]),
         unread in prop::sample::select(vec![None, Some(1000)]),
     ) {
-        // Of what flushes have in common: where it is little, level 0 waits. Also where nobody reads.
+        // Little redundancy makes L0 wait, even where nobody reads.
         let unique: Unique<'_> = &move |_| unique;
         let (strategy, before) = (options.strategy(), read(&shape, &cells));
         let mut state = PlanState { unread: unread.unwrap_or(0), ..PlanState::default() };
@@ -235,8 +234,8 @@ proptest! {
         }
     }
 
-    /// The strategy changes while merges run and flushes come, again and again. Whatever shape that leaves,
-    /// the next one goes on from there.
+    /// The strategy changes while compactions and flushes run, again and again; each one goes on from the
+    /// shape it finds.
     #[test]
     fn strategies_take_over_from_each_other_in_the_middle_of_merges(
         (mut shape, mut cells) in shapes(), first in strategies(),
@@ -257,7 +256,7 @@ proptest! {
                     cells.insert(table.id, held.collect());
                     prop_assert_eq!(shape.add_flush(Run::new(flush, vec![Arc::new(table)])), Ok(()));
                 }
-                // For once a merge is given up: what its steps did stays.
+                // A compaction is given up now and then: its finished steps stay.
                 2 if !running.is_empty() => drop(running.remove(choice.index(running.len()))),
                 _ => {}
             }
@@ -292,7 +291,7 @@ proptest! {
         prop_assert!(plan.merges.is_empty(), "{} does not come to an end at\n{}", options, shape);
     }
 
-    /// A major merge of any strategy leaves one run.
+    /// A major compaction of any strategy leaves one run.
     #[test]
     fn a_major_merge_leaves_one_run((mut shape, mut cells) in shapes(), options in strategies()) {
         let (strategy, before) = (options.strategy(), read(&shape, &cells));
@@ -305,7 +304,7 @@ proptest! {
         prop_assert_eq!(read(&shape, &cells), before);
     }
 
-    /// Any merge at all: what `validate` accepts does no harm; what does harm it refuses.
+    /// Any compaction at all: what `validate` accepts does no harm; what does harm it refuses.
     #[test]
     fn what_validate_accepts_keeps_every_reader_right(
         (mut shape, mut cells) in shapes(),
@@ -337,7 +336,7 @@ proptest! {
         }
     }
 
-    /// A plan of the strategy that lost an input, or meets a merge of the same tables, is refused.
+    /// A plan that lost an input, or meets a compaction of the same SSTables, is refused.
     #[test]
     fn a_plan_that_lost_a_table_or_meets_itself_is_refused(
         (shape, _) in shapes(), options in strategies(), at in any::<prop::sample::Index>(),
@@ -373,7 +372,7 @@ proptest! {
             strategy.debt(&shape, &facts(&[], 3), &PlanState::default())
         };
         let (a, b) = (with(grow + 1), with(grow + 2));
-        // Under `remerge` a byte of level 0 counts as often as the data is larger than a flush.
+        // Under `remerge` a byte of L0 counts as often as the data is larger than a flush.
         let most = 50 + shape.live_bytes() / 1000;
         prop_assert!(a.abs_diff(b) <= most, "one byte changes debt from {} to {}", a, b);
     }

@@ -1,37 +1,37 @@
-//! Rangemerge: one run of tables, each the one file of a key range of its own, and memory held apart by the
-//! same ranges (RNG-1, RNG-2).
+//! Rangemerge: one run of SSTables, each the one file of its own key range, and memory divided by the same
+//! ranges (RNG-1, RNG-2).
 //!
-//! *Ranges* tile the key space: the i-th reaches from where the i-th table of the run begins to where the
-//! next one does, the first from the very first key. When memory is due, one range is the *victim*: its
-//! memory is merged with its file in one act, so flush and compaction are one, and what comes out is cut into
-//! as many equal parts as files of at most `f` bytes need; where the inputs are larger than that, their
-//! sketches say beforehand what will come out. Neighbours that deletes made small are joined. So a key lies
-//! in one table, a get costs one access, a scan one and what follows in sequence; no merge takes more than a
-//! range, and none needs room but its own.
+//! *Ranges* tile the key space: the i-th reaches from the start of the run's i-th SSTable to the start of the
+//! next one, the first from the very first key. When memory has to be freed, one range is the *victim*: its
+//! memory is merged with its file, so flush and compaction are one. The output is cut into as many equal
+//! parts as files of at most `f` bytes need; where the inputs are larger than that, their sketches estimate
+//! its size. Neighbours that deletes made small are joined. So a key lies in one SSTable, a get costs one
+//! access, a scan one and what follows in sequence; no compaction takes more than a range or needs more extra
+//! space.
 //!
 //! *The victim.* `most-bytes`, the rule of the paper, takes the range with most bytes in memory: then every
-//! range is merged at the same fill, and a byte put in is written some D/2M times, whatever the skew.
-//! `bytes-age` takes the one with most bytes x age / cost, where the cost is what a merge writes (with deltas
-//! in the mean). That is what minimises the bytes rewritten at a given memory: if range i receives r bytes a
+//! range is merged at the same fill, and a byte is written some D/2M times, whatever the skew. `bytes-age`
+//! takes the one with most bytes x age / cost, where the cost is the bytes that a compaction writes (with
+//! deltas in the mean). This minimises the bytes rewritten at a given memory: if range i receives r bytes a
 //! second and is merged every t seconds at a cost of c, the rewriting is the sum of c/t and the memory the
-//! sum of rt/2. Minimising one at a fixed other makes r t t / c the same for all when they are merged; r t is
-//! its bytes, t its age. Ranges that are written much are merged more often but fuller, and what is hardly
-//! written waits.
+//! sum of rt/2. Minimising one with the other fixed makes r t t / c equal for all ranges when they are
+//! merged; r t is a range's bytes, t its age. Ranges with many writes are merged more often but fuller, and
+//! ranges with few writes wait.
 //!
-//! *Deltas.* With `deltas` k a flush writes a small table beside the range's file instead, until there are k,
-//! or they would together be larger than a file may be, or this one is; the next one merges all of them. A
-//! get may have to look into k tables more, and a byte is rewritten about k+1 times less. Ranges that are
-//! written alike would all have their last delta at the same time, and writers wait while one after another
-//! is merged. So a range with half of what it may have is merged already when it and those that were flushed
-//! since it was, which must be most, have more than half of theirs in the mean. By that they come apart, and
-//! one merge in k+1 flushes comes regularly; then few are merged before they have nearly all. (Ranges that
-//! nobody writes to any more, whatever they have, are none of those.)
+//! *Deltas.* With `deltas` k a flush writes a small SSTable beside the range's file instead, until there are
+//! k, or they would together be larger than a file may be, or than this file; the next flush merges all of
+//! them. A get may have to search k SSTables more, and a byte is rewritten about k+1 times less. Ranges with
+//! equal writes would all have their last delta at the same time, and writers would wait while one after
+//! another is merged. So a range at half of its limit is merged early when it and the ranges flushed since
+//! its last merge, which must be most, are over half of theirs in the mean. This spreads them, and one
+//! compaction in k+1 flushes comes regularly; then few are merged long before their limit. (Ranges without
+//! writes do not count.)
 //!
-//! *Where it lies.* The run is the oldest of the deepest level, level 1 in a new store; the j-th delta of
-//! every range is in one run of the same level whose id is greater by j, so that it is newer. Everything else
-//! is *foreign*: what another strategy left, what was ingested, what a flush of all memory wrote to level 0.
-//! Foreign tables are merged, or moved, into the run by ordinary merges; while one lies over several ranges,
-//! their memory goes to level 0 too.
+//! *Levels and runs.* The run of files is the oldest of the deepest level, level 1 in a new store; the j-th
+//! delta of every range is in one run of the same level whose id is greater by j, so that it is newer.
+//! Everything else is *foreign*: SSTables of another strategy, ingested ones, and flushes of all memory in
+//! L0. Foreign SSTables are merged, or moved, into the run by ordinary compactions; while one lies over
+//! several ranges, their memory goes to L0 too.
 
 use super::major::{Reached, reach};
 use super::triggered::{DEAD_SHARE, early};
@@ -67,9 +67,9 @@ pub enum Victim {
 pub struct RangemergeOptions {
     /// The most bytes of a range's file, about.
     pub f: u64,
-    /// Which range is flushed when memory is due.
+    /// Which range is flushed when memory has to be freed.
     pub victim: Victim,
-    /// Small tables that may lie beside a range's file, together no larger than `f` or that file.
+    /// Small SSTables that may lie beside a range's file, together no larger than `f` or that file.
     pub deltas: u64,
 }
 
@@ -84,16 +84,16 @@ struct RangeFiles {
     file: u64,
     beside: u64,
     deltas: u64,
-    /// The newest of its SSTables, which tells which of two ranges was flushed later.
+    /// The newest of its SSTables, which shows which of two ranges was flushed later.
     newest: TableId,
 }
 
-/// Neighbouring ranges are joined when together they have at most this part of `f`: a part of a split has
-/// twice as much.
+/// Neighbouring ranges are joined if their sum is at most one part in so many of `f`: a part of a split range
+/// has twice as much.
 const JOINED_PART: u64 = 4;
 
-/// The most SSTables whose sketches are asked how much a compaction would leave, each a read of a file; more
-/// are assumed to leave all.
+/// The most SSTables whose sketches are read to estimate what a compaction would leave, as each costs a read;
+/// with more, all is assumed to stay.
 const SKETCHES_MAX: usize = 64;
 
 impl RangemergeOptions {
@@ -120,8 +120,8 @@ impl RangemergeOptions {
         number.filter(|_| level == home.level)
     }
 
-    /// Whether the SSTable has to be moved into the run of the ranges: it is in a foreign run, or a delta of
-    /// no range.
+    /// Whether the SSTable has to be moved into the run of files: it is in a foreign run, or is a delta over
+    /// several ranges.
     fn is_foreign(&self, place: Target, home: Target, bounds: &[Vec<u8>], table: &TableInfo) -> bool {
         match self.number(home, place.level, place.run) {
             None => true,
@@ -130,7 +130,7 @@ impl RangemergeOptions {
         }
     }
 
-    /// All foreign SSTables with their places, the oldest first.
+    /// All foreign SSTables with their places, oldest first.
     fn foreign<'a>(&self, shape: &'a Shape) -> Vec<(Target, &'a Arc<TableInfo>)> {
         let (home, bounds) = (self.home(shape), self.bounds(shape));
         let all = shape.tables().map(|(level, run, table)| (Target { level, run: run.id }, table));
@@ -140,8 +140,8 @@ impl RangemergeOptions {
         found
     }
 
-    /// The bytes at which output is cut: into as many equal parts as files of `f` bytes are needed, with
-    /// something to spare, so that a part that comes out a little larger leaves no crumb behind.
+    /// The size of output SSTables: as many equal parts as files of `f` bytes are needed, with some slack, so
+    /// that a part that comes out a little larger leaves no tiny one behind.
     fn part_bytes(&self, bytes: u64) -> u64 {
         let part = match bytes.div_ceil(self.f) {
             0 | 1 => self.f,
@@ -155,7 +155,7 @@ impl RangemergeOptions {
         beside <= self.f.max(file)
     }
 
-    /// The progress of a range towards its next merge, up to about 1.
+    /// The progress of a range towards its next compaction, up to about 1.
     fn fill(&self, deltas: u64, beside: u64, file: u64) -> f64 {
         let of_number = deltas as f64 / self.deltas as f64;
         of_number.max(beside as f64 / self.f.max(file) as f64)
@@ -213,7 +213,7 @@ impl Strategy for RangemergeOptions {
         planner.bring_home();
         planner.join_small();
         let mut state = state.clone();
-        // Foreign tables come first: while there are any, new bounds could make more.
+        // Foreign SSTables come first: while there are any, new bounds could create more.
         if !planner.full() && self.foreign(shape).is_empty() {
             let before = planner.merges.len();
             let found = early(shape, facts, &state, self.last_level(shape), self.f, DEAD_SHARE, false);
@@ -226,8 +226,8 @@ impl Strategy for RangemergeOptions {
     }
 
     fn debt(&self, shape: &Shape, _: &Facts<'_>, _: &PlanState) -> u64 {
-        // What is brought home meets about as much there. A delta that came to lie over several ranges (for
-        // the files they are of may all go) is brought home too, but adds no debt by that.
+        // A foreign SSTable overlaps about as much in the run of files. A delta over several ranges (whose
+        // files are gone) is moved there too, but adds no debt.
         let home = self.home(shape);
         let foreign = shape.runs().filter(|(level, run)| self.number(home, *level, run.id).is_none());
         2 * foreign.map(|(_, run)| run.live_bytes()).sum::<u64>()
@@ -276,7 +276,7 @@ impl ByRange for RangemergeOptions {
     }
 
     fn victim(&self, shape: &Shape, memory: &[RangeMemory]) -> Option<(usize, String)> {
-        // Its tables are written again by one flush of so many.
+        // Its SSTables are rewritten once in so many flushes.
         let flushes = |m: &RangeMemory| 1 + self.deltas.min(self.f / m.written.max(1));
         let cost = |m: &RangeMemory| m.written + shape.bytes_within(&m.range) / flushes(m);
         let worth = |m: &RangeMemory| match self.victim {
@@ -315,8 +315,8 @@ impl ByRange for RangemergeOptions {
         let since = ranges.iter().filter(|other| other.newest >= own.newest);
         let since: Vec<f64> = since.map(|o| self.fill(o.deltas, o.beside, o.file)).collect();
         let others = since.len() as f64;
-        // One more than there are: a range alone is no others' concern. And a few are no measure: those
-        // written most, which chance keeps apart.
+        // One more, because a single range needs no spreading. And a few are no measure: they have the most
+        // writes, and chance spreads them.
         2 * since.len() >= ranges.len() && 2.0 * since.iter().sum::<f64>() >= others + 1.0
     }
 
@@ -403,7 +403,7 @@ impl Planner<'_> {
         self.merges.len() >= self.merges_max
     }
 
-    /// Plans the compaction if nothing stands in its way, and sets how its output is cut.
+    /// Plans the compaction if nothing conflicts with it, and sets the size of its output SSTables.
     fn accept(&mut self, mut merge: CompactionPlan) {
         if self.taken.iter().any(|other| wrong_with_running(&merge, other).is_some()) {
             return;
@@ -416,9 +416,8 @@ impl Planner<'_> {
         self.merges.push(merge);
     }
 
-    /// Plans a compaction of a range that is dead or read much, but not where an SSTable reaches into it that
-    /// is no part of the compaction: new files would end where it does not, and it would be a delta of no
-    /// range.
+    /// Plans a triggered compaction, but not where another SSTable reaches into its range: new files would
+    /// end inside that one, and it would be a delta over several ranges.
     fn accept_early(&mut self, merge: CompactionPlan) {
         let all = reach(self.shape, &merge.range).map(|reached| reached.inputs);
         if !self.full() && all.as_ref() == Some(&merge.inputs) {
@@ -426,13 +425,13 @@ impl Planner<'_> {
         }
     }
 
-    /// Plans compactions that take foreign SSTables into the run of the ranges, the oldest run's first.
+    /// Plans compactions that take foreign SSTables into the run of files, those of the oldest run first.
     fn bring_home(&mut self) {
         for (place, table) in self.options.foreign(self.shape) {
             if self.full() {
                 return;
             }
-            // The more runs it lies in front of, the more urgent.
+            // The more runs there are, the more urgent.
             let score = 1.0 + self.shape.levels[place.level].runs.len() as f64 / 10.0;
             if !self.busy.contains(&table.id)
                 && let Some(merge) = self.to_home(place, table, score)
@@ -537,7 +536,7 @@ fn is_in_one_range(bounds: &[Vec<u8>], keys: &KeyRange) -> bool {
 mod tests {
     use super::*;
 
-    /// Puts over ranges of one size, each range with its share; how often a byte is written. Deltas are not
+    /// How often a byte is written by puts over ranges of one size, each range with its share. Deltas are not
     /// counted.
     fn write_amplification(strategy: &str, data_over_memory: f64, shares: &[f64]) -> f64 {
         let options: RangemergeOptions = match strategy.parse() {
@@ -585,8 +584,8 @@ mod tests {
         (written - half.1) / (put - half.0)
     }
 
-    /// Ranges of one size that are written alike are flushed; how many flushes in a row rewrote a range, at
-    /// most, and of how many one.
+    /// Flushes of equal ranges with equal writes: the most flushes in a row that rewrote a range, and the
+    /// mean number of flushes per rewrite.
     fn merges_of(deltas: u64, ranges: u32, f: u64) -> (u64, f64) {
         let options = RangemergeOptions { f, deltas, ..Default::default() };
         let key = |n: u32| n.to_be_bytes().to_vec();
@@ -623,7 +622,7 @@ mod tests {
 
     #[test]
     fn ranges_written_alike_are_merged_one_in_so_many_flushes_and_not_all_at_once() {
-        // How many deltas there may be is what binds, or their bytes.
+        // Either the number of deltas is the limit, or their bytes.
         for (deltas, ranges, f, flushes) in
             [(4, 1, 100, 5.0), (4, 40, 100, 5.0), (12, 40, 100, 13.0), (8, 300, 100, 9.0), (16, 40, 6, 7.0)]
         {

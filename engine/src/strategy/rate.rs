@@ -1,36 +1,37 @@
-//! How long merges rest beside readers, and how fast they may write where the limit follows what is owed.
+//! Compaction pacing: how long compactions rest beside readers, and how fast they may write where the limit
+//! follows the debt.
 //!
-//! Merges that run as fast as they can are felt by readers, and merges that run too slowly are felt by
-//! writers. So merges hold back most while nothing is owed, and less the nearer writers come to being slowed
-//! for merges. With `x` the way to that point, between 0 (nothing owed) and 1 (writers begin to be slowed),
-//! by debt or by runs in level 0, whichever is further, they rest for each second of work, and write in a
-//! second,
+//! Compactions at full speed disturb readers, and compactions that are too slow delay writers. So compactions
+//! are held back most without debt, and less the nearer writers come to being delayed for compactions. With
+//! `x` the way to that point, between 0 (no debt) and 1 (writers begin to be delayed), by debt or by runs in
+//! L0, whichever is further, their rest per second of work, and their bytes per second, are
 //!
 //! ```text
 //! most * (1 - x)^2        floor / (1 - x)^2
 //! ```
 //!
 //! a quarter of the longest rest and four times the floor half-way, a hundredth and a hundred times at nine
-//! tenths, and no rest and no limit from 1 on. So neither has a jump; under a steady load both settle where
-//! merges are as fast as that load needs them; and no writer is ever slowed for their sake, however long the
-//! rests or low the floor. A fixed limit stays above all that. Flushes take from the same bucket and never
-//! wait, so memory plays no part in it.
+//! tenths, and no rest and no limit from 1 on. So neither jumps; under a steady load both settle where
+//! compactions are as fast as that load needs them; and no writer is ever delayed for their sake, however
+//! long the rests or low the floor. A fixed limit stays above all that. Flushes take from the same bucket and
+//! never wait, so memory plays no part in it.
 
 use super::Pressure;
 use super::backpressure::fill;
 
-/// How many times as long as they work merges rest beside readers, if it is `most` where nothing is owed.
+/// The ratio of a compaction's rest to its work beside readers, which is `most` without debt.
 pub(crate) fn rest(most: u32, pressure: &Pressure) -> f64 {
     let left = 1.0 - way(pressure);
     f64::from(most) * left * left
 }
 
-/// How far it is to where writers begin to be slowed for merges, from 0 to 1.
+/// The way to the point where writers are delayed for compactions, from 0 to 1.
 fn way(pressure: &Pressure) -> f64 {
     fill(pressure.debt, 0, pressure.debt_low).max(fill(pressure.level0_runs, 0, pressure.level0_low))
 }
 
-/// Bytes a second that merges may write, 0 for no limit; `most` is the fixed limit, where 0 is none, too.
+/// Bytes a second that compactions may write, 0 for no limit; `most` is the fixed limit, where 0 is none,
+/// too.
 pub(crate) fn merge_rate(floor: u64, most: u64, pressure: &Pressure) -> u64 {
     let x = way(pressure);
     if floor == 0 || x >= 1.0 {

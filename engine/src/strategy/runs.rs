@@ -1,8 +1,8 @@
-//! What the methods share that merge whole runs: which runs are at rest, and a merge of runs adjacent in age.
+//! Shared by the strategies that compact whole runs: which runs are free, and a compaction of runs adjacent
+//! in age.
 //!
-//! Flushes come to level 0. A level may hold any number of runs, and all runs of a shape stand in one order
-//! of age, so every such method can take up any shape that another one left, and leaves one that another can
-//! take up.
+//! Flushes come to L0. A level may have any number of runs, and all runs of a shape have one order of age, so
+//! every such strategy can take over any shape from another.
 
 use super::triggered::{DEAD_SHARE, early};
 use super::window::{RATIO, WindowRules};
@@ -18,12 +18,12 @@ use std::sync::Arc;
 /// A run and its level.
 pub(super) type Placed<'a> = (usize, &'a Run);
 
-/// Collects merges that do not conflict with each other nor with running ones.
+/// Collects compactions that do not conflict with each other or with running ones.
 pub(super) struct RunPlanner<'a> {
     pub(super) shape: &'a Shape,
     facts: &'a Facts<'a>,
     table_bytes: u64,
-    /// Running and planned merges.
+    /// Running and planned compactions.
     taken: Vec<RunningCompaction>,
     /// Runs that they read or write.
     busy: HashSet<(usize, u64)>,
@@ -54,22 +54,22 @@ impl<'a> RunPlanner<'a> {
         self.plan.merges.len() >= self.facts.merges_max
     }
 
-    /// Whether no merge reads or writes the run, and no flush.
+    /// Whether no compaction or flush reads or writes the run.
     pub(super) fn at_rest(&self, level: usize, run: &Run) -> bool {
         let is_flushed = level == 0 && self.facts.flushing == Some(run.id);
         !is_flushed && !self.busy.contains(&(level, run.id))
     }
 
-    /// The runs of a level that are at rest, newest first.
+    /// The runs of a level that no compaction or flush uses, newest first.
     pub(super) fn resting(&self, level: usize) -> Vec<Placed<'a>> {
         let runs = self.shape.levels.get(level).map_or(&[][..], |l| l.runs.as_slice());
         runs.iter().filter(|run| self.at_rest(level, run)).map(|run| (level, run)).collect()
     }
 
-    /// Where a merge of these runs, newest first, goes on that level: to a run of the newest one's id, also
-    /// if that is there already and ends where they begin (an earlier attempt made a part of it). But newer
-    /// than all that is there or on its way: of a run of which a part was merged before its turn, that part
-    /// has its id.
+    /// The target of a compaction of these runs, newest first, in that level: the run with the newest one's
+    /// id, even if it exists and ends where they begin (an earlier attempt wrote a part of it). But newer
+    /// than all existing and planned runs: part of a run may have been compacted before its turn, and then
+    /// that part has its id.
     pub(super) fn output(&self, level: usize, runs: &[Placed<'_>]) -> Target {
         let id = runs[0].1.id;
         let there = self.shape.levels.get(level).and_then(|l| l.runs.first());
@@ -82,8 +82,8 @@ impl<'a> RunPlanner<'a> {
         Target { level, run: newest.map_or(id, |newest| id.max(newest + 1)) }
     }
 
-    /// Plans to merge these runs, newest first and with nothing between them, into the output, which is the
-    /// oldest of them or a new run right behind that. Says whether that may run now; if not, it is deferred.
+    /// Plans a compaction of these runs, newest first and adjacent, into the output, which is the oldest of
+    /// them or a new run right behind it. Returns whether it may run now; if not, it is deferred.
     pub(super) fn merge(&mut self, runs: &[Placed<'_>], output: Target, score: f64, what: String) -> bool {
         match merge_of_runs(runs, output, self.table_bytes, score, what) {
             Some(merge) => self.accept(merge),
@@ -104,8 +104,8 @@ impl<'a> RunPlanner<'a> {
         true
     }
 
-    /// Where a running merge keeps level 0 waiting, and there are far more runs than `most`: merges some of
-    /// them ([`gather`]).
+    /// Compacts some runs of L0 ([`gather`]) where a running compaction keeps L0 waiting, and there are far
+    /// more runs than `most`.
     pub(super) fn gather(&mut self, most: usize) {
         let is_planned = self.plan.merges.iter().any(CompactionPlan::empties_level0);
         let waits = self.facts.within_level0 || !(self.plan.deferred.is_empty() || is_planned);
@@ -115,7 +115,7 @@ impl<'a> RunPlanner<'a> {
         }
     }
 
-    /// Plans what is worth a merge before its turn, where nothing is in the way.
+    /// Plans the triggered compactions that nothing conflicts with.
     pub(super) fn early(&mut self, last_level: usize) {
         if self.full() {
             return;
@@ -143,14 +143,14 @@ impl<'a> RunPlanner<'a> {
     }
 }
 
-/// A merge is long if it reads as much as so many flushes of full memory write, or as twice as many of those
-/// that came, which may be smaller. What gathers in level 0 behind a shorter one is better merged once, by
-/// the next (merged among itself `ws2` merges a third more bytes).
+/// A compaction is long if it reads as much as this many flushes of full memory write, or twice as many of
+/// the actual ones, which may be smaller. Runs that gather in L0 behind a shorter one are better compacted
+/// once, by the next one (compacting them within L0 rewrites a third more bytes in `ws2`).
 const LONG_FLUSHES: u64 = 64;
-/// So many runs more than usual may gather behind a long one; writers are hardly slowed by so many.
+/// The number of runs more than usual that may gather behind a long compaction; so many hardly delay writers.
 const GATHERED_MAX: usize = 12;
 
-/// From so many bytes on a merge is long.
+/// The bytes from which on a compaction is long.
 pub(crate) fn long_bytes(shape: &Shape, flush_bytes: u64) -> u64 {
     let came = shape.levels.first().map_or(0, |level| {
         2 * level.runs.iter().map(Run::live_bytes).sum::<u64>() / level.runs.len().max(1) as u64
@@ -158,10 +158,10 @@ pub(crate) fn long_bytes(shape: &Shape, flush_bytes: u64) -> u64 {
     LONG_FLUSHES * flush_bytes.min(came).max(1)
 }
 
-/// What came to level 0 behind a long merge (a major one, one of all data, one before its turn), and waits
-/// for it: some of these runs become the oldest of them, chosen as `exploring` chooses. So while it lasts
-/// there are some runs more for each power of the number of flushes, each byte is written again as often, and
-/// nobody waits for the merge. `most` is the usual number of runs.
+/// A compaction of runs that gather in L0 behind a long compaction (a major or triggered one, or one of all
+/// data): some of them become the oldest of them, chosen as `exploring` chooses. So while that lasts there
+/// are some runs more for each power of the number of flushes, each byte is rewritten as often, and nobody
+/// waits for it. `most` is the usual number of runs.
 pub(super) fn gather(
     shape: &Shape,
     facts: &Facts<'_>,
@@ -207,8 +207,8 @@ pub(super) fn gather(
     merge_of_runs(picked, output, table_bytes, 1.0 + waiting.len() as f64 / 10.0, what)
 }
 
-/// A merge of these runs, newest first. Of the output's own run only those tables take part that meet
-/// something; if nothing meets anything, the tables move.
+/// A compaction of these runs, newest first. Of the output's own run only overlapping SSTables take part; if
+/// nothing overlaps, it is a trivial move.
 fn merge_of_runs(
     runs: &[Placed<'_>],
     output: Target,
@@ -248,7 +248,7 @@ fn merge_of_runs(
     Some(CompactionPlan { inputs, output, range, kind, bytes, table_bytes, score, reason })
 }
 
-/// Whether no two of the tables overlap, nor any table of the run.
+/// Whether no two of the SSTables overlap, nor any SSTable of the run.
 pub(super) fn are_apart(tables: &[&Arc<TableInfo>], below: Option<&Run>) -> bool {
     let mut ranges: Vec<KeyRange> = tables.iter().map(|t| t.live_range()).collect();
     ranges.sort_by(|a, b| a.start.cmp(&b.start));

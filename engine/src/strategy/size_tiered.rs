@@ -1,23 +1,23 @@
-//! The stepped-merge algorithm, also called size-tiered merging: a level holds up to `k` runs; when one more
-//! comes, its `k` oldest are merged into one run of the next level. A flush is a run of level 0.
+//! The stepped-merge algorithm, also called size-tiered compaction: a level has up to `k` runs; when one more
+//! comes, its `k` oldest are compacted into one run of the next level. A flush is a run of L0.
 //!
 //! Rangemerge's paper (section 3) merges a level "when k runs accumulate". Its figures (up to 8 files for 20
 //! flushes at k 4, 6 at k 2, a largest compaction of 9 and 29 flushes' bytes, cascade included) follow only
-//! if the level is merged when a run comes to a full one, so that is the rule here. It is the pattern of
-//! Cassandra's size-tiered compaction, too, where the flushes are of one size.
+//! if the level is merged when a run comes to a full one, so that is the rule here. Where flushes are of one
+//! size, Cassandra's size-tiered compaction has the same pattern.
 //!
-//! Merges out of different levels run beside each other, and each level is a queue: runs come in by age and
-//! leave by `k` in the same order. So whichever merge is faster, the same runs are merged with each other.
+//! Compactions out of different levels run side by side, and each level is a queue: runs come in by age and
+//! leave by `k` in the same order. So whichever compaction is faster, the same runs are compacted together.
 //!
-//! *Debt* is the bytes of the newest runs of level 0 beyond `2 k`: those it holds and those that are being
-//! merged. A merge makes them fewer and never newer. What deeper levels owe shows there too, when their
-//! merges leave level 0 no worker; so a cascade through all levels slows nobody down as long as level 0 keeps
+//! *Debt* is the bytes of the newest runs of L0 beyond `2 k`: those of a full level and those that are being
+//! compacted. A compaction makes them fewer and never newer. Debt of deeper levels shows there too, when
+//! their compactions leave L0 no worker; so a cascade through all levels delays nobody as long as L0 keeps
 //! up.
 //!
-//! Ranges that are dead or read much are merged before their turn (`early`). What waits in level 0 behind a
-//! merge of other levels, as one that was asked for may be, is merged among itself (`runs::gather`).
+//! Triggered compactions run too (`early`). Runs that wait in L0 behind a long compaction of other levels,
+//! such as a manual one, are compacted within L0 (`runs::gather`).
 //!
-//! With `k` infinite nothing is ever merged: `nomerge`, the other end of the scale.
+//! With `k` infinite nothing is ever compacted: `nomerge`.
 
 use super::runs::{DEEPEST, RunPlanner, within};
 use super::{Facts, Plan, PlanState, Strategy};
@@ -35,14 +35,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SmaOptions {
-    /// Runs that a level holds and that are merged at once.
+    /// The number of runs that a level may have and that are compacted at once.
     pub k: u64,
-    /// Size at which output SSTables are cut.
+    /// Target size of output SSTables.
     pub table_bytes: u64,
 }
 
 impl SmaOptions {
-    /// The value of `k` with which runs are never merged. The strategy is then called `nomerge`.
+    /// The value of `k` with which runs are never compacted. The strategy is then called `nomerge`.
     pub const NEVER: u64 = u64::MAX;
 
     pub(crate) fn check(&self) -> Result<(), String> {
@@ -80,7 +80,7 @@ impl Strategy for SmaOptions {
                 self.k,
                 size_text(bytes)
             );
-            // More urgent the fuller the level, and the smaller the merge among equals.
+            // More urgent the fuller the level, and the smaller the compaction among equals.
             let score = runs.len() as f64 / self.k as f64 + 0.1 / (level + 1) as f64;
             let output = planner.output(level + 1, oldest);
             planner.merge(oldest, output, score, what);

@@ -1,33 +1,32 @@
-//! Merges of a key range that come before their turn: where most cells are dead, and where readers look into
-//! many runs in vain. All methods that merge at all share them.
+//! Triggered compactions: of a key range before its turn, where most cells are dead, or where reads search
+//! many runs in vain. Shared by all strategies that compact at all.
 //!
-//! *Dead ranges.* A tombstone with what it deletes, a cell whose time to live is over, and one that only
-//! snapshots of old needed, take space and the time of every scan that passes them until a merge meets them
-//! at the bottom. So do versions beyond a number that was lowered. A range is merged there at once when that
-//! drops at least some share of its cells. A tombstone counts twice, as it mostly has something to delete.
-//! What expired before a table was made does not count, nor anything while a snapshot is older than it: a
-//! merge has not dropped it, or could not.
+//! *Dead ranges.* A tombstone with the cells it deletes, an expired cell, and one that only released
+//! snapshots needed, take space, and the time of every scan that passes them, until a compaction meets them
+//! in the last level. So do versions beyond a limit that was lowered. A range is compacted into the last
+//! level as soon as that drops a given share of its cells. A tombstone counts twice, as it mostly deletes a
+//! cell. What expired before an SSTable was made does not count, nor anything while a snapshot is older than
+//! it: a compaction has not dropped it, or could not.
 //!
-//! *Read ranges.* Tables count reads that looked into them and did not find what decides there: gets, and
-//! each seek of a scan. In one run instead of R those into all but the oldest would be saved. A look that is
-//! counted stands for some five microseconds: of a scan that is the seek and the blocks it brings; of a get
-//! the look itself, and those of a hundred that the filter spared, at 0.05 to 0.1 each
-//! (docs/experiments/auto.md). In that time a merge gets through about `LOOK_BYTES`. Where blocks are not
-//! cached it takes longer; then merges come late. So the range is merged as soon as the looks that would have
-//! been saved since its newer tables were made have taken as long as the merge will. Where writes go on, new
-//! tables come before that; where they have ended, readers soon find one run. Not where the newer runs hold
-//! less than a `WRITTEN_MAX`-th of the bytes: what is that small is in memory, so that a look costs far less,
-//! and a large run would be rewritten for it.
+//! *Read ranges.* SSTables count their seek misses: gets, and each seek of a scan, that searched them without
+//! finding a decisive cell. With one run instead of R those into all but the oldest would be saved. A counted
+//! miss costs some five microseconds: for a scan, the seek and the blocks it reads; for a get, the search
+//! itself, and a hundred that the filter spared, at 0.05 to 0.1 each (docs/experiments/auto.md). In that time
+//! a compaction gets through about `LOOK_BYTES`. Where blocks are not cached a miss takes longer; then
+//! compactions come late. So the range is compacted as soon as the misses in its newer SSTables have taken as
+//! long as the compaction will. Under writes, new SSTables come before that; without writes, readers soon
+//! find one run. There is no such compaction where the newer runs have less than a `WRITTEN_MAX`-th of the
+//! bytes: so little is in memory, so that a miss costs far less, and a large run would be rewritten for it.
 //!
-//! Either way such a merge has been paid for, by the bytes it gives back or by the looks that led to it. What
-//! it writes holds nothing dead and has no looks, so it does not come again. It is a major merge of the range
-//! that a table covers, with all that this reaches from that table's run down: what is newer stays above it,
-//! so that a wide run of new cells does not make a narrow range of old ones wide. It is nobody's debt, and
-//! waits while writers are held up.
+//! Either way such a compaction has been paid for, by the bytes it gives back or by the misses that led to
+//! it. Its output has no dead cells and no misses, so it is not repeated. It is a major compaction of the
+//! range that an SSTable covers, from that SSTable's run down: newer runs stay above it, so that a wide run
+//! of new cells does not make a narrow range of old ones wide. It counts as no debt, and waits while writers
+//! are delayed.
 //!
-//! All tables have to be looked at for this. So if nothing could be started, that is not done again within
-//! the same two seconds (`Facts::clock`); and of ranges that look worth it by one of their tables only some
-//! are weighed at a time, from a drawn place on.
+//! All SSTables have to be looked at for this. So if nothing could be started, that is not repeated within
+//! the same two seconds (`Facts::clock`); and of the ranges that one of their SSTables makes candidates only
+//! some are weighed at a time, from a drawn position on.
 
 use super::major::{reach_from, to_bottom};
 use super::{CompactionPlan, Facts, PlanState, RunAge};
@@ -36,9 +35,9 @@ use crate::types::{TableId, size_text};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Bytes that a compaction gets through in the time of one look into an SSTable.
+/// Bytes that a compaction gets through in the time of one seek miss.
 pub(super) const LOOK_BYTES: f64 = 640.0;
-/// The most bytes that a compaction for reads may write, as a multiple of those in the newer runs.
+/// The most bytes that a read-triggered compaction may write, as a multiple of those in the newer runs.
 const WRITTEN_MAX: f64 = 32.0;
 /// The most compactions that are found at a time.
 const FOUND_MAX: usize = 16;
@@ -47,8 +46,8 @@ const WEIGHED_MAX: usize = 64;
 /// The share of dead cells for methods without an option for it.
 pub(super) const DEAD_SHARE: f64 = 0.5;
 
-/// The compactions that are worth it, best first. They may conflict with each other and with running ones.
-/// `below` says whether what is newer than a range's compaction may stay above it.
+/// The triggered compactions that are worth it, best first. They may conflict with each other and with
+/// running ones. `below` says whether newer runs may stay above a compaction.
 pub(super) fn early(
     shape: &Shape,
     facts: &Facts<'_>,
@@ -62,8 +61,8 @@ pub(super) fn early(
         return Vec::new();
     }
     let busy: HashSet<TableId> = facts.running.iter().flat_map(|merge| merge.plan.tables()).collect();
-    // A range can only be worth it if one of its tables alone would be. From the oldest run down there are no
-    // two runs, and its tables, which have been looked into most, would be in the way of others.
+    // A range can only be worth it if one of its SSTables alone would be. SSTables of the oldest run have no
+    // run below, and have the most misses, so they would take the place of others.
     let oldest = shape.runs().last().filter(|_| below).map(|(level, run)| (level, run.id));
     let is_worth = |(level, run, seed): &(usize, &Run, &Arc<TableInfo>)| {
         let of_seed = Worth::of([seed.as_ref()], facts);
@@ -71,7 +70,7 @@ pub(super) fn early(
         (of_seed.is_dead(share) || is_read) && !busy.contains(&seed.id)
     };
     let mut seeds: Vec<_> = shape.tables().filter(is_worth).collect();
-    // What all that is newer than the oldest run could pay for.
+    // The most that misses in all newer runs could pay for.
     let above = shape.tables().filter(|(level, run, _)| Some((*level, run.id)) != oldest);
     let above = Worth::of(above.map(|(_, _, table)| table.as_ref()), facts);
     if !seeds.is_empty() {
@@ -141,7 +140,7 @@ impl Worth {
         self.dead > 0.0 && self.dead >= share * self.cells
     }
 
-    /// Whether looks into these SSTables, the newer ones of a compaction of `bytes`, have cost as much as it
+    /// Whether misses in these SSTables, the newer ones of a compaction of `bytes`, have cost as much as it
     /// will.
     fn pays_for(&self, bytes: f64) -> bool {
         self.looks > 0.0 && self.looks * LOOK_BYTES >= bytes && self.bytes * WRITTEN_MAX >= bytes
@@ -152,8 +151,8 @@ impl Worth {
     }
 }
 
-/// The share of the SSTable's cells that a compaction of all at these keys drops on its account; more than 1
-/// where its tombstones find much to delete.
+/// The share of the SSTable's cells that a compaction of all runs at its keys would drop because of it; more
+/// than 1 where its tombstones delete much.
 fn dead(table: &TableInfo, facts: &Facts<'_>) -> f64 {
     let newest = table.ingested_at.map_or(table.seqs.1, |at| at.max(table.seqs.1));
     if newest > facts.settled_to {
@@ -170,7 +169,7 @@ fn expired(table: &TableInfo, facts: &Facts<'_>) -> f64 {
     if facts.ttl_us == 0 {
         return 0.0;
     }
-    // What is at or before these moments had expired when the table was made, and has now.
+    // Cells up to these two times had expired when the SSTable was made, and have expired now.
     let (before, now) =
         (table.created.saturating_sub(facts.ttl_us), (facts.clock * 1_000_000).saturating_sub(facts.ttl_us));
     let (from, to) = (table.times.0.0, table.times.1.0);
@@ -189,7 +188,7 @@ mod tests {
     use crate::types::SeqNo;
     use std::cell::Cell;
 
-    /// Counted work: each table's looks are asked for a few times, whatever the number of tables.
+    /// Counted work: each SSTable's misses are read a few times, whatever the number of SSTables.
     #[test]
     fn of_ten_thousand_tables_that_were_read_the_few_above_them_are_found_at_once() {
         let base: Vec<_> = (0..10_000).map(|n| format!("[k{n:05},k{:05}) 1M", n + 1)).collect();

@@ -1,14 +1,13 @@
 //! The rules that every compaction obeys, whether a strategy, a person or another process planned it.
 //!
-//! Runs stand in one order of age. A compaction lifts cells out of their runs and puts them at one place in
-//! that order. A reader stays right if no cell passes an overlapping run on the way: whatever lies between an
-//! input and the target, or in the target itself, and shares keys with that input, must be an input too
-//! (invariant I3). The target's other SSTables must not reach into the compaction's range, as an output may
-//! lie anywhere in it.
+//! Runs have one order of age. A compaction takes cells out of their runs and puts them into one run of that
+//! order. Reads stay right if no cell passes an overlapping run on the way: an SSTable between an input and
+//! the target, or in the target itself, that shares keys with that input must be an input too (invariant I3).
+//! The target's other SSTables must not reach into the compaction's range, as an output may lie anywhere in
+//! it.
 //!
-//! Two compactions may run together when their key ranges are apart, or the stretches of the order they work
-//! on. They may also touch: one writes the run that the other reads, since the SSTables they take are
-//! different ones.
+//! Two compactions may run together if their key ranges do not overlap, or if their stretches of the order do
+//! not. These may touch: one may write the run that the other reads, since they take different SSTables.
 
 use super::{CompactionKind, CompactionPlan, RunAge, RunningCompaction};
 use crate::shape::{Shape, TableInfo};
@@ -31,7 +30,7 @@ pub(crate) fn validate(
 }
 
 /// Checks a planned flush that merges memory with SSTables. Memory is newer than all of them, so its cells
-/// pass whatever is not older than the target: that must be an input wherever the range reaches.
+/// pass every run that is not older than the target: overlapping SSTables there must be inputs.
 pub(crate) fn validate_flush(
     shape: &Shape,
     plan: &CompactionPlan,
@@ -105,7 +104,7 @@ fn nothing_is_passed(shape: &Shape, plan: &CompactionPlan, inputs: &Inputs<'_>) 
             if place == target && plan.kind == CompactionKind::Merge {
                 return Err(format!("table {} of the target run lies in the merge's range", table.id));
             }
-            // Inputs pass this table when it lies between them and the target.
+            // Inputs pass this SSTable if it lies between them and the target.
             let passes =
                 |from: RunAge| (from < place && place <= target) || (target <= place && place < from);
             let passing = inputs.iter().filter(|(from, _)| passes(*from)).flat_map(|(_, tables)| tables);
@@ -133,7 +132,7 @@ fn move_is_trivial(plan: &CompactionPlan, inputs: &Inputs<'_>) -> Result<(), Str
     }
 }
 
-/// Why the compaction cannot run beside another one; `None` if it can.
+/// The reason why the compaction cannot run beside another one; `None` if it can.
 pub(crate) fn wrong_with_running(plan: &CompactionPlan, other: &RunningCompaction) -> Option<String> {
     let left = other.range_left();
     if !plan.range.overlaps(&left) {

@@ -1,12 +1,12 @@
-//! The choice of runs adjacent in age and of about one size, as HBase makes it (OFF-8): of all windows that
-//! keep the ratio, the one of most runs.
+//! The choice of runs adjacent in age and of about one size, as in HBase (OFF-8): of all windows that keep
+//! the ratio, the one of most runs.
 
 use std::ops::Range;
 
-/// The ratio of HBase's default: each run has at most so many times the bytes of the others together.
+/// HBase's default ratio: each run has at most so many times the bytes of the others together.
 pub(super) const RATIO: f64 = 1.2;
 
-/// How many runs a window has, and how many bytes.
+/// The limits of a window's runs and bytes.
 pub(super) struct WindowRules {
     pub(super) min_runs: usize,
     pub(super) max_runs: usize,
@@ -20,7 +20,7 @@ impl Default for WindowRules {
 }
 
 impl WindowRules {
-    /// The best window of these runs, oldest first, and whether it keeps the ratio. Where the selection is
+    /// The best window of these runs, oldest first, and whether it keeps the ratio. If the selection is
     /// `stuck`, a window is found even if none keeps it.
     pub(super) fn select(
         &self,

@@ -1,4 +1,4 @@
-//! What the two model checkers offer, with the interfaces of `parking_lot` and `arc_swap`.
+//! The primitives of the two model checkers, with the interfaces of `parking_lot` and `arc_swap`.
 //!
 //! One build has both: the environment variable `SILTSTONE_CHECKER` says which of them this process runs
 //! under, and every lock, atomic and thread is made by that one. The engine is compiled once for all models
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const NO_PANIC: &str = "no model panics with a lock held";
 
-/// Which checker this process runs under.
+/// Whether this process runs under loom.
 pub(crate) fn is_loom() -> bool {
     static LOOM: OnceLock<bool> = OnceLock::new();
     *LOOM.get_or_init(|| match std::env::var("SILTSTONE_CHECKER").as_deref() {
@@ -22,7 +22,7 @@ pub(crate) fn is_loom() -> bool {
     })
 }
 
-/// One of two, whichever checker runs.
+/// A primitive of the checker that runs.
 pub(crate) enum Of<L, S> {
     Loom(L),
     Shuttle(S),
@@ -110,7 +110,7 @@ pub(crate) struct Mutex<T>(Of<loom::sync::Mutex<T>, shuttle::sync::Mutex<T>>);
 
 type Held<'a, T> = Of<loom::sync::MutexGuard<'a, T>, shuttle::sync::MutexGuard<'a, T>>;
 
-/// Empty only while a condition variable has it.
+/// A guard; empty only while a condition variable has it.
 pub(crate) struct MutexGuard<'a, T>(Option<Held<'a, T>>);
 
 pub(crate) struct Condvar(Of<loom::sync::Condvar, shuttle::sync::Condvar>);
@@ -179,7 +179,7 @@ impl Condvar {
         });
     }
 
-    /// Time never passes here.
+    /// Waits without a limit: time never passes in a model.
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _limit: Duration) {
         self.wait(guard);
     }
@@ -219,7 +219,7 @@ impl<T> ArcSwap<T> {
     }
 
     pub(crate) fn store(&self, value: Arc<T>) {
-        // What was there is dropped with the lock released: dropping may be work.
+        // The old value is dropped after the lock is released: dropping may be work.
         let _before = std::mem::replace(&mut *self.0.lock(), value);
     }
 
@@ -288,7 +288,7 @@ pub(crate) mod thread {
         JoinHandle(make!(loom::thread::spawn(run), shuttle::thread::spawn(run)))
     }
 
-    /// Names are nothing to a checker.
+    /// A builder of threads; checkers ignore names.
     pub(crate) struct Builder;
 
     impl Builder {
@@ -319,17 +319,17 @@ pub(crate) mod thread {
         }
     }
 
-    /// Others go on; how long does not count.
+    /// Lets other threads run; the duration does not matter.
     pub(crate) fn sleep(_duration: std::time::Duration) {
         yield_now();
     }
 }
 
-/// How far the two checkers go with a model.
+/// The bounds of the two checkers for a model.
 #[cfg(test)]
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
-    /// For loom: how often a thread may be interrupted where it could have gone on.
+    /// For loom: the most preemptions of a thread.
     pub(crate) preemptions: usize,
     /// For shuttle: schedules drawn, this many times what `SILTSTONE_SCHEDULES_TIMES` says.
     pub(crate) schedules: usize,
@@ -342,7 +342,7 @@ pub(crate) struct Limits {
 pub(crate) fn check(limits: Limits, model: impl Fn() + Send + Sync + 'static) {
     if is_loom() {
         let mut builder = loom::model::Builder::new();
-        // LOOM_MAX_PREEMPTIONS says otherwise for all.
+        // LOOM_MAX_PREEMPTIONS overrides it for all models.
         builder.preemption_bound = builder.preemption_bound.or(Some(limits.preemptions));
         builder.max_branches = 20_000;
         builder.check(model);

@@ -1,7 +1,7 @@
-//! Compactions run behind a pipe: the work of a compaction server, as far as the seam goes
-//! ([`crate::offload`]). Requests and answers are lines of JSON. The other end is another process, or (in a
-//! simulation, whose disk no process sees) a second set of open SSTables, cache and operators in this one. It
-//! may lie, hang, forget and more ([`MergeFault`]), to show that a database does not depend on it.
+//! Runs compactions behind a pipe, as a compaction server would ([`crate::offload`]). Requests and answers
+//! are lines of JSON. The other end is another process, or (in a simulation, whose disk no other process
+//! sees) a second set of open SSTables, cache and operators in this one. It may lie, hang, lose state and
+//! more ([`MergeFault`]), to show that a database does not depend on it.
 
 use crate::db::Builder;
 use crate::error::{Error, ErrorKind, Result};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The most bytes that the other end keeps in memory of the SSTables it wrote.
+/// The most bytes of its outputs that the other end keeps in memory.
 const KEPT_BYTES: u64 = 64 << 20;
 
 #[derive(Serialize, Deserialize)]
@@ -31,7 +31,7 @@ enum Request {
         spec: Box<CompactionSpec>,
         keep: RetainOutputs,
     },
-    /// The first step that was not published yet is published.
+    /// The first step that is not marked as published yet now is.
     Published {
         run: u64,
     },
@@ -61,17 +61,16 @@ enum Reply {
 /// A fault between a database and the process that runs its compactions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum MergeFault {
-    /// An answer is not true, such that data would be lost.
+    /// An answer is wrong in a way that would lose data.
     Lie,
     /// A bit of an answer flips on its way.
     Garbled,
-    /// The other end restarts at once, without any state from before.
+    /// The other end restarts at once and loses all state.
     Restart,
-    /// All messages in both directions are lost from now on: the other end works on, unheard, and writes the
-    /// compaction to its end, while the database waits for it and gives it up.
+    /// All messages in both directions are lost from now on: the other end finishes the compaction, while the
+    /// database waits for it and gives it up.
     OneWay,
-    /// The other end falls silent, and reports no failure, until it is given up; then it wakes up and works
-    /// on.
+    /// The other end hangs without a failure until it is given up; then it goes on.
     Hang,
     /// An answer comes late.
     Slow,
@@ -81,13 +80,12 @@ pub enum MergeFault {
     Stale,
     /// SSTables that the other end wrote are gone before the database looks at them.
     Vanish,
-    /// The other end fails in the middle of a piece of work, as one whose storage is full, and leaves what it
-    /// has written of it.
+    /// The other end fails in the middle of a piece of work, as on a full disk, and leaves partial outputs.
     Full,
     /// A bit flips in the bytes that the other end keeps in memory.
     Damage,
-    /// An answer leaves out a step's SSTables, with counts that fit. Where cells may be dropped this may be
-    /// true, so it is only for databases in which none may be.
+    /// An answer leaves out a step's SSTables, with matching counts. If cells may be dropped this may be
+    /// right, so it is only for databases in which none may be.
     Loss,
 }
 
@@ -108,10 +106,9 @@ impl MergeFault {
     ];
 }
 
-/// One of so many answers and reads meets a fault, on average.
+/// On average, one in so many answers and reads meets a fault.
 const FAULTY: u64 = 6;
-/// The most polls after which a slow answer comes. After `PATIENCE` polls without one a compaction is given
-/// up.
+/// The most polls before a slow answer comes. After `PATIENCE` polls without one a compaction is given up.
 const SLOW_MAX: u64 = 60;
 const PATIENCE: u64 = 100;
 
@@ -121,13 +118,13 @@ struct Faults {
     kinds: Vec<MergeFault>,
     /// The number of faults met so far.
     met: u64,
-    /// The newest step that was answered.
+    /// The newest answer with a step.
     last: Option<MergeAnswer>,
-    /// Compactions that work on unheard.
+    /// Compactions whose messages are lost.
     unheard: Vec<RunningCompaction>,
-    /// For each run, how many more polls find no answer, and whether none will ever come.
+    /// For each run, the number of further polls without an answer, and whether none will ever come.
     silent: BTreeMap<u64, (u64, bool)>,
-    /// Answers that will come once more, by run.
+    /// Answers to be sent again, by run.
     again: BTreeMap<u64, MergeAnswer>,
 }
 
@@ -151,7 +148,7 @@ impl Faults {
         self.rng.one_in(FAULTY).then_some(kind)
     }
 
-    /// Advances the compactions that nobody hears of.
+    /// Advances the compactions whose messages are lost.
     fn work_on(&mut self) {
         self.unheard.retain_mut(|merge| merge.advance().is_ok_and(|answer| !answer.is_last()));
     }
@@ -266,7 +263,7 @@ impl Server {
                 answer = MergeAnswer::from_bytes(&bytes)?;
                 false
             }
-            // Of steps alone: how far a merge is may be said as often as one likes.
+            // Only steps: progress may be reported any number of times.
             Some(MergeFault::Twice) if answer.is_step() && !answer.is_last() => {
                 faults.again.insert(run, answer.clone()).is_none()
             }
@@ -284,7 +281,7 @@ impl Server {
         Ok(Reply::Answer(Box::new(answer)))
     }
 
-    /// Whether the compaction meets that fault before it is advanced, so that no answer comes of it now.
+    /// Whether the compaction meets that fault before it advances, so that there is no answer now.
     fn breaks_off(&mut self, run: u64, fault: Option<MergeFault>, faults: &mut Faults) -> Result<bool> {
         Ok(match fault {
             Some(MergeFault::Restart) => {
@@ -319,7 +316,7 @@ fn flip(rng: &mut Rng, bytes: &mut [u8]) {
     bytes[at] ^= 1 << bit;
 }
 
-/// Makes an answer untrue, such that data would be lost.
+/// Makes an answer wrong in a way that would lose data.
 fn lie(rng: &mut Rng, answer: &mut MergeAnswer) {
     let Some(outputs) = answer.step.as_mut().map(|step| &mut step.outputs) else { return };
     let Some(last) = outputs.last_mut() else { return };
@@ -328,9 +325,9 @@ fn lie(rng: &mut Rng, answer: &mut MergeAnswer) {
         1 => last.cells += 1,
         2 => last.id.epoch += 1,
         3 => last.clip = Some(Clip { key: last.range.start.clone(), bytes_below: 0 }),
-        // A table that is somebody's: it is not to go with what is refused.
+        // An existing SSTable, which must not be removed with the refused outputs.
         4 => last.id.job = last.id.job.saturating_sub(1),
-        // Fewer keys than it has, so that some would not be found; older than it is; another file.
+        // Fewer keys than the SSTable has, so that some would not be found; a later one; another file.
         5 => last.range.start.push(0),
         6 => last.range.end = Some([&last.range.start[..], &[0]].concat()),
         7 => last.seqs.0.0 += 1,
@@ -340,7 +337,7 @@ fn lie(rng: &mut Rng, answer: &mut MergeAnswer) {
     }
 }
 
-/// Makes an answer say that a step left nothing.
+/// Makes an answer's step lose its SSTables.
 fn lose(answer: &mut MergeAnswer) {
     let Some(step) = &mut answer.step else { return };
     let lost: u64 = step.outputs.drain(..).map(|table| table.cells).sum();
@@ -357,7 +354,7 @@ pub fn serve_merges(builder: &Builder, input: impl BufRead, mut output: impl Wri
     Ok(())
 }
 
-/// The way to the other end.
+/// The connection to the other end.
 enum Transport {
     Beside(Box<Server>),
     Process { child: Child, to: ChildStdin, from: BufReader<ChildStdout> },
@@ -393,7 +390,7 @@ impl Drop for Transport {
     }
 }
 
-/// An [`Offload`] that has compactions run behind a pipe; see the page above.
+/// An [`Offload`] that runs compactions behind a pipe; see the page above.
 #[derive(Clone)]
 pub struct Elsewhere {
     transport: Arc<Mutex<Transport>>,
@@ -484,7 +481,7 @@ struct PipedCompaction {
     database: u64,
     of: Elsewhere,
     asked: u64,
-    /// Whether a step was handed out: a caller that asks for more has published it.
+    /// Whether a step was returned: a caller that asks for more has published it.
     owes: bool,
 }
 
@@ -537,7 +534,7 @@ struct Coming {
 impl RemoteRead for Coming {
     fn advance(&mut self, wait: Duration) -> Result<Option<Vec<u8>>> {
         self.looks += 1;
-        // Who does not wait gets it later.
+        // A caller that does not wait gets it later.
         if wait.is_zero() && self.looks < 3 {
             return Ok(None);
         }

@@ -1,9 +1,9 @@
-//! For tests of this crate and of others: kill points and planted bugs (`hooks`), and every decoder.
+//! Test support for this crate and others: kill points and planted bugs (`hooks`), and every decoder.
 //!
-//! Everything that turns bytes from disk or text from people into values, each as a function of bytes that
-//! must not panic, hang or take much memory whatever it is given. The package `siltstone-fuzz` calls them.
+//! A decoder turns bytes from disk or text from people into values. Each is a function of bytes that must not
+//! panic, hang or take much memory for any input. The package `siltstone-fuzz` calls them.
 //!
-//! `elsewhere` runs merges behind a pipe, as a compaction server would.
+//! `elsewhere` runs compactions behind a pipe, as a compaction server would.
 
 mod elsewhere;
 
@@ -52,7 +52,7 @@ fn event_seeds() -> Vec<Vec<u8>> {
     vec![bytes]
 }
 
-/// Makes the checksum at the beginning of each line fit it: events, and merges as they are carried.
+/// Fixes the checksum at the beginning of each line: events, and serialized compactions.
 #[allow(clippy::ptr_arg, reason = "signers share one function type, and some of them grow the input")]
 pub fn sign_lines(bytes: &mut Vec<u8>) {
     for line in bytes.split_mut(|b| *b == b'\n') {
@@ -111,7 +111,7 @@ fn merge_seeds() -> Vec<Vec<u8>> {
     sample().to_bytes().into_iter().collect()
 }
 
-/// What a compaction server does with a description before it begins.
+/// Does what a compaction server does with a spec before it begins.
 fn merge(bytes: &[u8]) {
     let Ok(spec) = CompactionSpec::from_bytes(bytes) else { return };
     let _ = (spec.input_bytes(), spec.log_bytes(), spec.cells(), spec.table_dir(), spec.first_output());
@@ -132,7 +132,7 @@ fn answer_seeds() -> Vec<Vec<u8>> {
     steps.map(|step| MergeAnswer { of, totals, step }.to_bytes()).to_vec()
 }
 
-/// What a database does with an answer.
+/// Does what a database does with an answer.
 fn answer(bytes: &[u8]) {
     let Ok(answer) = MergeAnswer::from_bytes(bytes) else { return };
     let outputs: Vec<_> = answer.outputs().iter().cloned().map(Arc::new).collect();

@@ -1,9 +1,8 @@
-//! Says of a type that it may be sent to other threads and shared between them, so that the compiler need not
-//! find out anew for each async function of a user that holds a database. It looks at all that a type holds,
-//! through every `Arc` twice and without remembering what it saw: of a database that takes half a second for
-//! each such function.
+//! Declares that a type may be sent to other threads and shared between them, so that the compiler need not
+//! derive it again for each async function of a user that has a database. It would visit all fields, through
+//! every `Arc` twice and without caching: half a second for each such function.
 
-/// All fields are named, so that what is said is checked, once.
+/// Declares `Send` and `Sync` for a type; naming all fields makes the compiler check it, once.
 macro_rules! sent {
     ($type:ident { $($field:ident),* $(,)? }) => {
         const _: fn(&$type) = |all| {

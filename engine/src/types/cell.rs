@@ -1,12 +1,12 @@
-//! A cell: (key, timestamp, sequence number, kind, value), and the one order all cells are kept in.
+//! A cell: (key, timestamp, sequence number, kind, value), and the one order of all cells.
 
 use super::ids::{SeqNo, Timestamp};
 use std::cmp::Ordering;
 
-/// Bytes of the longest value, written or merged: just under 1 GiB.
+/// Bytes of the longest value, put or combined by a merge operator: just under 1 GiB.
 pub const VALUE_BYTES_MAX: usize = (1 << 30) - (128 << 10);
 
-/// What a cell says about its key.
+/// The kind of a cell.
 ///
 /// ```
 /// use siltstone::Kind;
@@ -19,10 +19,10 @@ pub enum Kind {
     Tombstone = 0,
     /// A value.
     Value = 1,
-    /// A merge operand, combined with what is older under the same key and timestamp.
+    /// A merge operand, combined with older cells of the same key and timestamp.
     Operand = 2,
-    /// What a merge left of a value that the family's filter hides: nobody reads it, but among the versions
-    /// that are kept it counts as the value did. In tables alone, and without a value.
+    /// The remains of a value that the family's filter hides, after a compaction: no reader sees it, but
+    /// among the versions that are kept it counts as the value did. Only in SSTables, and without a value.
     Hidden = 3,
 }
 
@@ -54,14 +54,13 @@ pub struct CellRef<'a> {
     pub key: &'a [u8],
     /// Zero in families with implicit timestamps.
     pub timestamp: Timestamp,
-    /// When in the history it was written.
+    /// Its sequence number.
     pub seq: SeqNo,
-    /// What it says.
+    /// Its kind.
     pub kind: Kind,
-    /// Wall-clock microseconds of the write; kept only by families that have a TTL and implicit timestamps,
-    /// else zero.
+    /// Wall-clock microseconds of the write; only in families with a TTL and implicit timestamps, else zero.
     pub written: u64,
-    /// Empty for tombstones and what is hidden.
+    /// The value; empty for tombstones and hidden versions.
     pub value: &'a [u8],
 }
 
@@ -86,15 +85,14 @@ impl CellRef<'_> {
         }
     }
 
-    /// Wall-clock microseconds from which a TTL counts: the timestamp where those are explicit, else the
-    /// moment of writing. A cell written before its family had a TTL does not know its age, and never
-    /// expires.
+    /// Wall-clock microseconds from which a TTL counts: the timestamp if explicit, else the time of writing.
+    /// A cell written before its family had a TTL has no such time, and never expires.
     #[inline]
     pub(crate) fn born_us(&self, explicit: bool) -> u64 {
         born_us(explicit, self.timestamp, self.written)
     }
 
-    /// Key and value bytes, what a user would count.
+    /// Key and value bytes, as a user would count.
     pub fn user_bytes(&self) -> usize {
         self.key.len() + self.value.len()
     }

@@ -1,7 +1,7 @@
 //! Little-endian integers, varints and length-prefixed bytes, written to a `Vec` and read with every length
 //! checked before use. Nothing here allocates by a length it has not compared with the bytes at hand.
 
-/// Why bytes could not be decoded; the caller adds file and offset.
+/// The reason why bytes could not be decoded; the caller adds file and offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Malformed(pub &'static str);
 
@@ -29,28 +29,26 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// JSON under a checksum: eight hexadecimal digits and a space go before it.
+/// JSON with a checksum: eight hexadecimal digits and a space before it.
 pub(crate) fn sealed(json: &str) -> String {
     format!("{:08x} {json}", crc32c::crc32c(json.as_bytes()))
 }
 
-/// The JSON of such a text, if the checksum is that.
+/// The JSON of such a text, if the checksum is right.
 pub(crate) fn unsealed(text: &[u8]) -> Decoded<&[u8]> {
     let (sum, json) = text.split_at_checked(9).ok_or(Malformed("text shorter than its checksum"))?;
     let right = format!("{:08x} ", crc32c::crc32c(json));
     if sum == right.as_bytes() { Ok(json) } else { Err(Malformed("text with a wrong checksum")) }
 }
 
-/// How many of the eight bytes a varint takes that begins with the first; more than eight where it does not
-/// end there.
+/// The length of the varint that the eight bytes begin with; more than eight if it does not end within them.
 #[inline]
 pub(crate) fn varint_len(eight: u64) -> usize {
     const ENDS: u64 = 0x8080_8080_8080_8080;
     (!eight & ENDS).trailing_zeros() as usize / 8 + 1
 }
 
-/// The varint that the eight bytes begin with, and how many of them it takes; `None` where it does not end
-/// there.
+/// The varint that the eight bytes begin with, and its length; `None` if it does not end within them.
 #[inline]
 pub(crate) fn varint_in(eight: u64) -> Option<(u64, usize)> {
     let len = varint_len(eight);
@@ -141,7 +139,7 @@ impl<'a> Decoder<'a> {
         Err(Malformed("varint cut short or too long"))
     }
 
-    /// A varint that must fit and count bytes or items still to come in what is left.
+    /// A varint that must fit and count bytes or items that are still left.
     #[inline]
     pub(crate) fn length(&mut self) -> Decoded<usize> {
         let n = self.varint()?;

@@ -1,4 +1,5 @@
-//! How merges and reads meet memory, tables and logs: a sorted stream of cells, and the visit of one key.
+//! The interface of all sorted sources of cells, for reads and compactions: a sorted stream of cells, and the
+//! visit of one key.
 
 use super::cell::CellRef;
 use super::key::KeyRange;
@@ -10,32 +11,32 @@ use std::ops::ControlFlow;
 /// A position in a sorted source of cells (see [`CellRef::order`]). A new cursor is not valid until a seek.
 /// After an error it is not valid.
 pub(crate) trait Cursor: Send {
-    /// To the first cell whose key is at or after `key`.
+    /// Moves to the first cell whose key is at or after `key`.
     fn seek(&mut self, key: &[u8]) -> Result<()>;
-    /// To the last cell whose key is before `key`; to the very last cell for `None`.
+    /// Moves to the last cell whose key is before `key`; to the very last cell for `None`.
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()>;
-    /// To the next cell. Must be valid.
+    /// Moves to the next cell. Must be valid.
     fn next(&mut self) -> Result<()>;
-    /// To the previous cell. Must be valid.
+    /// Moves to the previous cell. Must be valid.
     fn prev(&mut self) -> Result<()>;
-    /// Whether there is a cell here.
+    /// Whether there is a current cell.
     fn valid(&self) -> bool;
-    /// The cell here. Must be valid. In a mapped block its value counts only where `pin_value` gives the same
-    /// without an error.
+    /// The current cell. Must be valid. In a mapped block its value is only right if `pin_value` gives the
+    /// same without an error.
     fn cell(&self) -> CellRef<'_>;
-    /// The key here, for less than the whole cell costs. Must be valid.
+    /// The current key, which costs less than the whole cell. Must be valid.
     fn key(&self) -> &[u8] {
         self.cell().key
     }
-    /// Puts the value here there, kept alive, without copying where that can be. Must be valid.
+    /// Puts the current value into `into`, kept alive, without copying if possible. Must be valid.
     fn pin_value(&self, into: &mut Pinned) -> Result<()>;
-    /// How often the key here was written, as far as this source knows. Must be valid, at the key's first
+    /// How often the current key was written, as far as this source knows. Must be valid, at the key's first
     /// cell.
     fn heat(&self) -> Heat {
         Heat::default()
     }
-    /// Whether readers are likely to want what is here: a table says so of what was read lately, memory of
-    /// what was written more than once. Must be valid, at the key's first cell.
+    /// Whether readers are likely to want the current key: in an SSTable if it was read lately, in memory if
+    /// it was written more than once. Must be valid, at the key's first cell.
     fn is_warm(&self) -> bool {
         self.heat().updates > 1
     }

@@ -28,16 +28,16 @@ macro_rules! id {
 
 id!(/// A write's place in the history of a database. Every cell of a batch has its own; they are consecutive.
     SeqNo(u64));
-id!(/// A cell's timestamp, microseconds since the Unix epoch by convention. Zero in families with implicit timestamps.
+id!(/// A cell's timestamp, by convention microseconds since the Unix epoch; zero where implicit.
     Timestamp(u64));
-id!(/// One column family (of one region): its memory and its tables. Never reused.
+id!(/// One column family (of one region): its memory and its SSTables. Never reused.
     StoreId(u32));
-id!(/// The id of a memory segment of a store; grows with recency (invariant I1).
+id!(/// The id of a memtable of a store; grows with recency (invariant I1).
     Generation(u64));
-id!(/// The number of a log file. Never reused, though the file itself may be recycled under a new number.
+id!(/// The number of a WAL file. Never reused, though the file itself may be recycled under a new number.
     LogFileId(u64));
 
-/// A byte position in the log. Ordered as the history is.
+/// A byte position in the WAL, ordered as history.
 ///
 /// ```
 /// use siltstone::{LogFileId, LogPosition};
@@ -46,7 +46,7 @@ id!(/// The number of a log file. Never reused, though the file itself may be re
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct LogPosition {
-    /// The log file.
+    /// The WAL file.
     pub file: LogFileId,
     /// Byte offset from the start of that file.
     pub offset: u64,
@@ -58,9 +58,9 @@ impl fmt::Display for LogPosition {
     }
 }
 
-/// The name of a table: the store it was written for, the owner's epoch, job and part (invariant I5), so that
-/// two owners never write one file. A store that was split off shares tables that carry another store's
-/// number.
+/// The name of an SSTable: the store it was written for, the owner's epoch, job and part (invariant I5), so
+/// that two owners never write one file. A store that was split off shares SSTables that carry another
+/// store's number.
 ///
 /// ```
 /// use siltstone::{StoreId, TableId};
@@ -76,9 +76,9 @@ pub struct TableId {
     pub store: StoreId,
     /// Epoch of the owner (grows at every open of the database).
     pub epoch: u32,
-    /// The job that wrote the table, unique within the epoch.
+    /// The job that wrote the SSTable, unique within the epoch.
     pub job: u32,
-    /// Which output of the job.
+    /// The number of the output in its job.
     pub part: u32,
 }
 

@@ -1,5 +1,5 @@
 //! Keys and ranges of keys. A range has an inclusive start and an exclusive, optional end; the exclusive end
-//! just above a key `k` is `k` followed by a zero byte, so one kind of range serves tables, clips and
+//! just above a key `k` is `k` followed by a zero byte, so one kind of range serves SSTables, clips and
 //! deletes.
 
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub struct KeyRange {
     pub end: Option<Vec<u8>>,
 }
 
-/// A range can be given to any call that takes one.
+/// Lets a range be passed to any call that takes Rust ranges.
 impl RangeBounds<Vec<u8>> for KeyRange {
     fn start_bound(&self) -> Bound<&Vec<u8>> {
         Bound::Included(&self.start)
@@ -41,12 +41,12 @@ impl KeyRange {
         Self::default()
     }
 
-    /// `start` (inclusive) to `end` (exclusive).
+    /// The range from `start` (inclusive) to `end` (exclusive).
     pub fn new(start: impl Into<Vec<u8>>, end: impl Into<Vec<u8>>) -> Self {
         Self { start: start.into(), end: Some(end.into()) }
     }
 
-    /// From any Rust range over byte strings.
+    /// The range of any Rust range over byte strings.
     pub fn from_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> Self {
         let start = match range.start_bound() {
             Bound::Included(k) => k.as_ref().to_vec(),
@@ -61,7 +61,7 @@ impl KeyRange {
         Self { start, end }
     }
 
-    /// All keys that begin with `prefix`.
+    /// The range of all keys that begin with `prefix`.
     pub fn prefix(prefix: &[u8]) -> Self {
         let mut end = prefix.to_vec();
         while let Some(last) = end.pop() {
@@ -73,12 +73,12 @@ impl KeyRange {
         Self { start: prefix.to_vec(), end: None }
     }
 
-    /// Holds no key at all.
+    /// Whether it has no key at all.
     pub fn is_empty(&self) -> bool {
         self.end.as_ref().is_some_and(|end| *end <= self.start)
     }
 
-    /// Whether the key lies inside.
+    /// Whether it has the key.
     pub fn contains(&self, key: &[u8]) -> bool {
         key >= self.start.as_slice() && self.ends_after(key)
     }
@@ -132,7 +132,7 @@ impl KeyRange {
     }
 }
 
-/// Orders exclusive ends; `None` is behind every key.
+/// Orders exclusive ends; `None` is after every key.
 fn cmp_end(a: Option<&[u8]>, b: Option<&[u8]>) -> Ordering {
     match (a, b) {
         (None, None) => Ordering::Equal,
@@ -160,7 +160,7 @@ pub(crate) fn successor(key: &[u8]) -> Vec<u8> {
     next
 }
 
-/// The first eight bytes of the key as a big-endian number, padded with zeros: orders as the key does, except
+/// The first eight bytes of the key as a big-endian number, padded with zeros: ordered as keys are, except
 /// that equal numbers decide nothing.
 #[inline]
 pub(crate) fn prefix64(key: &[u8]) -> u64 {

@@ -1,16 +1,15 @@
-//! The words every other module speaks: keys, cells, ids, range tombstones, byte codecs, the distinct-count
-//! sketch, counts of updates. Pure data: this folder imports nothing of ours except the error type, does no
-//! I/O and takes no lock.
+//! The basic types of all other modules: keys, cells, ids, range tombstones, byte codecs, the distinct-count
+//! sketch, counts of updates. Pure data: this folder imports nothing from the crate except the error type,
+//! does no I/O and takes no lock.
 //!
 //! - `cell` and the order of cells, `key` (and ranges of keys), `ids`, `time` (ranges of timestamps),
-//!   `tombstone` (those of ranges).
-//! - `cursor`: how merges and reads meet memory, tables and logs. `pinned`: values handed out without
-//!   copying.
-//! - `sketch` counts distinct keys, `multiset` how often each of some values is there, `update_count` says
-//!   how often keys were written lately, `version_limit` which versions the number of versions to be kept has
-//!   pushed out.
-//! - `codec` for bytes, `size` for sizes as people write them, `random` for random numbers. `assert_send`
-//!   tells the compiler what may be sent to other threads.
+//!   `tombstone` (range tombstones).
+//! - `cursor`: the interface of all sorted sources of cells, for reads and compactions. `pinned`: values
+//!   handed out without copying.
+//! - `sketch` estimates distinct keys, `multiset` counts equal values, `update_count` how often keys were
+//!   written lately, `version_limit` finds the versions that newer ones have pushed out.
+//! - `codec` for bytes, `size` for sizes as text, `random` for random numbers. `assert_send` declares which
+//!   types may be sent to other threads.
 
 mod assert_send;
 mod cell;

@@ -1,4 +1,4 @@
-//! How often each of some values is there, in their order.
+//! A sorted multiset.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ impl<K> Default for Counts<K> {
 }
 
 impl<K: Ord> Counts<K> {
-    /// Adds one; whether it is the first of its value.
+    /// Adds a value; returns whether it is the first of its kind.
     pub(crate) fn add(&mut self, key: K) -> bool {
         let count = self.0.entry(key).or_insert(0);
         *count += 1;
         *count == 1
     }
 
-    /// Removes one; whether it was the last of its value.
+    /// Removes a value; returns whether it was the last of its kind.
     pub(crate) fn remove(&mut self, key: &K) -> bool {
         let Some(count) = self.0.get_mut(key) else { return false };
         *count -= 1;
@@ -48,7 +48,7 @@ impl<K: Ord> Counts<K> {
         self.0.last_key_value().map(|(key, _)| key)
     }
 
-    /// How many there are, repeated ones included. O(n).
+    /// The number of values, repeated ones included. O(n).
     pub(crate) fn total(&self) -> usize {
         self.0.values().sum()
     }

@@ -10,19 +10,19 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// What can keep a cell's bytes alive.
+/// An owner that can keep a cell's bytes alive.
 ///
 /// # Safety
 /// The bytes of any cell handed out together with this owner must stay where they are, unchanged, as long as
 /// a pinned `Arc` lives.
 pub(crate) unsafe trait Owner {
-    /// A reference that keeps the bytes alive; `None` where they are to be copied.
+    /// A reference that keeps the bytes alive; `None` if they must be copied.
     fn pin(&self) -> Option<Arc<dyn Any + Send + Sync>>;
 }
 
 /// A value read from the database; dereferences to its bytes. It holds the block (some 4 KiB) or the memory
 /// chunk (up to hundreds of KiB) that it lies in, so those who keep many for long copy them:
-/// [`Pinned::into_owned`]. `Statistics::pinned_bytes` has what is held.
+/// [`Pinned::into_owned`]. `Statistics::pinned_bytes` counts them.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -84,8 +84,8 @@ impl Pinned {
         }
     }
 
-    /// The bytes alone, copied; what they lay in is let go of. (`to_vec` copies, too, but the value goes on
-    /// holding its block.)
+    /// A copy of the bytes, which releases the block or chunk. (`to_vec` copies, too, but the value still
+    /// holds its block.)
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The one generator of random numbers in the project: splitmix64. Not for secrets.
+//! The project's one random number generator: splitmix64. Not for secrets.
 
 use std::ops::Range;
 
@@ -17,14 +17,14 @@ pub(crate) fn after(number: u64) -> u64 {
     mix(number.wrapping_add(STEP))
 }
 
-/// A random number generator for tests: the same seed gives the same numbers on every machine and release.
+/// A random number generator for tests: equal seeds give equal numbers on every machine and release.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: u64,
 }
 
 impl Rng {
-    /// Starts from that seed; neighbouring seeds give unrelated numbers.
+    /// A generator with that seed; neighbouring seeds give unrelated numbers.
     pub fn new(seed: u64) -> Self {
         Self { state: mix(seed ^ STEP) }
     }
@@ -57,7 +57,7 @@ impl Rng {
         self.range(0..cases.max(1)) == 0
     }
 
-    /// One of the items, of which there must be some.
+    /// One of the items, which must not be empty.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.index(items.len())]
     }
@@ -79,7 +79,7 @@ impl Rng {
         }
     }
 
-    /// A generator of its own for one actor, so that what it draws does not shift what others draw.
+    /// A separate generator for one actor, so that its draws do not shift those of others.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self::new(self.next_u64())

@@ -1,4 +1,4 @@
-//! Sizes as people write them.
+//! Sizes as text.
 
 /// Bytes from text: `4096`, `64M`, `64MiB` (both powers of two) or `100TB` (powers of ten).
 pub fn parse_size(text: &str) -> Result<u64, String> {
@@ -26,7 +26,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     if bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(wrong()) }
 }
 
-/// Bytes for people: three digits and a binary unit.
+/// Bytes as text: three digits and a binary unit.
 pub fn size_text(bytes: u64) -> String {
     let (mut value, mut unit) = (bytes as f64, 0);
     while value >= 1023.5 {

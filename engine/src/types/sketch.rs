@@ -42,7 +42,7 @@ impl Sketch {
     /// Bytes of an encoded sketch.
     pub const BYTES: usize = REGISTERS;
 
-    /// No keys.
+    /// An empty sketch.
     pub fn new() -> Self {
         Self { registers: Box::new([0; REGISTERS]) }
     }
@@ -62,7 +62,7 @@ impl Sketch {
         self.add_hash(super::hash(key));
     }
 
-    /// Makes this the sketch of both sets.
+    /// Makes this the sketch of the union.
     pub fn merge(&mut self, other: &Sketch) {
         for (mine, theirs) in self.registers.iter_mut().zip(other.registers.iter()) {
             *mine = (*mine).max(*theirs);

@@ -4,7 +4,7 @@ use super::Timestamp;
 use std::fmt;
 use std::ops::{Bound, RangeBounds, RangeInclusive};
 
-/// Both ends belong to it; none lies inside where `first` is the larger.
+/// A range of timestamps, both ends included; empty if `first` is larger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TimeRange {
     pub(crate) first: Timestamp,
@@ -15,7 +15,7 @@ impl TimeRange {
     pub(crate) const ALL: TimeRange = TimeRange { first: Timestamp::ZERO, last: Timestamp::MAX };
     const EMPTY: TimeRange = TimeRange { first: Timestamp::MAX, last: Timestamp::ZERO };
 
-    /// From any Rust range of timestamps.
+    /// The range of any Rust range of timestamps.
     pub(crate) fn from_bounds(range: &impl RangeBounds<Timestamp>) -> TimeRange {
         let first = match range.start_bound() {
             Bound::Included(first) => Some(*first),
@@ -39,7 +39,7 @@ impl TimeRange {
         self.first <= time && time <= self.last
     }
 
-    /// Whether some timestamp lies in both.
+    /// Whether the ranges share a timestamp.
     #[inline]
     pub(crate) fn overlaps(&self, other: &RangeInclusive<Timestamp>) -> bool {
         self.first.max(*other.start()) <= self.last.min(*other.end())

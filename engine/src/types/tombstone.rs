@@ -1,8 +1,8 @@
-//! Range tombstones, and the fragments they are searched by.
+//! Range tombstones, and the fragments that they are cut into for searches.
 //!
 //! A range tombstone deletes the cells of a key range that are older than it (by sequence number) and whose
-//! timestamp lies in its bounds. Tombstones overlap freely; before they are searched they are cut at each
-//! other's bounds into *fragments* that do not, each with the list of (sequence, timestamps) that cover it.
+//! timestamp lies in its bounds. Tombstones may overlap; for searches they are cut at each other's bounds
+//! into *fragments* that do not, each with the list of (sequence number, timestamps) that cover it.
 
 use super::ids::{SeqNo, Timestamp};
 use super::key::KeyRange;
@@ -11,7 +11,7 @@ use super::time::TimeRange;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Deletes older cells of a range of keys.
+/// A range tombstone: deletes older cells of a range of keys.
 ///
 /// ```
 /// use siltstone::{KeyRange, RangeTombstone, SeqNo, Timestamp};
@@ -57,8 +57,8 @@ impl Cover {
         covers.dedup();
     }
 
-    /// Removes the covers that no reader needs who sees all of them: of those that delete all timestamps only
-    /// the newest counts, with what is newer than it, and with those that have a lowest timestamp.
+    /// Removes the covers that a reader who sees all of them does not need: of those that delete all
+    /// timestamps only the newest stays, with newer covers, and with those that have a lowest timestamp.
     pub(crate) fn keep_newest(covers: &mut Vec<Cover>) {
         let whole = covers.iter().filter(|c| c.is_whole()).map(|c| c.seq).max();
         let hides = |c: &Cover| whole.is_some_and(|whole| c.seq < whole || (c.seq == whole && !c.is_whole()));
@@ -66,7 +66,7 @@ impl Cover {
     }
 }
 
-/// A count of what searches for range tombstones touch, for tests.
+/// Counts the work of searches for range tombstones, for tests.
 #[cfg(all(test, not(models)))]
 pub(crate) mod looks {
     use std::cell::Cell;
@@ -75,12 +75,12 @@ pub(crate) mod looks {
         static TOUCHED: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// Counts one sorted list that is searched, or one tombstone that is looked at.
+    /// Counts one sorted list that is searched, or one tombstone that is visited.
     pub(crate) fn note() {
         TOUCHED.set(TOUCHED.get() + 1);
     }
 
-    /// The number of them that this thread touches during `work`.
+    /// The number of these on this thread during `work`.
     pub(crate) fn count(work: impl FnOnce()) -> u64 {
         let before = TOUCHED.get();
         work();
@@ -88,15 +88,15 @@ pub(crate) mod looks {
     }
 }
 
-/// Keys side by side and what covers all of them alike. Sources of tombstones are asked about one key, twice:
-/// first what covers it, and then how far that holds.
+/// A range of keys with the same covers. Sources of tombstones are asked about one key, twice: first for its
+/// covers, then for the range where these are the same.
 #[derive(Debug)]
 pub(crate) struct Window {
     range: KeyRange,
     /// The newest tombstone over all timestamps, and the others.
     whole: Option<SeqNo>,
     covers: Vec<Cover>,
-    /// Whether bounds are asked for. Those of tombstones older than this are of no matter.
+    /// Set if bounds are wanted: tombstones older than this do not narrow them.
     floor: Option<SeqNo>,
 }
 
@@ -105,9 +105,9 @@ impl Window {
         Self { range: KeyRange::all(), whole: None, covers: Vec::new(), floor: None }
     }
 
-    /// From now on bounds count, of those tombstones that matter beside what was found: those older than one
-    /// that deletes all timestamps do not. `emptied`: what is known to delete all that those up to its own
-    /// sequence number delete in its range, the key's.
+    /// From now on bounds are wanted, those of tombstones that matter beside the covers found: those older
+    /// than one that deletes all timestamps do not. `emptied`: a tombstone known to delete, in its range
+    /// around the key, all that tombstones up to its own sequence number delete.
     pub(crate) fn bounded(mut self, emptied: Option<&RangeTombstone>) -> Self {
         let newest = self.whole.take().unwrap_or_default();
         self.covers.clear();
@@ -120,7 +120,7 @@ impl Window {
         self
     }
 
-    /// Whether nothing that is older than that matters.
+    /// Whether nothing older than `newest` matters.
     pub(crate) fn is_above(&self, newest: SeqNo) -> bool {
         self.floor.is_some_and(|floor| newest < floor)
     }
@@ -133,7 +133,7 @@ impl Window {
         }
     }
 
-    /// Leaves out this key and those behind it.
+    /// Leaves out this key and those after it.
     pub(crate) fn ends_before(&mut self, key: &[u8]) {
         if self.floor.is_none() {
             return;
@@ -156,7 +156,7 @@ impl Window {
         }
     }
 
-    /// All keys that are left have this cover. Of those that delete all timestamps only the newest counts.
+    /// Adds a cover of all remaining keys. Of those that delete all timestamps only the newest counts.
     fn add(&mut self, cover: Cover) {
         match cover.is_whole() {
             true => self.whole = self.whole.max(Some(cover.seq)),
@@ -164,7 +164,7 @@ impl Window {
         }
     }
 
-    /// A tombstone covers the key or not, and the others as far as its bounds.
+    /// Adds a tombstone that covers the key; of others, only the bounds narrow the range.
     pub(crate) fn look_at(&mut self, t: &RangeTombstone, key: &[u8]) {
         #[cfg(all(test, not(models)))]
         looks::note();
@@ -183,7 +183,7 @@ impl Window {
         }
     }
 
-    /// The keys, their covers as the one fragment that holds them, and the newest of these that deletes all
+    /// The keys, their covers as the one fragment that has them, and the newest of these that deletes all
     /// timestamps.
     pub(crate) fn into_parts(mut self) -> (KeyRange, Fragments, Option<SeqNo>) {
         let whole = |seq| Cover { seq, from: Timestamp::ZERO, to: Timestamp::MAX };
@@ -210,8 +210,7 @@ impl Fragments {
         Self::build(all.iter(), None, usize::MAX).unwrap_or_default()
     }
 
-    /// Cuts the tombstones at each other's bounds; `None` where that would give more than `covers_max`
-    /// covers.
+    /// Cuts the tombstones at each other's bounds; `None` if that would give more than `covers_max` covers.
     pub(crate) fn of_all<'t>(
         tombstones: impl Iterator<Item = &'t RangeTombstone>,
         covers_max: usize,
@@ -226,8 +225,8 @@ impl Fragments {
         Self { list, times }
     }
 
-    /// Fragments for readers that see all tombstones, without those that such readers do not need; `None`
-    /// where they would have more than `covers_max` covers.
+    /// Fragments for readers that see all tombstones, without those that such readers do not need; `None` if
+    /// they would have more than `covers_max` covers.
     pub(crate) fn of_newest<'t>(
         tombstones: impl Iterator<Item = &'t RangeTombstone>,
         covers_max: usize,
@@ -236,10 +235,10 @@ impl Fragments {
     }
 
     /// Cuts the tombstones at each other's bounds, without those that no reader needs: of the ones that
-    /// delete all timestamps of a key and are seen by the same readers only the newest counts, with what is
-    /// newer than it. (Those with a lowest timestamp all count: they tell when a version was deleted alone,
-    /// see `pushed`.) `points` are the read points of old, ascending; a reader at none of them reads at
-    /// `upto` or later. O(n log n) for few points.
+    /// delete all timestamps of a key and are seen by the same readers only the newest stays, with newer
+    /// ones. (Those with a lowest timestamp all stay: they record that a version was deleted alone, see
+    /// `version_limit`.) `points` are the snapshots' read points, ascending; other readers read at `upto` or
+    /// later. O(n log n) for few points.
     pub(crate) fn reduced(
         tombstones: impl IntoIterator<Item = RangeTombstone>,
         points: &[SeqNo],
@@ -266,7 +265,7 @@ impl Fragments {
         let mut bounds: Vec<&[u8]> = Vec::with_capacity(by_start.len() + by_end.len());
         bounds.extend(by_start.iter().map(|t| t.range.start.as_slice()));
         bounds.extend(by_end.iter().filter_map(|t| t.range.end.as_deref()));
-        // The stable sort merges what is sorted already.
+        // The stable sort is fast on sorted parts.
         bounds.sort();
         bounds.dedup();
         let mut list: Vec<Fragment> = Vec::new();
@@ -328,8 +327,8 @@ impl Fragments {
         &self.list[from..to.max(from)]
     }
 
-    /// Whether a fragment with a higher sequence number reaches into the range. O(log n), and as many as do
-    /// reach into it.
+    /// Whether a fragment with a higher sequence number overlaps the range. O(log n), and the number of
+    /// overlapping ones.
     pub(crate) fn has_newer(&self, range: &KeyRange, seq: SeqNo) -> bool {
         self.overlapping(range).iter().flat_map(|f| &f.covers).any(|cover| cover.seq > seq)
     }
@@ -339,7 +338,7 @@ impl Fragments {
         self.times.is_some_and(|(first, last)| times.overlaps(&(first..=last)))
     }
 
-    /// The tombstones again, cut at `within`'s bounds. O(log n), and as many as there are.
+    /// The tombstones, cut at `within`'s bounds. O(log n), and their number.
     pub(crate) fn tombstones_within<'a>(
         &'a self,
         within: &'a KeyRange,
@@ -355,19 +354,19 @@ impl Fragments {
         })
     }
 
-    /// The fragment that holds `key`. O(log n).
+    /// The fragment with `key`. O(log n).
     pub(crate) fn find(&self, key: &[u8]) -> Option<&Fragment> {
         let after = self.list.partition_point(|f| f.range.start.as_slice() <= key);
         let fragment = &self.list[after.checked_sub(1)?];
         fragment.range.ends_after(key).then_some(fragment)
     }
 
-    /// Adds what covers the key for a reader there, and leaves the keys in the window of which the same
-    /// holds. O(log n).
+    /// Adds the covers of the key for a reader at `read`, and narrows the window to the keys with the same
+    /// covers. O(log n).
     pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
         #[cfg(all(test, not(models)))]
         looks::note();
-        // Of what was deleted in the order of the keys most lies before the key.
+        // When keys are deleted in order, most fragments lie before the key.
         if let Some(end) = self.list.last().and_then(|last| last.range.end.as_deref())
             && end <= key
         {
@@ -400,12 +399,12 @@ impl Fragments {
     }
 }
 
-/// The tombstones over one place of the keys.
+/// The tombstones over one position in the sweep over keys.
 #[derive(Default)]
 struct Over {
     /// Sequence numbers of those that delete all timestamps, by stripe.
     whole: BTreeMap<u64, Counts<SeqNo>>,
-    /// The tombstones with a lowest timestamp: newest first, each with its number.
+    /// The tombstones with a lowest timestamp, newest first.
     bounded: Counts<(Reverse<SeqNo>, Timestamp, Timestamp)>,
 }
 
@@ -435,7 +434,7 @@ impl Over {
         }
     }
 
-    /// The covers that count, newest first.
+    /// The covers that are needed, newest first.
     fn covers(&self, stripe: Option<&dyn Fn(SeqNo) -> u64>) -> Vec<Cover> {
         let newest = |seqs: &Counts<SeqNo>| seqs.last().copied();
         let whole = self.whole.values().filter_map(newest);

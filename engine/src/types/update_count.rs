@@ -1,45 +1,44 @@
-//! How often keys were written lately: of one key, of all that a flush met, of a cell that stays in memory
-//! for it.
+//! How often keys were written lately: one key, all keys of a flush, and a hot cell that stays in memory.
 
 use super::cell::{Cell, CellRef};
 
-/// What a source of cells knows of the key it stands at, at the key's first cell.
+/// What a source of cells knows of its current key, at the key's first cell.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Heat {
-    /// Updates, those included whose versions are not there any more. Zero where nothing is known.
+    /// Updates, including those of dropped versions. Zero if nothing is known.
     pub(crate) updates: u32,
-    /// How often the newest cell here was kept in memory by a flush, since it was written.
+    /// How many flushes left the newest cell in memory since it was written.
     pub(crate) kept: u8,
-    /// Whether any cell of the key here was kept.
+    /// Whether a flush left any cell of the key in memory.
     pub(crate) was_kept: bool,
 }
 
 impl Heat {
-    /// Adds what an older source knows of the same key.
+    /// Adds an older source's counts of the same key.
     pub(crate) fn add_older(&mut self, older: Heat) {
         self.updates = self.updates.saturating_add(older.updates);
         self.was_kept |= older.was_kept;
     }
 }
 
-/// A cell that a flush leaves in memory.
+/// A hot cell that a flush leaves in memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct KeptCell {
     pub(crate) cell: Cell,
-    /// Updates that count on for the key.
+    /// The key's updates that stay with it.
     pub(crate) updates: u32,
-    /// How often it was kept since it was written, this time included.
+    /// How many flushes left it in memory since it was written, this one included.
     pub(crate) kept: u8,
 }
 
 impl KeptCell {
-    /// About the memory that a cell takes when it is kept: header, index entry and counts beside its bytes.
+    /// Memory that a hot cell takes, about: header, index entry and counts beside its bytes.
     pub(crate) fn bytes(cell: &CellRef<'_>) -> u64 {
         cell.user_bytes() as u64 + 48
     }
 }
 
-/// Up to here each number of updates is counted by itself, beyond in quarters of powers of two.
+/// Up to here each number of updates has its own bucket, beyond it a quarter of a power of two.
 const EXACT: u32 = 64;
 const BUCKETS: usize = EXACT as usize + 4 * 26;
 
@@ -60,14 +59,14 @@ fn last_of(bucket: usize) -> u32 {
     u32::try_from(next - 1).unwrap_or(u32::MAX)
 }
 
-/// What a flush met: keys by how often they were updated.
+/// The keys of a flush, by number of updates.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Heats {
     pub(crate) keys: u64,
     pub(crate) updates: u64,
     /// By number of updates: keys, and bytes of their newest cells.
     pub(crate) buckets: Vec<(u64, u64)>,
-    /// Cells that an earlier flush had kept, and those of them that were written again since.
+    /// Cells that an earlier flush left in memory, and those of them that were written again since.
     pub(crate) kept: u64,
     pub(crate) kept_updated: u64,
 }
@@ -79,7 +78,7 @@ impl Default for Heats {
 }
 
 impl Heats {
-    /// Counts a key and the memory that its newest cell would take. O(1).
+    /// Counts a key and the memory of its newest cell. O(1).
     pub(crate) fn key(&mut self, updates: u32, bytes: u64) {
         self.keys += 1;
         self.updates += u64::from(updates);
@@ -88,13 +87,13 @@ impl Heats {
         bucket.1 += bytes;
     }
 
-    /// The smallest number of updates that at most so many keys had more than.
+    /// The smallest number of updates that at most `most` keys exceed.
     #[cfg(feature = "papers")]
     pub(crate) fn keys_over(&self, most: u64) -> u32 {
         self.over(most, |bucket| bucket.0)
     }
 
-    /// The smallest number of updates such that the keys that had more take at most so many bytes.
+    /// The smallest number of updates such that the keys that exceed it take at most `most` bytes.
     pub(crate) fn bytes_over(&self, most: u64) -> u32 {
         self.over(most, |bucket| bucket.1)
     }

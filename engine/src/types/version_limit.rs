@@ -1,27 +1,28 @@
 //! Finds the versions of a key that are gone because newer ones exceed the number of versions to keep.
 //!
-//! A family that keeps N versions keeps the N with the highest timestamps *of each moment*: the write that
-//! makes N others with higher timestamps live pushes a version out, and one that is written under N such is
-//! never there. It is gone from that write on, also when some of those others are deleted later. So what a
-//! key holds depends on its history alone, and not on what compactions have dropped of it meanwhile.
+//! A family that keeps N versions keeps the N with the highest timestamps *at each moment*. A version is
+//! pushed out by the write after which N others with higher timestamps are live, and one that is written
+//! below N such never becomes live. A version that is pushed out stays so, even if some of the others are
+//! deleted later. So the versions of a key depend on its history alone, and not on what compactions have
+//! dropped meanwhile.
 //!
 //! An example with N = 2: a key gets versions with timestamps 1, 2 and 3, in this order. The third write
 //! pushes version 1 out. When version 3 is deleted afterwards, the key has version 2 alone: version 1 does
 //! not come back.
 //!
-//! A version's life is a stretch of sequence numbers: from its first cell to the first delete behind that, or
-//! until it is pushed out (and again from a cell behind that). Going through a key's versions from the
-//! highest timestamp down, [`Pushed`] counts how many of those so far live at each moment. Moments at which
-//! there are N or more push out whatever is lower, which ends its life too.
+//! A version is live for a range of sequence numbers: from its first cell to the first delete after that, or
+//! until it is pushed out (and again from a later cell on). Going through a key's versions from the highest
+//! timestamp down, [`Pushed`] counts how many are live at each moment. Where N or more are, all lower
+//! versions are pushed out, which ends their range too.
 
 use super::{SeqNo, tombstone::Fragment};
 use crate::types::{Kind, Timestamp};
 
-/// The versions of one key so far, by the stretches in which they live; see the page above.
+/// The versions of one key so far, by the ranges in which they are live; see the page above.
 pub(crate) struct Pushed {
-    /// N; zero where all versions are kept.
+    /// N; zero if all versions are kept.
     kept: u32,
-    /// The number of versions that live from that sequence number on, until the next; before the first none.
+    /// The number of live versions from that sequence number on, until the next one; none before the first.
     steps: Vec<(SeqNo, u32)>,
     /// Point tombstones so far, ascending: all later cells have a timestamp at or below theirs.
     points: Vec<SeqNo>,
@@ -81,7 +82,7 @@ impl Pushed {
         lives.into_iter().for_each(|(from, end)| self.live(from, end));
     }
 
-    /// One more lives from there up to there.
+    /// Adds a version that is live from `from` to `end`.
     fn live(&mut self, from: SeqNo, end: SeqNo) {
         let first = self.step_at(from);
         let last = if end == SeqNo::MAX { self.steps.len() } else { self.step_at(end) };
@@ -91,7 +92,7 @@ impl Pushed {
         self.steps.dedup_by_key(|(_, count)| *count);
     }
 
-    /// The step that begins there; one is made where there is none.
+    /// The step that begins at `seq`, created if there is none.
     fn step_at(&mut self, seq: SeqNo) -> usize {
         let at = self.steps.partition_point(|(from, _)| *from < seq);
         if self.steps.get(at).is_none_or(|(from, _)| *from != seq) {
@@ -101,8 +102,8 @@ impl Pushed {
         at
     }
 
-    /// When what was written at `seq`, under all timestamps so far, is pushed out; `seq` itself where it
-    /// never lives.
+    /// When the version written at `seq`, below all timestamps so far, is pushed out; `seq` itself if it is
+    /// never live.
     #[inline]
     pub(crate) fn when(&self, seq: SeqNo) -> Option<SeqNo> {
         let behind = self.steps.partition_point(|(from, _)| *from <= seq);
@@ -124,8 +125,8 @@ mod tests {
     use super::*;
     use crate::types::{Fragments, KeyRange, RangeTombstone};
 
-    /// The versions visible in the end of writes in that order: `5` puts a version, `-5` deletes it and all
-    /// lower ones, `x5` deletes it alone.
+    /// The versions visible after writes in that order: `5` puts a version, `-5` deletes it and all lower
+    /// ones, `x5` deletes it alone.
     fn left(kept: u32, writes: &str) -> Vec<u64> {
         let mut cells: Vec<(u64, SeqNo, Kind)> = Vec::new();
         let mut tombstones = Vec::new();

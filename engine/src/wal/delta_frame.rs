@@ -2,26 +2,27 @@
 //! bytes.
 //!
 //! Most of a full head is the same as in the frame before: the file, the position up to which the WAL was
-//! synced, and usually the store and memtable written to. A short frame says the rest: how far behind its
-//! base it is, in bytes, sequence numbers and time, and its part where that differs. There are two kinds. A
-//! *cell alone* has its head in its own entry, right behind the tag, and the checksum of the entry is the
-//! frame's; so it can still be read and verified alone, as SSTables with values in the WAL do. A *short
-//! batch* has a head of some seven bytes before its items and one checksum behind them, over head, parts and
-//! the checksums of its entries.
+//! synced, and usually the store and memtable written to. A short frame has only the differences: how far
+//! behind its base it is, in bytes, sequence numbers and time, and its part where that differs. There are two
+//! kinds. A *cell alone* has its head in its own entry, right behind the tag, and the checksum of the entry
+//! is the frame's; so it can still be read and verified alone, as SSTables with values in the WAL do. A
+//! *short batch* has a head of some seven bytes before its items and one checksum behind them, over head,
+//! parts and the checksums of its entries.
 //!
 //! A frame is full where it cannot be short: the first of a file, where the WAL was synced since its base was
 //! written, where the clock went back, where it is longer than [`SHORT_BYTES_MAX`], and [`REACH_BYTES`]
-//! behind its base. Full frames are the evidence of how far the WAL was synced. The first to tell of a sync
-//! lies right behind what was synced, often in the same sector, so the next frame that begins in another
-//! sector is full too: no bad sector takes both what was synced and all evidence of it.
+//! behind its base. Full frames are the evidence of how far the WAL was synced. The first one after a sync
+//! lies right behind the synced bytes, often in the same sector, so the next frame that begins in another
+//! sector is full too: no single bad sector destroys both synced bytes and all evidence that they were
+//! synced.
 //!
 //! A short frame names its base and depends on no frame between. So behind a damaged frame all others can
 //! still be read, unless the damaged one was their base. Without it their sequence numbers are unknown, but
-//! their checksums still tell that they were there.
+//! their checksums still prove that they were written.
 //!
-//! In both forms the checksum tells whether a frame begins at an offset; a short one can be read only with
-//! its base. The short form is tried first: what lies inside a short frame was given by a user, and must not
-//! be taken for a head.
+//! In both forms the checksum shows whether a frame begins at an offset; a short one can be read only with
+//! its base. The short form is tried first: the inside of a short frame is user data, and must not be taken
+//! for a head.
 
 use super::frame::{Frame, Item, Items, decode_full};
 use super::head::{
@@ -100,8 +101,8 @@ fn batch<'a>(bytes: &'a [u8], identity: FileIdentity, offset: u64, base: &Base) 
     Ok(frame)
 }
 
-/// The length of the short frame at `offset` of which the base was not read, if a whole one is there. What it
-/// holds cannot be told without the base.
+/// The length of the short frame at `offset` whose base was not read, if a whole one is there. Its contents
+/// cannot be decoded without the base.
 pub(super) fn orphan(bytes: &[u8], identity: FileIdentity, offset: u64) -> Option<u64> {
     let behind = Behind::read(&mut Decoder::new(bytes.get(1..)?)).ok()?;
     let base = Base {
@@ -115,7 +116,7 @@ pub(super) fn orphan(bytes: &[u8], identity: FileIdentity, offset: u64) -> Optio
     Some(decode(bytes, identity, offset, &base)?.ok()?.head.length)
 }
 
-/// Makes the checksums of a short frame fit its bytes, as far as they can be walked: what a forger would do.
+/// Fixes the checksums of a short frame after its bytes were changed, as a forger would.
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn sign(bytes: &mut [u8], identity: FileIdentity, offset: u64, base: &Base) {
     let alone = bytes.first() != Some(&TAG_SHORT);

@@ -1,10 +1,10 @@
 //! Building a frame: one reusable buffer, filled item by item, its checksums finished when the place is
 //! known.
 //!
-//! Checksums depend on where the frame will lie, which only the appender knows, so the encoder remembers
-//! where its items begin and end and computes all sums in one pass over bytes that are still in the CPU's
-//! cache. Whether the frame is a short one is known as late. It is built behind room for a full head, and a
-//! short one is then put right before what it is the head of.
+//! Checksums depend on the frame's offset, which only the appender knows, so the encoder remembers where its
+//! items begin and end and computes all sums in one pass over bytes that are still in the CPU's cache. Only
+//! then is it known whether the frame is a short one. It is built after space for a full head, and a short
+//! head is then put right before its items.
 
 use super::frame::Note;
 use super::head::{
@@ -16,7 +16,7 @@ use crate::types::codec::{put_u64, put_varint};
 use crate::types::{CellRef, Generation, Kind, LogPosition, RangeTombstone, SeqNo, StoreId, Timestamp};
 use crc32c::crc32c_append;
 
-/// A buffer that grew beyond this for one large batch is not kept for the next.
+/// A buffer that grew beyond this for one large batch is freed.
 const KEEP_BYTES: usize = 1 << 20;
 
 /// Encodes one frame at a time. Reuse it: a put then allocates nothing.
@@ -28,11 +28,11 @@ pub(crate) struct FrameEncoder {
     first_seq: u64,
     next_seq: u64,
     wall_us: u64,
-    /// What the first and the last entry belong to.
+    /// The parts of the first and the last entry.
     parts: Option<[(StoreId, Generation); 2]>,
-    /// Padded and ready: no item may follow.
+    /// Whether it is padded and ready: no item may follow.
     closed: bool,
-    /// A short head, as it is put together.
+    /// The buffer for a short head.
     head: Vec<u8>,
 }
 
@@ -65,12 +65,12 @@ impl FrameEncoder {
         }
     }
 
-    /// Starts a batch whose first entry gets `first_seq`; forgets what was encoded before.
+    /// Starts a batch whose first entry gets `first_seq`, and drops the previous frame.
     pub(crate) fn begin(&mut self, first_seq: SeqNo, wall_us: u64) {
         self.start(FrameKind::Batch, first_seq, wall_us);
     }
 
-    /// Makes the frame a note. `next_seq` is the sequence number the next batch will begin with.
+    /// Makes the frame a note. `next_seq` is the first sequence number of the next batch.
     pub(crate) fn note(&mut self, note: Note, next_seq: SeqNo, wall_us: u64) {
         self.start(FrameKind::Note, next_seq, wall_us);
         put_u64(&mut self.bytes, note.manifest);
@@ -94,7 +94,7 @@ impl FrameEncoder {
         self.closed = false;
     }
 
-    /// The entries that follow were written for this store's segment (invariant I1).
+    /// Begins a part: the entries that follow were written to this store's memtable (invariant I1).
     pub(crate) fn part(&mut self, store: StoreId, generation: Generation) {
         self.assert_open();
         let start = self.bytes.len();
@@ -112,7 +112,7 @@ impl FrameEncoder {
         self.next_seq()
     }
 
-    /// Adds a cell written again: it keeps its sequence number.
+    /// Adds a cell that is logged again, with its sequence number.
     pub(crate) fn copied_cell(&mut self, cell: &CellRef<'_>) {
         self.put_cell(cell, COPIED);
     }
@@ -123,17 +123,17 @@ impl FrameEncoder {
         self.next_seq()
     }
 
-    /// Adds a range tombstone written again: it keeps its sequence number.
+    /// Adds a range tombstone that is logged again, with its sequence number.
     pub(crate) fn copied_range_tombstone(&mut self, tombstone: &RangeTombstone) {
         self.put_tombstone(tombstone, COPIED);
     }
 
-    /// The sequence number that the frame began with.
+    /// The first sequence number of the frame.
     pub(super) fn first_seq(&self) -> SeqNo {
         SeqNo(self.first_seq)
     }
 
-    /// Bytes the frame takes in the log at most: as a full one.
+    /// The most bytes of the frame in the WAL: those of a full one.
     pub(crate) fn frame_bytes(&self) -> u64 {
         (self.bytes.len() as u64).next_multiple_of(ALIGN)
     }
@@ -215,7 +215,7 @@ impl FrameEncoder {
     }
 
     /// Computes all checksums for a frame at `offset` of the file and returns its bytes, padded. It is a
-    /// short one if it can count from `base`; else it is the base from now on.
+    /// short one if it may count from `base`; otherwise it is the new base.
     pub(super) fn finish(
         &mut self,
         identity: FileIdentity,
@@ -247,7 +247,7 @@ impl FrameEncoder {
         &self.bytes[start..]
     }
 
-    /// Makes it a short frame; where that begins in the buffer, or nothing if it can be none.
+    /// Makes it a short frame, if it may be one; returns where that begins in the buffer.
     fn finish_short(
         &mut self,
         identity: FileIdentity,
@@ -267,7 +267,7 @@ impl FrameEncoder {
             self.bytes[end - 4..end].copy_from_slice(&crc.to_le_bytes());
             return Some(from);
         }
-        // The first part is left out where it is that of the base.
+        // The first part is left out if it is the base's.
         let (skipped, body) = if new_part.is_some() { (0, first.start) } else { (1, first.end) };
         put_batch_head(&mut self.head, behind, self.bytes.len() - body);
         let from = self.put_head(body);
@@ -277,15 +277,15 @@ impl FrameEncoder {
         Some(from)
     }
 
-    /// Puts the short head before that place; where it begins.
+    /// Puts the short head before that position; returns where it begins.
     fn put_head(&mut self, before: usize) -> usize {
         let from = before - self.head.len();
         self.bytes[from..before].copy_from_slice(&self.head);
         from
     }
 
-    /// Gives the entries from that item on their checksums; the checksum of all these items. `base` is the
-    /// offset in the file of the buffer's beginning (which may lie before the file's).
+    /// Writes the checksums of the entries from that item on; returns the checksum of all these items. `base`
+    /// is the offset in the file of the buffer's beginning (which may lie before the file's).
     fn sum_items(&mut self, from: usize, identity: FileIdentity, base: u64, mut sum: u32) -> u32 {
         for item in &self.items[from..] {
             if !item.is_entry {

@@ -1,9 +1,8 @@
-//! One cell of the WAL read alone, without its frame: what an SSTable's reference into the WAL leads to.
+//! Reads one cell of the WAL alone, without its frame: the target of an SSTable's reference into the WAL.
 //!
 //! Every entry has its own checksum, seeded with database, file number and offset, so an entry proves by
 //! itself that it is the one that was logged there: a flipped bit, a recycled file or a reference to a wrong
-//! place fails. What a checksum cannot know, that the entry is of the cell the table means, the caller
-//! compares (key, timestamp, kind).
+//! place fails. Whether the entry belongs to the SSTable's cell, the caller checks (key, timestamp, kind).
 
 use super::file::file_path;
 use super::frame::read_cell;
@@ -17,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A log file that nobody writes to any more, open for reading.
+/// A WAL file that nobody writes to any more, open for reading.
 pub(crate) struct ClosedLogFile {
     path: PathBuf,
     identity: FileIdentity,
@@ -25,7 +24,7 @@ pub(crate) struct ClosedLogFile {
 }
 
 impl ClosedLogFile {
-    /// Opens the file; that it is not there is damage, as somebody refers to it.
+    /// Opens the file; a missing one is damage, as an SSTable refers to it.
     pub(crate) fn open(storage: &dyn Storage, dir: &Path, database: u64, file: LogFileId) -> Result<Self> {
         let path = file_path(dir, file);
         let opened = storage.open(&path).map_err(|e| match e.kind() {
@@ -52,8 +51,8 @@ impl ClosedLogFile {
         })
     }
 
-    /// The cell whose entry, checksum included, is `bytes` and lies at `offset`. Its sequence number is zero
-    /// unless it was written again by cleaning, as it stands in the frame.
+    /// The cell of the entry at `offset`, whose bytes, checksum included, are `bytes`. Its sequence number is
+    /// zero, unless it was logged again by cleaning and so has its own.
     pub(crate) fn cell<'a>(&self, bytes: &'a [u8], offset: u64) -> Result<CellRef<'a>> {
         let bad = |message: String| Error::corruption(&self.path, offset, message);
         let short = || bad("an entry of the log shorter than its checksum".into());
@@ -78,7 +77,7 @@ impl ClosedLogFile {
         Ok(cell)
     }
 
-    /// What to say of an entry that is sound and not the one that was meant.
+    /// The error for a sound entry that is not of that cell.
     pub(crate) fn mismatch(&self, offset: u64, key: &[u8]) -> Error {
         let message = format!("log entry is of another cell, expected one of key {}", key.escape_ascii());
         Error::corruption(&self.path, offset, message)

@@ -1,8 +1,8 @@
-//! A log file's name and header. `docs/format-log.md` has the byte layout.
+//! A WAL file's name and header. `docs/format-log.md` has the byte layout.
 //!
-//! The header is written when the file becomes the log's newest, not when it is reserved. So a reserved or
+//! The header is written when the file becomes the WAL's newest, not when it is reserved. So a reserved or
 //! recycled file that was not begun has no valid header under its number and counts as absent, and a header
-//! can tell exactly where the file before it ended: a rotation is verified to the byte.
+//! says exactly where the previous file ended: a rotation is verified to the byte.
 
 use super::head::{FRAME_BYTES_MAX, Fault};
 use crate::error::{Error, ErrorKind, Result};
@@ -11,16 +11,16 @@ use crate::types::{LogFileId, LogPosition};
 use crc32c::crc32c;
 use std::path::{Path, PathBuf};
 
-/// Bytes of the header. Fixed for all format versions, so that any release can tell which one it sees.
+/// Bytes of the header. Fixed for all format versions, so that any release can read which one it is.
 pub(crate) const HEADER_BYTES: u64 = 80;
 const MAGIC: [u8; 8] = *b"siltlog\n";
-/// What is written. Format 1 has no short frames.
+/// The version that is written. Format 1 has no short frames.
 const VERSION: u32 = 2;
 const VERSIONS_READ: std::ops::RangeInclusive<u32> = 1..=VERSION;
-/// Offsets within a file must fit the head of a frame, which counts them in eights.
+/// The longest file: offsets must fit the head of a frame, which counts them in eights.
 pub(super) const FILE_BYTES_MAX: u64 = FRAME_BYTES_MAX;
 
-/// The name of a log file within the database directory.
+/// The name of a WAL file within the database directory.
 pub(crate) fn file_name(file: LogFileId) -> String {
     format!("{:010}.log", file.0)
 }
@@ -31,15 +31,15 @@ pub(crate) fn parse_file_name(name: &str) -> Option<LogFileId> {
     (file_name(file) == name).then_some(file)
 }
 
-/// Whether a file with the name of a log file is one of that database, or of any: by its header, or as one
-/// that was reserved and not begun, which has zeros for a header, or that of the file it was before.
+/// Whether a file with the name of a WAL file belongs to that database, or to any: by its header, or because
+/// it was reserved and not begun, and so has zeros for a header, or the header of the file it was before.
 pub(crate) fn is_own(storage: &dyn Storage, path: &Path, database: Option<u64>) -> std::io::Result<bool> {
     let id = database.map(u64::to_le_bytes);
     let is_of = |head: &[u8]| id.is_none_or(|id| head.get(16..24).is_none_or(|found| found == id));
     storage::is_own(storage, path, |head| begins_with(head, &MAGIC) && is_of(head))
 }
 
-/// The path of a log file.
+/// The path of a WAL file.
 pub(crate) fn file_path(dir: &Path, file: LogFileId) -> PathBuf {
     dir.join(file_name(file))
 }
@@ -48,11 +48,11 @@ pub(crate) fn file_path(dir: &Path, file: LogFileId) -> PathBuf {
 pub(crate) struct Header {
     pub(crate) database_id: u64,
     pub(crate) file: LogFileId,
-    /// Length the file was reserved with.
+    /// The length that the file was reserved with.
     pub(crate) reserved: u64,
-    /// Where the history before this file ends: in the file before, or where a recovery ended it.
+    /// The end of the history before this file, in the previous file or where a recovery ended it.
     pub(crate) previous: LogPosition,
-    /// Up to where the log was known synced when this file was begun.
+    /// The position that the WAL was known synced to when this file was begun.
     pub(crate) synced: LogPosition,
 }
 
@@ -79,8 +79,8 @@ impl Header {
     }
 
     /// Decodes the header that `file` must have. The inner error says why there is none: never begun, torn,
-    /// or damaged, which the caller tells apart by what is known to be synced. The outer one is certain: the
-    /// file is whole and another database's, or a newer release's.
+    /// or damaged, which the caller distinguishes by what is known to be synced. The outer one is certain:
+    /// the file is whole and belongs to another database, or to a newer release.
     pub(crate) fn decode(
         bytes: &[u8],
         database_id: u64,
@@ -128,7 +128,7 @@ impl Header {
     }
 }
 
-/// The length that a whole header says its file was reserved with, whatever database's and file's it is.
+/// The length that a sound header says its file was reserved with, for any database and file.
 pub(super) fn reserved_by(bytes: &[u8]) -> Option<u64> {
     let word = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..at + 8)?.first_chunk()?));
     let is_whole = bytes.get(..8)? == MAGIC && (word(72)? >> 32) as u32 == crc32c(bytes.get(..76)?);

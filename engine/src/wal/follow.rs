@@ -1,17 +1,17 @@
-//! Reading the log while it is written: what has changed since a sequence number.
+//! Reads the WAL while it is written: all changes since a sequence number.
 //!
-//! Memory needs a log file only until it is flushed; who follows the log may be behind that. So a file that
-//! is released is *kept* first: behind the live files stands a row of kept ones, oldest first, bounded in
-//! bytes. One bound holds always, a larger one while a follower has not come past the file. What is over its
-//! bound goes the way that released files go (to be used again, or to the tables that have values in it).
+//! Memory needs a WAL file only until it is flushed; a follower may still have to read it. So a released file
+//! is *retained* first, in a list of bounded size. One bound always applies, a larger one while a follower
+//! has not read past the file. Files over their bound are released for good (recycled, or left to the
+//! SSTables with values in them).
 //!
-//! A follower reads whole frames that are visible, in order. Sequence numbers in the log ascend without a
-//! gap, so that where one is missing (an ingested table took it, or the file is gone) it can say exactly
-//! which. It reads files that may be taken away and written over meanwhile: a frame that does not verify is
-//! damage only if its file is still there.
+//! A follower reads whole frames that are visible, in order. Sequence numbers in the WAL ascend without a
+//! gap, so it can name those that are missing (an ingested SSTable took them, or the file is gone). It reads
+//! files that may be recycled meanwhile: a frame that does not verify is damage only if its file still
+//! exists.
 //!
-//! Which files are kept always is in the manifest, with where their history ends, so that the next open finds
-//! them.
+//! The manifest lists the files retained without a follower, with the end of their history, so that the next
+//! open finds them.
 
 use super::file::{HEADER_BYTES, file_path};
 use super::frame::Frame;
@@ -42,14 +42,14 @@ pub(crate) fn still_kept(
         if taken > bytes {
             break;
         }
-        // No database needs it, so what is wrong with it is no reason not to open.
+        // No data depends on it, so a fault in it is no reason not to open.
         let Ok(Some(mut reader)) = LogReader::open(env, dir, FileIdentity::new(database, file)) else {
             break;
         };
         if reader.length < used || !matches!(reader.header(database), Ok(Ok(_))) {
             break;
         }
-        // What was reserved behind its history was given back, or is of no use.
+        // Space reserved after its history was freed, or is useless.
         let reserved = used.next_multiple_of(4096).min(reader.length);
         kept.push(LogFileInfo { file, reserved, used, first_seq });
     }
@@ -57,45 +57,45 @@ pub(crate) fn still_kept(
     kept
 }
 
-/// What lies at a follower's place.
+/// The state of a follower's file.
 enum Look {
-    /// The file is there no more.
+    /// The file does not exist any more.
     Gone,
-    /// History up to there, and the file behind it if it is complete, with its first sequence number.
+    /// History up to `end`, and the next file if this one is complete, with its first sequence number.
     Part { end: u64, behind: Option<(LogFileId, SeqNo)>, is_kept: bool },
 }
 
-/// What a follower came upon.
+/// The result of a follower's read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Followed {
-    /// Nothing more for now.
+    /// Nothing new for now.
     Nothing,
     /// A frame was visited.
     Frame,
-    /// Writes with these sequence numbers are not in the log, or not any more.
+    /// Writes with these sequence numbers are not in the WAL, or not any more.
     Missing(SeqNo, SeqNo),
 }
 
-/// See the page above. Reads some MiB at a time.
+/// A follower of the WAL, for a stream of changes; see the page above. Reads some MiB at a time.
 pub(crate) struct Follower {
     log: Arc<Wal>,
     env: Env,
     id: u64,
-    /// The next one to be told of.
+    /// The next sequence number to report.
     next: SeqNo,
     at: Option<LogPosition>,
-    /// The last full frame before that place.
+    /// The last full frame before that position.
     base: Option<Base>,
     reader: Option<LogReader>,
 }
 
 impl Wal {
-    /// Reads on from the first write behind `since`.
+    /// Reads from the first write after `since`.
     pub(crate) fn follow(self: &Arc<Self>, env: &Env, since: SeqNo) -> Follower {
         let mut kept = self.kept.lock();
         kept.next_follower += 1;
         let id = kept.next_follower;
-        // Until it has found its place nothing goes.
+        // Until it has found its file, none is released.
         kept.followers.insert(id, LogFileId::ZERO);
         Follower {
             log: self.clone(),
@@ -108,8 +108,8 @@ impl Wal {
         }
     }
 
-    /// The oldest file that is kept, if any is, and the files that will be once all before `front` is
-    /// released: what the manifest is told where files are kept always.
+    /// The oldest retained file, if there is one, and the files that will be retained once all before `front`
+    /// are released: the manifest records them.
     pub(crate) fn to_keep(&self, front: LogFileId) -> Option<(LogFileId, Vec<KeptFile>)> {
         if self.keeps_none() {
             return None;
@@ -124,7 +124,7 @@ impl Wal {
         Some((oldest.unwrap_or(front), released))
     }
 
-    /// The oldest file that is still there.
+    /// The oldest file that still exists.
     pub(crate) fn oldest(&self) -> LogFileId {
         let live = self.live.lock();
         let kept = self.kept.lock();
@@ -137,27 +137,26 @@ impl Wal {
         self.kept.lock().bytes()
     }
 
-    /// Lets go of kept files that are over their bound.
+    /// Releases retained files that are over their bound.
     pub(crate) fn trim_kept(&self, claim: &dyn Fn(LogFileId) -> Claim) -> Result<()> {
         let over = self.take_unless_held(|kept| self.take_over(kept));
         self.let_go(&over, claim)
     }
 
-    /// Lets go of all kept files that may go; whether there were any.
+    /// Releases all retained files that may be; returns whether there were any.
     pub(crate) fn drop_kept(&self, claim: &dyn Fn(LogFileId) -> Claim) -> bool {
         let all = self.take_unless_held(|kept| kept.take_over(0, 0));
         let _ = self.let_go(&all, claim);
         !all.is_empty()
     }
 
-    /// Nothing while somebody copies live files.
+    /// Takes nothing while live files are being copied.
     fn take_unless_held(&self, take: impl FnOnce(&mut RetainedFiles) -> Vec<LiveFile>) -> Vec<LiveFile> {
         let _live = self.live.lock();
         if self.is_held() { Vec::new() } else { take(&mut self.kept.lock()) }
     }
 
-    /// The oldest file that may hold writes from `seq` on; else the first sequence number that is in any
-    /// file.
+    /// The oldest file that may have writes from `seq` on; otherwise the first sequence number in any file.
     fn file_of(&self, seq: SeqNo) -> Result<LogFileId, Option<SeqNo>> {
         let live = self.live.lock();
         let kept = self.kept.lock();
@@ -187,7 +186,7 @@ impl Wal {
 }
 
 impl Follower {
-    /// Up to which sequence number it has come.
+    /// The last sequence number that it has read.
     pub(crate) fn position(&self) -> SeqNo {
         SeqNo(self.next.0 - 1)
     }
@@ -197,8 +196,8 @@ impl Follower {
         self.at.map(|at| at.file)
     }
 
-    /// Visits the next frame all of which is visible, with the first sequence number that is news of it. What
-    /// it visits is durable: where it is not yet, the log is synced.
+    /// Visits the next frame that is visible as a whole, with its first sequence number that is new. Only
+    /// durable frames are visited: if necessary, the WAL is synced.
     pub(crate) fn next(
         &mut self,
         visible: SeqNo,
@@ -206,7 +205,7 @@ impl Follower {
     ) -> Result<Followed> {
         loop {
             if self.next > visible {
-                // Thousands may wait; none of them keeps a file open or memory for reading.
+                // There may be thousands of waiting followers; none keeps a file open or a buffer.
                 self.reader = None;
                 return Ok(Followed::Nothing);
             }
@@ -226,7 +225,7 @@ impl Follower {
             if at.offset >= end {
                 match behind {
                     Some((file, _)) => self.stand(LogPosition { file, offset: HEADER_BYTES }),
-                    // All that is visible was in the log before this was asked.
+                    // Everything visible was in the WAL before this check.
                     None => return Ok(self.missing(visible.next())),
                 }
                 continue;
@@ -267,14 +266,14 @@ impl Follower {
         self.log.kept.lock().followers.insert(self.id, at.file);
     }
 
-    /// Goes on at that sequence number.
+    /// Goes on at that sequence number, and reports the missing ones.
     fn missing(&mut self, until: SeqNo) -> Followed {
         let from = std::mem::replace(&mut self.next, until);
         Followed::Missing(from, SeqNo(until.0 - 1))
     }
 
-    /// What could not be read: nothing, if its file has gone meanwhile; lost up to the next file, if it is
-    /// only kept; else damage.
+    /// The result for an unreadable frame: nothing, if its file was released meanwhile; writes lost up to the
+    /// next file, if it is only retained; otherwise damage.
     fn unreadable(&mut self, at: LogPosition, fault: String) -> Result<Option<Followed>> {
         match self.log.look(at.file) {
             Look::Gone => {
@@ -293,7 +292,7 @@ impl Follower {
     }
 }
 
-/// The frame there, in a file whose history ends at `end`; or why there is none.
+/// The frame at that position, in a file whose history ends at `end`; or the reason why there is none.
 fn frame<'r>(
     reader: &'r mut Option<LogReader>,
     offset: u64,

@@ -1,4 +1,4 @@
-//! The log's decoders on forged bytes, for fuzzing; see `testing::decoders`.
+//! The WAL's decoders on forged bytes, for fuzzing; see `testing::decoders`.
 #![allow(clippy::ptr_arg, reason = "signers share one function type, and some of them grow the input")]
 
 use super::delta_frame::{self, decode_frame};
@@ -59,7 +59,7 @@ fn frame_seeds() -> Vec<Vec<u8>> {
 }
 
 fn sign(bytes: &mut Vec<u8>) {
-    // Its own length, in eights, as a frame must be.
+    // The frame's length, in eights, as it must be.
     while bytes.len() < HEAD_BYTES || !bytes.len().is_multiple_of(8) {
         bytes.push(0);
     }
@@ -72,7 +72,7 @@ fn frame(bytes: &[u8]) {
     decode(bytes, None);
 }
 
-/// The full frame that short ones count from.
+/// The base of short frames.
 fn base() -> Base {
     let part = Some((StoreId(1), Generation(3)));
     Base {
@@ -146,8 +146,8 @@ fn header(bytes: &[u8]) {
     let _ = Header::decode(bytes, DATABASE, FILE, Path::new("forged"));
 }
 
-/// A file of some frames, and one of nothing but heads, each of which says that much of the rest is its
-/// frame.
+/// A file of some frames, and one that is nothing but heads, each of which claims that much of the rest as
+/// its frame.
 fn salvage_seeds() -> Vec<Vec<u8>> {
     let header = header_seeds().concat();
     let frames = frame_seeds();
@@ -162,7 +162,7 @@ fn salvage_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Makes the checksums of the file's header and of every frame's head fit.
+/// Fixes the checksums of the file's header and of every frame's head.
 fn sign_heads(bytes: &mut Vec<u8>) {
     sign_header(bytes);
     let mut at = HEADER_BYTES as usize;
@@ -178,7 +178,7 @@ fn sign_heads(bytes: &mut Vec<u8>) {
     }
 }
 
-/// Reads what can be read of a damaged log; looks at no byte more than some times.
+/// Salvages a damaged WAL; reads each byte only a few times.
 fn salvaged(bytes: &[u8]) {
     let (world, dir) = (SimWorld::new(1), Path::new("log"));
     let env = world.env();

@@ -1,19 +1,18 @@
-//! The frame: one batch, or one note, as it lies in a log file; here in its full form. `docs/format-log.md`
-//! has the byte layout.
+//! The frame: one batch, or one note, in a WAL file; here in its full form. `docs/format-log.md` has the byte
+//! layout.
 //!
-//! What the checksums are for decides where they are. The *head* has its own, so that one cheap check of 32
-//! bytes tells whether a frame begins somewhere; that is what lets recovery look for later frames behind a
-//! damaged one without following lengths it cannot trust. Every *entry* (cell or range tombstone) has its
-//! own, so that one cell can be read and verified alone. The *body* checksum in the head covers the part
-//! headers and the entries' checksums, so that entries cannot be lost or swapped, and no byte is checksummed
-//! twice.
+//! Each checksum has its purpose. The *head* has its own, so that one cheap check of 32 bytes shows whether a
+//! frame begins at an offset; so recovery can search for frames after a damaged one without trusting lengths.
+//! Every *entry* (cell or range tombstone) has its own, so that one cell can be read and verified alone. The
+//! *body* checksum in the head covers the part headers and the entries' checksums, so that entries cannot be
+//! lost or swapped, and no byte is checksummed twice.
 //!
 //! All of them start from a seed made of database, file number and offset. Two seeds of one offset differ
 //! whenever the file numbers do, and a CRC maps different seeds over equal bytes to different sums, so a
 //! frame left over in a recycled file is refused with certainty, not just with high odds.
 //!
-//! A head of 32 bytes for a put of twenty would be most of the log, so most frames are *short*
-//! (`delta_frame`): they count from the last full one and say only what differs.
+//! A head of 32 bytes for a put of twenty would be most of the WAL, so most frames are *short*
+//! (`delta_frame`): they count from the last full one and have only the differences.
 
 use super::head::{
     ALIGN, AloneHead, Base, CELL_TIMESTAMP, CELL_WRITTEN, COPIED, Fault, FileIdentity, FrameKind, HEAD_BYTES,
@@ -24,15 +23,15 @@ use crate::types::{CellRef, Generation, KeyRange, Kind, LogFileId, LogPosition, 
 use crate::types::{SeqNo, StoreId, Timestamp};
 use crc32c::crc32c_append;
 
-/// "The manifest was durable up to here when this was written": lets an open notice a manifest that lost its
-/// tail. Ordered as manifests grow.
+/// A note: "the manifest was durable up to here when this was written". It lets an open notice a manifest
+/// that lost its end. Ordered as manifests grow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Note {
     pub(crate) manifest: u64,
     pub(crate) length: u64,
 }
 
-/// Where an entry lies in the log, its own checksum included.
+/// The position of an entry in the WAL, with its length, checksum included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EntryPosition {
     pub(crate) at: LogPosition,
@@ -44,26 +43,26 @@ pub(crate) struct EntryPosition {
 pub(crate) struct Frame<'a> {
     pub(crate) head: Head,
     pub(crate) start: LogPosition,
-    /// The highest sequence number given out by this frame, if it gave any.
+    /// The highest sequence number that this frame assigns, if any.
     pub(crate) last_seq: Option<SeqNo>,
-    /// What short frames behind it count from: itself, if it is a full one.
+    /// The base of short frames after it: itself, if it is a full one.
     pub(super) base: Base,
     items: Items<'a>,
 }
 
-/// A cell or range tombstone of a frame, with what it belongs to.
+/// A cell or range tombstone of a frame, with its store and memtable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Logged<'a> {
     pub(crate) store: StoreId,
     pub(crate) generation: Generation,
     pub(crate) place: EntryPosition,
-    /// Written again by cleaning, under the sequence number it always had.
+    /// Whether it was logged again by cleaning, with its first sequence number.
     pub(crate) copied: bool,
     pub(crate) entry: Entry<'a>,
 }
 
 impl Logged<'_> {
-    /// When in the history it was written.
+    /// Its sequence number.
     pub(crate) fn seq(&self) -> SeqNo {
         match &self.entry {
             Entry::Cell(cell) => cell.seq,
@@ -72,7 +71,7 @@ impl Logged<'_> {
     }
 }
 
-/// What was logged.
+/// A cell or range tombstone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Entry<'a> {
     Cell(CellRef<'a>),
@@ -80,12 +79,12 @@ pub(crate) enum Entry<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Where the next frame begins.
+    /// The position of the next frame.
     pub(crate) fn end(&self) -> LogPosition {
         LogPosition { file: self.start.file, offset: self.start.offset + self.head.length }
     }
 
-    /// The note this frame is, if it is one.
+    /// The note, if the frame is one.
     pub(crate) fn note(&self) -> Option<Note> {
         let mut body = self.items.rest;
         match self.head.kind {
@@ -94,14 +93,14 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The cells and range tombstones, in the order written. None in a note.
+    /// The cells and range tombstones, in the order written. None for a note.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Logged<'a>> + use<'a> {
         let file = self.start.file;
         let mut items = match self.head.kind {
             FrameKind::Batch => self.items,
             FrameKind::Note => Items { rest: Decoder::new(&[]), ..self.items },
         };
-        // Decoding verified every item, so an error cannot come up here; it would end the iteration.
+        // Decoding has verified every item, so there is no error here; one would end the iteration.
         std::iter::from_fn(move || {
             loop {
                 match items.next().ok()? {
@@ -113,8 +112,8 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// Verifies the items of a batch, with a checksum over all of them that continues from `sum`; the frame,
-    /// which is its own base if it has no other, and that checksum.
+    /// Verifies the items of a batch, with a checksum over all of them that continues from `sum`; returns the
+    /// frame, which is its own base if it has no other, and that checksum.
     pub(super) fn verified(
         head: Head,
         identity: FileIdentity,
@@ -157,7 +156,7 @@ pub(super) fn decode_full(bytes: &[u8], identity: FileIdentity, offset: u64) -> 
     Ok(frame)
 }
 
-/// Makes all checksums of a frame fit its bytes, as far as they can be walked: what a forger would do.
+/// Fixes all checksums of a frame after its bytes were changed, as a forger would.
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn sign_frame(bytes: &mut [u8], identity: FileIdentity, offset: u64) {
     let seed = identity.seed(offset);
@@ -175,16 +174,16 @@ pub(super) fn sign_frame(bytes: &mut [u8], identity: FileIdentity, offset: u64) 
     bytes[..4].copy_from_slice(&head.to_le_bytes());
 }
 
-/// Walks a batch's body. Trusts nothing, so that it serves for verifying and for reading afterwards.
+/// Walks a batch's body. It trusts nothing, so it serves both for verifying and for reading.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Items<'a> {
     rest: Decoder<'a>,
-    /// Offset in the file where the body ends.
+    /// The body's end, as an offset in the file.
     body_end: u64,
     next_seq: u64,
     pub(super) part: Option<(StoreId, Generation)>,
     frame_at: u64,
-    /// The body is one cell, which begins with a short frame's head.
+    /// Whether the body is one cell, which begins with a short frame's head.
     pub(super) is_alone: bool,
 }
 
@@ -198,7 +197,7 @@ pub(super) struct RawEntry<'a> {
     store: StoreId,
     generation: Generation,
     pub(super) at: u64,
-    /// From the tag to before the checksum.
+    /// The item's bytes from the tag to before the checksum.
     pub(super) bytes: &'a [u8],
     crc: u32,
     copied: bool,
@@ -211,7 +210,7 @@ enum Raw<'a> {
 }
 
 impl<'a> Items<'a> {
-    /// The body of the frame at `frame_at`, itself at `body_at`.
+    /// Walks the body, at `body_at`, of the frame at `frame_at`.
     pub(super) fn new(body: &'a [u8], frame_at: u64, body_at: u64, first_seq: SeqNo) -> Self {
         Self {
             rest: Decoder::new(body),

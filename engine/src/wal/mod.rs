@@ -1,19 +1,18 @@
-//! The WAL: the one place every write goes to first, and what a crash is recovered from.
+//! The WAL: every write goes here first, and recovery after a crash reads it.
 //!
-//! A WAL is a row of preallocated files, memory-mapped where that is safe, holding frames (`head`, `frame`,
-//! `delta_frame`, `encoder`), each file opening with a header that tells where the one before ended (`file`).
-//! Appending needs the one [`Appender`]; syncing, reserving files ahead and giving files back go through the
-//! shared [`Wal`] from any thread and neither wait for appends nor block them (`writer`, `sync`, `pool`;
-//! `retained` are the files there are, `poison` a failure that is for good).
-//! `recover` finds the history again and where it ends, telling a torn end (normal after a crash) from damage
-//! (an error); `scan` reads a file, and `salvage` reads on behind damage. `value_positions` finds where a
-//! store's values lie in closed files and `entry` reads one of them alone, for SSTables with values in the
-//! WAL. `follow` reads what is being written, for streams of changes. Byte layouts: `docs/format-log.md`.
-//! `forge` has the decoders, for fuzzing.
+//! A WAL is a sequence of preallocated files of frames (`frame`, `delta_frame`, `encoder`), memory-mapped
+//! where that is safe; each file begins with a header that says where the previous one ended (`file`).
+//! Appending needs the one [`Appender`]; syncing, reserving files ahead and releasing files go through the
+//! shared [`Wal`] from any thread, and neither wait for appends nor block them (`writer`, `sync`, `pool`).
+//! `recover` finds the history and its end, and tells a torn end (normal after a crash) from damage (an
+//! error); `scan` reads a file, and `salvage` reads on after damage. `value_positions` finds a store's values
+//! in closed files and `entry` reads one of them alone, for SSTables with values in the WAL. `follow` reads
+//! the WAL while it is written, for streams of changes. Byte layouts: `docs/format-log.md`. `forge` has the
+//! decoders, for fuzzing.
 //!
-//! This folder does not know memory, tables or the manifest. Its callers decide what to log under which
-//! generation, when to sync, which files are no longer needed, and they record what recovery must know: the
-//! first file, a position known synced, and where earlier recoveries ended ([`LogEnd`]).
+//! Not owned here: memory, SSTables and the manifest. Callers decide what to log under which generation, when
+//! to sync, and which files are no longer needed, and they record what recovery must know: the first file, a
+//! position known synced, and where earlier recoveries ended ([`LogEnd`]).
 
 mod delta_frame;
 mod encoder;
@@ -59,32 +58,34 @@ pub(crate) use writer::{Appended, Appender, Claim, LogHold, LogOptions, LogStart
 
 use crate::types::{LogFileId, LogPosition, SeqNo};
 
-/// An earlier recovery found that history ends at `at`; it goes on at the beginning of file `next`. What lies
-/// between is no history.
+/// The end of history that an earlier recovery found: history ends at `at` and goes on at the beginning of
+/// file `next`. Bytes in between are no history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LogEnd {
     pub(crate) at: LogPosition,
     pub(crate) next: LogFileId,
 }
 
-/// A WAL file that memory needs no more, and that is kept to be read.
+/// A WAL file that memory needs no more, and that is retained for readers of changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct KeptFile {
     pub(crate) file: LogFileId,
-    /// Bytes of it that are history, header included.
+    /// Bytes of history in it, header included.
     pub(crate) used: u64,
-    /// All entries of earlier files have smaller sequence numbers, and so have all copies in this one.
+    /// A lower bound of its sequence numbers, copies apart: all entries of earlier files, and all copies in
+    /// this one, have smaller ones.
     pub(crate) first_seq: SeqNo,
 }
 
-/// A WAL file that holds history.
+/// A WAL file with history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LogFileInfo {
     pub(crate) file: LogFileId,
-    /// Bytes the file takes on disk.
+    /// Bytes of the file on disk.
     pub(crate) reserved: u64,
-    /// Bytes of it that are history, header included.
+    /// Bytes of history in it, header included.
     pub(crate) used: u64,
-    /// All entries of earlier files have smaller sequence numbers, and so have all copies in this one.
+    /// A lower bound of its sequence numbers, copies apart: all entries of earlier files, and all copies in
+    /// this one, have smaller ones.
     pub(crate) first_seq: SeqNo,
 }

@@ -1,11 +1,11 @@
-//! WAL files to come: one reserved ahead, and released ones kept to be used again.
+//! The next WAL files: one reserved ahead, and released ones to be recycled.
 //!
-//! A file taken from here always has the next free number, so numbers ascend with history. Using a released
-//! file again renames it to its new number. No live file can be lost by that: it is only in the pool because
-//! the manifest no longer needs it, durably, and the new number has never been seen in the directory. If the
-//! rename does not survive a crash, the file is back under its old number, below the manifest's first file,
-//! and is deleted as stale (deleted, not used again: it may hold frames sealed for the number that was lost).
-//! If it survives, its old frames and header belong to another number and are not valid under this one.
+//! A file from the pool always has the next free number, so numbers ascend with history. Recycling renames a
+//! released file to its new number. This loses no live file: the file is in the pool because the manifest
+//! durably needs it no more, and the new number was never used in the directory. If the rename does not
+//! survive a crash, the file is back under its old number, below the manifest's first file, and is deleted as
+//! stale (not recycled, as it may have frames sealed for the lost number). If it survives, its old frames and
+//! header belong to another number and are not valid under this one.
 
 use super::file::{HEADER_BYTES, file_path};
 use crate::error::{Error, Result};
@@ -19,8 +19,8 @@ use std::sync::Arc;
 /// The least length of a WAL file that is reserved on a full disk.
 const SMALL_BYTES: u64 = 32 << 10;
 
-/// Whether a new file is filled with zeros when reserved, which makes syncing it cheaper and costs its length
-/// in device bytes. Released files are used again first and need none of it.
+/// Whether a new file is filled with zeros when it is reserved, which makes syncing it cheaper and costs its
+/// length in device bytes. Released files are recycled first and do not need it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum WrittenAhead {
     /// Never.
@@ -35,10 +35,10 @@ pub(super) struct Pool {
     dir: PathBuf,
     file_bytes: u64,
     recycle_max: usize,
-    /// Whether files in `dir` keep their blocks when they are written over.
+    /// Whether overwriting files in `dir` keeps their blocks.
     pub(super) in_place: bool,
     state: Mutex<State>,
-    /// Whether `state.ready` is set, readable without the lock that a reservation holds for long.
+    /// Whether `state.ready` is set; read without the lock, which a reservation holds for long.
     ready: AtomicBool,
     pub(super) reserved: AtomicU64,
     pub(super) recycled: AtomicU64,
@@ -51,7 +51,7 @@ struct State {
     spares: Vec<Spare>,
 }
 
-/// A released file.
+/// A released file to be recycled.
 struct Spare {
     file: LogFileId,
     written_to: u64,
@@ -60,7 +60,7 @@ struct Spare {
 /// A file to be written.
 pub(super) struct Reserved {
     pub(super) map: Box<dyn MappedFile>,
-    /// Its blocks before this were written, so that syncing new bytes in them needs no metadata.
+    /// The end of the blocks that were written before; syncing new bytes in them needs no metadata.
     pub(super) written_to: u64,
 }
 
@@ -72,7 +72,7 @@ impl Pool {
         recycle_max: usize,
         next: LogFileId,
     ) -> Self {
-        // What is written over takes new blocks where files are not written in place.
+        // Where files are not overwritten in place, overwriting takes new blocks.
         let in_place = storage.writes_in_place(dir);
         let recycle_max = if in_place { recycle_max } else { 0 };
         Self {
@@ -89,12 +89,12 @@ impl Pool {
         }
     }
 
-    /// Whether a file lies ready to be taken.
+    /// Whether a reserved file is ready.
     pub(super) fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
     }
 
-    /// Reserves the next file if none is ready. Returns its number if it did. The name is not yet durable.
+    /// Reserves the next file if none is ready; returns its number if it did. The name is not yet durable.
     pub(super) fn prepare(&self, written_ahead: bool) -> Result<Option<LogFileId>> {
         let mut state = self.state.lock();
         if state.ready.is_some() {
@@ -106,8 +106,8 @@ impl Pool {
         Ok(Some(state.next))
     }
 
-    /// The next file, with room for `need` bytes behind its header: the one that is ready, or a new one. A
-    /// frame larger than a log file gets a file of exactly its size (the ready one is made longer for it).
+    /// The next file, with room for `need` bytes after its header: the one that is ready, or a new one. A
+    /// frame larger than a WAL file gets a file of exactly its size (the ready one is extended).
     pub(super) fn take(&self, need: u64, written_ahead: bool) -> Result<(LogFileId, Reserved)> {
         let mut state = self.state.lock();
         let length = self.file_bytes.max(HEADER_BYTES + need);
@@ -122,13 +122,13 @@ impl Pool {
         Ok((id, file))
     }
 
-    /// The next file, no longer than needed: for a full disk, when what is to be logged makes room.
+    /// The next file, no longer than needed: on a full disk, for writes that make room.
     pub(super) fn take_small(&self, need: u64) -> Result<(LogFileId, Reserved)> {
         let mut state = self.state.lock();
         let length = (HEADER_BYTES + need).max(SMALL_BYTES).next_multiple_of(4096);
         let length = length.min(self.file_bytes.max(HEADER_BYTES + need));
         self.ready.store(false, Ordering::Relaxed);
-        // Since there was none, one may have been made: it has the next number.
+        // One may have been made meanwhile: it has the next number.
         let file = match state.ready.take() {
             Some(ready) if ready.map.len() >= HEADER_BYTES + need => ready,
             Some(ready) => self.map(&mut state, length, ready.written_to, false)?,
@@ -139,7 +139,7 @@ impl Pool {
         Ok((id, file))
     }
 
-    /// Takes the next number that is free, and makes a file of it: one that was released, or a new one.
+    /// Makes a file with the next free number: a recycled one, or a new one.
     fn reserve(&self, state: &mut State, length: u64, written_ahead: bool) -> Result<Reserved> {
         let spare = if length == self.file_bytes { state.spares.pop() } else { None };
         let spare = self.name(state, spare)?;
@@ -156,8 +156,8 @@ impl Pool {
         Ok(reserved)
     }
 
-    /// Gives a released file the next number, or makes a new file of it; which of the two. A number whose
-    /// name is taken, as by a file that somebody else left there, is passed over.
+    /// Renames a released file to the next number, or creates a new file with it; returns which of the two. A
+    /// number whose name is taken, for example by a foreign file, is skipped.
     fn name(&self, state: &mut State, mut spare: Option<Spare>) -> Result<Option<Spare>> {
         loop {
             let path = file_path(&self.dir, state.next);
@@ -168,10 +168,10 @@ impl Pool {
             match named {
                 Ok(()) => return Ok(spare),
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => state.next = state.next.next(),
-                // One that cannot be renamed is left as the stale file it is; a new one takes its place.
+                // One that cannot be renamed is left as a stale file; a new one takes its place.
                 Err(_) if spare.is_some() => spare = None,
                 Err(e) => {
-                    // Whether the name was made is unknown, so it is not used again.
+                    // The name may or may not have been created, so it is not used again.
                     state.next = state.next.next();
                     return Err(Error::io("reserve a log file", &path, e));
                 }
@@ -179,14 +179,14 @@ impl Pool {
         }
     }
 
-    /// Reserves the file of the next number, which is there.
+    /// Reserves the existing file of the next number.
     fn map(&self, state: &mut State, length: u64, written_to: u64, written_ahead: bool) -> Result<Reserved> {
         let path = file_path(&self.dir, state.next);
         match self.storage.map(&path, length, written_ahead) {
             Ok(map) => Ok(Reserved { map, written_to }),
             Err(e) => {
-                // What was reserved in part is given back, as the disk may be full. The number goes with it:
-                // its name may count as durable already, which would not hold for another file of that name.
+                // A partial reservation is freed, as the disk may be full. Its number is not reused: its name
+                // may count as durable already, which would be wrong for another file of that name.
                 let _ = self.storage.remove(&path);
                 state.next = state.next.next();
                 Err(Error::io("reserve a log file", &path, e))
@@ -194,12 +194,12 @@ impl Pool {
         }
     }
 
-    /// Takes in a file that is no longer needed, of which the blocks before `written_to` were written: keeps
-    /// it to be used again, or removes it.
+    /// Takes a file that is no longer needed and whose blocks before `written_to` were written: keeps it to
+    /// be recycled, or removes it.
     pub(super) fn give_back(&self, file: LogFileId, reserved: u64, written_to: u64) -> Result<()> {
         let mut state = self.state.lock();
         if reserved == self.file_bytes && state.spares.len() < self.recycle_max {
-            // The oldest is at the end of the list and is used first.
+            // The oldest is at the end of the list and is recycled first.
             state.spares.insert(0, Spare { file, written_to });
             return Ok(());
         }
@@ -207,13 +207,13 @@ impl Pool {
         self.remove(file)
     }
 
-    /// Bytes on disk of files that hold no history.
+    /// Bytes on disk of files without history.
     pub(super) fn idle_bytes(&self) -> u64 {
         let state = self.state.lock();
         state.ready.as_ref().map_or(0, |file| file.map.len()) + state.spares.len() as u64 * self.file_bytes
     }
 
-    /// Removes the files that hold no history.
+    /// Removes the files without history.
     pub(super) fn clear(&self) -> Result<()> {
         let mut state = self.state.lock();
         while let Some(spare) = state.spares.pop() {
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!((new.written_to, ahead.written_to), (0, 4096));
         pool.give_back(first, 4096, 1024).unwrap();
         pool.give_back(second, 4096, 4096).unwrap();
-        // The oldest first; nothing is written ahead in what was used before.
+        // The oldest first; recycled files are not filled with zeros.
         let again = [(); 3].map(|()| pool.take(100, true).unwrap().1.written_to);
         assert_eq!(again, [1024, 4096, 4096]);
         assert_eq!(

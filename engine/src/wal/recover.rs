@@ -1,14 +1,14 @@
-//! Finding the history again, and where it ends.
+//! Recovery: finds the history and its end.
 //!
 //! A crash leaves the newest bytes in any state: sectors of unsynced frames may have reached the disk or not,
 //! in any order, over zeros or over an older file's frames. So history is read frame by frame until one is
 //! bad, and what follows is dropped. But a bad frame may also be damage to what was durable, and dropping
-//! *that* would lose acknowledged writes silently. The two are told apart by evidence of how far the log was
+//! *that* would lose acknowledged writes silently. The two are told apart by evidence of how far the WAL was
 //! synced:
 //!
 //!  - the position the manifest knows, and the recorded ends of earlier recoveries,
-//!  - what every full frame and file header told about it when written, including all intact frame heads
-//!    behind the bad place and in later files (a head's checksum is enough to believe it).
+//!  - the position in every full frame and file header, including all intact frame heads after the bad place
+//!    and in later files (a head's checksum is enough to trust it).
 //!
 //! A bad place below the highest such position is corruption and an error; at or above it, it is the end.
 //! That covers "a complete later file follows": a file is only begun when everything before its predecessor
@@ -18,8 +18,8 @@
 //! the newest. Where an earlier recovery ended history ([`LogEnd`]) reading goes on in the file recorded
 //! there, and bytes behind the end, valid or not, are no history.
 //!
-//! Recovery itself only reads. Before its end is recorded in the manifest, [`Recovered::make_durable`] must
-//! run: what a killed process left in the page cache reads like history and may not be on the disk.
+//! Recovery itself only reads. Before the end is recorded in the manifest, [`Recovered::make_durable`] must
+//! run: bytes that a killed process left in the page cache read like history but may not be on the disk.
 
 use super::file::{HEADER_BYTES, Header, file_name, file_path, parse_file_name};
 use super::frame::{Frame, Note};
@@ -32,44 +32,44 @@ use crate::types::{LogFileId, LogPosition, SeqNo};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What the manifest knows of the log.
+/// What the manifest knows of the WAL.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecoverOptions<'a> {
     pub(crate) database_id: u64,
     /// The oldest file still needed.
     pub(crate) first_file: LogFileId,
-    /// The log was durable at least up to here.
+    /// A position up to which the WAL is known to be durable.
     pub(crate) known_synced: LogPosition,
-    /// Where earlier recoveries ended history. Those with `next` at or below `first_file` may be left out.
+    /// The ends of history of earlier recoveries. Those with `next` at or below `first_file` may be left out.
     pub(crate) ends: &'a [LogEnd],
 }
 
-/// What recovery found.
+/// The result of a recovery.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovered {
-    /// Where history ends. To be recorded as `LogEnd { at: end, next: next_file }` before anything is
+    /// The end of history. To be recorded as `LogEnd { at: end, next: next_file }` before anything is
     /// written.
     pub(crate) end: LogPosition,
-    /// The highest sequence number given out, copies not counted.
+    /// The highest sequence number assigned, without copies.
     pub(crate) max_seq: Option<SeqNo>,
     /// The note about the longest manifest.
     pub(crate) note: Option<Note>,
-    /// Where to go on writing: above every file seen or known.
+    /// The file to write next: above every file found or known.
     pub(crate) next_file: LogFileId,
-    /// The files that hold history, oldest first.
+    /// The files with history, oldest first.
     pub(crate) files: Vec<LogFileInfo>,
-    /// Log files that are no part of history: to be deleted (not used again) once the end is recorded.
+    /// WAL files that are no part of history, to be deleted (not recycled) once the end is recorded.
     pub(crate) stale: Vec<LogFileId>,
     pub(crate) frames: u64,
     /// Bytes of history, headers included.
     pub(crate) bytes: u64,
-    /// Up to where history was known durable; what is behind is made so by `make_durable`.
+    /// The position up to which history was known to be durable; `make_durable` makes the rest so.
     pub(crate) durable_to: LogPosition,
 }
 
 /// Reads the history in order, calling `visit` with each frame (notes too). An error from `visit` ends it.
-/// After each frame `progress` is told how many bytes of how many were read; of the newest file what is
-/// reserved counts.
+/// After each frame `progress` gets the bytes read and the bytes in all; the newest file counts with its
+/// reserved length.
 pub(crate) fn recover(
     env: &Env,
     dir: &Path,
@@ -91,7 +91,7 @@ pub(crate) fn recover(
     Ok(walk.finish(end))
 }
 
-/// What a file's header was found to be: readable, or why not.
+/// A file's header: readable, or the reason why not.
 struct FoundFile {
     header: Result<Header, Fault>,
     length: u64,
@@ -101,15 +101,15 @@ struct Walk<'a> {
     env: &'a Env,
     dir: &'a Path,
     options: &'a RecoverOptions<'a>,
-    /// Every log file in the directory.
+    /// Every WAL file in the directory.
     found: BTreeMap<LogFileId, FoundFile>,
-    /// The highest position the log is known to have been synced to.
+    /// The highest position the WAL is known to have been synced to.
     evidence: LogPosition,
     max_seq: Option<SeqNo>,
-    /// What the first frame of the file being read begins with.
+    /// The first sequence number of the file being read.
     first_seq: Option<SeqNo>,
-    /// The sequence number that the next new write takes: also where all there is are copies and notes, which
-    /// take none.
+    /// The sequence number of the next new write, also where there are only copies and notes, which take
+    /// none.
     expected: SeqNo,
     note: Option<Note>,
     files: Vec<LogFileInfo>,
@@ -187,7 +187,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads one file's frames up to `stop`, or up to the first bad one. Returns where that is.
+    /// Reads one file's frames up to `stop`, or up to the first bad one; returns where that is.
     fn read_file(
         &mut self,
         file: LogFileId,
@@ -226,7 +226,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether history may end at `bad`; if not, the error that says so.
+    /// Checks whether history may end at `bad`; if not, the error says so.
     fn check_end(&mut self, bad: LogPosition, fault: Fault) -> Result<()> {
         if bad >= self.evidence {
             self.look_behind(bad)?;
@@ -241,7 +241,7 @@ impl<'a> Walk<'a> {
         Err(Error::corruption(file_path(self.dir, bad.file), bad.offset, message))
     }
 
-    /// Collects what intact headers and frame heads behind `bad` tell about how far the log was synced.
+    /// Collects the synced positions in intact headers and frame heads after `bad`.
     fn look_behind(&mut self, bad: LogPosition) -> Result<()> {
         for (&file, found) in self.found.range(bad.file..) {
             let from = if file == bad.file { bad.offset.max(HEADER_BYTES) } else { HEADER_BYTES };
@@ -256,7 +256,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The first file from number `next` on that goes on at `previous`; without a previous file, the one that
-    /// goes on behind what is no longer needed. Else, why there is none.
+    /// goes on after the files no longer needed. Otherwise, the reason why there is none.
     fn file_behind(&self, previous: Option<LogPosition>, next: LogFileId) -> Result<(Header, u64), Fault> {
         let goes_on = |header: &Header| match previous {
             Some(previous) => header.previous == previous,
@@ -270,14 +270,14 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Where an earlier recovery ended history in `file`. A recovery that found nothing behind an end ended
-    /// history there again, with a higher file to go on in: the highest counts.
+    /// The end of history in `file` that an earlier recovery recorded. A recovery that found nothing after an
+    /// end recorded it again, with a higher file to go on in: the highest counts.
     fn recorded_end(&self, file: LogFileId) -> Option<LogEnd> {
         let ends = self.options.ends.iter().filter(|end| end.at.file == file && end.next > file);
         ends.max_by_key(|end| end.next).copied()
     }
 
-    /// The file begun after `file` was complete, and the offset where `file` ended then.
+    /// The file begun after `file` was complete, and the offset where `file` ended.
     fn successor(&self, file: LogFileId) -> Option<(u64, LogFileId)> {
         let later = self.found.range(file.next()..).filter_map(|(_, found)| found.header.ok());
         let next = later.into_iter().find(|header| header.previous.file == file)?;
@@ -305,12 +305,11 @@ impl<'a> Walk<'a> {
 }
 
 impl Recovered {
-    /// Makes the history found durable. Must run before its end is recorded in the manifest.
+    /// Makes the recovered history durable. Must run before its end is recorded in the manifest.
     ///
     /// Syncing is not enough: where a sync failed before the process died, the operating system may hold
     /// bytes in memory that it calls clean and that are not on the disk. So everything not known durable is
-    /// written again, in place, byte for byte what it was, and then synced. At most two files have such
-    /// bytes.
+    /// written again, in place and unchanged, and then synced. At most two files have such bytes.
     pub(crate) fn make_durable(&self, env: &Env, dir: &Path, database_id: u64) -> Result<()> {
         let unsure = |f: &&LogFileInfo| LogPosition { file: f.file, offset: f.used } > self.durable_to;
         for info in self.files.iter().filter(unsure) {
@@ -341,8 +340,8 @@ impl Recovered {
 }
 
 impl Recovered {
-    /// Gives back what is reserved behind the history in each file. Once its end is recorded: nothing is ever
-    /// written there again. Where holes cannot be punched the room goes with the file.
+    /// Frees the space reserved after the history in each file, once its end is recorded and nothing is
+    /// written there again. Where holes cannot be punched it is freed with the file.
     pub(crate) fn give_back_tails(&mut self, env: &Env, dir: &Path) {
         for info in &mut self.files {
             info.reserved = give_back_tail(&*env.storage, dir, info.file, info.used, info.reserved);
@@ -350,7 +349,7 @@ impl Recovered {
     }
 }
 
-/// Gives back what is reserved behind a file's history; what it takes on disk then.
+/// Frees the space reserved after a file's history; returns its bytes on disk afterwards.
 pub(super) fn give_back_tail(
     storage: &dyn Storage,
     dir: &Path,
@@ -371,5 +370,5 @@ pub(super) fn give_back_tail(
 /// Holes begin at the file system's blocks.
 const HOLE_ALIGN: u64 = 4096;
 
-/// Written again at once when history is made durable.
+/// Bytes written again at once when history is made durable.
 const REWRITE_BYTES: u64 = 1 << 20;

@@ -1,10 +1,9 @@
-//! Rescue: every frame of a damaged log that can still be read.
+//! Rescue: every frame of a damaged WAL that can still be read.
 //!
-//! Recovery stops at the first bad place, because what lies behind it is either no history or evidence of
-//! damage. Here damage is known, so the walk goes on at the next whole frame. A frame tells by its checksums
-//! which file and offset it was written for; so nothing is taken for history but what was written as such,
-//! except frames behind the place where an earlier recovery ended history, which the recorded ends and the
-//! headers of later files tell.
+//! Recovery stops at the first bad place, because what follows is either no history or evidence of damage.
+//! Here damage is known, so the walk goes on at the next whole frame. A frame's checksums prove which file
+//! and offset it was written for; so only frames of history are taken for history, except those after the
+//! place where an earlier recovery ended it, which recorded ends and the headers of later files show.
 
 use super::LogEnd;
 use super::file::{HEADER_BYTES, Header, file_name, file_path, parse_file_name};
@@ -18,40 +17,40 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-/// How often, in bytes without a frame, it is looked whether a hole begins.
+/// Bytes without a frame after which the file is checked for a hole.
 const HOLE_LOOK_BYTES: u64 = 64 << 10;
 
 /// A part of the history that cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Lost {
     pub(crate) file: LogFileId,
-    /// Empty where the whole file is missing.
+    /// The unreadable bytes; empty if the whole file is missing.
     pub(crate) bytes: Range<u64>,
-    /// The first sequence number that may be lost; 0 when none before is known.
+    /// The first sequence number that may be lost; 0 if no earlier one is known.
     pub(crate) first: SeqNo,
-    /// The last one; `None` when no frame follows.
+    /// The last one; `None` if no frame follows.
     pub(crate) last: Option<SeqNo>,
 }
 
-/// What could be read of a log.
+/// The result of salvaging a WAL.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Salvaged {
     pub(crate) frames: u64,
     pub(crate) note: Option<Note>,
     pub(crate) max_seq: Option<SeqNo>,
-    /// Every log file in the directory.
+    /// Every WAL file in the directory.
     pub(crate) files: Vec<LogFileId>,
     pub(crate) lost: Vec<Lost>,
 }
 
-/// The numbers of the databases that the headers of log files name.
+/// The numbers of the databases that the headers of WAL files name.
 pub(crate) fn databases(env: &Env, dir: &Path) -> Result<Vec<u64>> {
     let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
     let mut found = Vec::new();
     for file in names.iter().filter_map(|name| parse_file_name(name)) {
         let Ok(Some(mut reader)) = LogReader::open(env, dir, FileIdentity::new(0, file)) else { continue };
         let Ok(bytes) = reader.read(0, HEADER_BYTES) else { continue };
-        // The header's checksum does not depend on the database, so its own word for it will do.
+        // The header's checksum does not depend on the database, so its own number will do.
         let Some(word) = bytes.get(16..24).and_then(|word| word.first_chunk::<8>()) else { continue };
         let database = u64::from_le_bytes(*word);
         let header = Header::decode(bytes, database, file, &file_path(dir, file));
@@ -62,7 +61,7 @@ pub(crate) fn databases(env: &Env, dir: &Path) -> Result<Vec<u64>> {
     Ok(found)
 }
 
-/// Visits every readable frame of the history, from file `first` on, and tells what lies between.
+/// Visits every readable frame of the history, from file `first` on, and reports what is lost in between.
 pub(crate) fn salvage(
     env: &Env,
     dir: &Path,
@@ -113,13 +112,13 @@ pub(crate) fn salvage(
 
 struct Walk {
     salvaged: Salvaged,
-    /// Up to where the log was surely durable.
+    /// A position up to which the WAL was surely durable.
     evidence: LogPosition,
-    /// The sequence number the next frame begins with, if none is lost.
+    /// The first sequence number of the next frame, if none is lost.
     expected: SeqNo,
     /// Bad bytes in the file being read, up to the next frame.
     gap: Option<Lost>,
-    /// Bad bytes at ends of files, which may never have been history: judged when all evidence is in.
+    /// Bad bytes at ends of files, which may never have been history: judged when all evidence is collected.
     tails: Vec<(Lost, bool)>,
 }
 
@@ -136,10 +135,10 @@ impl Walk {
         let file = identity.file;
         let mut at = HEADER_BYTES;
         let mut cut_short = false;
-        // Whole frames lie behind the last one that was read, of which the base is lost: history, wherever it
-        // ends.
+        // Whether whole frames whose base is lost follow the last one that was read: they are history,
+        // wherever it ends.
         let mut orphaned = false;
-        // A file that cannot be opened or read on is lost from there, not an error.
+        // A file that cannot be opened or read further is lost from there, not an error.
         if let Ok(Some(mut reader)) = LogReader::open(env, dir, identity) {
             let end = stop.unwrap_or(reader.length).min(reader.length);
             cut_short = reader.length < reserved;
@@ -156,8 +155,7 @@ impl Walk {
                         let gap = Lost { file, bytes: at..at, first: self.expected, last: None };
                         let orphan = reader.orphan(at);
                         orphaned |= orphan.is_some();
-                        // Inside a frame that was written there is none: what looks like one is a value's
-                        // bytes.
+                        // There is no frame inside another one: what looks like one is a value's bytes.
                         let mut next = at + orphan.or_else(|| reader.length_told(at)).unwrap_or(ALIGN);
                         if next.is_multiple_of(HOLE_LOOK_BYTES) {
                             next = reader.data_from(next)?;
@@ -177,7 +175,7 @@ impl Walk {
                 let first = self.expected;
                 self.tails.push((Lost { file, bytes: from..stop, first, last: None }, true));
             }
-            // A file has its whole length before it has a header: what followed was taken from it.
+            // A file has its full length before it has a header, so its end was cut off.
             (None, tail) if cut_short => {
                 let from = tail.map_or(at, |tail| tail.bytes.start);
                 let first = self.expected;

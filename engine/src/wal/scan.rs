@@ -1,4 +1,4 @@
-//! Reading a WAL file: a window that moves over it, and the search for frames behind a damaged one.
+//! Reads a WAL file through a moving window, and searches for frames after a damaged one.
 
 use super::delta_frame::{decode_frame, orphan};
 use super::file::{HEADER_BYTES, Header, file_path, reserved_by};
@@ -25,19 +25,18 @@ pub(super) struct LogReader {
 }
 
 impl LogReader {
-    /// `None` when there is no such file.
+    /// Opens the file; `None` if it does not exist.
     pub(super) fn open(env: &Env, dir: &Path, identity: FileIdentity) -> Result<Option<Self>> {
         let path = file_path(dir, identity.file);
         let opened = env.storage.open(&path).and_then(|file| Ok((file.len()?, file)));
         match opened {
             Ok((length, file)) => {
                 let mut reader = Self { path, length, identity, file, window: Vec::new(), window_at: 0 };
-                // What is behind is none of ours, and may be far more than there is memory or disk.
+                // Bytes beyond the reserved length are foreign, and may be more than memory or disk.
                 if let Some(reserved) = reserved_by(reader.read(0, HEADER_BYTES)?) {
                     reader.length = length.min(reserved);
                 }
-                // Who follows the log reads on in a file that is being written: what was there now is not
-                // kept.
+                // A follower reads on in a file that is being written: bytes of this moment are not kept.
                 reader.window.clear();
                 Ok(Some(reader))
             }
@@ -52,14 +51,14 @@ impl LogReader {
         self
     }
 
-    /// The header, or why there is none (see [`Header::decode`]).
+    /// The header, or the reason why there is none (see [`Header::decode`]).
     pub(super) fn header(&mut self, database_id: u64) -> Result<Result<Header, Fault>> {
         let (file, path) = (self.identity.file, self.path.clone());
         Header::decode(self.read(0, HEADER_BYTES)?, database_id, file, &path)
     }
 
-    /// The frame at `offset`, with the last full one before it if that was read, or why there is none. Memory
-    /// is taken for a long frame only once its head was verified and the file found long enough.
+    /// The frame at `offset`, with the last full one before it if that was read, or the reason why there is
+    /// none. Memory for a long frame is allocated only once its head is verified and the file is long enough.
     pub(super) fn frame(&mut self, offset: u64, base: Option<&Base>) -> Result<Result<Frame<'_>, Fault>> {
         let identity = self.identity;
         let mut want = SHORT_BYTES_MAX;
@@ -75,16 +74,16 @@ impl LogReader {
         orphan(self.read(offset, SHORT_BYTES_MAX).ok()?, identity, offset)
     }
 
-    /// The length that the head at `offset` states, if it is intact, whatever became of the body.
+    /// The length in the head at `offset`, if that is intact, even with a damaged body.
     pub(super) fn length_told(&mut self, offset: u64) -> Option<u64> {
         let identity = self.identity;
         let head = self.read(offset, HEAD_BYTES as u64).ok()?;
         Head::decode(head.get(..HEAD_BYTES)?, identity, offset).ok().map(|head| head.length)
     }
 
-    /// The highest synced position told by any intact head of a full frame at or behind `from`: short frames
-    /// tell none of their own. Looks at every place where a frame can begin, except inside full ones, so the
-    /// work is bounded by the file's length.
+    /// The highest synced position in any intact head of a full frame at or after `from`: short frames have
+    /// none. Looks at every offset where a frame can begin, except inside full ones, so the work is bounded
+    /// by the file's length.
     pub(super) fn highest_synced(&mut self, from: u64) -> Result<Option<LogPosition>> {
         let identity = self.identity;
         let (mut at, mut highest) = (from.next_multiple_of(ALIGN), None);
@@ -107,8 +106,8 @@ impl LogReader {
         Ok(highest)
     }
 
-    /// The first multiple of [`ALIGN`] from `offset` on where bytes may begin that are not the zeros of a
-    /// hole: a file that was made long and not written costs no time.
+    /// The first multiple of [`ALIGN`] from `offset` on that may not be in a hole: a long file that was never
+    /// written costs no time.
     pub(super) fn data_from(&self, offset: u64) -> Result<u64> {
         let data = self.file.data_from(offset).map_err(|e| Error::io("read the log", &self.path, e))?;
         // Frames begin at multiples.

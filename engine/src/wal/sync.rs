@@ -1,13 +1,16 @@
-//! Making the log durable, once and in order, and never again after a failure.
+//! Makes the WAL durable, in order, and never again after a failure.
 //!
-//! The simple way, one fdatasync per call, would queue N callers for N syncs. Here callers take turns. Whose
-//! turn it is looks at where the log ends *now* and syncs to there, holding no lock; everyone who arrived
-//! while it worked is woken when it ends and finds either that his bytes are covered, and leaves without
-//! waiting for the next sync to end, or becomes the one who syncs for all that arrived since. Appends never
-//! wait here.
+//! The simple way, one fdatasync per call, would queue N callers for N syncs. Here callers take turns. The
+//! one whose turn it is syncs up to the *present* end of the WAL, holding no lock. Callers that arrived
+//! meanwhile are woken when it is done. Those whose bytes are covered return; one of the others syncs for all
+//! that have arrived since. Appends never wait here.
 //!
 //! Order: files are synced oldest first, so the position known synced covers everything before it, and a new
 //! file's name is made durable before any byte in it counts as synced.
+//!
+//! Poison: after a failed sync the operating system may have dropped the bytes and call them clean, so a
+//! second try would succeed wrongly. The first failure is permanent; all later appends and syncs fail with
+//! it, until a new `Wal` is opened after recovery.
 
 use super::file::file_path;
 use super::writer::{PIECE, Wal};
@@ -18,26 +21,26 @@ use crate::types::{LogFileId, LogPosition};
 /// A piece that is full sooner is not written back by itself: some 100 MB a second.
 const PIECE_NS: u64 = 5_000_000;
 
-/// The last position before which there are whole pieces of a file.
+/// The end of the last whole piece of a file.
 fn whole_pieces(end: LogPosition) -> LogPosition {
     LogPosition { offset: end.offset / PIECE * PIECE, ..end }
 }
 
 impl Wal {
-    /// Makes everything appended before this call durable. Never blocks an append; callers at the same time
-    /// share the work.
+    /// Makes everything appended before this call durable. Never blocks an append; concurrent callers share
+    /// the work.
     pub(crate) fn sync(&self) -> Result<LogPosition> {
         self.sync_to(self.end())
     }
 
-    /// Makes the log durable at least up to `target`, a position it has reached.
+    /// Makes the WAL durable at least up to `target`, a position it has reached.
     pub(crate) fn sync_to(&self, target: LogPosition) -> Result<LogPosition> {
         self.poison.check()?;
         if self.synced() >= target {
             return Ok(self.synced());
         }
         let Some(_turn) = self.sync_turn(target)? else { return Ok(self.synced()) };
-        // A target in an earlier file asks for complete files only; else all that is there goes along.
+        // A target in an earlier file needs complete files only; otherwise the sync goes to the end.
         let end = self.end();
         let goal = if target.file == end.file { end } else { target };
         for part in self.unsynced_parts(goal) {
@@ -50,7 +53,7 @@ impl Wal {
                 return Err(self.poison.set(&failed));
             }
             kill_point!("log-part-synced");
-            // Somebody else may have met an error meanwhile.
+            // Another caller may have met an error meanwhile.
             self.poison.check()?;
             self.set_synced(part.to);
         }
@@ -59,20 +62,20 @@ impl Wal {
         Ok(self.synced())
     }
 
-    /// Whether there is a piece more of the newest file to write back. Cheap.
+    /// Whether there is another piece of the newest file to write back. Cheap.
     pub(crate) fn needs_write_back(&self) -> bool {
         self.begun.load(Ordering::Relaxed) < self.pack(whole_pieces(self.end()))
     }
 
-    /// For a background job, `ns` after the last piece: lets the device begin to write the newest file, piece
-    /// by piece, as it is appended to. Written by the sync at its end alone, a log file would keep whoever
-    /// reads waiting for as long as that takes. Where the file is soon full, and then synced, it is left to
-    /// that, as pieces cost writers processor time.
+    /// Background job, `ns` after the last piece: starts write-back of the newest file, piece by piece, as it
+    /// is appended to. A whole WAL file written by the sync at its end alone would delay reads for that long.
+    /// A file that fills fast, and is then synced, is left to that sync, as pieces cost writers processor
+    /// time.
     pub(crate) fn write_back(&self, ns: u64) -> Result<()> {
         self.poison.check()?;
         let to = whole_pieces(self.end());
         let from = self.unpack(self.begun.fetch_max(self.pack(to), Ordering::Relaxed));
-        // What is left of an older file is synced as that is complete.
+        // The remainder of an older file is synced when it is complete.
         let from = if from.file == to.file { from.offset } else { 0 };
         if from >= to.offset || ns < PIECE_NS {
             return Ok(());
@@ -82,7 +85,7 @@ impl Wal {
         begun.map_err(|e| self.poison.set(&Error::io("write back the log", file_path(&self.dir, to.file), e)))
     }
 
-    /// Waits until the log is durable up to `target` (`None`) or nobody is syncing: then it is the caller's
+    /// Waits until the WAL is durable up to `target` (`None`) or nobody is syncing: then it is the caller's
     /// turn.
     fn sync_turn(&self, target: LogPosition) -> Result<Option<SyncTurn<'_>>> {
         let mut syncing = self.syncing.lock();
@@ -99,7 +102,7 @@ impl Wal {
         }
     }
 
-    /// Makes the file's directory entry durable, once. All names created before come along.
+    /// Makes the file's directory entry durable, once, with all names created before.
     pub(super) fn make_name_durable(&self, file: LogFileId) -> Result<()> {
         if self.named.load(Ordering::Acquire) >= file.0 {
             return Ok(());
@@ -111,7 +114,7 @@ impl Wal {
     }
 }
 
-/// The right to sync; given back when dropped, however the sync ended.
+/// The right to sync; returned when dropped, however the sync ended.
 struct SyncTurn<'a> {
     log: &'a Wal,
 }

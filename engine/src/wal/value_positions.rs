@@ -1,14 +1,12 @@
-//! Where in closed log files the cells of one store lie: what a flush needs to know to leave its values in
-//! the log.
+//! Positions of one store's cells in closed WAL files, which a flush needs to leave its values in the WAL.
 //!
-//! Cells in memory do not carry their place (eight bytes each, for all of memory, all of the time). They
-//! carry their sequence number, and every operation has its own, in the order of the log. So one pass over
-//! the files gives a dense array, from sequence number to offset, of five bytes an operation, which is there
-//! for one flush only.
+//! Cells in memory do not have their position (eight bytes each, for all of memory, all of the time). They
+//! have their sequence number, and every operation has its own, in the order of the WAL. So one pass over the
+//! files gives a dense array, from sequence number to offset, of five bytes per operation, which exists for
+//! one flush only.
 //!
-//! The pass reads frames the way recovery does and so verifies each byte that a table will depend on while
-//! the same cells are still in memory. A file with anything wrong in it is left out: its cells are flushed
-//! from memory.
+//! The pass reads frames as recovery does and so verifies each byte that an SSTable will depend on while the
+//! same cells are still in memory. A file with any fault is left out: its cells are flushed from memory.
 
 use super::LogFileInfo;
 use super::file::HEADER_BYTES;
@@ -21,10 +19,10 @@ use crate::types::{CellRef, Kind, LogFileId, LogPosition, StoreId};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
-/// Where the values of one store lie in some log files.
+/// The positions of one store's values in some WAL files.
 #[derive(Default)]
 pub(crate) struct ValuePositions {
-    /// The database whose log it is.
+    /// The WAL's database.
     pub(crate) database: u64,
     /// Oldest first.
     files: Vec<FilePlaces>,
@@ -35,9 +33,9 @@ pub(crate) struct FilePlaces {
     pub(crate) file: LogFileId,
     /// Sequence number of the first operation in `offsets`.
     first_seq: u64,
-    /// Offset of each operation's entry; zero where that is not a value of the store.
+    /// Offset of each operation's entry; zero if that is not a value of the store.
     offsets: Vec<u32>,
-    /// How many bytes each entry is longer than in a batch: a cell alone has its frame's head in it.
+    /// Additional bytes of each entry compared with one in a batch: a cell alone contains its frame's head.
     beyond: Vec<u8>,
     /// Bytes of the file that are entries of the store.
     pub(crate) owned: u64,
@@ -48,7 +46,7 @@ pub(crate) struct FilePlaces {
 }
 
 impl ValuePositions {
-    /// Where the entry of that value is, which was written under its sequence number.
+    /// The position of that value's entry, written under its sequence number.
     pub(crate) fn find(&self, value: &CellRef<'_>) -> Option<EntryPosition> {
         let after = self.files.partition_point(|f| f.first_seq <= value.seq.0);
         let found = &self.files[after.checked_sub(1)?];
@@ -58,7 +56,7 @@ impl ValuePositions {
         Some(EntryPosition { at, length: entry_bytes(value) + u64::from(found.beyond[index]) })
     }
 
-    /// How many files they are in.
+    /// The number of files.
     pub(crate) fn files(&self) -> usize {
         self.files.len()
     }
@@ -68,13 +66,13 @@ impl ValuePositions {
         self.files.iter().map(|file| size_of_val(&file.offsets[..]) + file.beyond.len()).sum()
     }
 
-    /// Forgets the files for which that does not hold.
+    /// Drops the files for which `wanted` is false.
     pub(crate) fn retain(&mut self, wanted: impl FnMut(&FilePlaces) -> bool) {
         self.files.retain(wanted);
     }
 }
 
-/// The pass over the files, a frame at a time.
+/// The pass over the files, one frame at a time.
 pub(crate) struct PlaceScan {
     env: Env,
     dir: PathBuf,
@@ -92,21 +90,21 @@ struct Reading {
 }
 
 impl PlaceScan {
-    /// `files` are complete, oldest first.
+    /// A pass over `files`, which are complete, oldest first.
     pub(crate) fn new(env: &Env, dir: &Path, database: u64, store: StoreId, files: Vec<LogFileInfo>) -> Self {
         let found = ValuePositions { database, files: Vec::new() };
-        // Offsets are kept in 32 bits; only a single huge batch makes a longer file.
+        // Offsets have 32 bits; only a single huge batch makes a longer file.
         let left = files.into_iter().filter(|f| f.used <= u64::from(u32::MAX)).collect();
         Self { env: env.clone(), dir: dir.to_path_buf(), store, left, reading: None, found }
     }
 
-    /// Reads one frame; whether there is more to do.
+    /// Reads one frame; returns whether there is more to do.
     pub(crate) fn advance(&mut self) -> Result<bool> {
         let Some(reading) = &mut self.reading else {
             let Some(info) = self.left.pop_front() else { return Ok(false) };
             let identity = FileIdentity::new(self.found.database, info.file);
             let reader = LogReader::open(&self.env, &self.dir, identity)?;
-            // What is reserved behind the history would be read as well, and be brought into memory for it.
+            // Space reserved after the history would otherwise be read and brought into memory too.
             let reader = reader.map(|reader| reader.up_to(info.used));
             let (file, used) = (info.file, info.used);
             let (offsets, beyond) = (Vec::new(), Vec::new());
@@ -127,14 +125,14 @@ impl PlaceScan {
         Ok(true)
     }
 
-    /// What was found.
+    /// The positions found.
     pub(crate) fn finish(self) -> ValuePositions {
         self.found
     }
 }
 
 impl Reading {
-    /// Notes the values of the frame there and moves behind it; false if there is no sound frame.
+    /// Notes the values of the next frame and moves past it; false if there is no sound frame.
     fn take_frame(&mut self, store: StoreId) -> Result<bool> {
         let Self { reader, at, base, places } = self;
         let Ok(frame) = reader.frame(*at, base.as_ref())? else { return Ok(false) };
@@ -143,7 +141,7 @@ impl Reading {
             if logged.store == store {
                 places.owned += logged.place.length;
             }
-            // A copy keeps an old number, which would tear the array apart; hot cells are few.
+            // A copy has an old number, which would blow up the array; hot cells are few.
             let Entry::Cell(cell) = &logged.entry else { continue };
             if logged.copied || logged.store != store || cell.kind != Kind::Value {
                 continue;
@@ -151,7 +149,7 @@ impl Reading {
             if places.offsets.is_empty() {
                 places.first_seq = cell.seq.0;
             }
-            // Numbers ascend, one an operation, and no operation takes less than a few bytes.
+            // Numbers ascend, one per operation, and each operation takes at least a few bytes.
             let index = cell.seq.0.checked_sub(places.first_seq).filter(|index| *index <= places.used / 4);
             let beyond = logged.place.length.checked_sub(entry_bytes(cell)).map(u8::try_from);
             let (Some(index), Some(Ok(beyond))) = (index.map(|index| index as usize), beyond) else {
@@ -169,7 +167,7 @@ impl Reading {
     }
 }
 
-/// Bytes that the entry of a value takes in a batch, as [`super::FrameEncoder`] writes it.
+/// Bytes of a value's entry in a batch, as [`super::FrameEncoder`] writes it.
 pub(crate) fn entry_bytes(cell: &CellRef<'_>) -> u64 {
     let varint = |n: u64| u64::from((64 - (n | 1).leading_zeros()).div_ceil(7));
     let optional = |n: u64| if n == 0 { 0 } else { varint(n) };

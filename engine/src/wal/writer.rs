@@ -1,4 +1,4 @@
-//! The WAL being written: one appender, and the shared side that syncs, prepares and releases.
+//! The WAL's write side: one appender, and the shared part that syncs, prepares and releases files.
 //!
 //! An append encodes checksums in the caller's buffer, writes the frame to the file and publishes the new end
 //! by one atomic store. It takes no lock, and where files are mapped (`docs/filesystems.md`) it makes no
@@ -8,9 +8,9 @@
 //!     when a file is begun, all but the newest complete file is durable, and its header says so: a bad
 //!     record that is followed by a complete later file can only be damage (invariant I2), and at most two
 //!     files of history are ever at risk.
-//!  2. A file is taken from the pool. If none can be reserved, nothing has changed: the disk is full, and a
-//!     later append tries again.
-//!  3. Its header is written, telling where the full file ended.
+//!  2. A file is taken from the pool. If none can be reserved, nothing changes: the disk is full, and a later
+//!     append tries again.
+//!  3. Its header is written, with the end of the full file.
 //!
 //! From step 3 on a failure leaves an unknown state in the mapping and poisons the WAL.
 
@@ -35,13 +35,13 @@ use std::sync::Arc;
 pub(crate) struct LogOptions {
     /// The length that files are reserved with.
     pub(crate) file_bytes: u64,
-    /// Released files kept to be used again, at most.
+    /// The most released files that are kept for recycling.
     pub(crate) recycle_max: usize,
-    /// Whether new files are filled with zeros ahead.
+    /// Whether new files are filled with zeros.
     pub(crate) written_ahead: WrittenAhead,
-    /// Bytes of released files that are kept to be read.
+    /// Bytes of released files that are retained without a follower.
     pub(crate) kept_bytes: u64,
-    /// Bytes of released files that are kept while a follower has not read past them.
+    /// Bytes of released files that are retained while a follower has not read past them.
     pub(crate) followed_bytes: u64,
 }
 
@@ -66,31 +66,31 @@ const WINDOW_BYTES: u64 = 128 << 10;
 
 /// Sizes of the page cache's pages in WAL files: where each sync is for few bytes, and elsewhere.
 const PAGE_BYTES: (u64, u64) = (4 << 10, 64 << 10);
-/// Syncs are for few bytes if they come more often than once in so many.
+/// Syncs are for few bytes if they come more often than once in this many.
 const BYTES_A_SYNC: u64 = 1 << 20;
 
-/// What tables want of a WAL file that memory needs no more.
+/// The claims of SSTables on a WAL file that memory needs no more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Claim {
-    /// No table ever had values in it: it may be written over.
+    /// No SSTable ever had values in it: it may be recycled.
     Never,
-    /// Tables refer to values in it: it stays until they remove it.
+    /// SSTables refer to values in it: it stays until they remove it.
     Held,
-    /// Tables had values in it but refer to none any more: it is removed.
+    /// SSTables had values in it but refer to none any more: it is removed.
     Past,
 }
 
-/// Where writing of a WAL begins.
+/// The start of writing a WAL.
 #[derive(Clone, Debug)]
 pub(crate) struct LogStart {
     pub(crate) database_id: u64,
     /// The first file to write. No file of this or a higher number exists.
     pub(crate) file: LogFileId,
-    /// Where history ended before; everything up to there is durable.
+    /// The end of the earlier history; everything up to there is durable.
     pub(crate) after: LogPosition,
-    /// Files of that history, oldest first; they are released like those written from now on.
+    /// Files of that history, oldest first; they are released like later ones.
     pub(crate) live: Vec<LogFileInfo>,
-    /// Files before these that are kept to be read, oldest first.
+    /// Files before these that are retained for followers, oldest first.
     pub(crate) kept: Vec<LogFileInfo>,
 }
 
@@ -107,14 +107,14 @@ impl LogStart {
         }
     }
 
-    /// The start behind a recovered history, once that was made durable and its end recorded.
+    /// The start after a recovered history, which was made durable and whose end was recorded.
     pub(crate) fn behind(database_id: u64, recovered: &Recovered) -> Self {
         let (file, after) = (recovered.next_file, recovered.end);
         Self { database_id, file, after, live: recovered.files.clone(), kept: Vec::new() }
     }
 }
 
-/// What a WAL has done since it was opened.
+/// Counts of a WAL's work since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct LogStats {
     pub(crate) frames: u64,
@@ -125,7 +125,7 @@ pub(crate) struct LogStats {
     pub(crate) written_ahead_bytes: u64,
 }
 
-/// Where a frame was put.
+/// The position of an appended frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Appended {
     pub(crate) start: LogPosition,
@@ -140,7 +140,7 @@ impl Appended {
     }
 }
 
-/// The shared side of a WAL.
+/// The shared part of a WAL.
 // Over 15 fields: positions and counts are atomics, so that an append takes no lock that a sync holds.
 pub(crate) struct Wal {
     pub(super) storage: Arc<dyn Storage>,
@@ -149,13 +149,13 @@ pub(crate) struct Wal {
     database_id: u64,
     pool: Pool,
     pub(super) poison: Poison,
-    /// Positions are kept packed (see `pack`), counted from this file.
+    /// Positions are packed (see `pack`), relative to this file.
     first: LogFileId,
     end: AtomicU64,
     synced: AtomicU64,
-    /// Write-back to the device was begun for everything before this.
+    /// The end of the part whose write-back to the device was begun.
     pub(super) begun: AtomicU64,
-    /// Everything before this must be synced before another file is begun: the end of the complete files.
+    /// The end of the complete files: everything before must be synced before another file is begun.
     complete_to: AtomicU64,
     /// Length of the newest file, zero before there is one.
     newest_bytes: AtomicU64,
@@ -165,9 +165,9 @@ pub(crate) struct Wal {
     pub(super) syncing: Mutex<bool>,
     pub(super) sync_ended: Condvar,
     pub(super) live: Mutex<VecDeque<LiveFile>>,
-    /// Released files that are kept to be read. Locked after `live`.
+    /// Released files that are retained for followers. Locked after `live`.
     pub(super) kept: Mutex<RetainedFiles>,
-    /// How many [`LogHold`]s there are. Changed and looked at under `live`.
+    /// The number of [`LogHold`]s. Read and changed under `live`.
     holds: AtomicU64,
     frames: AtomicU64,
     appended_bytes: AtomicU64,
@@ -194,7 +194,7 @@ pub(super) struct UnsyncedPart {
 pub(crate) struct Appender {
     log: Arc<Wal>,
     newest: Option<Newest>,
-    /// Where history ended before the newest file.
+    /// The end of history before the newest file.
     previous: LogPosition,
     takes_small: bool,
 }
@@ -203,14 +203,14 @@ struct Newest {
     identity: FileIdentity,
     map: Arc<dyn MappedFile>,
     offset: u64,
-    /// Before this offset every block was written at least once.
+    /// The end of the blocks that were written at least once.
     zeros_to: u64,
-    /// The base of short frames to come.
+    /// The base of the next short frames.
     base: Option<Base>,
 }
 
 impl Wal {
-    /// Opens a WAL to be written from `start` on. Makes no file yet: the first append or `prepare` does.
+    /// Opens a WAL to be written from `start` on. Creates no file yet: the first append or `prepare` does.
     pub(crate) fn open(
         env: &Env,
         dir: &Path,
@@ -260,7 +260,7 @@ impl Wal {
         self.unpack(self.synced.load(Ordering::Acquire))
     }
 
-    /// An error once the WAL is poisoned.
+    /// The error of a poisoned WAL.
     pub(crate) fn check(&self) -> Result<()> {
         self.poison.check()
     }
@@ -272,7 +272,7 @@ impl Wal {
     }
 
     /// For a background job: syncs complete files and reserves the next one. Returns whether it did anything.
-    /// An error of kind `DiskFull` is not for good; try again after a while.
+    /// An error of kind `DiskFull` is temporary; try again after a while.
     pub(crate) fn prepare(&self) -> Result<bool> {
         self.poison.check()?;
         let syncs = self.has_unsynced_complete_file();
@@ -285,16 +285,16 @@ impl Wal {
         Ok(true)
     }
 
-    /// Releases files in tests, where no table refers to any.
+    /// Releases files in tests, where no SSTable refers to any.
     #[cfg(test)]
     pub(crate) fn release(&self, before: LogFileId) -> Result<()> {
         self.release_unless(before, &|_| Claim::Never)
     }
 
     /// Releases the files below `before`: nothing in memory came from them, and the manifest says so durably.
-    /// They are kept to be used again, or removed, unless `claim` says that tables need them; it is asked
-    /// once for each file. A file left to tables gives back the room behind its history. What is left must
-    /// not be behind what was cut, so the WAL is synced unless it is durable into file `before` already.
+    /// They are recycled or removed, unless `claim`, which is called once for each file, says that SSTables
+    /// need them; then only the space after their history is freed. The WAL is synced first, unless it is
+    /// durable into file `before` already, so that the remaining history is not behind what was removed.
     pub(crate) fn release_unless(&self, before: LogFileId, claim: &dyn Fn(LogFileId) -> Claim) -> Result<()> {
         self.poison.check()?;
         if self.synced().file < before {
@@ -303,7 +303,7 @@ impl Wal {
         let released = {
             let mut live = self.live.lock();
             if self.is_held() {
-                // Somebody copies them; the next release takes these too.
+                // They are being copied; the next release takes these too.
                 return Ok(());
             }
             let synced = self.synced();
@@ -317,12 +317,12 @@ impl Wal {
         self.let_go(&released, claim)
     }
 
-    /// Whether somebody copies live files. Ask with `live` locked.
+    /// Whether live files are being copied. Called with `live` locked.
     pub(super) fn is_held(&self) -> bool {
         self.holds.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether no file is kept without a follower.
+    /// Whether no file is retained without a follower.
     pub(super) fn keeps_none(&self) -> bool {
         self.options.kept_bytes == 0
     }
@@ -334,7 +334,7 @@ impl Wal {
     /// Gives up all these files: one that cannot be removed is stale and is removed at the next open.
     pub(super) fn let_go(&self, files: &[LiveFile], claim: &dyn Fn(LogFileId) -> Claim) -> Result<()> {
         let let_go = |f: &LiveFile| match claim(f.file) {
-            // Of a file from before this open nobody knows what tables had in it once, so a checkpoint may be
+            // A file from before this open may once have had values of SSTables, so a checkpoint may be
             // linked to it.
             Claim::Never if f.file < self.first => self.pool.remove(f.file),
             Claim::Never => self.pool.give_back(f.file, f.reserved, f.written_to),
@@ -349,8 +349,8 @@ impl Wal {
         results.into_iter().collect()
     }
 
-    /// Syncs to the end, removes the files that hold no history and gives back what the newest has reserved
-    /// behind it. The appender must not be used after.
+    /// Syncs to the end, removes the files without history and frees the reserved space of the newest. The
+    /// appender must not be used after.
     pub(crate) fn close(&self) -> Result<LogPosition> {
         let end = self.sync()?;
         self.pool.clear()?;
@@ -361,7 +361,7 @@ impl Wal {
         Ok(end)
     }
 
-    /// Keeps the files that are live now from being released until the hold is dropped.
+    /// Prevents the release of the present live files until the hold is dropped.
     pub(crate) fn hold(self: &Arc<Self>) -> LogHold {
         // Under the lock, so that no release is in the middle of taking them.
         let _live = self.live.lock();
@@ -369,7 +369,7 @@ impl Wal {
         LogHold(self.clone())
     }
 
-    /// The files that hold history, oldest first.
+    /// The files with history, oldest first.
     pub(crate) fn files(&self) -> Vec<LogFileInfo> {
         let end = self.end();
         let live = self.live.lock();
@@ -395,7 +395,7 @@ impl Wal {
         self.files().iter().map(|f| f.used).sum()
     }
 
-    /// Bytes on disk: live and kept files as reserved, the one prepared, and those to be used again.
+    /// Bytes on disk: live and retained files as reserved, the prepared one, and those to be recycled.
     pub(crate) fn disk_bytes(&self) -> u64 {
         let kept: u64 = self.kept.lock().files().map(|f| f.reserved).sum();
         kept + self.files().iter().map(|f| f.reserved).sum::<u64>() + self.pool.idle_bytes()
@@ -413,13 +413,13 @@ impl Wal {
         }
     }
 
-    /// The parts between what is synced and `goal`, file by file, oldest first.
+    /// The parts between the synced position and `goal`, file by file, oldest first.
     pub(super) fn unsynced_parts(&self, goal: LogPosition) -> Vec<UnsyncedPart> {
         let synced = self.synced();
         let mut live = self.live.lock();
         let mut parts = Vec::new();
         for f in live.iter_mut().filter(|f| synced.file <= f.file && f.file <= goal.file) {
-            // Nobody writes to a complete file; the appender has let go of its mapping.
+            // Nobody writes to a complete file; the appender has dropped its mapping.
             if f.used.is_some()
                 && let Some(sealed) = f.map.as_ref().and_then(|map| map.sealed())
             {
@@ -443,7 +443,7 @@ impl Wal {
         self.syncs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Drops the mappings of complete, synced files, which are not written again.
+    /// Drops the mappings of complete, synced files.
     pub(super) fn unmap_synced(&self) {
         let synced = self.synced();
         for f in self.live.lock().iter_mut().filter(|f| f.is_complete_within(synced)) {
@@ -452,8 +452,8 @@ impl Wal {
     }
 
     /// The error for a failed write into a reserved file. It poisons the WAL (I2), except where files are not
-    /// written in place: there a full disk may refuse even reserved blocks. Then nothing is appended, and a
-    /// later write may go through.
+    /// overwritten in place: there a full disk may refuse even reserved blocks. Then nothing is appended, and
+    /// a later write may succeed.
     fn write_failed(&self, file: LogFileId, e: std::io::Error) -> Error {
         let failed = Error::io("write to the log", file_path(&self.dir, file), e);
         match !self.pool.in_place && failed.kind() == ErrorKind::DiskFull {
@@ -471,15 +471,16 @@ impl Wal {
         self.options.written_ahead == WrittenAhead::WhenSyncsDominate && frames > 0 && syncs * 2 >= frames
     }
 
-    /// The size that pages of WAL files should have. Each page costs a fault, and another after a sync; but a
-    /// sync writes dirty pages as a whole.
+    /// The page size for WAL files. Each page costs a fault, and another after a sync; but a sync writes
+    /// dirty pages as a whole.
     fn page_bytes(&self) -> u64 {
         let (syncs, bytes) =
             (self.syncs.load(Ordering::Relaxed), self.appended_bytes.load(Ordering::Relaxed));
         if syncs * BYTES_A_SYNC >= bytes { PAGE_BYTES.0 } else { PAGE_BYTES.1 }
     }
 
-    /// A position in one atomic word: files since `first`, and offset in units of `ALIGN`. Order is kept.
+    /// A position in one atomic word: files since `first`, and offset in units of `ALIGN`. The order is the
+    /// same.
     pub(super) fn pack(&self, position: LogPosition) -> u64 {
         let files = position.file.0.checked_sub(self.first.0).expect("a position of this log");
         assert!(files <= u64::from(u32::MAX) && position.offset < FILE_BYTES_MAX + ALIGN);
@@ -500,7 +501,7 @@ impl std::fmt::Debug for Wal {
 
 impl Appender {
     /// Appends the encoded frame. It survives a process kill once this returns, a power loss once synced.
-    /// After an error nothing was appended; the kind tells whether trying again makes sense (`DiskFull`) or
+    /// After an error nothing was appended; the kind says whether trying again makes sense (`DiskFull`) or
     /// not.
     pub(crate) fn append(&mut self, frame: &mut FrameEncoder) -> Result<Appended> {
         self.log.poison.check()?;
@@ -514,8 +515,8 @@ impl Appender {
         let bytes = frame.finish(newest.identity, offset, Some(log.synced()), &mut newest.base);
         let length = bytes.len() as u64;
         if let Err(e) = newest.map.write(offset, bytes) {
-            // What of the frame is there lies behind the log's end, where the next one is written: a full
-            // one.
+            // A part of the frame may lie after the WAL's end, where the next one is written: that must be a
+            // full one.
             newest.base = None;
             return Err(log.write_failed(file, e));
         }
@@ -523,13 +524,13 @@ impl Appender {
         newest.offset += length;
         let end = LogPosition { file, offset: newest.offset };
         log.end.store(log.pack(end), Ordering::Release);
-        // Only this appender counts, so a load and a store do.
+        // Only this appender counts, so a load and a store will do.
         log.frames.store(log.frames.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         log.appended_bytes.store(log.appended_bytes.load(Ordering::Relaxed) + length, Ordering::Relaxed);
         Ok(Appended { start: LogPosition { file, offset }, end })
     }
 
-    /// Ends the newest file, if it holds anything, and begins the next, for frames from `first_seq` on: then
+    /// Ends the newest file, if it has any frame, and begins the next, for frames from `first_seq` on: then
     /// all that was logged is in complete files.
     pub(crate) fn begin_next(&mut self, first_seq: SeqNo) -> Result<()> {
         self.log.poison.check()?;
@@ -540,9 +541,9 @@ impl Appender {
     }
 
     /// Writes zeros a window ahead of the frames, in a file whose blocks were not written before: a window
-    /// costs less than the page faults of writing its pages one after the other through the mapping, and
-    /// syncing bytes in a block that was never written costs a commit of the file system's journal each time.
-    /// Only the appender writes behind the log's end, so the zeros cannot meet a frame.
+    /// costs less than page faults for its pages one after the other, and syncing bytes in a block that was
+    /// never written costs a commit of the file system's journal each time. Only the appender writes after
+    /// the WAL's end, so the zeros cannot meet a frame.
     fn write_window(&mut self, length: u64) -> Result<()> {
         let Appender { log, newest: Some(newest), .. } = self else { return Ok(()) };
         let need = newest.offset + length;
@@ -562,7 +563,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Lets small files be begun on a full disk, or not: for writes that make room.
+    /// Sets whether small files may be begun on a full disk: for writes that make room.
     pub(crate) fn take_small_files(&mut self, may: bool) {
         self.takes_small = may;
     }
@@ -598,7 +599,7 @@ impl Appender {
         };
         if let Err(e) = map.write(0, &header.encode()) {
             let failed = log.write_failed(file, e);
-            // Its number goes with it, as that of a file that could not be reserved.
+            // Its number is skipped, as that of a file that could not be reserved.
             let _ = log.pool.remove(file);
             return Err(failed);
         }

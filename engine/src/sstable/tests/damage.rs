@@ -1,4 +1,4 @@
-//! Damaged tables: a right answer or an error that names the file, never a panic or a wrong answer.
+//! Damaged SSTables: a right answer or an error that names the file, never a panic or a wrong answer.
 
 #![expect(clippy::disallowed_methods, reason = "damage is done behind the storage trait's back")]
 
@@ -139,7 +139,8 @@ fn a_scan_rescues_all_blocks_but_the_damaged_one() {
     assert_eq!(cells, fixture.cells);
 
     let hurt = &blocks[3];
-    // In the head the length is gone and the next block must be searched; in the payload it is known.
+    // A damaged head loses the length and the next block must be searched; with a damaged payload it is
+    // known.
     for at in [hurt.offset, hurt.offset + 2, hurt.offset + 12, hurt.offset + hurt.file_bytes - 1] {
         let mut bytes = good.clone();
         bytes[at as usize] ^= 0x40;
@@ -148,7 +149,7 @@ fn a_scan_rescues_all_blocks_but_the_damaged_one() {
         assert_eq!(cells.len() as u64, fixture.info.cells - hurt.cells);
         assert!(cells.iter().all(|c| fixture.cells.contains(c)));
     }
-    // Index, footer and all behind them lost: every cell is still there.
+    // Index, footer and all after them lost: every cell is still found.
     let (report, cells) = scan(&good[..table.data_end() as usize + 3], None);
     assert_eq!((cells, report.tombstones), (fixture.cells.clone(), None));
     // Header and footer lost: nothing without the identity, everything with it.
@@ -217,7 +218,7 @@ fn bytes_below_any_clip_may_be_gone_for_seeks_to_it_gets_and_steps_back() {
 
 #[test]
 fn forged_blocks_never_panic() {
-    // Past the checksum: bytes a hostile or broken writer could have signed.
+    // Past the checksum: bytes that a hostile or broken writer could have signed.
     let mut builder = block_builder::BlockBuilder::new(3);
     let cells = numbered(12, 2);
     cells.iter().for_each(|c| builder.add(&c.as_ref()));
@@ -258,7 +259,7 @@ fn going_back_to_the_clip_reads_no_block_below_it() {
     let middle = &blocks[blocks.len() / 2];
     let clip = middle.first_key.clone();
     let live = fixture.cells.iter().filter(|cell| cell.key >= clip).count();
-    // What lies below may be gone.
+    // Blocks below the clip may be gone.
     let mut bytes = std::fs::read(&fixture.path).unwrap();
     bytes[blocks[0].offset as usize..blocks[blocks.len() / 2 - 1].offset as usize].fill(0);
     std::fs::write(&fixture.path, &bytes).unwrap();

@@ -1,5 +1,4 @@
-//! Tables that are read where they lie in a mapping: the same answers, and none from bytes that are not
-//! there.
+//! SSTables that are read in a mapping: the same answers, and none from bytes of failed pages.
 
 use super::*;
 use crate::ErrorKind;
@@ -7,8 +6,8 @@ use crate::storage::MappedRead;
 use crate::storage::sim::SimWorld;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Some hundred pages, of which nearly all blocks were read and are believed, as the clock stands still.
-/// Indices are kept.
+/// Some hundred pages. Nearly all blocks were read and count as verified, as the clock stands still. Indices
+/// are pinned.
 fn read_once(compression: Compression) -> (Fixture, Arc<Sstable>) {
     let fixture = Fixture::new(numbered(10_000, 1), Vec::new(), small(compression));
     fixture.cache.set_capacity(8 << 20);
@@ -56,16 +55,15 @@ fn a_file_that_is_cut_short_under_its_readers_is_an_error_and_ends_nothing() {
     there.seek(&cells[6_000].key).unwrap();
     let mut before = table.cursor(CursorOptions::default());
     before.seek(b"").unwrap();
-    // Index and filter are kept from now on.
+    // Index and filter are pinned from now on.
     let _ = [100, 9_000].map(|n: usize| get(&table, &cells[n].key, SeqNo::MAX).unwrap());
     std::fs::OpenOptions::new().write(true).open(&fixture.path).unwrap().set_len(len / 2).unwrap();
-    // By a get: the file is read, which says what is wrong.
+    // A get reads the file instead and reports the error.
     let told = get(&table, &cells[9_000].key, SeqNo::MAX).unwrap_err();
     assert!(told.file() == Some(&*fixture.path) && told.kind() == ErrorKind::Corruption, "{told:?}");
     assert!(told.to_string().contains("file ends within"), "{told}");
     assert_eq!(get(&table, &cells[100].key, SeqNo::MAX).unwrap(), cells[100..101]);
-    // By cursors: one that stands in the part that is gone, and one that comes there. A part of the cells,
-    // and an error.
+    // Cursors, one in the failed part and one that reaches it, return some of the cells and an error.
     let mut value = Pinned::default();
     let told = there.pin_value(&mut value).unwrap_err();
     assert!(told.to_string().contains("mapping could not be read") && told.kind() == ErrorKind::Io, "{told}");
@@ -99,7 +97,7 @@ fn a_scan_over_pages_that_are_gone_gives_no_zeros() {
     assert!(count > 10 && count < 1000, "{count}");
 }
 
-/// A mapping that loses one of its pages at the so many-th look at its bytes. The file stays whole.
+/// A mapping that loses one of its pages after a number of accesses. The file stays whole.
 struct Losing {
     whole: Vec<u8>,
     torn: Vec<u8>,
@@ -130,7 +128,7 @@ fn of_a_block_that_is_lost_half_way_no_key_is_passed_over() {
     let whole = table.map.as_ref().unwrap().bytes().to_vec();
     let (cells, mut told) = (&fixture.cells, 0);
     for (page, left) in (0..whole.len() / 64).flat_map(|page| [(page, 0), (page, 1), (page, 2)]) {
-        // All blocks are believed.
+        // All blocks count as verified.
         table = fixture.open_through(Through::Mapping).unwrap();
         let mut cursor = table.cursor(CursorOptions::default());
         cursor.seek(b"").unwrap();

@@ -1,4 +1,4 @@
-//! Log tables: a table whose longer values are in a log reads as any other, by every way of reading.
+//! SSTables with values in the WAL: they read as any other, by every way of reading.
 
 use super::*;
 use crate::storage::Env;
@@ -6,24 +6,24 @@ use crate::types::{Generation, StoreId};
 use crate::wal::{FrameEncoder, LogOptions, LogStart, PlaceScan, Wal, entry_bytes};
 
 const DATABASE: u64 = 77;
-/// Behind a file's header, a frame's head and a part of two small numbers.
+/// The first entry's offset: after a file's header, a frame's head and two small numbers.
 const FIRST_ENTRY: u64 = 80 + 32 + 3;
 
-/// A table over `cells`, the newest version of each key with its value in the log, and others in the table.
+/// An SSTable over `cells`, with the newest version of each key in the WAL, and others in the SSTable.
 fn log_table(cells: Vec<Cell>, cache_bytes: u64) -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(ID.file_name());
     let env = Env::local();
     let options = LogOptions { file_bytes: 512, ..LogOptions::default() };
     let (log, mut appender) = Wal::open(&env, dir.path(), options, LogStart::fresh(DATABASE)).unwrap();
-    // Logged in order of sequence numbers, which is not that of keys.
+    // Logged in order of sequence numbers, not of keys.
     let mut logged: Vec<&Cell> = cells.iter().collect();
     logged.sort_by_key(|cell| cell.seq);
     let mut encoder = FrameEncoder::new();
     let mut next = SeqNo(1);
     for cell in logged {
         if cell.seq != next {
-            // A log that leaves numbers out within a file tells no places.
+            // A WAL with gaps in its numbers within a file does not give positions.
             appender.begin_next(cell.seq).unwrap();
         }
         next = cell.seq.next();

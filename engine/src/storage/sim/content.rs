@@ -4,7 +4,7 @@ use super::SECTOR;
 use std::io;
 use std::sync::Arc;
 
-/// Grain of sharing between copies, and of hole punching.
+/// The unit of sharing between copies, and of hole punching.
 pub(super) const BLOCK: usize = 4096;
 
 /// One sector's bytes; `None` is all zeros.

@@ -1,7 +1,7 @@
-//! Names and files of one simulated disk, as the machine sees them now and as the medium holds them.
+//! Names and files of one simulated disk, as the machine sees them and as they are on the medium.
 //!
 //! Every change of a name (enter, leave, move) waits in a list until the directory of one of its names is
-//! synced. What a power loss makes of the waiting changes:
+//! synced. The effect of a power loss on the waiting changes:
 //!
 //! - each survives or not by its own toss, in any combination across names, as file systems that log
 //!   directories separately may do; half of the time a prefix of the list survives instead, as one journal
@@ -31,7 +31,7 @@ pub(super) enum Node {
     Directory,
 }
 
-/// A change of names that is not known to be on the medium.
+/// A change of names that may not be on the medium.
 #[derive(Clone)]
 enum Change {
     Enter { name: Name, node: Node },
@@ -112,7 +112,7 @@ impl Disk {
         }
     }
 
-    /// The file of that name, made if there is none.
+    /// The file of that name, created if there is none.
     pub(super) fn file_or_new(&mut self, path: &Path) -> io::Result<FileId> {
         match self.file(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -162,7 +162,7 @@ impl Disk {
         }
     }
 
-    /// Changes a file and charges what it grew.
+    /// Changes a file and charges its growth.
     pub(super) fn edit<T>(&mut self, id: FileId, edit: impl FnOnce(&mut Inode) -> T) -> T {
         let inode = Arc::make_mut(&mut self.slot(id).inode);
         let before = inode.allocated();
@@ -173,7 +173,7 @@ impl Disk {
         result
     }
 
-    /// Bytes that may still be taken.
+    /// Bytes still free under the quota.
     pub(super) fn free(&self) -> u64 {
         self.quota.map_or(u64::MAX / 2, |quota| quota.saturating_sub(self.used))
     }
@@ -262,7 +262,7 @@ impl Disk {
         }
     }
 
-    /// Names of files and directories, the latter with a slash behind.
+    /// Names of files and directories, the latter with a trailing slash.
     pub(super) fn list_all(&self, dir: &Path) -> io::Result<Vec<String>> {
         self.directory(dir)?;
         let there = self.names.iter().filter(|(name, _)| !is_root(name) && parent(name) == dir);
@@ -317,7 +317,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Forgets files that nothing can name any more, and counts the space of those that take some.
+    /// Removes files that no name or handle can reach any more, and recounts the space of the others.
     fn reclaim(&mut self) {
         let mut kept: BTreeSet<FileId> = BTreeSet::new();
         let entered = self.waiting.iter().filter_map(|change| match change {
@@ -334,7 +334,7 @@ impl Disk {
         self.used = live.map(|slot| slot.inode.allocated()).sum();
     }
 
-    /// A disk with these names and files: nobody has anything open, and nothing waits to be synced.
+    /// A disk with these names and files, nothing open, and nothing unsynced.
     fn settled(&self, names: Arc<Names>, mut inode_of: impl FnMut(FileId) -> Arc<Inode>) -> Disk {
         let mut files: BTreeMap<FileId, Slot> = BTreeMap::new();
         for node in names.values() {
@@ -356,7 +356,7 @@ impl Disk {
         }
     }
 
-    /// What the end of the process leaves: everything, open handles apart.
+    /// The disk after the end of the process: everything but open handles.
     pub(super) fn after_kill(&self) -> Disk {
         let mut disk = self.clone();
         for slot in disk.files.values_mut() {
@@ -366,7 +366,7 @@ impl Disk {
         disk
     }
 
-    /// What a power loss leaves; `odds` percent is the chance of anything unsynced to survive.
+    /// The disk after a power loss; `odds` percent is the chance of each unsynced change to survive.
     pub(super) fn after_power_loss(&self, odds: u8, rng: &mut Rng) -> Disk {
         let names = self.names_after_power_loss(odds, rng);
         self.settled(names, |id| {
@@ -412,17 +412,17 @@ impl Disk {
     }
 }
 
-/// The directory a name is in.
+/// The directory of a name.
 pub(super) fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new(""))
 }
 
-/// Directories that are always there.
+/// Whether the directory always exists.
 fn is_root(path: &Path) -> bool {
     path.as_os_str().is_empty() || path == Path::new("/") || path == Path::new(".")
 }
 
-/// Without a leading `./`, so that one file has one path.
+/// The path without a leading `./`, so that one file has one path.
 pub(super) fn normal(path: &Path) -> PathBuf {
     path.strip_prefix(".").unwrap_or(path).to_path_buf()
 }

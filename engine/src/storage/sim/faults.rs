@@ -1,4 +1,4 @@
-//! Planned failures of the simulated storage, counters of operations, and the record of what happened.
+//! Planned failures of the simulated storage, counts of operations, and the record of them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ impl OpKind {
     /// Simulated microseconds that the operation takes.
     pub(super) fn takes_us(self) -> u64 {
         match self {
-            // So long that a worker's slice of time ends between two steps of a flush or merge.
+            // So long that a worker's slice of time ends between two steps of a flush or compaction.
             OpKind::Sync | OpKind::SyncDir => 2_000,
             OpKind::Write | OpKind::Exists => 1,
             _ => 5,
@@ -93,7 +93,7 @@ impl OpCounts {
 pub struct Event {
     /// The kind of operation.
     pub op: OpKind,
-    /// The file or directory that it was done to.
+    /// The file or directory concerned.
     pub path: PathBuf,
     /// Byte offset of reads, writes and punches, else zero.
     pub offset: u64,
@@ -106,7 +106,7 @@ pub struct Event {
 struct Rule {
     op: Option<OpKind>,
     path_contains: Option<String>,
-    /// Matching operations still to pass before the failing one.
+    /// Matching operations before the failing one.
     pass: u64,
     action: Action,
 }
@@ -120,7 +120,7 @@ enum Action {
 /// How an operation is to fail.
 pub(super) enum Failure {
     Injected(io::Error),
-    /// The power is gone: this operation may have happened in part, later ones do not happen.
+    /// The power is lost: this operation may have taken effect in part, later ones do not.
     Crashed,
 }
 

@@ -1,4 +1,4 @@
-//! The storage traits over a simulated disk. Each call is counted, recorded and asked for its failure first.
+//! The storage traits over a simulated disk. Each call is counted and recorded, and may fail as planned.
 
 use super::disk::{FileId, normal};
 use super::faults::{Failure, OpKind};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 impl Shared {
-    /// Admits an operation that happens as a whole or not at all.
+    /// Admits an operation that takes effect as a whole or not at all.
     fn admit(&self, op: OpKind, path: &Path, offset: u64, len: u64) -> io::Result<MutexGuard<'_, State>> {
         match self.meet(op, path, offset, len, &[])? {
             (state, None) => Ok(state),
@@ -19,7 +19,7 @@ impl Shared {
         }
     }
 
-    /// Counts an operation; the caller gives its failure the effect it has.
+    /// Counts an operation; the caller applies its planned failure.
     fn meet(
         &self,
         op: OpKind,
@@ -51,7 +51,7 @@ impl Shared {
         Ok((state, failure))
     }
 
-    /// Writes as much as failure and quota allow.
+    /// Writes as much as the planned failure and quota allow.
     fn write(&self, file: &Handle, offset: Option<u64>, bytes: &[u8]) -> io::Result<()> {
         let at = offset.unwrap_or(0);
         let (mut state, failure) = self.meet(OpKind::Write, &file.path, at, bytes.len() as u64, bytes)?;
@@ -142,7 +142,7 @@ impl ReadFile for SimFile {
     }
 }
 
-/// Whoever takes its bytes reads them, which is one operation. If that fails, every other page is zeros.
+/// A mapped file. Taking its bytes counts as one read. If that fails, every other page is zeros.
 struct SimMappedRead {
     file: Handle,
     bytes: Vec<u8>,

@@ -1,7 +1,7 @@
-//! One file as the machine sees it now, and what of it the medium is known to hold.
+//! One file as the machine sees it, and its bytes on the medium.
 //!
-//! The current bytes are kept whole; beside them, for each 512-byte sector written since the last sync, the
-//! bytes the medium still has. So a sync forgets the old sectors, and a power loss puts some of them back:
+//! It has the current bytes, and for each 512-byte sector written since the last sync the old bytes on the
+//! medium. So a sync drops the old sectors, and a power loss brings some of them back:
 //!
 //! - each unsynced sector keeps its new bytes or falls back to the old ones, independently; one appended to
 //!   by several writes may also hold only the earlier of them (the page went out in between);
@@ -9,22 +9,22 @@
 //!   it read as the old bytes (zeros where there were none);
 //! - a file truncated and written again is either wholly the old one, or the new one under the rules above;
 //! - half of the time one toss decides for the whole file instead, so that "this file whole, that one not at
-//!   all" is met as well as the mixtures;
+//!   all" occurs as well as the mixtures;
 //! - sectors of a *failed* sync are clean to the machine, which still reads them, but never reach the medium:
-//!   the next power loss takes them whatever is synced later, unless they are written again first.
+//!   the next power loss loses them whatever is synced later, unless they are written again first.
 
 use super::SECTOR;
 use super::content::{BLOCK, Content, Sector};
 use crate::types::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the medium holds in a sector that was written since.
+/// The old bytes on the medium of a sector that was written since.
 #[derive(Clone)]
 struct Unsynced {
     old: Sector,
     /// End of the newest write within the sector.
     end: u16,
-    /// Ends of earlier writes that later ones followed without touching: states the medium may have seen.
+    /// Ends of earlier writes that later ones continued without overwriting: states the medium may have.
     cuts: Vec<u16>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Inode {
     content: Content,
     durable_len: u64,
     unsynced: BTreeMap<u64, Unsynced>,
-    /// Sectors whose sync failed, with what the medium holds.
+    /// Sectors whose sync failed, with the bytes on the medium.
     doomed: BTreeMap<u64, Sector>,
     /// Punched blocks: no space is charged for them.
     holes: BTreeSet<u64>,
@@ -66,7 +66,7 @@ impl Inode {
         self.unsynced.is_empty() && self.doomed.is_empty() && self.durable_len == self.len()
     }
 
-    /// Space a write would newly take.
+    /// Additional space for a write.
     pub(super) fn growth(&self, offset: u64, len: usize) -> u64 {
         let end = offset + len as u64;
         let beyond = end.saturating_sub(self.len());
@@ -96,7 +96,7 @@ impl Inode {
         self.content.write(offset, bytes);
     }
 
-    /// Keeps the sector's durable bytes before it is changed at `from..to`.
+    /// Saves the sector's durable bytes before it is changed at `from..to`.
     fn touch(&mut self, sector: u64, from: u16, to: u16) {
         if let Some(dirty) = self.unsynced.get_mut(&sector) {
             if from < dirty.end {
@@ -111,7 +111,7 @@ impl Inode {
         self.unsynced.insert(sector, Unsynced { old, end: to, cuts: Vec::new() });
     }
 
-    /// Extends with reserved zeros or cuts; a cut tail comes back if the cut does not survive.
+    /// Extends with reserved zeros or truncates; a truncated tail comes back if the change does not survive.
     pub(super) fn set_len(&mut self, len: u64) {
         if len < self.len() {
             let tail = len / SECTOR as u64..self.len().div_ceil(SECTOR as u64);
@@ -153,13 +153,13 @@ impl Inode {
         self.durable_len = self.len();
     }
 
-    /// The failed sync: nothing reached the medium, and nothing will, though the machine forgets that.
+    /// A failed sync: nothing reached the medium, and nothing will, though the machine thinks it clean.
     pub(super) fn fail_sync(&mut self) {
         let lost = std::mem::take(&mut self.unsynced);
         self.doomed.extend(lost.into_iter().map(|(sector, dirty)| (sector, dirty.old)));
     }
 
-    /// What a power loss leaves; `odds` percent is the chance of anything unsynced to survive.
+    /// The file after a power loss; `odds` percent is the chance of each unsynced change to survive.
     pub(super) fn after_power_loss(&self, odds: u8, rng: &mut Rng) -> Self {
         let odds = match rng.chance(50) {
             true if rng.chance(odds) => 100,

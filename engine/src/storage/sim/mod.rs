@@ -1,15 +1,15 @@
-//! A simulated world: disk, clock and randomness that come from one seed, so that a whole database runs,
-//! fails, loses power and is reopened in one thread, and does the same again from the same seed.
+//! A simulated world: disk, clock and randomness from one seed, so that a whole database runs, fails, loses
+//! power and is reopened in one thread, reproducibly.
 //!
-//! The disk keeps what the machine sees apart from what its medium holds. `inode` says what a power loss
-//! makes of a file's bytes, `disk` what it makes of names; both are as harsh as the storage traits allow and
-//! harsher than any one file system. [`SimStorage::kill`] and [`SimStorage::crash`] end a disk's life and
-//! give the one that the next process finds; [`SimStorage::clone_killed`] and [`SimStorage::clone_crashed`]
-//! give that and let the first one live on, at the cost of copying pointers.
+//! The disk separates the machine's view from the medium's contents. `inode` has the effect of a power loss
+//! on a file's bytes, `disk` that on names; both are as harsh as the storage traits allow and harsher than
+//! any one file system. [`SimStorage::kill`] and [`SimStorage::crash`] end a disk's life and return the one
+//! that the next process finds; [`SimStorage::clone_killed`] and [`SimStorage::clone_crashed`] do so and let
+//! the first one live on, at the cost of copying pointers.
 //!
-//! `faults` counts operations, fails the ones a test names, cuts the power at one, and keeps a hash of all
-//! that happened; `damage` changes bytes behind the database's back. This folder knows nothing of what files
-//! mean, and does not decide when a crash happens: the test does.
+//! `faults` counts operations, fails the ones that a test selects, cuts the power at one, and keeps a hash of
+//! all operations; `damage` changes bytes behind the database's back. Not owned here: the contents of files,
+//! and when a crash happens, which the test decides.
 //!
 //! `handles` are the storage traits over the disk, `content` the bytes of a file as blocks that copies share,
 //! `objects` an object store on the disk, and `random` randomness and time.
@@ -40,19 +40,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a disk writes whole or not at all.
+/// The unit that a disk writes whole or not at all.
 pub const SECTOR: usize = 512;
 
-/// How much of what was not synced survives a power loss.
+/// How many unsynced changes survive a power loss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Survive {
-    /// Nothing.
+    /// None.
     None,
-    /// Each sector, length and name by a fair toss.
+    /// Each sector, length and name with even odds.
     Half,
     /// Everything but the sectors of failed syncs.
     All,
-    /// Each by a toss of that many percent.
+    /// Each with a chance of that many percent.
     Odds(u8),
 }
 
@@ -99,12 +99,12 @@ struct State {
     disk: Disk,
     faults: Faults,
     locks: BTreeSet<PathBuf>,
-    /// How much of a failing write happens.
+    /// Decides how much of a failing write takes effect.
     rng: Rng,
     clock: Option<Arc<SimClock>>,
     hook: Option<Hook>,
     bytes_written: u64,
-    /// The power is gone or the process dead: nothing happens any more.
+    /// Whether the power is lost or the process dead: no operation takes effect.
     frozen: bool,
 }
 
@@ -113,7 +113,7 @@ fn crashed() -> io::Error {
 }
 
 impl SimStorage {
-    /// An empty disk. The seed decides how much of a failing write happens, nothing else.
+    /// An empty disk. The seed decides only how much of a failing write takes effect.
     pub fn new(seed: u64) -> Self {
         Self::with(Disk::default(), Rng::new(seed), None)
     }
@@ -132,21 +132,21 @@ impl SimStorage {
         Self { shared: Arc::new(Shared { state: Mutex::new(state) }) }
     }
 
-    /// Lets each operation move this clock on a little.
+    /// Lets each operation advance this clock a little.
     pub fn set_clock(&self, clock: Arc<SimClock>) {
         self.shared.state.lock().clock = Some(clock);
     }
 
     // Ends and copies
 
-    /// Cuts the power: this disk answers nothing any more, and the one returned is what a restart finds. It
+    /// Cuts the power: this disk answers nothing any more, and the returned one is what a restart finds. That
     /// has no planned failures and counts from zero.
     pub fn crash(&self, survive: Survive, seed: u64) -> SimStorage {
         self.shared.state.lock().frozen = true;
         self.clone_crashed(survive, seed)
     }
 
-    /// What a power loss at this moment would leave, while this disk lives on.
+    /// The disk after a power loss at this moment, while this one lives on.
     pub fn clone_crashed(&self, survive: Survive, seed: u64) -> SimStorage {
         let state = self.shared.state.lock();
         let mut rng = Rng::new(seed);
@@ -154,14 +154,14 @@ impl SimStorage {
         Self::with(disk, rng, state.clock.clone())
     }
 
-    /// Kills the process: all that was written stays, synced or not, and locks are free. This disk answers
-    /// nothing any more; the one returned still loses what is not synced if its power is cut.
+    /// Kills the process: all writes stay, synced or not, and locks are released. This disk answers nothing
+    /// any more; the returned one still loses unsynced writes if its power is cut.
     pub fn kill(&self) -> SimStorage {
         self.shared.state.lock().frozen = true;
         self.clone_killed()
     }
 
-    /// What a kill at this moment would leave, while this disk lives on.
+    /// The disk after a kill at this moment, while this one lives on.
     pub fn clone_killed(&self) -> SimStorage {
         let state = self.shared.state.lock();
         Self::with(state.disk.after_kill(), state.rng.clone(), state.clock.clone())
@@ -170,7 +170,7 @@ impl SimStorage {
     // Planned failures
 
     /// Fails the `nth` (from one) operation of that kind from now on; with [`Mode::Sticky`] also all after
-    /// it. A failing write may have written a part; the sectors of a failing sync are lost at the next power
+    /// it. A failing write may take effect in part; the sectors of a failing sync are lost at the next power
     /// loss whatever is synced later.
     pub fn fail_at(&self, op: OpKind, nth: u64, mode: Mode, error: io::ErrorKind) {
         self.shared.state.lock().faults.plan(Some(op), None, nth, mode, error);
@@ -182,35 +182,35 @@ impl SimStorage {
         self.shared.state.lock().faults.plan(Some(op), Some(path_contains), nth, mode, error);
     }
 
-    /// Fails the `nth` operation of whatever kind.
+    /// Fails the `nth` operation of any kind.
     pub fn fail_at_any(&self, nth: u64, mode: Mode, error: io::ErrorKind) {
         self.shared.state.lock().faults.plan(None, None, nth, mode, error);
     }
 
-    /// Cuts the power at the `nth` operation from now on: a write may happen in part, and nothing happens
-    /// after. The database sees errors; [`SimStorage::crash`] gives what is left.
+    /// Cuts the power at the `nth` operation from now on: a write may take effect in part, and later
+    /// operations do not. The database sees errors; [`SimStorage::crash`] returns the remaining disk.
     pub fn crash_at(&self, nth: u64) {
         self.shared.state.lock().faults.plan_crash(nth);
     }
 
-    /// Forgets all planned failures.
+    /// Removes all planned failures.
     pub fn clear_faults(&self) {
         self.shared.state.lock().faults.clear();
     }
 
-    /// How many operations failed because a test planned it (a crash is not counted).
+    /// The number of operations that failed as planned, without crashes.
     pub fn faults_injected(&self) -> u64 {
         self.shared.state.lock().faults.injected()
     }
 
-    /// Whether the power is gone or the process killed.
+    /// Whether the power is lost or the process killed.
     pub fn is_crashed(&self) -> bool {
         self.shared.state.lock().frozen
     }
 
-    // What happened
+    // Records
 
-    /// Operations so far, those refused after a crash apart.
+    /// Operations so far, without those refused after a crash.
     pub fn op_counts(&self) -> OpCounts {
         self.shared.state.lock().faults.counts()
     }
@@ -220,12 +220,12 @@ impl SimStorage {
         self.shared.state.lock().faults.hash()
     }
 
-    /// Keeps each operation from now on for [`SimStorage::take_trace`].
+    /// Records each operation from now on for [`SimStorage::take_trace`].
     pub fn record_trace(&self) {
         self.shared.state.lock().faults.record();
     }
 
-    /// The operations kept since the last call.
+    /// The operations recorded since the last call.
     pub fn take_trace(&self) -> Vec<Event> {
         self.shared.state.lock().faults.take_trace()
     }
@@ -235,7 +235,7 @@ impl SimStorage {
         self.shared.state.lock().hook = Some(Arc::new(hook));
     }
 
-    /// Calls nothing any more.
+    /// Removes the hook.
     pub fn clear_on_op(&self) {
         self.shared.state.lock().hook = None;
     }
@@ -248,7 +248,7 @@ impl SimStorage {
         self.shared.state.lock().disk.set_quota(bytes);
     }
 
-    /// Bytes of all files that have a name or are open: each once however many names it has, holes not.
+    /// Bytes of all files that have a name or are open, without holes; a file with several names counts once.
     pub fn used_bytes(&self) -> u64 {
         self.shared.state.lock().disk.used()
     }
@@ -263,7 +263,7 @@ impl SimStorage {
         self.shared.state.lock().disk.reset_peak();
     }
 
-    /// Bytes written so far, zeros written ahead included.
+    /// Bytes written so far, with zeros written ahead.
     pub fn bytes_written(&self) -> u64 {
         self.shared.state.lock().bytes_written
     }
@@ -301,7 +301,7 @@ impl SimWorld {
         Self { storage, clock, random: Arc::new(SimRandom::new(seed)) }
     }
 
-    /// What a database is given to live in.
+    /// The environment for a database.
     pub fn env(&self) -> Env {
         Env {
             storage: Arc::new(self.storage.clone()),

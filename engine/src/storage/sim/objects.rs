@@ -1,6 +1,6 @@
-//! A simulated object store: objects on the simulated disk, each there whole or not at all, durable when its
-//! put returns. With a seed calls take time, fail with nothing done, fail though they were done (a lost
-//! answer), and list what was there before.
+//! A simulated object store: objects on the simulated disk, each written whole, durable when its put returns.
+//! With a seed, calls take time, fail without effect, fail although they took effect (a lost answer), and
+//! list an earlier state.
 
 use crate::storage::{ObjectStore, Storage};
 use crate::types::Rng;
@@ -13,31 +13,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::SimClock;
 
-/// See the page above.
+/// A simulated object store; see the page above.
 #[derive(Debug)]
 pub struct SimObjects {
     storage: Arc<dyn Storage>,
     dir: PathBuf,
     clock: Arc<SimClock>,
     weather: Mutex<Option<Weather>>,
-    /// Whether names that are there may not be durable: by an earlier process that was killed, or a call that
-    /// failed.
+    /// Whether existing names may not be durable: of an earlier process that was killed, or a failed call.
     unsure: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Weather {
     rng: Rng,
-    /// A listing of some time ago.
+    /// An earlier listing.
     listed: Option<Vec<String>>,
 }
 
-/// What is wrong with a call.
+/// The fault of a call.
 #[derive(PartialEq, Eq)]
 enum Fate {
     Done,
     Failed,
-    /// It is done, and the answer is lost.
+    /// It takes effect, and the answer is lost.
     Unanswered,
 }
 
@@ -53,7 +52,7 @@ impl SimObjects {
         Arc::new(Self { storage, dir, clock, weather, unsure: AtomicBool::new(true) })
     }
 
-    /// What becomes of a call.
+    /// Draws the fault of a call.
     fn fate(&self, changes: bool) -> Fate {
         let mut weather = self.weather.lock();
         let Some(Weather { rng, .. }) = &mut *weather else { return Fate::Done };
@@ -71,7 +70,7 @@ impl SimObjects {
         self.unsure.store(true, Ordering::SeqCst);
         self.storage.create_dir(&self.dir)?;
         let (path, new) = (self.dir.join(name), self.dir.join(format!("{name}.part")));
-        // Of a put that was not answered.
+        // The remains of a put that was not answered.
         match self.storage.remove(&new) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
@@ -91,7 +90,7 @@ impl SimObjects {
         Ok(())
     }
 
-    /// Names are durable before an answer tells of them.
+    /// Makes names durable before an answer mentions them.
     fn spoken_of(&self) -> io::Result<()> {
         if self.unsure.load(Ordering::SeqCst) { self.sync_names() } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! Randomness and time that come from a seed and from the test, never from the machine.
+//! Randomness and time from a seed and the test, never from the machine.
 
 use crate::storage::{Clock, Random};
 use crate::types::random::{STEP, mix};
@@ -11,7 +11,7 @@ pub struct SimRandom {
 }
 
 impl SimRandom {
-    /// Starts from that seed.
+    /// A generator with that seed.
     pub fn new(seed: u64) -> Self {
         Self { state: AtomicU64::new(mix(seed ^ STEP)) }
     }
@@ -23,7 +23,7 @@ impl Random for SimRandom {
     }
 }
 
-/// Time that stands still until the test, or an operation of the simulated storage, moves it on.
+/// Time that stands still until the test, or an operation of the simulated storage, advances it.
 #[derive(Debug)]
 pub struct SimClock {
     monotonic_ns: AtomicU64,
@@ -32,24 +32,24 @@ pub struct SimClock {
 }
 
 impl SimClock {
-    /// Monotonic time starts at zero, wall time there.
+    /// A clock with monotonic time zero and this wall time.
     pub fn new(wall_us: u64) -> Self {
         Self { monotonic_ns: AtomicU64::new(0), wall_offset_us: AtomicI64::new(wall_us as i64) }
     }
 
-    /// Moves both times on.
+    /// Advances both times.
     pub fn advance_us(&self, us: u64) {
         self.monotonic_ns.fetch_add(us * 1000, Ordering::SeqCst);
     }
 
-    /// Moves wall time alone, forward or back, as an operator or NTP does.
+    /// Changes wall time alone, forward or back, as an operator or NTP does.
     pub fn jump_wall_us(&self, us: i64) {
         self.wall_offset_us.fetch_add(us, Ordering::SeqCst);
     }
 }
 
 impl Default for SimClock {
-    /// Starts in November 2023.
+    /// A clock that starts in November 2023.
     fn default() -> Self {
         Self::new(1_700_000_000_000_000)
     }

@@ -1,4 +1,4 @@
-//! The models proven: what is lost is lost, what is kept is kept, and both at random in between.
+//! Tests of the models: lost bytes are lost, synced ones are kept, and both occur at random in between.
 
 use super::{Rng, *};
 use crate::storage::{MappedFile, Storage};
@@ -437,8 +437,8 @@ fn a_crashed_copy_of_a_small_store_costs_far_less_than_a_millisecond() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Against a plain model: whatever is written, synced and renamed, what is fully synced survives exactly,
-    /// and a copy at `All` equals what the machine saw.
+    /// Against a plain model: after any writes, syncs and renames, fully synced files survive exactly, and a
+    /// copy at `All` equals the machine's view.
     #[test]
     fn synced_files_survive_exactly_and_all_keeps_what_was_seen(
         steps in prop::collection::vec((0u8..7, 0u8..4, 0usize..1500), 1..60),

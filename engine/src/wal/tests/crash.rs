@@ -1,10 +1,10 @@
-//! Power loss, process kills and recovery after recovery, against what a manifest and a model remember.
+//! Power loss, process kills and repeated recovery, compared with a manifest and a model.
 
 use super::disk::Call;
 use super::*;
 use crate::types::Rng;
 
-/// What a manifest would hold, and what must come back.
+/// The state that a manifest would have, and the writes that must come back.
 struct Life {
     disk: Disk,
     rng: Rng,
@@ -31,7 +31,8 @@ impl Life {
         }
     }
 
-    /// Writes for a while from `start`. Returns up to where everything was acknowledged as durable.
+    /// Writes for a while from `start`. Returns the position up to which everything was acknowledged as
+    /// durable.
     fn run(&mut self, start: LogStart) -> LogPosition {
         let env = self.disk.env();
         let file_bytes = 512 * (1 + self.rng.range(0..4));
@@ -71,7 +72,7 @@ impl Life {
         log.synced()
     }
 
-    /// Power loss or process kill, then recovery; checks what came back and returns where to go on.
+    /// Power loss or process kill, then recovery; checks the result and returns where to go on.
     fn die_and_recover(&mut self, acknowledged: LogPosition) -> LogStart {
         let killed_only = self.rng.range(0..3) == 0;
         if !killed_only {
@@ -152,8 +153,7 @@ fn a_second_crash_after_a_torn_tail_keeps_what_was_written_in_between() {
     let (batches, second) = read_back(&disk, 1, log.synced(), &ends).unwrap();
     assert_eq!(batches, [0, 1, 2, 3]);
     assert_eq!(second.max_seq, Some(SeqNo(3)));
-    // The header of the file written in between tells where it goes on, too; without it, only the record
-    // does.
+    // The header of the file written in between has the end too; without it, only the record does.
     assert_eq!(read_back(&disk, 1, log.synced(), &[]).unwrap().0, [0, 1, 2, 3]);
     disk.env().storage.remove(&path(first.next_file.0)).unwrap();
     assert_eq!(read_back(&disk, 1, LogPosition::default(), &ends).unwrap().1.end, first.end);
@@ -169,7 +169,7 @@ fn what_a_failed_sync_left_in_memory_only_is_durable_after_recovery() {
     }
     disk.fail(Call::Sync, 0);
     log.sync().unwrap_err();
-    // The process is killed; its successor still sees the bytes, which the disk has not and calls clean.
+    // The process is killed; its successor still sees bytes that are not on the disk but count as clean.
     let (batches, recovered) = read_back(&disk, 1, LogPosition::default(), &[]).unwrap();
     assert_eq!(batches, [0, 1, 2, 3]);
     // Even when its own sync fails and it has to start over.
@@ -211,7 +211,7 @@ fn a_new_database_without_a_log_file_has_an_empty_history() {
     assert_eq!(read_back(&disk, 1, log.sync().unwrap(), &ends).unwrap().0, [0]);
 }
 
-/// Cleaning tells by these numbers which cells a file holds.
+/// Cleaning relies on these numbers to know which cells a file has.
 #[test]
 fn a_file_behind_one_of_copies_alone_begins_with_the_number_that_was_next() {
     let disk = Disk::default();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::error::ErrorKind;
 
-/// A log of 30 batches in a few files, synced or not, and its end.
+/// A WAL of 30 batches in a few files, synced or not, and its end.
 fn fixture(synced: bool) -> (Disk, LogPosition, Vec<LogFileInfo>) {
     let disk = Disk::default();
     let (log, mut appender) = fresh(&disk.env(), 1024);
@@ -16,7 +16,7 @@ fn fixture(synced: bool) -> (Disk, LogPosition, Vec<LogFileInfo>) {
     (disk, log.end(), log.files())
 }
 
-/// Recovers a damaged copy; whatever comes back must be a prefix of what was written.
+/// Recovers a damaged copy; the result must be a prefix of what was written.
 fn prefix_length(disk: &Disk, known_synced: LogPosition) -> Result<usize> {
     let (batches, _) = read_back(disk, 1, known_synced, &[])?;
     assert!(batches.iter().copied().eq(0..batches.len() as u64), "not a prefix: {batches:?}");
@@ -68,7 +68,7 @@ fn without_knowing_what_was_synced_damage_yields_a_prefix_or_an_error() {
                 }
                 Err(e) => {
                     assert_eq!(e.kind(), ErrorKind::Corruption);
-                    // Only what is told as synced by later files may be an error.
+                    // Only bytes that later files record as synced may be an error.
                     assert!(info.file.0 + 2 <= files.last().unwrap().file.0, "{e}");
                     errors += 1;
                 }
@@ -105,7 +105,7 @@ fn a_missing_or_foreign_file_is_noticed() {
         damaged.env().storage.remove(&path(info.file.0)).unwrap();
         let e = prefix_length(&damaged, end).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Corruption);
-        // Another log file under this name.
+        // Another WAL file under this name.
         for other in files.iter().filter(|other| other.file != info.file) {
             damaged.set_bytes(&path(info.file.0), disk.bytes(&path(other.file.0)));
             assert_eq!(prefix_length(&damaged, end).unwrap_err().kind(), ErrorKind::Corruption);
@@ -136,7 +136,7 @@ fn a_damaged_frame_before_a_later_frame_that_knew_it_synced_is_an_error() {
     disk.set_bytes(&path(1), bytes.clone());
     let e = prefix_length(&disk, LogPosition::default()).unwrap_err();
     assert_eq!((e.kind(), e.offset()), (ErrorKind::Corruption, Some(second.start.offset)));
-    // The frame that told of the sync is gone too: nothing is known, and history ends.
+    // The frame that recorded the sync is lost too: nothing is known, and history ends.
     let at = second.end.offset as usize;
     bytes[at..at + 4].fill(0);
     disk.set_bytes(&path(1), bytes);
@@ -193,14 +193,14 @@ fn whole_frames_behind_a_damaged_base_are_told_as_lost_though_no_full_frame_foll
     for more in n..n + 5 {
         put(&mut appender, more, 60).unwrap();
     }
-    // A full frame follows where the reach of the first one ends, at the latest.
+    // A full frame follows at the latest at the end of the first one's reach.
     let mut bytes = disk.bytes(&path(1));
     let first = LogPosition { file: LogFileId(1), offset: HEADER_BYTES };
     bytes[first.offset as usize + 40] ^= 1;
     disk.set_bytes(&path(1), bytes.clone());
     let (left, lost) = salvaged();
     assert!(left > 0 && lost.len() == 1 && lost[0].bytes.start == first.offset, "{left} {lost:?}");
-    // Of the other base too: nothing can be read, and that is told though nothing was synced.
+    // The other base is lost too: nothing can be read, and that is reported though nothing was synced.
     let second = lost[0].bytes.end;
     bytes[second as usize + 40] ^= 1;
     disk.set_bytes(&path(1), bytes);
@@ -209,7 +209,7 @@ fn whole_frames_behind_a_damaged_base_are_told_as_lost_though_no_full_frame_foll
     assert!(base > second && log.end().offset > base);
 }
 
-/// A third file proves that the first one was synced, also when nothing but its header is left.
+/// A third file proves that the first one was synced, even if only its header is left.
 #[test]
 fn the_header_of_a_later_file_alone_proves_that_what_it_follows_was_synced() {
     let disk = Disk::default();
@@ -246,7 +246,7 @@ fn a_last_frame_torn_at_any_byte_leaves_the_frames_before_it() {
             let disk = disk.copy();
             disk.set_bytes(&path(1), torn.clone());
             let n = prefix_length(&disk, known).unwrap();
-            // Padding is zeros: a cut inside it with a fill of zeros takes nothing away.
+            // Padding is zeros: a cut inside it, filled with zeros, changes nothing.
             assert!(n == 5 || (n == 6 && torn == bytes), "cut at {cut}");
             torn[cut as usize..].copy_from_slice(&bytes[cut as usize..]);
             torn[last.start.offset as usize..cut as usize].fill(fill);

@@ -1,5 +1,5 @@
-//! A disk in memory for the tests of this folder: loses what was not synced, sector by sector and name by
-//! name, fails on demand, and after a failed sync calls lost bytes clean, as real systems do.
+//! A disk in memory for the tests of this folder: loses unsynced bytes and names, sector by sector and name
+//! by name, fails on demand, and after a failed sync calls lost bytes clean, as real systems do.
 
 use crate::storage::{Env, MappedFile, OsRandom, ReadFile, Storage, SystemClock, WriteFile};
 use parking_lot::Mutex;
@@ -66,7 +66,7 @@ struct State {
     durable_names: Names,
     fail: Option<(Call, u32)>,
     syncs: usize,
-    /// What was let be written ahead of a sync, in order.
+    /// Parts whose write-back was started before a sync, in order.
     written_back: Vec<(u64, u64)>,
 }
 
@@ -79,7 +79,7 @@ impl Disk {
         let (clock, random) = (Arc::new(SystemClock::new()), Arc::new(OsRandom::new()));
         Env { storage: Arc::new(self.clone()), clock, random }
     }
-    /// The `nth` call of that kind from now on (0 is the next) fails, once.
+    /// Makes the `nth` call of that kind from now on (0 is the next) fail, once.
     pub(super) fn fail(&self, call: Call, nth: u32) {
         self.0.lock().fail = Some((call, nth));
     }
@@ -127,7 +127,7 @@ impl Disk {
         }
         copy
     }
-    /// An independent disk with what a power loss now would surely leave.
+    /// An independent disk with what would surely survive a power loss now.
     #[cfg(models)]
     pub(super) fn survivor(&self) -> Disk {
         let copy = Disk::default();

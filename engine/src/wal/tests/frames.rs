@@ -1,4 +1,4 @@
-//! Frames alone, full and short: what goes in comes out, and nothing else ever does.
+//! Frames alone, full and short: decoding returns what was encoded, and nothing else ever verifies.
 
 use super::super::head::Base;
 use super::*;
@@ -37,11 +37,11 @@ fn write() -> impl Strategy<Value = Write> {
     prop_oneof![1 => part, 4 => cell, 2 => tombstone]
 }
 
-/// What one entry must decode to; the flag says whether it is a copy.
+/// What one entry must decode to; the flag is set for a copy.
 type Expected = (StoreId, Generation, bool, Write);
 
-/// Encodes the writes as one frame at `offset`, which may count from `base`; its bytes and the entries it
-/// must decode to.
+/// Encodes the writes as one frame at `offset`, which may count from `base`; returns its bytes and the
+/// expected entries.
 fn encode(
     writes: &[Write],
     offset: u64,
@@ -84,7 +84,7 @@ fn decode<'a>(bytes: &'a [u8], file: u64, offset: u64, base: Option<&Base>) -> R
     decode_frame(bytes, identity(file), offset, base)
 }
 
-/// A full frame before one that `encode` makes, written to that store with the log synced up to there.
+/// A full frame before one that `encode` makes, written to that store with the WAL synced up to `synced`.
 fn base(offset: u64, synced: Option<LogPosition>, store: u32) -> Base {
     let part = Some((StoreId(store), Generation(0)));
     Base {
@@ -117,8 +117,7 @@ fn sample() -> Vec<Write> {
 
 const SYNCED: Option<LogPosition> = Some(LogPosition { file: LogFileId(2), offset: 808 });
 
-/// A full frame, a short batch, and a cell alone with and without its part: what each counts from, and its
-/// bytes.
+/// A full frame, a short batch, and a cell alone with and without its part: the base of each, and its bytes.
 fn samples() -> Vec<(Option<Base>, Vec<u8>)> {
     let alone = [Write::Cell(a_cell(), false)];
     let of = |base, writes: &[Write]| (base, encode(writes, 1024, SYNCED, base).0);
@@ -236,7 +235,7 @@ fn a_frame_is_short_only_where_its_base_is_near_and_all_that_it_leaves_out_is_th
     assert!(!short(Base { first_seq: SeqNo(501), ..like }, 8000), "sequence numbers went back");
     assert!(!short(Base { wall_us: 100, ..like }, 8000), "the clock went back");
     assert!(!short(Base { synced: None, ..like }, 8000), "the log was synced since");
-    // What tells first of a sync is followed by another one in the next sector.
+    // The first frame that records a sync is followed by another one in the next sector.
     let first = Base { told_before: false, ..like };
     assert!(short(Base { offset: 7680, ..first }, 8184) && !short(Base { offset: 8184, ..first }, 8192));
 }
@@ -256,7 +255,7 @@ fn a_single_put_takes_at_most_20_bytes_beyond_key_and_value_and_one_of_a_batch_8
     let mean = |beyond: &[usize]| beyond.iter().sum::<usize>() as f64 / beyond.len() as f64;
     assert!(beyond(0, 0..128).iter().all(|beyond| *beyond <= 20));
     assert!(mean(&beyond(0, 0..128)) < 16.0 && mean(&beyond(0, 128..2000)) < 17.0);
-    // In turns to two families.
+    // Alternating between two families.
     assert!(mean(&beyond(1, 0..2000)) < 20.0);
     assert!((32..100).all(|cells| bytes_of(cells, 0, 20) - cells * 36 <= cells * 8));
 }

@@ -1,4 +1,4 @@
-//! Tests of the log on a `disk` in memory: `frames` and `value_positions` by themselves, `writing`, `crash`
+//! Tests of the WAL on a `disk` in memory: `frames` and `value_positions` by themselves, `writing`, `crash`
 //! (power loss and kills), and `damage` at rest.
 
 mod crash;
@@ -40,7 +40,7 @@ fn fresh(env: &Env, file_bytes: u64) -> (Arc<Wal>, Appender) {
     Wal::open(env, dir(), options(file_bytes), LogStart::fresh(DATABASE)).unwrap()
 }
 
-/// Value bytes of batch `n`: their number and content depend on it, so that batches are told apart.
+/// Value bytes of batch `n`: their number and content depend on it, so that batches can be told apart.
 fn value_of(n: u64, bytes: u64) -> Vec<u8> {
     (0..bytes).map(|i| (n.wrapping_mul(31) + i * 7) as u8).collect()
 }
@@ -58,7 +58,7 @@ fn put(appender: &mut Appender, n: u64, bytes: u64) -> Result<Appended> {
     appender.append(&mut encoder)
 }
 
-/// The numbers of the batches recovered, each checked to be what `put` wrote.
+/// The number of the batch in the frame, checked to be what `put` wrote.
 fn batch_of(frame: &Frame<'_>) -> Option<u64> {
     let mut entries = frame.entries();
     let logged = entries.next()?;
@@ -71,7 +71,7 @@ fn batch_of(frame: &Frame<'_>) -> Option<u64> {
     Some(n)
 }
 
-/// Recovers from what a manifest would know.
+/// Recovers with what a manifest would have.
 fn read_back(
     disk: &Disk,
     first: u64,
@@ -93,7 +93,7 @@ fn read_back(
         last = (done, total);
     })?;
     if recovered.frames > 0 {
-        // Only headers of files without frames come to it.
+        // The difference is only headers of files without frames.
         let headers = HEADER_BYTES * recovered.files.len() as u64;
         assert!(
             last.0 <= recovered.bytes && last.0 + headers >= recovered.bytes,

@@ -1,4 +1,4 @@
-//! Appenders, syncers and releases of one log at the same time, on a disk that keeps only what was synced.
+//! Concurrent appends, syncs and releases of one WAL, on a disk that keeps only synced bytes.
 
 use super::disk::Call;
 use super::*;
@@ -6,7 +6,7 @@ use crate::sync::thread::spawn;
 use crate::sync::{Limits, Mutex, check};
 use crate::wal::pool::Pool;
 
-/// The log as its users share it.
+/// The WAL as its users share it.
 struct Shared {
     disk: Disk,
     log: Arc<Wal>,
@@ -24,7 +24,7 @@ impl Shared {
         put(&mut self.appender.lock(), n, bytes)
     }
 
-    /// The batches that a power loss now would leave for certain.
+    /// The batches that would certainly survive a power loss now.
     fn survivors(&self) -> Vec<u64> {
         read_back(&self.disk.survivor(), 1, LogPosition::default(), &[]).expect("a torn end is no error").0
     }
@@ -56,7 +56,7 @@ fn a_sync_beside_appends_into_a_new_file_claims_no_more_than_is_durable() {
         shared.put(1, 100).unwrap();
         let writer = {
             let shared = shared.clone();
-            // The second does not fit behind the first.
+            // The second does not fit after the first.
             spawn(move || [(2, 300), (3, 1)].map(|(n, bytes)| shared.put(n, bytes).unwrap()))
         };
         let before = shared.log.end();

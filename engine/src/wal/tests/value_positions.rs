@@ -1,9 +1,9 @@
-//! Where cells lie in closed files, and reading one of them alone.
+//! Positions of cells in closed files, and reads of one of them alone.
 
 use super::*;
 use crate::types::{Cell, KeyRange};
 
-/// Reads every file through for the store's values.
+/// Scans every file for the store's values.
 fn places(disk: &Disk, files: Vec<LogFileInfo>, store: u32) -> ValuePositions {
     let mut scan = PlaceScan::new(&disk.env(), dir(), DATABASE, StoreId(store), files);
     while scan.advance().unwrap() {}
@@ -14,7 +14,7 @@ fn cell<'a>(key: &'a [u8], timestamp: u64, kind: Kind, value: &'a [u8]) -> CellR
     CellRef { key, timestamp: Timestamp(timestamp), seq: SeqNo::ZERO, kind, written: timestamp / 2, value }
 }
 
-/// Fetches the cell whose entry is there.
+/// Reads the cell whose entry is at that position.
 fn fetch(disk: &Disk, place: EntryPosition) -> Result<Cell> {
     let log = ClosedLogFile::open(&*disk.env().storage, dir(), DATABASE, place.at.file)?;
     let mut bytes = vec![0; place.length as usize];

@@ -32,7 +32,7 @@ fn a_frame_larger_than_a_file_gets_a_file_of_its_own_size() {
     assert_eq!(files.iter().map(|f| f.file.0).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!((files[1].reserved, files[1].used), (large.end.offset, large.end.offset));
     assert_eq!(read_back(&disk, 1, log.end(), &[]).unwrap().0, [0, 1, 2]);
-    // It is not kept to be used again.
+    // It is not kept for recycling.
     log.release(LogFileId(3)).unwrap();
     let names = disk.env().storage.list(dir()).unwrap();
     assert_eq!(names, [file_name(LogFileId(1)), file_name(LogFileId(3))]);
@@ -127,7 +127,8 @@ fn a_full_disk_is_no_poison_and_a_later_append_succeeds() {
     assert_eq!(read_back(&disk, 1, log.synced(), &[]).unwrap().0, written);
 }
 
-/// The name of a prepared file is durable; when making it longer fails, the next file must not inherit that.
+/// The name of a prepared file is durable; if extending the file fails, the next file must not count as named
+/// for that.
 #[test]
 fn a_file_made_after_a_failed_one_gets_its_own_name_synced() {
     let disk = Disk::default();
@@ -166,7 +167,7 @@ fn a_log_file_is_written_back_piece_by_piece_and_each_once() {
     assert!(!log.needs_write_back());
     assert_eq!(disk.written_back(), [(0, 512 * KIB)]);
     assert_eq!(log.synced(), position(1, 0), "it decides nothing");
-    // The rest of the file is synced, as it is complete.
+    // The remainder of the file is synced, as it is complete.
     put_to(2, 600 * KIB);
     log.write_back(LONG).unwrap();
     assert_eq!(disk.written_back()[1..], [(0, 512 * KIB)]);
@@ -248,7 +249,7 @@ fn zeros_written_ahead_in_a_file_used_again_meet_no_frame() {
         }
         n
     };
-    // A window and a half of the first file, which is then released and used again beyond that.
+    // A window and a half of the first file, which is then released and recycled beyond that.
     let second = fill(&mut appender, 180);
     appender.begin_next(SeqNo(second)).unwrap();
     fill(&mut appender, 10);
