@@ -1,4 +1,4 @@
-//! One way through the entries of a range: what scans and cursors are made of.
+//! A walk through the entries of a range in one direction, of which scans and cursors are made.
 //!
 //! A [`View`] pins one version and one read point; a [`Walk`] goes over it in one direction. With implicit
 //! timestamps going forward, the first cell of a key that is at or below the read point decides, so nothing
@@ -101,7 +101,7 @@ impl View {
         self.settings.read.explicit
     }
 
-    /// Answers the error that the first step is to return, if there is one.
+    /// The error that the first step is to return, if any.
     pub(super) fn check(&self) -> Result<()> {
         self.refused.as_ref().or(self.untimed.as_ref()).map_or(Ok(()), |why| Err(why.clone()))
     }
@@ -109,8 +109,8 @@ impl View {
     /// Notes that a walk found nothing left in the range.
     #[cold]
     fn note_emptied(&self, range: KeyRange) {
-        // Of other times there may be something. And where another active segment was begun after the version
-        // was taken, that may have something from before the read point.
+        // There may be entries of other times. And a memtable that became active after the version was taken
+        // may have cells from before the read point.
         if self.looks_at == TimeRange::ALL && self.store.version().active.is(&self.version.active) {
             self.store.emptied.note(&self.version.bounds, range, self.read);
         }
@@ -292,7 +292,7 @@ impl Walk {
         let gone = covered
             || matches!(cell.kind, Kind::Tombstone | Kind::Hidden)
             || match rules.filter.is_some() {
-                // It sees what is handed out: a mapped value is not to be believed where it lies.
+                // The filter judges the copy that the caller gets: bytes in a mapping are not trusted.
                 true => {
                     self.cursor.pin_value(value)?;
                     is_gone(rules, &CellRef { value: &value[..], ..cell }, view.now_us)
@@ -305,7 +305,7 @@ impl Walk {
             (false, false) if rules.filter.is_some() => {}
             (false, false) => self.cursor.pin_value(value)?,
         }
-        // What a point tombstone deletes neither makes keys behind each other nor ends them.
+        // A key that a point tombstone deletes neither extends nor ends the run of deleted keys.
         if covered && self.covers.covers_all(cell.seq) {
             self.covers.met_deleted(&self.key);
         } else if self.covers.has_run() && (covered || cell.kind != Kind::Tombstone) {

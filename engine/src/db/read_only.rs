@@ -14,8 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl Builder {
-    /// Opens it for reading: as it is at this moment, without its lock, without changing a byte on disk.
-    /// Where another process is writing to it, what that process removes meanwhile shows as an error.
+    /// Opens it for reading: as it is at this moment, without its lock, without changing a byte on disk. If
+    /// another process writes to it, files that this removes meanwhile cause errors.
     pub fn open_read_only(mut self, dir: impl AsRef<Path>) -> Result<Db> {
         self.options.validate()?;
         let dir = self.absolute(dir.as_ref())?;
@@ -37,7 +37,7 @@ fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
         match open_read_only_once(builder.clone(), dir) {
             Err(e) if matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Io | ErrorKind::NotFound) => {
                 let after = manifest::load(&env, dir).ok().flatten().map(|loaded| loaded.mark);
-                // Who has the lock writes to the log, too, which the manifest need not show.
+                // A writer also writes to the WAL, which the manifest need not show.
                 let rests = before == after && !is_locked(&env, dir);
                 if rests || planted!(Bug::ReadOnlyOnce) {
                     return Err(e);

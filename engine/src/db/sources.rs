@@ -1,4 +1,4 @@
-//! What scans and conflict checks walk over: memory and tables of one version, as one kind of cursor.
+//! The sources of scans and conflict checks: memtables and SSTables of one version, as one kind of cursor.
 
 use crate::compaction::{Floor, RunCursor};
 use crate::error::Result;
@@ -66,7 +66,7 @@ impl Source {
 
     /// Goes past the cells of the range that are all older than `whole`, if it knows that they are.
     pub(super) fn pass(&mut self, range: &KeyRange, whole: SeqNo, reverse: bool) -> Result<()> {
-        // Elsewhere it is beyond them already.
+        // Otherwise it is beyond them already.
         if !range.contains(self.key()) {
             return Ok(());
         }
@@ -86,12 +86,12 @@ impl Source {
     }
 }
 
-/// Cursors over everything in the version that overlaps the range and speaks of those times, newest first.
+/// Cursors over everything in the version that overlaps the range and may have those times, newest first.
 pub(super) fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: TimeRange) -> Vec<Source> {
     let mut cursors = Vec::new();
     let concerns =
         |segment: &Memtable, range: &KeyRange| segment.concerns(range, read) && segment.speaks_of(times);
-    // Nothing is written to any segment but the active one, so that what is newest there stays so.
+    // Only the active memtable takes writes, so the newest cell of any other stays the newest.
     let segment =
         |segment: &Memtable| Source::Memtable(segment.cursor(), segment.seqs().map(|seqs| *seqs.end()));
     if !version.active.is_empty() && version.active.speaks_of(times) {
