@@ -23,7 +23,7 @@ pub(super) const CACHE_BYTES: u64 = 4 << 20;
 /// Reads every byte of use in a database that is not open anywhere and lists what is wrong. Changes nothing.
 ///
 /// `Busy` when the database is open for writing, `NotFound` when there is none. Bytes that no read can meet
-/// (blocks below a table's clip, the unused end of a log file, leftover files) are not judged.
+/// (blocks below an SSTable's clip, the unused end of a WAL file, leftover files) are not judged.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -38,7 +38,7 @@ pub fn check(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) -> 
     check_in(env, dir, None, progress)
 }
 
-/// [`check`] of a database whose tables may lie in an object store, which `stores` finds by its location.
+/// [`check`] of a database whose SSTables may lie in an object store, which `stores` finds by its location.
 pub fn check_with_objects(
     env: &Env,
     dir: &Path,
@@ -130,7 +130,7 @@ impl Check<'_> {
                     format!("bytes {} to {} hold no manifest record that is whole", lost.start, lost.end);
                 self.damaged(&name, &Error::corruption(self.dir.join(&name), lost.start, what));
             }
-            // What the manifest says of the log may be old. Then damage in a part that is needed no more is
+            // What the manifest says of the WAL may be old. Then damage in a part that is needed no more is
             // listed, too.
             self.log_damages(&found.state, why)?;
         }
@@ -138,7 +138,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Lists every part of the log that cannot be read, but for the one that is told of already.
+    /// Lists every part of the WAL that cannot be read, but for the one that is told of already.
     fn log_damages(&mut self, state: &State, told: &Error) -> Result<()> {
         let found = logged::salvage(self.env, self.dir, state, &mut |_| Ok(()))?;
         for lost in &found.lost {
@@ -185,7 +185,7 @@ impl Check<'_> {
             Err(e) => {
                 self.damaged("log", &e);
                 self.log_damages(state, &e)?;
-                // What of the log is needed is not known.
+                // What of the WAL is needed is not known.
                 live.extend(self.files.iter().map(|(name, _)| name.clone()).filter(|n| n.ends_with(".log")));
             }
         }
@@ -218,7 +218,7 @@ impl Check<'_> {
         }
     }
 
-    /// Without a manifest each table can still be held against what it says of itself.
+    /// Without a manifest each SSTable can still be held against what it says of itself.
     fn tables_alone(&mut self) {
         let cache = BlockCache::new(CACHE_BYTES);
         for (name, bytes) in self.files {
@@ -231,7 +231,7 @@ impl Check<'_> {
         }
     }
 
-    /// Reads one table, and lists every damaged data block of it.
+    /// Reads one SSTable, and lists every damaged data block of it.
     fn table(&mut self, name: &str, bytes: u64, open: impl FnOnce() -> Result<Arc<Sstable>>) {
         self.meter.file(name, bytes);
         self.report.tables += 1;
@@ -257,7 +257,7 @@ fn table_names(stores: &BTreeMap<StoreId, StoreState>) -> impl Iterator<Item = S
     stores.values().flat_map(|store| store.shape.tables().map(|(_, _, info)| info.id.file_name()))
 }
 
-/// Opens a table as the manifest describes it.
+/// Opens an SSTable as the manifest describes it.
 pub(super) fn open_named(
     env: &Env,
     dir: &Path,
