@@ -28,8 +28,9 @@ pub struct CompactorsOptions {
     /// The fewest bytes of a compaction that goes to a server: sending one costs as much work as so many
     /// bytes do.
     pub bytes_min: u64,
-    /// Whether larger compactions stay too where they cost less here (size, what the sketches predict, what
-    /// is cached, load here and there). Without it every one of them goes as long as a server has room.
+    /// Whether larger compactions stay, too, if they cost less in this process (by size, predicted output,
+    /// cached blocks, and load on both sides). Without it each of them goes to a server, as long as one has
+    /// room.
     pub by_cost: bool,
     /// How long a server may be silent before its compaction goes on elsewhere.
     pub patience: Duration,
@@ -50,7 +51,7 @@ pub struct CompactorsOptions {
     /// The servers that a manager may name: `host` or `host:port`, where a host may begin or end with `*`;
     /// with none, those on this machine. Others are not connected to.
     pub allow: Vec<String>,
-    /// Whether servers on other machines are reached though nothing proves who answers there.
+    /// Whether servers on other machines may be used without proof of who they are.
     pub insecure: bool,
 }
 
@@ -74,13 +75,13 @@ impl Default for CompactorsOptions {
 pub struct Compactors {
     known: Arc<Known>,
     options: CompactorsOptions,
-    /// The number at which the next search for a server begins, so that equals take turns.
+    /// The index at which the next search for a server begins, so that equal ones take turns.
     next: AtomicU64,
     runtime: Option<tokio::runtime::Runtime>,
     load: Arc<Load>,
 }
 
-/// A manager as a database sees it.
+/// A manager, as known to a database.
 #[derive(Clone, Debug)]
 pub struct ManagerSeen {
     /// Its address.
@@ -89,14 +90,14 @@ pub struct ManagerSeen {
     pub answers: bool,
 }
 
-/// A compaction server as a database sees it.
+/// A compaction server, as known to a database.
 #[derive(Clone, Debug)]
 pub struct ServerSeen {
     /// Its address.
     pub address: String,
     /// Its state a second ago; `None` where it does not answer.
     pub state: Option<CompactorState>,
-    /// Compactions that this database has there.
+    /// Compactions of this database there.
     pub given: u64,
 }
 
@@ -185,7 +186,7 @@ impl Compactors {
         self.known.reach.look_if_due();
     }
 
-    /// The files of these that could not be used when they were read last. Waits for nothing.
+    /// The files of the secret and of certificates that were unusable at the last read. Does not wait.
     pub fn stale_files(&self) -> StaleFiles {
         self.known.reach.stale_files()
     }

@@ -1,4 +1,4 @@
-//! Who may reach a server, and how one is reached.
+//! Connections to servers: which addresses are allowed, and how to connect.
 
 use crate::files::StaleFiles;
 use crate::secret::{Calls, Secret};
@@ -20,7 +20,7 @@ pub(crate) fn may_listen(
     at.ip().is_loopback() || insecure || asks
 }
 
-/// Host and port of an address `host:port`; none of what else a URI may hold.
+/// Host and port of an address `host:port`; `None` for other URIs.
 pub(crate) fn parts(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     let port = port.parse().ok().filter(|port| *port > 0)?;
@@ -75,7 +75,7 @@ impl Allowed {
 pub(crate) struct Reach {
     tls: Option<Certificates>,
     secret: Option<Arc<Secret>>,
-    /// Whether other machines are reached though nothing proves who answers there.
+    /// Whether other machines may be used without proof of who they are.
     insecure: bool,
 }
 

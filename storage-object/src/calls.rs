@@ -50,7 +50,7 @@ impl Calls {
         }
     }
 
-    /// The disk, for what may be kept there: tables, which never change and have checksums.
+    /// The disk, for what may be kept there: SSTables, which never change and have checksums.
     fn disk_of(&self, name: &str) -> Option<(&Disk, u128)> {
         let disk = self.disk.as_ref().filter(|_| name.ends_with(".table"))?;
         Some((disk, disk.object(&self.place.identity, name)))
