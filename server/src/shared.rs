@@ -27,7 +27,8 @@ use tonic::{Request, Response, Status};
 const AUTHORIZATION: &str = "authorization";
 /// Operations that can be asked for again.
 const KEPT: usize = 1_000;
-/// Bytes of all of them as encoded, and of one: a larger one is kept without its metadata and its response.
+/// The most encoded bytes of all of them, and of one: a larger one is stored without its metadata and its
+/// response.
 const BYTES_KEPT: usize = 1 << 20;
 const BYTES_OF_ONE: usize = 64 << 10;
 
@@ -38,7 +39,7 @@ pub(crate) struct Shared {
     pub(crate) instances: Instances,
     /// Regions that were busy.
     pub(crate) hot: HotTablets,
-    /// Compaction servers that merges go to, if there are some.
+    /// The compaction servers in use, if there are some.
     pub(crate) compactors: Option<Arc<Compactors>>,
     /// Object stores, if tables lie in one.
     pub(crate) stores: Arc<LazyObjectStores>,
@@ -60,7 +61,7 @@ pub(crate) struct Shared {
     pub(crate) stopping: AtomicBool,
 }
 
-/// Tells streams of changes that there are more: one looks, for all.
+/// Wakes streams of changes when there are more: one task checks, for all.
 pub(crate) struct News {
     newest: watch::Sender<SeqNo>,
     /// Somebody began to wait.
@@ -109,7 +110,8 @@ impl Drop for Managing {
 }
 
 impl Shared {
-    /// Whether a write is answered without a wait for the disk, or for memory and merges that are behind.
+    /// Whether a write is answered without a wait for the disk, or for flushes and compactions that are
+    /// behind.
     pub(crate) fn writes_at_once(&self) -> bool {
         self.durability == Durability::Buffered && !self.tables.db.holds_writers_up()
     }

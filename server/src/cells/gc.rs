@@ -81,7 +81,8 @@ impl Gc {
         Some(admin::GcRule { rule: Some(rule) })
     }
 
-    /// What the engine is told: (versions kept, 0 for all; microseconds to live, 0 for ever).
+    /// The part of the rule that the engine applies: (number of versions, 0 for all; microseconds to live, 0
+    /// for ever).
     pub(crate) fn limits(&self) -> (u32, u64) {
         let least = |a: u64, b: u64| if a == 0 || (b != 0 && b < a) { b } else { a };
         match self {
@@ -96,7 +97,7 @@ impl Gc {
         }
     }
 
-    /// Whether there is more to it than the engine is told.
+    /// Whether the engine cannot apply all of the rule.
     pub(crate) fn is_judged_here(&self) -> bool {
         match self {
             Self::Union(rules) => rules.iter().any(Self::is_judged_here),

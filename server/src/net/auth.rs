@@ -245,7 +245,7 @@ impl Tokens {
 pub(crate) struct Who(Option<Arc<[Grant]>>);
 
 impl Who {
-    /// Whoever can connect, where there are no tokens.
+    /// Any caller, if there are no tokens.
     pub(crate) const ANYONE: Self = Self(None);
 
     /// Who has that right to a table, or to all whose names begin so.

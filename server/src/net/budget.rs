@@ -323,7 +323,7 @@ impl Budgets {
         }
     }
 
-    /// The shares of whoever calls with that token, or without one from that address.
+    /// The shares of a caller with that token, or without one from that address.
     pub(crate) fn caller(&self, token: Option<&str>, address: IpAddr) -> Arc<Caller> {
         let name = token.map_or(Name::Address(address), |token| Name::Token(token.to_string()));
         let mut callers = self.callers.lock();
@@ -424,7 +424,7 @@ impl Drop for RequestLease {
     }
 }
 
-/// What is told to whom there is no memory for.
+/// The error for a call that there is no memory for.
 pub(crate) fn no_memory() -> Status {
     overloaded(Code::ResourceExhausted, "the memory for calls is in use")
 }

@@ -191,8 +191,7 @@ impl CallMetrics {
 #[derive(Clone)]
 pub(crate) struct Peer {
     pub(crate) answers: Arc<Budget>,
-    /// Its place among the calls under way, and the memory of its request: held as long as somebody works on
-    /// it.
+    /// Its place among the running calls, and the memory of its request, as long as it is worked on.
     pub(crate) _held: (Arc<Slot>, Arc<RequestLease>),
 }
 

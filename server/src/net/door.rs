@@ -415,7 +415,7 @@ impl Receiving {
         }
     }
 
-    /// Looks at all of it, and counts it as what it becomes.
+    /// Checks all of it, and counts its size when decoded.
     fn end(self, method: &Method, caller: (&Who, &Said), lease: &mut RequestLease) -> Result<Whole, Status> {
         match self.claimed {
             Some(claimed) if claimed == self.came => {}
@@ -438,7 +438,7 @@ impl Receiving {
     }
 }
 
-/// Looks at a request that is whole.
+/// Checks a complete request.
 fn look_at<B: AsRef<[u8]>>(
     pieces: &[B],
     bytes: usize,

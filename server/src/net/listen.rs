@@ -195,7 +195,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.places.taken.lock();
         taken.silent.remove(&self.id);
-        // Else it was counted out when it was told to go.
+        // Otherwise it was subtracted when it was told to go.
         if !self.eviction.is_out.load(Ordering::Relaxed) {
             taken.leave(self.address);
         }

@@ -1,7 +1,7 @@
 //! The methods that are served: who may call each, and what a call of it may be.
 //!
-//! What a caller may do is looked up here by the path of a call and the table that it names, before the rest
-//! of its request is taken. A method that is not listed is not served.
+//! The rights that a call needs are looked up here, by its path and the table that it names, before the
+//! remaining request is read. A method that is not listed is not served.
 //!
 //! A call of data may name an authorized view instead, at the end of its request. Its headers name it, too,
 //! or its table ([`Said`]): by these a long request is let in. It is judged again by the view that it names.
@@ -23,7 +23,7 @@ const NAMES_MAX: usize = 64 << 10;
 /// Bytes of a question for the health, at most.
 const HEALTH_MAX: usize = 1 << 10;
 
-/// Characters of the path of a method that is not served which its caller is told.
+/// The most characters of an unknown method's path in the error.
 const NAME_SHOWN_MAX: usize = 200;
 
 /// Where a text stands in a request: the numbers of the fields that lead to it.
@@ -32,7 +32,7 @@ type Path = &'static [u64];
 /// Who may call a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
-    /// Whoever can connect.
+    /// Any caller.
     Anybody,
     /// Who has a token that is known. What is answered depends on its rights, or the method looks at them
     /// itself.
@@ -286,8 +286,8 @@ pub(crate) fn of(path: &str) -> Option<&'static Method> {
     METHODS.iter().find(|method| method.path == path)
 }
 
-/// What is answered to a call of a method that is not served, of whatever service: its name, and where it is
-/// told what is.
+/// The error of a call of a method that is not served, of any service: its name, and where the served ones
+/// are listed.
 pub(crate) fn not_served(path: &str) -> Status {
     let name: String = path.chars().take(NAME_SHOWN_MAX).collect();
     let name = name.trim_start_matches('/');
@@ -364,7 +364,7 @@ impl Method {
         }
     }
 
-    /// Looks whether a request, all of whose `len` bytes are there, names the view that the headers name.
+    /// Whether a request, all of whose `len` bytes have arrived, names the view that the headers name.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` where it names another one, or none.

@@ -1,8 +1,8 @@
 //! Rows as the messages of ReadRows: cells in chunks, none of them and no message too large for clients.
 //!
-//! Chunks are encoded where a cell is read, straight from the memory it lies in, and never held in any other
-//! form: a scan would spend half its time on that. Of a row's last chunk it is known only behind it that it
-//! is the last, so the mark that commits the row is put in then ([`Chunker::end`]).
+//! Chunks are encoded where a cell is read, straight from the memory it lies in, and never copied into any
+//! other form: a scan would spend half its time on that. A row's last chunk is known to be the last only
+//! after it, so the mark that commits the row is put in then ([`Chunker::end`]).
 //!
 //! A row that fits into a message of 4 MiB, which is what gRPC's clients take, is in one message. A larger
 //! one is cut between cells, and within a value only where that alone does not fit. What the clients' readers

@@ -1,6 +1,6 @@
 //! Mutations of rows as batches of the engine, and the calls that read before they write.
 //!
-//! All mutations of a row, over all families, are one batch: one record of the log, whole or not at all. A
+//! All mutations of a row, over all families, are one batch: one record of the WAL, whole or not at all. A
 //! conditional mutation is written under a condition that is judged again at the moment of writing, so it is
 //! atomic with all other writes of the row.
 
@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tonic::Status;
 
-/// Rules of a read-modify-write, at most: each looks for its column among all.
+/// The most rules of a read-modify-write: each searches all for its column.
 const RULES_MAX: usize = 1_000;
 /// Bytes of the cells that a read-modify-write reads, at most.
 const READ_MAX: usize = 256 << 20;
@@ -93,7 +93,7 @@ impl Times {
     }
 }
 
-/// What is told of a call that would write nothing.
+/// The error of a call that would write nothing.
 pub(crate) fn no_mutations() -> Status {
     Status::invalid_argument("No mutations provided")
 }

@@ -1,9 +1,8 @@
 //! Rows that go through a filter, cell by cell.
 //!
-//! A row is read in pieces of a fixed size and goes through the filter in such, so neither its length nor
-//! what the filter makes of it decides what is held. Where what comes through depends on all of a row
-//! (conditions), a row that is longer than a piece is read once or more before, at the same moment, to decide
-//! that.
+//! A row is read in pieces of a fixed size and goes through the filter in such, so memory depends neither on
+//! its length nor on the filter's output. If the output depends on all of a row (conditions), a row that is
+//! longer than a piece is read once or more before, at the same moment, to decide that.
 
 use crate::cells::filter::{Cell, Filter, Need};
 use crate::net::work::Work;

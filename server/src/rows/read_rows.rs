@@ -1,8 +1,9 @@
 //! A call of ReadRows, message by message.
 //!
-//! Between two messages nothing is held if the client is slow: the rows are opened anew, at a new snapshot,
-//! behind the last row that was given out. Each row is as it was at one moment; different rows of a scan may
-//! be of different moments, as Bigtable has it. So between two messages of one row its snapshot is held.
+//! Between two messages no snapshot is held if the client is slow: the rows are opened anew, at a new
+//! snapshot, behind the last row that was given out. Each row is as it was at one moment; different rows of a
+//! scan may be of different moments, as Bigtable has it. So between two messages of one row its snapshot is
+//! held.
 
 use crate::cells::filter::{Filter, Need};
 use crate::cells::row_key::{self, Span};
@@ -24,8 +25,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tonic::Status;
 
-/// Rows looked at in a row of which the filter lets nothing through before a client that wants to know is
-/// told how far it is.
+/// The number of consecutive rows without output after which a client that wants it gets a message about the
+/// progress.
 const SILENT_ROWS: u64 = 10_000;
 /// After how long a turn sends the messages that it has, though it might read more.
 const SEND_AFTER: Duration = Duration::from_millis(2);

@@ -52,8 +52,7 @@ impl Copies {
 const PIECE_CELLS: usize = 1_024;
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Cells of a row that a walk in reverse looks at one by one: of a row with more its cells are walked
-/// forward.
+/// The most cells of a row that a reverse scan visits one by one: longer rows it walks forward.
 const REVERSED_CELLS: usize = 1_024;
 
 /// What it takes to open a cursor, in units of [`Work`].

@@ -306,7 +306,7 @@ impl Bigtable for BigtableService {
     }
 }
 
-/// Writes all entries that are right as one batch; each is told what became of it.
+/// Writes all valid entries as one batch; each has its result in the answer.
 fn mutate_rows(shared: &Shared, request: &MutateRowsRequest) -> Result<Vec<MutateRowsResponse>, Status> {
     let mutations: usize = request.entries.iter().map(|entry| entry.mutations.len()).sum();
     if mutations == 0 {

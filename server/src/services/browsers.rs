@@ -21,7 +21,7 @@ use std::sync::{Arc, LazyLock};
 /// The page, with its script and style.
 pub(crate) const PAGE: &str = include_str!("page.html");
 
-/// What is told to who asks by another name.
+/// The error for a request with another host name.
 const REFUSED: &str = "this name is not the server's: without tokens and TLS it answers to localhost, to its own address, \
                        and to the names in the setting http-names\n";
 

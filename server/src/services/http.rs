@@ -54,7 +54,7 @@ async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, String) {
         return (StatusCode::SERVICE_UNAVAILABLE, "the server is stopping\n".into());
     }
     match shared.tables.db.statistics().background_error {
-        // Whoever asks need not know where files lie.
+        // Callers must not learn where files lie.
         Some(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", without_paths(&error))),
         None => (StatusCode::OK, format!("ready\n{}", of_files(&shared))),
     }

@@ -68,7 +68,7 @@ fn make(tables: &Tables, name: &str, table: &Table, now_us: u64) -> Result<(), S
     Ok(())
 }
 
-/// Makes the backups that are due. What fails is tried again at the next look.
+/// Makes the backups that are due. Failed ones are tried again at the next check.
 pub(crate) fn make_due(tables: &Tables, now_us: u64) -> Result<(), Status> {
     let all = tables.all();
     for (name, table) in all.iter() {

@@ -23,7 +23,8 @@ use tonic::Status;
 const NAMES: &str = "names";
 /// Bytes of what is said of a backup there, at most.
 const PUBLISHED_MAX: u64 = 16 << 20;
-/// Calls that look for a backup there at a time, at most: each may wait for the store, and keeps a thread.
+/// The most calls at a time that search for a backup there: each may wait for the store, and occupies a
+/// thread.
 const LOOKS_MAX: usize = 32;
 
 /// See the page above.
@@ -38,7 +39,7 @@ pub(crate) struct BackupStore {
     open: Box<OpenObjectStore>,
     /// The place of this server.
     own: OnceLock<String>,
-    /// Room for calls that look for a backup of another server.
+    /// Permits of calls that search for a backup of another server.
     looks: Semaphore,
 }
 
@@ -349,11 +350,11 @@ mod tests {
         let store = table.now().families[0].regions[0].store.clone();
         batch.put_at(&store, row_key::cell_key(b"row", b"q"), Timestamp(1_000), "v");
         tables.db.write_with(&batch, Durability::Sync).unwrap();
-        // As a table too, which backups share.
+        // As an SSTable, too, which backups share.
         tables.db.flush().unwrap();
     }
 
-    /// Restores a backup, and looks for the cell.
+    /// Restores a backup, and checks the cell.
     fn restores(tables: &Tables, backup: &str, id: &str) {
         let name = format!("projects/p/instances/i/tables/{id}");
         let (table, _) = tables.restore(&named(backup), &name, &Who::ANYONE).unwrap();
@@ -415,7 +416,7 @@ mod tests {
         assert_eq!(objects.names(), [""; 0], "nothing is left");
     }
 
-    /// Whether all that the log does not hold behind that number was taken as stores were attached.
+    /// Whether all numbers after that one which the WAL does not hold were skipped by attaching stores.
     fn nothing_is_lost(tables: &Tables, since: SeqNo) -> bool {
         let mut changes = tables.db.changes_since(since).unwrap();
         loop {
@@ -508,7 +509,7 @@ mod tests {
         let (objects, dir) = (Objects::default(), tempfile::tempdir().unwrap());
         let server = objects.server(dir.path());
         fill(&server);
-        // Killed behind the engine's backup, and behind the record of another, before the store was told.
+        // Killed after the engine's backup, and after the record of another, before the object store had it.
         let place = server.backup_places.own().to_string();
         server.create_backup(&named("one"), TABLE, &for_hours(8)).unwrap();
         let whole = objects.names();

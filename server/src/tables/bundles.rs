@@ -1,5 +1,5 @@
-//! Schema bundles: descriptors of protocol buffers that belong to a table, kept for clients and given back as
-//! they came.
+//! Schema bundles: descriptors of protocol buffers that belong to a table, stored for clients and returned
+//! unchanged.
 //!
 //! A bundle is a record of its own in the engine family `tables`, under its table's id, and is deleted when
 //! that is gone for good (`crate::tables::undelete`). Its descriptors are looked at when they come: they must
@@ -71,7 +71,7 @@ fn names_bytes(within: usize, kinds: &[Kind], choices: &[Choice]) -> usize {
 }
 
 impl Files {
-    /// Looks at descriptors, in this memory, of which the lease counts what they take.
+    /// Checks descriptors, whose memory the lease counts.
     pub(crate) fn parse(descriptors: &[u8], memory: &Arc<Budget>) -> Result<(Self, Arc<Lease>), Status> {
         let field = "proto_schema.proto_descriptors";
         match descriptors.len() {

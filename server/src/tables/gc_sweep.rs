@@ -1,5 +1,5 @@
-//! Cells that a rule hides, where the engine is not told of all of it ([`Gc::is_judged_here`]): they are
-//! deleted here, so that merges drop them.
+//! Sweeps for cells that are hidden by a rule which the engine cannot apply ([`Gc::is_judged_here`]): deletes
+//! them, so that compactions drop them.
 //!
 //! All versions behind the first that is gone are gone, too: the later ones are older and more are newer. So
 //! one tombstone a column does. It is written only if nothing was written to the column since the snapshot by
@@ -57,7 +57,7 @@ impl Tables {
         let Some(region) = family.within(&walk.from, None).first() else { return Ok(false) };
         let snapshot = self.db.snapshot();
         let found = find(region, &walk.from, &snapshot, &family.gc, now_us);
-        // Of what cannot be read the rest of the region is left out.
+        // If something cannot be read, the remaining region is left out.
         let (gone, next, failed) = match found {
             Ok((gone, next)) => (gone, next, Ok(true)),
             Err(e) => (Vec::new(), None, Err(e)),

@@ -31,7 +31,7 @@ const MOVE_WAIT: Duration = Duration::from_millis(100);
 /// One table.
 pub(crate) struct Table {
     now: ArcSwap<Layout>,
-    /// Held for writing while stores change hands.
+    /// Locked for writing while keys change their stores.
     moves: RwLock<()>,
     /// Its stores have the options that they are to have.
     is_given: AtomicBool,
@@ -221,8 +221,8 @@ impl Table {
         self.moves.read()
     }
 
-    /// While this is held, keys may change their stores. `UNAVAILABLE` if writers that are held up hold the
-    /// table: who waits here keeps readers waiting, too.
+    /// While this is held, keys may change their stores. `UNAVAILABLE` if stalled writers hold the table, as
+    /// a wait here would make readers wait, too.
     pub(crate) fn move_keys(&self) -> Result<RwLockWriteGuard<'_, ()>, Status> {
         let moved = self.moves.try_write_for(MOVE_WAIT);
         moved.ok_or_else(|| Status::unavailable("writers of the table are held up: try again"))

@@ -1,6 +1,6 @@
 //! Application profiles as settings: one process serves all clusters, so routing, affinity and priority are
-//! kept and told. What a profile forbids is forbidden: transactions on single rows where it does not allow
-//! them, writes where it is for reads alone.
+//! stored and returned. But what a profile forbids is refused: transactions on single rows where it does not
+//! allow them, writes where it is for reads alone.
 
 use crate::proto::admin::{self, app_profile};
 use crate::tables::clusters::Cluster;

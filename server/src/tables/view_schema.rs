@@ -1,4 +1,4 @@
-//! An authorized view as it is stored in its table's record, and as it is told.
+//! An authorized view: its form in its table's record, and its message.
 
 use crate::cells::row_key;
 use crate::cells::subset::{Columns, Subset};
@@ -147,7 +147,7 @@ impl ViewSchema {
         }
     }
 
-    /// The view as a message, of which so much is told.
+    /// The view as a message, with these of its fields.
     pub(crate) fn to_message(&self, name: &str, view: ResponseView) -> admin::AuthorizedView {
         let named = admin::AuthorizedView { name: name.to_string(), ..Default::default() };
         if view == ResponseView::NameOnly {

@@ -1,9 +1,9 @@
 //! Authorized views: parts of a table that have a name, and rights, of their own.
 //!
 //! A view has the rows that begin with some prefixes, and of these the columns that are named or begin with
-//! some prefixes. It is kept in its table's record ([`ViewSchema`]), so it is there as durably as the table,
-//! and gone with it. With each change of that record it is compiled ([`Subset`]): into ranges of keys of
-//! rows, and of qualifiers for each family.
+//! some prefixes. It is stored in its table's record ([`ViewSchema`]), so it is as durable as the table, and
+//! gone with it. With each change of that record it is compiled ([`Subset`]): into ranges of keys of rows,
+//! and of qualifiers for each family.
 //!
 //! Who calls through a view ([`Target`]) reads what these ranges have and nothing else, before a filter is
 //! asked, and what it would write beyond them is refused. What is outside leaves no trace in an answer: it is
@@ -67,7 +67,7 @@ impl Target {
     }
 }
 
-/// How much of a view is told, where a call says it.
+/// The fields of a view in an answer, as the call asks.
 pub(crate) fn response_view(asked: i32, otherwise: ResponseView) -> Result<ResponseView, Status> {
     match ResponseView::try_from(asked) {
         Ok(ResponseView::Unspecified) => Ok(otherwise),
@@ -169,7 +169,7 @@ impl Tables {
         deleted.map(drop)
     }
 
-    /// The view of that name, of which so much is told.
+    /// The view of that name, with these of its fields.
     pub(crate) fn view(&self, name: &str, view: ResponseView) -> Result<admin::AuthorizedView, Status> {
         let (table, id) = names::view(name)?;
         let table = self.get(table).map_err(|_| no_view(name))?;
