@@ -1,4 +1,4 @@
-//! A server as the command line reaches it: address, TLS, token, names of tables.
+//! The command line's connection to a server: address, TLS, token, names of tables.
 
 use crate::failure::{Failure, Outcome};
 use clap::Args;

@@ -6,7 +6,7 @@ fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
-/// A database with two tables' worth of flushes, a log and a family.
+/// A database with two SSTables from flushes, a WAL and a family.
 fn filled() -> Place {
     let place = Place::new();
     let db = siltstone::Db::open(place.path("db")).unwrap();
@@ -105,7 +105,7 @@ fn check_finds_damage_and_repair_rescues_the_rest() {
     assert!(said.contains("2 families, 1 table") && said.contains("as they were written"), "{said}");
     assert!(siltstone(&["repair", db]).fine().contains("nothing was lost"));
 
-    // One bit in the middle of the table's data.
+    // One bit in the middle of the SSTable's data.
     let mut bytes = place.bytes(&format!("db/{table}"));
     bytes[2_000] ^= 4;
     place.file(&format!("db/{table}"), bytes);
