@@ -28,7 +28,7 @@ pub enum ErrorKind {
     Io = 7,
     /// No space left. Reads go on; writes resume by themselves once there is space.
     DiskFull = 8,
-    /// A write or sync of the log failed before. Reads go on; reopen the database to write again.
+    /// A write or sync of the WAL failed before. Reads go on; reopen the database to write again.
     Poisoned = 9,
     /// The database, or what it belongs to, was closed.
     Closed = 10,
@@ -36,7 +36,7 @@ pub enum ErrorKind {
     ReadOnly = 11,
     /// Written by a newer release, or needs a name (merge operator, filter) that was not registered.
     Unsupported = 12,
-    /// A stream of changes asked for writes that are not in the log any more.
+    /// A stream of changes asked for writes that are not in the WAL any more.
     ChangesLost = 13,
     /// Cancelled by its caller.
     Canceled = 14,
@@ -69,7 +69,7 @@ impl From<Kind> for ErrorKind {
     }
 }
 
-/// Why a call failed. Whoever gets one frees it with `siltstone_error_free`.
+/// Why a call failed. The caller frees it with `siltstone_error_free`.
 #[derive(Debug)]
 pub struct Error {
     cause: Cause,

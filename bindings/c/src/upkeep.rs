@@ -32,7 +32,7 @@ pub extern "C" fn siltstone_stats(
     self::json(json, || Ok(open(db)?.statistics()))
 }
 
-/// Recent flushes, merges and the like, oldest first, as a JSON array of texts. Freed with
+/// Recent flushes, compactions and the like, oldest first, as a JSON array of texts. Freed with
 /// `siltstone_text_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_events(

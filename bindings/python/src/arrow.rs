@@ -16,8 +16,8 @@ use std::sync::Arc;
 /// fit 31 bits.
 const BATCH_BYTES: usize = 64 << 20;
 
-/// A range that is read once, by whoever takes its stream (`__arrow_c_stream__`: pyarrow, polars, duckdb and
-/// others do).
+/// A range that is read once, by the caller that takes its stream (`__arrow_c_stream__`: pyarrow, polars,
+/// duckdb and others do).
 #[pyclass(module = "siltstone")]
 pub(crate) struct ArrowScan(OfProcess<Batches>);
 
