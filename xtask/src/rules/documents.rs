@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 /// Lines of documents are at most this long.
 const COLUMNS_MAX: usize = 120;
 
-/// In the documents, whatever is in backticks and looks like a file of ours, or like the name of a test, must
-/// exist.
+/// In the documents, whatever is in backticks and looks like a file of this repository, or like the name of a
+/// test, must exist.
 pub(super) fn find(root: &Path, sources: &[Source<'_>]) -> Vec<Finding> {
     let mut functions = BTreeSet::new();
     for source in sources {
