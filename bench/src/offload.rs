@@ -1,10 +1,10 @@
-//! What a merge costs the process that has the database: run here, or by a compaction server on the other
+//! The cost of a compaction to the database's process: run here, or by a compaction server on the other
 //! processor; and how fast blocks are handed over.
 //!
 //! Each row is a database of its own, loaded alike: all keys, then a fifth again. A cache that holds it,
-//! tables past the page cache. Then all is merged, once, with nobody else at work. The hand-over is timed
-//! from the first block asked for to the last one that is there, with what the database does to put each into
-//! its cache.
+//! SSTables past the page cache. Then all is compacted, once, with nobody else at work. The hand-over is
+//! timed from the first block asked for to the last one that is there, with what the database does to put
+//! each into its cache.
 
 use crate::compactor::{Servers, pin_to_first};
 use crate::measure::Usage;
@@ -36,7 +36,7 @@ pub(crate) struct Costs {
     runs: u32,
 }
 
-/// A way to merge.
+/// A place of the compaction: this process or a server.
 struct Way {
     name: &'static str,
     elsewhere: bool,
@@ -44,7 +44,7 @@ struct Way {
     compression: Compression,
 }
 
-/// What one merge came to.
+/// The result of one compaction.
 #[derive(Clone, Copy, Default)]
 struct Cost {
     seconds: f64,

@@ -29,7 +29,7 @@ enum Answer {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct BatchId(usize);
 
-/// The batches of one database in the order of its log.
+/// The batches of one database in the order of its WAL.
 #[derive(Clone, Debug)]
 pub struct History {
     rules: Vec<Rules>,
@@ -65,7 +65,7 @@ impl History {
         self.answered(batch, Answer::Synced);
     }
 
-    /// The log was synced to its end: every batch acknowledged so far is.
+    /// The WAL was synced to its end: every batch acknowledged so far is.
     pub fn all_synced(&mut self) {
         for batch in &mut self.batches {
             if batch.answer == Answer::Buffered {

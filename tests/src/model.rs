@@ -1,5 +1,5 @@
 //! A reference model of the database: every write ever made, in one ordered map a family, and reads that
-//! follow the definition word by word. It never merges, drops or caches anything, so it is slow and right.
+//! follow the definition word by word. It never compacts, drops or caches anything, so it is slow and right.
 //!
 //! What a reader at a read point sees of a key:
 //! - a point tombstone deletes cells of its key with a timestamp at or below its own and a smaller sequence

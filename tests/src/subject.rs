@@ -34,7 +34,7 @@ pub struct FamilySetup {
     pub stamp_step: u64,
 }
 
-/// Where tables lie.
+/// Where SSTables lie.
 #[derive(Clone, Copy, Debug)]
 pub enum Tables {
     /// In the database's directory.
@@ -55,7 +55,7 @@ impl Tables {
     }
 }
 
-/// Who runs merges of tables.
+/// Who runs compactions.
 #[derive(Clone, Copy, Debug)]
 pub enum Merges {
     /// The database.
@@ -87,11 +87,12 @@ pub struct Setup {
     pub keys: u64,
     /// Bytes of a value, mostly at most this.
     pub value_bytes: usize,
-    /// Most writes go to the first family: a log file of which two families have much is left to no table.
+    /// Most writes go to the first family: otherwise most WAL files would have too much of two families for
+    /// an SSTable to keep its values there.
     pub lopsided: bool,
-    /// Who runs merges of tables.
+    /// Who runs compactions.
     pub merges: Merges,
-    /// Where tables lie.
+    /// Where SSTables lie.
     pub tables: Tables,
     /// Each batch ends with a put of its number to [`MARKER`].
     pub marker: bool,
@@ -227,7 +228,7 @@ impl Setup {
         self.families.iter().map(|family| family.rules).collect()
     }
 
-    /// How to open a database in that directory: a copy has its tables beside it.
+    /// How to open a database in that directory: a copy has its SSTables beside it.
     pub fn builder_at(&self, world: &SimWorld, dir: impl AsRef<Path>) -> Builder {
         if dir.as_ref() == Path::new(DIR) {
             return self.builder(world);
@@ -235,7 +236,7 @@ impl Setup {
         Self { merges: Merges::Here, tables: Tables::Beside, ..self.clone() }.builder(world)
     }
 
-    /// The object store in which its tables lie, if they do.
+    /// The object store in which its SSTables lie, if they do.
     pub fn objects(&self, world: &SimWorld) -> Option<Arc<SimObjects>> {
         let storage: Arc<dyn Storage> = Arc::new(world.storage.clone());
         let store = || SimObjects::new(storage, world.clock.clone(), Path::new("objects"), None);
@@ -370,8 +371,8 @@ pub fn draw_memory(options: &Options, rng: &mut Rng) -> (u64, u64) {
     (write_memory, write_memory + *rng.pick(&[0, 16 << 10, 1 << 20]))
 }
 
-/// The options with policies of memory, hot keys and log tables drawn anew, all of which may change at run
-/// time.
+/// The options with policies of memory, hot keys and values in the WAL drawn anew, all of which may change at
+/// run time.
 pub fn draw_mechanisms(rng: &mut Rng, options: &FamilyOptions) -> FamilyOptions {
     FamilyOptions {
         memory: (rng.pick(&["none", "basic{segments=2}", "eager", "adaptive{segments=1, r=0.1}", "sketch"]))

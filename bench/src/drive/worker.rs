@@ -17,7 +17,7 @@ pub(crate) struct Shared {
     pub(crate) stop: AtomicBool,
 }
 
-/// Operations between two looks at what is shared.
+/// Operations between two reads of shared state.
 const LOOK_EVERY: u64 = 256;
 
 /// How often the control is due: seldom enough to take a hundredth of a processor.

@@ -14,7 +14,7 @@ const WORKLOADS_MIN: usize = 4;
 const STORES_MIN: usize = 2;
 /// So many times behind the best a cell has the full colour.
 const FULL: f64 = 4.0;
-/// Stores that merge nothing.
+/// Stores that compact nothing.
 const B_TREES: [&str; 1] = ["lmdb"];
 
 /// A figure that has a table.

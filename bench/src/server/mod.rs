@@ -1,5 +1,5 @@
-//! The server, measured from outside: how fast it answers (`speed`), what readers feel of merges (`beside`),
-//! what ten thousand regions cost (`regions`). The servers are processes of their own (`peer`).
+//! The server, measured from outside: how fast it answers (`speed`), what readers feel of compactions
+//! (`beside`), what ten thousand regions cost (`regions`). The servers are processes of their own (`peer`).
 
 mod beside;
 mod peer;
@@ -48,8 +48,8 @@ pub(crate) struct Server {
 /// What else is measured.
 #[derive(Subcommand)]
 enum Instead {
-    /// Latencies of reads that come at a steady rate: alone, beside automatic merges, and beside a merge of
-    /// everything.
+    /// Latencies of reads that come at a steady rate: alone, beside automatic compactions, and beside a
+    /// compaction of everything.
     Beside(beside::Beside),
     /// What a table of ten thousand regions costs: made, at rest, beside one writer, watched, opened.
     Regions(regions::Regions),

@@ -1,5 +1,5 @@
-//! How the driver reaches its tables; and those of an embedded database, which it reaches by transactions.
-//! (Those of a server: `served`.)
+//! The driver's access to its tables; and that to an embedded database, by transactions. (Those of a server:
+//! `served`.)
 
 use super::schema::{Row, Table};
 use crate::store::Result;
@@ -36,9 +36,9 @@ pub(crate) trait Tables: Sync {
     fn load(&self, part: &mut dyn FnMut(&mut dyn Put) -> Result<()>) -> Result<()>;
     /// Whether a transaction happens as a whole.
     fn is_atomic(&self) -> bool;
-    /// All that was written is in tables on disk, and no merge is due.
+    /// Flushes everything, and waits until no compaction is due.
     fn settle(&self) -> Result<()>;
-    /// Merges all of a table.
+    /// Compacts all of a table.
     fn merge(&self, table: Table) -> Result<()>;
 }
 

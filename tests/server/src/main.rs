@@ -39,7 +39,7 @@ enum Row {
     Hostile,
     /// Each attack on a server of its own, beside a client that behaves: memory, deadlines, rights
     Attack,
-    /// More writes than merges can take
+    /// More writes than compactions can take
     Overload,
     /// Damaged and random messages to every method
     Messages,

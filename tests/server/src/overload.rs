@@ -1,5 +1,5 @@
-//! More writes than merges can take: many clients write as fast as they are answered, while merges are
-//! throttled far below that. Writers are slowed, never stopped for long; memory stays within its budget.
+//! More writes than compactions can take: many clients write as fast as they are answered, while compactions
+//! are throttled far below that. Writers are delayed, never stopped for long; memory stays within its budget.
 
 use crate::Extent;
 use crate::child::{Server, TABLE, data, set};

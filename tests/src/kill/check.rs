@@ -199,7 +199,7 @@ fn compare(families: &[Family], streams: &[Stream]) -> Result<(), String> {
             .map(|(k, v)| (k.clone(), v.clone()))
             .collect();
         same(family.name(), &contents(family)?, &expected)?;
-        // By point reads too, which ask other parts of a table.
+        // Also by point reads, which use other parts of an SSTable.
         for (key, value) in expected.iter().step_by(17) {
             let found = family.get(key).map_err(|e| format!("get: {e}"))?;
             if found.as_deref() != Some(&value[..]) {

@@ -8,7 +8,7 @@
 //! of one store. `rescue` makes some damages together, repairs, and demands everything back that is not
 //! reported lost.
 //!
-//! What is read after a damage: of a table, the keys whose reads touch the damaged bytes (by get, and by
+//! What is read after a damage: of an SSTable, the keys whose reads touch the damaged bytes (by get, and by
 //! scans both ways around them); of any other file, opening is what reads it, and a few keys of each family
 //! follow. One case in [`FULL_EVERY`] reads everything by get and by scans both ways, one in [`CHECK_EVERY`]
 //! is also checked, which must report every damage that could be met, and one in [`WRITE_EVERY`] is opened

@@ -90,7 +90,7 @@ fn builder() -> Builder {
     Builder::new().options(options())
 }
 
-/// Writes to a database that was made, until it has tables, and closes it.
+/// Writes to a database that was made, until it has SSTables, and closes it.
 fn write_to(db: Db) -> siltstone::Result<()> {
     for key in 0..ROWS {
         db.put(key.to_be_bytes(), [7; 500])?;
@@ -163,7 +163,7 @@ impl Work {
         results.into_iter().try_for_each(|result| result.map(drop))
     }
 
-    /// A table that is written there, and ingested.
+    /// An SSTable that is written there, and ingested.
     fn ingest_new(&self, path: &Path) -> siltstone::Result<()> {
         let mut table = SstableWriter::create(path, &FamilyOptions::default())?;
         table.put(b"z", b"ingested")?;
