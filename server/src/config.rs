@@ -29,7 +29,7 @@ const CALM_LOOKS: u32 = 300;
 /// The default time for which deleted tables can be restored: seven days, as in Google's service.
 pub(crate) const UNDELETE_HOURS: u64 = 7 * 24;
 
-/// What a server is started with. Every field has a default; an unknown one in a file is an error that names
+/// The configuration of a server. Every field has a default; an unknown one in a file is an error that names
 /// its line.
 ///
 /// ```
@@ -44,18 +44,18 @@ pub(crate) const UNDELETE_HOURS: u64 = 7 * 24;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
-    /// Where the database lies.
+    /// The directory of the database.
     pub dir: PathBuf,
     /// The place of SSTables, apart from WAL and manifest: a directory, or an object store such as
     /// `s3://bucket/prefix`, reached by the settings of the environment (`AWS_ACCESS_KEY_ID`,
     /// `AWS_ENDPOINT_URL` and so on). Set when the database is created; without it they lie in `dir`.
     pub table_store: Option<PathBuf>,
-    /// Bytes of an object store that are cached on the local disk, in a directory with `-cache` behind the
-    /// database's name; 0 for none, or at least 64 MiB.
+    /// Bytes of an object store that are cached on the local disk, in a directory named like the database
+    /// with `-cache` appended; 0 for none, or at least 64 MiB.
     pub disk_cache: Size,
-    /// Where backups of tables lie: a directory, by default beside the database with `-backups` behind its
-    /// name; or an object store such as `s3://bucket/prefix`, which servers may share, and where each finds
-    /// the others' backups by their names.
+    /// The place of backups: a directory, by default beside the database and named like it with `-backups`
+    /// appended; or an object store such as `s3://bucket/prefix`, which servers may share, and where each
+    /// finds the others' backups by their names.
     pub backups: Option<PathBuf>,
     /// How many hours a table that was deleted can come back (UndeleteTable), and takes its room on disk; 0
     /// for none.
@@ -143,12 +143,11 @@ pub struct Config {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TlsConfig {
-    /// The server's certificate, and behind it those it hangs on.
+    /// The server's certificate, followed by its chain.
     pub certificate: PathBuf,
     /// The server's key.
     pub key: PathBuf,
-    /// Who signs the certificates of clients; where it is given, a client without one is turned away (mutual
-    /// TLS).
+    /// The authority for clients' certificates; if set, a client without one is turned away (mutual TLS).
     pub client_ca: Option<PathBuf>,
 }
 
@@ -171,7 +170,7 @@ pub struct OffloadConfig {
     pub by_cost: bool,
     /// The seconds of silence of a compaction server after which its compaction goes on elsewhere.
     pub patience_seconds: u64,
-    /// Who signs their certificates, in PEM; without, connections to them are not encrypted.
+    /// The authority for their certificates, in PEM; without, connections to them are not encrypted.
     pub ca: Option<PathBuf>,
     /// This server's certificate, for those that ask for one, in PEM.
     pub certificate: Option<PathBuf>,
@@ -253,14 +252,14 @@ impl OffloadConfig {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ManagerSettings {
-    /// Where compaction servers announce themselves and data servers ask.
+    /// The address at which compaction servers announce themselves and data servers ask.
     pub listen: SocketAddr,
     /// Compaction servers that do not announce themselves.
     pub servers: Vec<String>,
     /// `round-robin`: each has as many regions as any other. `load`: by the processors and slots that each
     /// has left.
     pub spread: String,
-    /// Who signs the certificates of compaction servers and data servers, in PEM, apart from those of the
+    /// The authority for certificates of compaction servers and data servers, in PEM, apart from those of the
     /// API's clients: one without such a certificate is turned away. Needs `tls`, of which certificate and
     /// key are the manager's too.
     pub client_ca: Option<PathBuf>,
@@ -328,7 +327,7 @@ impl TableConfig {
     }
 }
 
-/// What the stores of tables are made with.
+/// The options for stores of tables.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoreSettings {
     all: Settings,
@@ -687,7 +686,7 @@ impl Config {
         options
     }
 
-    /// What stores are made with.
+    /// The options for stores.
     pub(crate) fn store_settings(&self) -> StoreSettings {
         StoreSettings { all: self.tables.clone(), some: self.table.clone() }
     }

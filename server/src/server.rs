@@ -91,7 +91,7 @@ async fn start_offload(config: &Config) -> Result<(Option<Managing>, Option<Arc<
 fn descriptors() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // What cannot be raised stays.
+    // Limits that cannot be raised stay.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     getrlimit(Resource::Nofile).current
 }

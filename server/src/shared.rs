@@ -1,5 +1,4 @@
-//! What all calls share: the tables, who may call, what is known of the server, and the operations that were
-//! answered last.
+//! The state that all calls share: tables, access, status, and the operations that were answered last.
 
 use crate::config::Config;
 use crate::net::access::Access;
@@ -23,7 +22,7 @@ use tokio::sync::{Notify, watch};
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::{Request, Response, Status};
 
-/// Where a call's token stands.
+/// The name of the header with a call's token.
 const AUTHORIZATION: &str = "authorization";
 /// Operations that can be asked for again.
 const KEPT: usize = 1_000;
@@ -32,7 +31,7 @@ const KEPT: usize = 1_000;
 const BYTES_KEPT: usize = 1 << 20;
 const BYTES_OF_ONE: usize = 64 << 10;
 
-/// What all calls share.
+/// The state that all calls share.
 pub(crate) struct Shared {
     pub(crate) tables: Arc<Tables>,
     /// Instances that were made, with their application profiles.
@@ -48,7 +47,7 @@ pub(crate) struct Shared {
     pub(crate) durability: Durability,
     pub(crate) finished: FinishedOperations,
     pub(crate) config: Config,
-    /// Who may make calls, and how many.
+    /// The access control, and the limits of calls.
     pub(crate) access: Arc<Access>,
     pub(crate) tls: Option<Arc<Tls>>,
     /// Which files of secrets others than their owners can read, as lines of text.
@@ -144,7 +143,7 @@ impl Shared {
         self.manager.as_ref().and_then(|manager| manager.0.as_ref())
     }
 
-    /// Who makes a call.
+    /// The caller of a call.
     pub(crate) fn who(&self, metadata: &MetadataMap) -> Result<Who, Status> {
         self.access.who(metadata.get(AUTHORIZATION).map(AsciiMetadataValue::as_bytes))
     }

@@ -1,4 +1,4 @@
-//! Garbage collection rules: which cells of a column are gone.
+//! Garbage collection rules: which cells of a column they hide.
 //!
 //! The engine knows two limits of a family, a number of versions and an age, and drops what is beyond either:
 //! a union. What it cannot say (an intersection) is judged here when cells are read, so no reader sees such a
@@ -16,7 +16,7 @@ const DEPTH_MAX: usize = 10;
 /// whole rule.
 const BYTES_MAX: usize = 500;
 
-/// When a cell is gone.
+/// The condition under which a cell is hidden.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Gc {

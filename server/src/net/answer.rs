@@ -33,7 +33,7 @@ pub(crate) type Streaming<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Se
 struct State<T> {
     /// With the memory that each takes.
     messages: VecDeque<(T, Arc<Lease>)>,
-    /// What comes behind the messages.
+    /// The end of the answer, which follows the messages.
     end: Option<Result<(), Status>>,
     reader: Option<Waker>,
     is_gone: bool,
@@ -72,7 +72,7 @@ pub(crate) fn queue<T: Send + 'static>() -> (Sender<T>, Streaming<T>) {
     (Sender(shared.clone()), Box::pin(Messages(shared)))
 }
 
-/// An answer all of whose messages are there, with the memory that they take.
+/// A complete answer, with the memory of its messages.
 pub(crate) fn of<T: Send + 'static>(messages: Vec<T>, bytes: usize, lease: Arc<Lease>) -> Streaming<T> {
     if bytes <= SMALL_BYTES {
         return Box::pin(stream::iter(messages.into_iter().map(Ok)).inspect(move |_| _ = &lease));
@@ -86,7 +86,7 @@ pub(crate) fn of<T: Send + 'static>(messages: Vec<T>, bytes: usize, lease: Arc<L
     answer
 }
 
-/// Counts the bytes of an answer that is there, if there is room for it; a small one in any case.
+/// Counts the bytes of a complete answer, if there is room for it; a small one in any case.
 pub(crate) fn counted(budget: &Arc<Budget>, bytes: usize) -> Option<Arc<Lease>> {
     match bytes <= SMALL_BYTES {
         true => Some(budget.count(bytes)),
@@ -116,8 +116,7 @@ impl<T: Send + 'static> Sender<T> {
         }
     }
 
-    /// Puts a message behind the others, as soon as there is room. False where the client is gone or given
-    /// up.
+    /// Appends a message, as soon as there is room. False if the client is gone or given up.
     pub(crate) async fn send(&self, message: T, lease: Arc<Lease>) -> bool {
         loop {
             if self.is_gone() {

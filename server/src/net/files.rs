@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Makes something of the contents of files, which are in their order.
 type Make<T> = Box<dyn Fn(&[Vec<u8>]) -> Result<T, String> + Send + Sync>;
 
-/// What was made of files, and is made anew when their contents change.
+/// A value made of files, which is made anew when their contents change.
 pub(crate) struct Watched<T> {
     files: Vec<PathBuf>,
     make: Make<T>,
@@ -29,7 +29,7 @@ pub(crate) struct Watched<T> {
 struct Seen {
     /// Digests of the contents; none where a file could not be read.
     digests: Option<Vec<[u8; 32]>>,
-    /// What is wrong with the files.
+    /// The error of the files.
     wrong: Option<String>,
 }
 
@@ -43,7 +43,7 @@ impl<T> Watched<T> {
         Ok(Self { files, make, now, seen, is_stale: AtomicBool::new(false) })
     }
 
-    /// What was made last.
+    /// The value made last.
     pub(crate) fn now(&self) -> Guard<Arc<T>> {
         self.now.load()
     }

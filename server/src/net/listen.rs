@@ -175,7 +175,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Where it comes from: an address, or a network.
+    /// The origin of a connection: an address, or a network.
     pub(crate) fn address(&self) -> IpAddr {
         self.address
     }
@@ -227,7 +227,7 @@ impl Connections {
         Ok(Self { listener, at, protocol, tls, places })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub(crate) fn at(&self) -> SocketAddr {
         self.at
     }

@@ -1,4 +1,4 @@
-//! The methods that are served: who may call each, and what a call of it may be.
+//! The methods that are served: the rights that each needs, and the limits of a call.
 //!
 //! The rights that a call needs are looked up here, by its path and the table that it names, before the
 //! remaining request is read. A method that is not listed is not served.
@@ -26,36 +26,34 @@ const HEALTH_MAX: usize = 1 << 10;
 /// The most characters of an unknown method's path in the error.
 const NAME_SHOWN_MAX: usize = 200;
 
-/// Where a text stands in a request: the numbers of the fields that lead to it.
+/// The place of a text in a request: the numbers of the fields that lead to it.
 type Path = &'static [u64];
 
-/// Who may call a method.
+/// The callers that may call a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     /// Any caller.
     Anybody,
-    /// Who has a token that is known. What is answered depends on its rights, or the method looks at them
-    /// itself.
+    /// Callers with a known token. The answer depends on its rights, or the method checks them itself.
     Known,
-    /// Who may monitor.
+    /// Callers with the right to monitor.
     Monitor,
-    /// Who has any right to the table whose name stands there.
+    /// Callers with any right to the table whose name stands there.
     Sees(Path),
-    /// Who has these rights to the table whose name stands there.
+    /// Callers with these rights to the table whose name stands there.
     May(&'static [Right], Path),
-    /// Who has these rights to the table whose name stands in field 1, or to the view whose name stands in
-    /// this field.
+    /// Callers with these rights to the table whose name stands in field 1, or to the view whose name stands
+    /// in this field.
     Data(&'static [Right], u64),
-    /// Who has any right to the table of what has the name that stands there.
+    /// Callers with any right to the table to which the named resource belongs.
     SeesWithin(Path),
-    /// Who may administer the table of what has the name that stands there.
+    /// Administrators of the table to which the named resource belongs.
     Within(Path),
-    /// Who may administer the table whose instance stands in field 1, and its id in field 2.
+    /// Administrators of the table whose instance stands in field 1, and its id in field 2.
     Makes,
-    /// Who may administer all tables of the instance that is named there, or in which lies what is named
-    /// there.
+    /// Administrators of all tables of the named instance, or of that in which the named resource lies.
     Governs(Path),
-    /// Who may administer all tables of the instance whose project stands in field 1, and its id in field 2.
+    /// Administrators of all tables of the instance whose project stands in field 1, and its id in field 2.
     MakesInstance,
 }
 
@@ -67,7 +65,7 @@ pub(crate) struct Method {
     /// Bytes of its request, at most.
     pub(crate) bytes_max: usize,
     pub(crate) shape: &'static Shape,
-    /// What becomes of its request's fields.
+    /// The treatment of its request's fields.
     pub(crate) request: Option<&'static Message>,
 }
 
@@ -429,7 +427,7 @@ impl Method {
             },
             Rule::Makes => match (text(&[1])?, text(&[2])?) {
                 (Found::Text(instance), Found::Text(id)) => {
-                    // What is no name is nobody's table.
+                    // An invalid name is nobody's table.
                     let table = names::table_of(&instance, &id).unwrap_or_default();
                     who.may(Right::Admin, &table)?;
                 }

@@ -19,7 +19,7 @@ const UNIT_BYTES: usize = 64;
 /// Units between two checks of the deadline.
 const LOOK_EVERY: u64 = 1_024;
 
-/// Who waits for the work: nobody any more when the time of the call is over or its client is gone.
+/// The client that waits for the work: none any more when the time of the call is over or the client is gone.
 #[derive(Clone, Default)]
 pub(crate) struct Caller {
     call: Option<Guard>,

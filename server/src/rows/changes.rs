@@ -76,7 +76,7 @@ pub(crate) struct ChangeRead {
     ended: bool,
 }
 
-/// What a turn came to.
+/// The result of a turn.
 pub(crate) struct Turn {
     pub(crate) messages: Vec<ReadChangeStreamResponse>,
     /// There was no more for now.
@@ -106,7 +106,7 @@ impl ChangeRead {
                 if us > now {
                     return Err(Status::invalid_argument("start_time is in the future"));
                 }
-                // What was written before changes were streamed may be there or not.
+                // Writes from before changes were streamed may be there or not.
                 let us = us.max(enabled_us);
                 (tables.moments.seq_before(us), us)
             }
@@ -179,7 +179,7 @@ impl ChangeRead {
         let began_us = crate::time::now_us();
         let mut messages = Vec::new();
         let (mut bytes, mut waits) = (0, false);
-        // What was written up to then has come.
+        // All writes up to then have come.
         let mut seen_us = began_us.saturating_sub(LATE_US);
         for _ in 0..TURN_BATCHES {
             let before = self.changes.seq();
@@ -262,7 +262,7 @@ impl ChangeRead {
         messages: &mut Vec<ReadChangeStreamResponse>,
     ) -> Result<(), Status> {
         if batch.written_us < self.from_us {
-            // What was lost is older still.
+            // The lost writes are older still.
             self.lost = None;
             return Ok(());
         }

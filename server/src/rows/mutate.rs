@@ -37,7 +37,7 @@ pub(crate) const FEW_MUTATIONS: usize = 256;
 const FEW_BYTES: usize = 64 << 10;
 /// Tries of a conditional write that others come in between of.
 const TRIES: usize = 100;
-/// Who made a timestamp, in `Mutation.timestamp_origin`: nobody says, the user, or the client by itself.
+/// The maker of a timestamp, in `Mutation.timestamp_origin`: unspecified, the user, or the client by itself.
 const CLIENT_AUTO_GENERATED: i32 = 2;
 const ORIGINS: std::ops::RangeInclusive<i32> = 0..=CLIENT_AUTO_GENERATED;
 
@@ -47,7 +47,7 @@ fn server_time(granularity: Granularity) -> Timestamp {
     Timestamp(now - now % granularity.us())
 }
 
-/// How the timestamps of a mutation are read: how fine they are in the table, and who made them.
+/// How the timestamps of a mutation are read: by the table's granularity, and their maker.
 #[derive(Clone, Copy)]
 struct Times {
     granularity: Granularity,
@@ -396,7 +396,7 @@ pub(crate) fn check_and_mutate(
     })
 }
 
-/// What a read-modify-write found: the cells, and the memory that they take.
+/// The cells that a read-modify-write found, and their memory.
 #[derive(Clone)]
 struct Found {
     cells: Vec<Cell>,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::vec::IntoIter;
 use tonic::Status;
 
-/// What comes next.
+/// The next piece.
 pub(crate) enum Next {
     /// A cell of the row.
     Cell(Cell),
@@ -132,7 +132,7 @@ impl Pieces {
                 goes_on = again.next(&mut cells, work)? == Step::Paused;
                 let piece = cells.take();
                 for some in piece.chunks(self.cells_at_once) {
-                    // What comes through is let go of: only the predicates count.
+                    // The output is dropped: only the predicates count.
                     self.filter.pass(&self.collected.row, some.to_vec(), &mut self.made, work)?;
                     goes_on &= self.filter.is_looking();
                 }

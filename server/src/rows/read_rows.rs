@@ -31,12 +31,12 @@ const SILENT_ROWS: u64 = 10_000;
 /// After how long a turn sends the messages that it has, though it might read more.
 const SEND_AFTER: Duration = Duration::from_millis(2);
 
-/// What a client understands.
+/// Features that a client understands.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Client {
-    /// Rows that were looked at in vain.
+    /// Messages about rows without output.
     pub(crate) tells_scanned: bool,
-    /// No row that comes in several messages.
+    /// It does not understand rows in several messages.
     pub(crate) whole_rows: bool,
 }
 
@@ -44,11 +44,11 @@ pub(crate) struct Client {
 pub(crate) struct RowScan {
     tables: Arc<Tables>,
     target: Target,
-    /// What is needed of the families that are read.
+    /// The needed parts of the families that are read.
     needs: Vec<(Arc<str>, Need)>,
-    /// Where the filter leaves something to do, the row that goes through it.
+    /// The row that goes through the filter, if there is one.
     filtered: Option<Pieces>,
-    /// What is left to read, in the order of reading.
+    /// The remaining ranges, in the order of reading.
     spans: VecDeque<Span>,
     reversed: bool,
     /// Rows that may still be given out.
@@ -200,7 +200,7 @@ impl RowScan {
         if rows.part.is_empty() {
             return;
         }
-        // What is left lies behind the row that was read last.
+        // The remaining ranges begin after the row that was read last.
         match self.reversed {
             false => span.start = behind_row(&rows.part),
             true => span.end = Some(rows.part.clone()),
@@ -369,7 +369,7 @@ fn filtered(
     }
 }
 
-/// What a set of rows names, in order, nothing twice; all rows where it names none.
+/// The ranges of a set of rows, in order, without overlaps; all rows if it names none.
 pub(crate) fn spans(rows: Option<&RowSet>) -> Result<VecDeque<Span>, Status> {
     let all = Span { start: Vec::new(), end: None };
     let Some(rows) = rows.filter(|rows| !rows.row_keys.is_empty() || !rows.row_ranges.is_empty()) else {

@@ -56,7 +56,7 @@ pub(crate) fn samples(
     Ok(samples)
 }
 
-/// Where regions and large files begin (no row for the first), with the bytes of the files there, and the
+/// The starts of regions and large files (no row for the first), with the bytes of the files there, and the
 /// bytes of all files.
 fn cuts(table: &Table) -> (BTreeMap<Bytes, u64>, u64) {
     let _hold = table.hold();

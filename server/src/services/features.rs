@@ -1,4 +1,4 @@
-//! What a client says it understands, in the metadata `bigtable-features`.
+//! The features that a client announces, in the metadata `bigtable-features`.
 
 use crate::proto::data::FeatureFlags;
 use base64::Engine as _;

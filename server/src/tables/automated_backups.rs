@@ -18,7 +18,7 @@ use siltstone::{Batch, Durability};
 use std::collections::BTreeSet;
 use tonic::Status;
 
-/// What the records begin with of when a table's last backup was due; then its id.
+/// The prefix of records of when a table's last backup was due; then its id.
 const LAST: &[u8] = b"automated-backup/";
 /// Characters of a table's id in the ids of its backups, at most.
 const ID_MAX: usize = 24;

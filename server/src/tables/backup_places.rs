@@ -1,4 +1,4 @@
-//! Where backups lie: in a directory, or in an object store that several servers may share.
+//! The places of backups: a directory, or an object store that several servers may share.
 //!
 //! In an object store each server has a place of its own, named by a number that it draws once: only it
 //! writes there. Copies of backups that another server's database made lie in one place for each such server,
@@ -19,9 +19,9 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::Semaphore;
 use tonic::Status;
 
-/// Where the names of backups are.
+/// The place of the names of backups.
 const NAMES: &str = "names";
-/// Bytes of what is said of a backup there, at most.
+/// The most bytes of the entry of a backup there.
 const PUBLISHED_MAX: u64 = 16 << 20;
 /// The most calls at a time that search for a backup there: each may wait for the store, and occupies a
 /// thread.
@@ -106,7 +106,7 @@ impl BackupPlaces {
         }
     }
 
-    /// Where new backups of this server's tables go; empty for the directory.
+    /// The place of new backups of this server's tables; empty for the directory.
     pub(crate) fn own(&self) -> &str {
         self.in_store().map_or("", BackupStore::own)
     }
@@ -157,7 +157,7 @@ impl BackupStore {
         place.split('-').next() != Some(self.own())
     }
 
-    /// Where copies of backups of that place go.
+    /// The place for copies of backups of that place.
     pub(crate) fn for_copies_of(&self, place: &str) -> String {
         match place.rsplit('-').next() {
             // Of tables of ours, which another server has a copy of.
@@ -166,7 +166,7 @@ impl BackupStore {
         }
     }
 
-    /// What is said of a backup of that name, by whichever server.
+    /// The entry of a backup of that name, of any server.
     fn published(&self, name: &str) -> Result<Option<Published>, Status> {
         // One request, so that an object that is replaced meanwhile is seen as it was or as it is.
         match self.open(NAMES)?.tail(&object_of(name), PUBLISHED_MAX) {
@@ -191,8 +191,7 @@ impl BackupStore {
         Ok(foreign.map(|published| published.backup))
     }
 
-    /// Says of a backup of this server what its records say: that it is there, or not. What another server
-    /// says stays.
+    /// Writes or removes the entry of a backup of this server, by its records. Entries of other servers stay.
     pub(crate) fn publish(&self, name: &str, backup: Option<&Backup>) -> Result<(), Status> {
         let (names, object) = (self.open(NAMES)?, object_of(name));
         let is_foreign = |of: &Published| of.server != self.own();

@@ -14,7 +14,7 @@ use siltstone::Family;
 use std::collections::{BTreeMap, BTreeSet};
 use tonic::Status;
 
-/// What the names of backups begin with among the records.
+/// The prefix of backups' names among the records.
 const BACKUP: &[u8] = b"backup/";
 /// Backups of a table, by its name, and of all tables, at most.
 const OF_TABLE_MAX: usize = 1_000;
@@ -61,7 +61,7 @@ pub(crate) struct Backup<S = Schema> {
 /// A backup without what its table was like, which may be large.
 pub(crate) type Head = Backup<IgnoredAny>;
 
-/// What is asked of a backup that is to be made.
+/// The request of a new backup.
 pub(crate) struct NewBackup {
     pub(crate) expire_us: u64,
     pub(crate) hot: bool,
@@ -223,12 +223,12 @@ pub(crate) fn record_key(name: &str) -> Vec<u8> {
     [BACKUP, name.as_bytes()].concat()
 }
 
-/// What a record says of the backup of that name.
+/// Decodes the record of the backup of that name.
 pub(crate) fn record<S: DeserializeOwned>(name: &str, value: &[u8]) -> Result<Backup<S>, Status> {
     serde_json::from_slice(value).map_err(|e| Status::data_loss(format!("the record of backup {name}: {e}")))
 }
 
-/// What is known of a backup.
+/// The index entry of a backup.
 struct Listed {
     head: Head,
     record_bytes: usize,

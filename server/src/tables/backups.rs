@@ -34,7 +34,7 @@ use tonic::{Code, Status};
 
 /// The note that an engine backup is being made, with the highest number of those before it, and its place.
 const MAKING: &[u8] = b"making-backup";
-/// What notes of engine backups that are to be deleted begin with; then number and place.
+/// The prefix of notes of engine backups to be deleted; then number and place.
 const UNWANTED: &[u8] = b"unwanted-backup/";
 /// The prefix of notes of backups whose changes the object store does not have yet.
 const UNTOLD: &[u8] = b"untold-backup/";
@@ -80,7 +80,8 @@ impl Tables {
     }
 
     /// The backup of that name; of this server, or of one with the same object store of backups. That store
-    /// is asked for who has some right in the backup's instance: others would keep threads waiting for it.
+    /// is asked only for callers with some right in the backup's instance: others would keep threads waiting
+    /// for it.
     fn find_backup(&self, name: &str, who: &Who) -> Result<Backup, Status> {
         names::backup(name)?;
         let asks_store = || who.sees_of(Scope::Instance(names::instance_of(name)));
@@ -91,8 +92,7 @@ impl Tables {
         found.ok_or_else(|| no_backup(name))
     }
 
-    /// The backup of that name, if it may be known that it is there: of a table on which the caller has any
-    /// right.
+    /// The backup of that name, if the caller may learn that it exists: with any right on its table.
     pub(crate) fn backup(&self, name: &str, who: &Who) -> Result<Backup, Status> {
         let backup = self.find_backup(name, who)?;
         if who.sees(&backup.source_table) { Ok(backup) } else { Err(no_backup(name)) }
@@ -273,8 +273,8 @@ impl Tables {
         expire_us: u64,
         who: &Who,
     ) -> Result<Backup, Status> {
-        // Rights come before the lock, here and below: who has none makes nobody wait, and learns nothing of
-        // names.
+        // Rights are checked before the lock, here and below: a caller without them makes nobody wait, and
+        // learns nothing of names.
         self.allowed(source, who)?;
         let _alone = self.alone()?;
         instance_set::check_cluster(self, names::cluster_of(name))?;
@@ -452,7 +452,7 @@ impl Tables {
         Ok(())
     }
 
-    /// What stands behind that beginning in the keys of notes.
+    /// The part after that prefix in the keys of notes.
     pub(crate) fn notes(&self, begin: &[u8]) -> Result<Vec<Vec<u8>>, Status> {
         let keys = self.records.scan_prefix(begin);
         keys.map(|entry| Ok(entry.map_err(status)?.key[begin.len()..].to_vec())).collect()
@@ -469,7 +469,7 @@ impl Tables {
         create_restoring(restoring)
             .map_err(|e| file_failed("create the directory to restore in", restoring, &e))?;
         let restored = self.restore_by(&backup, table, restoring);
-        // What cannot be removed now is at the next start.
+        // The next start removes what cannot be removed now.
         let _ = remove_restoring(restoring);
         restored.map(|table| (table, backup))
     }

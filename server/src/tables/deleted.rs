@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tonic::Status;
 
-/// What the records begin with; the number of the table follows.
+/// The prefix of the records; the number of the table follows.
 const DELETED: &[u8] = b"deleted-sstable/";
 /// Microseconds of an hour.
 pub(super) const HOUR_US: u64 = 3_600_000_000;

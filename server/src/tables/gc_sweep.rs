@@ -3,7 +3,7 @@
 //!
 //! All versions behind the first that is gone are gone, too: the later ones are older and more are newer. So
 //! one tombstone a column does. It is written only if nothing was written to the column since the snapshot by
-//! which it was judged: who deletes the newer versions meanwhile may have brought older ones back.
+//! which it was judged: a delete of newer versions meanwhile may have brought older ones back.
 //!
 //! A table is walked in chunks, each at a snapshot of its own, every hour from five minutes after the start
 //! on, and before [`Server::compact`](crate::Server::compact). Tables whose changes are streamed are left
@@ -23,10 +23,10 @@ const BYTES: usize = 16 << 20;
 /// Columns deleted from in one batch.
 const COLUMNS: usize = 100;
 
-/// Where a walk stands.
+/// The position of a sweep.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
-    /// Families that are behind it.
+    /// Families that are done.
     families: usize,
     /// The key from which it goes on.
     from: Vec<u8>,
@@ -34,7 +34,7 @@ pub(crate) struct Walk {
     pub(crate) deleted: u64,
 }
 
-/// A key and the newest of its timestamps that is gone.
+/// A key and the newest of its hidden timestamps.
 type Gone = (Vec<u8>, Timestamp);
 
 /// Whether there is something to walk for.
@@ -93,7 +93,8 @@ impl Tables {
     }
 }
 
-/// What is gone of a region's store from a key on, and the key from which to go on, if the store has more.
+/// The hidden cells of a region's store from a key on, and the key from which to go on, if the store has
+/// more.
 fn find(
     region: &Region,
     from: &[u8],

@@ -18,7 +18,7 @@ use tonic::Status;
 
 /// Percent of the rate from which a region is hot.
 const HOT: f64 = 20.0;
-/// What 100 percent are where regions are not split by traffic.
+/// The rate that counts as 100 percent if regions are not split by traffic.
 const RATE: f64 = 20_000.0;
 /// Microseconds.
 const SECOND: u64 = 1_000_000;
@@ -73,7 +73,7 @@ impl Interval {
     }
 }
 
-/// What is asked for.
+/// A request of hot tablets.
 #[derive(Debug)]
 pub(crate) struct Asked {
     from_us: u64,

@@ -86,7 +86,7 @@ fn row_within(key: &[u8], range: &siltstone::KeyRange) -> Option<Vec<u8>> {
     is_inside.then(|| row_key::row_of(row).into_owned())
 }
 
-/// Where to cut a region that is too busy: where the traffic of its busiest family is halved.
+/// The key at which to cut a region that is too busy: it halves the traffic of its busiest family.
 fn busy_middle(layout: &Layout, region: usize) -> Option<Vec<u8>> {
     let regions = layout.families.iter().map(|family| &family.regions[region]);
     let busiest = regions.max_by(|a, b| a.traffic.rate().total_cmp(&b.traffic.rate()))?;

@@ -43,9 +43,9 @@ pub(crate) struct Tables {
     pub(crate) db: Db,
     pub(crate) records: Family,
     pub(super) backup_places: BackupPlaces,
-    /// Where databases are made that are being restored.
+    /// The directory of databases that are being restored.
     pub(super) restoring: PathBuf,
-    /// What engine families are made with, besides what their rules say.
+    /// The options of engine families, beside those from their rules.
     base: StoreSettings,
     by_name: ArcSwap<BTreeMap<String, Arc<Table>>>,
     /// Tables that were deleted and can come back.
@@ -86,7 +86,7 @@ impl Tables {
         }
     }
 
-    /// What the stores of a family are to have.
+    /// The options that the stores of a family should have.
     pub(crate) fn options(
         &self,
         table: &str,
@@ -193,19 +193,19 @@ impl Tables {
         Ok(table)
     }
 
-    /// These tables are there from now on, and no others.
+    /// Sets the tables that exist from now on.
     pub(super) fn show_all(&self, by_name: BTreeMap<String, Arc<Table>>) {
         self.by_name.store(Arc::new(by_name));
     }
 
-    /// The table is there by that name from now on. The caller holds [`Tables::change`].
+    /// Adds the table under that name. The caller holds [`Tables::change`].
     pub(crate) fn show(&self, name: &str, table: &Arc<Table>) {
         let mut by_name = BTreeMap::clone(&self.by_name.load());
         by_name.insert(name.to_string(), table.clone());
         self.by_name.store(Arc::new(by_name));
     }
 
-    /// There is no table of that name any more. The caller holds [`Tables::change`].
+    /// Removes the table of that name. The caller holds [`Tables::change`].
     pub(crate) fn hide(&self, name: &str) {
         let mut by_name = BTreeMap::clone(&self.by_name.load());
         by_name.remove(name);

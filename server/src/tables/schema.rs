@@ -79,7 +79,7 @@ pub(crate) struct Schema {
     /// Since when they are, in microseconds since 1970.
     #[serde(default)]
     pub(crate) changes_from_us: u64,
-    /// Where its maker wanted it cut: never joined there.
+    /// The initial splits, at which regions are never joined.
     #[serde(default, with = "stored_bytes")]
     pub(crate) cuts: Vec<Vec<u8>>,
     #[serde(default)]

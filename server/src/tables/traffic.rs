@@ -68,7 +68,7 @@ impl Traffic {
 
     #[cold]
     fn sample(&self, key: &[u8]) {
-        // Who would have to wait for the lock keeps no key.
+        // A call that would have to wait for the lock samples no key.
         let Some(mut samples) = self.samples.try_lock() else { return };
         let at = samples.next % SAMPLES;
         samples.next += 1;

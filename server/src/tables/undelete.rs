@@ -4,7 +4,7 @@
 //! but what was under way. Its stores and schema bundles stay, and a record of when it was deleted and of its
 //! schema, with its views, which is written as the table's own record goes. When its time is over the record
 //! and the bundles go first, then the stores; what a kill leaves of these no record names, so that the next
-//! start drops it. The table stays one object all the while: who still holds it sees regions as they are.
+//! start drops it. The table stays one object all the while: calls that still use it see regions as they are.
 //!
 //! On a full disk no deleted table stays: there the caller wants room.
 

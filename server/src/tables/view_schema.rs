@@ -14,7 +14,7 @@ use tonic::Status;
 
 /// Prefixes and qualifiers of a view, at most.
 const PARTS_MAX: usize = 100;
-/// What of a view can be updated.
+/// The fields of a view that can be updated.
 const PATHS: [&str; 4] =
     ["deletion_protection", "subset_view", "subset_view.row_prefixes", "subset_view.family_subsets"];
 

@@ -119,7 +119,7 @@ pub(crate) struct Condition {
     holds: Holds,
 }
 
-/// What a filter is compiled with.
+/// The state of compiling a filter.
 struct Compiler<'a> {
     in_condition: bool,
     samples: u64,
@@ -127,7 +127,7 @@ struct Compiler<'a> {
     work: &'a mut Work,
 }
 
-/// Where cells pass through.
+/// The state of cells that pass through a filter.
 struct Passage<'a> {
     row: &'a [u8],
     /// Cells that came to a sink.
@@ -470,7 +470,7 @@ impl Filter {
         self.asked(&mut |_| ())
     }
 
-    /// What of a family must be read for it; `None` for nothing.
+    /// The part of a family that must be read for it; `None` for nothing.
     pub(crate) fn need(&self, family: &str) -> Option<Need> {
         let mut need = Need::default();
         let chain = match self {

@@ -31,7 +31,7 @@ const STEP_BYTES: usize = 64;
 /// How much more it takes to match a byte than to copy it.
 const BYTE_STEPS: usize = 8;
 
-/// What all patterns of a filter may take.
+/// The memory limit of all patterns of a filter.
 pub(crate) struct Patterns {
     /// Bytes that are left for those that are not compiled yet.
     left: usize,

@@ -20,11 +20,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tonic::{Code, Status};
 
-/// What the records of instances begin with.
+/// The prefix of records of instances.
 const INSTANCE: &[u8] = b"instance/";
-/// What notes of projects begin with in which an instance was made.
+/// The prefix of notes of projects in which an instance was made.
 const PROJECT: &[u8] = b"project/";
-/// The profile that each instance has from the beginning, and of who names none.
+/// The profile that each instance has from the beginning, and the default of calls.
 pub(crate) const PROFILE: &str = "default";
 
 /// Instances that are written down, or projects that are noted, and those instances of a project; of an
