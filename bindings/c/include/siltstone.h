@@ -35,15 +35,15 @@
 // A commit fails where others wrote to what the transaction wrote, or read for update.
 #define SILTSTONE_SNAPSHOT 1
 
-// What to do about an error.
+// The kind of an error, which says what to do about it.
 typedef enum {
-  // There is none: the error asked was NULL.
+  // No error: the pointer was NULL.
   SILTSTONE_KIND_NONE = 0,
   // The call was wrong (a null pointer, a key over the limit, an unknown option): change the call.
   SILTSTONE_KIND_INVALID = 1,
   // The key is not one of the family's: it was split, and another family answers for the key now.
   SILTSTONE_KIND_OUT_OF_RANGE = 2,
-  // What was named does not exist.
+  // The named thing does not exist.
   SILTSTONE_KIND_NOT_FOUND = 3,
   // A transaction met a newer write: read again and retry.
   SILTSTONE_KIND_CONFLICT = 4,
@@ -151,11 +151,11 @@ typedef struct {
   siltstone_slice start;
   // The key behind the last one.
   siltstone_slice end;
-  // What all keys begin with.
+  // The prefix of all keys.
   siltstone_slice prefix;
 } siltstone_range;
 
-// Where an iterator stands. Valid until the iterator is moved or freed.
+// The entry of an iterator. Valid until the iterator is moved or freed.
 typedef struct {
   // The key.
   siltstone_slice key;
@@ -578,8 +578,7 @@ siltstone_error *siltstone_transaction_savepoint(siltstone_transaction *transact
 // none.
 siltstone_error *siltstone_transaction_rollback(siltstone_transaction *transaction);
 
-// What the database holds and has done since it was opened, as a JSON object. Freed with
-// `siltstone_text_free`.
+// Statistics of the database since it was opened, as a JSON object. Freed with `siltstone_text_free`.
 siltstone_error *siltstone_stats(const siltstone_db *db, char **json);
 
 // Recent flushes, compactions and the like, oldest first, as a JSON array of texts. Freed with

@@ -1,4 +1,4 @@
-//! What a call answers: nothing, or an error object.
+//! The result of a call: nothing, or an error object.
 
 use crate::text::text;
 use siltstone::{Error as Cause, ErrorKind as Kind};
@@ -6,17 +6,17 @@ use std::ffi::{CString, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::null;
 
-/// What to do about an error.
+/// The kind of an error, which says what to do about it.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorKind {
-    /// There is none: the error asked was NULL.
+    /// No error: the pointer was NULL.
     None = 0,
     /// The call was wrong (a null pointer, a key over the limit, an unknown option): change the call.
     Invalid = 1,
     /// The key is not one of the family's: it was split, and another family answers for the key now.
     OutOfRange = 2,
-    /// What was named does not exist.
+    /// The named thing does not exist.
     NotFound = 3,
     /// A transaction met a newer write: read again and retry.
     Conflict = 4,

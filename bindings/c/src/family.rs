@@ -18,7 +18,7 @@ pub const SILTSTONE_BUFFERED: i32 = 0;
 /// The call returns once the write survives a power loss.
 pub const SILTSTONE_SYNC: i32 = 1;
 
-/// What a write waits for.
+/// The durability that a write waits for.
 #[inline]
 pub(crate) fn durability(number: i32) -> Result<Durability> {
     match number {

@@ -31,7 +31,7 @@ pub type FilterFunction = Option<
 #[derive(Default)]
 pub struct Output(Option<Result<Vec<u8>, String>>);
 
-/// What a function is called with.
+/// The context that a function is called with, and how to free it.
 pub(crate) struct Context {
     pointer: *mut c_void,
     free: Option<extern "C" fn(*mut c_void)>,

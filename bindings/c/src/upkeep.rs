@@ -22,8 +22,7 @@ fn json<T: Serialize>(place: Place<'_, *mut c_char>, data: impl FnOnce() -> Resu
     })
 }
 
-/// What the database holds and has done since it was opened, as a JSON object. Freed with
-/// `siltstone_text_free`.
+/// Statistics of the database since it was opened, as a JSON object. Freed with `siltstone_text_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_stats(
     db: Option<&Db>,

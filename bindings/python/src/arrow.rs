@@ -129,7 +129,7 @@ impl Batches {
             || ArrowError::ExternalError("it was opened in the process that this one was forked from".into());
         let cursor = self.cursor.get_here().ok_or_else(gone)?;
         let stepped = if std::mem::replace(&mut self.begun, true) { cursor.next() } else { cursor.first() };
-        // As a text of C it must not have a zero.
+        // A C string must not have a zero.
         stepped.map_err(|why| ArrowError::ExternalError(why.to_string().replace('\0', "\\0").into()))
     }
 

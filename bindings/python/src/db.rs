@@ -182,7 +182,7 @@ impl Db {
         plain(py, &self.run(py, |db| db.backup(directory.0))?)
     }
 
-    /// What the database holds and has done since it was opened, by name.
+    /// Statistics of the database since it was opened, by name.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         plain(py, &self.run(py, |db| Ok(db.statistics()))?)
     }

@@ -26,10 +26,10 @@ pub(crate) struct Inside {
 
 /// Bytes of a batch of `put_many`, where the write memory allows that.
 const BATCH_BYTES: usize = 256 << 10;
-/// What the engine counts for each write of a batch, beside key and value.
+/// The bytes that the engine counts for each write of a batch, beside key and value.
 const WRITE_BYTES: usize = 32;
 
-/// What a write waits for.
+/// The durability that a write waits for.
 pub(crate) fn durability(sync: bool) -> Durability {
     if sync { Durability::Sync } else { Durability::Buffered }
 }
@@ -262,7 +262,7 @@ impl Family {
         py.detach(|| family.ingest(&paths).map(drop)).or_raise(py)
     }
 
-    /// What this family holds and has done, by name.
+    /// Statistics of this family, by name.
     fn family_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let family = &self.inside(py)?.family;
         options::plain(py, &py.detach(|| family.statistics()))

@@ -180,7 +180,7 @@ pub extern "C" fn leveldb_release_snapshot(db: Option<&LevelDb>, snapshot: *cons
 }
 
 impl LevelDb {
-    /// What a property says, if there is such a one.
+    /// The value of a property, if it exists.
     fn property(&self, name: &str) -> Option<String> {
         let shape = || self.family.shape();
         match name.strip_prefix("leveldb.")? {
@@ -212,7 +212,7 @@ impl LevelDb {
     }
 }
 
-/// What a database says about itself, to be freed with `leveldb_free`: `leveldb.stats`, `leveldb.sstables`,
+/// A property of the database, to be freed with `leveldb_free`: `leveldb.stats`, `leveldb.sstables`,
 /// `leveldb.num-files-at-level<N>`, `leveldb.approximate-memory-usage`. NULL for other names.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_property_value(db: Option<&LevelDb>, propname: *const c_char) -> *mut c_char {

@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-/// What a database gets for its block cache where none is given: as in LevelDB.
+/// The default size of the block cache: as in LevelDB.
 const CACHE_BYTES: u64 = 8 << 20;
 /// Bytes that LevelDB writes to an SSTable before it begins the next.
 const FILE_BYTES: usize = 2 << 20;

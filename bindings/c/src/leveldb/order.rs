@@ -14,7 +14,7 @@ pub struct Comparator(pub(super) Arc<Order>);
 
 type Compare = extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize) -> c_int;
 
-/// What it was made of.
+/// The callbacks of a comparator.
 pub(super) struct Order {
     state: *mut c_void,
     destructor: Option<extern "C" fn(*mut c_void)>,

@@ -225,7 +225,7 @@ const leveldb_snapshot_t *leveldb_create_snapshot(const leveldb_t *db);
 // Frees a snapshot.
 void leveldb_release_snapshot(const leveldb_t *db, const leveldb_snapshot_t *snapshot);
 
-// What a database says about itself, to be freed with `leveldb_free`: `leveldb.stats`, `leveldb.sstables`,
+// A property of the database, to be freed with `leveldb_free`: `leveldb.stats`, `leveldb.sstables`,
 // `leveldb.num-files-at-level<N>`, `leveldb.approximate-memory-usage`. NULL for other names.
 char *leveldb_property_value(const leveldb_t *db, const char *propname);
 
@@ -314,7 +314,7 @@ const char *leveldb_iter_key(const leveldb_iterator_t *iterator, size_t *klen);
 // The value where it stands, valid until it is moved.
 const char *leveldb_iter_value(const leveldb_iterator_t *iterator, size_t *vlen);
 
-// What its last move failed with, if it did.
+// The error of its last move, if there was one.
 void leveldb_iter_get_error(const leveldb_iterator_t *iterator, char **errptr);
 
 // Frees what this library handed out.
