@@ -50,7 +50,7 @@ pub(crate) struct Compactor {
     /// Without it, and without --tls-client-ca, any process on this machine may have compactions run here
     #[arg(long, env = "SILTSTONE_COMPACTION_SECRET_FILE", value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// Who signs the manager's certificate, in PEM, where that speaks TLS
+    /// Authority for the manager's certificate, in PEM, if it speaks TLS
     #[arg(long, value_name = "FILE", requires = "manager")]
     manager_ca: Option<PathBuf>,
     #[command(flatten)]

@@ -41,7 +41,7 @@ pub(crate) struct Dump {
     access: Access,
 }
 
-/// What a dump can be.
+/// The formats of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 enum Form {
     /// Key, tab, value

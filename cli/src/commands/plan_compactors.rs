@@ -26,7 +26,7 @@ pub(crate) struct PlanCompactors {
     /// A file with the secret of the compaction server, if it has one
     #[arg(long, env = "SILTSTONE_COMPACTION_SECRET_FILE", value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// Who signs the certificate of the compaction server, in PEM, if it speaks TLS
+    /// Authority for the certificate of the compaction server, in PEM, if it speaks TLS
     #[arg(long, value_name = "FILE", requires = "measured")]
     ca: Option<PathBuf>,
     /// c: bytes a second at which a server reads and compacts [default: 100MB]
@@ -69,7 +69,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A rate of handing over beyond this is none that was measured: nothing had to wait.
 const AT_ONCE: f64 = 1e12;
 
-/// What the compaction server measured.
+/// The measurements of the compaction server.
 fn ask(server: &str, options: CompactorsOptions) -> Outcome<MeasuredRates> {
     let failed = |why: String| Failure::Failed(format!("compaction server {server}: {why}"));
     let known = Compactors::connect_with([server], options).map_err(Failure::Usage)?;

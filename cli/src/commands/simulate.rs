@@ -29,7 +29,7 @@ pub(crate) struct Simulate {
     /// Bytes of distinct keys and values
     #[arg(long, default_value = "100GB", value_parser = parse_size)]
     data: u64,
-    /// What a flush writes: of a database, half of its write memory
+    /// Bytes that a flush writes: of a database, half of its write memory
     #[arg(long, default_value = "256MiB", value_parser = parse_size)]
     memory: u64,
     /// Share of that memory in the active memtable, which `rangemerge` does not divide by range; 0 in its

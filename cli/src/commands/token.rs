@@ -20,7 +20,7 @@ Example: siltstone token shop --right read,write --table 'projects/p/instances/i
 pub(crate) struct Token {
     /// Whose it is, for people
     name: String,
-    /// What it may be used for
+    /// Rights of the token
     #[arg(long = "right", value_delimiter = ',', required = true)]
     rights: Vec<Right>,
     /// Table it may be used on: its whole name, or the beginning of names and a `*`

@@ -1,4 +1,4 @@
-//! What a running server does, again and again.
+//! A display of a running server, refreshed again and again.
 
 use super::table::At;
 use crate::failure::{Failure, Outcome};
@@ -101,7 +101,7 @@ fn latency(seconds: Option<f64>) -> String {
     }
 }
 
-/// What happened between two states.
+/// The difference between two states.
 fn screen(before: &Value, now: &Value, seconds: f64) -> String {
     let mut text = String::new();
     let bounds: Vec<f64> = now["bounds"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
