@@ -55,7 +55,7 @@ pub(crate) struct Measured {
     json: bool,
 }
 
-/// What came of one case.
+/// The result of one case.
 #[derive(Debug, Serialize)]
 struct Case {
     stores: u64,

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What the parent tells it.
+/// The parent's options for it.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Child {
     /// Workloads of one group.

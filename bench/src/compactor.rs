@@ -25,7 +25,7 @@ pub(crate) struct Server {
     /// Directory of the database.
     #[arg(long)]
     dir: PathBuf,
-    /// What it may take.
+    /// The memory that it may take.
     #[arg(long)]
     memory: u64,
     /// Milliseconds that each read of its storage takes longer.

@@ -84,7 +84,7 @@ enum Task {
     /// Simulates every strategy with data of ten, a hundred and a thousand times the memory, and draws what
     /// each costs.
     Strategies {
-        /// Where to write the drawing.
+        /// File for the drawing.
         #[arg(long)]
         svg: Option<PathBuf>,
     },
@@ -106,14 +106,14 @@ enum Task {
         /// Records, one JSON object a line; of several files they count together.
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Where to write the page: one file that needs no other.
+        /// File for the page, which needs no other.
         #[arg(long)]
         html: Option<PathBuf>,
-        /// Where to write the matrix, its bars and the figures of papers as Markdown tables.
+        /// File for the matrix, its bars and the figures of papers as Markdown tables.
         #[arg(long)]
         markdown: Option<PathBuf>,
-        /// Where to draw latency over time around a compaction, of the first workload that has one in its
-        /// middle (unseen).
+        /// File for a plot of latency over time around a compaction, of the first workload that has one in
+        /// its middle (unseen).
         #[arg(long)]
         svg: Option<PathBuf>,
     },

@@ -25,7 +25,7 @@ const SPREAD: u64 = 2_654_435_761;
 /// See the page above.
 #[derive(clap::Args)]
 pub(crate) struct Objects {
-    /// Where SSTables go, such as `s3://bucket/bench`, each run into folders of its own. Credentials and
+    /// Location of SSTables, such as `s3://bucket/bench`, each run into folders of its own. Credentials and
     /// endpoint come from the environment (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
     /// `AWS_REGION`).
     #[arg(long)]
@@ -44,7 +44,7 @@ pub(crate) struct Objects {
     json: bool,
 }
 
-/// What came of one place.
+/// The result of one place.
 #[derive(Debug, Serialize)]
 struct Told {
     place: &'static str,

@@ -25,7 +25,7 @@ const UPDATED: u64 = 5;
 
 #[derive(clap::Args)]
 pub(crate) struct Costs {
-    /// Where databases are made, each in a directory that is removed afterwards
+    /// Folder for databases, each in a directory that is removed afterwards
     #[arg(long, default_value = "siltstone-bench-offload")]
     dir: PathBuf,
     /// Keys, with values of 1,000 B

@@ -1,12 +1,12 @@
-//! What a measurement is once it is over: plain data. Running fills it in, `compare` relates several of them,
-//! the reports print them; nothing else passes between those parts. One record is one line of JSON, a public
+//! The record of a measurement: plain data. Running fills it in, `compare` relates several of them, the
+//! reports print them; nothing else passes between those parts. One record is one line of JSON, a public
 //! form: fields are added, never renamed.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a killed process or a power cut takes of what was acknowledged. Ratios are made within one class
-/// only.
+/// The class of durability: which acknowledged writes a kill or a power cut may take. Ratios are made within
+/// one class only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Durability {
@@ -82,7 +82,7 @@ pub(crate) struct RunRecord {
     pub(crate) peak_rss_bytes: u64,
     /// The most bytes its directory took.
     pub(crate) peak_disk_bytes: u64,
-    /// What acknowledged writes survive.
+    /// The failures that acknowledged writes survive.
     pub(crate) durability: Durability,
     /// `lz4`, `none`.
     pub(crate) compression: String,
@@ -259,11 +259,11 @@ pub(crate) struct FigureRecord {
     pub(crate) id: String,
     /// The paper's figure, or the bar; absent where the paper does not say.
     pub(crate) paper: Option<f64>,
-    /// What a simulation of ours says, where there is one.
+    /// The figure of a simulation, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) simulated: Option<f64>,
     pub(crate) ours: f64,
-    /// What ours aims at, in words.
+    /// The goal of Siltstone, in words.
     pub(crate) goal: String,
     pub(crate) holds: bool,
 }

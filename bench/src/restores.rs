@@ -39,7 +39,7 @@ pub(crate) struct Restores {
     json: bool,
 }
 
-/// What one restore took.
+/// The cost of one restore.
 #[derive(Debug, Serialize)]
 struct RestoreCost {
     how: &'static str,

@@ -53,7 +53,7 @@ struct Kept {
     buckets: Buckets,
 }
 
-/// What one thread records.
+/// The recorder of one thread.
 #[derive(Clone)]
 pub(crate) struct Recorder {
     began: Instant,
@@ -113,7 +113,7 @@ impl Recorder {
         self.ended
     }
 
-    /// What was recorded in each second, by its number, and by kind of operation.
+    /// The records of each second, by its number, and by kind of operation.
     pub(super) fn by_second(&mut self) -> impl Iterator<Item = (u64, &'static str, &Buckets)> {
         self.fold();
         self.kept.iter().map(|kept| (kept.number, CLASSES[kept.class], &kept.buckets))
@@ -135,7 +135,7 @@ impl Recorder {
     }
 }
 
-/// What all threads recorded together.
+/// The records of all threads together.
 pub(crate) struct Recorded {
     pub(crate) ops: u64,
     /// From the beginning to the end of the last operation.

@@ -337,7 +337,7 @@ impl Rate {
     }
 }
 
-/// What was counted of a phase, beside its latencies.
+/// The counts of a phase, beside its latencies.
 struct Phase {
     seconds: f64,
     settle_seconds: f64,

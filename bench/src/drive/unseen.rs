@@ -73,7 +73,7 @@ impl Now {
     }
 }
 
-/// What was seen at the end of a window.
+/// The samples at the end of a window.
 #[derive(Clone, Copy)]
 struct Sample {
     cache: Option<CacheCount>,

@@ -8,7 +8,7 @@ use crate::workload::{Op, Picks, Scans, Workload};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What the threads of a phase share.
+/// The state that the threads of a phase share.
 #[derive(Default)]
 pub(crate) struct Shared {
     /// Operations done, told now and then.

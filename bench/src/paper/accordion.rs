@@ -18,7 +18,7 @@ const NONE: &str = "none";
 const BASIC: &str = "basic+s5";
 /// The threshold of redundancy that the paper recommends for skewed keys.
 const ADAPTIVE: &str = "adaptive+r0.2";
-/// What ours does by itself.
+/// The default of Siltstone.
 const OURS: &str = "default";
 const POLICIES: &[&str] = &[NONE, BASIC, "eager", "adaptive+r0.5", "adaptive+r0.35", ADAPTIVE, "sketch"];
 /// Bounds of the pipeline.

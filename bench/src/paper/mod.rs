@@ -136,7 +136,7 @@ impl Goal {
     }
 }
 
-/// What is run and what is made of it.
+/// The cells and the figures of a paper.
 struct Contents {
     cells: Vec<Cell>,
     figures: Vec<Figure>,

@@ -45,7 +45,7 @@ const MEMORY_MIN: u64 = 1 << 16;
 /// Not in the paper.
 const NONE: f64 = f64::NAN;
 
-/// What is asked of a simulation.
+/// A figure of a simulation.
 type Simulated = fn(&SimulateReport) -> f64;
 
 const SECONDS: (Metric, Simulated) =

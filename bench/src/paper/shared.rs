@@ -63,7 +63,7 @@ fn mean_us(report: &Value, phase: &str, transaction: &str) -> f64 {
     all.iter().find(its).and_then(|one| one["mean_us"].as_f64()).unwrap_or(f64::NAN)
 }
 
-/// What a command of this program says as JSON.
+/// The JSON output of a command of this program.
 fn told(args: &[&str]) -> Result<Vec<Value>> {
     let mut command = Command::new(std::env::current_exe()?);
     let output = command.args(args).arg("--json").stderr(Stdio::inherit()).output()?;

@@ -159,7 +159,7 @@ pub(super) fn is_bar(figure: &FigureRecord) -> bool {
     figure.id.starts_with(BAR)
 }
 
-/// What the names of bars begin with.
+/// The prefix of bars' names.
 const BAR: &str = "matrix: ";
 
 /// For each workload operations a second and CPU time of the first store over those of the best other

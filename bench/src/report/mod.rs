@@ -288,7 +288,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// What a limit is, in words.
+/// The description of a limit.
 fn describe(what: &str) -> &str {
     match what {
         "cores" => "processors",

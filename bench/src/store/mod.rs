@@ -25,11 +25,11 @@ use std::path::Path;
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a store is opened with.
+/// The settings of a store.
 pub(crate) struct Wanted<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) memory: Memory,
-    /// What every write must survive.
+    /// The durability of every write.
     pub(crate) durability: Durability,
     /// SSTables are read past the page cache, so that the store's own is the only one.
     pub(crate) direct_reads: bool,
@@ -51,7 +51,7 @@ pub(crate) struct CacheCount {
 }
 
 impl CacheCount {
-    /// What was looked for since `earlier`.
+    /// The look-ups since `earlier`.
     pub(crate) fn since(&self, earlier: &CacheCount) -> CacheCount {
         CacheCount { hits: self.hits - earlier.hits, misses: self.misses - earlier.misses }
     }
@@ -63,7 +63,7 @@ impl CacheCount {
     }
 }
 
-/// What a store says of its own writing since it was opened.
+/// A store's own counts of its writing since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Written {
     /// Bytes of SSTables by flushes, and by compactions.
@@ -77,7 +77,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// What was written since `earlier`.
+    /// The writing since `earlier`.
     pub(crate) fn since(&self, earlier: &Written) -> Written {
         Written {
             flushed_bytes: self.flushed_bytes - earlier.flushed_bytes,
@@ -105,7 +105,7 @@ pub(crate) trait Store: Sync {
     }
     /// Settings that differ from the store's defaults.
     fn settings(&self) -> Vec<(&'static str, String)>;
-    /// What it wrote, if it tells.
+    /// Its counts of writing, if it reports them.
     fn written(&self) -> Option<Written> {
         None
     }
@@ -136,8 +136,8 @@ pub(crate) trait Store: Sync {
     }
 }
 
-/// What one thread asks of a store. Values are handed out where they lie: a store that can do without copying
-/// may.
+/// The calls of one thread to a store. Values are handed out where they lie: a store that can do without
+/// copying may.
 pub(crate) trait Session {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
     fn delete(&mut self, key: &[u8]) -> Result<()>;
@@ -163,7 +163,7 @@ pub(crate) struct Named {
     pub(crate) config: Cow<'static, str>,
     /// `lz4`, `none`.
     pub(crate) compression: &'static str,
-    /// What it is, for people.
+    /// Its description.
     pub(crate) what: &'static str,
     /// The package whose version it has.
     package: &'static str,

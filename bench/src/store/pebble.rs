@@ -29,7 +29,7 @@ pub(super) fn all() -> &'static [Named] {
     if path().is_file() { &NAMED } else { &[] }
 }
 
-/// Where `cargo xtask peers` puts the library.
+/// The place where `cargo xtask peers` puts the library.
 fn path() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/peers/libpebble.so"))
 }

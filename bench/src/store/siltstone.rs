@@ -24,7 +24,7 @@ pub(super) const STORE: &str = "siltstone";
 /// Memory of a compaction server: the output of a compaction of 2 GB as one step fits.
 const SERVER_MEMORY: u64 = 6 << 30;
 
-/// What a database is opened with.
+/// The settings of a database.
 struct Setup {
     options: Options,
     /// Options of each family.
@@ -336,7 +336,7 @@ fn split(part: &str) -> (&str, Option<f64>) {
     (name, part[name.len()..].parse().ok())
 }
 
-/// What a configuration changes.
+/// The changes of a configuration.
 fn change(config: &str, setup: &mut Setup) -> Result<(), String> {
     for part in config.split('+') {
         let (name, number) = split(part);

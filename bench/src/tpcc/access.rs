@@ -6,12 +6,12 @@ use crate::store::Result;
 use siltstone::{Db, Durability, ErrorKind, Family, FamilyOptions, Transaction};
 use std::ops::Range;
 
-/// What puts rows.
+/// A writer of rows.
 pub(crate) trait Put {
     fn put(&mut self, table: Table, key: &[u8], row: &Row) -> Result<()>;
 }
 
-/// What a transaction reads and writes.
+/// The reads and writes of a transaction.
 pub(crate) trait Access: Put {
     /// The row of that key.
     fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<Row>>;
@@ -28,7 +28,7 @@ pub(crate) trait Access: Put {
     }
 }
 
-/// Where the tables are.
+/// Access to the tables.
 pub(crate) trait Tables: Sync {
     /// Runs the transaction until nobody is in its way; how often others were.
     fn run(&self, transaction: &mut dyn FnMut(&mut dyn Access) -> Result<Outcome>) -> Result<(Outcome, u64)>;
@@ -42,7 +42,7 @@ pub(crate) trait Tables: Sync {
     fn merge(&self, table: Table) -> Result<()>;
 }
 
-/// What came of a try.
+/// The result of a try.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Committed,

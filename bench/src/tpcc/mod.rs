@@ -88,7 +88,7 @@ pub(crate) struct Tpcc {
     /// The blocks that compactions put into the cache.
     #[arg(long, default_value = "step", value_parser = crate::text::cache_fill)]
     cache_fill: CacheFill,
-    /// What is drawn.
+    /// Seed of the transactions' input.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Directory for the database, which is made anew and removed.
@@ -131,7 +131,7 @@ struct Report {
 
 const PHASES: [&str; 3] = ["before", "during", "after"];
 
-/// What one thread saw: latencies by phase and kind.
+/// The record of one thread: latencies by phase and kind.
 struct Seen {
     latencies: Vec<Histogram<u64>>,
     new_orders: u64,

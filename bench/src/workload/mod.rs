@@ -20,7 +20,7 @@ pub(crate) use stream::{Op, Picks, Stream};
 pub(crate) use table::names;
 pub(crate) use table::{help, named};
 
-/// What the command line changes of a workload's sizes.
+/// The command line's changes of a workload's sizes.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 pub(crate) struct Scale {
     /// Keys (default: per workload).
@@ -81,7 +81,7 @@ pub(crate) struct Mix {
     pub(crate) scan_entries_max: u32,
 }
 
-/// What a thread does.
+/// The work of a thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
     FillInOrder,
@@ -96,7 +96,7 @@ pub(crate) enum Kind {
     Open,
 }
 
-/// What is there before the measuring begins.
+/// The contents of the store before the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Preload {
     Nothing,
@@ -270,7 +270,7 @@ impl Workload {
         place << 40
     }
 
-    /// What the record says of its sizes.
+    /// Its sizes, for the record.
     pub(crate) fn settings(&self) -> Vec<(&'static str, String)> {
         let mut settings = vec![
             ("keys", self.keys.to_string()),

@@ -430,7 +430,7 @@ impl Workload {
 }
 
 impl Scale {
-    /// What multiplies a workload's keys, operations and memory, the latter by `memory` once more.
+    /// Multiplies a workload's keys, operations and memory, the latter by `memory` once more.
     pub(crate) fn of(name: &str, factor: f64, memory: f64) -> Result<Scale, String> {
         let mut total = 0;
         let (mut keys, mut ops, mut seconds) = (None, None, None);
