@@ -138,7 +138,7 @@ struct Tests {
     skipped: &'static [&'static str],
 }
 
-/// What came of a test.
+/// The result of a test.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Passed,
@@ -285,7 +285,7 @@ impl Tests {
             let _ = writeln!(log, "##### {name}: {}\n{text}", output.status);
         }
         match output.status.code() {
-            // What `timeout` ends with.
+            // The exit code of `timeout`.
             Some(124) => Outcome::Failed(format!("it did not end within {TEST_SECONDS} s")),
             code => Outcome::of(code == Some(0), &text, self),
         }

@@ -74,7 +74,7 @@ fn overlong(text: &str) -> impl Iterator<Item = usize> {
     text.lines().enumerate().filter(move |(_, line)| is_long(line)).map(|(at, _)| at + 1)
 }
 
-/// What stands between single backticks.
+/// The texts between single backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     let prose = text.split("```").step_by(2);
     prose.flat_map(|part| part.lines()).flat_map(|line| line.split('`').skip(1).step_by(2))
