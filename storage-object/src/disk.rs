@@ -41,7 +41,7 @@ const BUDGET_MIN: u64 = 64 << 20;
 /// The number of the entry with the object's length, which is no chunk.
 const LEN: u32 = u32::MAX;
 
-/// Where bytes of objects are kept on the local disk.
+/// The options of the disk cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskCache {
     /// A directory for nothing else, of one process at a time.
@@ -50,7 +50,7 @@ pub struct DiskCache {
     pub bytes: u64,
 }
 
-/// What a disk cache did since it was opened.
+/// Counts of a disk cache since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiskUse {
     /// Bytes of reads that were there.
@@ -83,8 +83,9 @@ impl Code for Chunk {
     }
 }
 
-/// What a disk cache needs of [`foyer`]. Its types are so deep that the compiler takes more than a second to
-/// see that they may be sent between threads, in each function that asks, of which a server has dozens.
+/// The part of [`foyer`] that a disk cache uses. Its types are so deep that the compiler takes more than a
+/// second to see that they may be sent between threads, in each function that asks, of which a server has
+/// dozens.
 trait Chunks: Debug + Send + Sync {
     fn get(&self, chunk: Chunk) -> Soon<'_, Option<Bytes>>;
     fn insert(&self, chunk: Chunk, bytes: Bytes);

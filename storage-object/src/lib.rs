@@ -49,13 +49,13 @@ use tokio::task::AbortHandle;
 /// How object stores are reached.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where blocks that were read are kept on the local disk, if they are.
+    /// The disk cache for blocks that were read, if there is one.
     pub disk: Option<DiskCache>,
     /// How long a call that fails is tried again, with growing pauses, before its error is returned.
     pub patience: Duration,
     /// How long one request may take. Of an upload that is a part of 8 MiB.
     pub timeout: Duration,
-    /// What the environment would say, and over it, by the same names: `AWS_ENDPOINT_URL`,
+    /// Settings that override those of the environment, by the same names: `AWS_ENDPOINT_URL`,
     /// `AWS_ACCESS_KEY_ID`. Of HDFS, the settings of its client.
     pub variables: BTreeMap<String, String>,
 }
@@ -188,7 +188,7 @@ impl ObjectStores {
         }
     }
 
-    /// What the disk cache did, if there is one.
+    /// Counts of the disk cache, if there is one.
     pub fn disk_use(&self) -> Option<DiskUse> {
         self.0.disk.as_ref().map(Disk::used)
     }
