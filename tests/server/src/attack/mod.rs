@@ -50,7 +50,7 @@ const HANGS: Duration = Duration::from_secs(120);
 /// The rows that attacks find.
 const LARGE: usize = 500_000;
 
-/// What became of an attack: how it was met, or what fell short.
+/// The result of an attack: how it was met, or what fell short.
 type Outcome = Result<String, String>;
 
 /// A kind of attack.
@@ -209,12 +209,12 @@ fn tokens_but(left_out: &str) -> String {
     TOKENS.iter().filter(|(name, ..)| *name != left_out).map(line).collect()
 }
 
-/// What an attack finds.
+/// The scene that an attack finds.
 struct Scene {
     port: u16,
     http: u16,
     process: u32,
-    /// Where the server's files lie.
+    /// The directory of the server's files.
     dir: PathBuf,
     seed: u64,
     lasts: Duration,
