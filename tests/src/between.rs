@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What readers see while steps are taken.
+/// Checks of readers while steps are taken.
 pub const BETWEEN: Row = Row::new("between", "moments in mid-way", 3_000, between_case);
 
 /// A copy of the family.
@@ -117,7 +117,7 @@ struct Run {
     cache_fill: CacheFill,
     store: Store,
     model: Contents,
-    /// What the copy holds, if there is one.
+    /// The contents of the copy, if there is one.
     copy: Option<Contents>,
     /// Counted.
     moments: u64,

@@ -180,7 +180,7 @@ impl Session {
         }
     }
 
-    /// What readers see is what was acknowledged.
+    /// Readers see just the acknowledged writes.
     fn check_reads(&self, reads_may_fail: bool) -> Result<(), String> {
         let Some(subject) = &self.subject else { return Ok(()) };
         let now_us = subject.now_us();

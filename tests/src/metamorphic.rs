@@ -86,7 +86,7 @@ fn digest(what: impl std::hash::Hash) -> u64 {
     hasher.finish()
 }
 
-/// What a call showed.
+/// The result of a call.
 #[derive(Debug, Hash)]
 enum Answer {
     Done,

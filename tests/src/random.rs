@@ -416,7 +416,7 @@ impl Run {
         let mut transaction = self.subject().db.begin_with(isolation);
         let f = self.rng.index(2);
         let family = self.subject().families[f].clone();
-        // What it sees: the present, with its own writes over it.
+        // The view of a transaction: the present, with its own writes over it.
         let (mut seen, mut own) = (self.model.clone(), Vec::new());
         let (mut keys, mut ranges) = (Vec::new(), Vec::new());
         for _ in 0..self.rng.range(1..8) {

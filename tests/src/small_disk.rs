@@ -44,7 +44,7 @@ const LOAD: usize = 60;
 const BYTES: u64 = 64 << 20;
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
-/// What the keys of a batch held before it.
+/// The values of a batch's keys before it.
 type Before = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 /// The kind of file system that a seed draws; tmpfs where that cannot be mounted.

@@ -1,4 +1,4 @@
-//! What a stream of changes must show: the batches that were written, whole, in order, each once.
+//! The expected contents of a stream of changes: the batches that were written, whole, in order, each once.
 
 use crate::campaign::{Checked, failed};
 use crate::model::Op;
@@ -30,7 +30,7 @@ impl Watched {
         Ok(Self { changes, last, expected: VecDeque::new() })
     }
 
-    /// What was written now.
+    /// Expects the writes made now.
     pub fn expect(&mut self, told: Told) {
         // Missing numbers in a row are reported together.
         let again = told == Told::Lost && self.expected.back() == Some(&Told::Lost);

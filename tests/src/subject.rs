@@ -14,7 +14,7 @@ use siltstone::{
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where the database lies on the simulated disk.
+/// The directory of the database on the simulated disk.
 pub const DIR: &str = "db";
 /// This key of the first family holds the number of the newest batch, where a setup says so.
 pub const MARKER: &[u8] = b"~batches";
@@ -34,7 +34,7 @@ pub struct FamilySetup {
     pub stamp_step: u64,
 }
 
-/// Where SSTables lie.
+/// The place of SSTables.
 #[derive(Clone, Copy, Debug)]
 pub enum Tables {
     /// In the database's directory.
@@ -92,7 +92,7 @@ pub struct Setup {
     pub lopsided: bool,
     /// Who runs compactions.
     pub merges: Merges,
-    /// Where SSTables lie.
+    /// The place of SSTables.
     pub tables: Tables,
     /// Each batch ends with a put of its number to [`MARKER`].
     pub marker: bool,
@@ -223,7 +223,7 @@ impl Setup {
         FamilySetup { name: "versions", options, rules, first_stamp, stamp_step }
     }
 
-    /// What the model is made of.
+    /// The parts that the model is made of.
     pub fn rules(&self) -> Vec<Rules> {
         self.families.iter().map(|family| family.rules).collect()
     }
@@ -414,7 +414,7 @@ pub fn world_of(storage: SimStorage, now_us: u64, seed: u64) -> SimWorld {
 
 /// An open database.
 pub struct Subject {
-    /// Where it lives.
+    /// The directory of the database.
     pub world: SimWorld,
     /// Its workers.
     pub scheduler: Arc<SimScheduler>,
@@ -508,12 +508,12 @@ pub fn bounds(range: &KeyRange) -> (std::ops::Bound<&[u8]>, std::ops::Bound<&[u8
     (Included(range.start.as_slice()), range.end.as_ref().map_or(Unbounded, |end| Excluded(end.as_slice())))
 }
 
-/// What a scan yields.
+/// The rows that a scan yields.
 pub fn rows(scan: impl Iterator<Item = Result<siltstone::Entry, Error>>) -> Result<Vec<Row>, Error> {
     scan.map(|entry| entry.map(|entry| (entry.key, entry.timestamp.0, entry.value.to_vec()))).collect()
 }
 
-/// Where two lists of rows first differ.
+/// The first difference of two lists of rows.
 pub fn difference(expected: &[Row], found: &[Row]) -> String {
     let same = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
     let name = |row: Option<&Row>| {

@@ -35,10 +35,10 @@ const WRITTEN_ON: u64 = 16;
 struct Loose {
     disk: SimStorage,
     file: PathBuf,
-    /// What of the file is not synced.
+    /// The part of the file that is not synced.
     range: Range<u64>,
     history: History,
-    /// What must be there of the history.
+    /// The part of the history that must be there.
     end: End,
 }
 

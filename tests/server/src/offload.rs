@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const HELPERS: usize = 2;
-/// What a compaction server may take at most: its bound, and a tenth.
+/// The most memory of a compaction server: its bound, and a tenth.
 pub(crate) const MEMORY_MAX: u64 = (128 << 20) / 10 * 11;
 /// How long a paused compaction server says nothing: shorter and longer than the server's patience, which is
 /// a second.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const CLIENTS: u64 = 8;
 const CALLS_OF_ONE: u64 = 16;
 const BUDGET: u64 = 128 << 20;
-/// What a process has besides: code, threads, connections and their buffers.
+/// The memory of a process besides: code, threads, connections and their buffers.
 const BESIDES: u64 = 96 << 20;
 const CONFIG: &str = "memory = \"128MiB\"\nwrite-memory = \"32MiB\"\nrate-limit = \"8MiB\"\ndurability = \"buffered\"\n\
     call-memory = \"64MiB\"\n";

@@ -192,7 +192,7 @@ impl Case {
                     self.run.is_exact(&copy, batches).map_err(|e| format!("{}: {e}", image.moment))?;
                 }
                 Ok(_) => {}
-                // What is left without its first bytes does not tell that it is ours.
+                // Remains without their first bytes cannot be recognised.
                 Err(e)
                     if matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Invalid)
                         && !names.iter().any(|n| n == "CURRENT") => {}

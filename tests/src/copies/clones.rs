@@ -62,7 +62,7 @@ fn backups(world: &SimWorld) -> Backups {
     Backups::new(&world.env(), BACKUPS)
 }
 
-/// What the families of a copy are called.
+/// The names of the families of a copy.
 fn named(number: u64, family: &str) -> String {
     format!("copy-{number}-{family}")
 }
@@ -127,7 +127,7 @@ impl Case {
             match self.run.setup.builder_at(&world, to).open(to) {
                 Ok(db) if begun => self.run.is_exact(&db, batches).map_err(|e| format!("{moment}: {e}"))?,
                 Ok(_) => {}
-                // What is left without its first bytes does not tell that it is ours.
+                // Remains without their first bytes cannot be recognised.
                 Err(e)
                     if matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Invalid)
                         && !names.iter().any(|name| name == "CURRENT") => {}

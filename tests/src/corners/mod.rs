@@ -1,4 +1,4 @@
-//! What goes wrong in corners that the other campaigns do not enter: lives of one write, a thousand families,
+//! Faults in corners that the other campaigns do not enter: lives of one write, a thousand families,
 //! compactions whose input cannot be read, opening to read while somebody writes, conditions judged beside
 //! other writers, range deletes inside each other and versions in every order, operators that refuse and
 //! descriptors that are missing, compactions elsewhere that lose cells without saying so. Each case is one of

@@ -1,4 +1,4 @@
-//! What refuses: merge operators that cannot take some operands, and a system that has no descriptor left.
+//! Refusals: merge operators that cannot take some operands, and a system that has no descriptor left.
 
 use super::{Checked, builder, failed, small, stir};
 use crate::model::{At, Model, Op, Row, Rules};
@@ -10,7 +10,7 @@ use siltstone::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What stands in the model, and in what is read here, for a value that the operator refuses.
+/// The stand-in, in the model and in reads here, for a value that the operator refuses.
 const REFUSED: &[u8] = b"(refused)";
 /// An operand that begins so is refused.
 const BAD: u8 = 1;

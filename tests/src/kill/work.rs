@@ -1,4 +1,4 @@
-//! What a child writes, as a function of numbers.
+//! The writes of a child, as a function of numbers.
 
 use crate::strategies;
 use siltstone::storage::sim::Rng;
@@ -93,7 +93,7 @@ pub fn batch(families: &[Family], ops: &[Op]) -> Batch {
     batch
 }
 
-/// What a family holds.
+/// The contents of a family.
 pub type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Applies operations to what the families hold.

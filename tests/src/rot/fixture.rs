@@ -80,7 +80,7 @@ impl Size {
 pub struct Written {
     /// Its sequence number.
     pub seq: u64,
-    /// What it set; `None` for a delete.
+    /// The value that it set; `None` for a delete.
     pub value: Option<Vec<u8>>,
 }
 

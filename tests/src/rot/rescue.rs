@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-/// What came of the rescues.
+/// The results of the rescues.
 #[derive(Clone, Debug, Default)]
 pub struct RescueReport {
     /// Damaged stores repaired.
@@ -28,7 +28,7 @@ pub struct RescueReport {
     pub keys: u64,
     /// Keys looked up that a reported loss excuses.
     pub excused: u64,
-    /// What must not happen, each with what replays it.
+    /// Violations, each with a command that replays it.
     pub violations: Vec<String>,
 }
 
@@ -131,7 +131,7 @@ fn tables(fixture: &Fixture, seed: u64) -> Tables {
     tables
 }
 
-/// What an SSTable had that is gone and that nothing names.
+/// The contents of an SSTable that is gone and that nothing names.
 fn unmissed<'t>(tables: &'t Tables, damage: &Damage, repair: &RepairReport) -> Option<&'t (usize, KeyRange)> {
     let Damage::Missing { file } = damage else { return None };
     let name = file.file_name()?.to_string_lossy();
