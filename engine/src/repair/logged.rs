@@ -21,7 +21,7 @@ pub(super) struct Part {
     pub(super) max_seq: SeqNo,
 }
 
-/// Visits every readable frame of the WAL that the manifest's state tells of, and finds what lies between.
+/// Visits every readable frame of the WAL that the manifest's state names, and finds the gaps between.
 pub(super) fn salvage(
     env: &Env,
     dir: &Path,

@@ -12,12 +12,12 @@ use crate::types::{CellRef, Cursor, Fragments, KeyRange, RangeTombstone, SeqNo, 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// SSTables of a merged run end at about this size.
+/// The size at which SSTables of a merged run end.
 const TABLE_BYTES: u64 = 64 << 20;
 /// Read ahead of each source while merging.
 const READ_AHEAD_BYTES: usize = 256 << 10;
 
-/// What SSTables of a family look like and say of themselves.
+/// The options and properties of a family's new SSTables.
 pub(super) struct Style {
     pub(super) options: TableOptions,
     pub(super) names: Vec<(&'static str, String)>,
@@ -39,7 +39,7 @@ impl Style {
 pub(super) struct Writer<'a> {
     pub(super) env: &'a Env,
     pub(super) dir: &'a Path,
-    /// Whose SSTables with values in the WAL refer to.
+    /// The database whose WAL files SSTables refer to.
     pub(super) database: u64,
     pub(super) epoch: u32,
     pub(super) job: u32,
@@ -80,7 +80,7 @@ impl Writer<'_> {
     fn finish(&mut self, builder: TableBuilder, path: &Path) -> Result<Option<TableInfo>> {
         if builder.is_empty() {
             drop(builder);
-            // Not yet part of anything; an orphan at worst.
+            // No manifest names it yet; an orphan at worst.
             let _ = self.env.storage.remove(path);
             return Ok(None);
         }
@@ -101,7 +101,7 @@ impl Writer<'_> {
         let storage = &*self.env.storage;
         let path = self.dir.join(file);
         let identity = known.map(|info| info.identity);
-        // Twice through: what the SSTable says of its family stands behind its cells.
+        // Read twice: the properties about its family stand after its cells.
         let report = scan_readable(storage, &path, identity, self.database, &mut |_| {})?;
         let (mut builder, target) = self.builder(&style(&report))?;
         let floor = known.map_or(&[][..], |info| info.live_start());
