@@ -130,7 +130,7 @@ impl Backups {
         Self { env, dir, local, known: Some(Arc::new(Mutex::new(known.to_vec()))) }
     }
 
-    /// Where they lie, for people.
+    /// Their place, for people.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -281,7 +281,7 @@ impl Backups {
         descriptor::parse_file_name(name).is_none() && self.maker(name).is_ours(is_begun)
     }
 
-    /// Who made a file that has a name of ours.
+    /// The maker of a file with a name that backups use.
     fn maker(&self, name: &str) -> Maker {
         let (storage, path) = (&*self.env.storage, self.dir.join(name));
         let maker = match descriptor::stored_of(name) {

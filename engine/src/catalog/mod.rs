@@ -1,4 +1,4 @@
-//! What a database consists of, durably: its stores, their SSTables and the manifest that names them.
+//! The durable contents of a database: its stores, their SSTables and the manifest that names them.
 //!
 //! [`Catalog`] owns the list of stores (`stores`), the manifest, the files of SSTables and the list of those
 //! to be removed (`tables`). `install` is the one place where SSTables change. `regions` splits and joins

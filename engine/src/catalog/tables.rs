@@ -137,7 +137,7 @@ impl Catalog {
         self.commit.log()?.release_unless(front, &|file| self.claim_log(file))
     }
 
-    /// Releases WAL files that were kept for a stream of changes which has ended.
+    /// Releases WAL files that were retained for a stream of changes which has ended.
     pub(crate) fn trim_log(&self) {
         // Another process may own the directory once this database is closed.
         if let (Ok(()), Ok(log)) = (self.cx.check_open(), self.commit.log()) {
@@ -146,8 +146,8 @@ impl Catalog {
         }
     }
 
-    /// Releases all WAL files that are kept for streams of changes, as the disk is full; whether there were
-    /// any. The streams report what they lost.
+    /// Releases all WAL files that are retained for streams of changes, as the disk is full; returns whether
+    /// there were any. The streams report what they lost.
     pub(crate) fn give_up_kept_log(&self) -> bool {
         self.commit.log().is_ok_and(|log| log.drop_kept(&|file| self.claim_log(file)))
     }

@@ -12,7 +12,7 @@ use crate::wal::{Entry, Note};
 /// Bytes of one frame of cells that are logged again.
 const COPIES_BYTES: u64 = 64 << 10;
 
-/// Where cells that were logged again stand in the WAL.
+/// The place in the WAL of cells that were logged again.
 #[derive(Clone, Copy)]
 pub(crate) struct Copied {
     pub(crate) from: LogPosition,

@@ -91,7 +91,7 @@ impl Parts {
         self.store.swap(|now| now.with_fresh_active(fresh.clone()));
     }
 
-    /// What flattening an immutable memtable does, with what readers may still see.
+    /// Flattening of an immutable memtable, by what readers may still see.
     fn flatten(&self) {
         let version = self.store.version_full();
         let Some(segment) = version.frozen.last() else { return };

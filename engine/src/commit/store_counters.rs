@@ -22,7 +22,7 @@ use crate::version::Version;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Stores that a turn looks at though nobody touched them.
+/// The number of stores that a turn looks at in rotation.
 const IN_TURN: usize = if cfg!(feature = "testing") { 2 } else { 16 };
 
 #[derive(Default)]

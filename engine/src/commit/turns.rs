@@ -49,7 +49,7 @@ const DONE_FOR_OTHERS: usize = if cfg!(models) { 1 } else { 64 };
 pub(crate) enum Patience {
     /// Some microseconds: for writers that sync, of which many are served by one sync or wait for it.
     Short,
-    /// Some hundred microseconds, leaving the processor to whoever wants it.
+    /// Some hundred microseconds, yielding the processor to other threads.
     Long,
 }
 

@@ -13,7 +13,7 @@ use crate::memtable::Spares;
 use crate::metrics::Counter;
 use std::sync::Arc;
 
-/// What takes write memory beside memtables, or may take it.
+/// The users of write memory beside memtables.
 #[derive(Default)]
 pub(crate) struct Room {
     /// The pool of memory chunks.

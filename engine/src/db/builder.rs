@@ -1,4 +1,4 @@
-//! What a database is opened with: options, families, and components such as storage and scheduler.
+//! The builder of a database: options, families, and components such as storage and scheduler.
 
 use crate::error::Result;
 use crate::event::Listener;
@@ -78,7 +78,7 @@ impl Builder {
         self
     }
 
-    /// Who runs background work.
+    /// The scheduler of background work.
     #[must_use]
     pub fn scheduler(mut self, scheduler: Arc<dyn crate::schedule::Scheduler>) -> Self {
         self.scheduler = Arc::new(move || scheduler.clone());

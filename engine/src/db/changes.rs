@@ -51,11 +51,11 @@ pub struct Change {
     /// The name of the family that it was written to; none where that was dropped and the database opened
     /// again since.
     pub family: Option<Arc<str>>,
-    /// What was written.
+    /// The change.
     pub kind: ChangeKind,
 }
 
-/// What a [`Change`] did. Timestamps are zero in families with implicit ones.
+/// The kind of a [`Change`]. Timestamps are zero in families with implicit ones.
 ///
 /// ```
 /// use siltstone::{ChangeKind, Timestamp};
@@ -190,7 +190,7 @@ impl Changes {
         }
     }
 
-    /// The next batch, waiting for it that long at most. It looks every 2 milliseconds.
+    /// The next batch, waiting for it that long at most. It polls every 2 milliseconds.
     pub fn wait(&mut self, timeout: Duration) -> Result<Option<ChangeBatch>> {
         let clock = self.db.cx.env.clock.clone();
         let began = clock.monotonic_ns();

@@ -48,7 +48,7 @@ impl Inner {
             let target = copied.file(&info.id.file_name());
             self.catalog.tables.store().take_out(info.id, &target, &env.storage, info.bytes)?;
         }
-        // Those that the WAL still has are copied below.
+        // Files that the WAL still has are copied below.
         for name in table_logs {
             let (from, target) = (self.catalog.dir.join(&name), copied.file(&name));
             storage.link(&from, &target).map_err(|e| Error::io("link to", &target, e))?;

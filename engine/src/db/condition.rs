@@ -8,7 +8,7 @@ use crate::types::{KeyRange, SeqNo};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-/// What a key must be for a conditional write.
+/// The state that a key must have for a conditional write.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
 //! Whether keys and ranges were written to since some sequence number: the question of conditions and
 //! transactions.
 //!
-//! Each question has two forms. The exact one looks into SSTables, too. The one that *may* be wrong when it
-//! says yes looks into memory alone: it is asked while all other writers wait. A family that was dropped or
-//! joined to another, and keys that a split gave to another, count as changed.
+//! Each question has two forms. The exact one searches SSTables, too. The other searches memory alone, as it
+//! is asked while all other writers wait; its yes *may* be wrong. A family that was dropped or joined to
+//! another, and keys that a split gave to another, count as changed.
 
 use super::Inner;
 use super::get::{collect, memory_of, search};
@@ -63,8 +63,8 @@ impl Inner {
         Ok(Since::of(newest > seq, is_known))
     }
 
-    /// Whether something that concerns the key may have been written after `seq`. Looks into memory alone,
-    /// and there at a few versions of the key at most: a `true` may be wrong.
+    /// Whether something that concerns the key may have been written after `seq`. Searches memory alone, and
+    /// there a few versions of the key at most: a `true` may be wrong.
     pub(crate) fn may_have_changed(&self, store: &Store, key: &[u8], seq: SeqNo) -> bool {
         const LOOKS: usize = 32;
         let version = store.version();
@@ -119,8 +119,8 @@ impl Inner {
         Ok((lookup.newest(), lookup.has_cell()))
     }
 
-    /// Whether something that concerns a key of the range may have been written after `seq`. Looks into
-    /// memory alone; a `true` may be wrong.
+    /// Whether something that concerns a key of the range may have been written after `seq`. Searches memory
+    /// alone; a `true` may be wrong.
     pub(crate) fn range_may_have_changed(&self, store: &Store, range: &KeyRange, seq: SeqNo) -> bool {
         let version = store.version();
         if store.is_dropped() || version.check_range(range).is_err() {

@@ -16,7 +16,7 @@ use crate::wal;
 use std::io;
 use std::path::Path;
 
-/// What `CURRENT` is called while the rest is deleted.
+/// The name of `CURRENT` while all other files are deleted.
 const DESTROYED: &str = "DESTROYED";
 
 /// Deletes a database that is closed, with all that it holds, and its directory if nothing else lies in it.

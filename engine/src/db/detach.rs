@@ -17,7 +17,7 @@
 //! them. Before it the names are orphans, which the next open removes. The directory stays as it is, for the
 //! caller to remove; attached twice it makes two families.
 //!
-//! What must not clash:
+//! Things that must not clash:
 //! - Names: SSTables are renamed to this epoch and a job of its own. The id in the file stays the old one; an
 //!   SSTable is recognised by its random identity.
 //! - Generations: the family keeps its own, as they order only the runs and the memory of one store; its
@@ -205,7 +205,7 @@ impl Inner {
         Err(Error::new(ErrorKind::Busy, format!("family {} cannot be flushed to its end", store.name)))
     }
 
-    /// The state of a database that has only this store. Its SSTables are held as they are now.
+    /// The state of a database that has only this store. Its SSTables are pinned as they are now.
     fn state_alone(&self, store: &Arc<Store>) -> Result<(State, TablesHeld)> {
         let manifest = self.catalog.manifest.lock();
         let now = manifest.state();
@@ -349,7 +349,7 @@ impl Inner {
         let ids: Vec<StoreId> = successors(next(&before), next).take(arriving.len()).collect();
         let mut attached = None;
         self.commit.with_one_seq(floor, |first, seq| {
-            // What was written before must not be lost by a power cut that keeps the families (I2).
+            // Earlier writes must not be lost by a power cut that leaves the families (I2).
             let log_synced = self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;
             let mut edit: Edit = Vec::new();
             for (family, id) in arriving.iter().zip(&ids) {

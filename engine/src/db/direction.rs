@@ -20,7 +20,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a scan or cursor walks over, in either direction.
+/// The pinned state that a scan or cursor walks over, in either direction.
 pub(super) struct View {
     version: Arc<Version>,
     store: Arc<Store>,
@@ -271,8 +271,8 @@ impl Walk {
         }
     }
 
-    /// Looks at the cell here. If it decides its key with a value, puts that into `value` and answers `true`;
-    /// else goes on by at least one cell.
+    /// Judges the present cell. If it decides its key with a value, puts that into `value` and returns
+    /// `true`; else moves on by at least one cell.
     fn forward_one(&mut self, view: &View, value: &mut Pinned) -> Result<bool> {
         let cell = self.cursor.cell();
         if (self.key_taken && cell.key == self.key) || cell.seq > view.read {

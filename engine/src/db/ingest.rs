@@ -260,8 +260,7 @@ impl Inner {
                 let opened: BTreeMap<_, _> = self.catalog.open_tables(&infos, &mut [])?;
                 let added = infos.into_iter().map(|info| (0, run.0, info)).collect();
                 let change = ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() };
-                // What was written before must not be lost by a power cut that keeps the ingested SSTables
-                // (I2).
+                // Earlier writes must not be lost by a power cut that leaves the ingested SSTables (I2).
                 let log_synced = self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;
                 let more = vec![
                     Change::LastSeq(seq),

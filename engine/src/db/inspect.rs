@@ -133,7 +133,7 @@ pub struct TableListing {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BlockListing {
-    /// Where it begins in the file.
+    /// Its offset in the file.
     pub offset: u64,
     /// Bytes in the file, head included.
     pub file_bytes: u64,

@@ -27,8 +27,8 @@ impl Builder {
 /// How often a read-only open begins again where a writer changes what it reads.
 const READ_AGAIN: usize = 50;
 
-/// Beside a writer files go and grow between the reading of one and of the next: what looks like damage then
-/// is none. So an error counts only if nothing was written meanwhile.
+/// Beside a writer, files vanish and grow between reading one and the next, which may look like damage. So an
+/// error counts only if nothing was written meanwhile.
 fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
     let env = builder.env.clone();
     let mut failed = None;
@@ -52,7 +52,7 @@ fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
     Err(Error::new(ErrorKind::Busy, message))
 }
 
-/// Whether somebody has the database open for writing, as far as that can be told without changing anything.
+/// Whether somebody has the database open for writing, as far as that is visible without changing anything.
 fn is_locked(env: &Env, dir: &Path) -> bool {
     lock_dir(env, dir, false).is_err_and(|e| e.kind() == ErrorKind::Busy)
 }

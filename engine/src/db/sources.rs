@@ -74,7 +74,7 @@ impl Source {
             Source::Memtable(cursor, Some(newest)) if *newest < whole => match (reverse, &range.end) {
                 (true, _) => cursor.seek_before(Some(&range.start)),
                 (false, Some(end)) => cursor.seek(end),
-                // There is nothing behind it.
+                // There is nothing after it.
                 (false, None) => {
                     cursor.seek_before(None)?;
                     if cursor.valid() { cursor.next() } else { Ok(()) }

@@ -222,8 +222,8 @@ mod tests {
     }
 
     /// Counted work: over n rows that were deleted one by one or by many ranges, wherever rows and tombstones
-    /// lie and from whichever end it comes, a scan looks at each once, at the cost of a logarithm. What comes
-    /// later costs a logarithm in all, but for looking at cells of the active memtable.
+    /// lie and from whichever end it comes, a scan visits each once, at the cost of a logarithm. Later scans
+    /// cost a logarithm in all, except for visiting cells of the active memtable.
     #[test]
     fn rows_deleted_one_by_one_are_gone_through_once() {
         for (n, explicit, apart) in
@@ -278,7 +278,7 @@ mod tests {
                     drop(family);
                     family = open().family("rows").unwrap();
                 }
-                // Rows and tombstones in SSTables, unless these are merged already.
+                // Rows and tombstones in SSTables, unless these are compacted already.
                 2 => family.flush().unwrap(),
                 _ => break,
             }
@@ -298,7 +298,7 @@ mod tests {
             (0..n).for_each(|n| _ = family.put(key(n), b"row").unwrap());
             dead().for_each(|n| delete(&family, n));
             // In the active memtable; rows in an SSTable, and tombstones in memory; and in SSTables, unless
-            // these are merged already.
+            // these are compacted already.
             for lies in ["active", "apart", "tables"] {
                 match lies {
                     "active" => {}

@@ -243,7 +243,7 @@ impl Transaction {
         &self.snapshot
     }
 
-    /// What it has written so far.
+    /// Its writes so far.
     pub fn batch(&self) -> &Batch {
         &self.batch
     }

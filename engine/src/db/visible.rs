@@ -1,4 +1,5 @@
-//! What a reader sees of a key. (What a *compaction* retains is decided in `compaction/retention.rs`.)
+//! Visibility: what a reader sees of a key. (What a *compaction* retains is decided in
+//! `compaction/retention.rs`.)
 //!
 //! A reader has a read point and one `now`. Of the cells of a key with a sequence number at or below the read
 //! point, in order: a tombstone deletes what is older at or below its timestamp; the newest of each timestamp
@@ -119,7 +120,7 @@ impl Found {
     }
 }
 
-/// What is visible of one key: calls `emit` with (timestamp, value), newest first, until it breaks off.
+/// The visible versions of one key: calls `emit` with (timestamp, value), newest first, until it breaks off.
 /// `cells` are all cells of the key at or below the read point, in order; equal ones (of two sources) count
 /// once. Where only some timestamps are [looked at](ReadRules::looks_at), all of those and all later
 /// tombstones.

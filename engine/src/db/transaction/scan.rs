@@ -93,7 +93,7 @@ impl<'t> TransactionScan<'t> {
             let written = self.written.take(end);
             let before_is_next = match (&before, &written) {
                 (None, None) => {
-                    // What is left of the key at which the other end stands.
+                    // The remaining versions of the key at which the other end stands.
                     return Ok(take(&mut self.ready[1 - end], end));
                 }
                 (None, Some(_)) => false,
