@@ -1,4 +1,4 @@
-//! Stubs of the service, from a list of its methods and our own message types.
+//! Stubs of the service, from a list of its methods and hand-written message types.
 
 use tonic_build::manual::{Builder, Method, Service};
 

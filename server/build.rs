@@ -87,7 +87,7 @@ const OPERATOR: Methods = "
     AlterSettings AlterSettings -> Json
 ";
 
-/// Methods whose answer of one message may be long: it is counted as long as it is kept for its client
+/// Methods whose answer of one message may be long: its memory is counted as long as it waits for its client
 /// (`src/net/answer.rs`).
 const SINGLE: [&str; 14] = [
     "ReadModifyWriteRow",

@@ -2,11 +2,11 @@
 //! stores without a server and on one, 10 stores on one and on two. `siltstone plan-compactors` says the same
 //! by arithmetic and by simulation.
 //!
-//! Each store has all of its tables merged once an interval, the stores one after another at equal distances.
-//! Each server runs one merge at a time and reads no faster than its rate, so that it is busy without taking
-//! the processor from the stores: what runs out is servers, not cores. A merge for which no server has room
-//! is run by its store (where the paper's waits), so too few servers show by how many merges the stores run,
-//! and by what these cost their readers.
+//! Each store has all of its tables compacted once an interval, the stores one after another at equal
+//! distances. Each server runs one compaction at a time and reads no faster than its rate, so that it is busy
+//! without taking the processor from the stores: what runs out is servers, not cores. A compaction for which
+//! no server has room is run by its store (where the paper's waits), so too few servers show by how many
+//! compactions the stores run, and by what these cost their readers.
 
 use crate::compactor::{Servers, pin_to_first};
 use crate::failure::Result;
@@ -36,10 +36,10 @@ pub(crate) struct Measured {
     /// Keys of each store, with values of 1,000 B.
     #[arg(long, default_value_t = 16_000)]
     keys: u64,
-    /// Bytes that a merge on a server reads a second.
+    /// Bytes that a compaction on a server reads a second.
     #[arg(long, default_value = "6M", value_parser = crate::text::size)]
     rate: u64,
-    /// Seconds in which each store has one merge.
+    /// Seconds in which each store has one compaction.
     #[arg(long, default_value_t = 20)]
     interval: u64,
     /// Intervals.
@@ -56,12 +56,12 @@ pub(crate) struct Measured {
     json: bool,
 }
 
-/// What came of one case.
+/// The result of one case.
 #[derive(Debug, Serialize)]
 struct Case {
     stores: u64,
     servers: u64,
-    /// Merges of whole stores, on servers and in the process of the stores.
+    /// Compactions of whole stores, on servers and in the process of the stores.
     elsewhere: u64,
     here: u64,
     merge_mean_seconds: f64,
@@ -73,7 +73,7 @@ struct Case {
     servers_cpu: f64,
 }
 
-/// Counts where merges go. Small ones do not count.
+/// Counts where compactions go. Small ones do not count.
 #[derive(Debug)]
 struct Counted {
     of: Option<Arc<Compactors>>,
@@ -189,8 +189,8 @@ impl Measured {
         })
     }
 
-    /// Updates a tenth of a store and merges all of it, once an interval; the seconds of each merge from when
-    /// it was due.
+    /// Updates a tenth of a store and compacts all of it, once an interval; the seconds of each compaction
+    /// from when it was due.
     fn merges(&self, store: &Store, first: Instant, interval: Duration) -> Result<Vec<f64>> {
         let mut took = Vec::new();
         for n in 0..self.intervals {

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What the parent tells it.
+/// The parent's options for it.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Child {
     /// Workloads of one group.
@@ -45,8 +45,8 @@ impl Child {
         }
         if self.workload.iter().any(|name| around_a_merge(name, &self.scale)) {
             // The system's allocator gives each thread a heap of its own. Blocks that readers brought into a
-            // cache and merges replace are then free in the one and missing in the other, so memory grows by
-            // the cache without being used.
+            // cache and compactions replace are then free in the one and missing in the other, so memory
+            // grows by the cache without being used.
             command.env("MALLOC_ARENA_MAX", "1");
         }
         Ok(command)

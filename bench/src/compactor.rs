@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Merges of fewer bytes are not given to compaction servers.
+/// Compactions of fewer bytes are not given to compaction servers.
 pub(crate) const GIVEN_MIN: u64 = 64 << 10;
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -25,13 +25,13 @@ pub(crate) struct Server {
     /// Directory of the database.
     #[arg(long)]
     dir: PathBuf,
-    /// What it may take.
+    /// The memory that it may take.
     #[arg(long)]
     memory: u64,
     /// Milliseconds that each read of its storage takes longer.
     #[arg(long)]
     slow: u64,
-    /// Bytes a second that a merge gets from its storage; 0 for all that there are.
+    /// Bytes a second that a compaction gets from its storage; 0 for all that there are.
     #[arg(long)]
     rate: u64,
 }
@@ -93,7 +93,7 @@ impl Servers {
         Ok(Self { processes, addresses, compactors })
     }
 
-    /// Merges that they have done, as they said last: after a second they have said so.
+    /// Compactions that they have done, as they said last: after a second they have said so.
     pub(crate) fn done(&self) -> u64 {
         std::thread::sleep(Duration::from_millis(1_500));
         self.compactors

@@ -48,7 +48,7 @@ pub(crate) struct How {
     /// Seed of all keys, values and choices.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Where stores are made, each in a directory that is removed afterwards (default: beside this program's
+    /// Folder for stores, each in a directory that is removed afterwards (default: beside this program's
     /// folder).
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
@@ -221,7 +221,7 @@ impl Checked<'_> {
         Ok(failures)
     }
 
-    /// One process. What it told stands also where it failed.
+    /// One process. Its records count even if it failed.
     fn child(
         &self,
         store: &Named,
@@ -299,7 +299,7 @@ impl Checked<'_> {
 /// A figure of a run; not a number where it has none.
 pub(crate) type Figure = fn(&RunRecord) -> f64;
 
-/// What is related.
+/// The metrics of which ratios are made.
 const METRICS: &[(&str, Figure)] = &[
     ("ops_s", |run| run.ops_s),
     ("cpu_us_op", |run| run.cpu_us_op),

@@ -5,12 +5,12 @@
 //! - `measure`: what the kernel knows of a process. `limits/`: what the machine can do without any store.
 //! - `child`: the process that measures. `compare`: the processes started one after another, and their
 //!   ratios. `paper`: the same for what papers measured, with their figures beside ours. `reader_latency`:
-//!   what a merge may let readers feel. `tpcc`: TPC-C, apart from the workloads, as it is transactions.
+//!   what a compaction may let readers feel. `tpcc`: TPC-C, apart from the workloads, as it is transactions.
 //!   `capacity`: whether compaction servers suffice. `objects`: what tables in an object store cost.
 //!   `restores`: what a restore costs that copies tables, or shares them. `scaling`: what ten times as many
 //!   of something cost. `strategies`: no measurement, but what a simulation says of every method.
 //! - `server/`: the server, measured from outside. `compactor`: compaction servers for what is measured;
-//!   `offload`: what a merge costs the database's process, here or there.
+//!   `offload`: what a compaction costs the database's process, here or there.
 //! - `record`: what a measurement is once it is over. `report/`: records as text and as a page. `scratch`: a
 //!   directory for one. `slow`: storage of which reads take longer. `text`: sizes on the command line.
 //!   `failure`: how a measurement fails.
@@ -53,7 +53,7 @@ use std::process::ExitCode;
 /// Measures Siltstone, and beside it the stores it is compared with.
 ///
 /// Each measurement is a process of its own with a directory of its own. Runs end settled: memory written out
-/// and all merges done, with the wait, its CPU time and its bytes counted. Exit codes: 0 fine, 1 a
+/// and all compactions done, with the wait, its CPU time and its bytes counted. Exit codes: 0 fine, 1 a
 /// measurement failed or a store answered wrongly, 2 wrong usage.
 #[derive(Parser)]
 #[command(name = "siltstone-bench", version, disable_help_subcommand = true, after_help = workload::help())]
@@ -87,7 +87,7 @@ enum Task {
     /// Simulates every strategy with data of ten, a hundred and a thousand times the memory, and draws what
     /// each costs.
     Strategies {
-        /// Where to write the drawing.
+        /// File for the drawing.
         #[arg(long)]
         svg: Option<PathBuf>,
     },
@@ -109,14 +109,14 @@ enum Task {
         /// Records, one JSON object a line; of several files they count together.
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Where to write the page: one file that needs no other.
+        /// File for the page, which needs no other.
         #[arg(long)]
         html: Option<PathBuf>,
-        /// Where to write the matrix, its bars and the figures of papers as Markdown tables.
+        /// File for the matrix, its bars and the figures of papers as Markdown tables.
         #[arg(long)]
         markdown: Option<PathBuf>,
-        /// Where to draw latency over time around a merge, of the first workload that has one in its middle
-        /// (unseen).
+        /// File for a plot of latency over time around a compaction, of the first workload that has one in
+        /// its middle (unseen).
         #[arg(long)]
         svg: Option<PathBuf>,
     },
@@ -127,13 +127,13 @@ enum Task {
   siltstone-bench server beside --rate 10000
   siltstone-bench server regions --count 1000")]
     Server(server::Server),
-    /// Measures what a merge costs here, and what where a compaction server runs it; and how fast blocks are
-    /// handed over.
+    /// Measures what a compaction costs here, and what where a compaction server runs it; and how fast blocks
+    /// are handed over.
     #[command(after_help = "Examples:
   siltstone-bench offload
   siltstone-bench offload --keys 2000000 --runs 5")]
     Offload(offload::Costs),
-    /// Measures what tables in an object store cost: loading, merging, opening, gets and scans, beside a
+    /// Measures what tables in an object store cost: loading, compacting, opening, gets and scans, beside a
     /// directory.
     #[command(after_help = "Examples:
   siltstone-bench objects --place s3://bucket/bench
@@ -144,13 +144,14 @@ enum Task {
   siltstone-bench restores
   siltstone-bench restores --keys 2000000 --table-bytes 1MiB")]
     Restores(restores::Restores),
-    /// Measures whether compaction servers suffice: stores that are merged once an interval, on servers of a
-    /// given rate.
+    /// Measures whether compaction servers suffice: stores that are compacted once an interval, on servers of
+    /// a given rate.
     #[command(after_help = "Examples:
   siltstone-bench capacity
   siltstone-bench capacity --interval 60 --keys 100000 --rate 20M")]
     Capacity(capacity::Measured),
-    /// Runs TPC-C, embedded or on a server, if asked with a merge of one of its large tables in the middle.
+    /// Runs TPC-C, embedded or on a server, if asked with a compaction of one of its large tables in the
+    /// middle.
     #[command(after_help = "Examples:
   siltstone-bench tpcc --warehouses 4 --threads 4 --seconds 60
   siltstone-bench tpcc --server --threads 4

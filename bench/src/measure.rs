@@ -1,5 +1,5 @@
-//! What the kernel knows of this process: CPU time, bytes to and from the device, memory; and what a
-//! directory takes.
+//! The kernel's figures of this process: CPU time, bytes to and from the device, memory; and the size of a
+//! directory.
 
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
@@ -44,7 +44,7 @@ impl Usage {
         }
     }
 
-    /// What was used since `earlier`.
+    /// The use since `earlier`.
     pub(crate) fn since(&self, earlier: &Usage) -> Usage {
         Usage {
             cpu: self.cpu - earlier.cpu,
@@ -82,7 +82,7 @@ impl Processors {
     }
 }
 
-/// What others took of the processors, second by second.
+/// The processor time of others, second by second.
 #[derive(Debug, Default)]
 pub(crate) struct Stolen(Vec<(Instant, Processors)>);
 

@@ -1,10 +1,10 @@
-//! What tables in an object store cost: the same work on a directory, in the object store, and there with a
-//! disk cache.
+//! The cost of SSTables in an object store: the same work on a directory, in the object store, and there with
+//! a disk cache.
 //!
 //! Each is a database of its own, made anew: all keys are written in random order, a fifth of them again, and
-//! merged into one run; the database is opened again, keys are read at random with a block cache that holds a
-//! sixteenth of the data, the same keys once more, and everything is scanned. The disk cache holds
-//! everything, so that what is read once more comes from there. Every value that is got is looked at.
+//! compacted into one run; the database is opened again, keys are read at random with a block cache that
+//! holds a sixteenth of the data, the same keys once more, and everything is scanned. The disk cache holds
+//! everything, so that what is read once more comes from there. Every value is checked.
 
 use crate::failure::Result;
 use crate::measure::times;
@@ -25,7 +25,7 @@ const SPREAD: u64 = 2_654_435_761;
 /// See the page above.
 #[derive(clap::Args)]
 pub(crate) struct Objects {
-    /// Where tables go, such as `s3://bucket/bench`, each run into folders of its own. Credentials and
+    /// Location of SSTables, such as `s3://bucket/bench`, each run into folders of its own. Credentials and
     /// endpoint come from the environment (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
     /// `AWS_REGION`).
     #[arg(long)]
@@ -44,7 +44,7 @@ pub(crate) struct Objects {
     json: bool,
 }
 
-/// What came of one place.
+/// The result of one place.
 #[derive(Debug, Serialize)]
 struct Told {
     place: &'static str,
@@ -127,7 +127,7 @@ impl Objects {
         db.flush()?;
         db.settle()?;
         let load_mb_s = mb(data) / began.elapsed().as_secs_f64();
-        // So that all of it has something to be merged with.
+        // So that all of it has something to be compacted with.
         for number in (0..self.keys).step_by(5) {
             db.put(number.to_be_bytes(), written(number))?;
         }

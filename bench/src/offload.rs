@@ -1,10 +1,10 @@
-//! What a merge costs the process that has the database: run here, or by a compaction server on the other
+//! The cost of a compaction to the database's process: run here, or by a compaction server on the other
 //! processor; and how fast blocks are handed over.
 //!
 //! Each row is a database of its own, loaded alike: all keys, then a fifth again. A cache that holds it,
-//! tables past the page cache. Then all is merged, once, with nobody else at work. The hand-over is timed
-//! from the first block asked for to the last one that is there, with what the database does to put each into
-//! its cache.
+//! SSTables past the page cache. Then all is compacted, once, with nobody else at work. The hand-over is
+//! timed from the first block asked for to the last one that is there, with what the database does to put
+//! each into its cache.
 
 use crate::compactor::{Servers, pin_to_first};
 use crate::failure::Result;
@@ -26,7 +26,7 @@ const UPDATED: u64 = 5;
 
 #[derive(clap::Args)]
 pub(crate) struct Costs {
-    /// Where databases are made, each in a directory that is removed afterwards
+    /// Folder for databases, each in a directory that is removed afterwards
     #[arg(long, default_value = "siltstone-bench-offload")]
     dir: PathBuf,
     /// Keys, with values of 1,000 B
@@ -37,7 +37,7 @@ pub(crate) struct Costs {
     runs: u32,
 }
 
-/// A way to merge.
+/// A place of the compaction: this process or a server.
 struct Way {
     name: &'static str,
     elsewhere: bool,
@@ -45,7 +45,7 @@ struct Way {
     compression: Compression,
 }
 
-/// What one merge came to.
+/// The result of one compaction.
 #[derive(Clone, Copy, Default)]
 struct Cost {
     seconds: f64,

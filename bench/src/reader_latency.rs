@@ -1,9 +1,9 @@
-//! What readers felt of a merge in the middle of a run, or of merges as they came, and the bars on what ours
-//! may let them feel.
+//! The effect of compactions on readers, of one in the middle of a run or of automatic ones, and the limits
+//! that Siltstone must keep.
 //!
-//! The windows of such a run tell latencies and the cache's hits before the merge, during it and after it.
-//! Felt is what the worst of them has beyond what was usual before: a mean over the merge would hide the
-//! moment in which everybody waits.
+//! The windows of such a run tell latencies and the cache's hits before the compaction, during it and after
+//! it. The effect is the difference of the worst of them to the usual before: a mean over the compaction
+//! would hide the moment in which everybody waits.
 
 use crate::compare::median;
 use crate::record::{FigureRecord, RunRecord, Stage, Window};
@@ -17,19 +17,19 @@ const STORE: &str = "siltstone";
 /// One run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Felt {
-    /// p99 of all gets before the merge.
+    /// p99 of all gets before the compaction.
     pub(crate) before_us: f64,
-    /// p99 of the worst calm window during the merge, and of the worst after it.
+    /// p99 of the worst calm window during the compaction, and of the worst after it.
     pub(crate) during_us: f64,
     pub(crate) after_us: f64,
-    /// Share of blocks found in the cache before the merge, and in the worst window from then on.
+    /// Share of blocks found in the cache before the compaction, and in the worst window from then on.
     pub(crate) hits: Option<(f64, f64)>,
-    /// The most memory beyond that when the merge began, over the cache's size.
+    /// The most memory beyond that when the compaction began, over the cache's size.
     pub(crate) memory: Option<f64>,
 }
 
 impl Felt {
-    /// Nothing of a run without a merge in its middle.
+    /// `None` for a run without a compaction in its middle.
     pub(crate) fn of(run: &RunRecord) -> Option<Felt> {
         let of = |stage| run.windows.iter().filter(move |window| window.stage == stage);
         // What others did to a window says nothing, as long as some are left.

@@ -1,12 +1,12 @@
-//! What a measurement is once it is over: plain data. Running fills it in, `compare` relates several of them,
-//! the reports print them; nothing else passes between those parts. One record is one line of JSON, a public
+//! The record of a measurement: plain data. Running fills it in, `compare` relates several of them, the
+//! reports print them; nothing else passes between those parts. One record is one line of JSON, a public
 //! form: fields are added, never renamed.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a killed process or a power cut takes of what was acknowledged. Ratios are made within one class
-/// only.
+/// The class of durability: which acknowledged writes a kill or a power cut may take. Ratios are made within
+/// one class only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Durability {
@@ -53,20 +53,20 @@ pub(crate) struct RunRecord {
     pub(crate) device_write_bytes: u64,
     /// Bytes the process caused to be read from the device.
     pub(crate) device_read_bytes: u64,
-    /// Bytes of tables that the store's flushes wrote; absent, as the next four, where the store does not
+    /// Bytes of SSTables that the store's flushes wrote; absent, as the next four, where the store does not
     /// tell.
     #[serde(default)]
     pub(crate) flushed_bytes: Option<u64>,
-    /// Bytes of tables that its merges wrote.
+    /// Bytes of SSTables that its compactions wrote.
     #[serde(default)]
     pub(crate) merged_bytes: Option<u64>,
-    /// Bytes that it wrote to its log, zeros ahead of use included.
+    /// Bytes that it wrote to its WAL, zeros ahead of use included.
     #[serde(default)]
     pub(crate) log_bytes: Option<u64>,
-    /// Flushes that wrote tables.
+    /// Flushes that wrote SSTables.
     #[serde(default)]
     pub(crate) flushes: Option<u64>,
-    /// Merges that wrote tables.
+    /// Compactions that wrote SSTables.
     #[serde(default)]
     pub(crate) merges: Option<u64>,
     /// `device_write_bytes` over `user_bytes`; absent where nothing was written.
@@ -82,13 +82,13 @@ pub(crate) struct RunRecord {
     pub(crate) peak_rss_bytes: u64,
     /// The most bytes its directory took.
     pub(crate) peak_disk_bytes: u64,
-    /// What acknowledged writes survive.
+    /// The failures that acknowledged writes survive.
     pub(crate) durability: Durability,
     /// `lz4`, `none`.
     pub(crate) compression: String,
-    /// Whether merges were waited for; `settle_seconds` says how long that took.
+    /// Whether compactions were waited for; `settle_seconds` says how long that took.
     pub(crate) settled: bool,
-    /// Seconds from the last operation until no merge was due.
+    /// Seconds from the last operation until no compaction was due.
     pub(crate) settle_seconds: f64,
     /// Latencies by kind of operation: `read`, `write`, `scan`, `modify`, `open`.
     pub(crate) latency: BTreeMap<String, Latency>,
@@ -106,14 +106,14 @@ pub(crate) struct RunRecord {
     /// The most memory resident during the compaction in the middle, beyond what was when it began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) extra_memory_bytes: Option<u64>,
-    /// And p99 of all gets before the merge, of calm windows if there are any.
+    /// And p99 of all gets before the compaction, of calm windows if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) before_p99_us: Option<f64>,
-    /// The most runs of tables that might hold one key, seen five times a second; absent, as the next one,
+    /// The most runs of SSTables that might hold one key, seen five times a second; absent, as the next one,
     /// where the store does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) runs_max: Option<u64>,
-    /// The most bytes of tables that one merge, or one flush that merged, read and wrote.
+    /// The most bytes of SSTables that one compaction, or one flush with input SSTables, read and wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) largest_merge_bytes: Option<u64>,
     /// Share of the time of all processors that other machines on the same hardware took while this one had
@@ -133,28 +133,28 @@ pub(crate) struct RunRecord {
     pub(crate) beside_merges: Option<BesideMerges>,
 }
 
-/// Latencies told apart by whether a merge of tables was seen in the second in which an operation ended.
-/// Stores are looked at five times a second; a merge that ended between two looks counts too.
+/// Latencies, separated by whether a compaction was seen in the second in which an operation ended. Stores
+/// are looked at five times a second; a compaction that ended between two checks counts too.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct BesideMerges {
-    /// By kind of operation, of the seconds with a merge, and of those without.
+    /// By kind of operation, of the seconds with a compaction, and of those without.
     pub(crate) with: BTreeMap<String, Latency>,
     pub(crate) without: BTreeMap<String, Latency>,
     pub(crate) with_seconds: u64,
     pub(crate) without_seconds: u64,
     /// Data blocks found in the cache, of all that were looked for; absent where the store does not tell.
     pub(crate) hit_ratio: Option<f64>,
-    /// Bytes of merging that the store said it owed, in the mean and at most.
+    /// The compaction debt that the store reported, in bytes, on average and at most.
     pub(crate) debt_mean: Option<f64>,
     pub(crate) debt_max: Option<u64>,
     /// By kind of operation, each second.
     pub(crate) timelines: BTreeMap<String, Vec<Second>>,
-    /// Numbers of the seconds with a merge.
+    /// Numbers of the seconds with a compaction.
     pub(crate) merging: Vec<u64>,
 }
 
-/// Where in a run with a merge in its middle a window lies. A window in which the merge ran at all is
-/// `During`.
+/// Where in a run with a compaction in its middle a window lies. A window in which the compaction ran at all
+/// is `During`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Stage {
@@ -163,7 +163,7 @@ pub(crate) enum Stage {
     After,
 }
 
-/// A few seconds of a run with a merge in its middle. Operations count where they were due.
+/// A few seconds of a run with a compaction in its middle. Operations count where they were due.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Window {
     /// Seconds since the first operation.
@@ -218,7 +218,7 @@ fn calm() -> bool {
 }
 
 impl BesideMerges {
-    /// A figure of one kind of operation in the seconds with a merge, over that in the others.
+    /// A figure of one kind of operation in the seconds with a compaction, over that in the others.
     pub(crate) fn ratio(&self, kind: &str, figure: fn(&Latency) -> f64) -> Option<f64> {
         let ratio = figure(self.with.get(kind)?) / figure(self.without.get(kind)?);
         ratio.is_finite().then_some(ratio)
@@ -226,7 +226,7 @@ impl BesideMerges {
 }
 
 impl RunRecord {
-    /// Table bytes that flushes and merges wrote.
+    /// SSTable bytes that flushes and compactions wrote.
     pub(crate) fn flushed_merged_bytes(&self) -> Option<f64> {
         Some((self.flushed_bytes? + self.merged_bytes?) as f64)
     }
@@ -259,11 +259,11 @@ pub(crate) struct FigureRecord {
     pub(crate) id: String,
     /// The paper's figure, or the bar; absent where the paper does not say.
     pub(crate) paper: Option<f64>,
-    /// What a simulation of ours says, where there is one.
+    /// The figure of a simulation, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) simulated: Option<f64>,
     pub(crate) ours: f64,
-    /// What ours aims at, in words.
+    /// The goal of Siltstone, in words.
     pub(crate) goal: String,
     pub(crate) holds: bool,
 }

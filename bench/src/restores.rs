@@ -1,10 +1,10 @@
-//! The cost of restoring a backup into a database that goes on: with its tables copied, as to another disk,
+//! The cost of restoring a backup into a database that goes on: with its SSTables copied, as to another disk,
 //! and shared.
 //!
-//! One database is written and merged into one level of small tables and backed up. Then the backup becomes a
-//! database beside, whose family gets into a second one: copied, by a restore that reads and compares every
-//! byte, a detach and an attach; shared, by hard links alone. In the end every row is read, which is not
-//! counted.
+//! One database is written and compacted into one level of small SSTables and backed up. Then the backup
+//! becomes a database beside, whose family gets into a second one: copied, by a restore that reads and
+//! compares every byte, a detach and an attach; shared, by hard links alone. In the end every row is read,
+//! which is not counted.
 
 use crate::failure::Result;
 use crate::measure::Usage;
@@ -25,7 +25,7 @@ pub(crate) struct Restores {
     /// Keys, with values of 1,000 B.
     #[arg(long, default_value_t = 500_000)]
     keys: u64,
-    /// Bytes of a table.
+    /// Bytes of an SSTable.
     #[arg(long, default_value = "256KiB")]
     table_bytes: String,
     /// How often both are measured, one after the other.
@@ -39,7 +39,7 @@ pub(crate) struct Restores {
     json: bool,
 }
 
-/// What one restore took.
+/// The cost of one restore.
 #[derive(Debug, Serialize)]
 struct RestoreCost {
     how: &'static str,

@@ -1,6 +1,6 @@
-//! What an operation costs with ten times as many families, versions, snapshots, range deletes or tables: CPU
-//! an operation at n and at 10 n, and their ratio. On Siltstone alone, and with no figures but these: a cost
-//! that grows with what there is shows as a ratio, on a busy machine too.
+//! The cost of an operation with ten times as many families, versions, snapshots, range deletes or tables:
+//! CPU an operation at n and at 10 n, and their ratio. On Siltstone alone, and with no figures but these: a
+//! cost that grows with what there is shows as a ratio, on a busy machine too.
 
 use crate::failure::Result;
 use crate::measure::Usage;

@@ -1,6 +1,6 @@
-//! What every strategy costs, simulated, at three ratios of data to memory: the numbers behind the drawing in
-//! docs/strategies.md, which leaves out `nomerge`: it writes every byte once, and its runs are as many as its
-//! flushes.
+//! The cost of every strategy, simulated, at three ratios of data to memory: the numbers behind the drawing
+//! in docs/strategies.md, which leaves out `nomerge`: it writes every byte once, and its runs are as many as
+//! its flushes.
 
 use crate::failure::Result;
 use crate::report::{Cost, Panel, costs};

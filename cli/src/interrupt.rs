@@ -58,14 +58,14 @@ fn end(signal: i32, what: &str) -> ! {
     process::exit(128 + signal)
 }
 
-/// What to do at a signal, from now on.
+/// Sets what to do at a signal, from now on.
 pub(crate) fn on_signal(run: impl FnMut() -> Option<String> + Send + 'static) {
     if let Ok(mut on_signal) = ON_SIGNAL.lock() {
         *on_signal = Some(Box::new(run));
     }
 }
 
-/// What to say at a signal, from now on.
+/// Sets what to say at a signal, from now on.
 pub(crate) fn leaves(what: impl Into<String>) {
     let what = what.into();
     on_signal(move || Some(what.clone()));

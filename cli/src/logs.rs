@@ -1,4 +1,4 @@
-//! What the server says of itself: structured logs on standard error, and with the feature `otel` spans of
+//! Logs and traces of the server: structured logs on standard error, and with the feature `otel` spans of
 //! calls for a collector of OpenTelemetry.
 
 use clap::ValueEnum;
@@ -39,7 +39,7 @@ pub(crate) fn start(filter: &str, format: Format, collector: Option<&str>) -> Re
     Ok(logs)
 }
 
-/// What must be kept as long as something is logged. When it is dropped, what was not sent yet is sent.
+/// Keeps logging alive. Dropping it sends what was not sent yet.
 pub(crate) struct Logs {
     #[cfg(feature = "otel")]
     provider: Option<opentelemetry_sdk::trace::SdkTracerProvider>,

@@ -7,14 +7,13 @@ use siltstone_storage_object::LazyObjectStores;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Finds object stores, reached as the environment says. Nothing is kept on the disk of what one command
-/// reads.
+/// Finds object stores, by the settings of the environment. A single command uses no disk cache.
 pub(crate) fn object_stores() -> impl Fn(&str) -> std::io::Result<Arc<dyn ObjectStore>> + Send + Sync {
     let stores = LazyObjectStores::default();
     move |location| stores.open(location)
 }
 
-/// How databases are opened, wherever their tables lie.
+/// Opening databases, wherever their SSTables lie.
 pub(crate) fn builder() -> Builder {
     Builder::new().object_stores(object_stores())
 }
@@ -35,7 +34,7 @@ pub(crate) fn to_write_or_create(dir: &Path) -> Outcome<Db> {
     Ok(builder().open(dir)?)
 }
 
-/// For commands that look at files by themselves: refuses a directory that is not there.
+/// For commands that read files by themselves: refuses a directory that is not there.
 pub(crate) fn directory(dir: &Path) -> Outcome<&Path> {
     match std::fs::metadata(dir) {
         Ok(found) if found.is_dir() => Ok(dir),

@@ -1,4 +1,4 @@
-//! A server as the command line reaches it: address, TLS, token, names of tables.
+//! The command line's connection to a server: address, TLS, token, names of tables.
 
 use crate::failure::{Failure, Outcome};
 use clap::Args;
@@ -14,7 +14,7 @@ use tonic::{Request, Status};
 /// How to reach a server.
 #[derive(Args)]
 pub(crate) struct Access {
-    /// Who signs the server's certificate, in PEM [default: the system's authorities]
+    /// Authority for the server's certificate, in PEM [default: the system's authorities]
     #[arg(long, env = "SILTSTONE_CA")]
     ca: Option<PathBuf>,
     /// Our certificate, in PEM, for a server that asks for one
@@ -44,7 +44,7 @@ impl Interceptor for Token {
     }
 }
 
-/// What carries calls.
+/// The connection for calls.
 pub(crate) type Service = InterceptedService<Channel, Token>;
 
 /// A server that answers.
@@ -96,7 +96,7 @@ impl Access {
 }
 
 impl Remote {
-    /// What carries calls to it.
+    /// The connection to it.
     pub(crate) fn service(&self) -> Service {
         self.service.clone()
     }
@@ -124,7 +124,7 @@ impl Remote {
     }
 }
 
-/// What the server answered, in one line.
+/// The server's answer, in one line.
 pub(crate) fn failed(status: &Status) -> Failure {
     let message = status.message();
     match message.is_empty() {

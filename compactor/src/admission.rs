@@ -1,12 +1,12 @@
-//! How many merges a server takes: l = floor(m/b) run at a time, where m is its memory and b what one merge
-//! may take (OFF-7); a few more wait their turn, and the rest are refused at once, as their database can do
-//! them itself meanwhile.
+//! How many compactions a server takes: l = floor(m/b) run at a time, where m is its memory and b what one
+//! compaction may take (OFF-7); a few more wait their turn, and the rest are refused at once, as their
+//! database can do them itself meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Merges at a time, however much memory there is: each has a thread.
+/// Compactions at a time, however much memory there is: each has a thread.
 const SLOTS_MAX: u64 = 1 << 10;
 
 /// See the page above.
@@ -18,7 +18,7 @@ pub(crate) struct Admission {
     running: Arc<AtomicU64>,
 }
 
-/// A merge that runs; dropped when it ends.
+/// A compaction that runs; dropped when it ends.
 pub(crate) struct Running {
     _permit: OwnedSemaphorePermit,
     running: Arc<AtomicU64>,
@@ -30,7 +30,7 @@ impl Drop for Running {
     }
 }
 
-/// A merge that waits; dropped when it has waited.
+/// A compaction that waits; dropped when it has waited.
 pub(crate) struct Queued(Arc<Admission>);
 
 impl Drop for Queued {
@@ -54,9 +54,9 @@ impl Admission {
         self.running.load(Ordering::Relaxed)
     }
 
-    /// A place in the queue; why there is none.
+    /// A place in the queue, or why there is none.
     pub(crate) fn queue(self: &Arc<Self>) -> Result<Queued, String> {
-        // Those that may run at once count too, for the moment that it takes.
+        // Compactions that may run at once count too, for a moment.
         let most = self.queue_max + self.turns.available_permits() as u64;
         let taken = self
             .queued

@@ -1,13 +1,13 @@
 //! How many compaction servers a workload needs (OFF-7; section 5 of the paper on offloaded compaction).
 //!
-//! A merge of b bytes takes D = b/c + b/w seconds: read and merged at c bytes a second, handed over at w. A
-//! server with m bytes of memory has l = floor(m/b) of them at a time, so it does h = l t/D in an interval of
-//! t seconds. With T merges a region in that time it serves floor(h/T) regions, and R regions take C = ceil(R
-//! / floor(h/T)) servers.
+//! A compaction of b bytes takes D = b/c + b/w seconds: read and compacted at c bytes a second, handed over
+//! at w. A server with m bytes of memory has l = floor(m/b) of them at a time, so it does h = l t/D in an
+//! interval of t seconds. With T compactions a region in that time it serves floor(h/T) regions, and R
+//! regions take C = ceil(R / floor(h/T)) servers.
 
 use crate::protocol::CompactorState;
 
-/// What is known of the workload and the servers.
+/// Figures of the workload and the servers.
 ///
 /// ```
 /// use siltstone_compactor::Capacity;
@@ -29,15 +29,15 @@ use crate::protocol::CompactorState;
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Capacity {
-    /// c: bytes a second at which a server reads and merges.
+    /// c: bytes a second at which a server reads and compacts.
     pub merge_rate: f64,
-    /// w: bytes a second at which what was merged is handed over.
+    /// w: bytes a second at which outputs are handed over.
     pub handover_rate: f64,
-    /// m: bytes of a server's memory for what it merges.
+    /// m: bytes of a server's memory for compactions.
     pub memory: f64,
-    /// b: bytes of a merge.
+    /// b: bytes of a compaction.
     pub merge_bytes: f64,
-    /// T: merges of a region in an interval.
+    /// T: compactions of a region in an interval.
     pub merges: f64,
     /// t: seconds of an interval.
     pub interval_seconds: f64,
@@ -45,14 +45,14 @@ pub struct Capacity {
     pub regions: u64,
 }
 
-/// What follows from a [`Capacity`].
+/// The result computed from a [`Capacity`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct CapacityPlan {
-    /// D: seconds from the beginning of a merge until it is handed over.
+    /// D: seconds from the beginning of a compaction until it is handed over.
     pub merge_seconds: f64,
-    /// l: merges of a server at a time.
+    /// l: compactions of a server at a time.
     pub at_a_time: u64,
-    /// h: merges of a server in an interval.
+    /// h: compactions of a server in an interval.
     pub per_interval: f64,
     /// Regions that a server serves.
     pub regions_each: u64,
@@ -63,9 +63,8 @@ pub struct CapacityPlan {
 impl Capacity {
     /// How many servers it takes.
     ///
-    /// # Errors
-    /// A figure that is not above zero; a merge that is larger than a server's memory; regions that merge
-    /// more than a whole server can do.
+    /// # Errors A figure that is not above zero; a compaction that is larger than a server's memory; regions
+    /// that compact more than a whole server can do.
     pub fn plan(&self) -> Result<CapacityPlan, String> {
         let figures = [
             ("the rate of merging", self.merge_rate),
@@ -91,10 +90,10 @@ impl Capacity {
     }
 }
 
-/// How long merges waited for a server that had room, of those that came due in one interval.
+/// The waiting times for a free server of the compactions that came due in one interval.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Waits {
-    /// Merges.
+    /// Compactions.
     pub merges: u64,
     /// Seconds, on average.
     pub mean_seconds: f64,
@@ -102,27 +101,26 @@ pub struct Waits {
     pub longest_seconds: f64,
 }
 
-/// What a compaction server measured of itself, for [`Capacity`].
+/// A compaction server's measurements of itself, for [`Capacity`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct MeasuredRates {
-    /// c: bytes a second at which it merged.
+    /// c: bytes a second at which it compacted.
     pub merge_rate: f64,
-    /// w: bytes a second at which databases took what was merged, while a merge waited for that.
+    /// w: bytes a second at which databases took outputs, while a compaction waited for that.
     pub handover_rate: f64,
     /// m: its memory in bytes.
     pub memory: f64,
-    /// b: input bytes of a merge, on average.
+    /// b: input bytes of a compaction, on average.
     pub merge_bytes: f64,
 }
 
-/// In which databases take all that they are given: they never kept a merge waiting.
+/// Infinite, as databases never kept a compaction waiting.
 const AT_ONCE: f64 = 1e15;
 
 impl MeasuredRates {
-    /// By what it has merged since it was started.
+    /// The measurements since the server was started.
     ///
-    /// # Errors
-    /// It has merged nothing yet.
+    /// # Errors It has compacted nothing yet.
     pub fn of(state: &CompactorState) -> Result<Self, String> {
         if state.done == 0 || state.merged_bytes == 0 || state.merging_us == 0 {
             return Err("it has merged nothing yet".into());
@@ -140,14 +138,14 @@ impl MeasuredRates {
 
 impl Capacity {
     /// Simulates so many servers over so many intervals (Figure 9 of the paper): regions are spread over
-    /// servers in turn, each has a merge due every t/T seconds from a moment on that is drawn from the seed,
-    /// and a server takes merges as they come due, l at a time. Where servers are too few, merges of each
-    /// interval wait longer than those of the one before.
+    /// servers in turn, each has a compaction due every t/T seconds from a moment on that is drawn from the
+    /// seed, and a server takes compactions as they come due, l at a time. Where servers are too few,
+    /// compactions of each interval wait longer than those of the one before.
     ///
-    /// Takes time in the number of merges.
+    /// Takes time in the number of compactions.
     ///
     /// # Errors
-    /// As [`Capacity::plan`], but for too many merges of a region; no servers.
+    /// As [`Capacity::plan`], but for too many compactions of a region; no servers.
     pub fn waits(&self, servers: u64, intervals: u32, seed: u64) -> Result<Vec<Waits>, String> {
         if servers == 0 {
             return Err("no servers".into());
@@ -246,8 +244,8 @@ mod tests {
 
     #[test]
     fn too_few_servers_fall_behind_and_enough_do_not() {
-        // Figure 9 of the paper: 5 and 10 region servers, each with a merge an hour, for four hours, on 1 and
-        // 2 servers.
+        // Figure 9 of the paper: 5 and 10 region servers, each with a compaction an hour, for four hours, on
+        // 1 and 2 servers.
         let longest = |regions, servers, seed| -> Vec<f64> {
             let waits = Capacity { regions, ..EXAMPLE }.waits(servers, 4, seed).unwrap();
             assert_eq!(waits.iter().map(|w| w.merges).sum::<u64>(), 4 * regions);
@@ -256,7 +254,7 @@ mod tests {
         for seed in 0..100 {
             for (regions, servers) in [(5, 1), (10, 2)] {
                 let waits = longest(regions, servers, seed);
-                // Five merges of 700 s come due together at worst.
+                // Five compactions of 700 s come due together at worst.
                 assert!(waits.iter().all(|wait| *wait <= 4.0 * 700.0), "seed {seed}: {waits:?}");
             }
             let waits = longest(10, 1, seed);

@@ -27,7 +27,7 @@ use tokio::sync::mpsc;
 pub struct Compactors {
     known: Arc<Known>,
     options: CompactorsOptions,
-    /// The number at which the next search for a server begins, so that equals take turns.
+    /// The index at which the next search for a server begins, so that equal ones take turns.
     next: AtomicU64,
     runtime: Option<tokio::runtime::Runtime>,
     load: Arc<Load>,
@@ -118,7 +118,7 @@ impl Compactors {
         self.known.reach.look_if_due();
     }
 
-    /// The files of these that could not be used when they were read last. Waits for nothing.
+    /// The files of the secret and of certificates that were unusable at the last read. Does not wait.
     pub fn stale_files(&self) -> StaleFiles {
         self.known.reach.stale_files()
     }

@@ -1,8 +1,8 @@
-//! Messages under a checksum: what a network changed is noticed before it is believed, and never becomes part
-//! of a table.
+//! Messages with a checksum, so that bytes that a network changed are never used, and never become part of an
+//! SSTable.
 //!
-//! The checksum stands behind the message as a field of its own, number 100, so that whoever does not know it
-//! still reads the rest:
+//! The checksum stands behind the message as a field of its own, number 100, so that a decoder that does not
+//! know it still reads all other fields:
 //!
 //! ```text
 //! fields of the message | A5 06 (field 100, four bytes) | CRC-32C of the fields, little-endian
@@ -38,7 +38,7 @@ pub(crate) fn unsealed(message: &[u8]) -> Result<&[u8], Status> {
     }
 }
 
-/// Encodes messages with a checksum, and decodes none that does not fit its own.
+/// Encodes messages with a checksum, and refuses those whose checksum is wrong.
 #[derive(Debug)]
 pub struct CheckedCodec<T, U>(PhantomData<(T, U)>);
 

@@ -1,4 +1,4 @@
-//! Who may reach a server, and how one is reached.
+//! Connections to servers: which addresses are allowed, and how to connect.
 
 use crate::address::{is_loopback, parts};
 use crate::files::StaleFiles;
@@ -25,7 +25,7 @@ pub(crate) fn may_listen(
 pub(crate) struct Reach {
     tls: Option<Certificates>,
     secret: Option<Arc<Secret>>,
-    /// Whether other machines are reached though nothing proves who answers there.
+    /// Whether other machines may be used without proof of who they are.
     insecure: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Where a merge costs less: here or there. A pure function of what is known, so that a decision can be told
-//! with its numbers.
+//! Where a compaction costs less: in the database's process or on a server. A pure function, so that a
+//! decision can be reported with its numbers.
 //!
 //! Costs are in bytes of work, a byte read or written counting one:
 //!
@@ -9,23 +9,22 @@
 //! handed over = overhead + cached / input x predicted  (+ (input + predicted) / 2 where no storage is shared)
 //! ```
 //!
-//! Predicted is what the merge will write as the inputs' sketches say; cached is what of its inputs is in the
-//! block cache, whose successors come over the connection. Loads are shares of all processors, from 0 to 1.
-//! Work here is felt by readers and writers, the more the busier they keep the machine; work there is felt by
-//! none, but has to wait for what is done there.
+//! Predicted: the output bytes by the inputs' sketches. Cached: the input bytes in the block cache; their
+//! successors come over the connection. Loads are shares of all processors, from 0 to 1. Work here slows
+//! readers and writers, the more the busier the machine is; work there slows none of them, but waits for
+//! other work there.
 
-/// How much more work here weighs on a machine that is busy than on an idle one.
+/// The additional weight of work on a busy machine over an idle one.
 const FELT: f64 = 4.0;
 
-/// What it takes here to read and send, or to receive and write a byte, as a part of what it takes to merge
-/// it.
+/// The cost here to read and send, or to receive and write a byte, as a part of the cost to compact it.
 const CARRIED: f64 = 0.5;
 
-/// What is known of a merge and of both ends.
+/// The figures of a compaction and of both ends.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Facts {
-    /// What carrying a merge over costs here, whatever its size: its description, its answers, the check of
-    /// its outputs.
+    /// The fixed cost here of a compaction on a server: its description, its answers, the check of its
+    /// outputs.
     pub(crate) overhead_bytes: u64,
     pub(crate) input_bytes: u64,
     pub(crate) predicted_bytes: u64,
@@ -84,9 +83,9 @@ mod tests {
     fn a_merge_goes_where_it_costs_less() {
         assert!(goes(facts()));
         assert_eq!(facts().costs(), Costs { here: 180 * MIB, there: MIB });
-        // All of it cached: blocks come over, which is less than to merge them.
+        // All of it cached: blocks come over, which costs less than to compact them.
         assert!(goes(Facts { cached_bytes: 100 * MIB, ..facts() }));
-        // A machine at rest keeps what a busy server would let wait, a busy one does not.
+        // An idle machine does not offload to a busy server, a busy one does.
         let there_busy = Facts { load_there: 1.0, ..facts() };
         assert!(!goes(there_busy));
         assert!(goes(Facts { load_here: 0.5, ..there_busy }));

@@ -25,8 +25,7 @@ use tonic::transport::{Channel, Endpoint};
 pub(crate) const ASK_EVERY: Duration = Duration::from_secs(1);
 /// How long a server may take to answer with its state.
 const ASK_WAIT: Duration = Duration::from_secs(2);
-/// How long a server that failed a compaction gets none: so long at first, twice as long after the next
-/// failure, and so on.
+/// The pause of a server that failed a compaction: twice as long after the next failure, and so on.
 const FAILURE_REST: Duration = Duration::from_millis(250);
 const FAILURE_REST_MAX: Duration = Duration::from_secs(15);
 /// The most servers that are known at a time, where a manager names more and more.
@@ -78,7 +77,7 @@ pub struct ServerSeen {
 
 #[cfg(test)]
 thread_local! {
-    /// The number of times that a server's room was looked at.
+    /// The number of times that a server's room was checked.
     static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 

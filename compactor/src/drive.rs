@@ -1,4 +1,4 @@
-//! A merge under way at a server, as the database sees it: what comes of it, and that it may go on.
+//! A compaction running on a server, as the database sees it: receives its answers, and lets it go on.
 
 use crate::directory::Server;
 use crate::fetch::Memory;
@@ -18,22 +18,22 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// How long a merge may wait for others there: meanwhile it waits here for nothing.
+/// How long a compaction may wait for others on a server before the database takes it back.
 const QUEUE_WAIT: Duration = Duration::from_secs(3);
 
-/// A merge as it is given to a server.
+/// A compaction as it is given to a server.
 pub(crate) struct Gives {
     pub(crate) merge: Begin,
     /// Bytes of its inputs.
     pub(crate) input_bytes: u64,
-    /// Inputs and outputs, where they are carried.
+    /// Inputs and outputs, if no storage is shared.
     pub(crate) carried: Option<Arc<dyn MergeTables>>,
-    /// After how long without a word it is taken back, and after how long in which nothing came of it.
+    /// The silence after which it is taken back, and the time without progress after which it is.
     pub(crate) patience: Duration,
     pub(crate) stall: Duration,
 }
 
-/// A merge that a server has, counted there.
+/// Counts a compaction among those of a server, until it is dropped.
 pub(crate) struct ServerSlot(Arc<Server>);
 
 impl ServerSlot {
@@ -49,15 +49,15 @@ impl Drop for ServerSlot {
     }
 }
 
-/// A merge under way at a server. Dropped, it ends there, and what is kept of it goes.
+/// A compaction running on a server. Dropping this ends it there, and its outputs leave the server's memory.
 pub(crate) struct RemoteCompaction {
     server: Arc<Server>,
     runtime: Handle,
     come: std_mpsc::Receiver<Result<MergeAnswer, String>>,
     go_ahead: mpsc::UnboundedSender<()>,
-    /// A step was handed on; who asks for more has made it true.
+    /// A step was passed on; asking for more means that it is installed.
     owes: bool,
-    /// The last step was handed on, and believed as far as is known.
+    /// The last step was passed on, and not refused so far.
     is_done: bool,
     memory: Arc<Memory>,
 }
@@ -117,7 +117,7 @@ impl OffloadedMerge for RemoteCompaction {
     }
 }
 
-/// How a merge ended before its last step.
+/// How a compaction ended before its last step.
 enum Ended {
     /// There was no room for it.
     Full(String),
@@ -130,7 +130,7 @@ impl From<String> for Ended {
     }
 }
 
-/// Gives a merge to a server and passes on what comes of it, until it ends or nobody wants it any more.
+/// Gives a compaction to a server and passes its answers on, until it ends or is cancelled.
 pub(crate) async fn follow(
     given: ServerSlot,
     gives: Gives,
@@ -140,7 +140,7 @@ pub(crate) async fn follow(
     let server = given.0.clone();
     let end = follow_to_end(given, gives, &answers, &mut allowed).await;
     match end {
-        // Whether what came is true is found out by who reads it.
+        // The reader of the answers verifies them.
         Ok(()) => {}
         Err(Ended::Full(why)) => drop(answers.send(Err(why))),
         Err(Ended::Failed(why)) => {
@@ -176,13 +176,13 @@ async fn follow_to_end(
     let mut is_done = false;
     let mut watch = Watch::new(stall, input_bytes, asked_at);
     loop {
-        // Behind the last step it only keeps what it wrote.
+        // After the last step the server only holds its outputs.
         let left = if is_done { None } else { watch.left(Instant::now())? };
         let wait = left.map_or(patience, |left| left.min(patience));
         let message = tokio::select! {
             message = tokio::time::timeout(wait, told.message()) => message,
             step = allowed.recv() => match step {
-                // Nobody wants it any more: the end of the stream says so.
+                // It was cancelled: the end of the stream tells the server.
                 None => return Ok(()),
                 Some(()) => {
                     watch.go_ahead(Instant::now());
@@ -192,9 +192,9 @@ async fn follow_to_end(
             },
         };
         let message = match message {
-            // Behind the last step the server only keeps what has not been fetched.
+            // After the last step the server only holds outputs that have not been fetched.
             Ok(Ok(None)) | Ok(Err(_)) | Err(_) if is_done => return Ok(()),
-            // It has got nowhere, or said nothing.
+            // It made no progress, or was silent.
             Err(_) if wait < patience => continue,
             message => message.map_err(|_| silent())?.map_err(|e| e.message().to_string())?,
         };
@@ -263,7 +263,7 @@ mod tests {
     use tokio_stream::wrappers::TcpListenerStream;
     use tonic::{Request, Response, Status, Streaming, transport};
 
-    /// Takes each merge, says that it works, and does nothing. It has room for so many.
+    /// Takes each compaction, says that it works, and does nothing. It has room for so many.
     struct Speaks(u64);
 
     #[tonic::async_trait]
@@ -297,8 +297,7 @@ mod tests {
         }
     }
 
-    /// What happens where a merge of 1,000 cells, of which 500 are left, is offered to a server that has room
-    /// for so many.
+    /// Offers a compaction of 1,000 cells, of which 500 survive, to a server with room for so many.
     fn events(slots: u64) -> Vec<siltstone::Event> {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();

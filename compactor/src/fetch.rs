@@ -12,15 +12,15 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tonic::transport::Channel;
 
-/// The memory of one server, as far as it has tables of one database.
+/// The SSTables of one database in the memory of one server.
 pub(crate) struct Memory {
     runtime: Handle,
     client: CompactorClient<Channel>,
     calls: Calls,
     database: u64,
-    /// What comes is to be compressed, as the tables are not.
+    /// What comes is to be compressed, as the SSTables are not.
     compress: bool,
-    /// After how long nothing is expected any more.
+    /// The time after which a fetch is given up.
     patience: Duration,
 }
 
@@ -63,7 +63,7 @@ impl RemoteCache for Memory {
             return Box::new(Coming { coming, reading: None });
         }
         let reading = self.runtime.spawn(async move {
-            // All of it in time: a word now and then is no answer.
+            // The limit is for the whole answer: a byte now and then does not extend it.
             let come = tokio::time::timeout(patience, fetch(client, calls, request, wanted)).await;
             let silent = |_| format!("it has not answered for {} s", patience.as_secs_f32());
             let _ = into.send(come.map_err(silent).and_then(|come| come));

@@ -1,13 +1,13 @@
-//! Files of secrets and certificates, which may be anything by the time they are read again.
+//! Reading files of secrets and certificates, which may have become anything since they were read last.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Bytes of a file, at most.
+/// The most bytes of a file.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Which files cannot be used as they are now, so that what was read before goes on.
+/// The files that are unusable now, so that the content read before stays in force.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StaleFiles {
     /// The secret cannot be used.

@@ -1,5 +1,5 @@
-//! Merges of tables run in another process, a *compaction server*, so that the database's own processor and
-//! disk are left to those who read and write (OFF-1).
+//! Compactions of SSTables run in another process, a *compaction server*, so that the database's own
+//! processor and disk are left to those who read and write (OFF-1).
 //!
 //! ```text
 //! database (siltstone::Db)                      compaction server
@@ -9,13 +9,13 @@
 //! ```
 //!
 //! - `protocol`: the messages and the service's stubs; `codec` puts each under a checksum.
-//! - `server`: the compaction server; `admission` says how many merges it runs, `load` what its process
+//! - `server`: the compaction server; `admission` says how many compactions it runs, `load` what its process
 //!   uses.
 //! - `capacity`: how many servers a workload needs.
-//! - `table_transfer`: inputs and outputs of merges over the connection, where no storage is shared.
-//! - `manager`: knows which servers there are, and says by a `ring` which stores' merges go to which.
-//! - `client`: decides which merges go, by its `options` and what `cost` says; `directory` chooses a server,
-//!   `drive` follows a merge for the database and takes it back where the server gets nowhere (`watch`), and
+//! - `table_transfer`: inputs and outputs of compactions over the connection, where no storage is shared.
+//! - `manager`: knows which servers there are, and says by a `ring` which stores' compactions go to which.
+//! - `client`: decides which compactions go, by what `cost` says; `directory` chooses a server, `drive`
+//!   follows a compaction for the database and takes it back if the server makes no progress (`watch`), and
 //!   `fetch` fetches blocks that it wrote from the server's memory.
 //!
 //! - `secret` and `tls`: how both ends of a connection show who they are, by `files` that may change;
@@ -23,8 +23,8 @@
 //!
 //! `testing` has the decoders, for fuzzing.
 //!
-//! A server holds no state that matters. Whatever fails, the merge goes on elsewhere or here, from the last
-//! step that the database made true (OFF-6).
+//! A server has no durable state. Whatever fails, the compaction goes on on another server or in the
+//! database, from the last step that the database installed (OFF-6).
 //!
 //! ```
 //! # let dir = tempfile::tempdir().unwrap();

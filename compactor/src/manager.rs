@@ -1,5 +1,5 @@
-//! The compaction manager (OFF-2): knows which compaction servers there are, and says which stores' merges go
-//! to which.
+//! The compaction manager (OFF-2): knows which compaction servers there are, and says which stores'
+//! compactions go to which.
 //!
 //! ```text
 //! compaction servers   Announce(address, state)  every second     ->  manager
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Servers announce themselves, or the manager is given their addresses and asks them. One that has not been
-//! heard of for some seconds is left out. The manager holds no state that matters: one that begins anew knows
-//! all servers a second later, and while it is down data servers go on with those that they know.
+//! heard of for some seconds is left out. The manager has no durable state: after a restart it knows all
+//! servers a second later, and while it is down data servers go on with those that they know.
 
 use crate::address::parts;
 use crate::connect::{Line, Reach, may_listen};
@@ -33,20 +33,21 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Endpoint;
 use tonic::{Request, Response, Status};
 
-/// How often servers announce themselves, are asked how they are, and the ring is asked for.
+/// The interval at which servers announce themselves, servers are asked for their state, and databases ask
+/// for the ring.
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
-/// A server that was not heard of for so long is left out.
+/// The silence after which a server is left out.
 const LOST_AFTER: Duration = Duration::from_secs(4);
-/// How long an answer may take.
+/// The time within which an answer must come.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
-/// How often it is looked whether servers are still there: a request costs nothing else, however many servers
-/// and databases there are.
+/// The interval at which silent servers are looked for; other requests skip this, however many servers and
+/// databases there are.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// By load, the ring is made anew this often: load moves faster than merges end.
+/// When spreading by load, the ring is made anew this often: load moves faster than compactions end.
 const NEW_RING_EVERY: Duration = Duration::from_secs(5);
-/// Servers at most. More are refused, as one that announces itself under many names would fill memory.
+/// The most servers. More are refused, as one that announces itself under many names would fill memory.
 const SERVERS_MAX: usize = 1 << 12;
-/// Bytes of what a server, or a database, says to it.
+/// The most bytes of a message to it.
 const ANNOUNCEMENT_BYTES_MAX: usize = 16 << 10;
 /// Bytes of an address at most.
 const ADDRESS_MAX: usize = 300;
@@ -132,7 +133,7 @@ struct Known {
 }
 
 impl Known {
-    /// A server was heard of.
+    /// Notes an announcement or an answer of a server.
     fn note(&mut self, address: String, state: CompactorState) -> Result<(), String> {
         if self.servers.len() >= SERVERS_MAX && !self.servers.contains_key(&address) {
             return Err(format!("{SERVERS_MAX} compaction servers are known, more are not taken"));
@@ -205,7 +206,7 @@ impl CompactionManager {
         Ok(Self { listens_at, shared, secret, tls, runtime: Some(runtime) })
     }
 
-    /// Reads the files that show who may come again where it is time to; it may wait for the disk.
+    /// Reads the files of the secret and of certificates again when they are due; it may wait for the disk.
     pub fn look_at_files(&self) {
         if let Some(secret) = &self.secret {
             secret.look_if_due();
@@ -215,7 +216,7 @@ impl CompactionManager {
         }
     }
 
-    /// Which of these files could not be used when they were looked at last. Waits for nothing.
+    /// Which of these files were unusable at the last read. Does not wait.
     pub fn stale_files(&self) -> StaleFiles {
         StaleFiles {
             secret: self.secret.as_ref().is_some_and(|secret| secret.is_stale()),
@@ -242,7 +243,7 @@ pub(crate) fn asked(endpoint: Endpoint) -> Endpoint {
     endpoint.connect_timeout(ANSWER_WAIT).timeout(ANSWER_WAIT)
 }
 
-/// Asks a server that does not announce itself how it is, as long as the manager is there.
+/// Asks a server that does not announce itself for its state, as long as the manager runs.
 async fn ask(shared: Arc<Managed>, address: String, mut line: Line) {
     loop {
         let channel = line.channel();
@@ -293,7 +294,7 @@ fn check_version(theirs: u32) -> Result<(), Status> {
     Err(Status::failed_precondition(message))
 }
 
-/// Tells a manager that a server is there and how it is, for ever.
+/// Announces a server and its state to a manager, for ever.
 pub(crate) async fn announce(
     mut manager: Line,
     address: String,
@@ -313,7 +314,7 @@ pub(crate) async fn announce(
         };
         match manager.calls.unary(announcement, announce).await {
             Ok(_) => told = true,
-            // Once for each time that it goes away.
+            // Logged once for each time that the manager becomes unreachable.
             Err(e) if std::mem::take(&mut told) => {
                 tracing::warn!(target: "siltstone", "the compaction manager does not answer: {}", e.message());
             }

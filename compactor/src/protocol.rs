@@ -1,5 +1,5 @@
-//! What goes over the connection: one stream of messages each way for each merge, a call for blocks that it
-//! wrote, and one that asks how the server is.
+//! The protocol: one stream of messages each way for each compaction, a call for blocks of its outputs, and
+//! one for the server's state.
 //!
 //! ```text
 //! to the server      Begin(merge)   GoAhead ...  (one for each step made true)          end of stream: given up, or all is done
@@ -12,10 +12,10 @@
 //! to the database    ReadPiece(bytes) ...                                               NotFound: not in memory (any more)
 //! ```
 //!
-//! A server is at most one step ahead of what was made true: it begins the step behind the next only when
-//! told to go ahead. Where the merge says so it keeps a step's tables in memory until then, and behind the
-//! last step until the stream ends. It says something at least every second as long as it works, so who hears
-//! nothing for long knows that nothing comes. Each message is under a checksum (`codec`).
+//! A server is at most one step ahead of the last installed one: it begins the step after the next only on a
+//! message to go ahead. If the compaction asks for it, it holds a step's SSTables in memory until then, and
+//! those of the last step until the stream ends. It sends a message at least every second as long as it
+//! works, so a longer silence means a failure. Each message has a checksum (`codec`).
 
 use prost::bytes::Bytes;
 use prost::{Message, Oneof};
@@ -35,7 +35,7 @@ pub(crate) const CARRIED_BYTES: usize = 1 << 20;
 pub(crate) const PARTS_MAX: usize = 4 << 10;
 pub(crate) const READ_BYTES_MAX: u64 = 8 << 20;
 
-/// Bytes that may be on their way of a stream, and of a connection: a few pieces of a table.
+/// The flow-control windows of a stream and of a connection: a few pieces of an SSTable.
 pub(crate) const WINDOW_BYTES: u32 = 8 << 20;
 
 /// A message from the database, on the stream of one compaction.
@@ -53,11 +53,12 @@ pub(crate) enum ClientRequest {
     /// A step was installed.
     #[prost(message, tag = "2")]
     GoAhead(GoAhead),
-    /// The answer in a compaction that is carried: the bytes of an input that were asked for, or nothing
-    /// where an output was written.
+    /// The answer in a compaction without shared storage: the bytes of an input that were asked for, or
+    /// nothing where an output was written.
     #[prost(bytes = "bytes", tag = "3")]
     Done(Bytes),
-    /// The refusal in a compaction that is carried: why an input was not read, or an output not written.
+    /// The refusal in a compaction without shared storage: why an input was not read, or an output not
+    /// written.
     #[prost(string, tag = "4")]
     Refused(String),
 }
@@ -69,7 +70,7 @@ pub(crate) struct Begin {
     /// A [`siltstone::offload::CompactionSpec`], as it is carried.
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) merge: Vec<u8>,
-    /// How long its outputs are kept in memory: 0 not at all, 1 each step until it is installed, 2 as long as
+    /// How long its outputs are held in memory: 0 not at all, 1 each step until it is installed, 2 as long as
     /// there is room.
     #[prost(uint32, tag = "3")]
     pub(crate) keep: u32,
@@ -111,7 +112,7 @@ pub(crate) enum ServerMessage {
     /// The compaction waits no more. Sent again and again while it runs, with nothing to say yet.
     #[prost(message, tag = "4")]
     Begun(Begun),
-    /// A request in a compaction that is carried: a part of an input is wanted. The next message to the
+    /// A request in a compaction without shared storage: for a part of an input. The next message to the
     /// server is the answer, or one to go ahead.
     #[prost(message, tag = "5")]
     Fetch(Fetch),
@@ -186,7 +187,7 @@ pub(crate) struct ReadPiece {
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(crate) struct StateRequest {}
 
-/// How a compaction server is doing.
+/// The state of a compaction server.
 #[derive(Clone, PartialEq, Message)]
 pub struct CompactorState {
     /// The version of the messages that it understands.
@@ -264,7 +265,7 @@ impl CompactorState {
     }
 }
 
-/// A compaction server tells a manager that it is there.
+/// The announcement of a compaction server to a manager.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Announcement {
     #[prost(uint32, tag = "1")]

@@ -1,10 +1,10 @@
-//! Which server a store's merges go to: a pure function of the store's number and a list of servers, so that
-//! the mapping of ten thousand regions is one short list, new regions have a server from the moment that they
-//! are made, and every data server that has the list maps alike without asking.
+//! Which server a store's compactions go to: a pure function of the store's number and a list of servers, so
+//! that the mapping of ten thousand regions is one short list, new regions have a server from the moment that
+//! they are made, and every data server that has the list maps alike without asking.
 //!
 //! The list, a *ring*, names each server once for each share that it is to have. Store number n goes to the
-//! entry n modulo its length. A compaction server holds nothing that matters, so a store that goes to another
-//! server from now on costs nothing.
+//! entry n modulo its length. A compaction server has no durable state, so moving a store to another one
+//! costs nothing.
 
 use crate::protocol::CompactorState;
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// How a manager spreads stores over servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Spread {
-    /// In turn: each server has as many stores as any other, give or take one.
+    /// Evenly: each server has as many stores as any other, give or take one.
     #[default]
     RoundRobin,
-    /// By how much each has left: processors that are not in use, and slots that are free.
+    /// By free capacity: idle processors, and free slots.
     Load,
 }
 
@@ -51,7 +51,7 @@ fn shares(spread: Spread, state: &CompactorState) -> u64 {
     let free = (1.0 - state.merges() as f64 / slots).clamp(0.0, 1.0);
     match spread {
         Spread::RoundRobin => 1,
-        // Half by each, and never nothing: one that rests now may be the best in a second.
+        // Half by each, and at least one share: a server that is busy now may be idle in a second.
         Spread::Load => (((idle + free) / 2.0 * SHARES_MAX as f64).round() as u64).max(1),
     }
 }
@@ -113,7 +113,7 @@ mod tests {
         let known = servers(&[("busy", state(200, 4)), ("half", state(100, 2)), ("idle", state(0, 0))]);
         let all = ring(Spread::Load, &known);
         assert_eq!(counts(&all, 13_000), [("busy", 1_000), ("half", 4_000), ("idle", 8_000)].into());
-        // Stores that follow each other, which are likely to merge together, are spread.
+        // Stores that follow each other, which are likely to compact at the same time, are spread.
         assert_eq!(all[..4], ["busy", "half", "idle", "half"]);
     }
 

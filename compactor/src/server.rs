@@ -43,8 +43,8 @@ const WAITS_EVERY: Duration = Duration::from_secs(1);
 const MESSAGES_WAITING: usize = 4;
 /// The part of the memory for blocks that compactions read again.
 const CACHE_PART: u64 = 8;
-/// The part of the rest for SSTables that compactions wrote, until databases have fetched them: half of the
-/// memory that a compaction may take (b).
+/// The part of the remaining memory for SSTables that compactions wrote, until databases have fetched them:
+/// half of the memory that a compaction may take (b).
 const KEPT_PART: u64 = 2;
 /// Bytes of an SSTable in one message.
 const PIECE_BYTES: usize = 1 << 20;
@@ -52,10 +52,10 @@ const PIECE_BYTES: usize = 1 << 20;
 const SAVED_PART: usize = 8;
 /// Threads for work other than compactions.
 const THREADS_BESIDE: usize = 8;
-/// The time in one piece of work after which a compaction is taken for hung, and its database no longer told
-/// that it is worked at.
+/// The time in one piece of work after which a compaction counts as hung, and no longer reports to its
+/// database that it works.
 const HUNG: Duration = Duration::from_secs(60);
-/// The time after which a message for which there was no room is tried again.
+/// The time after which a message is sent again if there was no room for it.
 const ROOM_AGAIN: Duration = Duration::from_millis(5);
 
 /// Settings of a compaction server.
@@ -151,7 +151,7 @@ impl CompactorServer {
             objects.push(location);
         }
         for dir in dirs {
-            // As it is without links, as merges name it.
+            // Without links, as compactions name it.
             tables.push(std::fs::canonicalize(dir).map_err(|e| format!("{}: {e}", dir.display()))?);
         }
         let cache = config.memory / CACHE_PART;
@@ -221,7 +221,7 @@ impl Drop for CompactorServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(runtime) = self.runtime.take() {
-            // Merges end when they notice that nobody listens any more.
+            // Compactions end when they notice that nobody listens any more.
             runtime.shutdown_timeout(Duration::from_secs(5));
         }
     }
@@ -273,7 +273,7 @@ impl Shared {
             let message = format!("{store} is not below an object store that this server was given");
             return Err(Status::permission_denied(message));
         }
-        // Of tables in an object store that have no values in a log, no directory is named.
+        // Of SSTables in an object store that have no values in a WAL, no directory is named.
         let names_none = spec.log_dir().as_os_str().is_empty() && !spec.needs_log();
         let named = |dir: &Path| match dir.as_os_str().is_empty() && names_none && spec.table_dir().is_none()
         {
@@ -288,7 +288,7 @@ impl Shared {
     /// again by `..`, or begins where this process happens to be, is refused.
     fn may_work_in(&self, dir: &Path) -> siltstone::Result<PathBuf> {
         let is_plain = dir.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-        // One that is not there holds no tables.
+        // One that is not there holds no SSTables.
         let found = std::fs::canonicalize(dir).ok().filter(|_| is_plain && dir.is_absolute());
         found.filter(|found| self.tables.iter().any(|given| found.starts_with(given))).ok_or_else(|| {
             let message = format!("{} is not below a directory that this server was given", dir.display());
@@ -415,8 +415,8 @@ fn compressed(raw: Bytes) -> ReadPiece {
     ReadPiece { bytes: bytes.into(), raw: raw.len() as u32 }
 }
 
-/// Sees a compaction through: its turn, its work, and the database's messages meanwhile. Behind the last step
-/// it keeps the SSTables that the database has not fetched.
+/// Handles a compaction from its queueing to its end, with the database's messages meanwhile. After the last
+/// step it holds the SSTables that the database has not fetched.
 async fn follow(
     shared: Arc<Shared>,
     queued: Queued,
@@ -482,7 +482,7 @@ async fn follow(
                     (seen, since) = (now, Instant::now());
                 }
                 if since.elapsed() < HUNG {
-                    // Where there is no room, the database has enough to read.
+                    // If there is no room, the database has unread messages enough.
                     let _ = into.try_send(Ok(telling(ServerMessage::Begun(Begun {}))));
                 }
             }
@@ -491,7 +491,7 @@ async fn follow(
                     Some(ClientRequest::GoAhead(_)) => drop(go_ahead.send(())),
                     Some(ClientRequest::Done(bytes)) => drop(answers.send(Ok(bytes))),
                     Some(ClientRequest::Refused(why)) => drop(answers.send(Err(why))),
-                    // Nothing that is understood: as if it had not come.
+                    // Unknown messages are ignored.
                     Some(ClientRequest::Begin(_)) | None => {}
                 },
                 // Nobody waits for it any more.
@@ -505,7 +505,7 @@ async fn follow(
     let _ = work.await;
 }
 
-/// Keeps the SSTables that a compaction wrote until the database has installed its last step, or is gone.
+/// Holds the outputs of a compaction in memory until the database has installed its last step, or is gone.
 async fn hand_over(
     mut merge: RunningCompaction,
     mut asks: Streaming<ToCompactor>,
@@ -524,7 +524,7 @@ async fn hand_over(
     }
 }
 
-/// The receiver of a compaction's messages, and what is known of it.
+/// The receiver of a compaction's messages, and the compaction's progress.
 struct To<'a> {
     into: &'a mpsc::Sender<ServerReply>,
     gone: &'a AtomicBool,

@@ -1,5 +1,5 @@
-//! Inputs and outputs of a merge that go over its stream, where server and database share no storage: the
-//! server's end asks, the database's end answers, one thing at a time.
+//! Inputs and outputs of a compaction over its stream, if server and database share no storage: the server's
+//! end asks, the database's end answers, one request at a time.
 
 use crate::protocol::{CARRIED_BYTES, Fetch, FromCompactor, ServerMessage, Store, telling};
 use prost::bytes::Bytes;
@@ -12,17 +12,17 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-/// How often whoever waits for an answer looks whether the database is there.
+/// The interval at which a thread that waits for an answer checks whether the database is there.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What the database answers.
+/// The answers of the database.
 pub(crate) type Answer = Result<Bytes, String>;
 
 /// The server's end.
 pub(crate) struct OverStream {
     into: mpsc::Sender<Result<FromCompactor, Status>>,
     gone: Arc<AtomicBool>,
-    /// Held while something is asked: one thing at a time.
+    /// Locked during a request: one at a time.
     answers: Mutex<std_mpsc::Receiver<Answer>>,
 }
 
@@ -41,11 +41,11 @@ impl OverStream {
         Self { into, gone, answers: Mutex::new(answers) }
     }
 
-    /// Asks, and waits for the answer: on a thread that may.
+    /// Asks, and waits for the answer, on a thread that may block.
     fn ask(&self, tell: ServerMessage) -> io::Result<Bytes> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let gone = || io::Error::new(io::ErrorKind::ConnectionAborted, "the database has given the merge up");
-        // An answer more than was asked for would be taken for that to the next question.
+        // A surplus answer would be taken for that to the next request.
         if answers.try_recv().is_ok() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -98,7 +98,7 @@ impl MergeTables for OverStream {
     }
 }
 
-/// The database's end: does what is asked. It may wait for the device.
+/// The database's end: executes requests. It may wait for the device.
 pub(crate) fn answer(tables: &dyn MergeTables, tell: &ServerMessage) -> Answer {
     let named =
         |name: &str| TableId::parse_file_name(name).ok_or_else(|| format!("{name:?} is no name of a table"));

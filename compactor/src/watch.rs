@@ -1,9 +1,9 @@
-//! Decides whether a server makes progress with a compaction. Its word is not enough: a server that only says
-//! that it works would keep the compaction for ever, and with it the SSTables that wait for it.
+//! Decides whether a server makes progress with a compaction. Its reports are not enough: a server that only
+//! says that it works would keep the compaction for ever, and with it the SSTables that wait for it.
 //!
-//! A compaction is taken back when for a while neither a step, nor bytes of an SSTable that is carried, nor
-//! another count of cells came; and when all of it takes longer than its bytes may. Time in which the server
-//! waits for the database does not count: it is at most one step ahead of the last one that was installed.
+//! A compaction is taken back when for a while neither a step, nor bytes of an SSTable, nor another count of
+//! cells came; and when all of it takes longer than its size allows. Time in which the server waits for the
+//! database does not count: it is at most one step ahead of the last one that was installed.
 
 use std::time::{Duration, Instant};
 
@@ -118,7 +118,7 @@ mod tests {
 
     const STALL: Duration = Duration::from_secs(60);
 
-    /// A merge of 100 MiB, and the moments of its life.
+    /// A compaction of 100 MiB, and the moments of its life.
     fn watch() -> (Watch, impl Fn(u64) -> Instant) {
         let began = Instant::now();
         (Watch::new(STALL, 100 << 20, began), move |second| began + Duration::from_secs(second))

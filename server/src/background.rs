@@ -1,4 +1,4 @@
-//! What the server does by itself: it looks at regions, files, backups and changes.
+//! Background tasks of the server: checks of regions, files, backups and changes.
 
 use crate::net::blocking::blocking;
 use crate::net::files::wide_mode;
@@ -13,10 +13,10 @@ use tokio::task::JoinHandle;
 
 /// How often regions, and files that may change, are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Every so many looks are at all regions.
+/// One of so many checks is of all regions.
 const LOOKS_AT_ALL: u64 = 10;
-/// When first, and how often, cells are looked for that are gone by rules of which the engine is not told,
-/// and how often the time of a chunk of that is rested.
+/// The delay and the interval of sweeps for cells that are hidden by rules that the engine cannot apply, and
+/// the pause after each chunk, as a multiple of the chunk's time.
 const COLLECT_FIRST: Duration = Duration::from_secs(300);
 const COLLECT_EVERY: Duration = Duration::from_secs(3_600);
 const COLLECT_RESTS: u32 = 9;
@@ -38,7 +38,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> [JoinHandle<()>; 5] {
     ]
 }
 
-/// Looks for changes as long as somebody waits for some.
+/// Checks for changes as long as somebody waits for some.
 async fn look_for_changes(shared: Arc<Shared>) {
     loop {
         shared.news.awaited().await;
@@ -49,7 +49,7 @@ async fn look_for_changes(shared: Arc<Shared>) {
 
 /// Reads certificates, tokens and secrets again if their files have changed.
 fn look_at_files(shared: &Shared) {
-    // These tell the log themselves.
+    // These write to the log themselves.
     if let Some(compactors) = &shared.compactors {
         compactors.look_at_files();
     }
@@ -67,7 +67,7 @@ fn look_at_files(shared: &Shared) {
     }
 }
 
-/// Looks which files of secrets others than their owners can read, and says so when that has changed.
+/// Checks which files of secrets others than their owners can read, and logs changes of that.
 pub(crate) fn look_at_modes(shared: &Shared) {
     let of = |(setting, file): (&str, &Path)| {
         let mode = wide_mode(file)?;
@@ -83,7 +83,7 @@ pub(crate) fn look_at_modes(shared: &Shared) {
     }
 }
 
-/// Looks at files that may change, and notes the moment, whatever else goes on.
+/// Checks files that may change, and notes the moment, whatever else goes on.
 async fn look_at_files_and_clock(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -100,7 +100,7 @@ async fn look_at_files_and_clock(shared: Arc<Shared>) {
     }
 }
 
-/// Looks at the regions every second, and at deleted tables whose time is over.
+/// Checks the regions every second, and removes deleted tables whose time is over.
 async fn look_now_and_then(shared: Arc<Shared>) {
     let mut last = Instant::now();
     let mut whole = true;
@@ -133,7 +133,7 @@ async fn look_now_and_then(shared: Arc<Shared>) {
     }
 }
 
-/// Makes and deletes the backups that are due. Apart from other looks, as a backup may take hours.
+/// Makes and deletes the backups that are due. A task of its own, as a backup may take hours.
 async fn tend_backups_now_and_then(shared: Arc<Shared>) {
     // Soon: something may have become due while no server ran.
     let mut wait = LOOK_EVERY;
@@ -147,7 +147,8 @@ async fn tend_backups_now_and_then(shared: Arc<Shared>) {
     }
 }
 
-/// Deletes what is gone by rules of which the engine is not told, every hour; a tenth of a core at most.
+/// Deletes cells that are hidden by rules that the engine cannot apply, every hour, with a tenth of a core at
+/// most.
 async fn collect_now_and_then(shared: Arc<Shared>) {
     let mut wait = COLLECT_FIRST;
     loop {

@@ -16,18 +16,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tonic::Status;
 
-/// How long a write waits where memory or merges are far behind, before its client is told to come again.
+/// How long a write waits while flushes or compactions are far behind, before its client gets a retryable
+/// error.
 const STOP_WAIT_MS: u64 = 300;
 
-/// Looks, one a second, with more traffic than that after which a region is split.
+/// The number of checks in a row, one a second, with more traffic than that after which a region is split.
 const BUSY_LOOKS: u32 = 10;
-/// Looks without much traffic after which a region that was split by it may be joined.
+/// The number of checks in a row with little traffic after which a region that was split for traffic may be
+/// joined.
 const CALM_LOOKS: u32 = 300;
 
-/// How long tables that were deleted are kept if nobody says so: seven days, as the service keeps them.
+/// The default time for which deleted tables can be restored: seven days, as in Google's service.
 pub(crate) const UNDELETE_HOURS: u64 = 7 * 24;
 
-/// What a server is started with. Every field has a default; an unknown one in a file is an error that names
+/// The configuration of a server. Every field has a default; an unknown one in a file is an error that names
 /// its line.
 ///
 /// ```
@@ -42,18 +44,18 @@ pub(crate) const UNDELETE_HOURS: u64 = 7 * 24;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
-    /// Where the database lies.
+    /// The directory of the database.
     pub dir: PathBuf,
-    /// Where the files of tables lie, apart from log and manifest: a directory, or an object store such as
-    /// `s3://bucket/prefix`, reached as the environment says (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL` and so
-    /// on). Said when the database is created; without it they lie in `dir`.
+    /// The place of SSTables, apart from WAL and manifest: a directory, or an object store such as
+    /// `s3://bucket/prefix`, reached by the settings of the environment (`AWS_ACCESS_KEY_ID`,
+    /// `AWS_ENDPOINT_URL` and so on). Set when the database is created; without it they lie in `dir`.
     pub table_store: Option<PathBuf>,
-    /// Bytes of an object store that are kept on the local disk, in a directory with `-cache` behind the
-    /// database's name; 0 for none, or at least 64 MiB.
+    /// Bytes of an object store that are cached on the local disk, in a directory named like the database
+    /// with `-cache` appended; 0 for none, or at least 64 MiB.
     pub disk_cache: Size,
-    /// Where backups of tables lie: a directory, by default beside the database with `-backups` behind its
-    /// name; or an object store such as `s3://bucket/prefix`, which servers may share, and where each finds
-    /// the others' backups by their names.
+    /// The place of backups: a directory, by default beside the database and named like it with `-backups`
+    /// appended; or an object store such as `s3://bucket/prefix`, which servers may share, and where each
+    /// finds the others' backups by their names.
     pub backups: Option<PathBuf>,
     /// How many hours a table that was deleted can come back (UndeleteTable), and takes its room on disk; 0
     /// for none.
@@ -72,11 +74,11 @@ pub struct Config {
     pub memory: Size,
     /// The part of it for writes.
     pub write_memory: Size,
-    /// Threads that flush and merge.
+    /// Threads for flushes and compactions.
     pub workers: usize,
-    /// Bytes a second that merges may write; 0 for no limit.
+    /// Bytes a second that compactions may write; 0 for no limit.
     pub rate_limit: Size,
-    /// What merges put into the cache.
+    /// The blocks that compactions put into the cache.
     pub cache_fill: CacheFill,
     /// Read what families without compression hold through memory mappings: faster where all of it fits the
     /// memory that is left beside `memory`, slower where it does not, as each page that is missing is a read
@@ -92,7 +94,7 @@ pub struct Config {
     pub tokens: Option<PathBuf>,
     /// Listen beyond this machine although TLS and tokens (or certificates of clients) do not protect it.
     pub insecure: bool,
-    /// Bytes of log that are kept for streams of changes beyond what the database needs.
+    /// Bytes of WAL that are retained for streams of changes beyond those that the database needs.
     pub change_log: Size,
     /// Connections that a port may have open at a time, and an address half of them; for one more the oldest
     /// that has said nothing yet makes room, and where there is none it is closed. Fewer where the process
@@ -125,7 +127,7 @@ pub struct Config {
     /// Streams of changes at a time, which are counted apart, and of which a caller may have half; more are
     /// answered `RESOURCE_EXHAUSTED`.
     pub change_streams_max: usize,
-    /// Compaction servers that this server's merges go to; without, it runs them itself.
+    /// The compaction servers for this server's compactions; without, it runs them itself.
     pub offload: OffloadConfig,
     /// A compaction manager in this process.
     pub manager: Option<ManagerSettings>,
@@ -141,12 +143,11 @@ pub struct Config {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TlsConfig {
-    /// The server's certificate, and behind it those it hangs on.
+    /// The server's certificate, followed by its chain.
     pub certificate: PathBuf,
     /// The server's key.
     pub key: PathBuf,
-    /// Who signs the certificates of clients; where it is given, a client without one is turned away (mutual
-    /// TLS).
+    /// The authority for clients' certificates; if set, a client without one is turned away (mutual TLS).
     pub client_ca: Option<PathBuf>,
 }
 
@@ -159,17 +160,17 @@ pub struct TlsConfig {
 pub struct OffloadConfig {
     /// Their addresses, such as `10.0.0.5:7400`.
     pub servers: Vec<String>,
-    /// A compaction manager, which names more of them and says which store's merges go where; while it does
-    /// not answer, what it said last holds. Without it, a merge goes to the server with the most room. Where
-    /// this process has a manager, that is it.
+    /// A compaction manager, which names more of them and assigns stores to servers; while it does not
+    /// answer, its last answer holds. Without it, a compaction goes to the server with the most room. If this
+    /// process has a manager, it is that one.
     pub manager: Option<String>,
-    /// Merges of fewer bytes are run by this server.
+    /// Compactions of fewer bytes are run by this server.
     pub bytes_min: Size,
     /// Larger ones too, where they cost less here.
     pub by_cost: bool,
-    /// After how many seconds without a word from a compaction server its merge goes on elsewhere.
+    /// The seconds of silence of a compaction server after which its compaction goes on elsewhere.
     pub patience_seconds: u64,
-    /// Who signs their certificates, in PEM; without, connections to them are not encrypted.
+    /// The authority for their certificates, in PEM; without, connections to them are not encrypted.
     pub ca: Option<PathBuf>,
     /// This server's certificate, for those that ask for one, in PEM.
     pub certificate: Option<PathBuf>,
@@ -247,18 +248,18 @@ impl OffloadConfig {
     }
 }
 
-/// A compaction manager: knows compaction servers, and says which regions' merges go to which.
+/// A compaction manager: knows compaction servers, and assigns the compactions of regions to them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ManagerSettings {
-    /// Where compaction servers announce themselves and data servers ask.
+    /// The address at which compaction servers announce themselves and data servers ask.
     pub listen: SocketAddr,
     /// Compaction servers that do not announce themselves.
     pub servers: Vec<String>,
     /// `round-robin`: each has as many regions as any other. `load`: by the processors and slots that each
     /// has left.
     pub spread: String,
-    /// Who signs the certificates of compaction servers and data servers, in PEM, apart from those of the
+    /// The authority for certificates of compaction servers and data servers, in PEM, apart from those of the
     /// API's clients: one without such a certificate is turned away. Needs `tls`, of which certificate and
     /// key are the manager's too.
     pub client_ca: Option<PathBuf>,
@@ -326,7 +327,7 @@ impl TableConfig {
     }
 }
 
-/// What the stores of tables are made with.
+/// The options for stores of tables.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoreSettings {
     all: Settings,
@@ -351,9 +352,9 @@ pub(crate) struct RegionLimits {
     /// Ranges read and cells written a second at which a region is busy; a quarter of it keeps it from being
     /// joined.
     pub(crate) split_rate: f64,
-    /// Busy looks one after the other at which it is split.
+    /// The number of busy checks in a row after which it is split.
     pub(crate) busy: u32,
-    /// Looks without that much before it is joined.
+    /// The number of checks with less traffic after which it is joined.
     pub(crate) calm: u32,
 }
 
@@ -559,7 +560,7 @@ impl Config {
         })
     }
 
-    /// Whether who runs merges, and who names those who do, has to prove itself where that matters.
+    /// Checks that compaction servers and their manager have to prove who they are where that matters.
     fn check_offload(&self) -> Result<(), String> {
         let (offload, manager) = (&self.offload, self.manager.as_ref());
         if offload.servers.is_empty() && offload.manager.is_none() && manager.is_none() {
@@ -680,12 +681,12 @@ impl Config {
             ..Options::default()
         };
         options.experimental.stop_wait_ms = STOP_WAIT_MS;
-        // A row may have 256 MiB, and a batch a quarter of the log.
+        // A row may have 256 MiB, and a batch a quarter of the WAL.
         options.experimental.log_bytes_max = (4 * self.write_memory.0).max(1 << 30);
         options
     }
 
-    /// What stores are made with.
+    /// The options for stores.
     pub(crate) fn store_settings(&self) -> StoreSettings {
         StoreSettings { all: self.tables.clone(), some: self.table.clone() }
     }

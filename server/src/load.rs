@@ -54,7 +54,7 @@ impl Server {
         let tables = &self.shared().tables;
         let table = tables.create(&name, &table, &[] as &[&[u8]]).map_err(text)?;
         let (mut waiting, mut bytes, mut written) = (Vec::new(), 0, 0);
-        // Held batch by batch, so that the table may be split meanwhile.
+        // Locked batch by batch, so that the table may be split meanwhile.
         let write = |cells: &mut Vec<Cell>| {
             let _hold = table.hold();
             let (layout, mut batch) = (table.now(), Batch::new());

@@ -9,7 +9,7 @@ use tonic::Status;
 /// Bytes of the name of an instance, at most.
 const INSTANCE_MAX: usize = 200;
 
-/// What stands between the name of a table and the id of something of it.
+/// The parts between the name of a table and the id of something that belongs to it.
 pub(crate) const VIEWS: &str = "/authorizedViews/";
 const BUNDLES: &str = "/schemaBundles/";
 
@@ -57,7 +57,7 @@ pub(crate) fn table(name: &str) -> Result<&str, Status> {
     }
 }
 
-/// What belongs to a table: its table's name, and its id.
+/// The name of something that belongs to a table: the table's name, and its id.
 fn part<'a>(name: &'a str, between: &str, what: &str) -> Result<(&'a str, &'a str), Status> {
     match name.split_once(between) {
         Some((parent, id)) if table(parent).is_ok() && is_id(id) => Ok((parent, id)),
@@ -89,7 +89,7 @@ pub(crate) fn view_of(parent: &str, id: &str) -> Result<String, Status> {
     part_of(parent, VIEWS, id, "authorized_view_id")
 }
 
-/// The name of an authorized view that is there.
+/// The name of an existing authorized view.
 pub(crate) fn view_named(table: &str, id: &str) -> String {
     format!("{table}{VIEWS}{id}")
 }

@@ -46,7 +46,7 @@ use tonic::service::Routes;
 
 /// How long calls under way may take when the server stops.
 const STOP_WAIT: Duration = Duration::from_secs(20);
-/// File descriptors that the server needs beside those of tables and connections: logs, listeners,
+/// File descriptors that the server needs beside those of SSTables and connections: WAL files, listeners,
 /// directories.
 const DESCRIPTORS: u64 = 64;
 /// Connections that a port must be able to have.
@@ -91,7 +91,7 @@ async fn start_offload(config: &Config) -> Result<(Option<Managing>, Option<Arc<
 fn descriptors() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // What cannot be raised stays.
+    // Limits that cannot be raised stay.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     getrlimit(Resource::Nofile).current
 }
@@ -238,7 +238,7 @@ impl Server {
         self.with_table(table, move |tables, table| tables.join(&table, &at)).await
     }
 
-    /// Writes all memory to tables, so that as little of the log as can be is needed.
+    /// Flushes all memory, so that as little of the WAL as possible is needed.
     ///
     /// # Errors
     /// What the engine answers.
@@ -248,7 +248,7 @@ impl Server {
         done.map_err(|e| e.message().to_string())
     }
 
-    /// Writes all memory to tables, and waits until no merge is due.
+    /// Flushes all memory, and waits until no compaction is due.
     ///
     /// # Errors
     /// What the engine answers.
@@ -258,7 +258,7 @@ impl Server {
         done.map_err(|e| e.message().to_string())
     }
 
-    /// Merges all of a table's cells, so that nothing of what is deleted, or gone by rules, is left on disk.
+    /// Compacts a whole table, so that no cell that is deleted or hidden by rules is left on disk.
     ///
     /// # Errors
     /// No such table, what the engine answers.

@@ -1,5 +1,4 @@
-//! What all calls share: the tables, who may call, what is known of the server, and the operations that were
-//! answered last.
+//! The state that all calls share: tables, access, status, and the operations that were answered last.
 
 use crate::config::Config;
 use crate::net::access::Access;
@@ -23,22 +22,23 @@ use tokio::sync::{Notify, watch};
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::{Request, Response, Status};
 
-/// Where a call's token stands.
+/// The name of the header with a call's token.
 const AUTHORIZATION: &str = "authorization";
 /// Operations that can be asked for again.
 const KEPT: usize = 1_000;
-/// Bytes of all of them as encoded, and of one: a larger one is kept without its metadata and its response.
+/// The most encoded bytes of all of them, and of one: a larger one is stored without its metadata and its
+/// response.
 const BYTES_KEPT: usize = 1 << 20;
 const BYTES_OF_ONE: usize = 64 << 10;
 
-/// What all calls share.
+/// The state that all calls share.
 pub(crate) struct Shared {
     pub(crate) tables: Arc<Tables>,
     /// Instances that were made, with their application profiles.
     pub(crate) instances: Instances,
     /// Regions that were busy.
     pub(crate) hot: HotTablets,
-    /// Compaction servers that merges go to, if there are some.
+    /// The compaction servers in use, if there are some.
     pub(crate) compactors: Option<Arc<Compactors>>,
     /// Object stores, if tables lie in one.
     pub(crate) stores: Arc<LazyObjectStores>,
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     pub(crate) durability: Durability,
     pub(crate) finished: FinishedOperations,
     pub(crate) config: Config,
-    /// Who may make calls, and how many.
+    /// The access control, and the limits of calls.
     pub(crate) access: Arc<Access>,
     pub(crate) tls: Option<Arc<Tls>>,
     /// Which files of secrets others than their owners can read, as lines of text.
@@ -60,7 +60,7 @@ pub(crate) struct Shared {
     pub(crate) stopping: AtomicBool,
 }
 
-/// Tells streams of changes that there are more: one looks, for all.
+/// Wakes streams of changes when there are more: one task checks, for all.
 pub(crate) struct News {
     newest: watch::Sender<SeqNo>,
     /// Somebody began to wait.
@@ -109,7 +109,8 @@ impl Drop for Managing {
 }
 
 impl Shared {
-    /// Whether a write is answered without a wait for the disk, or for memory and merges that are behind.
+    /// Whether a write is answered without a wait for the disk, or for flushes and compactions that are
+    /// behind.
     pub(crate) fn writes_at_once(&self) -> bool {
         self.durability == Durability::Buffered && !self.tables.db.holds_writers_up()
     }
@@ -142,7 +143,7 @@ impl Shared {
         self.manager.as_ref().and_then(|manager| manager.0.as_ref())
     }
 
-    /// Who makes a call.
+    /// The caller of a call.
     pub(crate) fn who(&self, metadata: &MetadataMap) -> Result<Who, Status> {
         self.access.who(metadata.get(AUTHORIZATION).map(AsciiMetadataValue::as_bytes))
     }

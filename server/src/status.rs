@@ -1,7 +1,7 @@
 //! The engine's errors as statuses of calls.
 //!
-//! Where files of the server lie is not told to clients: of a path its last part remains, which names the
-//! file, and the whole is logged.
+//! Errors for clients do not show where files of the server lie: of a path only the last part remains, which
+//! names the file; the log has the whole.
 
 use crate::proto::rpc;
 use prost::Message;
@@ -13,8 +13,8 @@ use tonic::{Code, Status};
 /// After how long a client that was turned away may try again.
 const TRY_AGAIN: Duration = Duration::from_millis(50);
 
-/// What a client is told. Kinds that are worth another try are `UNAVAILABLE` or `ABORTED`, which clients
-/// retry by themselves.
+/// The status of an error for clients. Kinds that are worth another try are `UNAVAILABLE` or `ABORTED`, which
+/// clients retry by themselves.
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` wants it")]
 pub(crate) fn status(error: Error) -> Status {
     let message = told(&error.to_string());
@@ -36,7 +36,7 @@ pub(crate) fn status(error: Error) -> Status {
     }
 }
 
-/// What a client is told of an error's text: without paths. The whole is logged where it says more.
+/// The text of an error for clients: without paths. The log has the whole if it says more.
 pub(crate) fn told(text: &str) -> String {
     let told = without_paths(text);
     if told != text {

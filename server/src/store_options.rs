@@ -1,4 +1,4 @@
-//! Options of a table's stores as text: what `--set OPTION=VALUE` takes, and what is kept of a table's
+//! Options of a table's stores as text: what `--set OPTION=VALUE` takes, and what is stored of a table's
 //! settings.
 
 use siltstone::FamilyOptions;

@@ -415,7 +415,7 @@ fn instance_seeds() -> Vec<Vec<u8>> {
     vec![request.encode_to_vec()]
 }
 
-/// What is taken is stored, and told, as it is.
+/// Accepted messages are stored and returned unchanged.
 fn instance_request(bytes: &[u8]) {
     let Ok(request) = admin::CreateInstanceRequest::decode(bytes) else { return };
     let asked = request.instance.unwrap_or_default();
@@ -636,7 +636,7 @@ fn change_seeds() -> Vec<Vec<u8>> {
     (0..4).map(|kind| [&[kind, key.len() as u8][..], &key, &[7; 16], b"value"].concat()).collect()
 }
 
-/// A change of the log: its kind, the length of its key, the key, two times, and a value or the end of a
+/// A change of the WAL: its kind, the length of its key, the key, two times, and a value or the end of a
 /// range.
 fn change(bytes: &[u8]) {
     let Some((&[kind, len], rest)) = bytes.split_first_chunk::<2>() else { return };

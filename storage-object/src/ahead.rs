@@ -1,9 +1,8 @@
-//! The ends of tables that are about to be opened, fetched some at a time: a database with thousands of
-//! tables opens in the time of some of their requests and not of all of them.
+//! The ends of SSTables that are about to be opened, fetched some at a time: a database with thousands of
+//! SSTables opens in the time of some of their requests and not of all of them.
 //!
-//! They are fetched in the order in which they will be asked for, as far as memory for them is free; who
-//! comes for one that is under way waits for it, and who comes for one that has not been begun fetches it
-//! himself.
+//! They are fetched in the order in which they will be asked for, as far as memory for them is free. A caller
+//! that wants one that is being fetched waits for it; one that has not been begun it fetches by itself.
 
 use crate::Threads;
 use crate::calls::Calls;
@@ -14,7 +13,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
-/// Under way at a time.
+/// The most fetches at a time.
 const UNDER_WAY: usize = 32;
 /// KiB of ends that were fetched and not yet asked for.
 const KIB_MAX: u32 = 64 << 10;

@@ -1,4 +1,4 @@
-//! What one request answers, or the disk where it has the bytes: the calls of a store as futures.
+//! The calls of a store as futures, answered by one request each, or by the disk if it has the bytes.
 
 use crate::disk::Disk;
 use crate::location::Place;
@@ -8,7 +8,7 @@ use object_store::{GetOptions, GetRange, ObjectStoreExt};
 use std::io;
 use std::ops::Range;
 
-/// What requests need.
+/// The state that requests need.
 #[derive(Clone)]
 pub(crate) struct Calls {
     pub(crate) place: Place,
@@ -50,7 +50,7 @@ impl Calls {
         }
     }
 
-    /// The disk, for what may be kept there: tables, which never change and have checksums.
+    /// The disk, for what may be kept there: SSTables, which never change and have checksums.
     fn disk_of(&self, name: &str) -> Option<(&Disk, u128)> {
         let disk = self.disk.as_ref().filter(|_| name.ends_with(".table"))?;
         Some((disk, disk.object(&self.place.identity, name)))
@@ -113,7 +113,7 @@ impl Calls {
     pub(crate) async fn list(&self) -> io::Result<Vec<String>> {
         let prefix = Some(&self.place.prefix).filter(|prefix| !prefix.as_ref().is_empty());
         let listed = self.place.store.list(prefix).map_err(io_error);
-        // What lies deeper belongs to somebody else.
+        // Objects in deeper folders belong to somebody else.
         let names = listed.try_filter_map(async |object| {
             let mut rest = object.location.prefix_match(&self.place.prefix).into_iter().flatten();
             let name = rest.next().map(|part| part.as_ref().to_string());

@@ -1,14 +1,14 @@
 //! Bytes of objects on the local disk, under a budget: what was read once costs no request again, also after
 //! a restart.
 //!
-//! An object is cached in chunks of 32 KiB, so that a read of any range finds what another one brought; a
-//! read fetches what it lacks, rounded to chunks, by one request. Reads of 256 KiB and more, as merges and
-//! long scans make them, pass by: they would push out what gets come back for. The ends of tables, with all
-//! their indices and filters, are kept when they are opened.
+//! An object is cached in chunks of 32 KiB, so that a read of any range finds what an earlier one fetched; a
+//! read fetches what it lacks, rounded to chunks, by one request. Reads of 256 KiB and more, as compactions
+//! and long scans make them, pass by: they would push out what gets come back for. The ends of SSTables, with
+//! all their indices and filters, are cached when SSTables are opened.
 //!
 //! Which chunks go when the budget is used up, how they lie on the disk, their checksums and what survives a
-//! crash is [`foyer`]'s affair. What is wrong all the same the database finds by its own checksums, and asks
-//! again past the disk.
+//! crash is up to [`foyer`]. Remaining damage the database finds by its own checksums, and then reads past
+//! the disk cache.
 
 use bytes::Bytes;
 use foyer::{
@@ -32,16 +32,16 @@ use xxhash_rust::xxh3::xxh3_128;
 const CHUNK_BYTES: u64 = 32 << 10;
 /// Reads of so many bytes and more pass by.
 const READ_BYTES_MAX: u64 = 256 << 10;
-/// What it holds in memory, until it is on the disk.
+/// Bytes that it holds in memory until they are on the disk.
 const MEMORY_BYTES: usize = 16 << 20;
-/// What is written and dropped together on the disk.
+/// Bytes that are written and dropped together on the disk.
 const REGION_BYTES: usize = 4 << 20;
 /// With less it could not hold what is being written.
 const BUDGET_MIN: u64 = 64 << 20;
-/// The number of what is no chunk: the object's length.
+/// The number of the entry with the object's length, which is no chunk.
 const LEN: u32 = u32::MAX;
 
-/// Where bytes of objects are kept on the local disk.
+/// The options of the disk cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskCache {
     /// A directory for nothing else, of one process at a time.
@@ -50,7 +50,7 @@ pub struct DiskCache {
     pub bytes: u64,
 }
 
-/// What a disk cache did since it was opened.
+/// Counts of a disk cache since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiskUse {
     /// Bytes of reads that were there.
@@ -83,8 +83,9 @@ impl Code for Chunk {
     }
 }
 
-/// What a disk cache needs of [`foyer`]. Its types are so deep that the compiler takes more than a second to
-/// see that they may be sent between threads, in each function that asks, of which a server has dozens.
+/// The part of [`foyer`] that a disk cache uses. Its types are so deep that the compiler takes more than a
+/// second to see that they may be sent between threads, in each function that asks, of which a server has
+/// dozens.
 trait Chunks: Debug + Send + Sync {
     fn get(&self, chunk: Chunk) -> Soon<'_, Option<Bytes>>;
     fn insert(&self, chunk: Chunk, bytes: Bytes);
@@ -122,8 +123,7 @@ impl Chunks for HybridCache<Chunk, Bytes> {
 pub(crate) struct Disk {
     cache: Arc<dyn Chunks>,
     counts: Arc<Counts>,
-    /// Objects of which something wrong was there, and how often: what is kept of them since has other
-    /// numbers.
+    /// Objects of which the cache had wrong bytes, and how often: later chunks of them have other numbers.
     forgotten: Arc<Mutex<HashMap<u128, u64>>>,
     /// Held while it is open.
     _lock: Arc<File>,
@@ -201,7 +201,7 @@ impl Disk {
             .with_weighter(|_: &Chunk, bytes: &Bytes| size_of::<Chunk>() + bytes.len())
             .storage()
             .with_engine_config(engine)
-            // What cannot be read of it is as if it had never been there.
+            // Unreadable parts count as not cached.
             .with_recover_mode(RecoverMode::Quiet)
             .build()
             .await
@@ -211,7 +211,7 @@ impl Disk {
         Ok(Self { cache, counts: Arc::default(), forgotten: Arc::default(), _lock: Arc::new(lock) })
     }
 
-    /// Whether a read is one whose bytes are kept.
+    /// Whether the bytes of a read are cached.
     pub(crate) fn keeps_reads_of(range: &Range<u64>) -> bool {
         range.end - range.start < READ_BYTES_MAX
     }
@@ -225,8 +225,8 @@ impl Disk {
         }
     }
 
-    /// What is there of the object is as if it were not; whether there can be anything. As often as that is
-    /// told within the life of this process.
+    /// Forgets an object; returns whether anything of it can be cached. Remembered for the life of this
+    /// process.
     pub(crate) fn forget_all(&self, place: &str, name: &str) -> bool {
         let object = first_number(place, name);
         // Its length goes, so that it is not found after a restart; removing takes its time.

@@ -1,15 +1,15 @@
-//! Tables of [`siltstone`] databases in an object store: S3 and what speaks its protocol, and HDFS (feature
+//! SSTables of [`siltstone`] databases in an object store: S3 and what speaks its protocol, and HDFS (feature
 //! `hdfs`).
 //!
-//! Log and manifest stay in the database's own directory, so that writes cost what they always do. A flush or
-//! merge uploads its tables by parts while it writes them; reads are requests for ranges, and what they bring
-//! is kept on the local disk within a budget. Nothing is deleted but by the database that the place belongs
-//! to, after its manifest names the table no more; what a crash leaves is removed at the next open.
-//! Compaction servers reach the same store by themselves.
+//! WAL and manifest stay in the database's own directory, so that writes cost what they always do. A flush or
+//! compaction uploads its SSTables by parts while it writes them; reads are requests for ranges, whose bytes
+//! are cached on the local disk within a budget. Only the database that owns the place deletes there, after
+//! its manifest no longer names the SSTable; the next open removes what a crash left. Compaction servers
+//! reach the same store by themselves.
 //!
 //! `location` names a place and finds what holds it, `calls` are its requests, `store` its calls, which wait
-//! for them, `upload` an object that comes by parts, `ahead` fetches the ends of tables that will be opened,
-//! `disk` keeps blocks on the local disk.
+//! for them, `upload` an object that comes by parts, `ahead` fetches the ends of SSTables that will be
+//! opened, `disk` keeps blocks on the local disk.
 //!
 //! ```no_run
 //! use siltstone::{Db, Options};
@@ -49,13 +49,13 @@ use tokio::task::AbortHandle;
 /// How object stores are reached.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where blocks that were read are kept on the local disk, if they are.
+    /// The disk cache for blocks that were read, if there is one.
     pub disk: Option<DiskCache>,
-    /// How long a call that fails is tried again, with growing pauses, before its error is told.
+    /// How long a call that fails is tried again, with growing pauses, before its error is returned.
     pub patience: Duration,
     /// How long one request may take. Of an upload that is a part of 8 MiB.
     pub timeout: Duration,
-    /// What the environment would say, and over it, by the same names: `AWS_ENDPOINT_URL`,
+    /// Settings that override those of the environment, by the same names: `AWS_ENDPOINT_URL`,
     /// `AWS_ACCESS_KEY_ID`. Of HDFS, the settings of its client.
     pub variables: BTreeMap<String, String>,
 }
@@ -78,8 +78,8 @@ struct Shared {
     runtime: Arc<Threads>,
 }
 
-/// [`ObjectStores`] that start when the first location is asked for, so that who may need none starts no
-/// threads and no cache.
+/// [`ObjectStores`] that start when the first location is asked for, so that a program that needs none starts
+/// no threads and no cache.
 #[derive(Debug, Default)]
 pub struct LazyObjectStores {
     settings: Settings,
@@ -188,7 +188,7 @@ impl ObjectStores {
         }
     }
 
-    /// What the disk cache did, if there is one.
+    /// Counts of the disk cache, if there is one.
     pub fn disk_use(&self) -> Option<DiskUse> {
         self.0.disk.as_ref().map(Disk::used)
     }

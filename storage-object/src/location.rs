@@ -18,7 +18,7 @@ const TRIES: usize = 12;
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) store: Arc<dyn object_store::ObjectStore>,
-    /// What stands before all names.
+    /// The prefix of all names.
     pub(crate) prefix: Path,
     /// The location as people write it, always in the same way.
     pub(crate) location: String,

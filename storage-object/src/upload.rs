@@ -1,9 +1,9 @@
 //! An object that comes by parts (S3: a multipart upload; small ones by one put).
 //!
-//! The writer gathers a part and hands it on; a few parts are under way at a time, so that a merge neither
-//! holds its table in memory nor waits for each part's answer. The object appears with the last request,
-//! whole. An upload that is dropped is given up; parts of one whose process was killed are invisible, and a
-//! rule of the bucket ends them (`AbortIncompleteMultipartUpload`).
+//! The writer gathers a part and hands it on; a few parts are under way at a time, so that a compaction
+//! neither holds its SSTable in memory nor waits for each part's answer. The object appears with the last
+//! request, whole. An upload that is dropped is given up; parts of one whose process was killed are
+//! invisible, and a rule of the bucket ends them (`AbortIncompleteMultipartUpload`).
 
 use crate::Threads;
 use crate::calls::{Calls, io_error};
@@ -35,8 +35,8 @@ struct Begun {
 }
 
 impl Begun {
-    /// Hands a part on, if there is one, and waits until no more than so many are under way. After an error
-    /// the upload is given up.
+    /// Sends a part, if there is one, and waits until no more than so many are under way. After an error the
+    /// upload is given up.
     async fn put(&mut self, part: Vec<u8>, under_way: usize) -> object_store::Result<()> {
         if !part.is_empty() {
             self.under_way.spawn(self.upload.put_part(part.into()));
@@ -71,7 +71,7 @@ impl Parts {
         Self { calls, name: name.into(), threads, part: Vec::new(), begun: None, failed: false }
     }
 
-    /// Sends what was gathered, with no more than so many parts under way behind it.
+    /// Sends the gathered bytes, with no more than so many parts under way after it.
     fn send(&mut self, under_way: usize) -> io::Result<()> {
         self.check()?;
         self.failed = true;

@@ -1,12 +1,12 @@
-//! Reads between the steps of flushes and merges, and flushes and merges in the middle of reads.
+//! Reads between the steps of flushes and compactions, and flushes and compactions in the middle of reads.
 //!
-//! Values that do not compress, small tables and small steps let every flush and merge take many steps. The
-//! workers get one turn at a time, and while a flush or merge stands between two of its steps, every key is
-//! read: by get, and by scans both ways. Then reads are held up half-way, between their version and their
-//! read point: meanwhile all keys are overwritten, flushed and merged. Such a read must answer with what held
-//! at one moment between its begin and its end. Now and then the family is copied, mostly with tables that
-//! merges have passed in part: the copy, which shares them, stays as it is. Now and then the process is
-//! killed between steps, and the next one must find everything.
+//! Values that do not compress, small SSTables and small steps let every flush and compaction take many
+//! steps. The workers get one turn at a time, and while a flush or compaction stands between two of its
+//! steps, every key is read: by get, and by scans both ways. Then reads are held up half-way, between their
+//! version and their read point: meanwhile all keys are overwritten, flushed and compacted. Such a read must
+//! answer with what held at one moment between its begin and its end. Now and then the family is copied,
+//! mostly with SSTables that compactions have passed in part: the copy, which shares them, stays as it is.
+//! Now and then the process is killed between steps, and the next one must find everything.
 
 use crate::campaign::{CaseResult, Checked, Row, failed};
 use crate::settings::FILLS;
@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What readers see while steps are taken.
+/// Checks of readers while steps are taken.
 pub const BETWEEN: Row = Row::new("between", "moments in mid-way", 3_000, between_case);
 
 /// A copy of the family.
@@ -99,12 +99,12 @@ impl Store {
         put.map(|_| ()).map_err(failed("put"))
     }
 
-    /// Whether a flush or a merge stands between two of its steps.
+    /// Whether a flush or a compaction stands between two of its steps.
     fn is_in_steps(&self) -> bool {
         let shape = self.family.shape();
         let clipped = shape.tables().any(|(_, _, info)| info.clip.is_some());
         let flushing = self.family.segments().into_iter().filter(|s| s.state == "flushing");
-        // The tables of a flush form a run that is numbered as the newest segment flushed.
+        // The SSTables of a flush form a run that is numbered as the newest memtable flushed.
         let run = flushing.map(|s| s.generation).max();
         clipped || shape.levels.first().is_some_and(|level| level.runs.iter().any(|r| Some(r.id) == run))
     }
@@ -117,7 +117,7 @@ struct Run {
     cache_fill: CacheFill,
     store: Store,
     model: Contents,
-    /// What the copy holds, if there is one.
+    /// The contents of the copy, if there is one.
     copy: Option<Contents>,
     /// Counted.
     moments: u64,
@@ -225,8 +225,8 @@ impl Run {
         Ok(())
     }
 
-    /// Runs the read; half-way through, keys are overwritten, flushed and merged. Answers with all that held
-    /// from begin to end.
+    /// Runs the read; half-way through, keys are overwritten, flushed and compacted. Answers with all that
+    /// held from begin to end.
     fn meanwhile<T>(&mut self, read: impl FnOnce() -> T) -> Checked<(T, Vec<Contents>)> {
         let held = Rc::new(RefCell::new(vec![self.model.clone()]));
         let done = Rc::new(RefCell::new(None));

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// What a case answers: how much it counts for (crash points, faults, ...), or what is wrong.
+/// The result of a case: how much it counts for (crash points, faults, ...), or what is wrong.
 pub type CaseResult = Result<u64, String>;
 
 /// A check's answer: what is wrong, if something is.
@@ -28,16 +28,16 @@ pub fn failed(what: &str) -> impl Fn(siltstone::Error) -> String + '_ {
 pub struct Row {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What one unit of its count is.
+    /// The unit of its count.
     pub unit: &'static str,
     /// How many are run where nobody says, and in search of a planted bug. (How many every change must reach
     /// stands in the list of campaigns.)
     pub usual: u64,
     /// Runs the case of a seed.
     pub case: fn(seed: u64) -> CaseResult,
-    /// What not every machine has: why it is missing here, if it is.
+    /// The check for something that not every machine has: why it is missing, if it is.
     pub needs: Option<fn() -> Result<(), String>>,
-    /// What all cases of this process together must have met.
+    /// The conditions that all cases of this process together must meet.
     pub together: Option<Together>,
 }
 
@@ -72,11 +72,11 @@ impl Row {
 pub struct Failure {
     /// Replays it.
     pub seed: u64,
-    /// What is wrong.
+    /// The failures.
     pub message: String,
 }
 
-/// What became of a campaign.
+/// The result of a campaign.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Units reached.

@@ -121,12 +121,12 @@ impl Disk {
         Ok((free, free + ((stat.f_blocks - stat.f_bfree) * stat.f_frsize).saturating_sub(self.taken)))
     }
 
-    /// What it is.
+    /// Its kind.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Where it is mounted.
+    /// Its mount point.
     pub fn root(&self) -> PathBuf {
         self.dir.path().join("root")
     }

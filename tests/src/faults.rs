@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The Nth call of each kind fails, once or from then on.
 pub const FAULTS: Row = Row::new("faults", "failed calls", 8_000, faults_case);
-/// A sync of the log fails, and later ones succeed.
+/// A sync of the WAL fails, and later ones succeed.
 pub const SYNC: Row = Row::new("sync", "failed syncs", 1_000, sync_case);
 /// The disk fills up, and is given space again.
 pub const FULL: Row = Row {
@@ -180,7 +180,7 @@ impl Session {
         }
     }
 
-    /// What readers see is what was acknowledged.
+    /// Readers see just the acknowledged writes.
     fn check_reads(&self, reads_may_fail: bool) -> Result<(), String> {
         let Some(subject) = &self.subject else { return Ok(()) };
         let now_us = subject.now_us();
@@ -266,7 +266,7 @@ impl Session {
     }
 
     /// Deletes and compacts everything on a disk of so many bytes that has refused writes. Then writes go on,
-    /// if the disk has room for two files of the log beside what is set aside.
+    /// if the disk has room for two files of the WAL beside what is set aside.
     fn make_room(&mut self, quota: u64) -> Result<(), String> {
         // An edit may have used it up, and writes the room it left.
         if !self.disk().list_all().iter().any(|(path, _)| path.ends_with("RESERVE")) {

@@ -1,4 +1,5 @@
-//! What must hold after a crash: what was acknowledged is kept, the rest is a prefix, there is no hole.
+//! The conditions after a crash: acknowledged batches are there, the later ones are a prefix, and there is no
+//! gap.
 //!
 //! A writer notes each batch here before it hands it to the database, and what became of it after. After
 //! recovery the database must hold exactly what the model holds after *some* prefix of the batches, and that
@@ -10,13 +11,13 @@ use crate::model::{Model, Op, Row, Rules};
 /// How the database ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// The process was killed: every acknowledged batch is kept.
+    /// The process was killed: every acknowledged batch is there.
     Kill,
-    /// The power was lost: every batch acknowledged as synced is kept.
+    /// The power was lost: every batch acknowledged as synced is there.
     PowerLoss,
 }
 
-/// What the database said about a batch.
+/// The database's answer to a batch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Answer {
     /// Nothing, or an error that leaves it open.
@@ -29,7 +30,7 @@ enum Answer {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct BatchId(usize);
 
-/// The batches of one database in the order of its log.
+/// The batches of one database in the order of its WAL.
 #[derive(Clone, Debug)]
 pub struct History {
     rules: Vec<Rules>,
@@ -65,7 +66,7 @@ impl History {
         self.answered(batch, Answer::Synced);
     }
 
-    /// The log was synced to its end: every batch acknowledged so far is.
+    /// The WAL was synced to its end: every batch acknowledged so far is.
     pub fn all_synced(&mut self) {
         for batch in &mut self.batches {
             if batch.answer == Answer::Buffered {
@@ -104,7 +105,7 @@ impl History {
         self.batches.iter().rposition(|batch| batch.answer >= least).map_or(0, |last| last + 1)
     }
 
-    /// What was written, batch by batch.
+    /// The writes, batch by batch.
     pub fn ops(&self, batches: usize) -> Vec<&[Op]> {
         self.batches[..batches].iter().map(|batch| &batch.ops[..]).collect()
     }

@@ -1,5 +1,5 @@
-//! Process kills on the real file system: what was acknowledged is kept, the rest is a prefix, nothing is
-//! halved.
+//! Process kills on the real file system: acknowledged batches are there, the later ones are a prefix, and no
+//! batch is halved.
 //!
 //! A campaign goes in rounds. In each a child process opens the database and works on it ([`child`]) until it
 //! is killed: by `SIGKILL` at a random moment, or by itself at a kill point of the engine (`SILTSTONE_KILL`).

@@ -8,8 +8,8 @@
 //! at every offset), `copies` (checkpoints, backups and moves that crash), `random` (against the model),
 //! `between` (reads and steps in each other's middle), `metamorphic` (one list, many configurations:
 //! `settings`, `pairs`), `corners` (what the others do not enter), `objects` (an object store that fails),
-//! `offload` (merges elsewhere, where everything goes wrong), `regions` (splits and joins), `rot` (damaged
-//! files, repairs), `strangers` (other people's files). `planted` proves that they notice mistakes.
+//! `offload` (compactions elsewhere, where everything goes wrong), `regions` (splits and joins), `rot`
+//! (damaged files, repairs), `strangers` (other people's files). `planted` proves that they notice mistakes.
 
 /// Runs the README's example with the documentation tests.
 #[cfg(doctest)]

@@ -1,8 +1,8 @@
-//! One list of calls, many configurations: what readers see must not depend on how large memory, tables,
-//! blocks or steps are, on compression, filters, workers, or when merges happen. Together the configurations
-//! of a list have every pair of values that two options can have (`settings` has the values, `pairs` makes
-//! the rows and counts). A list that gives two histories is cut down by halves as long as it still does, and
-//! then tried with each option as the base has it.
+//! One list of calls, many configurations: what readers see must not depend on how large memory, SSTables,
+//! blocks or steps are, on compression, filters, workers, or when compactions happen. Together the
+//! configurations of a list have every pair of values that two options can have (`settings` has the values,
+//! `pairs` makes the rows and counts). A list that gives two histories is cut down by halves as long as it
+//! still does, and then tried with each option as the base has it.
 
 use crate::campaign::{CaseResult, Row};
 use crate::model::Op;
@@ -86,7 +86,7 @@ fn digest(what: impl std::hash::Hash) -> u64 {
     hasher.finish()
 }
 
-/// What a call showed.
+/// The result of a call.
 #[derive(Debug, Hash)]
 enum Answer {
     Done,

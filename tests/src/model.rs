@@ -1,7 +1,7 @@
 //! A reference model of the database: every write ever made, in one ordered map a family, and reads that
-//! follow the definition word by word. It never merges, drops or caches anything, so it is slow and right.
+//! follow the definition word by word. It never compacts, drops or caches anything, so it is slow and right.
 //!
-//! What a reader at a read point sees of a key:
+//! The definition of what a reader at a read point sees of a key:
 //! - a point tombstone deletes cells of its key with a timestamp at or below its own and a smaller sequence
 //!   number;
 //! - a range tombstone deletes cells of its keys with a timestamp within its bounds and a smaller sequence
@@ -69,7 +69,7 @@ pub enum Op {
 /// A key, a timestamp and a value: what scans yield.
 pub type Row = (Vec<u8>, u64, Vec<u8>);
 
-/// Where and when a read is made.
+/// The read point and the time of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct At {
     /// Sees writes with a sequence number at or below.

@@ -1,4 +1,4 @@
-//! Tables in an object store that is slow, fails, loses answers and lists what was there before. Each call
+//! SSTables in an object store that is slow, fails, loses answers and lists what was there before. Each call
 //! that fails is made again, as a caller would; nothing acknowledged is lost, and no answer is wrong. Two
 //! databases never share a store.
 

@@ -1,7 +1,7 @@
-//! Merges that run elsewhere, where one kind of thing goes wrong, again and again ([`MergeFault`]): lies,
-//! silence, a server that forgets or works on unheard, answers twice or late, tables that vanish, wrong bits.
-//! No call fails by it, no answer is wrong, nothing is applied twice, and once the database has been opened
-//! again there is no table that it does not name. Everything runs on one thread, by a seed.
+//! Compactions that run elsewhere, where one kind of thing goes wrong, again and again ([`MergeFault`]):
+//! lies, silence, a server that forgets or works on unheard, answers twice or late, SSTables that vanish,
+//! wrong bits. No call fails by it, no answer is wrong, nothing is applied twice, and once the database has
+//! been opened again there is no SSTable that it does not name. Everything runs on one thread, by a seed.
 
 use crate::campaign::{CaseResult, Checked, Row, Together, failed};
 use crate::subject::Concat;
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Databases whose merges run elsewhere, under one kind of fault each.
+/// Databases whose compactions run elsewhere, under one kind of fault each.
 pub const OFFLOAD: Row = Row {
     together: Some(Together { least: 20 * MergeFault::ALL.len() as u64, check: together }),
     ..Row::new("offload", "databases whose merges run where something goes wrong", 550, case)
@@ -93,7 +93,7 @@ impl Case {
         }
     }
 
-    /// A database, and who runs its merges.
+    /// A database, and who runs its compactions.
     fn open(&mut self) -> Checked<(Db, Elsewhere)> {
         let builder = self.builder();
         let elsewhere = Elsewhere::faulty(&builder, &[self.kind], self.rng.next_u64());
@@ -139,7 +139,7 @@ impl Case {
         if found == self.model { Ok(()) } else { Err("a scan does not show what was written".into()) }
     }
 
-    /// Tables that are there.
+    /// SSTables that are there.
     fn tables(&self) -> Checked<usize> {
         let names = match &self.objects {
             Some(objects) => objects.list().map_err(|e| e.to_string())?,

@@ -17,7 +17,7 @@ pub struct Pairs {
     /// Number of values of each column.
     columns: Vec<usize>,
     met: Vec<bool>,
-    /// Where the values of a column begin among all values.
+    /// The index of a column's first value among all values.
     first: Vec<usize>,
     values: usize,
 }
@@ -30,7 +30,7 @@ impl Pairs {
         Self { columns: columns.to_vec(), met: vec![false; values * values], first, values }
     }
 
-    /// Where the pair stands; `a` before `b`.
+    /// The index of the pair; `a` before `b`.
     fn at(&self, a: (usize, usize), b: (usize, usize)) -> usize {
         (self.first[a.0] + a.1) * self.values + self.first[b.0] + b.1
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// The campaigns in the order in which they are tried, cheapest first.
 const TRIED: &[&str] = &["twice", "sync", "power", "model", "faults", "full"];
-/// Where a bug is looked for first, as only that campaign goes there: damaged tables, failed syncs, moments
+/// Where a bug is looked for first, as only that campaign goes there: damaged SSTables, failed syncs, moments
 /// in mid-way, answers while nothing crashes. Those that are tried for all take minutes until they have found
 /// nothing.
 const FIRST: &[(Bug, &str)] = &[

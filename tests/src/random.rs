@@ -1,6 +1,6 @@
 //! Random calls against the reference model: writes of all kinds, reads forward and backward, snapshots held
-//! across flushes and merges, transactions, ingest, checkpoints, read-only opens, changes of strategy, moves
-//! of the clock and of memory.
+//! across flushes and compactions, transactions, ingest, checkpoints, read-only opens, changes of strategy,
+//! moves of the clock and of memory.
 
 use crate::campaign::{CaseResult, Checked, Row, Together, failed};
 use crate::model::{At, Model, Op, Rules};
@@ -43,7 +43,7 @@ struct Run {
     watched: Watched,
 }
 
-/// What is done beside a merge of which some steps are installed and others not.
+/// The calls made during a compaction of which some steps are installed and others not.
 const BESIDE: [&str; 7] =
     ["snapshot", "scan", "ingest", "delete range", "compaction", "checkpoint", "other strategy"];
 /// Among so many cases each is done once at least.
@@ -131,7 +131,7 @@ impl Run {
             150..160 => {
                 let turns = self.rng.range(1..20) as u32;
                 self.subject().scheduler.run(turns);
-                // Between the steps of a flush or merge, if one is under way.
+                // Between the steps of a flush or compaction, if one is under way.
                 self.compare(&self.subject().db, self.model.seq())
             }
             160..163 => self.subject().db.flush().map_err(failed("flush")),
@@ -184,7 +184,7 @@ impl Run {
         self.subject().families.iter().any(has_clip)
     }
 
-    /// What comes next is rare: half the time it is to come in the middle of a merge, if one is due.
+    /// The next call is rare: half the time it is made in the middle of a compaction, if one is due.
     fn go_to_the_middle(&mut self) {
         for _ in 0..if self.rng.chance(50) { 30 } else { 0 } {
             if self.is_half_done() {
@@ -194,7 +194,7 @@ impl Run {
         }
     }
 
-    /// Takes down that this is done now, if a merge is half-done.
+    /// Records that this call is made now, if a compaction is half-done.
     fn note(&self, what: &str) {
         let half_done = self.is_half_done();
         let which = BESIDE.iter().position(|known| *known == what).expect("it is one of them");
@@ -331,7 +331,7 @@ impl Run {
     }
 
     /// A write that must not go through where its key was written to since a moment of before. Where it was
-    /// not, a conflict is an answer too: a merge may have dropped what would tell.
+    /// not, a conflict is an answer too: a compaction may have dropped the evidence.
     fn write_unless_newer(&mut self) -> Checked {
         let (family, key) = (self.rng.index(2), self.setup.key(&mut self.rng));
         let present = (self.subject().db.snapshot().seq(), self.model.seq());
@@ -416,7 +416,7 @@ impl Run {
         let mut transaction = self.subject().db.begin_with(isolation);
         let f = self.rng.index(2);
         let family = self.subject().families[f].clone();
-        // What it sees: the present, with its own writes over it.
+        // The view of a transaction: the present, with its own writes over it.
         let (mut seen, mut own) = (self.model.clone(), Vec::new());
         let (mut keys, mut ranges) = (Vec::new(), Vec::new());
         for _ in 0..self.rng.range(1..8) {

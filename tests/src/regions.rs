@@ -1,6 +1,6 @@
 //! Regions: a family is split and joined under writes, flushes, compactions, snapshots and ends of all kinds,
 //! and is one family to whoever reads all its parts. Nothing acknowledged is lost, nothing comes back, no
-//! table is lost or left.
+//! SSTable is lost or left.
 //!
 //! At every kill point of a split and of a join, and at random calls of the disk, the disk is copied as a
 //! kill or a power cut would leave it. Each copy opens as it was before or after, is written on and
@@ -29,7 +29,7 @@ const CALLS: u64 = 400;
 const DIR: &str = "db";
 const LEVELED: [&str; 2] =
     ["leveled{table_bytes=4KiB, base_bytes=4KiB}", "leveled{table_bytes=8KiB, base_bytes=16KiB}"];
-/// Merged in steps that are shorter than its tables.
+/// Compacted in steps that are shorter than its SSTables.
 const WIDE: &str = "leveled{table_bytes=64KiB, base_bytes=64KiB}";
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -136,7 +136,7 @@ impl Case {
             ..Options::default()
         };
         let mut value_bytes = *rng.pick(&[300, 300, 1_500]);
-        // Tables wider than a step, of which a merge frees parts while others have them.
+        // SSTables wider than a step, of which a compaction frees parts while others have them.
         let wide = rng.one_in(4);
         if wide {
             options.experimental.step_bytes = 4 << 10;
@@ -202,7 +202,7 @@ impl Case {
         }
         let durability = if self.rng.one_in(4) { Durability::Sync } else { Durability::Buffered };
         let mut batch = siltstone::Batch::new();
-        // Wide tables need cells that stay.
+        // Wide SSTables need cells that stay.
         let kinds = if self.wide && !self.rng.one_in(16) { 0..9 } else { 0..10 };
         match self.rng.range(kinds) {
             0..6 => {
@@ -260,8 +260,8 @@ impl Case {
         }
         self.cuts = vec![after];
         self.done += 1;
-        // The part above merges first what both parts have yet: what it frees of a table must leave the part
-        // below whole.
+        // The part above compacts first what both parts have yet: what it frees of an SSTable must leave the
+        // part below whole.
         if self.rng.one_in(3) {
             right.compact::<&[u8]>(..).map_err(|e| format!("compact {name}: {}", at(&e)))?;
             same(&contents(db, None)?, &self.model, "one part compacted")?;
@@ -339,8 +339,8 @@ impl Case {
         self.settled(&db, &world, &scheduler, &found)
     }
 
-    /// All told apart, and again together: what is there is what should be, and no table is there that nobody
-    /// has.
+    /// All told apart, and again together: what is there is what should be, and no SSTable is there that
+    /// nobody has.
     fn settled(
         &self,
         db: &Db,
@@ -445,7 +445,7 @@ impl Case {
     }
 }
 
-/// The files of the default family's tables.
+/// The files of the default family's SSTables.
 fn default_tables(db: &Db) -> BTreeSet<String> {
     let shape = db.default_family().shape();
     shape.tables().map(|(_, _, table)| table.id.file_name()).collect()

@@ -4,11 +4,11 @@
 //! A case mounts a small file system of its own (of each kind by turns, see `disks`), loads a database until
 //! writes are refused for want of space, and reads on. Then a ballast file is deleted: writes must go on
 //! without a reopening, and a reopening must find every acknowledged write and none that was refused. At last
-//! the file system is filled by another ballast but for a twentieth of it, and all is merged by a strategy
+//! the file system is filled by another ballast but for a twentieth of it, and all is compacted by a strategy
 //! that is drawn, while a little is written: nothing may be refused. Where nothing can be mounted (that takes
 //! root), the campaign says so and counts nothing.
 //!
-//! Btrfs finds room for what was written when it is synced, so a full disk can fail a sync there. The log
+//! Btrfs finds room for what was written when it is synced, so a full disk can fail a sync there. The WAL
 //! takes nothing more then: it is opened again, and of what was written since the last sync a beginning is
 //! there.
 
@@ -37,14 +37,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const REFUSALS: u32 = 8;
 /// With values of 6 KB, some times what fits.
 const KEYS: u64 = 20_000;
-/// Batches that are written while all is merged.
+/// Batches that are written while all is compacted.
 const LOAD: usize = 60;
 
 /// Bytes of a disk; Btrfs gets twice as many.
 const BYTES: u64 = 64 << 20;
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
-/// What the keys of a batch held before it.
+/// The values of a batch's keys before it.
 type Before = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 /// The kind of file system that a seed draws; tmpfs where that cannot be mounted.
@@ -61,7 +61,7 @@ fn bytes_of(kind: Kind) -> u64 {
     if kind == Kind::Btrfs { 2 * BYTES } else { BYTES }
 }
 
-/// Whether the log failed by a sync for which there was no space.
+/// Whether the WAL failed by a sync for which there was no space.
 fn is_failed_sync(e: &Error) -> bool {
     let text = e.to_string();
     e.kind() == ErrorKind::Poisoned && text.contains("sync the log") && text.contains("No space left")
@@ -280,10 +280,11 @@ impl Session {
         }
     }
 
-    /// Merges everything by another strategy, on a disk that has a twentieth left, while a little is written.
+    /// Compacts everything by another strategy, on a disk that has a twentieth left, while a little is
+    /// written.
     fn merge_all(&mut self, disk: &Disk) -> Checked {
         let family = self.db.default_family();
-        // Steps have a table at least, and two of each of two merges fit into a twentieth.
+        // Steps have an SSTable at least, and two of each of two compactions fit into a twentieth.
         let strategy = strategies::draw_other(&mut self.rng, 256 << 10);
         let told = |what: &str, e: Error| {
             format!("{what} under {strategy} with a twentieth of the disk free: {e:?}")

@@ -19,14 +19,14 @@ pub fn others() -> impl Iterator<Item = &'static str> {
     METHODS.iter().copied().filter(|method| *method != "leveled").chain(SETTINGS)
 }
 
-/// One of the others, with tables of that size.
+/// One of the others, with SSTables of that size.
 pub fn other(which: usize, table_bytes: u64) -> StrategyOptions {
     let text = others().nth(which).expect("one of them");
     let strategy: StrategyOptions = text.parse().expect("a strategy as it should be written");
     strategy.with_table_bytes(table_bytes)
 }
 
-/// One of the others, drawn, with tables of that size.
+/// One of the others, drawn, with SSTables of that size.
 pub fn draw_other(rng: &mut Rng, table_bytes: u64) -> StrategyOptions {
     other(rng.index(others().count()), table_bytes)
 }

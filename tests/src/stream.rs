@@ -1,4 +1,4 @@
-//! What a stream of changes must show: the batches that were written, whole, in order, each once.
+//! The expected contents of a stream of changes: the batches that were written, whole, in order, each once.
 
 use crate::campaign::{Checked, failed};
 use crate::model::Op;
@@ -6,7 +6,7 @@ use crate::subject::Setup;
 use siltstone::{Change, ChangeKind, Changes, Db, ErrorKind, SeqNo};
 use std::collections::VecDeque;
 
-/// What comes of a stream: a batch, or word of numbers that are not in the log.
+/// An item of a stream: a batch, or the numbers that are not in the WAL.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Told {
     /// A batch.
@@ -30,9 +30,9 @@ impl Watched {
         Ok(Self { changes, last, expected: VecDeque::new() })
     }
 
-    /// What was written now.
+    /// Expects the writes made now.
     pub fn expect(&mut self, told: Told) {
-        // Numbers in a row that are missing are told of together.
+        // Missing numbers in a row are reported together.
         let again = told == Told::Lost && self.expected.back() == Some(&Told::Lost);
         if !again && told != Told::Batch(Vec::new()) {
             self.expected.push_back(told);
@@ -66,7 +66,7 @@ impl Watched {
         self.changes = None;
     }
 
-    /// The database is opened again: goes on where it was if the log is kept, else at the present.
+    /// The database is opened again: goes on where it was if the WAL is retained, else at the present.
     pub fn go_on(&mut self, db: &Db, is_kept: bool) -> Checked {
         if !is_kept {
             *self = Self::begin(db)?;
@@ -77,7 +77,7 @@ impl Watched {
     }
 }
 
-/// What the log still holds must be the last of these batches.
+/// What the WAL still holds must be the last of these batches.
 pub fn check_tail(db: &Db, setup: &Setup, batches: &[&[Op]]) -> Checked {
     let mut shown = Vec::new();
     for batch in db.changes_since(SeqNo::ZERO).map_err(failed("begin a stream"))? {

@@ -14,7 +14,7 @@ use siltstone::{
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where the database lies on the simulated disk.
+/// The directory of the database on the simulated disk.
 pub const DIR: &str = "db";
 /// This key of the first family holds the number of the newest batch, where a setup says so.
 pub const MARKER: &[u8] = b"~batches";
@@ -34,7 +34,7 @@ pub struct FamilySetup {
     pub stamp_step: u64,
 }
 
-/// Where tables lie.
+/// The place of SSTables.
 #[derive(Clone, Copy, Debug)]
 pub enum Tables {
     /// In the database's directory.
@@ -55,7 +55,7 @@ impl Tables {
     }
 }
 
-/// Who runs merges of tables.
+/// Who runs compactions.
 #[derive(Clone, Copy, Debug)]
 pub enum Merges {
     /// The database.
@@ -87,11 +87,12 @@ pub struct Setup {
     pub keys: u64,
     /// Bytes of a value, mostly at most this.
     pub value_bytes: usize,
-    /// Most writes go to the first family: a log file of which two families have much is left to no table.
+    /// Most writes go to the first family: otherwise most WAL files would have too much of two families for
+    /// an SSTable to keep its values there.
     pub lopsided: bool,
-    /// Who runs merges of tables.
+    /// Who runs compactions.
     pub merges: Merges,
-    /// Where tables lie.
+    /// The place of SSTables.
     pub tables: Tables,
     /// Each batch ends with a put of its number to [`MARKER`].
     pub marker: bool,
@@ -222,12 +223,12 @@ impl Setup {
         FamilySetup { name: "versions", options, rules, first_stamp, stamp_step }
     }
 
-    /// What the model is made of.
+    /// The parts that the model is made of.
     pub fn rules(&self) -> Vec<Rules> {
         self.families.iter().map(|family| family.rules).collect()
     }
 
-    /// How to open a database in that directory: a copy has its tables beside it.
+    /// How to open a database in that directory: a copy has its SSTables beside it.
     pub fn builder_at(&self, world: &SimWorld, dir: impl AsRef<Path>) -> Builder {
         if dir.as_ref() == Path::new(DIR) {
             return self.builder(world);
@@ -235,7 +236,7 @@ impl Setup {
         Self { merges: Merges::Here, tables: Tables::Beside, ..self.clone() }.builder(world)
     }
 
-    /// The object store in which its tables lie, if they do.
+    /// The object store in which its SSTables lie, if they do.
     pub fn objects(&self, world: &SimWorld) -> Option<Arc<SimObjects>> {
         let storage: Arc<dyn Storage> = Arc::new(world.storage.clone());
         let store = || SimObjects::new(storage, world.clock.clone(), Path::new("objects"), None);
@@ -370,8 +371,8 @@ pub fn draw_memory(options: &Options, rng: &mut Rng) -> (u64, u64) {
     (write_memory, write_memory + *rng.pick(&[0, 16 << 10, 1 << 20]))
 }
 
-/// The options with policies of memory, hot keys and log tables drawn anew, all of which may change at run
-/// time.
+/// The options with policies of memory, hot keys and values in the WAL drawn anew, all of which may change at
+/// run time.
 pub fn draw_mechanisms(rng: &mut Rng, options: &FamilyOptions) -> FamilyOptions {
     FamilyOptions {
         memory: (rng.pick(&["none", "basic{segments=2}", "eager", "adaptive{segments=1, r=0.1}", "sketch"]))
@@ -413,7 +414,7 @@ pub fn world_of(storage: SimStorage, now_us: u64, seed: u64) -> SimWorld {
 
 /// An open database.
 pub struct Subject {
-    /// Where it lives.
+    /// The directory of the database.
     pub world: SimWorld,
     /// Its workers.
     pub scheduler: Arc<SimScheduler>,
@@ -507,12 +508,12 @@ pub fn bounds(range: &KeyRange) -> (std::ops::Bound<&[u8]>, std::ops::Bound<&[u8
     (Included(range.start.as_slice()), range.end.as_ref().map_or(Unbounded, |end| Excluded(end.as_slice())))
 }
 
-/// What a scan yields.
+/// The rows that a scan yields.
 pub fn rows(scan: impl Iterator<Item = Result<siltstone::Entry, Error>>) -> Result<Vec<Row>, Error> {
     scan.map(|entry| entry.map(|entry| (entry.key, entry.timestamp.0, entry.value.to_vec()))).collect()
 }
 
-/// Where two lists of rows first differ.
+/// The first difference of two lists of rows.
 pub fn difference(expected: &[Row], found: &[Row]) -> String {
     let same = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
     let name = |row: Option<&Row>| {

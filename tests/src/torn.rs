@@ -1,10 +1,10 @@
 //! Torn ends: what a power cut leaves of the last thing written to each kind of file, at every offset.
 //!
-//! A random workload gives three ends that nothing has synced: the last frames of the log, the record just
-//! appended to the manifest, and a table still being written. Between its last synced byte and its end, each
-//! is torn at every offset in three ways: cut there, zero from there on, zero up to there (later sectors may
-//! reach the disk before earlier ones). Opening must never fail, everything before the torn end must be
-//! there, and the rest must be a prefix. Of a torn manifest or table nothing may be lost at all, as the log
+//! A random workload gives three ends that nothing has synced: the last frames of the WAL, the record just
+//! appended to the manifest, and an SSTable still being written. Between its last synced byte and its end,
+//! each is torn at every offset in three ways: cut there, zero from there on, zero up to there (later sectors
+//! may reach the disk before earlier ones). Opening must never fail, everything before the torn end must be
+//! there, and the rest must be a prefix. Of a torn manifest or SSTable nothing may be lost at all, as the WAL
 //! still has it. Some databases are written on and opened once more.
 
 use crate::campaign::{CaseResult, Row};
@@ -20,12 +20,12 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// Torn last records of logs, manifests and tables.
+/// Torn last records of WALs, manifests and SSTables.
 pub const TORN: Row = Row::new("torn", "torn ends", 20_000, torn_case);
 
 /// Bytes at the end of an SSTable that are torn at every offset.
 const TABLE_TAIL: u64 = 300;
-/// Where a manifest's last record, or a table, is written and not synced.
+/// Where a manifest's last record, or an SSTable, is written and not synced.
 const MANIFEST_POINTS: &[&str] = &["manifest-appended-not-synced"];
 const TABLE_POINTS: &[&str] = &["table-cells-written", "table-written-not-synced"];
 /// One in so many databases is written on.
@@ -35,10 +35,10 @@ const WRITTEN_ON: u64 = 16;
 struct Loose {
     disk: SimStorage,
     file: PathBuf,
-    /// What of the file is not synced.
+    /// The part of the file that is not synced.
     range: Range<u64>,
     history: History,
-    /// What must be there of the history.
+    /// The part of the history that must be there.
     end: End,
 }
 
@@ -103,7 +103,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// Writes, flushes and merges; keeps some moment of each kind.
+    /// Writes, flushes and compacts; keeps some moment of each kind.
     fn workload(&mut self) -> Result<(), String> {
         for _ in 0..self.rng.range(30..60) {
             let kept = Rc::new(RefCell::new(Vec::new()));
@@ -153,7 +153,7 @@ impl Fixture {
         written.map(|_| id).map_err(|e| format!("write: {e:?}"))
     }
 
-    /// A few batches at the end of one log file, and nothing else, that nothing has synced.
+    /// A few batches at the end of one WAL file, and nothing else, that nothing has synced.
     fn loose_log(&mut self) -> Result<Option<Loose>, String> {
         for _ in 0..10 {
             self.subject.db.sync().map_err(|e| format!("sync: {e:?}"))?;

@@ -1,5 +1,5 @@
-//! Crashes in pairs: at any two of the places where memory is frozen, goes to tables or to the log again,
-//! where the log becomes tables, and where either is let go, one after the other.
+//! Crashes in pairs: at any two of the places where memory is frozen, goes to SSTables or to the WAL again,
+//! where SSTables refer to the WAL, and where either is released, one after the other.
 //!
 //! A workload with all of that switched on has its disk copied, as a power cut or a kill would leave it, at
 //! visits of some of the places. Each copy is opened and goes on as a database of its own, whose disk is
@@ -148,7 +148,7 @@ impl Watch {
     }
 }
 
-/// Tiny memory and log files; every mechanism of memory and log is on.
+/// Tiny memory and WAL files; every mechanism of memory and WAL is on.
 fn draw_setup(rng: &mut Rng, now_us: u64) -> Setup {
     let mut setup = Setup::draw(rng, now_us);
     setup.options.write_memory = *rng.pick(&[16 << 10, 24 << 10]);

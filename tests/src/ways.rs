@@ -67,7 +67,7 @@ where
 }
 
 fn move_about(mut cursor: Cursor, rows: &[Row], rng: &mut Rng) -> Checked {
-    // Where it stands, as a number of rows.
+    // Its position, as a number of rows.
     let mut at: Option<usize> = None;
     for _ in 0..40 {
         let key = match rows.is_empty() {

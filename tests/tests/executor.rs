@@ -1,4 +1,4 @@
-//! Every merge of tables in another process, over a pipe: the same answers as here, also when that process is
+//! Every compaction in another process, over a pipe: the same answers as here, also when that process is
 //! killed.
 
 use siltstone::storage::sim::Rng;
@@ -69,7 +69,7 @@ fn merges_run_in_another_process_give_the_same_answers_also_when_it_is_killed() 
     let db = builder().offload(Arc::new(other.clone())).open(&there).unwrap();
     for seed in 0..3 {
         if seed == 2 {
-            // In the middle of whatever it merges.
+            // In the middle of some compaction.
             other.kill();
         }
         for db in [&plain, &db] {

@@ -43,7 +43,7 @@ fn contents(db: &Db) -> Contents {
     db.families().into_iter().map(|name| (name.clone(), rows(db.family(&name).unwrap()))).collect()
 }
 
-/// Everything that leaves its own bytes in tables, manifest and log.
+/// Everything that leaves its own bytes in SSTables, manifest and WAL.
 fn write(dir: &Path) -> Contents {
     let db = builder().open(dir).unwrap();
     let family = |name: &str, options: FamilyOptions| db.create_family(name, options).unwrap();

@@ -1,6 +1,6 @@
-//! What to run while one works: formatting, house rules, and lints and unit tests of the packages that differ
-//! from the main branch, or that have changes which are not committed. Not of those that build on them:
-//! `cargo xtask test` has them.
+//! The checks to run while one works: formatting, house rules, and lints and unit tests of the packages that
+//! differ from the main branch, or that have changes which are not committed. Not of those that build on
+//! them: `cargo xtask test` has them.
 
 use crate::run::{Tally, cargo, command, root};
 use crate::tools::on_many_threads;

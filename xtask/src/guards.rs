@@ -1,6 +1,6 @@
-//! Checks that need not run for every change: they have held of exactly these sources before.
+//! Checks that need not run for every change: they have passed with exactly these sources before.
 //! `xtask/guards.txt` has a line a check, with the hash of the files that it guards as they were when it last
-//! passed; whoever changes one of these files has it run again. Of the planted bugs a change draws twelve.
+//! passed; a change of one of these files makes it run again. Of the planted bugs a change draws twelve.
 //! `soak` runs all, always.
 
 use crate::run::{Tally, root};
@@ -47,7 +47,7 @@ impl Guard {
     }
 }
 
-/// Runs the check unless it has held of these sources.
+/// Runs the check unless it has passed with these sources.
 pub(crate) fn run(tally: &mut Tally, guard: Guard, check: impl FnOnce(&mut Tally) -> bool) {
     if recorded(guard).as_deref() == Some(&fingerprint(guard)) {
         println!("--- {}: what it guards has not changed since it passed, NOT RUN", guard.name());
@@ -56,7 +56,7 @@ pub(crate) fn run(tally: &mut Tally, guard: Guard, check: impl FnOnce(&mut Tally
     run_now(tally, guard, check);
 }
 
-/// Runs the check, and records of which sources it held.
+/// Runs the check, and records with which sources it passed.
 pub(crate) fn run_now(tally: &mut Tally, guard: Guard, check: impl FnOnce(&mut Tally) -> bool) {
     let print = fingerprint(guard);
     if !check(tally) {

@@ -1,6 +1,6 @@
 //! How many instructions an operation takes, by callgrind, beside what `xtask/instructions.txt` says: unlike
-//! times, they are the same on a busy machine. Whoever makes an operation cost more, or less, writes the new
-//! figure there, with the reason.
+//! times, they are the same on a busy machine. A change that makes an operation cost more, or less, writes
+//! the new figure there, with the reason.
 //!
 //! The program is built as a release, and alone: what else is built beside it would decide on features of
 //! what it links.

@@ -6,7 +6,7 @@
 pub(crate) struct Campaign {
     /// Row of the goal table.
     pub(crate) row: &'static str,
-    /// What is done to what.
+    /// A description of the campaign.
     pub(crate) what: &'static str,
     /// Binary and arguments; `--count` and `--seed` follow.
     pub(crate) run: &'static str,

@@ -1,4 +1,4 @@
-//! What people and CI run: `cargo xtask help` lists it.
+//! The tasks that people and CI run: `cargo xtask help` lists them.
 //!
 //! `run` runs commands, times them and counts what came of them; `progress` says how far a run is; `tools`
 //! are what many steps need. `check` is for while one works, `steps` has the parts of `test` and `ci`, `list`

@@ -1,5 +1,5 @@
-//! Tables in real object stores on loopback: SeaweedFS, from PyPI, and HDFS, from Maven Central.
-//! `siltstone-bench objects` looks at every value that it reads, so this is a test as well as a measurement.
+//! SSTables in real object stores on loopback: SeaweedFS, from PyPI, and HDFS, from Maven Central.
+//! `siltstone-bench objects` checks every value that it reads, so this is a test as well as a measurement.
 //! Too large for CI, which has `s3s-fs`. What cannot be had is left out, and it says so.
 
 use crate::clients::{copied_from, done, limited};

@@ -1,5 +1,5 @@
-//! How far a run is, for whoever watches it: which of its parts and steps, after how many minutes, and what
-//! cargo says of a build.
+//! The progress of a run, for people: its part and step, the minutes so far, and what cargo prints of a
+//! build.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

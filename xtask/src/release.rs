@@ -1,6 +1,6 @@
-//! What a release consists of: the crate, the wheel and source distribution for Python, tarballs of the C
-//! library and of the command line. Each is built, then used as users would from an environment that has
-//! nothing of this workspace. Nothing is uploaded: the last lines say what to upload, and how.
+//! The parts of a release: the crate, the wheel and source distribution for Python, tarballs of the C library
+//! and of the command line. Each is built, then used as users would from an environment that has nothing of
+//! this workspace. Nothing is uploaded: the last lines say what to upload, and how.
 //!
 //! The version is that of the workspace (`Cargo.toml`); everything else takes it from there, or is checked
 //! here.

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What has come of everything so far.
+/// The results so far.
 pub(crate) struct Tally {
     place: Place,
     passed: u64,
@@ -39,7 +39,7 @@ impl LastLines {
     }
 }
 
-/// What a step took.
+/// The time of a step.
 struct Took {
     wall: Duration,
     /// Processor time. Where steps ran beside each other, that of all since the last one ended.

@@ -15,7 +15,7 @@ const GET_SECONDS: &str = "600";
 const PEERS: [&str; 3] = ["plyvel", "rocksdict", "lmdb"];
 const PACKAGES: [&str; 5] = ["plyvel==1.5.1", "rocksdict==0.3.29", "lmdb==3.0.0", "pyarrow", "maturin"];
 
-/// What the programs told: by store and call, microseconds of each round.
+/// The programs' results: by store and call, microseconds of each round.
 type Told = BTreeMap<String, BTreeMap<String, Vec<f64>>>;
 
 pub(crate) fn step(tally: &mut Tally, rounds: u32) {

@@ -20,7 +20,7 @@ struct Part {
     run: fn(&mut Tally, u64),
 }
 
-/// What every change is checked for before its tests.
+/// The checks of every change before its tests.
 const BEFORE_TESTS: [Part; 6] = [
     Part { says: "formatting", steps: Some(1), run: |tally, _| formatting(tally) },
     Part { says: "house rules", steps: Some(rules::COUNT), run: |tally, _| rules::step(tally) },
@@ -55,7 +55,7 @@ const TESTS: [Part; 2] = [
     Part { says: "tests", steps: Some(1), run: |tally, _| tests(tally) },
 ];
 
-/// What is tested at length.
+/// The long tests.
 const LONG_TESTS: [Part; 7] = [
     Part {
         says: "campaigns",
@@ -86,7 +86,7 @@ const LONG_TESTS: [Part; 7] = [
     Part { says: "the clients' own suites", steps: None, run: |tally, _| crate::suites::gate(tally) },
 ];
 
-/// What every change is checked for behind its tests.
+/// The checks of every change after its tests.
 const AFTER_TESTS: [Part; 2] = [
     Part {
         says: "instructions",

@@ -1,7 +1,7 @@
 //! The clients' own test suites against the real server. They come from the clients' registries when they are
 //! run, and nothing of them is in our tree. Each test is a process of its own, so that one that ends its
 //! process costs one test. A suite fails where a test does that is not excluded, and where fewer pass than
-//! are known to: whoever excludes a test changes a count, too.
+//! are known to: excluding a test changes a count, too.
 
 use crate::clients::{
     GET_SECONDS, GO_MODULE, HBASE_MAPPING, PYTHON_PACKAGE, Served, copied_from, done, environment,
@@ -138,7 +138,7 @@ struct Tests {
     skipped: &'static [&'static str],
 }
 
-/// What came of a test.
+/// The result of a test.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Passed,
@@ -285,7 +285,7 @@ impl Tests {
             let _ = writeln!(log, "##### {name}: {}\n{text}", output.status);
         }
         match output.status.code() {
-            // What `timeout` ends with.
+            // The exit code of `timeout`.
             Some(124) => Outcome::Failed(format!("it did not end within {TEST_SECONDS} s")),
             code => Outcome::of(code == Some(0), &text, self),
         }

@@ -1,4 +1,4 @@
-//! What many steps need: the one build, and programs from Debian packages.
+//! Tools that many steps need: the one build, and programs from Debian packages.
 
 use crate::run::{cargo, command};
 use std::process::{Command, Stdio};

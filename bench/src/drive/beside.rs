@@ -1,4 +1,5 @@
-//! Latencies beside merges: those of the seconds in which a merge of tables ran, and those of the others.
+//! Latencies beside compactions: those of the seconds in which a compaction of SSTables ran, and those of the
+//! others.
 
 use super::latency::{Recorder, add, empty, latency, second};
 use super::watch::Look;
@@ -7,14 +8,14 @@ use hdrhistogram::Histogram;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// Nothing where the store does not tell of its merges. All recorders began at the same instant.
+/// Nothing if the store does not report its compactions. All recorders began at the same instant.
 pub(super) fn of(recorders: &mut [Recorder], looks: &[Look], hit_ratio: Option<f64>) -> Option<BesideMerges> {
     let began = recorders.first()?.began();
     let ended = recorders.iter().map(Recorder::ended).max()?;
-    // Before and after it there are other merges, and while the store settles less is owed.
+    // Before and after it there are other compactions, and while the store settles its debt is smaller.
     let looks: Vec<&Look> = looks.iter().filter(|look| (began..=ended).contains(&look.at)).collect();
     looks.first()?;
-    // A merge that was seen may have run since the look before.
+    // A compaction that was seen may have run since the check before.
     let number = |at: Instant| at.saturating_duration_since(began).as_secs();
     let before = std::iter::once(began).chain(looks.iter().map(|look| look.at));
     let merging = looks.iter().zip(before).filter(|(look, _)| look.merging);
@@ -100,7 +101,7 @@ mod tests {
         assert_eq!((told.with["write"].count, told.without["write"].count), (10, 10));
         assert_eq!((told.debt_mean, told.debt_max, told.hit_ratio), (Some(20.0), Some(30), Some(0.5)));
         assert_eq!(told.timelines["read"].iter().map(|s| s.ops).collect::<Vec<_>>(), [10, 10]);
-        // Just after a second began: the merge may have run in the one before.
+        // Just after a second began: the compaction may have run in the one before.
         let early = of(&mut recorders, &[look(900, false, None), look(1100, true, None)], None).unwrap();
         assert_eq!((&early.merging[..], early.debt_max), (&[0, 1][..], None));
         assert!(of(&mut recorders, &[], None).is_none(), "a store that does not tell");

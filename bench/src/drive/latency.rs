@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Kinds of operations that are told apart.
+/// The kinds of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Read,
@@ -30,7 +30,7 @@ pub(super) fn empty() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds are valid")
 }
 
-/// A histogram at rest, which takes much less memory: value and count of each bucket in use.
+/// A compact histogram, which takes much less memory: value and count of each bucket in use.
 pub(super) type Buckets = Vec<(u64, u64)>;
 
 pub(super) fn buckets(histogram: &Histogram<u64>) -> Buckets {
@@ -40,7 +40,7 @@ pub(super) fn buckets(histogram: &Histogram<u64>) -> Buckets {
     buckets
 }
 
-/// Adds what was at rest.
+/// Adds a compact histogram.
 pub(super) fn add(histogram: &mut Histogram<u64>, buckets: &Buckets) {
     buckets.iter().for_each(|(value, count)| histogram.saturating_record_n(*value, *count));
 }
@@ -53,7 +53,7 @@ struct Kept {
     buckets: Buckets,
 }
 
-/// What one thread records.
+/// The recorder of one thread.
 #[derive(Clone)]
 pub(crate) struct Recorder {
     began: Instant,
@@ -113,7 +113,7 @@ impl Recorder {
         self.ended
     }
 
-    /// What was recorded in each second, by its number, and by kind of operation.
+    /// The records of each second, by its number, and by kind of operation.
     pub(super) fn by_second(&mut self) -> impl Iterator<Item = (u64, &'static str, &Buckets)> {
         self.fold();
         self.kept.iter().map(|kept| (kept.number, CLASSES[kept.class], &kept.buckets))
@@ -135,7 +135,7 @@ impl Recorder {
     }
 }
 
-/// What all threads recorded together.
+/// The records of all threads together.
 pub(crate) struct Recorded {
     pub(crate) ops: u64,
     /// From the beginning to the end of the last operation.
@@ -204,7 +204,7 @@ fn us(nanos: u64) -> f64 {
     nanos as f64 / 1000.0
 }
 
-/// What is told of one second.
+/// The record of one second.
 pub(super) fn second(number: u64, histogram: &Histogram<u64>) -> Second {
     Second {
         at: number as f64,

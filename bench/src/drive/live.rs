@@ -1,4 +1,4 @@
-//! What lives in the store after a phase, found by going through its streams again once the clock has
+//! The live data in the store after a phase, found by going through its streams again once the clock has
 //! stopped: the streams are pure, so the measured loop need not keep count.
 
 use crate::workload::{Op, Picks, Stream, Workload};

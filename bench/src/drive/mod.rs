@@ -2,9 +2,10 @@
 //! bytes counted, because work put off is work all the same.
 //!
 //! Two workloads have phases of their own: `open` opens a store again and again, `unseen` reads before,
-//! during and after a merge. In a phase of puts at a rate one more thread may scan what has been put by then.
-//! `worker` issues the operations of one thread, `latency` records them, `beside` those in seconds with a
-//! merge apart, `watch` looks at the directory meanwhile, `live` counts what should be there in the end.
+//! during and after a compaction. In a phase of puts at a rate one more thread may scan what has been put by
+//! then. `worker` issues the operations of one thread, `latency` records them, `beside` those in seconds with
+//! a compaction apart, `watch` looks at the directory meanwhile, `live` counts what should be there in the
+//! end.
 
 mod beside;
 mod latency;
@@ -337,7 +338,7 @@ impl Rate {
     }
 }
 
-/// What was counted of a phase, beside its latencies.
+/// The counts of a phase, beside its latencies.
 struct Phase {
     seconds: f64,
     settle_seconds: f64,
@@ -351,7 +352,7 @@ struct Phase {
     peak_rss_bytes: u64,
     runs_max: Option<u64>,
     largest_merge_bytes: Option<u64>,
-    /// No merge ran any more at the end, as far as the store tells.
+    /// No compaction ran any more at the end, as far as the store reports that.
     settled: bool,
 }
 

@@ -2,7 +2,7 @@
 //! answered.
 //!
 //! Twice over. First after an orderly end, when a store has only its files to find. Then after a kill in the
-//! middle of writing, when it has its log to read too: a process of its own opens the store, puts as many
+//! middle of writing, when it has its WAL to read too: a process of its own opens the store, puts as many
 //! bytes as its write memory holds, says so and waits to be killed, as no call of a library ends as hard as a
 //! kill does.
 

@@ -1,10 +1,10 @@
-//! The compaction nobody can see: readers at a rate, one major merge in their middle, and what they felt of
-//! it.
+//! The workload `unseen`: readers at a rate, one major compaction in their middle, and its effect on them.
 //!
-//! A loaded store is updated in part, so that a major merge has everything to rewrite. Then its readers go as
-//! fast as they can, until caches are full and the maximum is known; then at a share of that, from due times:
-//! for a while, during the merge, and for as long again. All of it is told window by window: latencies, how
-//! often a block was found in the cache, and how much memory the process took more than before the merge.
+//! A loaded store is updated in part, so that a major compaction has everything to rewrite. Then its readers
+//! go as fast as they can, until caches are full and the maximum is known; then at a share of that, from due
+//! times: for a while, during the compaction, and for as long again. All of it is reported window by window:
+//! latencies, how often a block was found in the cache, and how much memory the process took more than before
+//! the compaction.
 
 use super::latency::{Buckets, Class, Recorder, add, buckets, empty, latency};
 use super::worker::wait_until;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Windows before the merge, and after it.
+/// Windows before the compaction, and after it.
 const WINDOWS: u32 = 12;
 /// Part of the rows that is written again before all that.
 const UPDATED: u64 = 5;
@@ -30,7 +30,8 @@ const UPDATED_LAST: u64 = 100;
 /// maximum rate.
 const FAST_WINDOWS: u32 = 12;
 
-/// Gets and scans of one window, at rest: the memory that measuring takes must not show in what is measured.
+/// Gets and scans of one window, as compact histograms: the memory of the measurement must not show in the
+/// result.
 #[derive(Default)]
 struct Counted {
     gets: Buckets,
@@ -73,7 +74,7 @@ impl Now {
     }
 }
 
-/// What was seen at the end of a window.
+/// The samples at the end of a window.
 #[derive(Clone, Copy)]
 struct Sample {
     cache: Option<CacheCount>,
@@ -86,7 +87,7 @@ struct Part {
     windows: Vec<Counted>,
     recorders: Vec<Recorder>,
     samples: Vec<Sample>,
-    /// The windows in which the merge began and ended.
+    /// The windows in which the compaction began and ended.
     merge: Option<(usize, usize)>,
     merge_seconds: f64,
 }
@@ -108,8 +109,8 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
     bench.load(workload, &values)?;
     let live_bytes = bench.live.as_ref().map_or(0, |live| live.bytes(workload));
     update(store.as_ref(), workload, &values, identity.seed, workload.keys / UPDATED)?;
-    // Once more a little: what a merge that came by itself has left in one piece would have nothing to be
-    // merged with.
+    // Writes a little once more: otherwise a single run that an automatic compaction left would not be
+    // compacted.
     update(store.as_ref(), workload, &values, !identity.seed, workload.keys / UPDATED_LAST)?;
     if workload.memory.cache > live_bytes {
         read_all(store.as_ref())?;
@@ -172,7 +173,7 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
     Ok(record)
 }
 
-/// Writes a part of the rows again, and waits until no merge is due for that.
+/// Writes a part of the rows again, and waits until no compaction is due for that.
 fn update(store: &dyn Store, workload: &Workload, values: &Values, seed: u64, rows: u64) -> Result<()> {
     let mut rng = Rng::new(seed, "updates before a merge", 0);
     let mut session = store.session()?;
@@ -192,8 +193,8 @@ fn read_all(store: &dyn Store) -> Result<()> {
 }
 
 impl Readers<'_> {
-    /// Reads for so many windows, at a rate or as fast as it goes; with a merge beginning at the end of them,
-    /// during it and for as many windows again.
+    /// Reads for so many windows, at a rate or as fast as it goes; with a compaction beginning at the end of
+    /// them, during it and for as many windows again.
     fn run(&self, rate: Option<f64>, windows: u32, with_merge: bool) -> Result<Part> {
         let stop = AtomicBool::new(false);
         let began = Instant::now();

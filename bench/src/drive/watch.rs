@@ -1,6 +1,6 @@
 //! Looks at a phase from outside, five times a second: how far it is, for the bar on the terminal, and how
-//! large the directory has become, what others take of the processors, whether a merge runs, and how many
-//! runs of tables there are, for the peaks.
+//! large the directory has become, what others take of the processors, whether a compaction runs, and how
+//! many runs of SSTables there are, for the peaks.
 
 use super::worker::Shared;
 use crate::measure::{Stolen, directory_bytes};
@@ -26,11 +26,11 @@ pub(super) struct Watch<'a> {
     merges: Mutex<Vec<Look>>,
 }
 
-/// What a store said of its merges.
+/// A store's report of its compactions.
 #[derive(Clone, Copy)]
 pub(super) struct Look {
     pub(super) at: Instant,
-    /// Whether one ran, or ended since the look before.
+    /// Whether one ran, or ended since the check before.
     pub(super) merging: bool,
     pub(super) debt: Option<u64>,
 }
@@ -98,8 +98,7 @@ impl<'a> Watch<'a> {
         self.store.written().map_or(0, |written| written.merges)
     }
 
-    /// What others took of the processors, and what the store said of its merges; nothing, if it does not
-    /// tell.
+    /// The processor time of others, and the store's report of its compactions, if it gives one.
     pub(super) fn looks(self) -> (Stolen, Vec<Look>) {
         let stolen = self.stolen.into_inner().unwrap_or_else(PoisonError::into_inner);
         (stolen, self.merges.into_inner().unwrap_or_else(PoisonError::into_inner))
@@ -110,7 +109,7 @@ impl<'a> Watch<'a> {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// The most runs of tables that were seen, if the store tells.
+    /// The most runs of SSTables that were seen, if the store reports them.
     pub(super) fn peak_runs(&self) -> Option<u64> {
         let now = self.store.runs()?;
         Some(self.peak_runs.load(Ordering::Relaxed).max(now))

@@ -9,7 +9,7 @@ use crate::workload::{Op, Picks, Scans, Workload};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What the threads of a phase share.
+/// The state that the threads of a phase share.
 #[derive(Default)]
 pub(crate) struct Shared {
     /// Operations done, told now and then.
@@ -18,7 +18,7 @@ pub(crate) struct Shared {
     pub(crate) stop: AtomicBool,
 }
 
-/// Operations between two looks at what is shared.
+/// Operations between two reads of shared state.
 const LOOK_EVERY: u64 = 256;
 
 /// How often the control is due: seldom enough to take a hundredth of a processor.

@@ -1,4 +1,4 @@
-//! What the machine can do without any store: the bounds that the results are read against.
+//! The limits of the machine without any store, to compare the results with.
 //!
 //! Everything is measured in about ten seconds, right beside the runs, because a shared machine is another
 //! machine an hour later. Every figure of the processor is the median of several short windows, so that one

@@ -1,4 +1,4 @@
-//! Accordion (PVLDB 11(12), 2018, section 4): its policies of in-memory merging against none.
+//! Accordion (PVLDB 11(12), 2018, section 4): its policies of in-memory compaction against none.
 //!
 //! Figures are of its cluster with flash disks, where there are several. Its scans ran while memory was full;
 //! here memory is made so small that the inserts between scans fill it again and again.
@@ -14,16 +14,16 @@ const SCANS: &str = "ycsb-e";
 const SCANS_MEMORY: f64 = 0.025;
 
 const NONE: &str = "none";
-/// With as many segments as the paper found best.
+/// With as many memtables as the paper found best.
 const BASIC: &str = "basic+s5";
 /// The threshold of redundancy that the paper recommends for skewed keys.
 const ADAPTIVE: &str = "adaptive+r0.2";
-/// What ours does by itself.
+/// The default of Siltstone.
 const OURS: &str = "default";
 const POLICIES: &[&str] = &[NONE, BASIC, "eager", "adaptive+r0.5", "adaptive+r0.35", ADAPTIVE, "sketch"];
 /// Bounds of the pipeline.
 const SEGMENTS: &[&str] = &["basic+s1", "basic+s2", "basic+s3", "basic+s4", BASIC];
-/// Shares of memory at which the active segment is frozen (A), with the pipeline of the paper's figure.
+/// Shares of memory at which the active memtable is frozen (A), with the pipeline of the paper's figure.
 const SHARES: &[&str] = &["basic+s2+a2", "basic+s2+a5", "basic+s2+a10", "basic+s2+a25"];
 
 pub(super) fn contents() -> Contents {

@@ -3,10 +3,10 @@
 //!
 //! A paper is two lists: cells, which say what is run (workloads and the configurations that take turns on
 //! them), and figures, each of which relates two configurations of a cell. What a figure aims at is the
-//! paper's figure where it counts flushes, merges or bytes, and where our own aim is written down, that one.
-//! For throughput it is less: part of what the papers gained came from a garbage collector or a skiplist that
-//! ours never had. Where strategies are compared, what our simulation says stands between the paper's figure
-//! and the measured one.
+//! paper's figure where it counts flushes, compactions or bytes, and where our own aim is written down, that
+//! one. For throughput it is less: part of what the papers gained came from a garbage collector or a skiplist
+//! that ours never had. Where strategies are compared, what our simulation says stands between the paper's
+//! figure and the measured one.
 //!
 //! A paper is a file: `accordion`, `triad`, `rangemerge`, and of compaction offloading `offload` and, with
 //! what several stores or tables share, `shared`.
@@ -60,11 +60,11 @@ pub(crate) struct Paper {
 enum Which {
     /// All of them, one after another: with `--quick` or `--full`.
     All,
-    /// Accordion: policies of in-memory merging.
+    /// Accordion: policies of in-memory compaction.
     Accordion,
     /// TRIAD: its parts, each alone and all together.
     Triad,
-    /// Rangemerge: methods of merging, each with puts and scans at a rate, and inserts as fast as they go.
+    /// Rangemerge: methods of compaction, each with puts and scans at a rate, and inserts as fast as they go.
     Rangemerge,
     /// Compaction offloading: warming caches with a compaction's result, here and with a compaction server.
     Offload,
@@ -136,7 +136,7 @@ impl Goal {
     }
 }
 
-/// What is run and what is made of it.
+/// The cells and the figures of a paper.
 struct Contents {
     cells: Vec<Cell>,
     figures: Vec<Figure>,

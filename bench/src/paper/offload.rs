@@ -8,12 +8,12 @@
 //! same throttled (TIW). `TIW here` is ours without a server: steps that put into the cache what was read
 //! lately, as they are written.
 //!
-//! Ours merges and warms in one go, step by step and without rests, so what the paper calls the warm-up phase
-//! is here the time after the merge; where a method is held to another one, the two phases count together.
-//! Updates beside the reads are left out: they would begin merges of their own.
+//! Ours compacts and warms in one go, step by step and without rests, so what the paper calls the warm-up
+//! phase is here the time after the compaction; where a method is held to another one, the two phases count
+//! together. Updates beside the reads are left out: they would begin compactions of their own.
 //!
-//! A run of which the mean before the merge is not known to a tenth, as its windows differ by too much, says
-//! nothing of degradation: its figures are no numbers.
+//! A run of which the mean before the compaction is not known to a tenth, as its windows differ by too much,
+//! says nothing of degradation: its figures are no numbers.
 
 use super::Goal::AtMost;
 use super::{Cell, Contents, Figure, flushed_merged_bytes, strings};
@@ -27,7 +27,7 @@ const MINOR: &str = "ws3";
 const EXPLORING: &str = "none+exploring";
 const LEVELED: &str = "none";
 
-/// The standard error that the mean before the merge may have, as a part of it.
+/// The standard error that the mean before the compaction may have, as a part of it.
 const SWING: f64 = 0.10;
 
 /// A method, ours by it on one processor or with a server, and the paper's percentages: gets and scans during
@@ -49,7 +49,7 @@ const METHODS: [Method; 8] = [
     Method { name: "TIW here", config: "warm+fill8+rest0+pinned", paper: [f64::NAN; 4] },
 ];
 
-/// Ours here with a limit of what merges write.
+/// Ours here with a limit of what compactions write.
 const THROTTLED: Method =
     Method { name: "TIW here, throttled", config: "warm+fill8+rate16+rest0+pinned", paper: [f64::NAN; 4] };
 
@@ -145,7 +145,7 @@ fn mean(run: &RunRecord, stage: Stage, kind: Kind) -> f64 {
     sum / count as f64
 }
 
-/// The mean latency before the merge; no number where it swings.
+/// The mean latency before the compaction; no number where it swings.
 fn baseline(run: &RunRecord, kind: Kind) -> f64 {
     let mean = mean(run, Stage::Before, kind);
     let windows = run.windows.iter().filter(|window| window.stage == Stage::Before).map(kind);
@@ -156,12 +156,12 @@ fn baseline(run: &RunRecord, kind: Kind) -> f64 {
     if error > SWING { f64::NAN } else { mean }
 }
 
-/// By how many percent the mean of a stage is above that before the merge.
+/// By how many percent the mean of a stage is above that before the compaction.
 fn degradation(run: &RunRecord, stage: Stage, kind: Kind) -> f64 {
     (mean(run, stage, kind) / baseline(run, kind) - 1.0) * 100.0
 }
 
-/// The mean of both phases, each counting the same, over that before the merge.
+/// The mean of both phases, each counting the same, over that before the compaction.
 fn slowdown(run: &RunRecord, kind: Kind) -> f64 {
     (mean(run, Stage::During, kind) + mean(run, Stage::After, kind)) / 2.0 / baseline(run, kind)
 }

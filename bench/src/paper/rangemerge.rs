@@ -1,4 +1,4 @@
-//! Rangemerge (TPDS; sections 6 and 12): methods of merging under its own load, a tenth of it at scale 1.
+//! Rangemerge (TPDS; sections 6 and 12): methods of compaction under its own load, a tenth of it at scale 1.
 //! Puts of all keys in an order of no pattern: at a rate, beside scans of ten entries from due times (figure
 //! 5); then as fast as they go, with write memory of a fifth, a twentieth and a hundredth of the data
 //! (figures 7 and 13).
@@ -6,7 +6,7 @@
 //! Its machine has a disk that turns; ours need not. So latencies and times are related between methods, and
 //! what the simulation says of the same shapes stands beside: it knows bytes, not latencies. A range's file
 //! is a fortieth of the data, as in the paper's default, and where scans are timed a block has the paper's 64
-//! KiB (C). Inserts end when nothing is left to merge, with memory as full as it is.
+//! KiB (C). Inserts end when nothing is left to compact, with memory as full as it is.
 
 use super::Goal::{self, AtMost};
 use super::{Cell, Contents, Figure, deviation, quantile, strings};
@@ -46,7 +46,7 @@ const MEMORY_MIN: u64 = 1 << 16;
 /// Not in the paper.
 const NONE: f64 = f64::NAN;
 
-/// What is asked of a simulation.
+/// A figure of a simulation.
 type Simulated = fn(&SimulateReport) -> f64;
 
 const SECONDS: (Metric, Simulated) =
@@ -64,7 +64,7 @@ pub(super) fn contents(scale: f64) -> Result<Contents> {
     let file = (1e9 * scale / 40.0 / f64::from(1 << 20) * 100.0).round() / 100.0;
     let range = format!("range+f{file}");
     let deltas = format!("range+d4+f{file}");
-    // What it takes to write far less than leveled merging, and no slower than geometric, where data is a
+    // What it takes to write far less than leveled compaction, and no slower than geometric, where data is a
     // hundred times the memory.
     let many = format!("range+d32+f{file}");
     let ours = [range.as_str(), deltas.as_str(), SMA, GEOMETRIC, LEVELED];

@@ -1,6 +1,6 @@
-//! Figures 8 and 9 of the paper on offloaded compaction: TPC-C beside a merge of one of its tables, and many
-//! stores that share compaction servers. Each is a command of its own (`tpcc`, `capacity`), run in a process
-//! of its own, which chooses its processors.
+//! Figures 8 and 9 of the paper on offloaded compaction: TPC-C beside a compaction of one of its tables, and
+//! many stores that share compaction servers. Each is a command of its own (`tpcc`, `capacity`), run in a
+//! process of its own, which chooses its processors.
 
 use super::Goal::{self, AtLeast, AtMost};
 use crate::failure::Result;
@@ -8,11 +8,11 @@ use crate::record::FigureRecord;
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
-/// A table, and the transaction that the paper shows beside its merge.
+/// A table, and the transaction that the paper shows beside its compaction.
 const TABLES: [(&str, &str, &str, Option<f64>); 2] =
     [("stock", "Stock", "New-Order", Some(1.11)), ("order-line", "Order-Line", "Stock-Level", None)];
 
-/// Stores, servers, and of their merges the share that goes to the servers.
+/// Stores, servers, and of their compactions the share that goes to the servers.
 const SHARES: [(u64, u64, Goal); 3] = [(5, 1, AtLeast(80.0)), (10, 1, AtMost(70.0)), (10, 2, AtLeast(80.0))];
 
 /// Shorter, where it is to go quickly.
@@ -63,7 +63,7 @@ fn mean_us(report: &Value, phase: &str, transaction: &str) -> f64 {
     all.iter().find(its).and_then(|one| one["mean_us"].as_f64()).unwrap_or(f64::NAN)
 }
 
-/// What a command of this program says as JSON.
+/// The JSON output of a command of this program.
 fn told(args: &[&str]) -> Result<Vec<Value>> {
     let mut command = Command::new(std::env::current_exe()?);
     let output = command.args(args).arg("--json").stderr(Stdio::inherit()).output()?;

@@ -1,11 +1,11 @@
 //! TRIAD (USENIX ATC 2017, section 5): its parts, each alone and all together, against the same store without
 //! them.
 //!
-//! As fast as it can our store writes so much that fifteen flushes gather before level 0 is merged, whatever
-//! its trigger is. So ws3 is also run at a rate at which merges keep up, with level 0 of four flushes and
-//! tables of 2 MB, as the paper's store had them: there each part has something to act on.
+//! As fast as it can our store writes so much that fifteen flushes gather before L0 is compacted, whatever
+//! its trigger is. So ws3 is also run at a rate at which compactions keep up, with L0 of four flushes and
+//! SSTables of 2 MB, as the paper's store had them: there each part has something to act on.
 //!
-//! The paper's write amplification is (flushed + merged) over flushed bytes. Its read amplification, disk
+//! The paper's write amplification is (flushed + compacted) over flushed bytes. Its read amplification, disk
 //! accesses a get, is not made here: what a get reads comes from the page cache.
 
 use super::Goal::{AtLeast, AtMost};
@@ -13,14 +13,14 @@ use super::{Cell, Contents, Figure, flushed_merged_bytes, ops_s, strings};
 use crate::compare::{Figure as Metric, number};
 use crate::record::RunRecord;
 
-/// What TRIAD was built on merges level 0 at four flushes.
+/// The store under TRIAD compacts L0 at four flushes.
 const BASE: &str = "none+l4";
-/// And had tables of 2 MB.
+/// Its SSTables had 2 MB.
 const ITS_OWN: &str = "none+l4+tables2";
-/// Its workload, at a rate at which merges keep up.
+/// Its workload, at a rate at which compactions keep up.
 const PACED: &str = "ws3:at20k";
-/// Merges hold the log of their inputs in the cache, and may write more than they do by default where values
-/// stay there.
+/// Compactions hold the WAL of their inputs in the cache, and may write more than they do by default where
+/// values stay there.
 const LOG_ACTS: &str = "+cache512+w1000";
 const OURS: &str = "default";
 /// A full log has memory flushed, however small it is (TRI-2).

@@ -27,7 +27,7 @@ pub(super) const HEADS: [(&str, &str); 15] = [
     ("debt MB", "Merging that the store said it owed, in the mean"),
 ];
 
-/// A row for each store that told of its merges, medians over its runs.
+/// A row for each store that reported its compactions, medians over its runs.
 pub(super) fn rows(block: &Block<'_>) -> Vec<Vec<String>> {
     let row = |row: &Row<'_>| {
         row.over(|run| run.beside_merges.as_ref().map(|_| 0.0))?;
@@ -60,7 +60,7 @@ pub(super) fn rows(block: &Block<'_>) -> Vec<Vec<String>> {
     block.rows.iter().filter_map(row).collect()
 }
 
-/// Gets and puts over time, where merges came as they came.
+/// Gets and puts over time, in runs with automatic compactions.
 pub(super) fn charts(block: &Block<'_>, style: impl Fn(&str) -> usize) -> Vec<Chart> {
     let chart = |title: &str, label: &'static str, kind: &str, figure: fn(&Second) -> f64| {
         let line = |row: &Row<'_>| {

@@ -6,7 +6,7 @@ use crate::record::{Durability, RunRecord, Second};
 /// One figure of a row.
 pub(super) struct Column {
     pub(super) head: &'static str,
-    /// What it means, for the page.
+    /// Its meaning, for the page.
     pub(super) help: &'static str,
     pub(super) cell: fn(&Row<'_>) -> String,
 }

@@ -7,7 +7,7 @@ use super::plot::{Scale, escape, plain};
 use siltstone::strategy::METHODS;
 use std::fmt::Write;
 
-/// What one strategy costs.
+/// The cost of one strategy.
 #[derive(Clone, Debug)]
 pub(crate) struct Cost {
     pub(crate) name: String,

@@ -137,7 +137,7 @@ fn by_kind(block: &Block<'_>) -> String {
     }
 }
 
-/// What each store was told, with the seeds.
+/// The settings of each store, with the seeds.
 fn settings(block: &Block<'_>) -> String {
     let mut rows = Vec::new();
     for row in &block.rows {

@@ -129,7 +129,7 @@ pub(crate) fn run(workload: &str, store: &str, config: &str, round: u32, ops_s: 
     }
 }
 
-/// A run of `unseen` with windows of five seconds: two before the merge, with so many gets and such hit
+/// A run of `unseen` with windows of five seconds: two before the compaction, with so many gets and such hit
 /// ratios, two during it and one after it, with such p99s.
 pub(crate) fn around_a_merge(
     store: &str,
@@ -163,7 +163,7 @@ pub(crate) fn around_a_merge(
     run
 }
 
-/// A run of `felt` of four seconds, in one of which a merge ran and gets took so long.
+/// A run of `felt` of four seconds, in one of which a compaction ran and gets took so long.
 pub(crate) fn beside_merges(store: &str, beside_us: f64) -> RunRecord {
     let of = |p99_us: f64| Latency {
         count: 100,

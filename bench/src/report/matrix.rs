@@ -14,7 +14,7 @@ const WORKLOADS_MIN: usize = 4;
 const STORES_MIN: usize = 2;
 /// So many times behind the best a cell has the full colour.
 const FULL: f64 = 4.0;
-/// Stores that merge nothing.
+/// Stores that compact nothing.
 const B_TREES: [&str; 1] = ["lmdb"];
 
 /// A figure that has a table.
@@ -159,7 +159,7 @@ pub(super) fn is_bar(figure: &FigureRecord) -> bool {
     figure.id.starts_with(BAR)
 }
 
-/// What the names of bars begin with.
+/// The prefix of bars' names.
 const BAR: &str = "matrix: ";
 
 /// For each workload operations a second and CPU time of the first store over those of the best other

@@ -6,8 +6,8 @@
 //! print of a row is listed once, in `columns`.
 //!
 //! - `columns`: the figures of a row. `table`: text. `plot`: one chart as SVG. `charts`: which charts a block
-//!   gets. `sweep`: those of a setting that its rows vary. `unseen`: what readers felt of a merge that was
-//!   asked for, `beside`: of those that came. `matrix`: workloads by stores. `bars`: figures of papers.
+//!   gets. `sweep`: those of a setting that its rows vary. `unseen`: what readers felt of a compaction that
+//!   was asked for, `beside`: of those that came. `matrix`: workloads by stores. `bars`: figures of papers.
 //!   `html`: the page around them. `costs`: a drawing of its own, strategies by what they cost.
 
 mod bars;
@@ -39,7 +39,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// The command: prints the records of files, and writes them as a page, as Markdown, and their plot of
-/// latency around a merge as a file of its own.
+/// latency around a compaction as a file of its own.
 pub(crate) fn run(
     files: &[PathBuf],
     page: Option<&Path>,
@@ -68,8 +68,8 @@ pub(crate) fn run(
     io::stdout().lock().write_all(table(&records).as_bytes())
 }
 
-/// The plot of latency of the first workload with a merge in its middle, or beside merges that came, as a
-/// file of its own. Runs as fast as they go are not among them.
+/// The plot of latency of the first workload with a compaction in its middle, or beside compactions that
+/// came, as a file of its own. Runs as fast as they go are not among them.
 fn around_merges(records: &Records) -> Option<String> {
     blocks(&records.runs).iter().filter(|block| block.workload != "felt:max").find_map(|block| {
         let style = |name: &str| block.rows.iter().position(|row| row.store == name).unwrap_or_default();
@@ -288,7 +288,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// What a limit is, in words.
+/// The description of a limit.
 fn describe(what: &str) -> &str {
     match what {
         "cores" => "processors",

@@ -44,7 +44,7 @@ pub(super) struct Chart {
     pub(super) lines: Vec<Line>,
 }
 
-/// What an axis shows, and how.
+/// An axis of a chart.
 pub(super) struct Axis {
     /// With its unit.
     pub(super) label: &'static str,

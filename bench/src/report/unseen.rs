@@ -1,7 +1,7 @@
-//! What readers felt of the compaction in the middle of a run, as a table and over time.
+//! The effect on readers of the compaction in the middle of a run, as a table and over time.
 //!
-//! Windows are drawn at their middles. A bar above the plot says of each store when its merge ran: all begin
-//! at the same time and end when they end.
+//! Windows are drawn at their middles. A bar above the plot says of each store when its compaction ran: all
+//! begin at the same time and end when they end.
 
 use super::plot::{Axis, Chart, Line, micros, plain, share};
 use super::{Block, Row, digits};
@@ -22,7 +22,7 @@ pub(super) const HEADS: [(&str, &str); 10] = [
     ("extra MB", "The most memory beyond that when the merge began"),
 ];
 
-/// A row for each store that had a merge in the middle of its run, medians over its runs.
+/// A row for each store that had a compaction in the middle of its run, medians over its runs.
 pub(super) fn rows(block: &Block<'_>) -> Vec<Vec<String>> {
     let row = |row: &Row<'_>| {
         row.over(|run| Felt::of(run).map(|felt| felt.before_us))?;
@@ -49,7 +49,7 @@ fn number(run: &RunRecord, setting: &str) -> Option<f64> {
     run.settings.get(setting)?.parse().ok()
 }
 
-/// Latency and hits over time, where there was such a merge.
+/// Latency and hits over time, where there was such a compaction.
 pub(super) fn charts(block: &Block<'_>, style: impl Fn(&str) -> usize) -> Vec<Chart> {
     let chart = |title: &str, y: Axis, figure: fn(&Window) -> f64| {
         let line = |row: &Row<'_>| {
@@ -95,7 +95,7 @@ fn width(run: &RunRecord) -> Option<f64> {
     Some(run.windows.get(1)?.at - run.windows.first()?.at)
 }
 
-/// From when to when the merge ran, in whole windows.
+/// From when to when the compaction ran, in whole windows.
 fn merged(run: &RunRecord, width: f64) -> Option<(f64, f64)> {
     let mut during = run.windows.iter().filter(|window| window.stage == Stage::During);
     let first = during.next()?;

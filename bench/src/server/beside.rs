@@ -1,5 +1,5 @@
-//! What readers feel of merges: reads that come at a steady rate, each timed from the moment at which it was
-//! due.
+//! The effect of compactions on readers: reads that come at a steady rate, each timed from the moment at
+//! which it was due.
 
 use super::peer::{Client, Given, Peer, TABLE};
 use super::{ROWS_OF_A_CALL, entries, fill, key};
@@ -22,10 +22,10 @@ pub(super) struct Beside {
     /// Reads a second.
     #[arg(long, default_value_t = 5_000)]
     rate: u64,
-    /// Seconds of reads alone, and beside automatic merges.
+    /// Seconds of reads alone, and beside automatic compactions.
     #[arg(long, default_value_t = 20)]
     seconds: u64,
-    /// Rows a second that are written where merges are automatic.
+    /// Rows a second that are written where compactions are automatic.
     #[arg(long, default_value_t = 10_000)]
     writes: u64,
     /// Directory of the database.

@@ -1,5 +1,5 @@
-//! The server, measured from outside: how fast it answers (`speed`), what readers feel of merges (`beside`),
-//! what ten thousand regions cost (`regions`). The servers are processes of their own (`peer`).
+//! The server, measured from outside: how fast it answers (`speed`), what readers feel of compactions
+//! (`beside`), what ten thousand regions cost (`regions`). The servers are processes of their own (`peer`).
 
 mod beside;
 mod peer;
@@ -15,7 +15,7 @@ pub(crate) use peer::{Client, Given, Peer, Served, table_name};
 
 const ROWS_OF_A_CALL: u64 = 100;
 
-/// What is measured.
+/// The command's options.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Server {
@@ -48,10 +48,10 @@ pub(crate) struct Server {
 /// What else is measured.
 #[derive(Subcommand)]
 enum Instead {
-    /// Latencies of reads that come at a steady rate: alone, beside automatic merges, and beside a merge of
-    /// everything.
+    /// Latencies of reads that come at a steady rate: alone, beside automatic compactions, and beside a
+    /// compaction of everything.
     Beside(beside::Beside),
-    /// What a table of ten thousand regions costs: made, at rest, beside one writer, watched, opened.
+    /// The cost of a table of ten thousand regions: made, at rest, beside one writer, watched, opened.
     Regions(regions::Regions),
 }
 

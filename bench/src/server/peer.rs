@@ -32,10 +32,10 @@ pub(crate) struct Served {
     memory: u64,
     #[arg(long, default_value_t = 128 << 20)]
     write_memory: u64,
-    /// What merges put into the cache.
+    /// The blocks that compactions put into the cache.
     #[arg(long, default_value = "step", value_parser = crate::text::cache_fill)]
     cache_fill: CacheFill,
-    /// Compaction servers, to which all merges go that are not too small.
+    /// Compaction servers, to which all compactions go that are not too small.
     #[arg(long)]
     compactors: Vec<String>,
 }

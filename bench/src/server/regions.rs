@@ -1,4 +1,4 @@
-//! What a table of thousands of regions costs the server that has it.
+//! The cost of a table of thousands of regions to its server.
 
 use super::peer::{Client, Given, PARENT, Peer, TABLE};
 use super::{key_text, set};

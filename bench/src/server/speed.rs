@@ -17,7 +17,7 @@ const CONNECTIONS: usize = 16;
 const IN_FLIGHT: usize = 16;
 const ROWS_OF_A_SCAN: u64 = 2_000;
 
-/// What the clients do.
+/// The calls of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Workload {
     Read,

@@ -25,9 +25,9 @@ use std::path::Path;
 pub(crate) struct Wanted<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) memory: Memory,
-    /// What every write must survive.
+    /// The durability of every write.
     pub(crate) durability: Durability,
-    /// Tables are read past the page cache, so that the store's own is the only one.
+    /// SSTables are read past the page cache, so that the store's own is the only one.
     pub(crate) direct_reads: bool,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct CacheCount {
 }
 
 impl CacheCount {
-    /// What was looked for since `earlier`.
+    /// The look-ups since `earlier`.
     pub(crate) fn since(&self, earlier: &CacheCount) -> CacheCount {
         CacheCount { hits: self.hits - earlier.hits, misses: self.misses - earlier.misses }
     }
@@ -59,21 +59,21 @@ impl CacheCount {
     }
 }
 
-/// What a store says of its own writing since it was opened.
+/// A store's own counts of its writing since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Written {
-    /// Bytes of tables by flushes, and by merges.
+    /// Bytes of SSTables by flushes, and by compactions.
     pub(crate) flushed_bytes: u64,
     pub(crate) merged_bytes: u64,
-    /// Bytes of log, with what was written ahead of use.
+    /// Bytes of WAL, with what was written ahead of use.
     pub(crate) log_bytes: u64,
-    /// Flushes and merges that wrote tables.
+    /// Flushes and compactions that wrote SSTables.
     pub(crate) flushes: u64,
     pub(crate) merges: u64,
 }
 
 impl Written {
-    /// What was written since `earlier`.
+    /// The writing since `earlier`.
     pub(crate) fn since(&self, earlier: &Written) -> Written {
         Written {
             flushed_bytes: self.flushed_bytes - earlier.flushed_bytes,
@@ -88,7 +88,7 @@ impl Written {
 /// An open store. Threads work through sessions of their own.
 pub(crate) trait Store: Sync {
     fn session(&self) -> Result<Box<dyn Session + '_>>;
-    /// Writes memory out and waits until no merge is due.
+    /// Writes memory out and waits until no compaction is due.
     fn settle(&self) -> Result<()>;
     /// It has been loaded: where its storage is to be slow, it is from now on.
     fn slow_down(&self) -> Result<()> {
@@ -101,38 +101,39 @@ pub(crate) trait Store: Sync {
     }
     /// Settings that differ from the store's defaults.
     fn settings(&self) -> Vec<(&'static str, String)>;
-    /// What it wrote, if it tells.
+    /// Its counts of writing, if it reports them.
     fn written(&self) -> Option<Written> {
         None
     }
-    /// Merges everything into one run, and waits for it.
+    /// Compacts everything into one run, and waits for it.
     fn major(&self) -> Result<()> {
         Err("this store has no merge that could be asked for".into())
     }
-    /// Runs of tables that may hold one key, if it tells: files over the same keys, one of each sorted level.
+    /// Runs of SSTables that may hold one key, if it reports them: files over the same keys, one of each
+    /// sorted level.
     fn runs(&self) -> Option<u64> {
         None
     }
-    /// The most bytes that one merge read and wrote since the store was opened, if it tells.
+    /// The most bytes that one compaction read and wrote since the store was opened, if it reports that.
     fn largest_merge_bytes(&self) -> Option<u64> {
         None
     }
-    /// How its cache of blocks does, if it tells; merges not counted.
+    /// Hits and misses of its block cache, if it reports them; compactions not counted.
     fn cache(&self) -> Option<CacheCount> {
         None
     }
-    /// Whether a merge of tables runs now, if it tells.
+    /// Whether a compaction runs now, if it reports that.
     fn merging(&self) -> Option<bool> {
         None
     }
-    /// Bytes of merging that it owes, if it tells.
+    /// Its compaction debt in bytes, if it reports that.
     fn debt(&self) -> Option<u64> {
         None
     }
 }
 
-/// What one thread asks of a store. Values are handed out where they lie: a store that can do without copying
-/// may.
+/// The calls of one thread to a store. Values are handed out where they lie: a store that can do without
+/// copying may.
 pub(crate) trait Session {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
     fn delete(&mut self, key: &[u8]) -> Result<()>;
@@ -158,7 +159,7 @@ pub(crate) struct Named {
     pub(crate) config: Cow<'static, str>,
     /// `lz4`, `none`.
     pub(crate) compression: &'static str,
-    /// What it is, for people.
+    /// Its description.
     pub(crate) what: &'static str,
     /// The package whose version it has.
     package: &'static str,
@@ -197,7 +198,7 @@ pub(crate) fn named(name: &str) -> Result<Named, String> {
     found.ok_or_else(|| format!("no such store: {name}{without}"))
 }
 
-/// How a configuration of ours merges.
+/// The compaction strategy of a configuration of Siltstone.
 pub(crate) fn strategy(config: &str) -> Result<StrategyOptions, String> {
     siltstone::strategy(config)
 }
@@ -212,7 +213,7 @@ impl Named {
         }
     }
 
-    /// What a write survives where that is wanted. Pebble leaves the log in the process, or syncs it.
+    /// The durability of writes, if it is asked for. Pebble leaves the WAL in the process, or syncs it.
     pub(crate) fn keeps(&self, wanted: Durability) -> Durability {
         if self.store == "pebble" && wanted == Durability::Buffered { Durability::Volatile } else { wanted }
     }

@@ -1,7 +1,7 @@
 //! Pebble, through the C functions of a library in Go (`bench/pebble`), which `cargo xtask peers` builds: its
 //! defaults with filters, with the memory wanted. It compresses by Snappy: LZ4 it does not have.
 //!
-//! Its `NoSync` leaves the log in the process until another thread writes it, so a killed process loses the
+//! Its `NoSync` leaves the WAL in the process until another thread writes it, so a killed process loses the
 //! last writes: where `buffered` is wanted it is `volatile`, and ratios to it are made for reads and `Sync`
 //! only.
 #![expect(unsafe_code, reason = "a library in another language")]
@@ -30,7 +30,7 @@ pub(super) fn all() -> &'static [Named] {
     if path().is_file() { &NAMED } else { &[] }
 }
 
-/// Where `cargo xtask peers` puts the library.
+/// The place where `cargo xtask peers` puts the library.
 fn path() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/peers/libpebble.so"))
 }

@@ -138,7 +138,7 @@ fn opened(wanted: &Wanted<'_>, config: &str) -> Result<RocksDb> {
         () => None,
     };
     if let Some(prepopulate) = prepopulate {
-        // The binding has no call for it, but options of tables can be set by their names while a database is
+        // The binding has no call for it, but table options can be set by their names while a database is
         // open.
         let tables = format!("{{prepopulate_block_cache={prepopulate};}}");
         db.set_options(&[("block_based_table_factory", &tables)])?;
@@ -208,8 +208,8 @@ impl Store for RocksDb {
     }
 }
 
-/// From its table of compactions by level, the count in a row: the sixth column from the end. What ends in
-/// level 0 are flushes; a compaction within level 0 counts as one too.
+/// From its table of compactions by level, the count in a row: the sixth column from the end. What ends in L0
+/// are flushes; a compaction within L0 counts as one too.
 fn compactions(table: &str, row: &str) -> u64 {
     let found = table.lines().find(|line| line.split_whitespace().next() == Some(row));
     found.and_then(|line| line.split_whitespace().nth_back(5)?.parse().ok()).unwrap_or(0)
@@ -294,8 +294,8 @@ impl Session for Thread<'_> {
         Ok(())
     }
 
-    /// Its counters of the whole database have its compactions in them, which look into the cache too; those
-    /// of a thread have not. Index and filter blocks, which are counted alike, are kept outside the cache.
+    /// Its counters of the whole database have its compactions in them, which use the cache too; those of a
+    /// thread have not. Index and filter blocks, which are counted alike, are kept outside the cache.
     fn cache(&mut self) -> Option<CacheCount> {
         let counters = self.counters.get_or_insert_with(|| {
             set_perf_stats(PerfStatsLevel::EnableCount);

@@ -25,14 +25,14 @@ pub(super) const STORE: &str = "siltstone";
 /// Memory of a compaction server: the output of a compaction of 2 GB as one step fits.
 const SERVER_MEMORY: u64 = 6 << 30;
 
-/// What a database is opened with.
+/// The settings of a database.
 struct Setup {
     options: Options,
     /// Options of each family.
     family: FamilyOptions,
     /// Keys are spread over so many families.
     families: u64,
-    /// Compaction servers that run its merges.
+    /// Compaction servers that run its compactions.
     servers: u64,
     /// It has the first processor alone; with servers always.
     pinned: bool,
@@ -337,7 +337,7 @@ fn split(part: &str) -> (&str, Option<f64>) {
     (name, part[name.len()..].parse().ok())
 }
 
-/// What a configuration changes.
+/// The changes of a configuration.
 fn change(config: &str, setup: &mut Setup) -> Result<(), String> {
     for part in config.split('+') {
         let (name, number) = split(part);
@@ -389,7 +389,7 @@ struct Siltstone {
 
 fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
     let memory = wanted.memory;
-    // One budget for what the others give to memtables, a cache, and, beyond both, the metadata of tables.
+    // One budget for what the others give to memtables, a cache, and, beyond both, the metadata of SSTables.
     // Our write memory is a bound on all of it, where others bound a memtable and may hold two (RocksDB's
     // default) to four of them (tuned): we get two, so that a flush begins at the same size.
     let options = Options {
@@ -446,7 +446,7 @@ impl Siltstone {
     }
 }
 
-/// The bytes of tables that a merge, or a flush with tables that it met, read and wrote.
+/// The bytes of SSTables that a compaction, or a flush with input SSTables, read and wrote.
 fn moved_bytes(event: &Event) -> u64 {
     let number = |name| event.numbers.get(name).copied().unwrap_or(0);
     match event.kind {

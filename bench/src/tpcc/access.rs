@@ -1,17 +1,17 @@
-//! How the driver reaches its tables; and those of an embedded database, which it reaches by transactions.
-//! (Those of a server: `served`.)
+//! The driver's access to its tables; and that to an embedded database, by transactions. (Those of a server:
+//! `served`.)
 
 use super::schema::{Row, Table};
 use crate::failure::Result;
 use siltstone::{Db, Durability, ErrorKind, Family, FamilyOptions, Transaction};
 use std::ops::Range;
 
-/// What puts rows.
+/// A writer of rows.
 pub(crate) trait Put {
     fn put(&mut self, table: Table, key: &[u8], row: &Row) -> Result<()>;
 }
 
-/// What a transaction reads and writes.
+/// The reads and writes of a transaction.
 pub(crate) trait Access: Put {
     /// The row of that key.
     fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<Row>>;
@@ -28,7 +28,7 @@ pub(crate) trait Access: Put {
     }
 }
 
-/// Where the tables are.
+/// Access to the tables.
 pub(crate) trait Tables: Sync {
     /// Runs the transaction until nobody is in its way; how often others were.
     fn run(&self, transaction: &mut dyn FnMut(&mut dyn Access) -> Result<Outcome>) -> Result<(Outcome, u64)>;
@@ -36,13 +36,13 @@ pub(crate) trait Tables: Sync {
     fn load(&self, part: &mut dyn FnMut(&mut dyn Put) -> Result<()>) -> Result<()>;
     /// Whether a transaction happens as a whole.
     fn is_atomic(&self) -> bool;
-    /// All that was written is in tables on disk, and no merge is due.
+    /// Flushes everything, and waits until no compaction is due.
     fn settle(&self) -> Result<()>;
-    /// Merges all of a table.
+    /// Compacts all of a table.
     fn merge(&self, table: Table) -> Result<()>;
 }
 
-/// What came of a try.
+/// The result of a try.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Committed,

@@ -1,6 +1,6 @@
 //! TPC-C, embedded, each transaction a serializable one, or on a server: its mix as the paper on offloaded
-//! compaction has it, no terminals and no think time. With a merge of Stock or Order-Line in the middle it is
-//! the experiment of that paper's Figure 8.
+//! compaction has it, no terminals and no think time. With a compaction of Stock or Order-Line in the middle
+//! it is the experiment of that paper's Figure 8.
 //!
 //! One of a hundred New-Orders names an item that there is not. It ends before it writes anything, so that
 //! nothing has to be taken back on a server either; the standard wants the database to take it back.
@@ -37,12 +37,12 @@ use transactions::{Kind, OldestWaiting, Planned, Size};
 /// Rows loaded at once.
 const LOADED: u32 = 1_000;
 
-/// A table that is merged while transactions run.
+/// A table that is compacted while transactions run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Merged {
     Stock,
     OrderLine,
-    /// A control: as much time as there is before and after it, and no merge.
+    /// A control: as much time as there is before and after it, and no compaction.
     Nothing,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Tpcc {
     /// Threads, each at home in one warehouse.
     #[arg(long, default_value_t = 2)]
     threads: u32,
-    /// How long transactions run; a third of it before a merge that is asked for.
+    /// How long transactions run; a third of it before the compaction, if there is one.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
     /// On a server, by calls of single rows: a transaction is then not atomic, only each of its rows is.
@@ -77,19 +77,19 @@ pub(crate) struct Tpcc {
     /// Memory of the database.
     #[arg(long, default_value = "256M", value_parser = crate::text::size)]
     memory: u64,
-    /// Merge this table after a third of the time, and tell the times before, during and after it apart.
+    /// Compact this table after a third of the time, and report the times before, during and after it apart.
     #[arg(long)]
     merge: Option<Merged>,
-    /// The merge runs on a compaction server on the last processor, all else on the first.
+    /// The compaction runs on a compaction server on the last processor, all else on the first.
     #[arg(long, requires = "merge")]
     elsewhere: bool,
     /// Everything runs on the first processor.
     #[arg(long, conflicts_with = "elsewhere")]
     first: bool,
-    /// What merges put into the cache.
+    /// The blocks that compactions put into the cache.
     #[arg(long, default_value = "step", value_parser = crate::text::cache_fill)]
     cache_fill: CacheFill,
-    /// What is drawn.
+    /// Seed of the transactions' input.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Directory for the database, which is made anew and removed.
@@ -125,14 +125,14 @@ struct Report {
     conflicts: u64,
     rolled_back: u64,
     merge_seconds: Option<f64>,
-    /// Merges that a compaction server has done, those while the tables were loaded among them.
+    /// Compactions that a compaction server has done, those while the tables were loaded among them.
     merges_elsewhere: Option<u64>,
     transactions: Vec<Told>,
 }
 
 const PHASES: [&str; 3] = ["before", "during", "after"];
 
-/// What one thread saw: latencies by phase and kind.
+/// The record of one thread: latencies by phase and kind.
 struct Seen {
     latencies: Vec<Histogram<u64>>,
     new_orders: u64,

@@ -20,7 +20,7 @@ pub(crate) use stream::{Op, Picks, Stream};
 pub(crate) use table::names;
 pub(crate) use table::{help, named};
 
-/// What the command line changes of a workload's sizes.
+/// The command line's changes of a workload's sizes.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 pub(crate) struct Scale {
     /// Keys (default: per workload).
@@ -41,8 +41,8 @@ pub(crate) struct Scale {
     /// Bytes of memory, K, M and G understood: one memtable and the cache, divided as the workload's default.
     #[arg(long, value_parser = crate::text::size)]
     pub(crate) memory: Option<u64>,
-    /// Seconds of reading before a merge and after it, for the workloads that have one in their middle; they
-    /// are told in twelfths; for `stability` seconds of the open loop (default: per workload).
+    /// Seconds of reading before a compaction and after it, for the workloads that have one in their middle;
+    /// they are reported in twelfths; for `stability` seconds of the open loop (default: per workload).
     #[arg(long)]
     pub(crate) seconds: Option<f64>,
     /// Read tables past the page cache, so that a store's own is the only one (default: per workload).
@@ -81,7 +81,7 @@ pub(crate) struct Mix {
     pub(crate) scan_entries_max: u32,
 }
 
-/// What a thread does.
+/// The work of a thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
     FillInOrder,
@@ -96,7 +96,7 @@ pub(crate) enum Kind {
     Open,
 }
 
-/// What is there before the measuring begins.
+/// The contents of the store before the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Preload {
     Nothing,
@@ -174,17 +174,17 @@ pub(crate) struct Workload {
     pub(crate) scans: Option<Scans>,
     /// What is in memory at the end stays there: a run has ended when nothing that is due is left to do.
     pub(crate) keeps_memory: bool,
-    /// A major merge runs in its middle, beside readers at this share of the most that they can do.
+    /// A major compaction runs in its middle, beside readers at this share of the most that they can do.
     pub(crate) merged: Option<f64>,
     /// Its operations are timed from when they began, as YCSB does it, and not from when they were due: one
     /// that waits makes no other one wait.
     pub(crate) from_begin: bool,
-    /// How long it reads before that merge, and after; or how long the open loop lasts, if not as long as the
-    /// closed one.
+    /// How long it reads before that compaction, and after; or how long the open loop lasts, if not as long
+    /// as the closed one.
     pub(crate) seconds: f64,
     /// The closed loop ends after so many seconds.
     pub(crate) ends_after: Option<f64>,
-    /// Latencies are told apart by whether a merge ran.
+    /// Latencies are separated by whether a compaction ran.
     pub(crate) beside_merges: bool,
     /// Tables are read past the page cache.
     pub(crate) direct_reads: bool,
@@ -270,7 +270,7 @@ impl Workload {
         place << 40
     }
 
-    /// What the record says of its sizes.
+    /// Its sizes, for the record.
     pub(crate) fn settings(&self) -> Vec<(&'static str, String)> {
         let mut settings = vec![
             ("keys", self.keys.to_string()),

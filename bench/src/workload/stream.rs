@@ -34,7 +34,7 @@ pub(crate) enum Op {
     Walk,
 }
 
-/// What all streams of a workload share, because it takes long to make.
+/// State that all streams of a workload share, because it takes long to make.
 #[derive(Clone, Debug)]
 pub(crate) struct Picks {
     pick: Pick,

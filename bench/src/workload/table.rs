@@ -73,9 +73,9 @@ const STEADY_FEWER: u64 = 2_000_000;
 const STEADY_SCANS: u64 = 400_000;
 /// Less is no store's memory any more.
 const MEMORY_MIN: u64 = 256 << 10;
-/// Less around a merge shows nothing.
+/// The least time around a compaction that shows anything.
 const SECONDS_MIN: f64 = 0.5;
-/// So long it is measured how fast a store can go with its merges: those of its deeper levels come late.
+/// The time for measuring how fast a store is with its compactions: those of its deeper levels come late.
 const MOST_SECONDS: f64 = 60.0;
 /// Puts a second of the thread that writes beside a reader: well below what a core can do, so that all
 /// stores keep up.
@@ -239,7 +239,7 @@ fn base_workload(name: &str) -> Option<Workload> {
     })
 }
 
-/// Readers around a merge: one thread, so that on a small machine the merge has a processor too.
+/// Readers around a compaction: one thread, so that on a small machine the compaction has a processor too.
 fn unseen(kind: Kind) -> Workload {
     Workload {
         keys: 2_000_000,
@@ -349,7 +349,7 @@ impl Workload {
             "sorted" if base == "rangemerge-fill" => {
                 (self.kind, self.key.form) = (Kind::FillInOrder, Form::Ordered);
             }
-            // Memory must hold more than is put, else it is flushed and the log goes.
+            // Memory must hold more than is put, else it is flushed and the WAL goes.
             "log1g" if base == "open" => {
                 (self.keys, self.logged) = (1_000_000, Some(1 << 30));
                 self.memory.write = 1536 * MIB;
@@ -430,7 +430,7 @@ impl Workload {
 }
 
 impl Scale {
-    /// What multiplies a workload's keys, operations and memory, the latter by `memory` once more.
+    /// Multiplies a workload's keys, operations and memory, the latter by `memory` once more.
     pub(crate) fn of(name: &str, factor: f64, memory: f64) -> Result<Scale, String> {
         let mut total = 0;
         let (mut keys, mut ops, mut seconds) = (None, None, None);

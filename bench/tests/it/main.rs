@@ -98,13 +98,13 @@ fn merges_of_more_stores_than_servers_can_take_are_run_by_the_stores() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let cases = lines(&output);
     for (case, due) in cases.iter().zip([10, 10, 20, 20]) {
-        // Where a merge came by itself there is nothing left for the one that is due.
+        // Where a compaction came by itself there is nothing left for the one that is due.
         let merges = case["elsewhere"].as_u64().unwrap() + case["here"].as_u64().unwrap();
         assert!((due / 2..=2 * due).contains(&merges), "{case}");
     }
     assert_eq!(cases[0]["elsewhere"], 0, "there is no server");
     assert!(cases[1]["elsewhere"].as_u64().unwrap() > 0, "{cases:?}");
-    // A merge of 6 MB takes 0.3 s there, and ten are due in 2 s.
+    // A compaction of 6 MB takes 0.3 s there, and ten are due in 2 s.
     assert!(cases[2]["here"].as_u64().unwrap() > 0, "{cases:?}");
 }
 

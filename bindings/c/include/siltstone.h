@@ -35,15 +35,15 @@
 // A commit fails where others wrote to what the transaction wrote, or read for update.
 #define SILTSTONE_SNAPSHOT 1
 
-// What to do about an error.
+// The kind of an error, which says what to do about it.
 typedef enum {
-  // There is none: the error asked was NULL.
+  // No error: the pointer was NULL.
   SILTSTONE_KIND_NONE = 0,
   // The call was wrong (a null pointer, a key over the limit, an unknown option): change the call.
   SILTSTONE_KIND_INVALID = 1,
   // The key is not one of the family's: it was split, and another family answers for the key now.
   SILTSTONE_KIND_OUT_OF_RANGE = 2,
-  // What was named does not exist.
+  // The named thing does not exist.
   SILTSTONE_KIND_NOT_FOUND = 3,
   // A transaction met a newer write: read again and retry.
   SILTSTONE_KIND_CONFLICT = 4,
@@ -55,7 +55,7 @@ typedef enum {
   SILTSTONE_KIND_IO = 7,
   // No space left. Reads go on; writes resume by themselves once there is space.
   SILTSTONE_KIND_DISK_FULL = 8,
-  // A write or sync of the log failed before. Reads go on; reopen the database to write again.
+  // A write or sync of the WAL failed before. Reads go on; reopen the database to write again.
   SILTSTONE_KIND_POISONED = 9,
   // The database, or what it belongs to, was closed.
   SILTSTONE_KIND_CLOSED = 10,
@@ -63,7 +63,7 @@ typedef enum {
   SILTSTONE_KIND_READ_ONLY = 11,
   // Written by a newer release, or needs a name (merge operator, filter) that was not registered.
   SILTSTONE_KIND_UNSUPPORTED = 12,
-  // A stream of changes asked for writes that are not in the log any more.
+  // A stream of changes asked for writes that are not in the WAL any more.
   SILTSTONE_KIND_CHANGES_LOST = 13,
   // Cancelled by its caller.
   SILTSTONE_KIND_CANCELED = 14,
@@ -79,7 +79,7 @@ typedef struct siltstone_batch siltstone_batch;
 // An open database. May be used by several threads at once.
 typedef struct siltstone_db siltstone_db;
 
-// Why a call failed. Whoever gets one frees it with `siltstone_error_free`.
+// Why a call failed. The caller frees it with `siltstone_error_free`.
 typedef struct siltstone_error siltstone_error;
 
 // A column family: an ordered map of keys to values. May be used by several threads at once.
@@ -92,7 +92,7 @@ typedef struct siltstone_iterator siltstone_iterator;
 // by one thread at a time. May be used for several databases.
 typedef struct siltstone_options siltstone_options;
 
-// Where a merge operator puts what it made. Valid during its call alone.
+// The result of a merge operator, to be set by it. Valid during its call alone.
 typedef struct siltstone_output siltstone_output;
 
 // A read point, made by `siltstone_snapshot_new`. May be used by several threads at once.
@@ -151,11 +151,11 @@ typedef struct {
   siltstone_slice start;
   // The key behind the last one.
   siltstone_slice end;
-  // What all keys begin with.
+  // The prefix of all keys.
   siltstone_slice prefix;
 } siltstone_range;
 
-// Where an iterator stands. Valid until the iterator is moved or freed.
+// The entry of an iterator. Valid until the iterator is moved or freed.
 typedef struct {
   // The key.
   siltstone_slice key;
@@ -287,23 +287,23 @@ siltstone_error *siltstone_write(const siltstone_db *db,
                                  int32_t durability,
                                  uint64_t *seq);
 
-// A read point: reads that are given it see what was there now. While it is not freed, what it sees is kept
+// A read point: reads that are given it see what was there now. Until it is freed, everything it sees stays
 // on disk.
 siltstone_error *siltstone_snapshot_new(const siltstone_db *db, siltstone_snapshot **snapshot);
 
 // Makes all that was written durable.
 siltstone_error *siltstone_sync(const siltstone_db *db);
 
-// Writes what is in memory of all families to tables.
+// Flushes the memory of all families to SSTables.
 siltstone_error *siltstone_flush(const siltstone_db *db);
 
-// Waits until no flush and no merge is under way or due.
+// Waits until no flush and no compaction is running or due.
 siltstone_error *siltstone_settle(const siltstone_db *db);
 
 // Sets the limits of memory, in bytes: for unflushed writes, and in total.
 siltstone_error *siltstone_set_memory(const siltstone_db *db, uint64_t write_memory, uint64_t memory_budget);
 
-// Bytes a second that flushes and merges may write together; 0 for no limit.
+// Bytes a second that flushes and compactions may write together; 0 for no limit.
 siltstone_error *siltstone_set_rate_limit(const siltstone_db *db, uint64_t bytes_per_second);
 
 // The family's name; lives as long as the handle. NULL for NULL.
@@ -338,7 +338,7 @@ siltstone_error *siltstone_delete_at(const siltstone_family *family,
                                      uint64_t timestamp,
                                      int32_t durability);
 
-// Adds an operand for the family's merge operator, which readers and merges apply.
+// Adds an operand for the family's merge operator, which readers and compactions apply.
 siltstone_error *siltstone_merge(const siltstone_family *family,
                                  siltstone_slice key,
                                  siltstone_slice operand,
@@ -389,14 +389,14 @@ siltstone_error *siltstone_scan_times(const siltstone_family *family,
                                       uint64_t to,
                                       siltstone_iterator **iterator);
 
-// Writes the family's memory to tables.
+// Flushes the family's memory to SSTables.
 siltstone_error *siltstone_family_flush(const siltstone_family *family);
 
-// Merges all that was written in a range (all keys for NULL) into the last level.
+// Compacts all that was written in a range (all keys for NULL) into the last level.
 siltstone_error *siltstone_compact(const siltstone_family *family, const siltstone_range *range);
 
-// About how many bytes and cells of tables a range has; nothing of memory counts. `bytes` and `cells` may be
-// NULL.
+// About how many bytes and cells of SSTables a range has; nothing of memory counts. `bytes` and `cells` may
+// be NULL.
 siltstone_error *siltstone_estimate(const siltstone_family *family,
                                     const siltstone_range *range,
                                     uint64_t *bytes,
@@ -578,11 +578,10 @@ siltstone_error *siltstone_transaction_savepoint(siltstone_transaction *transact
 // none.
 siltstone_error *siltstone_transaction_rollback(siltstone_transaction *transaction);
 
-// What the database holds and has done since it was opened, as a JSON object. Freed with
-// `siltstone_text_free`.
+// Statistics of the database since it was opened, as a JSON object. Freed with `siltstone_text_free`.
 siltstone_error *siltstone_stats(const siltstone_db *db, char **json);
 
-// Recent flushes, merges and the like, oldest first, as a JSON array of texts. Freed with
+// Recent flushes, compactions and the like, oldest first, as a JSON array of texts. Freed with
 // `siltstone_text_free`.
 siltstone_error *siltstone_events(const siltstone_db *db, char **json);
 

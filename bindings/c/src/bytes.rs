@@ -26,7 +26,7 @@ impl Slice {
     /// Nothing given.
     pub(crate) const NONE: Self = Self { data: null(), len: 0 };
 
-    /// Where there are no bytes, a place that exists all the same: some languages look at pointers.
+    /// A valid address for empty bytes, as some languages check pointers.
     #[inline]
     pub(crate) fn of(bytes: &[u8]) -> Self {
         static NOWHERE: u8 = 0;

@@ -163,7 +163,7 @@ pub extern "C" fn siltstone_write(
     })
 }
 
-/// A read point: reads that are given it see what was there now. While it is not freed, what it sees is kept
+/// A read point: reads that are given it see what was there now. Until it is freed, everything it sees stays
 /// on disk.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_snapshot_new(
@@ -183,13 +183,13 @@ pub extern "C" fn siltstone_sync(db: Option<&Db>) -> Option<Box<Error>> {
     answer(|| given(db, "db")?.db.sync())
 }
 
-/// Writes what is in memory of all families to tables.
+/// Flushes the memory of all families to SSTables.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_flush(db: Option<&Db>) -> Option<Box<Error>> {
     answer(|| given(db, "db")?.db.flush())
 }
 
-/// Waits until no flush and no merge is under way or due.
+/// Waits until no flush and no compaction is running or due.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_settle(db: Option<&Db>) -> Option<Box<Error>> {
     answer(|| given(db, "db")?.db.settle())
@@ -205,7 +205,7 @@ pub extern "C" fn siltstone_set_memory(
     answer(|| given(db, "db")?.db.set_memory(write_memory, memory_budget))
 }
 
-/// Bytes a second that flushes and merges may write together; 0 for no limit.
+/// Bytes a second that flushes and compactions may write together; 0 for no limit.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_set_rate_limit(db: Option<&Db>, bytes_per_second: u64) -> Option<Box<Error>> {
     answer(|| {

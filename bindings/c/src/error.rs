@@ -1,4 +1,4 @@
-//! What a call answers: nothing, or an error object.
+//! The result of a call: nothing, or an error object.
 
 use crate::text::text;
 use siltstone::{Error as Cause, ErrorKind as Kind};
@@ -6,17 +6,17 @@ use std::ffi::{CString, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::null;
 
-/// What to do about an error.
+/// The kind of an error, which says what to do about it.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorKind {
-    /// There is none: the error asked was NULL.
+    /// No error: the pointer was NULL.
     None = 0,
     /// The call was wrong (a null pointer, a key over the limit, an unknown option): change the call.
     Invalid = 1,
     /// The key is not one of the family's: it was split, and another family answers for the key now.
     OutOfRange = 2,
-    /// What was named does not exist.
+    /// The named thing does not exist.
     NotFound = 3,
     /// A transaction met a newer write: read again and retry.
     Conflict = 4,
@@ -28,7 +28,7 @@ pub enum ErrorKind {
     Io = 7,
     /// No space left. Reads go on; writes resume by themselves once there is space.
     DiskFull = 8,
-    /// A write or sync of the log failed before. Reads go on; reopen the database to write again.
+    /// A write or sync of the WAL failed before. Reads go on; reopen the database to write again.
     Poisoned = 9,
     /// The database, or what it belongs to, was closed.
     Closed = 10,
@@ -36,7 +36,7 @@ pub enum ErrorKind {
     ReadOnly = 11,
     /// Written by a newer release, or needs a name (merge operator, filter) that was not registered.
     Unsupported = 12,
-    /// A stream of changes asked for writes that are not in the log any more.
+    /// A stream of changes asked for writes that are not in the WAL any more.
     ChangesLost = 13,
     /// Cancelled by its caller.
     Canceled = 14,
@@ -69,7 +69,7 @@ impl From<Kind> for ErrorKind {
     }
 }
 
-/// Why a call failed. Whoever gets one frees it with `siltstone_error_free`.
+/// Why a call failed. The caller frees it with `siltstone_error_free`.
 #[derive(Debug)]
 pub struct Error {
     cause: Cause,

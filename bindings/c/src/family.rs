@@ -18,7 +18,7 @@ pub const SILTSTONE_BUFFERED: i32 = 0;
 /// The call returns once the write survives a power loss.
 pub const SILTSTONE_SYNC: i32 = 1;
 
-/// What a write waits for.
+/// The durability that a write waits for.
 #[inline]
 pub(crate) fn durability(number: i32) -> Result<Durability> {
     match number {
@@ -125,7 +125,7 @@ pub extern "C" fn siltstone_delete_at(
     write(family, || Write::delete(key, Some(timestamp)), durability)
 }
 
-/// Adds an operand for the family's merge operator, which readers and merges apply.
+/// Adds an operand for the family's merge operator, which readers and compactions apply.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_merge(
     family: Option<&Family>,
@@ -258,20 +258,20 @@ pub extern "C" fn siltstone_scan_times(
     scan(family, snapshot, range, Some(Timestamp(from)..Timestamp(to)), iterator)
 }
 
-/// Writes the family's memory to tables.
+/// Flushes the family's memory to SSTables.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_family_flush(family: Option<&Family>) -> Option<Box<Error>> {
     answer(|| given(family, "family")?.family.flush())
 }
 
-/// Merges all that was written in a range (all keys for NULL) into the last level.
+/// Compacts all that was written in a range (all keys for NULL) into the last level.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_compact(family: Option<&Family>, range: Option<&Range>) -> Option<Box<Error>> {
     answer(|| given(family, "family")?.family.compact(Range::of(range)?))
 }
 
-/// About how many bytes and cells of tables a range has; nothing of memory counts. `bytes` and `cells` may be
-/// NULL.
+/// About how many bytes and cells of SSTables a range has; nothing of memory counts. `bytes` and `cells` may
+/// be NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_estimate(
     family: Option<&Family>,

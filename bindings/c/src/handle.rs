@@ -16,7 +16,7 @@ pub(crate) fn check_open(db: &siltstone::Db) -> Result<()> {
     if db.is_closed() { Err(Error::new(ErrorKind::Closed, "the database is closed")) } else { Ok(()) }
 }
 
-/// Where a call puts what it made, which may be undefined before.
+/// The destination of a call's result, which may be undefined before.
 pub(crate) type Place<'a, T> = Option<&'a mut MaybeUninit<T>>;
 
 /// Checks the place for what a call will make, and empties it, so that it is defined also where the call

@@ -16,7 +16,7 @@ pub struct Iterator {
     entry: Entry,
 }
 
-/// Where an iterator stands. Valid until the iterator is moved or freed.
+/// The entry of an iterator. Valid until the iterator is moved or freed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {

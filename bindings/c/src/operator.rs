@@ -27,18 +27,18 @@ pub type FilterFunction = Option<
     extern "C" fn(context: *mut c_void, key: Slice, timestamp: u64, value: Slice, now_us: u64) -> bool,
 >;
 
-/// Where a merge operator puts what it made. Valid during its call alone.
+/// The result of a merge operator, to be set by it. Valid during its call alone.
 #[derive(Default)]
 pub struct Output(Option<Result<Vec<u8>, String>>);
 
-/// What a function is called with.
+/// The context that a function is called with, and how to free it.
 pub(crate) struct Context {
     pointer: *mut c_void,
     free: Option<extern "C" fn(*mut c_void)>,
 }
 
-// SAFETY: whoever registers a function promises that it may be called with its context by several threads at
-// once, and that the context may be freed by another one than made it.
+// SAFETY: the caller that registers a function promises that several threads may call it with its context at
+// once, and that any thread may free the context.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -57,7 +57,7 @@ impl Drop for Context {
     }
 }
 
-/// A function of C's that merges.
+/// A merge operator's function in C.
 pub(crate) struct Operator {
     pub(crate) function: OperatorFunction,
     pub(crate) context: Context,

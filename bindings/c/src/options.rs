@@ -45,7 +45,7 @@ impl Options {
         Ok(())
     }
 
-    /// What opens a database like this.
+    /// A builder with these options.
     pub(crate) fn builder(&self) -> Builder {
         let mut builder = siltstone::Db::builder().options(self.options.clone());
         for (name, options) in &self.families {

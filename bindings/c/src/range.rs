@@ -14,7 +14,7 @@ pub struct Range {
     pub start: Slice,
     /// The key behind the last one.
     pub end: Slice,
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub prefix: Slice,
 }
 

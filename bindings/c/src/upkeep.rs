@@ -22,8 +22,7 @@ fn json<T: Serialize>(place: Place<'_, *mut c_char>, data: impl FnOnce() -> Resu
     })
 }
 
-/// What the database holds and has done since it was opened, as a JSON object. Freed with
-/// `siltstone_text_free`.
+/// Statistics of the database since it was opened, as a JSON object. Freed with `siltstone_text_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_stats(
     db: Option<&Db>,
@@ -32,7 +31,7 @@ pub extern "C" fn siltstone_stats(
     self::json(json, || Ok(open(db)?.statistics()))
 }
 
-/// Recent flushes, merges and the like, oldest first, as a JSON array of texts. Freed with
+/// Recent flushes, compactions and the like, oldest first, as a JSON array of texts. Freed with
 /// `siltstone_text_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_events(

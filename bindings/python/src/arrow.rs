@@ -16,8 +16,8 @@ use std::sync::Arc;
 /// fit 31 bits.
 const BATCH_BYTES: usize = 64 << 20;
 
-/// A range that is read once, by whoever takes its stream (`__arrow_c_stream__`: pyarrow, polars, duckdb and
-/// others do).
+/// A range that is read once, by the caller that takes its stream (`__arrow_c_stream__`: pyarrow, polars,
+/// duckdb and others do).
 #[pyclass(module = "siltstone")]
 pub(crate) struct ArrowScan(OfProcess<Batches>);
 
@@ -129,7 +129,7 @@ impl Batches {
             || ArrowError::ExternalError("it was opened in the process that this one was forked from".into());
         let cursor = self.cursor.get_here().ok_or_else(gone)?;
         let stepped = if std::mem::replace(&mut self.begun, true) { cursor.next() } else { cursor.first() };
-        // As a text of C it must not have a zero.
+        // A C string must not have a zero.
         stepped.map_err(|why| ArrowError::ExternalError(why.to_string().replace('\0', "\\0").into()))
     }
 

@@ -31,7 +31,7 @@ fn refused(why: impl ToString) -> PyErr {
     PyValueError::new_err(format!("these Arrow data cannot be read: {}", why.to_string()))
 }
 
-/// What lies in a capsule of that name, which must belong to `T`.
+/// The content of a capsule of that name, which must belong to `T`.
 fn pointer<T>(capsule: &Bound<'_, PyAny>, name: &CStr) -> PyResult<NonNull<T>> {
     Ok(capsule.cast::<PyCapsule>()?.pointer_checked(Some(name))?.cast())
 }

@@ -161,12 +161,12 @@ impl Db {
         self.run(py, siltstone::Db::sync)
     }
 
-    /// Writes what is in memory of all families to tables.
+    /// Flushes the memory of all families to SSTables.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         self.run(py, siltstone::Db::flush)
     }
 
-    /// Waits until no flush and no merge is under way or due.
+    /// Waits until no flush and no compaction is running or due.
     fn settle(&self, py: Python<'_>) -> PyResult<()> {
         self.run(py, siltstone::Db::settle)
     }
@@ -182,12 +182,12 @@ impl Db {
         plain(py, &self.run(py, |db| db.backup(directory.0))?)
     }
 
-    /// What the database holds and has done since it was opened, by name.
+    /// Statistics of the database since it was opened, by name.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         plain(py, &self.run(py, |db| Ok(db.statistics()))?)
     }
 
-    /// Recent flushes, merges and the like, oldest first, a line each.
+    /// Recent flushes, compactions and the like, oldest first, a line each.
     fn events(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.run(py, |db| Ok(db.events().iter().map(ToString::to_string).collect()))
     }
@@ -197,7 +197,7 @@ impl Db {
         self.run(py, |db| db.set_memory(write_memory, memory_budget))
     }
 
-    /// Bytes a second that flushes and merges may write together; 0 for no limit.
+    /// Bytes a second that flushes and compactions may write together; 0 for no limit.
     fn set_rate_limit(&self, py: Python<'_>, bytes_per_second: u64) -> PyResult<()> {
         self.run(py, |db| {
             db.set_rate_limit(bytes_per_second);

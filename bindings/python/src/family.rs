@@ -15,7 +15,7 @@ use siltstone::{CompactionControl, Timestamp};
 
 /// Bytes of a batch of `put_many`, where the write memory allows that.
 const BATCH_BYTES: usize = 256 << 10;
-/// What the engine counts for each write of a batch, beside key and value.
+/// The bytes that the engine counts for each write of a batch, beside key and value.
 const WRITE_BYTES: usize = 32;
 
 impl Family {
@@ -194,14 +194,14 @@ impl Family {
         Ok(Batch::new(db.clone(), family.clone(), sync))
     }
 
-    /// Writes what is in memory to tables.
+    /// Flushes its memory to SSTables.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let family = &self.inside(py)?.family;
         py.detach(|| family.flush()).or_raise(py)
     }
 
-    /// Merges the tables of a range into the last level; with `rewrite` also what lies there already and has
-    /// nothing to drop, so that changed options (compression, block size, filter bits) hold for it.
+    /// Compacts a range into the last level; with `rewrite` also SSTables that lie there already and have
+    /// nothing to drop, so that changed options (compression, block size, filter bits) apply to them.
     #[pyo3(signature = (start=None, stop=None, *, prefix=None, rewrite=false))]
     fn compact<'py>(
         &self,
@@ -216,7 +216,7 @@ impl Family {
         py.detach(|| family.compact_with(range, &control)).or_raise(py)
     }
 
-    /// About how many bytes and cells of tables a range has.
+    /// About how many bytes and cells of SSTables a range has.
     #[pyo3(signature = (start=None, stop=None, *, prefix=None))]
     fn estimate<'py>(
         &self,
@@ -230,14 +230,14 @@ impl Family {
         Ok((estimate.bytes, estimate.cells))
     }
 
-    /// Takes in table files, made by the engine's `SstableWriter`, all or none.
+    /// Ingests SSTable files, made by the engine's `SstableWriter`, all or none.
     fn ingest(&self, py: Python<'_>, paths: Vec<Place>) -> PyResult<()> {
         let family = &self.inside(py)?.family;
         let paths: Vec<_> = paths.into_iter().map(|path| path.0).collect();
         py.detach(|| family.ingest(&paths).map(drop)).or_raise(py)
     }
 
-    /// What this family holds and has done, by name.
+    /// Statistics of this family, by name.
     fn family_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let family = &self.inside(py)?.family;
         options::plain(py, &py.detach(|| family.statistics()))

@@ -1,6 +1,6 @@
 //! Databases in a process that was forked.
 //!
-//! A child has its parent's memory but none of its threads: no worker flushes there, the log's file is shared
+//! A child has its parent's memory but none of its threads: no worker flushes there, the WAL file is shared
 //! with the parent, and a lock that another thread held stays locked. So what was opened before a fork
 //! answers `ClosedError` in the child, and its end does nothing there.
 

@@ -14,7 +14,7 @@
 //! Four rules hold everywhere:
 //! - Python runs on (`py.detach`) while the engine works, as any call may wait for the disk. So no thread
 //!   that waits for the engine keeps another one from calling a merge operator that is written in Python.
-//! - Whoever comes from elsewhere (operators, the last handle that is dropped) enters Python by `attach.rs`.
+//! - Threads of the engine (operators, the last handle that is dropped) enter Python by `attach.rs`.
 //! - What goes in is borrowed from `bytes`, which never change, or copied; what comes out is copied.
 //! - A process that was forked from another must not use what that one has opened (`forked.rs`).
 

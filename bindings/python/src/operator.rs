@@ -1,6 +1,6 @@
 //! Merge operators and compaction filters that are written in Python.
 //!
-//! They are called by whoever reads, flushes or merges, mostly a worker of the engine, which waits for its
+//! They are called by threads that read, flush or compact, mostly a worker of the engine, which waits for its
 //! turn to run Python. What they raise is a refusal: reads of that key raise `MergeRefusedError`, and the
 //! operands stay.
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// A snapshot, of which all readers are closed at once.
 pub(crate) type Moment = Arc<RwLock<Option<siltstone::Snapshot>>>;
 
-/// Where it reads: what a family holds at each call, or what it held when the snapshot was taken.
+/// The source of reads: a family at each call, or a family at the moment of a snapshot.
 pub(crate) struct Source {
     pub(crate) family: siltstone::Family,
     pub(crate) at: Option<Moment>,

@@ -16,7 +16,7 @@ const ENTRIES: (usize, usize) = (4, 1024);
 /// Bytes after which an asking ends.
 const BYTES: usize = 256 << 10;
 
-/// What an entry becomes in Python.
+/// The form of an entry in Python.
 #[derive(Clone, Copy)]
 pub(crate) enum Yields {
     /// A key.

@@ -10,7 +10,7 @@ use pyo3::types::PyTuple;
 use siltstone::Db;
 use std::sync::Arc;
 
-/// A reader of one moment. While it is open, what it sees is kept on disk.
+/// A reader of one moment. While it is open, everything it sees stays on disk.
 #[pyclass(frozen, extends = Reader, module = "siltstone")]
 pub(crate) struct Snapshot(OfProcess<Inside>);
 

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use siltstone::Timestamp;
 
-/// What counts time, made once.
+/// Python objects for conversions of time, made once.
 struct Units {
     /// 1970, in UTC.
     epoch: Py<PyAny>,

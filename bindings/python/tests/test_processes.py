@@ -152,7 +152,7 @@ db = siltstone.open(sys.argv[1], merge_operators={"add": add}, families={"defaul
                     write_memory=64 << 10, memory_budget=1 << 20)
 for n in range(20_000):
     db.merge(b"%d" % (n % 50), b"1")
-# The program ends here, and leaves it open, with merges under way.
+# The program ends here, and leaves it open, with compactions under way.
 """
 
 

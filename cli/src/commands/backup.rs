@@ -14,8 +14,8 @@ use std::time::{Duration, SystemTime};
 
 /// Add a backup of a database to a directory of backups
 ///
-/// Only tables that no earlier backup there has are copied. A backup is there wholly or not at all, whatever
-/// interrupts it.
+/// Only SSTables that no earlier backup there has are copied. A backup is there wholly or not at all,
+/// whatever interrupts it.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone backup /tmp/db /mnt/backups

@@ -1,8 +1,8 @@
 //! Cells of a server's table in a file and back: one JSON object a line.
 //!
-//! `{"row": "..", "family": "..", "qualifier": "..", "timestamp": 1000, "value": ".."}`, with `\\` for a
-//! backslash and `\xNN` for bytes that are not UTF-8 in the strings. Rows are written whole, many to a call;
-//! what a call that failed for a while held is sent again.
+//! `{"row": "..", "family": "..", "qualifier": "..", "timestamp": 1000, "value":
+//! ".."}`, with `\\` for a backslash and `\xNN` for bytes that are not UTF-8 in the strings. Rows are written
+//! whole, many to a call; a call that fails with a retryable error is sent again.
 
 use crate::escape::{unescape, unicode};
 use crate::failure::{Failure, Outcome};

@@ -1,4 +1,4 @@
-//! Merges on request, with progress and cancelling.
+//! Manual compactions, with progress and cancelling.
 
 use super::Place;
 use super::scan::bounds;
@@ -11,7 +11,7 @@ use siltstone::{CompactionControl, Db, ErrorKind, size_text};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Merge a family's tables into its last level
+/// Compact a family into its last level
 ///
 /// Ctrl-C ends it at its next step; finished steps stay, and no data is lost.
 #[derive(Args)]
@@ -33,7 +33,7 @@ pub(crate) struct Compact {
     /// bits) hold for it
     #[arg(long)]
     rewrite: bool,
-    /// Do only the merges that the strategy asks for, in all families
+    /// Do only the compactions that the strategy asks for, in all families
     #[arg(long, conflicts_with_all = ["start", "end", "family", "rewrite"])]
     until_settled: bool,
     /// Report as JSON
@@ -82,7 +82,7 @@ impl Compact {
         let ended = AtomicBool::new(false);
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
-                // How much there is to do is known when memory is flushed and the merge begins.
+                // The amount of work is known when memory is flushed and the compaction begins.
                 let mut bar = progress::waiting("flushing memory");
                 let mut is_begun = false;
                 while !ended.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! A compaction server: merges of other processes' databases, in directories that both reach.
+//! A compaction server: compactions for databases of other processes.
 
 use super::serving::{Logging, Protection};
 use crate::failure::{Failure, Outcome};
@@ -12,11 +12,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc;
 
-/// Run merges for other servers and databases
+/// Run compactions for other servers and databases
 ///
-/// A server (`siltstone serve --compactor HOST:PORT`) or an embedded database gives it merges of tables,
-/// which it reads and writes in directories that both reach by the same path, or gets and sends over the
-/// connection. It may be started and ended at any time: what it was doing goes on elsewhere.
+/// A server (`siltstone serve --compactor HOST:PORT`) or an embedded database gives it compactions of
+/// SSTables, which it reads and writes in directories that both reach by the same path, or gets and sends
+/// over the connection. It may be started and ended at any time: its compactions go on elsewhere.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone compactor --tables /var/lib/siltstone
@@ -24,33 +24,33 @@ Example: siltstone compactor --tables /var/lib/siltstone
          siltstone compactor --listen 10.0.0.5:7400 --tables /mnt/shared --memory 8GiB \\
              --tls-certificate cert.pem --tls-key key.pem --tls-client-ca ca.pem")]
 pub(crate) struct Compactor {
-    /// Address on which merges are taken
+    /// Address on which it accepts compactions
     #[arg(long, env = "SILTSTONE_COMPACTOR_LISTEN", default_value = "127.0.0.1:7400")]
     listen: SocketAddr,
     /// A directory or object store (s3://bucket/prefix) in which it may work, with all below it; may be given
-    /// several times. Without one it shares no storage with databases, and tables go over the connection
+    /// several times. Without one it shares no storage with databases, and SSTables go over the connection
     #[arg(long, env = "SILTSTONE_COMPACTOR_TABLES", value_delimiter = ',')]
     tables: Vec<PathBuf>,
-    /// Memory in all; so many merges run at a time as it has room for
+    /// Memory in all; it runs as many compactions at a time as this has room for
     #[arg(long, env = "SILTSTONE_COMPACTOR_MEMORY", default_value = "1GiB", value_parser = siltstone::parse_size)]
     memory: u64,
-    /// Memory that a merge may take
+    /// Memory that a compaction may take
     #[arg(long, default_value = "128MiB", value_parser = siltstone::parse_size)]
     merge_memory: u64,
-    /// Merges that may wait for others; more are refused
+    /// Compactions that may wait for others; more are refused
     #[arg(long, default_value_t = 4)]
     queue: u64,
-    /// A compaction manager that is told every second that this server is there
+    /// A compaction manager, to which this server announces itself every second
     #[arg(long, env = "SILTSTONE_COMPACTION_MANAGER", value_name = "HOST:PORT")]
     manager: Option<String>,
     /// The address under which databases reach this server, for the manager [default: where it listens]
     #[arg(long, value_name = "HOST:PORT", requires = "manager")]
     advertise: Option<String>,
     /// A file with a secret of 16 bytes or more: only databases and managers that have it too are served.
-    /// Without it, and without --tls-client-ca, any process on this machine may have merges run here
+    /// Without it, and without --tls-client-ca, any process on this machine may have compactions run here
     #[arg(long, env = "SILTSTONE_COMPACTION_SECRET_FILE", value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// Who signs the manager's certificate, in PEM, where that speaks TLS
+    /// Authority for the manager's certificate, in PEM, if it speaks TLS
     #[arg(long, value_name = "FILE", requires = "manager")]
     manager_ca: Option<PathBuf>,
     #[command(flatten)]

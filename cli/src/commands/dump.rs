@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 /// Export all rows of a family to a file
 ///
-/// `siltstone load` reads tsv, csv and jsonl back to exactly the same rows; its help describes them. A table
-/// (a file that ends in .table) is what `siltstone ingest` takes.
+/// `siltstone load` reads tsv, csv and jsonl back to exactly the same rows; its help describes them. An
+/// SSTable (a file that ends in .table) is what `siltstone ingest` takes.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone dump /tmp/db rows.jsonl
@@ -41,7 +41,7 @@ pub(crate) struct Dump {
     access: Access,
 }
 
-/// What a dump can be.
+/// The formats of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 enum Form {
     /// Key, tab, value
@@ -50,12 +50,12 @@ enum Form {
     Csv,
     /// One JSON object a line
     Jsonl,
-    /// A sorted table, for `siltstone ingest`
+    /// An SSTable, for `siltstone ingest`
     Table,
 }
 
 impl Form {
-    /// The rows of it; `None` for a table.
+    /// Its rows; `None` for an SSTable.
     fn rows(self) -> Option<Format> {
         match self {
             Form::Tsv => Some(Format::Tsv),
@@ -132,8 +132,8 @@ fn create(path: &Path) -> std::io::Result<File> {
     }
 }
 
-/// Has a file written: under another name first, if it is no device or pipe. `write` is told the name, how to
-/// say that writing failed, and whether it is one of these.
+/// Writes a file by `write`: under another name first, if it is no device or pipe. `write` gets the name, how
+/// to report a failure, and whether it is one of these.
 fn to_file(
     file: &Path,
     write: impl FnOnce(&Path, &dyn Fn(std::io::Error) -> Failure, bool) -> Outcome<u64>,
@@ -141,7 +141,7 @@ fn to_file(
     // A device or pipe is written directly; a file under another name first.
     let special = std::fs::metadata(file).is_ok_and(|metadata| !metadata.is_file());
     match special {
-        // What waits for a pipe cannot look whether a signal came.
+        // A thread that waits for a pipe cannot check for signals.
         true => interrupt::leaves("not all rows are written"),
         false => interrupt::on_signal(|| None),
     }

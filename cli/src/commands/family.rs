@@ -192,8 +192,8 @@ impl Create {
 
 /// Change a family's options
 ///
-/// Data is not rewritten: new tables have the new layout, and merges go by the new strategy. Timestamps
-/// cannot change.
+/// Data is not rewritten: new SSTables have the new layout, and compactions follow the new strategy.
+/// Timestamps cannot change.
 #[derive(Args)]
 #[command(
     after_help = "Example: siltstone family alter /tmp/db history --set versions=5 --set ttl_us=30days"
@@ -242,7 +242,7 @@ impl Drop {
 /// Divide a family at a key
 ///
 /// The family keeps the keys below it; a new one with the same options has those from there on. Nothing is
-/// rewritten: tables over the key belong to both until merges have told them apart.
+/// rewritten: SSTables over the key belong to both until compactions have divided them.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone family split /tmp/db events 2025 events/2025
@@ -314,7 +314,7 @@ impl Detach {
 
 /// Add a family that was detached from another database
 ///
-/// Its tables are linked, or copied from another file system; the directory stays and may be removed then.
+/// Its SSTables are linked, or copied from another file system; the directory stays and may be removed then.
 #[derive(Args)]
 #[command(after_help = "Example: siltstone family attach /tmp/b history /tmp/moving && rm -r /tmp/moving")]
 struct Attach {

@@ -7,10 +7,10 @@ use serde_json::json;
 use siltstone::size_text;
 use std::path::PathBuf;
 
-/// Add tables made elsewhere to a family, all or none
+/// Add SSTables made elsewhere to a family, all or none
 ///
-/// Tables come from `siltstone dump DB FILE.table`, or from the library's SstableWriter. Their rows become
-/// the newest data of the family at once, without passing through its log. Files are linked, or copied from
+/// SSTables come from `siltstone dump DB FILE.table`, or from the library's SstableWriter. Their rows become
+/// the newest data of the family at once, without passing through its WAL. Files are linked, or copied from
 /// another file system; they stay, but must not be written to.
 #[derive(Args)]
 #[command(after_help = "\
@@ -19,7 +19,7 @@ Example: siltstone dump /tmp/old rows.table && siltstone ingest /tmp/db rows.tab
 pub(crate) struct Ingest {
     #[command(flatten)]
     place: Place,
-    /// Tables, whose keys must not overlap
+    /// SSTables, whose keys must not overlap
     #[arg(required = true)]
     tables: Vec<PathBuf>,
     /// Report as JSON

@@ -1,4 +1,4 @@
-//! What a database, or one table of it, looks like: as text, or the same as JSON.
+//! Listings of a database, or of one SSTable: as text, or the same as JSON.
 
 use crate::escape::{printable, unicode};
 use crate::failure::{Failure, Outcome};
@@ -13,10 +13,10 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Show shape, memory, log, statistics, events, or a table's blocks
+/// Show shape, memory, WAL, statistics, events, or an SSTable's blocks
 ///
 /// Nothing is changed, and a database in use may be inspected. Statistics count what was done since the
-/// database was opened, which here is now; events are kept from one process to the next.
+/// database was opened, which here is now; events outlive the process.
 #[derive(Args)]
 #[command(after_help = "\
 Each line is a run of tables: level, run, then each table with its keys, its size and what is special about it.
@@ -26,12 +26,12 @@ Example: siltstone inspect /tmp/db --events
 pub(crate) struct Inspect {
     /// Directory of the database
     db: PathBuf,
-    /// A table file: its name in the directory, or a path
+    /// An SSTable file: its name in the directory, or a path
     file: Option<PathBuf>,
     /// Recent events, with their reasons
     #[arg(long, conflicts_with = "file")]
     events: bool,
-    /// The log's files
+    /// The WAL's files
     #[arg(long, conflicts_with = "file")]
     log: bool,
     /// Number of events to print

@@ -76,7 +76,7 @@ impl Load {
         // What waits for a pipe cannot look whether a signal came.
         on_signal(&db, &loader.stored, total.is_none());
         let ended = loader.load(rows);
-        // What was stored before a malformed line is to last, too.
+        // Rows stored before a malformed line must last, too.
         let synced = db.sync();
         let closed = db.close();
         bar.finish_and_clear();

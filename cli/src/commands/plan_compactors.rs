@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 /// Work out how many compaction servers a workload needs
 ///
-/// By the formula of the paper on offloaded compaction: a merge of b bytes takes D = b/c + b/w; a server has
-/// l = floor(m/b) at a time, does h = l t/D in t, and serves floor(h/T) regions. A table shows what other
-/// memory and other sizes of merges come to, and a simulation how long merges wait with that number of
-/// servers and with one less. A compaction server that has been at work tells c, w, m and b (`--measured`).
+/// By the formula of the paper on offloaded compaction: a compaction of b bytes takes D = b/c + b/w; a server
+/// has l = floor(m/b) at a time, does h = l t/D in t, and serves floor(h/T) regions. A table shows what other
+/// memory and other sizes of compactions come to, and a simulation how long compactions wait with that number
+/// of servers and with one less. A compaction server that has been at work reports c, w, m and b
+/// (`--measured`).
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone plan-compactors --merge-rate 20MB --handover-rate 8MB --memory 6GB --merge-bytes 4GB --regions 10
@@ -25,25 +26,25 @@ pub(crate) struct PlanCompactors {
     /// A file with the secret of the compaction server, if it has one
     #[arg(long, env = "SILTSTONE_COMPACTION_SECRET_FILE", value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// Who signs the certificate of the compaction server, in PEM, if it speaks TLS
+    /// Authority for the certificate of the compaction server, in PEM, if it speaks TLS
     #[arg(long, value_name = "FILE", requires = "measured")]
     ca: Option<PathBuf>,
-    /// c: bytes a second at which a server reads and merges [default: 100MB]
+    /// c: bytes a second at which a server reads and compacts [default: 100MB]
     #[arg(long, value_parser = parse_size)]
     merge_rate: Option<u64>,
-    /// w: bytes a second at which what was merged is handed over [default: 50MB]
+    /// w: bytes a second at which outputs are handed over [default: 50MB]
     #[arg(long, value_parser = parse_size)]
     handover_rate: Option<u64>,
     /// m: memory of a server
     #[arg(long, value_parser = parse_size, required_unless_present = "measured")]
     memory: Option<u64>,
-    /// b: bytes of a merge
+    /// b: bytes of a compaction
     #[arg(long, value_parser = parse_size, required_unless_present = "measured")]
     merge_bytes: Option<u64>,
     /// R: regions
     #[arg(long)]
     regions: u64,
-    /// T: merges of each region in that time
+    /// T: compactions of each region in that time
     #[arg(long, default_value_t = 1.0)]
     merges: f64,
     /// t: the time, such as 1h or 1day
@@ -54,13 +55,13 @@ pub(crate) struct PlanCompactors {
     json: bool,
 }
 
-/// The table's memory and merges, as multiples of what was given.
+/// The table's memory and compactions, as multiples of the given figures.
 const MEMORIES: [f64; 3] = [1.0, 2.0, 4.0];
 const SIZES: [f64; 4] = [0.25, 0.5, 1.0, 2.0];
-/// Times t that are simulated, with merges due at moments that follow from the seed.
+/// Times t that are simulated, with compactions due at moments that follow from the seed.
 const INTERVALS: u32 = 4;
 const SEED: u64 = 1;
-/// More merges than that are not simulated.
+/// More compactions than that are not simulated.
 const MERGES_MAX: f64 = 1e6;
 
 /// How long the compaction server may take to answer.
@@ -68,7 +69,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A rate of handing over beyond this is none that was measured: nothing had to wait.
 const AT_ONCE: f64 = 1e12;
 
-/// What the compaction server measured.
+/// The measurements of the compaction server.
 fn ask(server: &str, options: CompactorsOptions) -> Outcome<MeasuredRates> {
     let failed = |why: String| Failure::Failed(format!("compaction server {server}: {why}"));
     let known = Compactors::connect_with([server], options).map_err(Failure::Usage)?;

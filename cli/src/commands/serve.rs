@@ -48,14 +48,14 @@ pub(crate) struct Serve {
     /// File of tokens and their rights, as `siltstone token` prints them; a call without one is turned away
     #[arg(long, env = "SILTSTONE_TOKENS")]
     tokens: Option<PathBuf>,
-    /// Where the files of tables lie, apart from the log: a directory, or an object store, as
-    /// s3://bucket/prefix [default: in the directory of the database]
+    /// Place of SSTables, apart from the WAL: a directory, or an object store, as s3://bucket/prefix
+    /// [default: in the directory of the database]
     #[arg(long, env = "SILTSTONE_TABLE_STORE", value_name = "PLACE")]
     table_store: Option<PathBuf>,
-    /// Disk space for what is kept of an object store; 0 for none [default: 4GiB]
+    /// Disk space for cached bytes of an object store; 0 for none [default: 4GiB]
     #[arg(long, env = "SILTSTONE_DISK_CACHE", value_parser = size)]
     disk_cache: Option<Size>,
-    /// A compaction server that merges go to, as host:port; may be given several times
+    /// A compaction server to use, as host:port; may be given several times
     #[arg(long = "compactor", env = "SILTSTONE_COMPACTORS", value_delimiter = ',')]
     compactors: Vec<String>,
     /// Be a compaction manager too: compaction servers announce themselves there [default address:
@@ -175,7 +175,7 @@ impl Serve {
     }
 }
 
-/// A line for whoever started it; nobody may be listening any more.
+/// A line for the caller, who may no longer read it.
 fn say(line: &str) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());

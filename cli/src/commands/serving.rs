@@ -12,7 +12,7 @@ pub(crate) struct Protection {
     /// The server's key, in PEM
     #[arg(long, env = "SILTSTONE_TLS_KEY", requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
-    /// Who signs the certificates of clients, in PEM; a client without one is turned away
+    /// Authority for the certificates of clients, in PEM; a client without one is turned away
     #[arg(long, env = "SILTSTONE_TLS_CLIENT_CA", requires = "tls_certificate")]
     pub(crate) tls_client_ca: Option<PathBuf>,
     /// Listen beyond this machine although nothing protects the server
@@ -29,7 +29,7 @@ impl Protection {
 
 #[derive(Args)]
 pub(crate) struct Logging {
-    /// What is logged to standard error: a level, or levels by part, such as warn,siltstone=debug
+    /// Filter of the log on standard error: a level, or levels by part, such as warn,siltstone=debug
     #[arg(long, env = "SILTSTONE_LOG", default_value = "info")]
     pub(crate) log: String,
     /// How it is written

@@ -6,11 +6,11 @@ use siltstone::strategy::METHODS;
 use siltstone::strategy::StrategyOptions;
 use siltstone::{parse_size, size_text};
 
-/// Run a merge strategy on any data size, without I/O
+/// Run a compaction strategy on any data size, without I/O
 ///
-/// Prints write, read and space amplification, the runs that may hold a key, the largest merge, the peaks of
-/// space and debt, the time of the fill, and what was scaled to stay under a minute. The strategy's decisions
-/// are those of the real engine.
+/// Prints write, read and space amplification, the runs that may hold a key, the largest compaction, the
+/// peaks of space and debt, the time of the fill, and what was scaled to stay under a minute. The strategy's
+/// decisions are those of the real engine.
 #[derive(Args)]
 #[command(after_help = "\
 Sizes: 4096, 64MiB, 64M (the same), 100TB (powers of ten).
@@ -29,10 +29,10 @@ pub(crate) struct Simulate {
     /// Bytes of distinct keys and values
     #[arg(long, default_value = "100GB", value_parser = parse_size)]
     data: u64,
-    /// What a flush writes: of a database, half of its write memory
+    /// Bytes that a flush writes: of a database, half of its write memory
     #[arg(long, default_value = "256MiB", value_parser = parse_size)]
     memory: u64,
-    /// Share of that memory in the active segment, which `rangemerge` does not divide by range; 0 in its
+    /// Share of that memory in the active memtable, which `rangemerge` does not divide by range; 0 in its
     /// paper
     #[arg(long, default_value_t = 0.1)]
     active_share: f64,
@@ -52,10 +52,10 @@ pub(crate) struct Simulate {
     /// Seed of the random keys; a seed always gives the same report
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The most tables a shape may have, at most 20000
+    /// The most SSTables a shape may have, at most 20000
     #[arg(long, default_value_t = 20_000)]
     tables_max: u64,
-    /// Bytes a second that flushes and merges read and write together, for the time of the fill
+    /// Bytes a second that flushes and compactions read and write together, for the time of the fill
     #[arg(long, default_value = "200MB", value_parser = parse_size)]
     device: u64,
     /// Nanoseconds that a put takes its caller, for the time of the fill

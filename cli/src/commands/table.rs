@@ -1,4 +1,4 @@
-//! Tables of a server: which there are, how they are set, and changing that while it runs.
+//! Tables of a server: listing them, showing and changing their settings while it runs.
 
 use crate::failure::{Failure, Outcome};
 use crate::remote::{Access, Remote};
@@ -150,7 +150,7 @@ impl Create {
     }
 }
 
-/// Show a table: what its families hold, and how they are set
+/// Show a table: the contents and settings of its families
 #[derive(Args)]
 #[command(after_help = "Example: siltstone table show packages --json")]
 struct Show {
@@ -194,10 +194,10 @@ fn print(table: &Value) {
     }
 }
 
-/// Change how a table's stores are set, while the server runs
+/// Change the settings of a table's stores, while the server runs
 ///
-/// Data is not rewritten: new tables have the new layout, and merges go by the new strategy. What is set here
-/// stands above the server's configuration, and lasts.
+/// Data is not rewritten: new SSTables have the new layout, and compactions follow the new strategy. Settings
+/// made here override the server's configuration, and last.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone table alter packages --set strategy=tiered

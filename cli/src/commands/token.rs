@@ -1,4 +1,4 @@
-//! Tokens for the server's clients: made here, kept by the client, known to the server by their digests.
+//! Tokens for the server's clients: made here, stored by the client, known to the server by their digests.
 
 use crate::failure::{Failure, Outcome};
 use base64::Engine as _;
@@ -12,7 +12,7 @@ const TOKEN_BYTES: usize = 32;
 /// Make a token for clients of the server
 ///
 /// Prints an entry for the file of tokens (`siltstone serve --tokens FILE`) and, on standard error, the token
-/// itself, which is kept nowhere. Clients send it as `authorization: Bearer TOKEN`.
+/// itself, which is stored nowhere. Clients send it as `authorization: Bearer TOKEN`.
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone token shop --right read,write --table 'projects/p/instances/i/tables/orders*' >> tokens.toml
@@ -20,7 +20,7 @@ Example: siltstone token shop --right read,write --table 'projects/p/instances/i
 pub(crate) struct Token {
     /// Whose it is, for people
     name: String,
-    /// What it may be used for
+    /// Rights of the token
     #[arg(long = "right", value_delimiter = ',', required = true)]
     rights: Vec<Right>,
     /// Table it may be used on: its whole name, or the beginning of names and a `*`

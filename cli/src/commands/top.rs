@@ -1,4 +1,4 @@
-//! What a running server does, again and again.
+//! A display of a running server, refreshed again and again.
 
 use super::table::At;
 use crate::failure::{Failure, Outcome};
@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 use std::time::{Duration, Instant};
 
-/// Show what a running server does: calls, latencies, memory, merges, tables
+/// Show what a running server does: calls, latencies, memory, compactions, tables
 ///
 /// Ctrl-C ends it.
 #[derive(Args)]
@@ -21,10 +21,10 @@ Example: siltstone top
 pub(crate) struct Top {
     #[command(flatten)]
     at: At,
-    /// Seconds between two looks
+    /// Seconds between two refreshes
     #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     every: f64,
-    /// Look so many times [default: until Ctrl-C]
+    /// Refresh so many times [default: until Ctrl-C]
     #[arg(long)]
     count: Option<u64>,
     /// Print all that the server says, once
@@ -101,7 +101,7 @@ fn latency(seconds: Option<f64>) -> String {
     }
 }
 
-/// What happened between two states.
+/// The difference between two states.
 fn screen(before: &Value, now: &Value, seconds: f64) -> String {
     let mut text = String::new();
     let bounds: Vec<f64> = now["bounds"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();

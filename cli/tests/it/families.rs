@@ -1,4 +1,4 @@
-//! Families listed, made, altered, dropped, moved and filled by tables; versions with timestamps.
+//! Families listed, made, altered, dropped, moved and filled by SSTables; versions with timestamps.
 
 use super::*;
 

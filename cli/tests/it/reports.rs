@@ -101,7 +101,7 @@ fn check_finds_damage_and_repair_rescues_the_rest() {
     assert!(said.contains("2 families, 1 table") && said.contains("as they were written"), "{said}");
     assert!(siltstone(&["repair", db]).fine().contains("nothing was lost"));
 
-    // One bit in the middle of the table's data.
+    // One bit in the middle of the SSTable's data.
     let mut bytes = place.bytes(&format!("db/{table}"));
     bytes[2_000] ^= 4;
     place.file(&format!("db/{table}"), bytes);

@@ -92,7 +92,7 @@ fn a_dump_that_waits_for_its_reader_ends_at_once() {
     let place = Place::new();
     siltstone(&["load", &place.db(), &place.file("rows.tsv", rows(50_000))]).fine();
     let mut child = start(&["dump", &place.db(), "-", "--format", "tsv"]);
-    // The pipe holds some more rows; the rest waits for us.
+    // The pipe holds some more rows; the others wait for the reader.
     child.stdout.as_mut().unwrap().read_exact(&mut [0; 100]).unwrap();
     signal(&child, "TERM");
     let said = Said::new(child.wait_with_output().unwrap());
@@ -111,7 +111,7 @@ fn a_compaction_ends_at_its_next_step_and_nothing_is_lost() {
         std::thread::sleep(Duration::from_millis(wait_ms));
         signal(&child, "INT");
         let said = Said::new(child.wait_with_output().unwrap());
-        // A signal before the program looks for signals ends it as any other.
+        // A signal before the program handles signals ends it as any other.
         match said.code {
             0 | -1 => {}
             _ => said.refused(130, &["ended by SIGINT: "]),

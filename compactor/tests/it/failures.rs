@@ -4,7 +4,7 @@ use crate::support::{self, World, contents, eventually, merged, server, write};
 use siltstone::EventKind;
 use siltstone_compactor::{CompactorConfig, CompactorServer};
 
-/// Files of tables that lie in a database's directory.
+/// Files of SSTables that lie in a database's directory.
 fn tables_there(dir: &std::path::Path) -> usize {
     let names = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
     names.filter(|name| name.to_string_lossy().ends_with(".table")).count()

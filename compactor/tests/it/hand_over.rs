@@ -130,7 +130,7 @@ fn a_server_without_room_or_that_ends_leaves_the_rest_to_storage() {
             merge_memory: 4 << 10,
             ..CompactorConfig::default()
         };
-        // Not even a table fits.
+        // Not even an SSTable fits.
         let small = CompactorServer::start(config(40 << 10), crate::support::builder()).unwrap();
         let here = |name, rounds: std::ops::Range<u64>| {
             let here = world.open_as(name, with(fill, Compression::None), None);

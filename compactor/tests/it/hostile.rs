@@ -184,7 +184,7 @@ async fn play(at: &str, spec: &CompactionSpec) -> Vec<String> {
     {
         wrong.push(read(&channel, wanted(table, starts, ends)).await.err().unwrap());
     }
-    // The log is somewhere else than the tables, where none of them needs it.
+    // The WAL lies in another directory than the SSTables, none of which needs it.
     let dir = format!("\"{}\"", spec.log_dir().display());
     let elsewhere = changed(&merge, &[("place", &dir), ("log_dir", "\"/etc\"")]);
     wrong.push(ask(&channel, begin(VERSION, &elsewhere)).await.err().unwrap());

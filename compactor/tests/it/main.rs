@@ -1,5 +1,5 @@
-//! Databases whose merges run at compaction servers: the same contents as without, whatever happens to the
-//! servers.
+//! Databases whose compactions run at compaction servers: the same contents as without, whatever happens to
+//! the servers.
 
 mod certificates;
 mod failures;

@@ -1,4 +1,4 @@
-//! A manager that knows the servers and says which stores' merges go where (OFF-2).
+//! A manager that knows the servers and says which stores' compactions go where (OFF-2).
 
 use crate::support::{self, World, builder, contents, eventually, merged, server};
 use siltstone::{Db, FamilyOptions, Rng};
@@ -69,7 +69,7 @@ fn work(db: &Db, seed: u64) {
     db.settle().unwrap();
 }
 
-/// Where each family's merges went.
+/// Where each family's compactions went.
 fn went(db: &Db) -> BTreeMap<String, BTreeSet<String>> {
     let mut went: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for event in db.events() {
@@ -92,7 +92,7 @@ fn servers_that_announce_themselves_get_the_stores_in_turn_and_a_manager_that_en
     assert!(compactors.manager().unwrap().answers);
     // The ring, which both are on, comes with them.
     let db = open(&world, "db", &compactors);
-    // The same is written to a database that merges itself.
+    // The same is written to a database that compacts by itself.
     let here = of_families().open(world.dir.path().join("here")).unwrap();
     let both = |seed| [&db, &here].into_iter().for_each(|db| work(db, seed));
     (0..3).for_each(both);
@@ -104,7 +104,7 @@ fn servers_that_announce_themselves_get_the_stores_in_turn_and_a_manager_that_en
     };
     assert_eq!((on(&first), on(&second)), (FAMILIES / 2, FAMILIES / 2), "{by_family:?}");
 
-    // Without the manager merges go on, at those that are known.
+    // Without the manager compactions go on, at those that are known.
     drop(manager_at);
     eventually("it does not answer", || !compactors.manager().unwrap().answers);
     let third = announced(&world, at);

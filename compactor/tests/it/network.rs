@@ -1,6 +1,6 @@
 //! A bad network between a database and its compaction server (OFF-6): bytes that come late, not at all in
 //! one direction, or changed, and connections that are cut or refused. The contents are those without a
-//! server, and merges go there again when it is over.
+//! server, and compactions go there again when it is over.
 
 use crate::support::{self, World, builder, contents, eventually, merged, write};
 use siltstone::Rng;

@@ -128,7 +128,7 @@ impl Opened {
 pub(crate) fn server(world: &World, slots: u64) -> CompactorServer {
     let config = CompactorConfig {
         tables: vec![world.dir.path().into()],
-        // An eighth is not for merges.
+        // An eighth is not for compactions.
         memory: (slots + 1) << 20,
         merge_memory: 1 << 20,
         ..CompactorConfig::default()

@@ -1,13 +1,13 @@
-//! A backup brought elsewhere, such as from one server's part of an object store to another's.
+//! Copies of backups, such as from one server's part of an object store to another's.
 
 use super::descriptor::{Descriptor, StoredFile};
 use super::{BackupInfo, Backups, Making};
 use crate::error::Result;
 
 impl Backups {
-    /// Copies the backup of that number to those, where it gets a number of its own; tables that another
-    /// backup there has are shared. Every file is held against its length and checksum. After an error they
-    /// are as they were.
+    /// Copies the backup of that number to other `Backups`, where it gets a number of its own and shares
+    /// SSTables that another backup there has. Compares every file with its length and checksum. After an
+    /// error the other `Backups` are unchanged.
     pub fn copy_to(&self, id: u64, to: &Backups) -> Result<BackupInfo> {
         let _reading = self.lock_to_read()?;
         if !self.ids()?.contains(&id) {

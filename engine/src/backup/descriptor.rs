@@ -1,5 +1,5 @@
-//! What says that a backup is there: a line with magic and checksum, then JSON that names every file of it.
-//! Layout: docs/format.md.
+//! The descriptor of a backup, which makes it exist: a line with magic and checksum, then JSON that names
+//! every file of it. Layout: docs/format.md.
 
 use super::BackupInfo;
 use crate::error::{Error, ErrorKind, Result};
@@ -10,12 +10,12 @@ use crate::wal;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Without the format version.
+/// The magic, without the format version.
 const MAGIC: &str = "SILTBKP";
 const VERSION: char = '1';
-/// Some 300 bytes a table.
+/// Some 300 bytes an SSTable.
 const DESCRIPTOR_BYTES_MAX: u64 = 1 << 30;
-/// What the copied manifest is called, behind the number of its backup.
+/// The name of the copied manifest, after the number of its backup.
 pub(super) const MANIFEST: &str = "manifest";
 
 /// A backup.
@@ -38,24 +38,24 @@ pub(crate) struct Descriptor {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StoredFile {
-    /// What it is called in the database.
+    /// Its name in the database.
     pub(crate) name: String,
-    /// What it is called in the directory of backups.
+    /// Its name in the directory of backups.
     pub(crate) file: String,
     pub(crate) bytes: u64,
-    /// Over the whole file.
+    /// The checksum of the whole file.
     pub(crate) crc32c: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) table: Option<StoredTable>,
 }
 
-/// What tells tables of one name apart.
+/// The identity and clip of an SSTable, by which those of one name differ.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StoredTable {
-    /// The table's identity, in hexadecimal.
+    /// The SSTable's identity, in hexadecimal.
     pub(crate) identity: String,
-    /// The clip this backup reads it with, in hexadecimal; what lies below may be gone from the file.
+    /// The clip of this backup, in hexadecimal; bytes below it may be missing from the file.
     pub(crate) clip: Option<String>,
 }
 
@@ -103,7 +103,7 @@ pub(super) fn owner(name: &str) -> Option<u64> {
     (ours && format!("{number:08}") == id).then_some(number)
 }
 
-/// What a file that was copied for some backup is called in the database.
+/// The name in the database of a file that was copied for some backup.
 pub(super) fn stored_of(name: &str) -> Option<&str> {
     owner(name).and_then(|_| Some(name.split_once('-')?.1))
 }
@@ -114,7 +114,7 @@ pub(super) fn number_in(name: &str) -> Option<u64> {
     id.or_else(|| parse_file_name(name.strip_suffix(".new")?))
 }
 
-/// What a file copied for that backup is called.
+/// The name of a file copied for that backup.
 pub(super) fn stored_name(id: u64, name: &str) -> String {
     format!("{id:08}-{name}")
 }
@@ -232,7 +232,7 @@ pub(crate) mod forge {
         }
     }
 
-    /// What is taken leads to no file that is not a backup's.
+    /// Accepted descriptors name no file that is not a backup's.
     fn descriptor(bytes: &[u8]) {
         let Ok(found) = Descriptor::decode(bytes, ID, Path::new("forged")) else { return };
         assert!(found.all_files().all(|file| !file.file.contains('/')), "{found:?}");

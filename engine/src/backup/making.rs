@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Making {
     backups: Backups,
     id: u64,
-    /// The tables of the backups there are, by name.
+    /// The SSTables of earlier backups, by name.
     known: HashMap<String, Vec<StoredFile>>,
     written: Vec<PathBuf>,
     /// Whether the directory has the mark of a first backup.
@@ -44,7 +44,7 @@ impl Making {
         let ids = backups.ids()?;
         let (mut earlier, mut all_are_read) = (Vec::with_capacity(ids.len()), true);
         for id in ids.iter().copied() {
-            // One that cannot be read has nothing to offer; whoever lists or restores it is told.
+            // An unreadable backup has nothing to share; listing or restoring it reports the error.
             let Ok(descriptor) = backups.read(id) else {
                 all_are_read = false;
                 continue;
@@ -57,7 +57,7 @@ impl Making {
             }
             earlier.push(descriptor);
         }
-        // One that cannot be read may name anything.
+        // An unreadable backup may name anything.
         let is_first = ids.is_empty() && !backups.are_objects();
         if is_first {
             mark_begun(&**storage, dir).map_err(|e| Error::io("create a file in", dir, e))?;
@@ -82,12 +82,12 @@ impl Making {
         self.id
     }
 
-    /// The table as an earlier backup has it: [`Making::known_as`].
+    /// The SSTable as an earlier backup has it: [`Making::known_as`].
     pub(crate) fn known(&self, info: &TableInfo) -> Option<StoredFile> {
         self.known_as(&info.id.file_name(), info.bytes, StoredTable::of(info))
     }
 
-    /// The table of that name and length as an earlier backup has it, if its file is still there in full
+    /// The SSTable of that name and length as an earlier backup has it, if its file is still there in full
     /// length.
     pub(super) fn known_as(&self, name: &str, bytes: u64, table: StoredTable) -> Option<StoredFile> {
         let fits = |file: &&StoredFile| {
@@ -100,7 +100,7 @@ impl Making {
         Some(StoredFile { table: Some(table), ..found.clone() })
     }
 
-    /// Copies the file, or its first `bytes`. `advanced` is told of each piece's length.
+    /// Copies the file, or its first `bytes`. Calls `advanced` with each piece's length.
     pub(crate) fn copy(
         &mut self,
         of: &dyn Storage,
@@ -155,7 +155,7 @@ impl Making {
         self.write(&temporary, &bytes)?;
         kill_point!("backup-descriptor-written");
         if self.backups.are_objects() {
-            // An object may have its new name though the call failed: what it names must stay. If it has not,
+            // The object may exist though the call failed: the files that it names must stay. If it does not,
             // the next backup cleans up.
             self.written.clear();
         }
@@ -171,9 +171,9 @@ impl Making {
 impl Drop for Making {
     fn drop(&mut self) {
         let storage = &self.backups.env.storage;
-        // What cannot be removed now goes with the next backup.
+        // The next backup removes what cannot be removed now.
         let removed = self.written.iter().map(|path| storage.remove(path)).filter(Result::is_ok).count();
-        // The mark says whose the rest is: it goes when that is known to be gone.
+        // The mark shows whose the remaining files are, so it is removed last.
         if self.is_marked && removed == self.written.len() && self.backups.sync_dir().is_ok() {
             remove_mark(&**storage, &self.backups.dir);
         }

@@ -1,19 +1,18 @@
 //! Backups: several states of one database in a directory of their own, which may be on another file system.
 //!
-//! A backup is a descriptor (`descriptor.rs`) that names files beside it: a manifest, copies of log files up
-//! to the moment, and tables. Tables never change, so those that an earlier backup of the directory has are
-//! named again instead of copied. Every file carries the number of the backup that copied it in its name, so
-//! no file is ever written over, and two databases that grew out of one (a backup restored and written to)
-//! can share a directory though their tables have equal names. The descriptor comes last, by rename: before
+//! A backup is a descriptor (`descriptor.rs`) that names files beside it: a manifest, copies of WAL files up
+//! to the moment, and SSTables. SSTables never change, so those that an earlier backup of the directory has
+//! are named again instead of copied. Every file carries the number of the backup that copied it in its name,
+//! so no file is ever written over, and two databases that grew out of one (a backup restored and written to)
+//! can share a directory though their SSTables have equal names. The descriptor comes last, by rename: before
 //! it nothing of the backup is visible, and the next backup removes what no descriptor names.
 //!
-//! - `making.rs`: writes a backup's files, whoever gives them. What is copied and when is `db/backup.rs`'s
-//!   matter.
+//! - `making.rs`: writes a backup's files. `db/backup.rs` decides what is copied, and when.
 //! - `restore.rs`: makes a database of a backup, and checks every byte on the way.
 //! - `copy.rs`: brings a backup from one directory to another.
 //!
-//! The directory may be an object store. There are no locks there: whoever uses it sees to it that nobody
-//! else does.
+//! The directory may be an object store. There are no locks there: the caller must be the only one that uses
+//! it.
 //!
 //! This folder knows no open database.
 
@@ -63,7 +62,7 @@ pub struct BackupInfo {
     pub seq: SeqNo,
     /// Wall-clock microseconds of that moment.
     pub created_us: u64,
-    /// Tables in it.
+    /// SSTables in it.
     pub tables: u64,
     /// Bytes of all its files.
     pub bytes: u64,
@@ -71,8 +70,8 @@ pub struct BackupInfo {
     pub copied_bytes: u64,
 }
 
-/// Who made a file of the directory, which is checked as the kind of file that `name` says it is. It may be
-/// of any database.
+/// The maker of a file of the directory, judged as the kind of file that `name` says it is. It may be of any
+/// database.
 fn maker_of_stored(storage: &dyn Storage, path: &Path, name: &str) -> io::Result<Maker> {
     let is_own = match name {
         descriptor::MANIFEST => manifest::is_own_manifest(storage, path, None),
@@ -123,15 +122,15 @@ impl Backups {
 
     /// The backups in an object store; nothing is asked of it yet. There are no locks: nobody else may make
     /// or remove any there meanwhile. A listing may be older than what was put, so `known` has the numbers of
-    /// all that the caller knows of: none of their files is removed before they are, by this value or a clone
-    /// of it. Databases are restored into local directories.
+    /// all backups that the caller knows of. Their files stay until this value or a clone of it removes those
+    /// backups. Databases are restored into local directories.
     pub fn in_object_store(store: Arc<dyn ObjectStore>, known: &[u64]) -> Self {
         let (dir, local) = (PathBuf::from(store.location()), Env::local());
         let env = Env { storage: Arc::new(ObjectFiles(store)), ..local.clone() };
         Self { env, dir, local, known: Some(Arc::new(Mutex::new(known.to_vec()))) }
     }
 
-    /// Where they lie, for people.
+    /// Their place, for people.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -240,7 +239,7 @@ impl Backups {
         Ok(())
     }
 
-    /// A directory in which other things lie and no backup is surely not the one that was meant.
+    /// A directory with other things and no backup is surely not the one that was meant.
     fn refuse_other_things(&self) -> Result<()> {
         let storage = &*self.env.storage;
         let names = storage.list_all(&self.dir).map_err(|e| Error::io("list", &self.dir, e))?;
@@ -263,8 +262,8 @@ impl Backups {
         }
     }
 
-    /// Whether a file tells by its bytes that backups lie here: a descriptor, or, should that be damaged,
-    /// what was copied for one.
+    /// Whether a file's bytes show that backups lie here: a descriptor, or, if that is damaged, a file copied
+    /// for one.
     fn are_ours(&self, names: &[String]) -> bool {
         let is_descriptor = |name: &&String| descriptor::parse_file_name(name).is_some();
         let is_stored = |name: &&String| descriptor::stored_of(name).is_some();
@@ -277,13 +276,12 @@ impl Backups {
         names.iter().any(|name| name == BEGUN) || self.are_ours(names)
     }
 
-    /// Whether a file is what a backup may have left that did not come to its end, or that was deleted: by
-    /// its name and its bytes.
+    /// Whether a file may be left of an unfinished or deleted backup, by its name and its bytes.
     fn is_left(&self, name: &str, is_begun: impl FnOnce() -> bool) -> bool {
         descriptor::parse_file_name(name).is_none() && self.maker(name).is_ours(is_begun)
     }
 
-    /// Who made a file that has a name of ours.
+    /// The maker of a file with a name that backups use.
     fn maker(&self, name: &str) -> Maker {
         let (storage, path) = (&*self.env.storage, self.dir.join(name));
         let maker = match descriptor::stored_of(name) {

@@ -2,11 +2,11 @@
 //! it is copied, and the manifest with the files; `CURRENT` comes last. So what was restored was whole, and
 //! before that there is nothing that opens.
 //!
-//! Tables may be shared instead of copied: they never change, so a hard link is a reference that the file
+//! SSTables may be shared instead of copied: they never change, so a hard link is a reference that the file
 //! system counts. Backup and database each have a name of the file and remove their own; the bytes go with
-//! the last. A database frees parts of tables in place, but none that has a second name
+//! the last. A database frees parts of SSTables in place, but none that has a second name
 //! (`Storage::punch_hole`). A reference in a manifest would not do here: the two directories know nothing of
-//! each other, and either may be removed as a whole. Logs are written over in place, so they are copied.
+//! each other, and either may be removed as a whole. WAL files are overwritten in place, so they are copied.
 
 use super::descriptor::{Descriptor, StoredFile};
 use super::{BackupInfo, Backups};
@@ -35,9 +35,9 @@ impl Backups {
         self.restore_by(id, to.as_ref(), false, progress)
     }
 
-    /// Makes a database of a backup like [`Backups::restore`], but shares the tables with the backup where
+    /// Makes a database of a backup like [`Backups::restore`], but shares the SSTables with the backup where
     /// both directories lie on one file system that has hard links. Their bytes are neither copied nor read,
-    /// so a damaged block is found only when the database reads it. Damage to a shared table concerns both:
+    /// so a damaged block is found only when the database reads it. Damage to a shared SSTable concerns both:
     /// [`Backups::restore`] is the one that protects from a failing disk.
     ///
     /// ```
@@ -89,12 +89,12 @@ impl Backups {
         let env = self.local.bound_to(to)?;
         let had_lock = env.storage.exists(&to.join(LOCK_FILE)).map_err(|e| Error::io("look for", to, e))?;
         let _writing = lock_dir(&env, to, true)?;
-        // Behind the lock, so that it goes before that is given back.
+        // Declared after the lock, so that it is dropped before the lock is released.
         let mut copied = if existed { Copied::in_existing(&env, to) } else { Copied::new(&env, to) };
         if !had_lock {
             copied.made(LOCK_FILE);
         }
-        // Again under the lock.
+        // Checked again, under the lock.
         refuse_things_in(&env, to)?;
         self.restore_into(&backup, &env, shares, &mut copied, progress)?;
         copied.keep();
@@ -134,7 +134,7 @@ impl Backups {
                 && file.table.is_some()
                 && env.storage.second_name(&from, &target).map_err(|e| Error::io("link to", &target, e))?
             {
-                // Durable but for the name: so it was when the backup was made.
+                // Durable except for the name, as when the backup was made.
                 advanced(file.bytes);
                 continue;
             }
@@ -150,7 +150,7 @@ impl Backups {
         Ok(())
     }
 
-    /// The backup's manifest, which must speak of just the tables that the descriptor names.
+    /// The backup's manifest, which must name just the SSTables that the descriptor names.
     pub(super) fn manifest_of(&self, backup: &Descriptor) -> Result<State> {
         self.check_length(&backup.manifest)?;
         let path = self.dir.join(&backup.manifest.file);
@@ -162,7 +162,7 @@ impl Backups {
         let state = manifest::parse(&bytes, &path, database, backup.manifest_number)?.state;
         let mut named: BTreeMap<&str, u64> =
             backup.tables.iter().map(|table| (table.name.as_str(), table.bytes)).collect();
-        // Once of those that several families have.
+        // An SSTable that several families have counts once.
         let tables = state.stores.values().flat_map(|store| store.shape.tables());
         let needed: BTreeMap<_, _> = tables.map(|(_, _, info)| (info.id, info.bytes)).collect();
         for (id, bytes) in needed {

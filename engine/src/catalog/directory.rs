@@ -1,10 +1,10 @@
-//! Where a database may be made: in a directory that is absent, empty, or has what an earlier try left that a
+//! Where a database may be created: in a directory that is absent, empty, or has what a creation left that a
 //! crash ended.
 //!
 //! A directory with anything else in it is surely not the one that was meant, and what lies there might have
 //! a name that a database uses. What a creation leaves is the lock, its mark, a note, the first manifest and
-//! the next `CURRENT`; tables, logs and higher manifests say that there was a database which lost its
-//! `CURRENT`. What is blank counts as left by a creation only beside the mark (`storage/own.rs`).
+//! the next `CURRENT`; SSTables, WAL files and higher manifests show that there was a database which lost its
+//! `CURRENT`. A blank file counts as left by a creation only beside the mark (`storage/own.rs`).
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::sstable;
@@ -21,7 +21,7 @@ use std::path::Path;
 /// The next note, until it takes its name.
 pub(crate) const NOTE_NEW: &str = "DATABASE.new";
 
-/// Why there is nothing to open: what lies there tells whether a database lost its `CURRENT`.
+/// The error of an open without `CURRENT`: the directory's files show whether a database lost it.
 pub(crate) fn no_database(env: &Env, dir: &Path) -> Error {
     match refuse_leftovers(env, dir) {
         Err(e) if e.kind() == ErrorKind::Corruption => e,
@@ -29,8 +29,8 @@ pub(crate) fn no_database(env: &Env, dir: &Path) -> Error {
     }
 }
 
-/// A directory without `CURRENT` but with logs, tables or manifests is a damaged database, not an empty
-/// place. One file that begins as ours do is enough to say so.
+/// A directory without `CURRENT` but with WAL files, SSTables or manifests is a damaged database, not an
+/// empty place. One file that begins as ours do is enough to say so.
 pub(crate) fn refuse_leftovers(env: &Env, dir: &Path) -> Result<()> {
     let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
     if names.iter().any(|name| name == CURRENT) {
@@ -45,8 +45,8 @@ pub(crate) fn refuse_leftovers(env: &Env, dir: &Path) -> Result<()> {
     }
 }
 
-/// `NotFound` where nothing is a database's by its bytes: neither `CURRENT`, which may be another program's,
-/// nor any part.
+/// `NotFound` if no file there is a database's by its bytes: neither `CURRENT`, which may be another
+/// program's, nor any part.
 pub(crate) fn refuse_no_database(env: &Env, dir: &Path) -> Result<()> {
     let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
     let current = dir.join(CURRENT);
@@ -75,7 +75,7 @@ pub(crate) fn refuse_occupied(env: &Env, dir: &Path) -> Result<()> {
     let storage = &*env.storage;
     refuse_leftovers(env, dir)?;
     let names = storage.list_all(dir).map_err(|e| Error::io("list", dir, e))?;
-    // One that somebody has made since it was looked for is no other thing.
+    // A `CURRENT` that another process has made meanwhile is no other thing.
     if names.iter().any(|name| name == CURRENT) {
         return Ok(());
     }
@@ -116,7 +116,7 @@ fn is_unfinished(storage: &dyn Storage, dir: &Path, name: &str, is_begun: bool) 
     let path = &dir.join(name);
     let is_left = match name {
         LOST_AND_FOUND => return Ok(true),
-        // Neither is ever written to.
+        // A creation never writes to either.
         LOCK_FILE => return is_own_lock(storage, dir, name),
         BEGUN => return is_mark(storage, dir, name),
         NOTE | NOTE_NEW => is_own(storage, path, begins_with_number),

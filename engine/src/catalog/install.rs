@@ -1,9 +1,9 @@
 //! Installing a step of a flush or compaction: durable in the manifest first, then one version swap.
 //!
-//! Whoever changes tables comes through here, under the manifest's lock, so that versions follow the
-//! manifest's order. After a failure nothing changed in memory, and the inputs stay. Outputs that the
-//! manifest was never given are removed at once; where giving it failed it may name them all the same, so the
-//! next open looks.
+//! All changes of SSTables come through here, under the manifest's lock, so that versions follow the
+//! manifest's order. After a failure nothing has changed in memory, and the inputs stay. Outputs that the
+//! manifest cannot name are removed at once; if its write failed it may name them all the same, so the next
+//! open decides.
 
 use super::Catalog;
 use super::regions::check_bounds;
@@ -38,10 +38,10 @@ pub(crate) struct Install<'a> {
     pub(crate) opened: Option<BTreeMap<TableId, Arc<TableHandle>>>,
 }
 
-/// What a step of a flush did with memory.
+/// The effect of a step of a flush on memory.
 #[derive(Clone)]
 pub(crate) struct Flushed {
-    /// These keys of generations up to this one are in tables now.
+    /// The keys that are in SSTables now, and up to which generation.
     pub(crate) range: KeyRange,
     pub(crate) generation: Generation,
     /// The hot cells among them, which stay in memory. They are in the WAL again, durably, under a higher
@@ -50,7 +50,7 @@ pub(crate) struct Flushed {
 }
 
 impl Catalog {
-    /// Installs a step; how many blocks and bytes of replaced inputs left the cache.
+    /// Installs a step; returns how many blocks and bytes of replaced inputs left the cache.
     pub(crate) fn install(&self, install: Install<'_>) -> Result<(u64, u64)> {
         let outputs = install.outputs.clone();
         let mut given = false;
@@ -61,8 +61,8 @@ impl Catalog {
         installed
     }
 
-    /// Installs a step like [`Catalog::install`], and sets `given` once the manifest is given the outputs.
-    // Over 70 lines: the order of all that happens, one thing after another, is what it is about.
+    /// Installs a step like [`Catalog::install`], and sets `given` once the manifest may name the outputs.
+    // Over 70 lines: it is about the order of its steps.
     fn install_noting(&self, install: Install<'_>, given: &mut bool) -> Result<(u64, u64)> {
         let Install { store, plan, bounds, outputs, upto, flushed, mut filled, forgotten, opened } = install;
         if !planted!(Bug::SkipDirectorySync) {
@@ -81,14 +81,14 @@ impl Catalog {
         let step = Step { outputs, upto: upto.clone(), bytes_below };
         let mut change = plan.change(&version.shape, &step);
         if flushed.is_some() {
-            // A flush may have no inputs among the tables; what is in its way is memory.
+            // A flush may have no input SSTables; its input is memory.
             change.range = KeyRange::all();
         }
         let removed: Vec<TableId> = change.removed.iter().map(|place| place.table).collect();
         #[cfg(feature = "papers")]
         let kept = self.cx.settings.options.experimental.scan_one_side.then(|| change.clone());
         let (edit, front) = self.edit_of(&manifest, store, change, forgotten, flushed.as_ref(), last)?;
-        // Those that other stores have, too.
+        // Inputs that other stores have, too.
         let owned_before: BTreeSet<TableId> =
             removed.iter().copied().filter(|id| manifest.state().owners_of(*id) > 1).collect();
         kill_point!("install-before-commit");
@@ -99,7 +99,8 @@ impl Catalog {
         if cfg!(feature = "strict") {
             assert_eq!(shape.check(), Ok(()), "the shape after a change");
         }
-        // Before the version that lacks it, so that who does not find it knows why.
+        // Set before the swap to a version that lacks such cells, so that a reader that misses them knows
+        // why.
         store.forget(forgotten);
         store.swap(|now| {
             let mut next = now.with_shape(shape.clone(), &opened);
@@ -132,7 +133,7 @@ impl Catalog {
         self.commit.log_note(mark);
         kill_point!("install-after-note");
         if let Some(front) = front
-            // The step is installed whatever comes of this; what is not released now is with the next flush.
+            // The step is installed even if this fails; the next flush releases what is left.
             && let Err(e) = self.release_log(front)
             && e.kind() == ErrorKind::Poisoned
         {
@@ -174,8 +175,8 @@ impl Catalog {
         Ok((edit, Some(front)))
     }
 
-    /// Punches holes where a step has replaced parts of its inputs, and gives up the inputs that no store has
-    /// any more.
+    /// Punches holes where a step has replaced parts of its inputs, and schedules inputs that no store has
+    /// any more for removal.
     fn let_go_of_replaced(
         &self,
         manifest: &Manifest,
@@ -186,7 +187,7 @@ impl Catalog {
         owned_before: &BTreeSet<TableId>,
     ) {
         for (id, bytes) in &step.bytes_below {
-            // What another store has there stays.
+            // Parts that another store has there stay.
             let is_alone = manifest.state().owners_of(*id) == 1 || planted!(Bug::PunchShared);
             if let Some(open) = before.tables().find(|open| open.info.id == *id && is_alone) {
                 self.graveyard.punch(open.handle.clone(), *bytes);
@@ -220,7 +221,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Applies a change of one store's tables that is no compaction. The caller logs the mark.
+    /// Applies a change of one store's SSTables that is no compaction. The caller logs the manifest's mark.
     pub(crate) fn install_change(
         &self,
         manifest: &mut Manifest,
@@ -258,8 +259,8 @@ fn left_to_flush(set: &FlushSet, upto: Option<&[u8]>) -> FlushSet {
     FlushSet { range: KeyRange { start, end: set.range.end.clone() }, ..set.clone() }
 }
 
-/// The inputs that a step to `key` cuts, each with about how many of its bytes lie below the key; readers
-/// that stay at or above it read none of these any more.
+/// The inputs that a step to `key` cuts, each with about how many of its bytes lie below the key; readers at
+/// or above it no longer read these bytes.
 fn bytes_below(version: &Version, plan: &CompactionPlan, key: &[u8]) -> Result<Vec<(TableId, u64)>> {
     let inputs: Vec<TableId> = plan.tables().collect();
     let mut below = Vec::new();

@@ -1,12 +1,12 @@
-//! What a database consists of, durably: its stores, their tables and the manifest that names them.
+//! The durable contents of a database: its stores, their SSTables and the manifest that names them.
 //!
-//! [`Catalog`] owns the list of stores (`stores`), the manifest, the files of tables and the graveyard of
-//! what nobody reads any more (`tables`). `install` is the one place where tables change. `regions` splits
-//! and joins stores. `moment` says what a copy consists of, `directory` where a database may be made,
-//! `recover` and `replay` bring back what log and manifest hold, `strays` looks for tables that a merge
-//! elsewhere left behind.
+//! [`Catalog`] owns the list of stores (`stores`), the manifest, the files of SSTables and the list of those
+//! to be removed (`tables`). `install` is the one place where SSTables change. `regions` splits and joins
+//! stores. `moment` says what a copy consists of, `directory` where a database may be made, `recover` and
+//! `replay` bring back what WAL and manifest hold, `strays` removes SSTables that a compaction elsewhere left
+//! behind.
 //!
-//! Not owned here: the path of a write (`commit`), who flushes and merges, and when (`work`).
+//! Not owned here: the path of a write (`commit`), who flushes and compacts, and when (`work`).
 
 mod directory;
 mod install;
@@ -42,8 +42,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes of deletes of keys that are taken with the disk full, until a flush or merge is done; with those of
-/// ranges twice as many.
+/// The limit of bytes of deletes of keys with the disk full, until a flush or compaction succeeds; with those
+/// of ranges twice as many.
 const BEYOND_FULL_BYTES: u64 = 64 << 10;
 
 /// See the page above.
@@ -58,7 +58,7 @@ pub(crate) struct Catalog {
     next_job: AtomicU32,
     pub(crate) registry: Registry,
     stores: ArcSwap<Vec<Arc<Store>>>,
-    /// Names of stores that are no more, with the log file in which their last writes may be.
+    /// Names of dropped stores, with the WAL file in which their last writes may be.
     names_gone: Mutex<BTreeMap<StoreId, (LogFileId, Arc<str>)>>,
     /// One change of the set of stores, or of how memory is divided, at a time.
     pub(crate) families: Mutex<()>,
@@ -66,18 +66,18 @@ pub(crate) struct Catalog {
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) tables: Arc<OpenTables>,
     pub(crate) graveyard: Arc<Graveyard>,
-    /// Runs merges here, and whoever runs them elsewhere.
+    /// The executor of compactions in this process, and the way to other processes.
     pub(crate) local: Local,
     pub(crate) offload: Option<Arc<dyn Offload>>,
-    /// Bytes of tables that came from the memory of other processes.
+    /// Bytes of SSTables that came from the memory of other processes.
     pub(crate) remote_bytes: Arc<std::sync::atomic::AtomicU64>,
-    /// Merges elsewhere that were given up.
+    /// Compactions elsewhere that were given up.
     strays: Mutex<Vec<strays::Stray>>,
     /// One change of the cache's size at a time.
     fitting: Mutex<()>,
 }
 
-/// What opening a database found, to be made a [`Catalog`] of.
+/// The results of opening a database, of which a [`Catalog`] is made.
 pub(crate) struct Found {
     pub(crate) stores: Vec<Arc<Store>>,
     pub(crate) manifest: Manifest,
@@ -85,7 +85,7 @@ pub(crate) struct Found {
     pub(crate) tables: Arc<OpenTables>,
     pub(crate) graveyard: Arc<Graveyard>,
     pub(crate) epoch: u32,
-    /// Runs merges elsewhere, if anybody does.
+    /// The way to compactions in other processes, if there is one.
     pub(crate) offload: Option<Arc<dyn Offload>>,
 }
 
@@ -140,7 +140,7 @@ impl Catalog {
         store.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no family {name}")))
     }
 
-    /// The name of the first table that a new job makes for the store.
+    /// The name of the first SSTable that a new job makes for the store.
     pub(crate) fn next_name(&self, store: StoreId) -> TableId {
         TableId { store, epoch: self.epoch, job: self.next_job(), part: 0 }
     }
@@ -150,7 +150,7 @@ impl Catalog {
         self.next_job.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// [`Commit::write`], with what is set aside for a full disk.
+    /// [`Commit::write`], with the reserve for a full disk.
     pub(crate) fn write(
         &self,
         ops: &[Op<'_>],
@@ -167,9 +167,9 @@ impl Catalog {
         if !full(&written) || !ops.iter().all(Op::deletes) {
             return written;
         }
-        // What is set aside for a full disk is for what makes room: with memory full too, deletes make it in
-        // both. Not all of it, as a table and edits must fit; keys one by one leave some to a range, which
-        // may empty all.
+        // The reserve for a full disk is for deletes, which make room on disk and in memory. They may not
+        // take all of it, as an SSTable and version edits must fit; deletes of single keys leave some of it
+        // to a range delete, which may empty everything.
         let bytes = ops.iter().map(|op| (op.bytes() + CELL_BYTES) as u64).sum();
         let is_range = ops.iter().any(Op::deletes_range);
         let most = if is_range { 2 * BEYOND_FULL_BYTES } else { BEYOND_FULL_BYTES };

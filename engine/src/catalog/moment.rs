@@ -1,8 +1,8 @@
-//! The database at one moment, for a copy of it: what the copy consists of, held until it is made.
+//! The database at one moment, for a copy of it: the contents of the copy, pinned until it is made.
 //!
-//! The moment is taken under the manifest's lock, with no write between log and memory. It gives the log's
-//! end E; the copy's manifest is ours plus "history ends at E". From then on tables and log files are held,
-//! not the lock.
+//! The moment is taken under the manifest's lock, with no write between WAL and memory. It gives the WAL's
+//! end E; the copy's manifest is ours plus "history ends at E". From then on SSTables and WAL files are
+//! pinned, and the lock is free.
 
 use super::Catalog;
 use super::recover::needed_logs;
@@ -26,11 +26,11 @@ pub(crate) struct Moment {
     pub(crate) manifest_number: u64,
     /// Names of the WAL files that hold history, and how much of each does.
     pub(crate) logs: Vec<(String, u64)>,
-    /// Names of the WAL files that only tables need. They stay as long as the tables do.
+    /// Names of the WAL files that only SSTables need. They stay as long as the SSTables do.
     pub(crate) table_logs: Vec<String>,
 }
 
-/// The database at one moment, with everything kept that a copy of it needs.
+/// The database at one moment, with everything pinned that a copy of it needs.
 pub(crate) struct PinnedCopy {
     pub(crate) moment: Moment,
     pub(crate) created_us: u64,
@@ -41,7 +41,7 @@ pub(crate) struct PinnedCopy {
 
 impl Catalog {
     /// The database between two writes, without the families that are not picked. As long as the manifest
-    /// stays locked its tables and log files stay too.
+    /// stays locked its SSTables and WAL files stay too.
     pub(crate) fn moment(&self, manifest: &Manifest, picks: &dyn Fn(&str) -> bool) -> Result<Moment> {
         let log = self.commit.log()?;
         let (last, end) = self.commit.with_writes_held(|last| (last, log.end()))?;
@@ -50,7 +50,7 @@ impl Catalog {
         let left: Vec<StoreId> =
             state.stores.iter().filter(|(_, store)| is_left(store)).map(|(id, _)| *id).collect();
         for id in left {
-            // As if it had been dropped just then.
+            // The copy is as if the family had just been dropped.
             state.apply(&Change::DropStore { id }).map_err(Error::invalid)?;
         }
         let mut logs = Vec::new();
@@ -58,19 +58,19 @@ impl Catalog {
         for file in log.files() {
             next = next.max(file.file);
             if file.file >= state.log_first && file.file <= end.file {
-                // Of the newest file nothing behind the end.
+                // The newest file is copied up to the end only.
                 let bytes = if file.file == end.file { end.offset } else { file.used };
                 logs.push((file_name(file.file), bytes));
             }
         }
         let table_logs = needed_logs(&state).range(..state.log_first).map(|file| file_name(*file)).collect();
         state.last_seq = last;
-        // A copy has its tables beside its manifest.
+        // A copy has its SSTables beside its manifest.
         state.tables.clear();
         state.log_synced = end;
         state.log_kept = Arc::default();
         state.log_ends.push(LogEnd { at: end, next: next.next() });
-        // Numbered on from ours, as the log's notes speak of ours.
+        // Its number follows the manifest's, which the WAL's notes name.
         Ok(Moment { state, manifest_number: manifest.mark().number + 1, logs, table_logs })
     }
 
@@ -84,7 +84,7 @@ impl Catalog {
         let shapes = moment.state.stores.values().map(|store| &store.shape);
         let mut tables: BTreeMap<TableId, Arc<TableInfo>> = BTreeMap::new();
         for (_, _, info) in shapes.flat_map(|shape| shape.tables()) {
-            // A table that several stores have is copied once, with all that any of them reads.
+            // An SSTable that several stores have is copied once, with all that any of them reads.
             let known = tables.entry(info.id).or_insert_with(|| info.clone());
             if info.live_start() < known.live_start() {
                 *known = info.clone();

@@ -1,4 +1,4 @@
-//! What lies in a directory, and the log's history behind what its manifest knows.
+//! Reading a directory and the WAL's history behind what its manifest knows.
 
 use super::directory::NOTE_NEW;
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ use crate::wal::{self, Frame, RecoverOptions, Recovered, recover};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Reads the log's history behind what the manifest knows, and checks from its notes that the manifest is
+/// Reads the WAL's history behind what the manifest knows, and checks from its notes that the manifest is
 /// whole.
 pub(crate) fn read_log(
     env: &Env,
@@ -47,9 +47,9 @@ pub(crate) fn highest_manifest(env: &Env, dir: &Path) -> Result<u64> {
     Ok(names.iter().filter_map(|n| manifest::parse_file_name(n)).max().unwrap_or(0))
 }
 
-/// Removes what no manifest names: outputs of merges that a crash ended, logs that are no part of history.
-/// What cannot be removed now is tried again at the next open, and what has a name of ours and other bytes
-/// stays.
+/// Removes what no manifest names: outputs of compactions that a crash ended, WAL files that are no part of
+/// history. What cannot be removed now is tried again at the next open, and a file with such a name but other
+/// bytes stays.
 pub(crate) fn remove_orphans(
     env: &Env,
     dir: &Path,
@@ -70,7 +70,7 @@ pub(crate) fn remove_orphans(
     }
 }
 
-/// The part of it that can be done while the manifest before is in force.
+/// The part of the removal that is safe while the manifest before is in force.
 pub(crate) fn remove_unnamed_tables(env: &Env, dir: &Path, tables: &TableStore, state: &State) {
     let named = state.stores.values().flat_map(|store| store.shape.tables());
     let live: BTreeSet<TableId> = named.map(|(_, _, table)| table.id).collect();
@@ -79,7 +79,7 @@ pub(crate) fn remove_unnamed_tables(env: &Env, dir: &Path, tables: &TableStore, 
     for id in orphans.into_iter().filter(|id| id.epoch < state.epoch && !live.contains(id)) {
         // Objects belong to the database whose number is in their place.
         let (storage, path) = (&**tables.storage(), tables.path(id));
-        // One that lost its beginning may be all there is of its rows: a repair reads it.
+        // An SSTable that lost its beginning may be all there is of its rows: a repair reads it.
         let is_lost = || {
             let is_blank = is_blank(storage, &path).unwrap_or(true);
             is_blank && sstable::ends_as_table(storage, &path).unwrap_or(true)
@@ -94,7 +94,7 @@ pub(crate) fn remove_unnamed_tables(env: &Env, dir: &Path, tables: &TableStore, 
     remove_own(&*env.storage, &dir.join(NOTE_NEW), begins_with_number);
 }
 
-/// The log files that tables have values in.
+/// The WAL files that SSTables have values in.
 pub(crate) fn needed_logs(state: &State) -> BTreeSet<LogFileId> {
     let tables = state.stores.values().flat_map(|store| store.shape.tables());
     tables.flat_map(|(_, _, table)| table.logs.iter().copied()).collect()

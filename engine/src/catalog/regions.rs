@@ -1,18 +1,18 @@
 //! Splitting a store at a key, and joining two neighbours: one edit of the manifest, whatever the size.
 //!
-//! *Split.* With nothing being logged, the active segment is frozen, the edit says which keys are whose, and
-//! two versions take the place of one. Tables over the key are in both, each answering for its part; so is
-//! all memory, of which each store flushes its own keys. Records of the log go by key: what was logged for
-//! the store before, and belongs to the new one now, is found there by a recovery ([`super::replay`]), as the
-//! manifest names the store that it came from.
+//! *Split.* While nothing is logged, the active memtable is frozen, the edit divides the keys, and two
+//! versions take the place of one. SSTables over the key are in both, each of which uses its part; so is all
+//! memory, of which each store flushes its own keys. Records of the WAL go by key: recovery gives records of
+//! the store that belong to the new one to that one ([`super::replay`]), as the manifest names the store that
+//! it came from.
 //!
-//! *Join.* The same the other way round. Segments and runs of both stand in one order, as generations are
-//! given once in a database. Parts of one table that lie in the same place become one again; a part that went
-//! elsewhere meanwhile gets another name before, as one store has no table twice.
+//! *Join.* The same the other way round. Memtables and runs of both stand in one order, as generations are
+//! given once in a database. Parts of one SSTable that lie in the same place become one again; a part that
+//! went elsewhere meanwhile gets another name before, as one store has no SSTable twice.
 //!
 //! A job that runs on the store meanwhile finds at its next step that the store's keys have changed, and
-//! gives up: its finished steps stay, and what is left is planned anew. A table's file goes when no store has
-//! it any more: the manifest counts. Nothing of a shared table's file is freed before.
+//! gives up: its finished steps stay, and what is left is planned anew. An SSTable's file is removed when no
+//! store has it any more: the manifest counts. No part of a shared file is freed before.
 
 use super::{Catalog, check_name};
 use crate::commit::{FamilySettings, Store};
@@ -32,7 +32,7 @@ impl Catalog {
     pub(crate) fn split(&self, store: &Arc<Store>, at: &[u8], name: &str) -> Result<Arc<Store>> {
         self.cx.check_writable()?;
         check_name(name)?;
-        // Reads indices: not with writes held.
+        // Done before writers wait, as it reads indices.
         let bytes = bytes_before(&store.version_full(), at)?;
         let _one = self.families.lock();
         self.cx.check_writable()?;
@@ -78,7 +78,7 @@ impl Catalog {
             new.forget(store.forgotten());
             new.note_replayed(store.replayed_generation());
             new.inherit(inherited);
-            // What is not to be found here any more is there before.
+            // The new store must be in the list before this one loses the keys.
             self.add_store(new.clone());
             store.swap(|now| part(now, mine.clone(), store.id, &left));
             // While nobody can ask what of the log is needed.
@@ -94,7 +94,7 @@ impl Catalog {
         Ok(new)
     }
 
-    /// Takes a neighbour's keys into a store; the neighbour is no more.
+    /// Takes a neighbour's keys into a store; the neighbour ceases to exist.
     pub(crate) fn join(&self, store: &Arc<Store>, with: &Arc<Store>) -> Result<()> {
         self.cx.check_writable()?;
         let _one = self.families.lock();
@@ -132,10 +132,10 @@ impl Catalog {
                 let memory = both_memories(now.memory.with_fresh_active(active.clone()), &theirs.memory);
                 now.with_memory(memory).with_shape(shape.clone(), &handles).within(range.clone())
             });
-            // While nobody can ask what of the log is needed.
+            // Before anybody can ask which WAL files are needed.
             self.commit.enter_fronts(std::slice::from_ref(store));
             with.mark_dropped();
-            // What had another name is no store's any more under the old one, unless another has it.
+            // The old name of a renamed SSTable belongs to no store any more, unless another store has it.
             for (old, _) in renamed.iter().filter(|(old, _)| !manifest.state().has_table(*old)) {
                 theirs
                     .tables()
@@ -156,7 +156,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Gives those tables of a neighbour other names that the store has elsewhere itself.
+    /// Gives those SSTables of a neighbour other names that the store has elsewhere itself.
     #[expect(clippy::type_complexity, reason = "names, and the tables that have them")]
     fn renamed_apart(
         &self,
@@ -225,7 +225,7 @@ fn check_neighbours(
 }
 
 /// The change by which a store that is split off has no origins, where nothing of its keys, up to that
-/// generation, is in memory only: no record of the log is for it.
+/// generation, is in memory only: no record of the WAL is for it.
 fn no_origins(
     manifest: &Manifest,
     store: StoreId,
@@ -237,7 +237,7 @@ fn no_origins(
     is_flushed.then(|| Change::Region { store: right, range: keys.clone(), origins: Vec::new() })
 }
 
-/// About how many bytes each table over the key has before it.
+/// About how many bytes each SSTable over the key has before it.
 fn bytes_before(version: &Version, at: &[u8]) -> Result<Vec<(TableId, u64)>> {
     let over: Vec<TableId> = version.shape.over(at).map(|table| table.id).collect();
     let open = version.tables().filter(|open| over.contains(&open.info.id));
@@ -274,7 +274,7 @@ fn both_memories(own: Memtables, other: &Memtables) -> Memtables {
     Memtables { waiting, ranges, flushing: FlushSet::default(), ..own }
 }
 
-/// The segments, in their order, with those parts put together that were one before a split.
+/// The memtables, in their order; parts of one that was split are joined again.
 fn reunited(segments: Vec<Memtable>) -> Vec<Memtable> {
     let mut all: Vec<Memtable> = Vec::with_capacity(segments.len());
     for segment in segments {
@@ -292,7 +292,7 @@ fn reunited(segments: Vec<Memtable>) -> Vec<Memtable> {
 }
 
 impl Catalog {
-    /// The settings of a store for one that was a part of it.
+    /// The settings of a store for one that is split off it.
     fn settings_again(&self, store: &Store) -> Result<FamilySettings> {
         let now = store.settings();
         let settings = FamilySettings::resolve_known(&store.name, now.options.clone(), &self.registry)?;

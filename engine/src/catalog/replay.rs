@@ -1,11 +1,11 @@
 //! Replay of the WAL's history into memory, cell by cell.
 //!
-//! What tables hold already is left out: what is at or below the generation that the manifest knows for the
-//! key (invariant I1). The rest comes in the order in which it was written, except for cells that were logged
-//! *again*, by a flush that kept them or by cleaning. These are older than what stands around them in the
-//! WAL. A memtable must hold only newer versions than the ones after it (invariant I3), so each memtable made
-//! here holds a stretch of sequence numbers, and a cell that was logged again goes where its number belongs.
-//! If the WAL still holds the cell at its first place too, both meet there, and it is in memory once.
+//! Cells that SSTables hold already are left out: those up to the generation that the manifest has for the
+//! key (invariant I1). The others come in the order in which they were written, except those that were logged
+//! *again*, as hot cells of a flush or by WAL cleaning. These are older than their neighbours in the WAL. A
+//! memtable must hold only newer versions than the ones after it (invariant I3), so each memtable made here
+//! holds a stretch of sequence numbers, and a cell that was logged again goes where its number belongs. If
+//! the WAL still holds the cell at its first place too, both meet there, and it is in memory once.
 
 use crate::commit::{Generations, Store};
 use crate::error::Result;
@@ -32,18 +32,17 @@ pub(crate) struct Replay {
 #[derive(Default)]
 struct Heirs {
     all: Vec<(Vec<u8>, StoreId)>,
-    /// Whether some share keys: parts of different families that were joined. Then all are asked.
+    /// Whether some share keys: parts of different families that were joined. Then all are tried.
     overlap: bool,
 }
 
 /// A store being filled.
 struct Replayed {
     store: Arc<Store>,
-    /// The keys that it has.
+    /// The keys of the store.
     bounds: Arc<KeyRange>,
     flushed: Flushed,
-    /// All its memtables, oldest first, each with the first sequence number it is for. The last one is the
-    /// active.
+    /// All its memtables, oldest first, each with its first sequence number. The last one is active.
     segments: Vec<(SeqNo, Memtable)>,
 }
 
@@ -83,7 +82,7 @@ impl Replay {
     }
 
     /// Removes origins from which no cells can come any more: stores that were dropped and that the WAL does
-    /// not mention. A store whose replayed generations are all in tables has no origins at all.
+    /// not mention. A store whose replayed generations are all in SSTables has no origins at all.
     pub(crate) fn forget_origins(&self, state: &mut State) {
         let mut alive = self.logged_for.clone();
         alive.extend(state.stores.keys());
@@ -101,10 +100,10 @@ impl Replay {
         for logged in frame.entries() {
             self.logged_for.insert(logged.store);
             self.generations.above(logged.generation);
-            // Cells of a family that was dropped are not there any more.
+            // Cells of a dropped family are skipped.
             match self.heirs.get(&logged.store) {
                 None => replay(&mut self.stores, &mut self.max_seq, logged.store, &logged),
-                // By key, as the store was split or joined since.
+                // Chooses by key, as the store was split or joined since.
                 Some(heirs) => {
                     for (_, id) in heirs.concerned(&logged.entry) {
                         replay(&mut self.stores, &mut self.max_seq, *id, &logged);
@@ -193,7 +192,7 @@ impl Replayed {
                 }
             }
             Entry::RangeTombstone(tombstone) => {
-                // The parts that no table holds yet.
+                // The parts of a range that no SSTable holds yet.
                 for (interval, at) in self.flushed.intervals() {
                     let range = tombstone.range.intersect(&interval).intersect(&self.bounds);
                     if at < generation && !range.is_empty() {

@@ -65,7 +65,7 @@ impl Catalog {
         self.stores.store(Arc::new(stores));
     }
 
-    /// The name of a store that is there, or was since the database was opened.
+    /// The name of a store that exists, or was dropped since the database was opened.
     pub(crate) fn name_of(&self, id: StoreId) -> Option<Arc<str>> {
         let stores = self.stores();
         let found = stores.binary_search_by_key(&id, |store| store.id).ok();
@@ -73,7 +73,7 @@ impl Catalog {
         is_there.or_else(|| self.names_gone.lock().get(&id).map(|(_, name)| name.clone()))
     }
 
-    /// Takes a store out of the list. Who follows the log may still meet writes to it.
+    /// Takes a store out of the list. Change streams may still meet writes to it.
     pub(super) fn remove_store(&self, store: &Store) {
         if let Ok(log) = self.commit.log() {
             let (newest, oldest) = (log.end().file, log.oldest());
@@ -84,7 +84,7 @@ impl Catalog {
         self.stores.store(Arc::new(self.stores().iter().filter(|s| s.id != store.id).cloned().collect()));
     }
 
-    /// The family of that name, if it may be taken away.
+    /// The family of that name, if it may be dropped.
     pub(crate) fn removable(&self, name: &str) -> Result<Arc<Store>> {
         if name == DEFAULT_FAMILY {
             return Err(Error::invalid("the default family cannot be taken away"));
@@ -108,7 +108,7 @@ impl Catalog {
         store.mark_dropped();
         self.commit.with_writes_held(|_| ())?;
         kill_point!("family-drop-marked");
-        // Writes to other families that rested on this one's must not be lost while the drop is kept (I2).
+        // Writes to other families that depended on this one's must not be lost if the drop is durable (I2).
         let synced = self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;
         let shared: Vec<TableId> = {
             let manifest = self.manifest.lock();
@@ -118,7 +118,7 @@ impl Catalog {
         if let Err(e) = self.commit_edit(&vec![Change::LogSynced(synced), Change::DropStore { id: store.id }])
         {
             store.unmark_dropped();
-            // Nothing was counted of it meanwhile.
+            // It was not counted meanwhile.
             self.commit.recount(store);
             return Err(e);
         }
@@ -160,7 +160,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// The store has those settings, which the manifest knows.
+    /// Gives the store those settings, which the manifest has already.
     fn alter_store(&self, store: &Arc<Store>, mut settings: FamilySettings) {
         let (before, strategy) =
             (store.settings().options.strategy.clone(), settings.options.strategy.clone());
@@ -180,7 +180,7 @@ impl Catalog {
             work.merges.plan_state.major_due = None;
         }
         self.commit.gets_on(store);
-        // Writers that stopped for runs that the strategy before did not allow may go on.
+        // Wakes writers that stopped for runs that the strategy before did not allow.
         self.commit.recount(store);
         self.commit.touch(store.id);
     }
@@ -210,8 +210,8 @@ impl Catalog {
         self.commit.touch_all(&self.stores());
     }
 
-    /// The stores that planning looks at now: those that were touched, those with jobs, some in turn, and
-    /// where memory is to be made free those that have most of it. By number.
+    /// The stores that planning looks at now: those that were touched, those with jobs, some in rotation, and
+    /// those with most memory if some has to be freed. By number.
     pub(crate) fn take_due(&self, working: &[StoreId], now: u64) -> Vec<Arc<Store>> {
         let stores = self.stores();
         let mut ids = self.commit.tally.take_due(&stores, now);
@@ -243,21 +243,21 @@ impl Catalog {
         self.commit.counted();
     }
 
-    /// Whether memory is over the mark, with the largest store looked for. O(stores) where it may be.
+    /// Whether memory is over the mark, after a look-up of the largest store. O(stores) where it may be.
     pub(crate) fn is_over_low(&self, stores: &[Arc<Store>]) -> bool {
         let memory = self.commit.tally.memory.get();
         if memory <= self.commit.memory_low() {
             return false;
         }
         let largest = stores.iter().map(|store| store.counted_memory()).max().unwrap_or(0);
-        // What was flushed meanwhile is gone from what the next growth is counted from.
+        // The next growth is counted from memory without what was flushed meanwhile.
         self.commit.room.largest.note(largest, memory.min(self.commit.tally.memory.get()));
         memory > self.commit.memory_low()
     }
 
     pub(crate) fn set_memory(&self, write_memory: u64, memory_budget: u64) -> Result<()> {
         self.cx.check_open()?;
-        // Stores take their part of it under the same lock when they are made.
+        // New stores take their part of it under the same lock.
         let _one = self.families.lock();
         self.cx.check_open()?;
         let before = self.cx.settings.now();
@@ -288,7 +288,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Begins a new active segment where the present one is too large by now, or could only begin with a
+    /// Begins a new active memtable where the present one is too large by now, or could only begin with a
     /// chunk of the old size.
     fn fit_active(&self, store: &Store) {
         let active = store.version().memory.active.clone();

@@ -14,11 +14,11 @@ use crate::wal::{self, Claim};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Holes begin behind a table's header, at the file system's block size.
+/// Holes begin behind an SSTable's header, at the file system's block size.
 const PUNCH_FROM: u64 = 4096;
 
 impl Catalog {
-    /// Opens tables just written or ingested.
+    /// Opens SSTables just written or ingested.
     pub(crate) fn open_tables(
         &self,
         infos: &[Arc<TableInfo>],
@@ -31,27 +31,27 @@ impl Catalog {
         infos.iter().map(&mut open).collect()
     }
 
-    /// Bytes that open tables hold beside the cache.
+    /// Bytes that open SSTables hold beside the cache.
     pub(crate) fn table_memory(&self) -> u64 {
         self.cache.table_memory()
     }
 
-    /// Removes tables that a compaction wrote before it was given up, and that no manifest names. What cannot
-    /// be removed now is removed at the next open.
+    /// Removes SSTables that a compaction wrote before it was given up, and that no manifest names. What
+    /// cannot be removed now is removed at the next open.
     pub(crate) fn remove_tables(&self, tables: &[TableId]) {
         for table in tables {
             let _ = self.tables.store().remove(*table);
         }
     }
 
-    /// Removes outputs of a step that the manifest was never given.
+    /// Removes outputs of a step that the manifest cannot name.
     pub(crate) fn remove_outputs(&self, outputs: &[Arc<TableInfo>]) {
         let tables: Vec<_> = outputs.iter().map(|info| info.id).collect();
         self.remove_tables(&tables);
     }
 
     /// Punches holes in files and removes files that nobody reads any more, until `end_ns` (monotonic);
-    /// whether it did anything.
+    /// returns whether it did anything.
     pub(crate) fn sweep_until(&self, end_ns: u64) -> bool {
         if self.graveyard.is_empty() {
             return false;
@@ -64,12 +64,12 @@ impl Catalog {
         while !over && let Some((table, upto)) = self.graveyard.next_punch() {
             worked = true;
             if upto > PUNCH_FROM {
-                // Where holes cannot be punched the bytes go with the file.
+                // If holes cannot be punched, the bytes are freed with the file.
                 let _ = self.tables.store().punch_hole(table, PUNCH_FROM, upto - PUNCH_FROM);
             }
             over = is_over();
         }
-        // One at least: it gives back more than holes do.
+        // Removes at least one file: that frees more than holes do.
         while let Some(dead) = self.graveyard.next_file() {
             let removed = match &dead {
                 Dead::Sstable(table) => self.tables.store().remove(table.info().id),
@@ -87,7 +87,7 @@ impl Catalog {
         worked
     }
 
-    /// Evicts the blocks that a step to `upto` has replaced, of tables in the version before it. How many
+    /// Evicts the blocks that a step to `upto` has replaced, of SSTables in the version before it. How many
     /// blocks and bytes.
     pub(crate) fn evict_replaced(
         &self,
@@ -111,44 +111,43 @@ impl Catalog {
     }
 
     /// Gives the block cache what the budget leaves it: less write memory, or what writes take where that is
-    /// more, less what open tables hold.
+    /// more, less the memory of open SSTables.
     pub(crate) fn fit_cache(&self) {
         let _one = self.fitting.lock();
         let (memory, write_memory) = (self.cx.settings.memory_budget(), self.cx.settings.write_memory());
         let left = memory.saturating_sub(write_memory.max(self.commit.memory_taken()));
-        // However much the others hold, a little cache stays: without one each read would read its index
-        // anew.
+        // Some cache always stays: without one, each read would read its index anew.
         let least = memory.saturating_sub(write_memory) / 8;
         self.cache.set_capacity(left.saturating_sub(self.table_memory()).max(least));
     }
 
-    /// The manifest changes that say that no WAL file before `front` is needed any more.
+    /// The manifest changes by which no WAL file before `front` is needed any more.
     pub(crate) fn front_changes(&self, front: LogFileId) -> Result<impl Iterator<Item = Change>> {
         let log = self.commit.log()?;
         if self.cx.settings.options.changes_kept > 0 && log.synced().file < front {
-            // What is said to be kept is durable first.
+            // History that the manifest lists as retained must be durable first.
             log.sync().inspect_err(|e| self.cx.poison(e))?;
         }
         let kept = log.to_keep(front).map(|(from, files)| Change::LogKept { from, files });
         Ok(kept.into_iter().chain([Change::LogFirst(front)]))
     }
 
-    /// Releases the WAL files before `front`, except for those that tables and streams of changes need.
+    /// Releases the WAL files before `front`, except for those that SSTables and streams of changes need.
     pub(crate) fn release_log(&self, front: LogFileId) -> Result<()> {
         self.commit.log()?.release_unless(front, &|file| self.claim_log(file))
     }
 
-    /// Releases WAL files that were kept for a stream of changes which has ended.
+    /// Releases WAL files that were retained for a stream of changes which has ended.
     pub(crate) fn trim_log(&self) {
-        // Once it is closed another may have the directory.
+        // Another process may own the directory once this database is closed.
         if let (Ok(()), Ok(log)) = (self.cx.check_open(), self.commit.log()) {
-            // What cannot be removed goes at the next open.
+            // The next open removes what cannot be removed now.
             let _ = log.trim_kept(&|file| self.claim_log(file));
         }
     }
 
-    /// Releases all WAL files that are kept for streams of changes, as the disk is full; whether there were
-    /// any. The streams will be told what they lost.
+    /// Releases all WAL files that are retained for streams of changes, as the disk is full; returns whether
+    /// there were any. The streams report what they lost.
     pub(crate) fn give_up_kept_log(&self) -> bool {
         self.commit.log().is_ok_and(|log| log.drop_kept(&|file| self.claim_log(file)))
     }

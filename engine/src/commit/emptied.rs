@@ -1,13 +1,12 @@
 //! Ranges in which scans found that all keys are deleted.
 //!
-//! Rows that are deleted one by one may lie in tables for long, each under a tombstone of its own. A scan has
-//! to go through all of them once. What it finds then stays true whatever is written and compacted later: a
+//! Rows that are deleted one by one may lie in SSTables for long, each under a tombstone of its own. A scan
+//! has to go through all of them once. Its finding stays true whatever is written and compacted later: a
 //! reader at its read point or later sees nothing of what was written to these keys before that. So the range
-//! is noted, like a range tombstone that nobody wrote, and later scans find it among the others and skip the
-//! keys at once (`db/tombstone_skip.rs`).
+//! is noted, like a range tombstone, and later scans skip its keys at once (`db/tombstone_skip.rs`).
 //!
-//! The ranges are known in memory only. A split or join changes which keys a store has: what was found before
-//! is forgotten.
+//! The ranges are known in memory only. A split or join changes which keys a store has, so they are
+//! forgotten.
 
 use crate::sync::ArcSwap;
 use crate::types::{KeyRange, RangeTombstone, SeqNo, Timestamp};

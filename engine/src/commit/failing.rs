@@ -29,15 +29,15 @@ impl FailingStores {
         self.0.lock().first_key_value().map(|(_, (_, error))| error.clone())
     }
 
-    /// The error of the store's compactions, if none runs now that might succeed, and `such` holds of its
-    /// debt.
+    /// The error of the store's compactions, unless one is running that might succeed, or `such` is false for
+    /// its debt.
     pub(super) fn of(&self, store: &Store, such: impl Fn(u64) -> bool) -> Option<Error> {
         let failing = self.0.lock().get(&store.id).map(|(_, error)| error.clone())?;
         let work = store.work.try_lock().filter(|work| !work.merges.is_running())?;
         such(work.merges.debt_of_writers).then_some(failing)
     }
 
-    /// [`Self::of`] the first store for which there is an answer.
+    /// The first error that [`Self::of`] finds.
     pub(super) fn of_any(&self, such: impl Fn(u64) -> bool) -> Option<Error> {
         let stores: Vec<_> = self.0.lock().values().map(|(store, _)| store.clone()).collect();
         stores.iter().find_map(|store| self.of(store, &such))
@@ -51,7 +51,7 @@ impl Commit {
         of_flush.or_else(|| self.failing.first())
     }
 
-    /// Forgets the store's failures: a compaction is done, or is to be tried anew.
+    /// Forgets the store's failures: a compaction succeeded, or is to be tried again.
     pub(crate) fn gets_on(&self, store: &Store) {
         if std::mem::take(&mut store.work.lock().merges.failures) > 0 {
             self.failing.remove(store.id);

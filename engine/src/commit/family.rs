@@ -1,4 +1,4 @@
-//! A family's options with the names in them resolved, and what a strategy that took it over inherited.
+//! A family's options with the names in them resolved, and the compaction debt that its strategy inherited.
 
 use super::rules::ReadRules;
 use crate::error::{Error, ErrorKind, Result};
@@ -17,8 +17,8 @@ pub const DEFAULT_FAMILY: &str = "default";
 /// Options with the names in them resolved.
 #[repr(C)]
 pub(crate) struct FamilySettings {
-    /// Whether cells keep the time of writing, and whether they have timestamps of their own: what each write
-    /// asks.
+    /// Whether cells store the time of writing, and whether they have explicit timestamps; each write reads
+    /// this.
     pub(crate) keeps_written: bool,
     pub(crate) explicit: bool,
     pub(crate) options: FamilyOptions,
@@ -28,9 +28,9 @@ pub(crate) struct FamilySettings {
 }
 
 /// The compaction debt and the runs in L0 that a family had when its strategy took it over, at the open or by
-/// `alter`. Tables that another strategy left may be many times what backpressure allows, and no writer
-/// should wait until all of them are compacted. So writers are slowed only for what they add, while the
-/// inherited part is worked off.
+/// `alter`. SSTables that another strategy left may be many times what backpressure allows, and no writer
+/// should wait until all of them are compacted. So writers are delayed only for what they add, while
+/// compactions work off the inherited part.
 pub(crate) struct Inherited {
     debt: AtomicU64,
     level0_runs: AtomicU64,
@@ -53,8 +53,8 @@ impl Inherited {
     }
 }
 
-/// Why a family takes no writes and is not compacted before it is altered, as it has options that this build
-/// lacks, and its options as they are stored.
+/// The stored options of a family that needs options this build lacks, and the error for its writers. It is
+/// not compacted before it is altered.
 pub(crate) type PapersMissing = (Error, Arc<str>);
 
 impl FamilySettings {
@@ -137,7 +137,7 @@ impl FamilySettings {
     }
 }
 
-/// Names in a table's properties: the number, name and options of the family it was written for.
+/// Names in an SSTable's properties: the number, name and options of the family it was written for.
 pub(crate) const STORE: &str = "store";
 
 pub(crate) const FAMILY: &str = "family";

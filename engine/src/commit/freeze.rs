@@ -1,4 +1,4 @@
-//! What is done to WAL and memory between writes: freezing, copies, notes, and whatever needs that nothing is
+//! Changes to WAL and memory between writes: freezing, copies, notes, and whatever needs that nothing is
 //! being logged.
 
 use super::Commit;
@@ -12,7 +12,7 @@ use crate::wal::{Entry, Note};
 /// Bytes of one frame of cells that are logged again.
 const COPIES_BYTES: u64 = 64 << 10;
 
-/// Where cells that were logged again stand in the WAL.
+/// The place in the WAL of cells that were logged again.
 #[derive(Clone, Copy)]
 pub(crate) struct Copied {
     pub(crate) from: LogPosition,
@@ -61,9 +61,9 @@ impl Commit {
         Ok(run(SeqNo(stage.next_seq.0 - 1)))
     }
 
-    /// Calls `run` with writes held and a sequence number of its own, which is above `floor`; if it answers
-    /// `true`, the number is used up and becomes visible. It is given the first number that no write has, and
-    /// its own; no write has any number between.
+    /// Calls `run` with the first unused sequence number, and with one above `floor` for its own use, while
+    /// no write is logged; no write has any number between. If it returns `true`, its number is used up and
+    /// becomes visible.
     pub(crate) fn with_one_seq(
         &self,
         floor: SeqNo,
@@ -84,9 +84,9 @@ impl Commit {
     }
 
     /// Logs entries again: hot cells that stay in memory, or cells from a WAL file that is to be released.
-    /// They keep their sequence numbers and get this generation. Answers where the WAL holds them now, or
-    /// `None` if there were no entries. The frames are small, so that writers get their turns between them;
-    /// each cell stands for itself, so a crash may come between any two.
+    /// They keep their sequence numbers and get this generation. Returns their place in the WAL, or `None` if
+    /// there were no entries. The frames are small, so that writers get their turns between them; each cell
+    /// stands for itself, so a crash may come between any two.
     pub(crate) fn log_copies<'c>(
         &self,
         store: &Store,

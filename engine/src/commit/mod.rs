@@ -1,13 +1,13 @@
 //! The write path: from a caller's write to the WAL and memory.
 //!
-//! [`Commit`] owns the WAL and the stages that a write goes through (`write`, `turns`), what is visible and
-//! to whom (snapshots), write stalls (`write_stall`, `write_memory`, with what `store_counters` counts) and
-//! the stores whose compactions fail (`failing`). `store` is one column family as writers and readers meet
-//! it, `family` its options, `rules` what readers may see of it, `emptied` where they found nothing,
-//! `store_work` what background work knows of it. `freeze` is what happens between two writes.
+//! [`Commit`] owns the WAL and the stages that a write goes through (`write`, `turns`), what is visible
+//! (snapshots), write stalls (`write_stall`, `write_memory`, with what `store_counters` counts) and the
+//! stores whose compactions fail (`failing`). `store` is one column family as writers and readers meet it,
+//! `family` its options, `rules` what readers may see of it, `emptied` where they found nothing, `store_work`
+//! the state of its background work. `freeze` changes WAL and memory between two writes.
 //!
-//! Not owned here: which stores there are, tables and the manifest (`catalog`), and who flushes and compacts
-//! (`work`).
+//! Not owned here: which stores there are, SSTables and the manifest (`catalog`), and who flushes and
+//! compacts (`work`).
 
 mod emptied;
 mod failing;
@@ -51,7 +51,7 @@ pub(crate) struct Commit {
     log: Option<Arc<Wal>>,
     stages: Option<Stages>,
     pub(crate) failing: FailingStores,
-    /// What stores hold, and which of them background work has to look at.
+    /// Counts of what stores hold, and which of them background work has to look at.
     pub(crate) tally: Tally,
     pub(crate) room: Room,
     pub(crate) drain: Drain,

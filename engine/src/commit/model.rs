@@ -59,7 +59,7 @@ impl Parts {
         Arc::new(Self { store, graveyard, snapshots: Arc::default(), stage, turns: Turns::new() })
     }
 
-    /// Log stage and apply stage of a put; the log's record says which segment the cell is for.
+    /// Log stage and apply stage of a put; the WAL's record says which memtable the cell is for.
     fn write(&self) -> u64 {
         let (seq, ticket, generation) = {
             let mut stage = self.stage.lock();
@@ -91,7 +91,7 @@ impl Parts {
         self.store.swap(|now| now.with_fresh_active(fresh.clone()));
     }
 
-    /// What laying a memtable out does, with what readers may still see.
+    /// Flattening of an immutable memtable, by what readers may still see.
     fn flatten(&self) {
         let version = self.store.version_full();
         let Some(oldest) = version.memory.waiting.last() else { return };

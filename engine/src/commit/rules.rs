@@ -1,4 +1,4 @@
-//! What of a family's cells a reader may see: its options with the names in them resolved.
+//! Which of a family's cells a reader may see: its options with the names in them resolved.
 
 use crate::error::{Error, Result};
 use crate::operator::{CompactionFilter, MergeOperator, is_unwanted, merged};
@@ -24,8 +24,8 @@ impl ReadRules {
         self.ttl_us > 0 || self.filter.is_some()
     }
 
-    /// The timestamps that say something about versions with those: a cell speaks of itself and a tombstone
-    /// of older ones, but newer versions count too where only so many are kept.
+    /// The timestamps of cells that decide about versions with `times`: those themselves; later tombstones;
+    /// and all later versions if their number is limited.
     pub(crate) fn looks_at(&self, times: TimeRange) -> Result<TimeRange> {
         match (self.explicit, self.versions) {
             (false, _) if times == TimeRange::ALL => Ok(times),
@@ -38,7 +38,7 @@ impl ReadRules {
         }
     }
 
-    /// Whether a cell says something about those timestamps. Of later ones only tombstones do.
+    /// Whether a cell decides about versions with those timestamps. Of later ones only tombstones do.
     #[inline]
     pub(crate) fn says_of(cell: &CellRef<'_>, looks_at: TimeRange) -> bool {
         looks_at.first <= cell.timestamp && (cell.timestamp <= looks_at.last || cell.kind == Kind::Tombstone)
@@ -53,7 +53,7 @@ impl ReadRules {
         self.filter.as_ref().is_some_and(|f| is_unwanted(&**f, key, timestamp, value, now_us))
     }
 
-    /// An error where what is wanted cannot be told: the family's filter is not registered.
+    /// An error if the family's filter is not registered, as it decides what is visible.
     #[inline]
     pub(crate) fn check_filter(&self) -> Result<()> {
         self.filter_missing.as_ref().map_or(Ok(()), |why| Err(why.clone()))

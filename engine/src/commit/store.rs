@@ -1,4 +1,4 @@
-//! One column family inside: its options, its memory and tables (the version), its compactions in flight.
+//! One column family inside: its options, its memory and SSTables (the version), its compactions in flight.
 
 use super::emptied::Emptied;
 use super::family::{FamilySettings, table_names};
@@ -18,9 +18,9 @@ const DEAD_LOOKS_MIN: u64 = if cfg!(feature = "testing") { 500 } else { 20_000 }
 /// source for readers.
 const FROZEN_MAX: usize = 8;
 
-/// What each read and write touches comes first and stays together: among thousands of families all of it is
-/// cold. What writes change follows, in cache lines of its own, so that a writer does not take the first from
-/// readers.
+/// Fields that each read and write touches come first, together: among thousands of families all of it is
+/// cold. Fields that writes change follow, in other cache lines, so that a writer does not invalidate the
+/// first for readers.
 #[repr(C, align(64))]
 // Over 15 fields: one atomic for each thing that writers look at without a lock.
 pub(crate) struct Store {
@@ -28,7 +28,7 @@ pub(crate) struct Store {
     settings: ArcSwap<FamilySettings>,
     /// Bytes at which the active memtable is frozen: from the write memory and the options.
     active_bytes: AtomicU64,
-    /// Runs in L0 beyond those that its strategy lets gather.
+    /// Runs in L0 beyond the number that its strategy allows.
     level0_over: AtomicU64,
     pub(crate) id: StoreId,
     dropped: AtomicBool,
@@ -48,9 +48,9 @@ pub(crate) struct Store {
     /// have found under their names.
     inherited: AtomicU64,
     /// The sequence number at which the store was attached, or zero. Its cells have numbers of another
-    /// database, so a read point from before would show some of them.
+    /// database, so an older read point would show some of them.
     attached_at: SeqNo,
-    /// The first sequence number that the attach took: from here to `attached_at` no write has any.
+    /// The first sequence number that the attach skipped: no write has one from here to `attached_at`.
     attached_from: SeqNo,
     /// The sequence number up to which compactions may have dropped every cell of a key: see
     /// [`Store::forgotten`].
@@ -61,7 +61,7 @@ pub(crate) struct Store {
     spares: OnceLock<Arc<Spares>>,
     /// Bytes of the last active memtable that was replaced.
     active_expected: AtomicU64,
-    /// Where scans found nothing left.
+    /// Ranges in which scans found nothing left.
     pub(crate) emptied: Emptied,
     pub(crate) metrics: StoreMetrics,
     pub(crate) work: Mutex<StoreWork>,
@@ -70,13 +70,13 @@ pub(crate) struct Store {
 /// A store's part of the sums in `tally`, as last counted.
 #[repr(align(64))]
 pub(crate) struct Counted {
-    /// Locked while memory and tables are counted anew, so that the last count is of the last version.
+    /// Locked while memory and SSTables are recounted, so that the last count is of the last version.
     pub(crate) counting: Mutex<()>,
     pub(crate) memory: AtomicU64,
     pub(crate) tables: AtomicU64,
     /// The part of `memory` that flushes left there: hot cells.
     pub(crate) kept: AtomicU64,
-    /// The WAL file that the store is entered under in `tally`; the largest number where it is in none.
+    /// The WAL file that the store is listed under in `tally`; the largest number if it is listed nowhere.
     pub(crate) front: AtomicU64,
     /// Visits by scans of cells that a range tombstone covers, since the active memtable was begun.
     dead_looks: AtomicU64,
@@ -95,8 +95,8 @@ impl Counted {
     }
 }
 
-/// The source of generations, each given out once in a database, so that memory and tables of stores that are
-/// joined have one order.
+/// The source of generations, each given out once in a database, so that memory and SSTables of stores that
+/// are joined have one order.
 #[derive(Default)]
 pub(crate) struct Generations(AtomicU64);
 
@@ -107,7 +107,7 @@ impl Generations {
         Generation(self.0.fetch_add(2, Ordering::Relaxed) + 1)
     }
 
-    /// Makes all generations to come higher than that.
+    /// Makes all later generations higher than that.
     pub(crate) fn above(&self, taken: Generation) {
         self.0.fetch_max(taken.0.next_multiple_of(2) + 2, Ordering::Relaxed);
     }
@@ -126,8 +126,8 @@ impl Store {
         Self::attached(id, name, settings, version, generations, graveyard, none)
     }
 
-    /// A store that comes from another database. The attach took the sequence numbers from the first of the
-    /// two to the last, so no write has any of them.
+    /// A store that comes from another database. The attach skipped the sequence numbers from the first of
+    /// the two to the last, so no write has them.
     pub(crate) fn attached(
         id: StoreId,
         name: String,
@@ -169,7 +169,7 @@ impl Store {
         self.settings.load()
     }
 
-    /// The properties by which its tables name it.
+    /// The properties by which its SSTables name it.
     pub(crate) fn table_names(&self) -> Vec<(&'static str, String)> {
         let settings = self.settings();
         let options = match &settings.papers_missing {
@@ -190,12 +190,12 @@ impl Store {
         self.active_bytes.store(self.settings().options.active_bytes(write_memory), Ordering::Relaxed);
     }
 
-    /// How many runs L0 has beyond those that its strategy lets gather, as last counted.
+    /// The number of runs in L0 beyond those that its strategy allows, as last counted.
     pub(crate) fn level0_over(&self) -> u64 {
         self.level0_over.load(Ordering::Relaxed)
     }
 
-    /// Sets the number of such runs; how many there were before.
+    /// Sets that number of excess runs; returns the one before.
     pub(crate) fn set_level0_over(&self, runs: u64) -> u64 {
         self.level0_over.swap(runs, Ordering::Relaxed)
     }
@@ -217,15 +217,15 @@ impl Store {
         MemoryOptions::for_active_bytes(self.active_bytes() as usize, expected, self.spares.get().cloned())
     }
 
-    /// Prefetches what a write touches of its version and counters. For single writes: a batch meets its
-    /// stores one after the other before it comes to the first of them again.
+    /// Prefetches what a write touches of its version and counters. For single writes only: a batch touches
+    /// several stores, one after another, before it returns to the first.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch_value(&self.counted);
         prefetch_value(&self.version.load().memory.active);
     }
 
-    /// The store as it is now. A reader calls this first and takes its read point second.
+    /// The store's present version. A reader calls this first and takes its read point second.
     #[inline]
     pub(crate) fn version(&self) -> Guard<Arc<Version>> {
         self.version.load()
@@ -235,7 +235,8 @@ impl Store {
         self.version.load_full()
     }
 
-    /// Swaps in what `change` makes of the present version, trying again when another change came between.
+    /// Swaps in the version that `change` makes of the present one; calls it again if another change came
+    /// between.
     pub(crate) fn swap(&self, change: impl Fn(&Version) -> Version) {
         let before = self.version.rcu(|now| Arc::new(change(now)));
         self.graveyard.bury(before);
@@ -263,8 +264,7 @@ impl Store {
         Generation(self.replayed.load(Ordering::Relaxed))
     }
 
-    /// The highest generation of memory that may have come from other stores, or that recovery found in the
-    /// WAL.
+    /// The highest generation of memory that may come from other stores, or that recovery found in the WAL.
     pub(crate) fn inherited(&self) -> Generation {
         Generation(self.inherited.load(Ordering::Relaxed)).max(self.replayed_generation())
     }
@@ -285,7 +285,7 @@ impl Store {
         self.generations.above(taken);
     }
 
-    /// An active memtable, to take the place of one that had so many bytes.
+    /// A new active memtable, to replace one that had so many bytes.
     pub(crate) fn new_active(&self, before: usize) -> Arc<ActiveMemtable> {
         self.active_expected.store(before as u64, Ordering::Relaxed);
         self.counted.dead_looks.store(0, Ordering::Relaxed);
@@ -297,8 +297,8 @@ impl Store {
         self.counted.dead_looks.fetch_add(looks, Ordering::Relaxed);
     }
 
-    /// Whether scans have spent more on cells under range tombstones than it costs to lay the active memtable
-    /// out without them.
+    /// Whether scans have spent more on covered cells than it would cost to freeze the active memtable and
+    /// lay it out without them.
     #[inline]
     pub(crate) fn is_mostly_dead(&self, version: &Version) -> bool {
         let looks = self.counted.dead_looks.load(Ordering::Relaxed);
@@ -321,7 +321,7 @@ impl Store {
         self.dropped.store(false, Ordering::Release);
     }
 
-    /// Notes that the manifest does not name it any more.
+    /// Notes that the manifest no longer names it.
     pub(crate) fn mark_gone(&self) {
         self.gone.store(true, Ordering::Release);
     }
@@ -357,9 +357,9 @@ impl Store {
         self.check_not_dropped()
     }
 
-    /// The sequence number up to which compactions may have dropped every cell of a key. So if a search finds
-    /// no cell of a key, writes to it up to here may have gone unnoticed; later ones have not. Ask after
-    /// loading the version that is searched.
+    /// The sequence number up to which compactions may have dropped every cell of a key. So a search that
+    /// finds no cell of a key may have missed writes up to here, but no later ones. Read it after loading the
+    /// version that is searched.
     pub(crate) fn forgotten(&self) -> SeqNo {
         SeqNo(self.forgotten.load(Ordering::Acquire))
     }
@@ -373,7 +373,7 @@ impl Store {
         self.attached_at
     }
 
-    /// The first and the last of the sequence numbers that the attach took, so that no write has them.
+    /// The first and the last of the sequence numbers that the attach skipped; no write has them.
     pub(crate) fn attached_over(&self) -> (SeqNo, SeqNo) {
         (self.attached_from, self.attached_at)
     }
@@ -406,7 +406,7 @@ impl Store {
         self.counted.memory.swap(bytes, Ordering::AcqRel)
     }
 
-    /// Counts what a write took; the sum over all stores has it already.
+    /// Adds a write's memory to the store's count; the sum over all stores has it already.
     #[inline]
     pub(crate) fn grew(&self, bytes: u64) {
         self.counted.memory.fetch_add(bytes, Ordering::Release);
@@ -420,7 +420,7 @@ impl Store {
         self.counted.kept.swap(bytes, Ordering::Relaxed)
     }
 
-    /// The WAL file that it is entered under in `tally`; `None` while it has no memory.
+    /// The WAL file that it is listed under in `tally`; `None` while it has no memory.
     #[inline]
     pub(crate) fn front(&self) -> Option<LogFileId> {
         Some(LogFileId(self.counted.front.load(Ordering::Relaxed))).filter(|front| *front != LogFileId::MAX)

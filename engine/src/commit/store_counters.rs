@@ -1,15 +1,16 @@
-//! What the stores of a database hold, counted as it changes, and which of them background work has to look
-//! at. So a turn of a worker, a freeze and an install cost what they change, however many families there are.
+//! Counts of what the stores of a database hold, updated with each change, and the list of stores that
+//! background work has to look at. So the cost of a worker's turn, a freeze or an install does not depend on
+//! the number of families.
 //!
-//! - *Memory, the part of it that flushes kept, tables, L0, debt*: each store knows what was last counted of
-//!   it, and the sums change by the difference. A store is counted by one thread at a time, which reads the
-//!   version then: so the last count is of the last version.
-//! - *WAL*: stores stand under the WAL file that their memory needs, or under an older one. The first write
-//!   into empty memory enters them. That memory needs only later files by now is found out when the front is
-//!   asked for, and only for the stores at the front.
-//! - *Due*: a store is looked at in the next turn when it was touched: its memory was frozen, its tables
-//!   changed, a job of it ended, somebody asked for something. Each turn also looks at a few others in turn,
-//!   since strategies go by time and by what readers do, too.
+//! - *Memory, hot cells in it, SSTables, L0, debt*: each store has its last count, and the sums change by the
+//!   difference to it. One thread at a time counts a store, and reads the version while it does, so the last
+//!   count is of the last version.
+//! - *WAL*: each store is listed under the oldest WAL file that its memory needs, or under an older one. The
+//!   first write into empty memory lists it. A query for the oldest file that is needed moves the stores
+//!   listed under older files to where they belong.
+//! - *Due*: the next turn looks at a store whose memory was frozen, whose SSTables changed, of which a job
+//!   ended, or which has a new request. Each turn also looks at a few others, in rotation, since strategies
+//!   also depend on time and on readers.
 
 use super::Commit;
 use super::store::Store;
@@ -21,7 +22,7 @@ use crate::version::Version;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Stores that a turn looks at though nobody touched them.
+/// The number of stores that a turn looks at in rotation.
 const IN_TURN: usize = if cfg!(feature = "testing") { 2 } else { 16 };
 
 #[derive(Default)]
@@ -46,11 +47,11 @@ struct Due {
     touched: BTreeSet<StoreId>,
     /// Stores that become due at a moment (monotonic ns).
     later: BTreeSet<(u64, StoreId)>,
-    /// The last one that was looked at in turn.
+    /// The last store that was looked at in rotation.
     last: StoreId,
 }
 
-/// Moves a sum that others change, too, by the difference of two values.
+/// Changes a shared sum by the difference of two values.
 fn change(sum: &Counter, before: u64, now: u64) {
     match now >= before {
         true => sum.add(now - before),
@@ -59,9 +60,9 @@ fn change(sum: &Counter, before: u64, now: u64) {
 }
 
 impl Tally {
-    /// Counts what a write to the store took; the sum of all memory before it. The sum grows first: a recount
-    /// in between takes what the store had from the sum, which would else fall below zero and stop all
-    /// writers.
+    /// Counts the memory of a write to the store; returns the sum of all memory before it. The sum grows
+    /// before the store's count: otherwise a recount in between could take the sum below zero, which would
+    /// stop all writers.
     #[inline]
     pub(crate) fn grew(&self, store: &Store, bytes: u64) -> u64 {
         let before = self.memory.take_add(bytes);
@@ -88,8 +89,8 @@ impl Tally {
         runs < before
     }
 
-    /// Enters the store under the WAL file that got its first write since its memory was empty. Called with
-    /// the log stage locked.
+    /// Lists the store under the WAL file that has the first write into its empty memory. Called with the log
+    /// stage locked.
     pub(crate) fn enter_front(&self, store: &Arc<Store>, file: LogFileId) {
         Self::place(&mut self.fronts.lock(), store, Some(file));
     }
@@ -122,7 +123,7 @@ impl Tally {
         }
     }
 
-    /// Takes the stores to look at now out of those that were touched, and some others.
+    /// Takes the stores that are due now, and some others in rotation.
     pub(crate) fn take_due(&self, stores: &[Arc<Store>], now: u64) -> BTreeSet<StoreId> {
         let mut due = self.due.lock();
         while let Some((at, store)) = due.later.first().copied().filter(|(at, _)| *at <= now) {
@@ -166,7 +167,8 @@ impl Commit {
         self.tally.due.lock().later.insert((at_ns, store));
     }
 
-    /// Counts the runs in L0 for which the store's writers are slowed; whether there are fewer than before.
+    /// Counts the runs in L0 for which the store's writers are delayed; returns whether there are fewer than
+    /// before.
     pub(crate) fn count_level0(&self, store: &Store, version: &Version) -> bool {
         let runs = version.shape.levels.first().map_or(0, |l| l.runs.len());
         let settings = store.settings();
@@ -175,7 +177,7 @@ impl Commit {
         self.tally.count_level0(store, over)
     }
 
-    /// Counts the debt that the store's plan found; whether writers are slowed for less than before.
+    /// Counts the debt that the store's plan found; returns whether writers are delayed for less than before.
     pub(crate) fn count_debt(&self, work: &mut StoreWork, debt: u64, of_writers: u64) -> bool {
         let falls = of_writers < work.merges.debt_of_writers;
         change(&self.tally.debt, std::mem::replace(&mut work.merges.debt, debt), debt);
@@ -184,7 +186,7 @@ impl Commit {
         falls
     }
 
-    /// Counts the store's memory and tables anew: they have changed. O(its memtables and tables).
+    /// Counts the store's memory and SSTables anew: they have changed. O(its memtables and SSTables).
     pub(crate) fn recount(&self, store: &Store) {
         self.recount_one(store);
         self.counted();
@@ -204,7 +206,7 @@ impl Commit {
         self.count_level0(store, &version);
     }
 
-    /// What flushes left in the memory of all other stores.
+    /// Bytes of hot cells in the memory of all other stores.
     pub(crate) fn kept_by_others(&self, store: &Store) -> u64 {
         self.tally.kept.get().saturating_sub(store.counted.kept.load(Ordering::Relaxed))
     }
@@ -222,17 +224,17 @@ impl Commit {
         {
             let mut fronts = self.tally.fronts.lock();
             Tally::place(&mut fronts, store, None);
-            // A write that had begun before the drop may still feed its memory, which needs no log any more.
+            // A write that began before the drop may still add to its memory, which needs no WAL any more.
             store.mark_gone();
         }
-        // Nobody enters one that is dropped.
+        // A dropped store is listed nowhere.
         self.failing.remove(store.id);
         self.counted();
     }
 
     pub(crate) fn counted(&self) {
         self.room.largest.note_memory(self.tally.memory.get());
-        // A database that is closed keeps none.
+        // A closed database retains none.
         let room = self.cx.settings.write_memory().saturating_sub(self.memory_taken());
         self.room.spares.set_room(if self.cx.health.is_open() { room as usize } else { 0 });
         self.tune_rate();
@@ -240,7 +242,7 @@ impl Commit {
 
     /// The oldest WAL file that memory still needs, with the flush set of `without` counted as gone.
     pub(crate) fn log_front(&self, without: Option<&Arc<Store>>) -> LogFileId {
-        // With writes held, so that nothing is logged into empty memory meanwhile.
+        // Writers wait, so that nothing is logged into empty memory meanwhile.
         self.with_writes_held(|_| self.log_front_held(without)).unwrap_or(LogFileId::ZERO)
     }
 
@@ -250,12 +252,12 @@ impl Commit {
         let mut best = end.min(of_without.unwrap_or(LogFileId::MAX));
         let mut fronts = self.tally.fronts.lock();
         let mut from = LogFileId::ZERO;
-        // Who stands under an older file than it needs goes on to the one it needs; the first that stays is
+        // Stores under an older file than they need move to the right one; the first that need not move gives
         // the answer.
         while let Some((&front, there)) = fronts.range(from..).next().filter(|(front, _)| **front < best) {
             let mut stays = false;
             for store in there.values().cloned().collect::<Vec<_>>() {
-                // One that is being dropped needs its files until the manifest has forgotten it.
+                // A store that is being dropped needs its files until the manifest no longer names it.
                 if without.is_some_and(|without| without.id == store.id) {
                     continue;
                 }
@@ -276,7 +278,7 @@ impl Commit {
         best
     }
 
-    /// Enters stores under the WAL files that their memory needs after recovery.
+    /// Lists stores under the WAL files that their memory needs, after recovery.
     pub(crate) fn enter_fronts(&self, stores: &[Arc<Store>]) {
         let mut fronts = self.tally.fronts.lock();
         for store in stores {

@@ -1,8 +1,7 @@
-//! What background work knows of one store.
+//! The state of background work on one store.
 //!
-//! Who begins a flush, a compaction, or work in memory is given a guard: [`FlushTurn`], [`CompactionTurn`],
-//! [`LayoutTurn`], [`MemtableCompactionTurn`]. What it entered is taken out again when the guard is dropped,
-//! however the job ends.
+//! Beginning a flush, a compaction, or work in memory returns a guard: [`FlushTurn`], [`CompactionTurn`],
+//! [`LayoutTurn`], [`MemtableCompactionTurn`]. Dropping the guard removes the entry, however the job ends.
 
 use super::family::FamilySettings;
 use super::store::Store;
@@ -29,9 +28,9 @@ pub(crate) struct StoreWork {
 pub(crate) struct FlushWork {
     /// One is under way.
     under_way: bool,
-    /// It is installed, or about to be, and not told of yet.
+    /// One is installed, or about to be, without its event so far.
     ends: bool,
-    /// Somebody asked for one of everything up to this generation.
+    /// A request: everything up to this generation is to be flushed.
     pub(crate) asked: Generation,
     /// No flush begins before this moment (monotonic ns), as the last one failed.
     pub(crate) not_before: u64,
@@ -39,7 +38,7 @@ pub(crate) struct FlushWork {
     tries: u64,
     /// Which try was the last to fail, and why.
     pub(crate) failed: Option<(u64, Error)>,
-    /// What is remembered of past flushes, for the choice of hot keys.
+    /// The history of flushes, for the choice of hot keys.
     pub(crate) hot: HotState,
     /// The share of its cells that the last flush wrote, where it noted that.
     pub(crate) survived: Option<f64>,
@@ -49,26 +48,26 @@ pub(crate) struct FlushWork {
 #[derive(Default)]
 pub(crate) struct MergeWork {
     pub(crate) plan_state: PlanState,
-    /// The last question to which the answer was that nothing of L0 can be compacted now.
+    /// The last question of the planner for which nothing of L0 could be compacted.
     pub(crate) nothing_of_level0: Option<LevelZeroQuestion>,
     running: Vec<(u32, RunningCompaction)>,
-    /// After one that failed: not before this moment (monotonic ns).
+    /// No compaction begins before this moment (monotonic ns), as the last one failed.
     pub(crate) not_before: u64,
     /// How many compactions have failed since the last that succeeded.
     pub(crate) failures: u32,
-    /// Key counts of sets of tables that plans asked for lately.
+    /// Key counts of sets of SSTables that plans asked for lately.
     pub(crate) unions: Unions,
     /// Compaction debt found by the last plan, and the part of it that was not inherited.
     pub(crate) debt: u64,
     pub(crate) debt_of_writers: u64,
-    /// What the last plan put off.
+    /// The compaction that the last plan deferred.
     pub(crate) deferred: Vec<Deferred>,
     /// How much compactions have rewritten.
     pub(crate) rewritten: Rewritten,
 }
 
-/// A question of the planner whether something of L0 can be compacted, by what the answer depends on most: it
-/// is asked again when one of these is another, or a compaction has come further.
+/// A question of the planner whether something of L0 can be compacted, by what the answer depends on most. It
+/// is asked again when one of these has changed, or a compaction has progressed.
 #[derive(Clone)]
 pub(crate) struct LevelZeroQuestion {
     shape: Arc<Shape>,
@@ -102,7 +101,7 @@ pub(crate) struct MemoryWork {
     pub(crate) compacted_in_vain: bool,
     /// The newest memtable that the memory policy was asked about.
     pub(crate) joined_upto: Generation,
-    /// What the memory policy remembers since the last disk flush began.
+    /// The memory policy's state since the last flush began.
     pub(crate) pipeline: PipelineState,
     /// Measured cost of copying; zero before there was any.
     pub(crate) copy_ns_per_byte: f64,
@@ -113,7 +112,7 @@ impl FlushWork {
         self.under_way
     }
 
-    /// Whether one is installed, or about to be, of which nobody was told yet.
+    /// Whether one is installed, or about to be, without its event so far.
     pub(crate) fn ends(&self) -> bool {
         self.ends
     }
@@ -129,8 +128,8 @@ impl MergeWork {
         self.running.iter().map(|(_, running)| running.clone()).collect()
     }
 
-    /// The question whether something of L0 can be compacted now; `waits` says whether a manual compaction
-    /// waits.
+    /// The planner's question whether something of L0 can be compacted now; `waits`: whether a manual
+    /// compaction waits.
     pub(crate) fn level_zero_question(
         &self,
         shape: &Arc<Shape>,
@@ -191,13 +190,13 @@ pub(crate) struct CompactionTurn {
 }
 
 impl CompactionTurn {
-    /// Enters the compaction of that number. `work` is the store's, locked since the plan was checked.
+    /// Adds the compaction of that number. `work` is the store's, locked since the plan was checked.
     pub(crate) fn begin(store: &Arc<Store>, work: &mut StoreWork, id: u32, plan: CompactionPlan) -> Self {
         work.merges.running.push((id, RunningCompaction { plan, clip: None }));
         Self { store: store.clone(), id }
     }
 
-    /// The keys below this are done.
+    /// Raises the compaction's clip: keys below it are done.
     pub(crate) fn raise_clip(&self, key: &[u8]) {
         let mut work = self.store.work.lock();
         if let Some((_, running)) = work.merges.running.iter_mut().find(|(id, _)| *id == self.id) {
@@ -213,11 +212,11 @@ impl Drop for CompactionTurn {
     }
 }
 
-/// The turn of whoever lays out memtables of a store. Nobody else may before it is dropped.
+/// The right to lay out memtables of a store, for one job at a time.
 pub(crate) struct LayoutTurn<'s>(&'s Store);
 
 impl<'s> LayoutTurn<'s> {
-    /// `None` where another one does.
+    /// `None` if another job has it.
     pub(crate) fn begin(store: &'s Store) -> Option<Self> {
         let is_taken = std::mem::replace(&mut store.work.lock().memory.laying_out, true);
         (!is_taken).then(|| Self(store))
@@ -254,7 +253,7 @@ impl MemoryWork {
         self.joining
     }
 
-    /// Copying what is live into so many bytes took so long.
+    /// Records how long a copy of live cells into so many bytes took.
     pub(crate) fn note_copy(&mut self, bytes: u64, busy_ns: u64) {
         if bytes > COPY_NOTED_MIN {
             let measured = busy_ns as f64 / bytes as f64;
@@ -264,11 +263,11 @@ impl MemoryWork {
     }
 }
 
-/// A copy of less says nothing about what copying costs.
+/// A smaller copy is no measure of the cost.
 const COPY_NOTED_MIN: u64 = 64 << 10;
 
-/// The bytes that flushes brought to a store's tables and the bytes that compactions wrote; older ones count
-/// less. Values left in the WAL count with the bytes that they would take in tables.
+/// The bytes that flushes brought to a store's SSTables and the bytes that compactions wrote; older ones
+/// count less. Values left in the WAL count with the bytes that they would take in SSTables.
 #[derive(Default)]
 pub(crate) struct Rewritten {
     came: f64,
@@ -276,7 +275,7 @@ pub(crate) struct Rewritten {
 }
 
 impl Rewritten {
-    /// Counts what a flush brought. Once the sum exceeds 64 times `memory`, all so far counts half.
+    /// Counts the bytes of a flush. Once the sum exceeds 64 times `memory`, all earlier bytes count half.
     pub(crate) fn came(&mut self, bytes: f64, memory: u64) {
         self.came += bytes;
         if self.came > 64.0 * memory as f64 {
@@ -289,7 +288,7 @@ impl Rewritten {
         self.merged += bytes as f64;
     }
 
-    /// How often compactions have written a byte that came, in the mean.
+    /// How often compactions have rewritten each flushed byte, on average.
     pub(crate) fn times(&self) -> f64 {
         self.merged / self.came.max(1.0)
     }

@@ -1,17 +1,17 @@
 //! Turns in ticket order: the apply stage of the write path (see `write`).
 //!
-//! A turn lasts about a microsecond, so a writer that comes too early spins for a while. Before it gives the
-//! processor away it leaves its work at a place where the thread that ends the turn before finds it and does
-//! it. Otherwise, with more writers than processors, each writer would have to be given a processor in the
-//! order of tickets, which takes many times as long as a turn: three switches a write, with eight writers on
-//! two cores. The work of a writer that still spins is not taken: it begins at once when its turn comes.
+//! A turn lasts about a microsecond, so a writer that comes too early spins for a while. Before it gives up
+//! the processor, it posts its work in a slot, and the thread that ends the turn before does it. Otherwise,
+//! with more writers than processors, each writer would have to be given a processor in the order of tickets,
+//! which takes many times as long as a turn: three switches a write, with eight writers on two cores. The
+//! work of a writer that still spins is not posted: it begins at once when its turn comes.
 //!
-//! A writer that has left its work yields for some time before it sleeps, since being woken takes fifty times
-//! as long as a turn. One word says whose turn it is and whether anybody sleeps. So either the thread that
-//! ends a turn sees that somebody sleeps, or the sleeper, when it sets the mark, sees that the turn has
+//! A writer that has posted its work yields for some time before it sleeps, since being woken takes fifty
+//! times as long as a turn. One word says whose turn it is and whether anybody sleeps. So either the thread
+//! that ends a turn sees that somebody sleeps, or the sleeper, when it sets the mark, sees that the turn has
 //! ended.
 
-// Work lies on the stack of the writer who left it, who is there until it was done.
+// Posted work lies on the stack of its writer, who waits until it is done.
 #![expect(unsafe_code, reason = "what is left borrows from a stack")]
 
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, thread};
@@ -20,40 +20,40 @@ use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, 
 pub(crate) struct Turns {
     /// Twice the ticket whose turn it is, and one more while somebody sleeps.
     turn: AtomicU64,
-    /// At least as many as there are works left: a thread that reads 0 need not look for any.
+    /// At least the number of posted works: a thread that reads 0 need not look for any.
     left: AtomicUsize,
     /// The number of threads that sleep.
     sleepers: Mutex<usize>,
     places: [Slot; PLACES],
 }
 
-/// Where the writers of some tickets leave their work and sleep: a ticket's place is its number modulo
-/// `PLACES`.
+/// A slot in which the writers of some tickets post their work and sleep: a ticket's slot is its number
+/// modulo `PLACES`.
 struct Slot {
     work: Mutex<Option<Left>>,
     /// Wakes the threads that sleep at this place, and no others.
     turned: Condvar,
 }
 
-/// More places than writers that usually wait. Of two writers at the same place only one leaves its work.
+/// The number of slots: more than writers that usually wait. Of two writers with the same slot only one posts
+/// its work.
 const PLACES: usize = if cfg!(models) { 2 } else { 256 };
-/// A writer that is at most so many turns away spins before it leaves its work. If all of hundreds spun, they
+/// A writer that is at most so many turns away spins before it posts its work. If all of hundreds spun, they
 /// would take the processor from the one whose turn it is.
 const NEAR: u64 = if cfg!(models) { 1 } else { 16 };
 /// The most works of others that a thread does when it ends its turn, as its own caller waits.
 const DONE_FOR_OTHERS: usize = if cfg!(models) { 1 } else { 64 };
 
-/// How long to look before sleeping.
+/// How long a writer polls before it sleeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
     /// Some microseconds: for writers that sync, of which many are served by one sync or wait for it.
     Short,
-    /// Some hundred microseconds, leaving the processor to whoever wants it.
+    /// Some hundred microseconds, yielding the processor to other threads.
     Long,
 }
 
-/// The number of looks at full speed, and then of looks between yields. Where schedules are explored there is
-/// nothing to gain.
+/// The number of polls at full speed, and then of polls between yields. Models of schedules do without.
 const LOOKS: u32 = if cfg!(models) { 0 } else { 100 };
 const YIELDS: u32 = if cfg!(models) { 0 } else { 200 };
 const SLEEPS: u64 = 1;
@@ -86,7 +86,7 @@ fn between_yields<T>(patience: Patience, mut look: impl FnMut() -> Option<T>) ->
     None
 }
 
-/// Work that its writer has left. The thread that takes it from its place does it, sets `done`, and does not
+/// Work that its writer has posted. The thread that takes it from its slot does it, sets `done`, and does not
 /// touch it any more.
 struct Left {
     ticket: u64,
@@ -100,8 +100,8 @@ unsafe impl Send for Left {}
 impl Left {
     fn complete(self) {
         let in_work = AbortOnPanic;
-        // SAFETY: whoever left it stays in `Turns::leave` until `done` is true, unless he has taken it back
-        // himself: then it would not be here. The store is the last that is done with either.
+        // SAFETY: its writer stays in `Turns::leave` until `done` is true, or until it has taken the work
+        // back, and then it is not in a slot. Setting `done` is the last access to either.
         unsafe {
             (*self.work)();
             (*self.done).store(true, Ordering::Release);
@@ -110,14 +110,14 @@ impl Left {
     }
 }
 
-/// Ends the process where it is dropped, which is when a panic leaves a turn: nobody would end that turn, so
-/// its writer and all later ones would wait for ever. (A panic while cells are inserted does not come this
-/// far: see `Commit::apply`.)
+/// Aborts the process when it is dropped, which happens only if a panic unwinds out of a turn: nobody would
+/// end that turn, so its writer and all later ones would wait for ever. (A panic while cells are inserted
+/// does not come this far: see `Commit::apply`.)
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {
-        // Where schedules are explored, the panic is what tells of the schedule.
+        // In models the panic must get out, as it reports the schedule.
         if cfg!(not(models)) {
             std::process::abort();
         }
@@ -140,7 +140,7 @@ impl Turns {
         self.turn.load(Ordering::Acquire) / 2 == ticket
     }
 
-    /// Does the work in the ticket's turn, here or in the thread that had the turn before, and answers its
+    /// Does the work in the ticket's turn, in this thread or in the one that had the turn before; returns its
     /// result. Each ticket must come here once. A panic in the work ends the process, as all later turns wait
     /// for this one.
     #[inline]
@@ -171,7 +171,7 @@ impl Turns {
         answer
     }
 
-    /// Leaves the work at its place, if that is free. Returns `true` when another thread has done it, or
+    /// Posts the work in its slot, if that is free. Returns `true` when another thread has done it, or
     /// `false` when the turn has come with the work taken back.
     fn leave(&self, ticket: u64, patience: Patience, is_near: bool, work: &(dyn Fn() + Sync)) -> bool {
         let done = AtomicBool::new(false);
@@ -199,7 +199,7 @@ impl Turns {
         looked.unwrap_or_else(|| self.sleep_until(ticket, settled))
     }
 
-    /// Takes what was left for a ticket.
+    /// Takes the posted work of a ticket.
     fn take(&self, ticket: u64) -> Option<Left> {
         let taken = self.place(ticket).work.lock().take_if(|left| left.ticket == ticket);
         if taken.is_some() {
@@ -208,7 +208,7 @@ impl Turns {
         taken
     }
 
-    /// Sleeps at the ticket's place until `look` finds something; it is called each time that the thread is
+    /// Sleeps in the ticket's slot until `look` finds something; it is called each time that the thread is
     /// woken.
     fn sleep_until<T>(&self, ticket: u64, look: impl Fn() -> Option<T>) -> T {
         let mut sleepers = self.sleepers.lock();
@@ -227,7 +227,7 @@ impl Turns {
         found
     }
 
-    /// Ends a turn, which begins the next, and does the work that was left for that.
+    /// Ends a turn, which begins the next, and does the work that was posted for that.
     #[inline]
     fn end(&self, ticket: u64) {
         match self.left.load(Ordering::Acquire) {
@@ -236,14 +236,14 @@ impl Turns {
         }
     }
 
-    /// Ends one turn. Wakes its writer, which may sleep if the work was left, and the writer of the next
+    /// Ends one turn. Wakes its writer, which may sleep if the work was posted, and the writer of the next
     /// turn, unless that one's work was taken.
     #[inline]
     fn end_with(&self, ticket: u64, was_left: bool, is_taken: bool) {
         let before = self.turn.fetch_add(2, Ordering::AcqRel);
         debug_assert_eq!(before / 2, ticket, "only the turn that is on can end");
         if before & SLEEPS != 0 {
-            // Who said that he sleeps has the lock until he does.
+            // A thread that is marked as sleeping holds the lock until it sleeps.
             drop(self.sleepers.lock());
             if was_left {
                 self.place(ticket).turned.notify_all();
@@ -278,8 +278,8 @@ mod tests {
     use super::*;
     use std::thread::{ThreadId, current, scope};
 
-    /// Who did the work of each ticket, in order, if the writer of ticket 0 waits in his turn until so many
-    /// have left theirs.
+    /// The threads that did the work of each ticket, in order, if the writer of ticket 0 waits in its turn
+    /// until so many have posted theirs.
     fn done_by(writers: u64) -> Vec<(u64, ThreadId)> {
         let (turns, done) = (Turns::new(), Mutex::new(Vec::new()));
         let run = |ticket: u64, patience| {
@@ -380,7 +380,7 @@ mod model {
     use std::sync::Arc;
 
     const LIMITS: Limits = Limits { preemptions: 3, schedules: 20_000 };
-    /// Writers, and writes of each. Loom tries everything, so it gets less.
+    /// Writers, and writes of each. Loom tries all interleavings, so it gets fewer.
     fn load() -> (usize, usize) {
         if crate::sync::is_loom() { (2, 1) } else { (3, 2) }
     }
@@ -419,7 +419,7 @@ mod model {
             assert!(is_done.load(Ordering::SeqCst) && answer == ticket, "when the writer goes on");
         }
 
-        /// What freezing does: nothing is logged meanwhile, and everything logged is in memory.
+        /// Freezing, as production does it: nothing is logged meanwhile, and everything logged is in memory.
         fn freeze(&self) {
             let stage = self.stage.lock();
             self.turns.wait_all(*stage);

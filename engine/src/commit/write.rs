@@ -40,8 +40,8 @@ use std::sync::Arc;
 pub(crate) struct Op<'a> {
     store: &'a Arc<Store>,
     action: Action<'a>,
-    /// Whether the cell keeps its time of writing: asked once, so that WAL and memory agree though the
-    /// family's options change meanwhile.
+    /// Whether the cell stores its time of writing: read once, so that WAL and memory agree though the
+    /// family's options may change meanwhile.
     keeps_written: bool,
     /// Whether the family has options that this build does not.
     needs_papers: bool,
@@ -132,21 +132,20 @@ impl<'a> Op<'a> {
     }
 }
 
-/// The condition of a conditional write. It is judged with tables and memory before the write has its place
-/// in the WAL, so that nobody waits for a read. In that place only writes made meanwhile are looked at, which
-/// are in memory.
+/// The condition of a conditional write. It is judged from SSTables and memory before the log stage, so that
+/// nobody waits for a read. In the log stage only writes made meanwhile are checked, which are in memory.
 pub(crate) trait Depends {
-    /// Judges the condition as of now; its error is the write's answer.
+    /// Judges the condition as of now; the write fails with its error.
     fn judge(&self) -> Result<()>;
     /// Whether anything that the condition depends on may have been written after `since`. Reads no file; a
     /// `true` may be wrong.
     fn may_have_changed(&self, since: SeqNo) -> bool;
 }
 
-/// How often a condition is judged beside other writers before they are made to wait for it.
+/// How often a condition is judged while other writers go on, before they have to wait for it.
 const JUDGED_OUTSIDE: usize = 3;
 
-/// About what a cell in memory has beside key and value.
+/// About the bytes of a cell in memory beside key and value.
 pub(crate) const CELL_BYTES: usize = 24;
 
 /// The number of operations of a batch whose memory is prefetched: more would push each other out of the
@@ -192,9 +191,9 @@ impl Commit {
         self.stages.as_ref().ok_or_else(read_only_error)
     }
 
-    /// Writes the operations, all or none, and answers the sequence number of the last. They are written only
-    /// if `depends` holds with everything older in memory and nothing newer logged; else its error is the
-    /// answer.
+    /// Writes the operations, all or none; returns the sequence number of the last. They are written only if
+    /// `depends` holds, judged with everything older in memory and nothing newer logged; else its error is
+    /// returned.
     ///
     /// With `makes_room` it does not wait for room in memory, and a small WAL file will do.
     pub(crate) fn write(
@@ -204,7 +203,7 @@ impl Commit {
         depends: Option<&dyn Depends>,
         makes_room: bool,
     ) -> Result<SeqNo> {
-        // Batches come straight here; after a failed sync of the manifest the log itself would still take
+        // Batches come straight here; after a failed sync of the manifest the WAL itself would still take
         // them.
         self.cx.check_writable()?;
         let stages = self.stages()?;
@@ -247,13 +246,13 @@ impl Commit {
             self.freeze_if_full(op.store);
         }
         if flush_is_due {
-            // Where memory is spread over many families none of them may be full.
+            // If memory is spread over many families, none of them may be full.
             self.cx.scheduler.notify();
         }
         Ok(last)
     }
 
-    /// Bytes of the keys and values, if all of it may be written.
+    /// Bytes of the keys and values, if the batch is within all limits.
     #[inline]
     fn check_batch(&self, ops: &[Op<'_>]) -> Result<u64> {
         let mut bytes = 0;
@@ -264,7 +263,7 @@ impl Commit {
         let logged = bytes + 32 * ops.len() as u64;
         let limit = self.cx.settings.options.batch_bytes_max(self.cx.settings.write_memory());
         let largest = ops.iter().map(Op::bytes).max().unwrap_or(0) as u64;
-        // A value larger than that may come alone, so it may come with others.
+        // A larger value is allowed alone, so it is allowed with others.
         if logged > limit.saturating_add(largest) {
             return Err(Error::invalid(format!(
                 "batch has {bytes} bytes, the limit is {limit} and one value"
@@ -362,7 +361,7 @@ impl Commit {
             if fed == Some(op.store.id) {
                 continue;
             }
-            // The stage is held, so no active segment has been frozen since the frame was begun.
+            // The stage is locked, so no active memtable has been frozen since the frame was begun.
             let version = match part.take() {
                 Some((store, version)) if store == op.store.id => version,
                 _ => op.store.version(),
@@ -378,20 +377,20 @@ impl Commit {
 
     pub(super) fn append(&self, appender: &mut Appender, frame: &mut FrameEncoder) -> Result<Appended> {
         let appended = appender.append(frame).inspect_err(|_| {
-            // Failing to reserve a file is no poison; the log knows.
+            // A failure to reserve a file does not poison the WAL.
             if let Err(poison) = self.log().and_then(|log| log.check()) {
                 self.cx.poison(&poison);
             }
         })?;
         if appended.ends_piece() {
-            // It is written back in the background.
+            // The background writes it back.
             self.cx.scheduler.notify();
         }
         Ok(appended)
     }
 
     /// Inserts a logged batch into memory and makes it visible; called in its turn, by whichever thread has
-    /// that. Answers whether memory has passed the mark at which flushing begins, or the panic, which is for
+    /// that. Returns whether memory has passed the mark at which flushing begins, or the panic, which is for
     /// the writer.
     fn apply(
         &self,
@@ -409,7 +408,7 @@ impl Commit {
         let applied = catch_unwind(AssertUnwindSafe(|| self.apply_ops(ops, first, wall_us)));
         match &applied {
             Ok(_) => self.snapshots.publish(last),
-            // Our own bug: nobody may see a part of the batch.
+            // A panic is a bug: nobody may see a part of the batch.
             Err(_) => {
                 self.cx.poison(&Error::new(ErrorKind::Poisoned, "a write panicked (see standard error)"))
             }

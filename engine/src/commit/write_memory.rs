@@ -1,19 +1,19 @@
-//! Write memory: what takes it, and how much of it is taken when flushing begins.
+//! Write memory: what takes it, and at how much of it flushing begins.
 //!
 //! The low watermark (RNG-9) is half of write memory, so that as much can be written while one flush is under
 //! way. A flush costs the same however little it writes, and where memory is spread over many stores each is
 //! short: there the mark is up to three quarters, with room left for some flushes of the largest store.
 //!
-//! The largest store is looked for when memory is over the mark, in O(stores). Until the next look it is
-//! taken to have all that memory has grown by since. So the mark sinks towards memory as that grows, and a
-//! look is due now and then, not at each turn; a store that grows alone is found before it needs the room.
+//! The largest store is looked up when memory is over the mark, in O(stores). Until the next look-up, all
+//! growth of memory is attributed to it. So the mark sinks as memory grows, and look-ups are rare; a store
+//! that grows alone is found before it needs the room.
 
 use super::Commit;
 use crate::memtable::Spares;
 use crate::metrics::Counter;
 use std::sync::Arc;
 
-/// What takes write memory beside memtables, or may take it.
+/// The users of write memory beside memtables.
 #[derive(Default)]
 pub(crate) struct Room {
     /// The pool of memory chunks.
@@ -22,8 +22,8 @@ pub(crate) struct Room {
     pub(crate) joining: Counter,
     /// Bytes that flushes under way may leave in memory.
     pub(crate) keeping: Counter,
-    /// Bytes that deletes have taken while the disk is full, since the last flush or compaction that was
-    /// done.
+    /// Bytes of deletes that were taken while the disk is full, since the last flush or compaction that
+    /// succeeded.
     pub(crate) beyond_full: Counter,
     pub(crate) largest: Largest,
 }
@@ -31,10 +31,10 @@ pub(crate) struct Room {
 /// Flushes of the largest store for which there is room when flushing begins.
 const ROOM_FLUSHES: u64 = 8;
 
-/// The store with most of write memory, as it was looked at last.
+/// The store with most of write memory, at the last look-up.
 pub(crate) struct Largest {
     bytes: Counter,
-    /// All memory at that look, or the least it has fallen to since.
+    /// All memory at that look-up, or the least since.
     memory: Counter,
 }
 
@@ -53,7 +53,7 @@ impl Largest {
         self.memory.set(memory);
     }
 
-    /// Notes how much all memory is now. What it grows by from there may be one store's.
+    /// Notes the sum of all memory now. Growth from there may be one store's.
     pub(crate) fn note_memory(&self, memory: u64) {
         if memory < self.memory.get() {
             self.memory.set(memory);
@@ -75,7 +75,7 @@ impl Commit {
         self.room.largest.low(self.cx.settings.write_memory(), self.tally.memory.get())
     }
 
-    /// Write memory up to which a flush waits for compactions in memory: well before writers are slowed.
+    /// Write memory up to which a flush waits for compactions in memory: well before writers are delayed.
     pub(crate) fn memory_wait(&self) -> u64 {
         let all = self.cx.settings.write_memory();
         let low = self.room.largest.low(all, self.tally.memory.get());

@@ -1,8 +1,8 @@
 //! Write stalls: writers are delayed and stopped by how full memory and L0 are and by the compaction debt
-//! (`strategy::backpressure` says how long). Compaction pacing: rate and rests of compactions follow the
+//! (`strategy::backpressure` says how long). Compaction pacing: rate and pauses of compactions follow the
 //! debt.
 //!
-//! A writer is delayed only for the families that it writes to, and is told of damage that keeps compactions
+//! A writer is delayed only for the families that it writes to, and gets an error if damage keeps compactions
 //! from making room.
 
 use super::Commit;
@@ -16,10 +16,10 @@ use crate::sync::{AtomicU64, Ordering};
 /// The shortest pause of a writer: smaller delays are summed up to it.
 const PAUSE_NS: u64 = 500_000;
 
-/// A stop of writers as long as this is an event.
+/// The shortest stop of writers that is recorded as an event.
 const STALL_NS: u64 = 10_000_000;
 
-/// What draining a byte costs until a flush has been measured.
+/// The assumed cost of draining a byte until a flush has been measured.
 const DRAIN_NS_PER_BYTE: f64 = 10.0;
 
 const MIB: f64 = (1 << 20) as f64;
@@ -30,7 +30,7 @@ pub(crate) struct Drain {
     ns_per_mib: Counter,
     /// The number of bytes that `ns_per_mib` is the mean over.
     bytes: Counter,
-    /// Nanoseconds that writers are still to wait.
+    /// Nanoseconds of delay that writers have not paid yet.
     delay_owed: AtomicU64,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Drain {
 const STOP_LOOK_NS: u64 = 20_000_000;
 
 impl Commit {
-    /// Sets the rate at which compactions write to what the debt asks for.
+    /// Sets the rate at which compactions write, by the debt.
     pub(crate) fn tune_rate(&self) {
         let rate = merge_rate(
             self.cx.settings.options.experimental.rate_limit_auto,
@@ -50,24 +50,24 @@ impl Commit {
         }
     }
 
-    /// How many times as long as they work compactions rest beside readers. It is the same for all stores and
-    /// goes by the one with the most excess runs in L0.
+    /// The pauses of compactions beside readers, as a multiple of their working time. It is the same for all
+    /// stores and goes by the one with the most excess runs in L0.
     pub(crate) fn rest(&self) -> f64 {
         rest(self.cx.settings.options.experimental.merge_rest, &self.pressure_of_merges())
     }
 
-    /// For how many nanoseconds compactions still rest.
+    /// The nanoseconds for which compactions still pause.
     pub(crate) fn rest_left(&self, now: u64) -> u64 {
         let left = self.cx.rates.pace.until().saturating_sub(now);
         if left > 0 && self.rest() == 0.0 {
-            // What is owed has grown meanwhile.
+            // The debt has grown meanwhile.
             self.cx.rates.pace.end();
             return 0;
         }
         left
     }
 
-    /// The pressure that compactions go by: with all debt, also the inherited part that slows no writer.
+    /// The pressure for compactions: with all debt, also the inherited part that delays no writer.
     fn pressure_of_merges(&self) -> Pressure {
         Pressure { debt: self.tally.debt.get(), ..self.pressure(self.tally.level0_runs.get()) }
     }
@@ -96,13 +96,13 @@ impl Commit {
         }
     }
 
-    /// Whether the store's writers are slowed for compactions.
+    /// Whether the store's writers are delayed for compactions.
     pub(crate) fn merges_press(&self, store: &Store) -> bool {
         let p = self.pressure(store.level0_over());
         p.debt > p.debt_low || p.level0_runs > p.level0_low
     }
 
-    /// Whether a writer to the store with the fullest L0 would be slowed or stopped now.
+    /// Whether a writer to the store with the fullest L0 would be delayed or stopped now.
     pub(crate) fn holds_writers_up(&self) -> bool {
         backpressure(&self.pressure(self.tally.level0_runs.get())) != Delay::NsPerByte(0.0)
     }
@@ -151,7 +151,7 @@ impl Commit {
         match self.cx.settings.options.experimental.stop_wait_ms {
             0 => self.cx.scheduler.wait(&mut goes_on),
             limit => {
-                // Nobody is woken for the time alone.
+                // The time alone wakes nobody.
                 while !goes_on() {
                     if self.cx.env.clock.monotonic_ns() - from >= limit.saturating_mul(1_000_000) {
                         let message =
@@ -195,8 +195,8 @@ impl Commit {
     }
 
     /// Notes the cost of a flush that was made because memory was full, for the delay of writers. The mean
-    /// goes over the last bytes flushed, twice the write memory at most, as flushes of ranges are now cheap,
-    /// now dear.
+    /// goes over the last bytes flushed, at most twice the write memory, as the cost of flushes of ranges
+    /// varies.
     pub(crate) fn note_drain(&self, bytes: u64, ns: u64) {
         let drained = (self.drain.bytes.get() + bytes).min(2 * self.cx.settings.write_memory());
         self.drain.bytes.set(drained);

@@ -1,17 +1,16 @@
-//! Backups of an open database: exact at one sequence number over all families, while writers and merges go
-//! on.
+//! Backups of an open database: exact at one sequence number over all families, while writers and compactions
+//! go on.
 //!
-//! As with a checkpoint one moment under the manifest's lock says what the copy consists of; unlike there
-//! nothing is linked, since a backup may lie on another file system, and copying takes long, so the lock is
-//! not kept. Instead:
+//! As with a checkpoint, one moment under the manifest's lock decides what the copy consists of. But nothing
+//! is linked, since a backup may lie on another file system; and copying takes too long to hold the lock.
+//! Instead:
 //!
-//! - Log files are not released while the hold on the log lasts. They are few (the log's limit) and copied
-//!   first.
-//! - Tables are held by their handles, so that merges may take them off the list but not off the disk, and no
-//!   hole is punched for a clip that was raised after the moment ([`crate::version::TablesHeld`]).
-//!   TombstoneElision the clip of the moment a table may have holes; nobody reads there, in the copy neither.
-//! - Should the database be closed meanwhile, another process may open it and do all of that. So at the end
-//!   it must still be open, else the backup is given up.
+//! - The backup pins the WAL files. They are few (the WAL's limit) and copied first.
+//! - Handles pin the SSTables: compactions may drop them from the manifest but not delete their files, and
+//!   punch no hole for a clip that was raised after the moment ([`crate::version::TablesHeld`]). Below the
+//!   clip of the moment an SSTable may have holes; no reader of the copy reads there either.
+//! - If the database is closed meanwhile, another process may open it and delete those files. So the backup
+//!   fails unless the database is still open at its end.
 
 use super::{Db, Inner};
 use crate::backup::{BackupInfo, Backups, Descriptor, Making};
@@ -23,15 +22,15 @@ use crate::version::manifest;
 use std::path::Path;
 
 impl Db {
-    /// Adds an exact copy of the database as it is now to a directory of backups, which is created if need
-    /// be; see [`Backups`](crate::Backups). Only tables that no earlier backup there has are copied. Writers
-    /// go on meanwhile. After a crash or an error the earlier backups are as they were, and there is nothing
-    /// of this one.
+    /// Adds an exact copy of the database as it is now to a directory of backups, which is created if
+    /// missing; see [`Backups`](crate::Backups). Copies only SSTables that no earlier backup of the directory
+    /// has. Writers go on meanwhile. After a crash or an error the earlier backups are unchanged, and this
+    /// one does not exist.
     pub fn backup(&self, dir: impl AsRef<Path>) -> Result<BackupInfo> {
         self.backup_with(dir, &mut |_| {})
     }
 
-    /// [`Db::backup`] that tells how far it is.
+    /// [`Db::backup`] that reports its progress.
     pub fn backup_with(
         &self,
         dir: impl AsRef<Path>,
@@ -40,9 +39,9 @@ impl Db {
         self.inner.backup(&self.backups_in(dir.as_ref()), &|_| true, progress)
     }
 
-    /// A backup of the families that `picks` names, and of the default one: what is restored has only these.
-    /// The tables of all others are not copied; the log, which all share, is. As exact, and as safe from
-    /// crashes, as [`Db::backup`].
+    /// A backup of the families that `picks` names, and of the default one; a database restored from it has
+    /// only these. It has no SSTables of other families, but the whole WAL, which all families share. As
+    /// exact, and as safe from crashes, as [`Db::backup`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -97,7 +96,7 @@ impl Inner {
         let mut making = Making::begin(backups, &database)?;
         let PinnedCopy { moment, created_us, tables, log, files } = self.catalog.hold_moment(picks)?;
         kill_point!("backup-moment");
-        // A backup does not tell of writes that this database could still lose.
+        // A backup must not hold writes that this database could still lose.
         self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;
 
         let tables: Vec<_> = tables.into_iter().map(|info| (making.known(&info), info)).collect();

@@ -8,7 +8,7 @@ use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
 
 /// Writes over any families of one database that become visible and durable together, all or none. Later
-/// writes of a key win over earlier ones of the same batch. Limit: a quarter of the log's limit.
+/// writes of a key win over earlier ones of the same batch. Limit: a quarter of the WAL's limit.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What a database is opened with: options, families, and the components that it lives on.
+//! The builder of a database: options, families, and components such as storage and scheduler.
 
 use crate::error::Result;
 use crate::event::Listener;
@@ -32,7 +32,7 @@ pub struct Builder {
     pub(crate) families: Vec<(String, FamilyOptions)>,
     pub(crate) objects: Option<Arc<dyn ObjectStore>>,
     pub(crate) stores: Option<Arc<OpenObjectStore>>,
-    /// Runs merges elsewhere, if anybody does.
+    /// Offers compactions to other processes, if set.
     pub(crate) offload: Option<Arc<dyn Offload>>,
 }
 
@@ -78,7 +78,7 @@ impl Builder {
         self
     }
 
-    /// Who runs background work.
+    /// The scheduler of background work.
     #[must_use]
     pub fn scheduler(mut self, scheduler: Arc<dyn crate::schedule::Scheduler>) -> Self {
         self.scheduler = Arc::new(move || scheduler.clone());
@@ -99,8 +99,8 @@ impl Builder {
         self
     }
 
-    /// Tables lie there, apart from log and manifest. It belongs to one database: say it when that is
-    /// created, and at each open.
+    /// The object store for SSTables; WAL and manifest stay in the directory. It belongs to one database:
+    /// name it when the database is created, and at each open.
     #[must_use]
     pub fn object_store(mut self, store: Arc<dyn ObjectStore>) -> Self {
         self.objects = Some(store);
@@ -118,17 +118,17 @@ impl Builder {
         self
     }
 
-    /// Merges of tables are offered to it, and run elsewhere if it takes them; see [`crate::offload`].
+    /// Offers compactions to `offload`, which runs those that it accepts in another process; see
+    /// [`crate::offload`].
     #[must_use]
     pub fn offload(mut self, offload: Arc<dyn Offload>) -> Self {
         self.offload = Some(offload);
         self
     }
 
-    /// What runs the merges of other databases in this process, with the operators, filters, object store and
-    /// files that were said here. It keeps what it reads again, such as indices, in `cache_bytes` of memory,
-    /// and in `kept_bytes` of memory what it wrote of merges that want it
-    /// ([`crate::offload::RetainOutputs`]).
+    /// Runs the compactions of other databases in this process, with the operators, filters, object store and
+    /// files of this builder. It caches indices and the like in `cache_bytes` of memory, and outputs of
+    /// compactions that ask for it ([`crate::offload::RetainOutputs`]) in `kept_bytes`.
     pub fn merge_runner(&self, cache_bytes: u64, kept_bytes: u64) -> MergeRunner {
         let objects = (self.objects.clone(), self.stores.clone());
         MergeRunner::new(&self.env, &self.registry, objects, cache_bytes, kept_bytes)
@@ -141,14 +141,14 @@ impl Builder {
         self
     }
 
-    /// Makes sure the family is there, with these options (changed if it has others).
+    /// Creates the family if it is missing, or else gives it these options.
     #[must_use]
     pub fn family(mut self, name: &str, options: FamilyOptions) -> Self {
         self.families.push((name.to_string(), options));
         self
     }
 
-    /// Where this says that the tables of the database in `dir` lie.
+    /// The place of the SSTables of the database in `dir`, by these options.
     pub(crate) fn place(&self, dir: &Path) -> Result<TableStore> {
         let storage = &self.env.storage;
         match (&self.objects, &self.options.tables) {
@@ -161,8 +161,7 @@ impl Builder {
         }
     }
 
-    /// The directory's path, and that of its tables in the options, no longer depend on the working
-    /// directory.
+    /// The absolute path of the directory; makes that of its SSTables in the options absolute, too.
     pub(super) fn absolute(&mut self, dir: &Path) -> Result<PathBuf> {
         if let Some(tables) = self.options.tables.as_mut().filter(|tables| !TableStore::is_location(tables)) {
             *tables = absolute(&self.env, tables)?;

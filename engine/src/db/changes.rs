@@ -1,4 +1,4 @@
-//! The stream of changes: what was written since a sequence number, from the log.
+//! The stream of changes: what was written since a sequence number, from the WAL.
 
 use super::{Db, Shared};
 use crate::error::{Error, ErrorKind, Result};
@@ -51,11 +51,11 @@ pub struct Change {
     /// The name of the family that it was written to; none where that was dropped and the database opened
     /// again since.
     pub family: Option<Arc<str>>,
-    /// What was written.
+    /// The change.
     pub kind: ChangeKind,
 }
 
-/// What a [`Change`] did. Timestamps are zero in families with implicit ones.
+/// The kind of a [`Change`]. Timestamps are zero in families with implicit ones.
 ///
 /// ```
 /// use siltstone::{ChangeKind, Timestamp};
@@ -80,12 +80,12 @@ pub enum ChangeKind {
 }
 
 /// A stream of changes, in the order in which they became visible, batch by batch. Each batch comes whole and
-/// once, and what comes is durable: where the newest writes are not synced yet, the stream syncs the log.
+/// once, and what comes is durable: where the newest writes are not synced yet, the stream syncs the WAL.
 ///
-/// It reads the log, which is kept for it as far as it has not come, up to
-/// [`Experimental::changes_held_max`](crate::Experimental::changes_held_max) bytes. What is not in the log
-/// (any more) makes an error of kind [`ChangesLost`](ErrorKind::ChangesLost) that names the sequence numbers;
-/// the stream goes on behind them. That concerns ingested tables and attached families, too: they take
+/// It reads the WAL. Files that it has not read yet are retained for it, up to
+/// [`Experimental::changes_held_max`](crate::Experimental::changes_held_max) bytes. What the WAL does not
+/// have (any more) makes an error of kind [`ChangesLost`](ErrorKind::ChangesLost) that names the sequence
+/// numbers; the stream goes on behind them. Ingested SSTables and attached families are such, too: they take
 /// sequence numbers and are not logged.
 ///
 /// As an iterator it ends where nothing more is visible for now, and may go on later; an error that is not
@@ -112,12 +112,12 @@ pub struct Changes {
     family: Option<(StoreId, Option<Arc<str>>)>,
 }
 
-/// How long a wait for changes sleeps between two looks.
+/// How long a wait for changes sleeps before it looks again.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 impl Db {
-    /// The writes behind that sequence number, of all families, as a stream; [`SeqNo::ZERO`] for all that the
-    /// log holds.
+    /// The writes after that sequence number, of all families, as a stream; [`SeqNo::ZERO`] for all that the
+    /// WAL holds.
     ///
     /// `ChangesLost` for a number that was never given out, or was and a power loss took the writes: start
     /// again from the present. To notice that for certain, go on only from numbers that a
@@ -156,7 +156,7 @@ impl Changes {
         let file = follower.file();
         let mut batch = None;
         let found = follower.next(visible, &mut |frame, from| {
-            // Copies have the numbers that they always had.
+            // Cells that were logged again: they have their old numbers.
             let news = frame.entries().filter(|logged| logged.seq() >= from);
             let changes = news.map(|logged| {
                 if family.as_ref().is_none_or(|(store, _)| *store != logged.store) {
@@ -170,13 +170,13 @@ impl Changes {
             batch = Some(ChangeBatch { last, written_us: frame.head.wall_us, changes });
         });
         let found = found.inspect_err(|_| {
-            // Its sync of the log may have failed.
+            // Its sync of the WAL may have failed.
             if let Err(poison) = db.commit.log().and_then(|log| log.check()) {
                 db.cx.poison(&poison);
             }
         })?;
         if follower.file() != file {
-            // What it has come past may go.
+            // Files that it has read may be removed.
             db.catalog.trim_log();
         }
         match found {
@@ -190,7 +190,7 @@ impl Changes {
         }
     }
 
-    /// The next batch, waiting for it that long at most. It looks every 2 milliseconds.
+    /// The next batch, waiting for it that long at most. It polls every 2 milliseconds.
     pub fn wait(&mut self, timeout: Duration) -> Result<Option<ChangeBatch>> {
         let clock = self.db.cx.env.clock.clone();
         let began = clock.monotonic_ns();
@@ -224,7 +224,7 @@ fn kind_of(logged: Logged<'_>) -> ChangeKind {
 
 impl Drop for Changes {
     fn drop(&mut self) {
-        // What was held for this stream alone goes.
+        // Files that were retained for this stream alone are removed.
         self.follower = None;
         self.db.catalog.trim_log();
     }

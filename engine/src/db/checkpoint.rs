@@ -1,11 +1,11 @@
 //! Checkpoints: an exact copy at one sequence number, while writers go on.
 //!
-//! One moment under the manifest's lock, with no write between log and memory, gives the log's end E; the
-//! copy's manifest is ours plus "history ends at E". From then on tables and log files are held, not the
-//! lock: to another file system links are copies, which take long. So a batch over several families is in the
-//! copy wholly or not at all, without flushing anything. Tables are linked (they never change; a linked file
-//! is never hole-punched), and so are log files that only tables need; the few files of the log itself are
-//! copied, since ours are recycled later.
+//! One moment under the manifest's lock, with no write between WAL and memory, gives the WAL's end E; the
+//! copy's manifest is ours plus "history ends at E". From then on SSTables and WAL files are pinned, and the
+//! lock is free: links to another file system are copies, which take long. So a batch over several families
+//! is in the copy wholly or not at all, without flushing anything. SSTables are linked (they never change; a
+//! linked file is never hole-punched), and so are WAL files that only SSTables need; the few files of the WAL
+//! itself are copied, since the database recycles its own.
 
 use super::Inner;
 use crate::catalog::{Moment, PinnedCopy};
@@ -48,7 +48,7 @@ impl Inner {
             let target = copied.file(&info.id.file_name());
             self.catalog.tables.store().take_out(info.id, &target, &env.storage, info.bytes)?;
         }
-        // Those that the log still has are copied below.
+        // Files that the WAL still has are copied below.
         for name in table_logs {
             let (from, target) = (self.catalog.dir.join(&name), copied.file(&name));
             storage.link(&from, &target).map_err(|e| Error::io("link to", &target, e))?;
@@ -67,7 +67,7 @@ impl Inner {
         storage.sync_dir(to).map_err(|e| Error::io("sync the directory", to, e))?;
         kill_point!("checkpoint-logs-copied");
         drop((held_log, held_files));
-        // Another process may have opened it since it was closed, and removed what was held here.
+        // Another process may have opened it since it was closed, and removed the files to be copied.
         self.cx.check_open()?;
         // The copy becomes a database by its manifest, so that comes last.
         manifest::files_of_start(manifest_number).iter().for_each(|name| drop(copied.file(name)));

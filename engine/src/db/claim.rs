@@ -1,5 +1,5 @@
-//! Whose a directory is: its lock, what may lie in it where a database is to be made, and where the
-//! SSTables lie.
+//! The claim on a directory: its lock, what it may hold where a database is to be created, and the place of
+//! the SSTables.
 
 use super::builder::Builder;
 use crate::catalog::{NOTE_NEW, no_database, refuse_occupied};
@@ -28,7 +28,7 @@ pub(super) fn lock_and_load(
             Err(_) if !is_there_still(&env, dir)? => continue,
             Err(e) => return Err(e),
         };
-        // Who had it may have deleted the directory, or given its name to another one.
+        // The last owner may have deleted the directory, or given its name to another one.
         if !is_there_still(&env, dir)? {
             continue;
         }
@@ -40,7 +40,7 @@ pub(super) fn lock_and_load(
                 (ManifestState { database: env.random.next_u64() | 1, ..ManifestState::default() }, None)
             }
         };
-        // Before any table is there to be refused.
+        // Before any SSTable is there to be refused.
         if builder.options.direct_reads {
             let path = dir.join(LOCK_FILE);
             env.storage.open_direct(&path).map_err(|e| Error::io("read directly", &path, e))?;
@@ -80,8 +80,8 @@ fn directory_for(builder: &Builder, dir: &Path) -> Result<Env> {
     unbound.bound_to(dir)
 }
 
-/// Where the tables lie: as the manifest says, or of a new database, whose directory is marked, as the
-/// builder says.
+/// The place of the SSTables: the manifest's, or the builder's if the database is new and its directory
+/// marked.
 pub(super) fn table_store(
     builder: &Builder,
     dir: &Path,
@@ -110,7 +110,7 @@ pub(super) fn table_store(
     }
 }
 
-/// The number of a database that is being created. It is noted before the place of its tables is claimed by
+/// The number of a database that is being created. It is noted before the place of its SSTables is claimed by
 /// it, so that a creation that a crash ended can be begun again. The note stays, for a repair that finds no
 /// manifest.
 fn number_to_claim_by(env: &Env, dir: &Path, drawn: u64, tables: &str) -> Result<u64> {

@@ -1,5 +1,5 @@
-//! Ending in good order: workers first, then the log's end is synced and told to the manifest, so that the
-//! next open knows every byte of the log to be history.
+//! Closing in good order: workers end first; then the WAL's end is synced and recorded in the manifest, so
+//! that the next open knows that every byte of the WAL is history.
 
 use super::Inner;
 use crate::error::Result;
@@ -34,7 +34,7 @@ impl Inner {
 
     fn end_log(&self) -> Result<()> {
         let Ok(log) = self.commit.log() else { return Ok(()) };
-        // What was acknowledged as buffered may not be durable, and whoever closes must hear of it.
+        // Buffered writes may not be durable, and the caller must learn of it.
         if let Some(error) = self.cx.health.poisoned.get().cloned() {
             return Err(error);
         }
@@ -47,8 +47,8 @@ impl Inner {
     }
 }
 
-/// What every handle of a database shares. Workers hold [`Inner`] for a turn at a time, so it is not the last
-/// reference to that but to this which closes the database.
+/// The shared part of a database's handles. Workers hold [`Inner`] for a turn at a time, so the database is
+/// closed when the last reference to this goes, not the last one to `Inner`.
 struct Handle(Arc<Inner>);
 
 /// A counted handle; see [`Handle`].
@@ -70,7 +70,7 @@ impl Deref for Shared {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // A failure to sync here loses nothing that was promised: `Buffered` writes are in the log already.
+        // A failure to sync here loses nothing that was promised: `Buffered` writes are in the WAL already.
         let _ = self.0.close();
     }
 }

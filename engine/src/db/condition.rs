@@ -8,7 +8,7 @@ use crate::types::{KeyRange, SeqNo};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-/// What a key must be for a conditional write.
+/// The state that a key must have for a conditional write.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -28,11 +28,11 @@ pub enum Expected {
     Present,
     /// It has this value.
     Value(Vec<u8>),
-    /// Nothing concerning it was written after this. Once a merge has dropped deletes or versions of the
-    /// family that are newer than this number, that cannot be told of a key that is not there (with explicit
-    /// timestamps, of any key), and the answer is a `Conflict` that says "may have been written to". So hold
-    /// the number only for a short time, or a [`Snapshot`](crate::Snapshot) from which it is: of what is
-    /// newer than a snapshot enough stays to tell.
+    /// Nothing concerning it was written after this sequence number. Compactions drop the evidence in time:
+    /// deletes, and overwritten versions. Then the answer for a key that is missing (with explicit
+    /// timestamps, for any key) is a `Conflict` that says "may have been written to". So use a recent number,
+    /// or hold the [`Snapshot`](crate::Snapshot) that it is from: compactions retain what shows later writes
+    /// than a snapshot's.
     NotNewerThan(SeqNo),
 }
 

@@ -1,10 +1,9 @@
-//! Whether keys and ranges were written to since some sequence number: what conditions and transactions rest
-//! on.
+//! Whether keys and ranges were written to since some sequence number: the question of conditions and
+//! transactions.
 //!
-//! Each question has two forms. The exact one looks into tables, too. The one that *may* be wrong when it
-//! says yes looks into memory alone: it is asked while all other writers wait. A family that was dropped or
-//! joined to another, and keys that a split gave to another, are nothing that can be answered for here: that
-//! counts as changed.
+//! Each question has two forms. The exact one searches SSTables, too. The other searches memory alone, as it
+//! is asked while all other writers wait; its yes *may* be wrong. A family that was dropped or joined to
+//! another, and keys that a split gave to another, count as changed.
 
 use super::Inner;
 use super::get::{collect, search};
@@ -16,14 +15,14 @@ use crate::types::{CellRef, Cursor, KeyRange, Owner, SeqNo, TimeRange, successor
 use crate::version::OpenRun;
 use std::ops::ControlFlow;
 
-/// What is known of a key or range since some sequence number.
+/// Whether a key or range was written to since some sequence number, as far as that is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Since {
     /// Nothing was written to it.
     Unchanged,
     /// Something was.
     Written,
-    /// Something may have been: what would tell is gone, or never was here.
+    /// Something may have been written to it: the evidence was compacted away, or is in another family.
     Unknown,
 }
 
@@ -48,25 +47,24 @@ impl Since {
 }
 
 impl Inner {
-    /// Whether anything that concerns the key was written after `seq`. Where a merge dropped a delete of it,
-    /// and all that was deleted, that cannot be told.
+    /// Whether anything that concerns the key was written after `seq`. Unknown where a compaction has dropped
+    /// a delete of the key with all that it deleted.
     pub(super) fn key_since(&self, store: &Store, key: &[u8], seq: SeqNo) -> Result<Since> {
         store.check_not_dropped()?;
         let (newest, has_cell) = self.newest_write(store, key)?;
         if planted!(Bug::ForgetWhatMergesDropped) {
             return Ok(Since::of(newest.max(store.attached_at()) > seq, true));
         }
-        // Where a cell is left of a family without timestamps it is the newest: what deletes goes with all
-        // that it deleted. (A range tombstone may stay for other keys, and tells nothing of what came after
-        // it.)
+        // Without timestamps, if a cell of the key is left, it is the newest: a tombstone is dropped with all
+        // that it deleted. (A range tombstone may stay for other keys, and does not show what came after it.)
         let is_known = has_cell && !store.settings().read.explicit;
         // Asked after the version was taken.
         let is_known = store.attached_at() <= seq && (is_known || store.forgotten() <= seq);
         Ok(Since::of(newest > seq, is_known))
     }
 
-    /// Whether something that concerns the key may have been written after `seq`. Looks into memory alone,
-    /// and there at a few versions of the key at most: a `true` may be wrong.
+    /// Whether something that concerns the key may have been written after `seq`. Searches memory alone, and
+    /// there a few versions of the key at most: a `true` may be wrong.
     pub(crate) fn may_have_changed(&self, store: &Store, key: &[u8], seq: SeqNo) -> bool {
         const LOOKS: usize = 32;
         let version = store.version();
@@ -121,8 +119,8 @@ impl Inner {
         Ok((lookup.newest(), lookup.has_cell()))
     }
 
-    /// Whether something that concerns a key of the range may have been written after `seq`. Looks into
-    /// memory alone; a `true` may be wrong.
+    /// Whether something that concerns a key of the range may have been written after `seq`. Searches memory
+    /// alone; a `true` may be wrong.
     pub(crate) fn range_may_have_changed(&self, store: &Store, range: &KeyRange, seq: SeqNo) -> bool {
         let version = store.version();
         if store.is_dropped() || version.check_range(range).is_err() {
@@ -150,7 +148,7 @@ impl Inner {
     pub(super) fn range_since(&self, store: &Store, range: &KeyRange, seq: SeqNo) -> Result<Since> {
         store.check_not_dropped()?;
         let version = store.version();
-        // What another family has the keys of now may have been written there.
+        // Keys that another family has now may have been written to there.
         if store.attached_at() > seq || version.check_range(range).is_err() {
             return Ok(Since::Unknown);
         }

@@ -1,21 +1,21 @@
-//! Families copied from one open database into another, or within one, without copying tables.
+//! Families copied from one open database into another, or within one, without copying SSTables.
 //!
-//! Tables never change, so a copy refers to those of its source, by hard links: the file system counts who
-//! has a file, and its bytes go with the last name. Each database removes its own names, frees no part in
-//! place of a file that has a second name (`Storage::punch_hole`), and compacts the tables away as any
-//! others, so the copy is written apart in time. A count in the manifest, as regions have it
-//! (`version/regions.rs`), would hold only within one database, and not for a backup, which is a directory of
-//! its own. Where there are no links, as between two file systems or in an object store, tables are copied.
+//! SSTables never change, so a copy refers to those of its source, by hard links: the file system counts the
+//! names of a file, and frees its bytes with the last one. Each database removes its own names, punches no
+//! hole in a file that has a second name (`Storage::punch_hole`), and compacts the SSTables like any others,
+//! so in time the two share nothing. A count in the manifest, as regions have it (`version/regions.rs`),
+//! would hold only within one database, and not for a backup, which is a directory of its own. Where there
+//! are no links, as between two file systems or in an object store, SSTables are copied.
 //!
-//! First the source: its families take no writes while their memory is flushed; then what the manifest says
-//! of them is taken, and their tables are held as for a backup (`db/backup.rs`), so that none is removed and
+//! First the source: its families take no writes while their memory is flushed; then their state is read from
+//! the manifest, and their SSTables are pinned as for a backup (`db/backup.rs`), so that none is removed and
 //! no hole is punched for a later clip before it has its second name. Writes go on from there. Then the copy,
 //! as at the end of an attach (`db/detach.rs`): names, one sync of the directory, one edit for all families.
 //! A crash before that edit leaves names that the next open removes. The two parts have no lock in common, so
 //! two databases may copy from each other.
 //!
-//! Names, generations and sequence numbers are as `db/detach.rs` says. A copy in the database of its source
-//! has cells of the same sequence numbers as that one: what orders cells is asked within one store only.
+//! Names, generations and sequence numbers are as `db/detach.rs` says. A copy within one database has cells
+//! with the same sequence numbers as its source; that is fine, as cells are ordered only within a store.
 
 use super::detach::known_of;
 use super::{Db, Family, Inner};
@@ -28,7 +28,7 @@ use crate::version::edit::StoreState;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// The state of families at one moment, and a hold on their tables.
+/// The state of families at one moment, and a hold on their SSTables.
 struct Resting {
     states: Vec<StoreState>,
     last_seq: SeqNo,
@@ -38,8 +38,8 @@ struct Resting {
 impl Db {
     /// Adds copies of families of `from`, which may be this database, as they are at one moment: all of them
     /// or none. Of each pair the first is its name there, the second the name that the copy gets. On one file
-    /// system tables are linked, so it takes moments and no space; what is merged later in either is the
-    /// other's no more. Meanwhile the families of `from` take no writes (`Busy`). Snapshots taken before do
+    /// system SSTables are linked, so it takes moments and no space; SSTables that either compacts later are
+    /// no longer shared. Meanwhile the families of `from` take no writes (`Busy`). Snapshots taken before do
     /// not see the copies.
     ///
     /// ```
@@ -76,7 +76,7 @@ impl Inner {
             let (place, other) = (self.catalog.tables.store(), from.catalog.tables.store());
             let count = if place.share_from(other, theirs, ours, bytes)? { &linked } else { &copied };
             count.set(count.get() + 1);
-            // Another process may have opened it since it was closed, and changed what was held.
+            // Another process may have opened it since it was closed, and changed the pinned files.
             from.cx.check_open()
         })?;
         drop(tables);
@@ -86,21 +86,21 @@ impl Inner {
         Ok(stores)
     }
 
-    /// Flushes families and takes their state, with all that was written to them in tables.
+    /// Flushes families and takes their state, with all that was written to them in SSTables.
     fn rest(self: &Arc<Self>, names: &[&str]) -> Result<Resting> {
         self.cx.check_writable()?;
         let _one = self.catalog.families.lock();
         self.cx.check_writable()?;
         let stores: Result<Vec<_>> = names.iter().map(|name| self.catalog.find(name)).collect();
         let stores = stores?;
-        // Most of it while writes go on.
+        // Flushes most of it while writes go on.
         stores.iter().try_for_each(|store| self.merge_log_tables(store))?;
         let rested = self.refuse_and_rest(&stores);
         stores.iter().for_each(|store| store.set_leaving(false));
         rested
     }
 
-    /// Makes the stores refuse writes, flushes what memory still has, and takes their state and tables.
+    /// Makes the stores refuse writes, flushes what memory still has, and takes their state and SSTables.
     fn refuse_and_rest(self: &Arc<Self>, stores: &[Arc<Store>]) -> Result<Resting> {
         self.commit.with_writes_held(|_| stores.iter().for_each(|store| store.set_leaving(true)))?;
         stores.iter().try_for_each(|store| self.empty_memory(store))?;

@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::types::{Pinned, Timestamp, successor};
 
 /// A place among the entries of a range; it can be moved either way, and put anywhere. It sees the database
-/// as it was when the [scan](super::Scan::cursor) was made that it comes from, and keeps its tables open, so
-/// many seeks with one cursor are cheaper than many scans.
+/// as it was when its [scan](super::Scan::cursor) was made, and keeps its SSTables open, so many seeks with
+/// one cursor are cheaper than many scans.
 ///
 /// Each move says whether there is an entry where it came to. Past either end there is none; [`Cursor::next`]
 /// and [`Cursor::prev`] stay there. After an error the cursor stands nowhere, and can be put somewhere again.

@@ -1,9 +1,9 @@
 //! Deleting a database.
 //!
 //! `CURRENT`, by which a directory holds a database, is renamed first. A crash in between leaves files that
-//! no open takes for a database, and under the new name what says that they were one: the next try goes on
-//! with them. Nothing else is evidence. A directory with tables alone may be where another database has its
-//! tables.
+//! no open takes for a database, and the renamed file, which is the only evidence that they were one: the
+//! next call goes on with them. A directory with SSTables alone may be where another database has its
+//! SSTables.
 
 use crate::catalog::no_database;
 use crate::error::{Error, ErrorKind, Result};
@@ -16,15 +16,15 @@ use crate::wal;
 use std::io;
 use std::path::Path;
 
-/// What `CURRENT` is called while the rest is deleted.
+/// The name of `CURRENT` while all other files are deleted.
 const DESTROYED: &str = "DESTROYED";
 
 /// Deletes a database that is closed, with all that it holds, and its directory if nothing else lies in it.
 /// Checkpoints and backups of it stay, and so does what a [repair](crate::repair) put into `lost`.
 ///
-/// `NotFound` where there is none, `Busy` where it is open for writing, `Unsupported` where its tables lie
-/// elsewhere ([`Options::tables`](crate::Options::tables)), and `Corruption` where its manifest cannot be
-/// read, which would say that; nothing is deleted then. Who has it open read-only will meet errors.
+/// `NotFound` where there is none, `Busy` where it is open for writing, `Unsupported` where its SSTables lie
+/// elsewhere ([`Options::tables`](crate::Options::tables)), and `Corruption` where its manifest, which says
+/// where they lie, cannot be read; nothing is deleted then. Read-only handles of it will meet errors.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -73,7 +73,7 @@ pub fn destroy(env: &Env, dir: impl AsRef<Path>) -> Result<()> {
     sync()?;
     let listed = storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
     for name in &listed {
-        // One of which it cannot be told must not be left behind.
+        // A file that cannot be judged must not be left behind.
         if is_ours(storage, dir, name, database).map_err(|e| Error::io("look at", dir.join(name), e))? {
             remove(name)?;
         }
@@ -88,8 +88,8 @@ pub fn destroy(env: &Env, dir: impl AsRef<Path>) -> Result<()> {
     Ok(())
 }
 
-/// Whether the file is one of that database's, by its name and by what it begins with, apart from those that
-/// are treated on their own.
+/// Whether the file belongs to that database, by its name and its first bytes; files with a rule of their own
+/// are not.
 fn is_ours(storage: &dyn Storage, dir: &Path, name: &str, database: Option<u64>) -> io::Result<bool> {
     let path = dir.join(name);
     match name {

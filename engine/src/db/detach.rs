@@ -1,26 +1,27 @@
 //! Moving a family between databases: detach and attach.
 //!
-//! A detached family is a database of its own, without a log: a directory with the tables, linked or copied,
-//! and a manifest that knows this family and an empty default one. So it can be checked, read and repaired
-//! like any other, and be moved by whatever moves files.
+//! A detached family is a database of its own, without a WAL: a directory with the SSTables, linked or
+//! copied, and a manifest that knows this family and an empty default one. So it can be checked, read and
+//! repaired like any other, and be moved by whatever moves files.
 //!
-//! In which order, so that a crash anywhere leaves the data in one usable place or in both, never in none:
+//! The order of steps ensures that a crash anywhere leaves the data in one usable place or in both, never in
+//! none:
 //!
-//! Detach: the family takes no more writes; its memory is flushed; the tables get their second names,
-//! durably; the directory becomes a database by its `CURRENT`, durably (from here on in both places); one
-//! edit drops the family here (from here on only there). A crash or an error before that edit leaves the
-//! family as it was, and the directory with a stale copy or with nothing that opens. An error of the edit
-//! itself leaves both, since it may prove durable.
+//! Detach: the family takes no more writes; its memory is flushed; the SSTables get their second names,
+//! durably; the directory becomes a database by its `CURRENT`, durably (now it is in both places); one edit
+//! drops the family from this database (now it is only in the directory). A crash or an error before that
+//! edit leaves the family as it was, and the directory with a stale copy or with nothing that opens. An error
+//! of the edit itself leaves both, since it may prove durable.
 //!
-//! Attach: the tables get second names in this database, durably; one edit adds the family with all of them.
-//! Before it the names are orphans, which the next open removes. The directory stays as it is, for the caller
-//! to remove; attached twice it makes two families.
+//! Attach: the SSTables get second names in this database, durably; one edit adds the family with all of
+//! them. Before it the names are orphans, which the next open removes. The directory stays as it is, for the
+//! caller to remove; attached twice it makes two families.
 //!
-//! What must not clash:
-//! - Names: tables are renamed to this epoch and a job of its own. The id in the file stays the old one; what
-//!   a table is recognised by is its random identity.
+//! Things that must not clash:
+//! - Names: SSTables are renamed to this epoch and a job of its own. The id in the file stays the old one; an
+//!   SSTable is recognised by its random identity.
 //! - Generations: the family keeps its own, as they order only the runs and the memory of one store; its
-//!   store's number is new here, so no frame of this log speaks of it.
+//!   store's number is new here, so no frame of this WAL is for it.
 //! - Sequence numbers: the cells keep theirs, and this database goes on above the highest of both. A snapshot
 //!   from before would see some of the cells and not others, so it is refused ([`Store::check_read_point`]).
 
@@ -42,14 +43,14 @@ use std::iter::successors;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The most flushes that empty a family's memory: each may keep hot cells, but none for ever.
+/// Bound on the flushes that empty a family's memory: each may keep hot cells, but none for ever.
 const FLUSHES_MAX: u32 = 10;
 
-/// A table of an attached family: level, run and what it is called here.
+/// An SSTable of an attached family: level, run and what it is called here.
 type Linked = (usize, u64, Arc<TableInfo>);
 
-/// Gives a table of another database, named first, a name here, and says how many bytes it has. Durable but
-/// for the name.
+/// Gives an SSTable of another database, named first, a name here, and says how many bytes it has. Durable
+/// but for the name.
 pub(super) type BringIn<'a> = &'a dyn Fn(TableId, TableId, u64) -> Result<()>;
 
 /// A family that is about to be added.
@@ -58,12 +59,12 @@ pub(super) struct Arriving {
     /// The family's state in the database that it comes from.
     state: StoreState,
     settings: FamilySettings,
-    /// Its tables that were given names here, including the one at which that failed.
+    /// Its SSTables that were given names here, including the one at which that failed.
     linked: Vec<Linked>,
 }
 
 impl Arriving {
-    /// Run ids of level 0 are generations too.
+    /// Run ids of L0 are generations too.
     fn last_generation(&self) -> Generation {
         let runs = self.linked.iter().filter(|(level, _, _)| *level == 0).map(|(_, run, _)| *run).max();
         Generation(self.state.last_generation.0.max(runs.unwrap_or(0)))
@@ -80,7 +81,7 @@ impl Arriving {
             Change::LastGeneration { store, generation: self.last_generation() },
             Change::Shape { store, change },
             Change::Region { store, range: self.state.range.clone(), origins: Vec::new() },
-            // What is told first begins what no write has.
+            // The first of these marks the beginning of the skipped sequence numbers.
             Change::Attached { store, seq: first },
             Change::Attached { store, seq },
             Change::Forgotten { store, seq },
@@ -91,8 +92,8 @@ impl Arriving {
 impl Db {
     /// Takes a family out of this database and leaves it in a new directory, to be attached elsewhere. From
     /// the beginning writes to it answer `Busy`, at the end it is gone as after [`Db::drop_family`]; after an
-    /// error it takes writes again. Values that stand in the log are merged into tables first. The directory
-    /// is a database too, with this family, but one that is written to cannot be attached any more.
+    /// error it takes writes again. Values in the WAL are compacted into SSTables first. The directory is a
+    /// database too, with this family, but one that is written to cannot be attached any more.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -108,7 +109,7 @@ impl Db {
         self.inner.detach(family, dir.as_ref())
     }
 
-    /// Adds the family that [`Db::detach`] left in a directory, under a name that is free here. Its tables
+    /// Adds the family that [`Db::detach`] left in a directory, under a name that is free here. Its SSTables
     /// are linked, or copied from another file system; the directory stays and may be removed. Snapshots
     /// taken before do not see the family.
     pub fn attach(&self, family: &str, dir: impl AsRef<Path>) -> Result<Family> {
@@ -152,7 +153,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The family out of here and into the directory; how many tables it has.
+    /// The family out of here and into the directory; how many SSTables it has.
     fn leave(self: &Arc<Self>, store: &Arc<Store>, dir: &Path) -> Result<u64> {
         self.commit.with_writes_held(|_| store.set_leaving(true))?;
         kill_point!("detach-refusing");
@@ -170,7 +171,7 @@ impl Inner {
         Ok(tables)
     }
 
-    /// Brings all of a store that takes no writes into tables, and no value of these stands in the log.
+    /// Brings all of a store that takes no writes into SSTables, none of which has values in the WAL.
     pub(super) fn empty_memory(self: &Arc<Self>, store: &Arc<Store>) -> Result<()> {
         self.flush_out(store)?;
         self.merge_log_tables(store)?;
@@ -184,7 +185,7 @@ impl Inner {
         }
     }
 
-    /// Compacts a store that has values in the log, which stays behind.
+    /// Compacts a store that has values in the WAL, which stays behind.
     pub(super) fn merge_log_tables(self: &Arc<Self>, store: &Arc<Store>) -> Result<()> {
         match has_log_tables(store) {
             true => self.work.compact(store, KeyRange::all(), &CompactionControl::default()),
@@ -204,7 +205,7 @@ impl Inner {
         Err(Error::new(ErrorKind::Busy, format!("family {} cannot be flushed to its end", store.name)))
     }
 
-    /// The state of a database that has only this store. Its tables are held as they are now.
+    /// The state of a database that has only this store. Its SSTables are pinned as they are now.
     fn state_alone(&self, store: &Arc<Store>) -> Result<(State, TablesHeld)> {
         let manifest = self.catalog.manifest.lock();
         let now = manifest.state();
@@ -319,7 +320,7 @@ impl Inner {
         Ok((others.remove(0), last_seq))
     }
 
-    /// Gives the tables names in this database, durably: each with its level, run and new info.
+    /// Gives the SSTables names in this database, durably: each with its level, run and new info.
     fn link_attached(&self, arriving: &mut [Arriving], bring_in: BringIn<'_>) -> Result<()> {
         // With the set of families locked, the next stores are these.
         let mut store = self.catalog.manifest.lock().state().last_store;
@@ -335,7 +336,7 @@ impl Inner {
         self.catalog.tables.store().sync_names()
     }
 
-    /// The one edit, with writes held; after it the stores are in the list.
+    /// The one edit, while writers wait; after it the stores are in the list.
     fn add_attached(
         &self,
         arriving: Vec<Arriving>,
@@ -348,7 +349,7 @@ impl Inner {
         let ids: Vec<StoreId> = successors(next(&before), next).take(arriving.len()).collect();
         let mut attached = None;
         self.commit.with_one_seq(floor, |first, seq| {
-            // What was written before must not be lost by a power cut that keeps the families (I2).
+            // Earlier writes must not be lost by a power cut that leaves the families (I2).
             let log_synced = self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;
             let mut edit: Edit = Vec::new();
             for (family, id) in arriving.iter().zip(&ids) {

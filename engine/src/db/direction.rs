@@ -1,4 +1,4 @@
-//! One way through the entries of a range: what scans and cursors are made of.
+//! A walk through the entries of a range in one direction, of which scans and cursors are made.
 //!
 //! A [`View`] pins one version and one read point; a [`Walk`] goes over it in one direction. With implicit
 //! timestamps going forward, the first cell of a key that is at or below the read point decides, so nothing
@@ -21,7 +21,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a scan or cursor walks over, in either direction.
+/// The pinned state that a scan or cursor walks over, in either direction.
 pub(super) struct View {
     version: Arc<Version>,
     store: Arc<Store>,
@@ -102,7 +102,7 @@ impl View {
         self.settings.read.explicit
     }
 
-    /// Answers the error that the first step is to return, if there is one.
+    /// The error that the first step is to return, if any.
     pub(super) fn check(&self) -> Result<()> {
         self.refused.as_ref().or(self.untimed.as_ref()).map_or(Ok(()), |why| Err(why.clone()))
     }
@@ -274,8 +274,8 @@ impl Walk {
         }
     }
 
-    /// Looks at the cell here. If it decides its key with a value, puts that into `value` and answers `true`;
-    /// else goes on by at least one cell.
+    /// Judges the present cell. If it decides its key with a value, puts that into `value` and returns
+    /// `true`; else moves on by at least one cell.
     fn forward_one(&mut self, view: &View, value: &mut Pinned) -> Result<bool> {
         let cell = self.cursor.cell();
         if (self.key_taken && cell.key == self.key) || cell.seq > view.read {
@@ -295,7 +295,7 @@ impl Walk {
         let gone = covered
             || matches!(cell.kind, Kind::Tombstone | Kind::Hidden)
             || match rules.filter.is_some() {
-                // It sees what is handed out: a mapped value is not to be believed where it lies.
+                // The filter judges the copy that the caller gets: bytes in a mapping are not trusted.
                 true => {
                     self.cursor.pin_value(value)?;
                     is_gone(rules, &CellRef { value: &value[..], ..cell }, view.now_us)
@@ -308,7 +308,7 @@ impl Walk {
             (false, false) if rules.filter.is_some() => {}
             (false, false) => self.cursor.pin_value(value)?,
         }
-        // What a point tombstone deletes neither makes keys behind each other nor ends them.
+        // A key that a point tombstone deletes neither extends nor ends the run of deleted keys.
         if covered && self.covers.covers_all(cell.seq) {
             self.covers.met_deleted(&self.key);
         } else if self.covers.has_run() && (covered || cell.kind != Kind::Tombstone) {

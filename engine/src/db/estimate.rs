@@ -1,4 +1,4 @@
-//! How much of a family lies in a range of keys, from what tables say of themselves.
+//! How much of a family lies in a range of keys, from what SSTables say of themselves.
 
 use super::family::Family;
 use crate::error::Result;
@@ -9,21 +9,21 @@ use crate::version::OpenTable;
 use serde::Serialize;
 use std::ops::RangeBounds;
 
-/// An estimate of what tables hold in a range of keys; what is still in memory does not count.
+/// An estimate of what SSTables hold in a range of keys; what is still in memory does not count.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize)]
 pub struct Estimate {
-    /// Bytes of table files.
+    /// Bytes of SSTable files.
     pub bytes: u64,
     /// Cells: each version, tombstone and operand counts, so there may be more than keys.
     pub cells: u64,
 }
 
 impl Family {
-    /// About how many bytes and cells of tables a range has. Off by up to a data block for each table at
+    /// About how many bytes and cells of SSTables a range has. Off by up to a data block for each SSTable at
     /// either end of the range, and where some keys have much larger cells than others. Nothing of memory
     /// counts: flush for that.
     ///
-    /// Reads the data blocks at the range's ends: O(tables) in memory, two blocks at most of each run.
+    /// Reads the data blocks at the range's ends: O(SSTables) in memory, two blocks at most of each run.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -56,7 +56,7 @@ impl Family {
     }
 }
 
-/// Bytes of a table's data that lie in a range, and bytes of all its data.
+/// Bytes of an SSTable's data that lie in a range, and bytes of all its data.
 fn between(open: &OpenTable, range: &KeyRange) -> Result<(u64, u64)> {
     let options = CursorOptions { fill_cache: true, read_ahead_bytes: 0, ..CursorOptions::default() };
     let all = open.table().data_end();

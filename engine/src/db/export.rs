@@ -30,8 +30,8 @@ const FAMILY_GAUGES: [&str; 6] = ["memory_bytes", "segments", "level0_runs", "ru
 
 impl Db {
     /// Hands statistics and latencies to the recorder of the crate `metrics`: call it now and then, or when
-    /// somebody scrapes. Names begin with `siltstone_`; what only grows is a counter, what is as it is now a
-    /// gauge; families have the label `family`. Latencies are gauges of seconds with the label `quantile`.
+    /// somebody scrapes. Names begin with `siltstone_`; what only grows is a counter, all else a gauge;
+    /// families have the label `family`. Latencies are gauges of seconds with the label `quantile`.
     /// O(families).
     ///
     /// ```
@@ -90,7 +90,7 @@ impl FamilyStatistics {
 }
 
 fn record(name: &str, value: &Value, is_gauge: bool, labels: &[(&'static str, String)]) {
-    // An error that is there counts as one.
+    // A present error counts as 1.
     let number = value.as_u64().unwrap_or(u64::from(value.is_string()));
     let labels = &labels.to_vec();
     match is_gauge {

@@ -48,7 +48,7 @@ impl Family {
         &self.store.name
     }
 
-    /// Why the family takes no writes and is not compacted before it is altered: it has options of the cargo
+    /// Why the family refuses writes and is not compacted until it is altered: it has options of the cargo
     /// feature `papers`, which this build lacks. `None` for all other families.
     pub fn missing_options(&self) -> Option<Error> {
         self.store.settings().check_papers().err()
@@ -60,7 +60,7 @@ impl Family {
     }
 
     /// Changes its options, without rewriting data. `timestamps` cannot change. A new strategy goes on from
-    /// the shape that the old one left, and merges that run are finished as they were planned.
+    /// the shape that the old one left, and compactions that run are finished as they were planned.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -165,28 +165,28 @@ impl Family {
         range.intersect(&self.store.version().bounds)
     }
 
-    /// The keys that it answers for: all, unless it was split.
+    /// The key range of the family: all keys, unless it was split.
     pub fn range(&self) -> KeyRange {
         (*self.store.version().bounds).clone()
     }
 
-    /// The sequence number that [`Db::attach`](crate::Db::attach) gave it: one that no write in the log has.
-    /// `None` for a family that was created here.
+    /// The sequence number that [`Db::attach`](crate::Db::attach) gave it, which no write in the WAL has.
+    /// `None` for a family that was created in this database.
     pub fn attached_at(&self) -> Option<SeqNo> {
         Some(self.store.attached_at()).filter(|seq| *seq > SeqNo::ZERO)
     }
 
-    /// The first of the sequence numbers that no write has as the family was attached; the last is
-    /// [`Family::attached_at`]. There are more than one where the database that it came from had given out
-    /// higher numbers than this one.
+    /// The first of the sequence numbers that the attach skipped, so no write has them; the last is
+    /// [`Family::attached_at`]. They are several if the database that it came from had given out higher
+    /// numbers than this one.
     pub fn attached_from(&self) -> Option<SeqNo> {
         self.attached_at().map(|_| self.store.attached_over().0)
     }
 
     /// Splits the family at a key, by one edit of the manifest whatever its size: this one keeps the keys
-    /// below, a new family of that name has those from there on, with the same options. Memory, log and
-    /// tables go by key; tables over the key are shared until merges write them apart. Scans and snapshots
-    /// from before see what they saw. From now on each refuses the other's keys
+    /// below, a new family of that name has those from there on, with the same options. Memory, WAL and
+    /// SSTables are divided by key; SSTables over the key are shared until compactions have divided them.
+    /// Earlier scans and snapshots see what they saw. From now on each family refuses the other's keys
     /// ([`ErrorKind::OutOfRange`](crate::ErrorKind)); a scan or range delete concerns its own.
     ///
     /// ```
@@ -206,8 +206,8 @@ impl Family {
         Ok((self.clone(), Family::new(self.db.clone(), right)))
     }
 
-    /// Takes in the keys of a neighbour, by one edit of the manifest; the neighbour is no more. Both must
-    /// keep timestamps alike; this one's options hold from now on.
+    /// Takes in the keys of a neighbour, by one edit of the manifest; the neighbour is gone. Both must have
+    /// the same kind of timestamps; this one's options hold from now on.
     pub fn join(&self, neighbour: &Family) -> Result<()> {
         if !Arc::ptr_eq(&self.db, &neighbour.db) {
             return Err(Error::invalid("the neighbour is a family of another database"));
@@ -245,8 +245,8 @@ impl Family {
     }
 
     /// The newest versions of a key with these timestamps, at most `count`, newest first. Where timestamps
-    /// are implicit there is an answer for all times only. Memory and tables that say nothing about the times
-    /// are not read, as in [`Scan::times`].
+    /// are implicit there is an answer for all times only. Memory and SSTables that say nothing about the
+    /// times are not read, as in [`Scan::times`].
     pub fn get_versions_in(
         &self,
         key: impl AsRef<[u8]>,
@@ -282,22 +282,22 @@ impl Family {
         Reader { family: self.clone(), snapshot: snapshot.clone() }
     }
 
-    /// Writes its memory to tables. Where a flush is failing it waits for the next, as what was in the way
-    /// may be gone.
+    /// Writes its memory to SSTables. If flushes are failing, it waits for the next attempt, as the cause may
+    /// be gone by then.
     pub fn flush(&self) -> Result<()> {
         self.db.work.flush(&self.store)
     }
 
-    /// Merges everything in the range that was written before into the last level: by one merge, or by one
-    /// for each range where the strategy has ranges (several together where a table lies over them). What
-    /// lies there alone already is written again only if it has tombstones, values in the log, expired cells,
-    /// or cells that are overwritten or beyond the versions that are kept, or the family a filter; or if that
-    /// is [asked for](CompactionControl::rewriting). Where no snapshot is held, no more cells are there in
-    /// the end than a scan returns (but for versions that a [filter](crate::CompactionFilter) hides and that
-    /// count, and operands without an operator).
+    /// Compacts everything in the range that was written before this call into the last level: by one
+    /// compaction, or by one for each range if the strategy has ranges (several together if an SSTable lies
+    /// over them). An SSTable that is alone in the last level already is rewritten only if it has tombstones,
+    /// values in the WAL, expired, overwritten or surplus versions, or if the family has a filter, or on
+    /// [request](CompactionControl::rewriting). Without snapshots, the result has no more cells than a scan
+    /// returns (except versions that a [filter](crate::CompactionFilter) hides but that count, and operands
+    /// without an operator).
     ///
-    /// On a full disk it takes the space that is set aside for that, and fails with
-    /// [`DiskFull`](crate::ErrorKind::DiskFull) where that is not enough: deleting makes it enough.
+    /// On a full disk it uses the reserved space, and fails with [`DiskFull`](crate::ErrorKind::DiskFull) if
+    /// that is too small: delete more, then try again.
     pub fn compact<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         self.compact_with(range, &CompactionControl::default())
     }
@@ -311,12 +311,12 @@ impl Family {
         self.db.work.compact(&self.store, KeyRange::from_bounds(&range), control)
     }
 
-    /// Counts of what it holds and of what was done to it since the database was opened.
+    /// Counts of its contents, and of operations and background work since the database was opened.
     pub fn statistics(&self) -> FamilyStatistics {
         super::inspect::family_statistics(&self.db, &self.store)
     }
 
-    /// Its tables as plain data.
+    /// Its SSTables as plain data.
     pub fn shape(&self) -> Shape {
         (*self.store.version().shape).clone()
     }

@@ -64,7 +64,7 @@ impl Inner {
             let (tombstones, known_above) = collect(&version, key, read, looks_at, most, &mut take)?;
             cells.sort_by(Found::order);
             cells.dedup_by(|a, b| a.timestamp == b.timestamp && a.seq == b.seq);
-            // Of what is not above that, something may be missing.
+            // Versions at or below that timestamp may be missing.
             cells.retain(|cell| known_above.is_none_or(|above| cell.timestamp > above));
             resolve(rules, key, &cells, &tombstones, read, now_us, &mut |timestamp, value| {
                 if times.contains(timestamp) && found.len() < count {
@@ -168,12 +168,12 @@ fn search_tables(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup
     Ok(())
 }
 
-/// Cells of a key that are looked at in each source before more are.
+/// How many cells of a key are read from each source at first.
 const CELLS_AT_FIRST: usize = 16;
 
-/// Visits the cells of the key, from the highest timestamp down, in every source that speaks of those times:
-/// at most so many of each that `take` says count. Gathers the range tombstones over it. Where that left some
-/// out, the timestamp above which there are all.
+/// Visits the cells of the key, from the highest timestamp down, in every source that may have those times,
+/// at most so many of each that `take` counts. Gathers the range tombstones over it. If cells were left out,
+/// returns the timestamp above which none is missing.
 pub(super) fn collect(
     version: &Version,
     key: &[u8],

@@ -1,10 +1,10 @@
-//! Ingest: tables made elsewhere become part of a family at once, without passing through log and memory.
+//! Ingest: SSTables made elsewhere become part of a family at once, without passing through WAL and memory.
 //!
 //! Ingested cells are newer than everything written before and older than everything after, so they take one
-//! sequence number between. Memory is searched before tables: a key of the ingested range that is still in
-//! memory would hide the newer ingested cell. So memory is flushed until none of it overlaps, then, with
-//! writes held, the active segment is exchanged for a fresh one (its generation orders the run below later
-//! flushes) and the tables are added to level 0.
+//! sequence number between. Memory is searched before SSTables: a key of the ingested range that is still in
+//! memory would hide the newer ingested cell. So memory is flushed until none of it overlaps, then, while
+//! writers wait, the active memtable is exchanged for a fresh one (its generation orders the run below later
+//! flushes) and the SSTables are added to L0.
 
 use super::{Family, Inner};
 use crate::commit::{FamilySettings, Store};
@@ -24,14 +24,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Name in a table's properties of what its cells have for timestamps.
+/// Name of the property of an SSTable that says which kind of timestamps its cells have.
 const TIMESTAMPS: &str = "timestamps";
 
 fn timestamps_name(explicit: bool) -> &'static str {
     if explicit { "explicit" } else { "implicit" }
 }
 
-/// Writes a table outside any database, to be ingested later. Keys must come in ascending order.
+/// Writes an SSTable outside any database, to be ingested later. Keys must come in ascending order.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -50,7 +50,7 @@ fn timestamps_name(explicit: bool) -> &'static str {
 pub struct SstableWriter {
     builder: TableBuilder,
     explicit: bool,
-    /// Moment of writing for the cells, where the family keeps it.
+    /// Moment of writing for the cells, if the family stores it.
     written: u64,
     last: Option<(Vec<u8>, Timestamp)>,
 }
@@ -62,8 +62,8 @@ impl std::fmt::Debug for SstableWriter {
 }
 
 impl SstableWriter {
-    /// Creates the file on the local file system, formatted by the family's options. A table of that name is
-    /// replaced; another file is `Invalid`, and stays.
+    /// Creates the file on the local file system, formatted by the family's options. An SSTable of that name
+    /// is replaced; another file is `Invalid`, and stays.
     pub fn create(path: impl AsRef<Path>, options: &FamilyOptions) -> Result<Self> {
         Self::create_in(&Env::local(), path, options)
     }
@@ -79,12 +79,12 @@ impl SstableWriter {
         };
         let identity = env.random.next_u64();
         let created = env.clock.wall_us();
-        // Not written over: what was ingested from here shares the old file with a database.
+        // Never overwritten in place: a database that ingested the old file shares it.
         let path = path.as_ref();
         if env.storage.exists(path).map_err(|e| Error::io("look for", path, e))? {
             let looked = |e| Error::io("look at", path, e);
             let storage = &*env.storage;
-            // The name is the caller's, so that zeros do not say that it is ours.
+            // The caller chose the name, so a file of zeros under it may be anybody's.
             let is_table = is_own_file(storage, path).map_err(looked)?
                 && (!is_blank(storage, path).map_err(looked)?
                     || storage.open(path).and_then(|file| file.is_empty()).map_err(looked)?);
@@ -151,7 +151,7 @@ impl SstableWriter {
 }
 
 impl Family {
-    /// Adds tables written by [`SstableWriter`] as the newest data, all or none. Their key ranges must not
+    /// Adds SSTables written by [`SstableWriter`] as the newest data, all or none. Their key ranges must not
     /// overlap each other, and they must have been written for a family with the same timestamps, explicit or
     /// not. Files are linked, or copied from another file system; the originals stay and may be removed or
     /// replaced, but a linked one must not be written to.
@@ -260,8 +260,7 @@ impl Inner {
                 let opened: BTreeMap<_, _> = self.catalog.open_tables(&infos, &mut [])?;
                 let added = infos.into_iter().map(|info| (0, run.0, info)).collect();
                 let change = ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() };
-                // What was written before must not be lost by a power cut that keeps the ingested tables
-                // (I2).
+                // Earlier writes must not be lost by a power cut that leaves the ingested SSTables (I2).
                 let log_synced = self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;
                 let more = vec![
                     Change::LastSeq(seq),
@@ -296,7 +295,7 @@ impl<'a> WritersPaused<'a> {
     fn new(db: &'a Inner, store: &'a Store) -> Result<Self> {
         store.set_held(true);
         let held = Self { db, store };
-        // Whoever was past the look is done.
+        // Writers that had passed the check are done.
         db.commit.with_writes_held(|_| ())?;
         Ok(held)
     }

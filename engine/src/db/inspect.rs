@@ -1,4 +1,4 @@
-//! What a person wants to see: a database's memory, log and statistics, and what one table file holds.
+//! Listings for people: a database's memtables, WAL and statistics, and the contents of one SSTable file.
 
 use super::Inner;
 use crate::cache::BlockCache;
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A segment of a family's memory.
+/// A memtable of a family's memory.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -35,13 +35,13 @@ pub struct SegmentListing {
     pub bytes: u64,
     /// Cells, range tombstones apart.
     pub cells: u64,
-    /// What cells that flushes left in memory take of it, at most.
+    /// Bytes of hot cells, which flushes left in memory; an upper bound.
     pub kept_bytes: u64,
-    /// The oldest log file it needs.
+    /// The oldest WAL file it needs.
     pub log_front: Option<u64>,
 }
 
-/// A log file.
+/// A WAL file.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -60,7 +60,7 @@ pub struct LogListing {
     pub used: u64,
 }
 
-/// What a table file says of itself and how its data blocks lie; it need not belong to an open database.
+/// The properties and data blocks of an SSTable file, which need not belong to an open database.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -93,9 +93,9 @@ pub struct TableListing {
     pub key_bytes: u64,
     /// Bytes of all values.
     pub value_bytes: u64,
-    /// Bytes of those values that are not in the file but in the log.
+    /// Bytes of those values that are not in the file but in the WAL.
     pub log_bytes: u64,
-    /// The log files they are in.
+    /// The WAL files they are in.
     pub logs: Vec<u64>,
     /// The keys it covers, range tombstones included.
     pub range: KeyRange,
@@ -109,7 +109,7 @@ pub struct TableListing {
     pub block_bytes: u64,
     /// Filter bits a key; 0 for none.
     pub bloom_bits: u64,
-    /// How its blocks were to be compressed.
+    /// The compression that was chosen for its blocks.
     pub compression: String,
     /// Free-form names: who wrote it and the like.
     pub names: BTreeMap<String, String>,
@@ -118,7 +118,7 @@ pub struct TableListing {
 }
 
 impl TableListing {
-    /// Reads the table in that file: head, properties and every data block.
+    /// Reads the SSTable in that file: head, properties and every data block.
     pub fn read(env: &Env, path: &Path) -> Result<TableListing> {
         let table = Sstable::open_unknown(&env.storage, path, &BlockCache::new(1 << 20))?;
         let blocks = table.blocks().collect::<Result<_>>()?;
@@ -240,7 +240,7 @@ impl Inner {
     }
 }
 
-/// What one store holds and what was done to it.
+/// The statistics of one store.
 pub(super) fn family_statistics(inner: &Inner, store: &Store) -> FamilyStatistics {
     inner.commit.recount(store);
     let version = store.version();
@@ -260,7 +260,7 @@ pub(super) fn family_statistics(inner: &Inner, store: &Store) -> FamilyStatistic
     }
 }
 
-/// How many tables stores have; one that several have counts once.
+/// How many SSTables stores have; one that several have counts once.
 fn count_tables(stores: &[Arc<Store>]) -> u64 {
     let (mut whole, mut parts) = (0, BTreeSet::new());
     for store in stores {

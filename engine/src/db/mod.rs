@@ -5,14 +5,13 @@
 //! - `batch`, `transaction`: what is written together; how it is written is `commit`. `condition` has what
 //!   must hold at a write, `conflicts` what others have written since, `write_set` what a transaction has
 //!   written itself.
-//! - `get`, `multi_get`, `scan`, `cursor`: the read paths. Scans and cursors yield what `entry` has and are
-//!   made of walks in one `direction` over `sources`, that is memory and tables; `visible` and
-//!   `tombstone_skip` decide what a reader sees.
+//! - `get`, `multi_get`, `scan`, `cursor`: the read paths. Scans and cursors are walks (`direction`) over
+//!   `sources`, that is memtables and SSTables; `visible` and `tombstone_skip` decide what a reader sees.
 //! - `family`, `checkpoint`, `backup`, `detach`, `copying`, `ingest`, `inspect`, `estimate`, `changes` (the
 //!   stream of what is written), `export` (statistics): the rest of what a caller can do.
 //!
-//! This folder owns no format and no background work: it joins `commit` (the write path and what stores
-//! hold), `catalog` (stores, manifest and tables) and `work` (flushes, merges and other jobs).
+//! This folder owns no format and no background work. It joins `commit` (the write path and what stores
+//! hold), `catalog` (stores, manifest and SSTables) and `work` (flushes, compactions and other jobs).
 
 mod backup;
 mod batch;
@@ -83,15 +82,15 @@ use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Everything behind the handles.
+/// The shared state behind all handles.
 pub(crate) struct Inner {
     pub(crate) cx: Arc<Context>,
     pub(crate) commit: Arc<Commit>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) work: Arc<Work>,
-    /// The WAL files as recovery found them; a read-only database lists these.
+    /// The WAL files that recovery found, for a read-only database to list.
     log_found: Vec<LogListing>,
-    /// Locks of the database's directory and of the one where tables lie; none when read-only.
+    /// Locks of the database's directory and of the one where SSTables lie; none when read-only.
     locks: Mutex<Vec<Box<dyn Send + Sync>>>,
 }
 
@@ -234,7 +233,7 @@ impl Db {
         Transaction::new(self.clone(), isolation)
     }
 
-    /// The present as a read point, over all families.
+    /// A snapshot of the present, over all families.
     pub fn snapshot(&self) -> Snapshot {
         self.inner.commit.snapshots.take()
     }
@@ -275,36 +274,36 @@ impl Db {
         self.inner.commit.log()?.sync().map(|_| ()).inspect_err(|e| self.inner.cx.poison(e))
     }
 
-    /// Writes all memory of all families to tables.
+    /// Writes all memory of all families to SSTables.
     pub fn flush(&self) -> Result<()> {
         self.inner.catalog.stores().iter().try_for_each(|store| self.inner.work.flush(store))
     }
 
-    /// Waits until no flush and no merge runs or is due. The error of background work that fails again and
-    /// again ends it.
+    /// Waits until no flush and no compaction runs or is due. The error of background work that fails again
+    /// and again ends it.
     pub fn settle(&self) -> Result<()> {
         self.inner.work.settle()
     }
 
     /// Writes an exact copy of the database as it is now into a new directory, on the same file system
-    /// without copying tables. Writers go on meanwhile.
+    /// without copying SSTables. Writers go on meanwhile.
     pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<SeqNo> {
         self.inner.checkpoint(dir.as_ref())
     }
 
-    /// What it has done and holds.
+    /// Statistics of the database.
     pub fn statistics(&self) -> Statistics {
         self.inner.statistics()
     }
 
-    /// Whether it waits for space on a full disk: a flush or a merge failed for want of it, and none has come
-    /// to its end since.
+    /// Whether the disk is full: a flush or a compaction failed for lack of space, and none has succeeded
+    /// since.
     pub fn is_disk_full(&self) -> bool {
         let failure = self.inner.commit.background_failure();
         failure.is_some_and(|error| error.kind() == ErrorKind::DiskFull)
     }
 
-    /// How long gets, writes, delays, flushes and merges took since it was opened.
+    /// How long gets, writes, delays, flushes and compactions took since it was opened.
     pub fn latencies(&self) -> Latencies {
         self.inner.cx.metrics.timers.load()
     }
@@ -314,16 +313,16 @@ impl Db {
         self.inner.cx.events.list()
     }
 
-    /// The log's files; of a read-only database those that were there when it was opened.
+    /// The WAL's files; of a read-only database those that were there when it was opened.
     pub fn log_listing(&self) -> Vec<LogListing> {
         self.inner.log_listing()
     }
 
-    /// Divides memory anew, at once and without a restart: `write_memory` bytes of `memory_budget` are for
-    /// unflushed writes, the rest is for the cache. What the cache loses is evicted in this call; writes
-    /// beyond the new limit are flushed, as ever by what frees most per byte written, and the cache grows as
-    /// they go. With less write memory come less log and smaller batches (a quarter of the log's limit). It
-    /// lasts until the database is closed: the next open takes what its [`Options`] say.
+    /// Divides memory anew, without a restart: `write_memory` bytes of `memory_budget` are for unflushed
+    /// writes, the rest is for the cache. If the cache shrinks, this call evicts blocks. If write memory
+    /// shrinks, flushes free it, and the cache grows as they do. Less write memory also means a smaller WAL
+    /// and smaller batches (a quarter of the WAL's limit). It lasts until the database is closed: the next
+    /// open takes what its [`Options`] say.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -344,8 +343,8 @@ impl Db {
         self.inner.cx.settings.now()
     }
 
-    /// Whether a write now would be held up, as memory or merges are behind: for who must not wait, and can
-    /// do something else. O(1); a moment later it may be otherwise.
+    /// Whether a write now would stall, as flushes or compactions are behind: for callers that must not wait.
+    /// O(1); a moment later the answer may differ.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -357,26 +356,26 @@ impl Db {
         self.inner.commit.holds_writers_up()
     }
 
-    /// Changes the limit of bytes a second that flushes and merges write; 0 for none.
+    /// Changes the limit of bytes a second that flushes and compactions write; 0 for none.
     pub fn set_rate_limit(&self, bytes_per_second: u64) {
         self.inner.cx.rates.limit.set(bytes_per_second);
         self.inner.commit.tune_rate();
     }
 
-    /// Changes the limit of bytes a second that merges put into the block cache; 0 for none.
+    /// Changes the limit of bytes a second that compactions put into the block cache; 0 for none.
     pub fn set_cache_fill_rate(&self, bytes_per_second: u64) {
         self.inner.cx.rates.fills.set_rate(bytes_per_second);
     }
 
-    /// Ends background work, syncs the log and closes. Later calls answer `Closed`; memory that was not
-    /// flushed is in the log. Dropping the last handle does the same but cannot tell of a failure.
+    /// Ends background work, syncs the WAL and closes. Later calls answer `Closed`; memory that was not
+    /// flushed is in the WAL. Dropping the last handle does the same but cannot tell of a failure.
     pub fn close(&self) -> Result<()> {
         check_outside()?;
         self.inner.close()
     }
 
-    /// Whether it was closed. Scans and cursors that were made before go on over what they hold; where that
-    /// is not wanted, this says so.
+    /// Whether it was closed. Scans and cursors that were made before still work, as they hold their data;
+    /// callers that do not want this can ask here.
     pub fn is_closed(&self) -> bool {
         !self.inner.cx.health.is_open()
     }

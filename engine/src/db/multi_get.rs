@@ -1,6 +1,6 @@
 //! Reads of many keys at once.
 //!
-//! All of them see one version and one read point. In each table the keys are looked up in order, so that a
+//! All of them see one version and one read point. In each SSTable the keys are looked up in order, so that a
 //! block that holds several is fetched once.
 
 use super::Inner;
@@ -10,7 +10,7 @@ use crate::commit::Store;
 use crate::error::Result;
 use crate::types::{Pinned, SeqNo, Timestamp, hash};
 
-/// A key whose answer memory did not have.
+/// A key that memory gave no answer for.
 struct Wanted<'a> {
     /// Its number among the keys asked for.
     number: usize,

@@ -1,11 +1,11 @@
-//! Opening: the manifest, the tables it names, the log behind them. The order matters (invariant I2):
+//! Opening: the manifest, the SSTables it names, the WAL behind them. The order matters (invariant I2):
 //!
-//! 1. Lock the directory, read the manifest, open every table it names.
-//! 2. Read the log's history into memory, skipping what tables already hold (by generation, invariant I1).
-//! 3. Check the manifest against the longest one the log knew of: a manifest that lost its tail is an error.
+//! 1. Lock the directory, read the manifest, open every SSTable it names.
+//! 2. Read the WAL's history into memory, skipping what SSTables already hold (by generation, invariant I1).
+//! 3. Check the manifest against the longest one the WAL knew of: a manifest that lost its tail is an error.
 //! 4. Make the history durable, then write a fresh manifest with a new epoch and the place where history
 //!    ended. Only now may files that are no part of it be removed.
-//! 5. Start a fresh log file on the first write. History never goes on inside a recovered file.
+//! 5. Start a fresh WAL file on the first write. History never goes on inside a recovered file.
 
 use super::builder::Builder;
 use super::claim::{lock_and_load, table_store};
@@ -35,10 +35,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl Builder {
-    /// Opens the database in `dir`. Without one there it is made, where [`Options::create_if_missing`] says
-    /// so and the directory is absent or empty; in one that holds other things nothing is touched. From here
-    /// on the directory is held open: should it be renamed, and another come to have its name, this database
-    /// goes on in the renamed one.
+    /// Opens the database in `dir`. If there is none, it is created, provided that
+    /// [`Options::create_if_missing`] is set and the directory is absent or empty; a directory that holds
+    /// other things is not touched. The directory stays open: if it is renamed, and another takes its name,
+    /// this database goes on in the renamed one.
     ///
     /// # Errors
     /// `Invalid` where other things lie in the directory, `NotFound` where no database is to be made, `Busy`
@@ -141,7 +141,7 @@ fn make_durable(
     }
 }
 
-/// Puts a manifest of that state in force, in the place of the one that was read.
+/// Replaces the manifest that was read by a fresh one of that state.
 fn start_manifest(
     env: &Env,
     dir: &Path,
@@ -151,16 +151,16 @@ fn start_manifest(
 ) -> Result<Manifest> {
     let number = match read {
         Some(mark) => highest_manifest(env, dir)?.max(mark.number) + 1,
-        // Over what a crash during creation may have left, so that never more than one is left.
+        // Over what a crash during creation may have left, so that there is never more than one.
         None => 1,
     };
     kill_point!("open-before-manifest");
     let manifest = match Manifest::start(env, dir, number, state.clone()) {
         Err(e) if e.kind() == ErrorKind::DiskFull => {
-            // Perhaps the disk is full of what a merge had written when it ended. No manifest names that, and
-            // the one in force is known to be whole.
+            // Outputs of an interrupted compaction may fill the disk. No manifest names them, and the current
+            // one is known to be whole.
             remove_unnamed_tables(env, dir, store, &state);
-            // Of a creation there is never more than the first manifest to be found, and removed.
+            // An unfinished creation leaves at most the first manifest, which is removed.
             Manifest::start(env, dir, if read.is_some() { number + 2 } else { number }, state)?
         }
         started => started?,
@@ -183,7 +183,7 @@ fn log_options(options: &Options) -> LogOptions {
 /// With fewer descriptors a database could be read and, once its memory is full, not be written to.
 const OPEN_FILES_MIN: u64 = 32;
 
-/// How many tables are open at a time leaves a quarter of what the process may have open to others.
+/// The limit on open SSTables leaves a quarter of the process's descriptors to others.
 fn files_for(builder: &Builder, store: &TableStore) -> Result<Arc<OpenFiles>> {
     let storage = &builder.env.storage;
     if let Some(most) = storage.open_files_max().filter(|most| *most < OPEN_FILES_MIN) {
@@ -193,7 +193,7 @@ fn files_for(builder: &Builder, store: &TableStore) -> Result<Arc<OpenFiles>> {
         )));
     }
     let most = match builder.options.experimental.open_tables {
-        // They have no descriptors.
+        // They take no descriptors.
         _ if store.is_far() => usize::MAX,
         0 => storage.open_files_max().map_or(usize::MAX, |most| (most / 4 * 3) as usize),
         most => most,
@@ -229,10 +229,10 @@ pub(super) fn events_of(builder: &Builder, dir: &Path) -> Events {
     Events::new(&builder.env, dir, builder.options.experimental.events_kept, builder.listener.clone())
 }
 
-/// The least that is replayed between two events that report it; of a long WAL it is a sixteenth.
+/// The least number of bytes between two events about the replay; for a long WAL it is a sixteenth of it.
 const PROGRESS_BYTES: u64 = 4 << 20;
 
-/// Tells how far the log is replayed, so that a long open is known not to hang.
+/// Reports how far the WAL is replayed, so that a long open does not look like a hang.
 pub(super) struct Replaying<'a> {
     events: &'a Events,
     clock: &'a dyn Clock,
@@ -260,7 +260,7 @@ impl<'a> Replaying<'a> {
     }
 }
 
-/// The stores of the manifest with their tables open and nothing in memory.
+/// The stores of the manifest with their SSTables open and nothing in memory.
 pub(super) fn open_stores(
     builder: &Builder,
     state: &ManifestState,
@@ -291,7 +291,7 @@ fn open_store(
     generations: &Arc<Generations>,
 ) -> Result<Arc<Store>> {
     let (stored, missing) = Catalog::parse_options(&state.name, &state.options)?;
-    // What the builder says counts from the beginning; it is written down when the database is open.
+    // The builder's options apply from the start; they are stored once the database is open.
     let said = builder.families.iter().find(|(name, _)| *name == state.name);
     let options =
         said.map(|(_, options)| options.clone()).filter(|said| said.timestamps == stored.timestamps);
@@ -324,7 +324,7 @@ fn open_store(
 
 type Writing = (Arc<Wal>, Stages, Vec<Box<dyn Send + Sync>>);
 
-/// What an open has found, and what it made for writing.
+/// The results of an open, and what it prepared for writing.
 pub(super) struct Opened {
     pub(super) found: Found,
     pub(super) last_seq: SeqNo,
@@ -349,7 +349,7 @@ pub(super) fn assemble(builder: Builder, dir: &Path, opened: Opened) -> Arc<Inne
     Arc::new(Inner { cx, commit, catalog, work, log_found, locks: Mutex::new(locks) })
 }
 
-/// Starts the workers and makes sure the families asked for are there.
+/// Starts the workers and creates the builder's missing families.
 fn finish(inner: Arc<Inner>, families: Vec<(String, FamilyOptions)>) -> Result<Db> {
     // From here on a failure closes what was opened.
     let inner = Shared::new(inner);

@@ -14,8 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl Builder {
-    /// Opens it for reading: as it is at this moment, without its lock, without changing a byte on disk.
-    /// Where another process is writing to it, what that process removes meanwhile shows as an error.
+    /// Opens it for reading: as it is at this moment, without its lock, without changing a byte on disk. If
+    /// another process writes to it, files that this removes meanwhile cause errors.
     pub fn open_read_only(mut self, dir: impl AsRef<Path>) -> Result<Db> {
         self.options.validate()?;
         let dir = self.absolute(dir.as_ref())?;
@@ -27,8 +27,8 @@ impl Builder {
 /// How often a read-only open begins again where a writer changes what it reads.
 const READ_AGAIN: usize = 50;
 
-/// Beside a writer files go and grow between the reading of one and of the next: what looks like damage then
-/// is none. So an error counts only if nothing was written meanwhile.
+/// Beside a writer, files vanish and grow between reading one and the next, which may look like damage. So an
+/// error counts only if nothing was written meanwhile.
 fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
     let env = builder.env.clone();
     let mut failed = None;
@@ -37,7 +37,7 @@ fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
         match open_read_only_once(builder.clone(), dir) {
             Err(e) if matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Io | ErrorKind::NotFound) => {
                 let after = manifest::load(&env, dir).ok().flatten().map(|loaded| loaded.mark);
-                // Who has the lock writes to the log, too, which the manifest need not show.
+                // A writer also writes to the WAL, which the manifest need not show.
                 let rests = before == after && !is_locked(&env, dir);
                 if rests || planted!(Bug::ReadOnlyOnce) {
                     return Err(e);
@@ -52,7 +52,7 @@ fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
     Err(Error::new(ErrorKind::Busy, message))
 }
 
-/// Whether somebody has the database open for writing, as far as that can be told without changing anything.
+/// Whether somebody has the database open for writing, as far as that is visible without changing anything.
 fn is_locked(env: &Env, dir: &Path) -> bool {
     lock_dir(env, dir, false).is_err_and(|e| e.kind() == ErrorKind::Busy)
 }

@@ -49,11 +49,11 @@ impl Scan {
 
     /// Only versions with these timestamps, of a family with explicit ones (of another the first step answers
     /// `Invalid`, as it does where the scan has begun already). Which versions a key has does not depend on
-    /// it: a version is the newest, or deleted, or one too many, by all of them.
+    /// it: a version is the newest, or deleted, or one too many, by all timestamps of the key.
     ///
-    /// Memory and tables that say nothing about these times are not read (Accordion, section 2.1). Where the
-    /// number of versions is limited, those with later timestamps are, as they decide which versions are
-    /// kept; so are those with a delete of all versions.
+    /// Memtables and SSTables without these times are not read (Accordion, section 2.1). But if the number of
+    /// versions is limited, those with later timestamps are, as they decide which versions count; and so are
+    /// those with a delete of all versions.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -133,7 +133,7 @@ impl Scan {
         let next = next.map(|entry| entry.filter(|entry| !passed(entry)));
         self.ended = match &next {
             Ok(entry) => entry.is_none(),
-            // What the merge operator refused concerns one key, which is behind us.
+            // The merge operator refused one key, which is passed already.
             Err(e) => e.kind() != ErrorKind::MergeRefused,
         };
         next.transpose()

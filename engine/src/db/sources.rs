@@ -1,4 +1,4 @@
-//! What scans and conflict checks walk over: memory and tables of one version, as one kind of cursor.
+//! The sources of scans and conflict checks: memtables and SSTables of one version, as one kind of cursor.
 
 use crate::compaction::RunCursor;
 use crate::error::Result;
@@ -71,7 +71,7 @@ impl Source {
 
     /// Goes past the cells of the range that are all older than `whole`, if it knows that they are.
     pub(super) fn pass(&mut self, range: &KeyRange, whole: SeqNo, reverse: bool) -> Result<()> {
-        // Elsewhere it is beyond them already.
+        // Otherwise it is beyond them already.
         if !range.contains(self.key()) {
             return Ok(());
         }
@@ -79,7 +79,7 @@ impl Source {
             Source::Memtable(cursor, Some(newest)) if *newest < whole => match (reverse, &range.end) {
                 (true, _) => cursor.seek_before(Some(&range.start)),
                 (false, Some(end)) => cursor.seek(end),
-                // There is nothing behind it.
+                // There is nothing after it.
                 (false, None) => {
                     cursor.seek_before(None)?;
                     if cursor.valid() { cursor.next() } else { Ok(()) }
@@ -91,7 +91,7 @@ impl Source {
     }
 }
 
-/// Cursors over everything in the version that overlaps the range and speaks of those times, newest first.
+/// Cursors over everything in the version that overlaps the range and may have those times, newest first.
 pub(super) fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: TimeRange) -> Vec<Source> {
     let mut cursors = Vec::new();
     let Memtables { active, waiting, ranges, flushing } = &version.memory;

@@ -1,18 +1,18 @@
-//! Range tombstones before a scan: what covers the keys where it is, and how it gets past them.
+//! Skipping deleted keys in a scan: which range tombstones cover its position, and how it gets past them.
 //!
-//! A queue is read at its front and deleted up to there, so a scan meets all that was deleted before it comes
-//! to what is left. Looking at each cell of that would make the nth message cost n. Instead:
+//! A queue is read at its front and deleted up to there, so a scan meets all deleted messages before the
+//! first live one. Visiting each of their cells would make the nth message cost n. Instead:
 //!
 //! - Tombstones are looked up around the scan's place ([`Version::look_around`]), not gathered when it opens.
-//! - After a few covered cells all sources whose cells are older than what covers them go past it at once,
-//!   however much lies there.
-//! - A source with newer cells among them has to be walked through. That is the active segment, where deletes
-//!   and puts come one after the other. What scans look at there in vain is counted, and once it is several
-//!   times what the segment holds, the next write freezes it ([`Store::is_mostly_dead`]): laid out flat it
-//!   has no covered cells any more, and when its index is merged with others those go that are covered by
-//!   tombstones of these.
-//! - Keys behind each other that were deleted one by one are looked at once. That nothing is left of them is
-//!   noted, and later scans go past them as if one tombstone covered them all (`commit/emptied.rs`).
+//! - After a few covered cells, all sources whose cells are older than the tombstone skip its range at once,
+//!   however many cells they have there.
+//! - A source with newer cells among them has to be walked through. That is the active memtable, where
+//!   deletes and puts alternate. The covered cells that scans visit there are counted, and once they are
+//!   several times the cells of the memtable, the next write freezes it ([`Store::is_mostly_dead`]): laid out
+//!   flat, it has no covered cells any more, and an in-memory index compaction drops those that tombstones of
+//!   other memtables cover.
+//! - Consecutive keys that were deleted one by one are visited once. The scan notes the range, and later
+//!   scans skip it as if one tombstone covered it (`commit/emptied.rs`).
 
 use crate::commit::{EmptyRanges, Store};
 use crate::types::{Fragments, KeyRange, SeqNo, Timestamp, successor};
@@ -133,7 +133,7 @@ impl Covers {
     }
 }
 
-/// Tells the store how many covered cells a scan visited in the active memtable, if they were many.
+/// Reports to the store how many covered cells a scan visited in the active memtable, if they were many.
 pub(super) fn tell_dead_looks(store: &Store, looks: u64) {
     if looks > u64::from(LOOKS) {
         store.note_dead_looks(looks);
@@ -148,7 +148,7 @@ mod tests {
     use std::ops::Range;
 
     /// Counted work: of a queue that is read at its front and trimmed there while others write at its end,
-    /// the thousandth message costs a reader no more looks than the hundredth.
+    /// the thousandth message costs a reader no more visited cells than the hundredth.
     #[test]
     fn what_was_deleted_before_the_front_of_a_queue_costs_its_reader_nothing() {
         for apart in [false, true] {
@@ -168,14 +168,14 @@ mod tests {
                 let start = if apart { key(n) } else { key(0) };
                 family.delete_range(&start[..]..=&first).unwrap();
                 if n % 10 == 9 {
-                    // What is laid out in the background is done, however slow that is beside this thread.
+                    // Waits until background work has laid it out flat.
                     db.settle().unwrap();
                 }
                 if n % 500 == 499 {
                     most = most.max(std::mem::take(&mut looks));
                 }
             }
-            // Without freezing the last 500 messages would look at 1.8 million.
+            // Without freezing, the last 500 messages would visit 1.8 million cells.
             assert!(most < 500 * 250, "{most} looks for 500 messages, apart: {apart}");
         }
     }
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// What a scan to its first row touches: covered cells, and places where tombstones are looked for.
+    /// The covered cells that a scan to its first row visits, and how often it looks for tombstones.
     fn to_the_first(family: &Family, expected: u32, backward: bool) -> (u64, u64) {
         let mut covered = 0;
         let touched = looks::count(|| {
@@ -222,8 +222,8 @@ mod tests {
     }
 
     /// Counted work: over n rows that were deleted one by one or by many ranges, wherever rows and tombstones
-    /// lie and from whichever end it comes, a scan looks at each once, at the cost of a logarithm. What comes
-    /// later costs a logarithm in all, but for looking at cells of the active segment.
+    /// lie and from whichever end it comes, a scan visits each once, at the cost of a logarithm. Later scans
+    /// cost a logarithm in all, except for visiting cells of the active memtable.
     #[test]
     fn rows_deleted_one_by_one_are_gone_through_once() {
         for (n, explicit, apart) in
@@ -246,7 +246,7 @@ mod tests {
         let open = || Db::open(dir.path()).unwrap();
         let mut family = open().create_family("rows", options(explicit)).unwrap();
 
-        // All of it in the active segment.
+        // All of it in the active memtable.
         (0..=n).for_each(|n| _ = family.put(key(n), b"row").unwrap());
         match apart {
             1 => dead.clone().for_each(|n| delete(&family, n)),
@@ -256,12 +256,12 @@ mod tests {
         assert!(covered <= rows && touched <= rows * look, "{covered}, {touched} of {of}");
         let (_, touched) = to_the_first(&family);
         assert!(touched <= few * look, "{touched} of {of}, known already");
-        // In no memory and no table is anything left of them.
+        // Neither memtables nor SSTables have anything left of them.
         family.flush().unwrap();
         let (covered, touched) = to_the_first(&family);
         assert!(covered == 0 && touched <= look, "{covered}, {touched} of {of} after a flush");
 
-        // Rows in a table, and tombstones in memory, in another order.
+        // Rows in an SSTable, and tombstones in memory, in another order.
         dead.clone().for_each(|n| _ = family.put(key(n), b"row").unwrap());
         family.flush().unwrap();
         delete_all(&family, dead, apart);
@@ -273,12 +273,12 @@ mod tests {
             assert!(covered <= few && touched <= few * look, "{covered}, {touched} of {of}, known already");
             opened += 1;
             match opened {
-                // All tombstones come into one active segment.
+                // All tombstones come into one active memtable.
                 1 => {
                     drop(family);
                     family = open().family("rows").unwrap();
                 }
-                // Rows and tombstones in tables, unless these are merged already.
+                // Rows and tombstones in SSTables, unless these are compacted already.
                 2 => family.flush().unwrap(),
                 _ => break,
             }
@@ -297,8 +297,8 @@ mod tests {
             let dead = || (0..n).filter(|n| n % 100 != 99);
             (0..n).for_each(|n| _ = family.put(key(n), b"row").unwrap());
             dead().for_each(|n| delete(&family, n));
-            // In the active segment; rows in a table, and tombstones in memory; and in tables, unless these
-            // are merged already.
+            // In the active memtable; rows in an SSTable, and tombstones in memory; and in SSTables, unless
+            // these are compacted already.
             for lies in ["active", "apart", "tables"] {
                 match lies {
                     "active" => {}

@@ -43,7 +43,7 @@ pub enum Isolation {
 
 /// An optimistic transaction: reads see the database as it was when it began, under the transaction's own
 /// writes. The commit writes all or nothing, and fails with `Conflict` if others wrote meanwhile to what its
-/// [`Isolation`] says. Nobody waits for it before. Dropping it forgets it.
+/// [`Isolation`] names. It blocks nobody before that. Dropping it discards its writes.
 ///
 /// Its writes are held in memory, as a [`Batch`] with the same limit. Where timestamps are explicit, a write
 /// that names none has the time at which it was called. `get`, `put` and the like cost O(log n) for n writes
@@ -212,8 +212,8 @@ impl Transaction {
         self.read(family, key.as_ref(), false)
     }
 
-    /// The entries of a range, from both ends. With [`Isolation::Serializable`], at the commit that part of
-    /// the range must be as it was which the scan has gone through.
+    /// The entries of a range, from both ends. With [`Isolation::Serializable`], the part of the range that
+    /// the scan has gone through must be unchanged at the commit.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -238,12 +238,12 @@ impl Transaction {
         TransactionScan::new(self, family, KeyRange::prefix(prefix.as_ref()))
     }
 
-    /// The moment that it reads.
+    /// The snapshot that it reads.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    /// What it has written so far.
+    /// Its writes so far.
     pub fn batch(&self) -> &Batch {
         &self.batch
     }
@@ -333,7 +333,7 @@ impl Transaction {
         self.savepoints.push(self.batch.len());
     }
 
-    /// Forgets what was written since the newest savepoint, and that savepoint; false if there is none. What
+    /// Discards what was written since the newest savepoint, and that savepoint; false if there is none. What
     /// was read since still counts at the commit.
     pub fn rollback_to_savepoint(&mut self) -> bool {
         let Some(len) = self.savepoints.pop() else { return false };
@@ -349,12 +349,12 @@ impl Transaction {
 
     /// Makes all writes true, or none: with `Conflict`, as its [`Isolation`] says; with `OutOfRange` or
     /// `NotFound` if a family that it read or wrote was split at such a key, joined to another or dropped
-    /// meanwhile. It costs what reading again costs that it has read.
+    /// meanwhile. Its cost is that of reading again what it has read.
     pub fn commit(self, durability: Durability) -> Result<SeqNo> {
         let db = &self.db.inner;
         db.catalog.write(&self.batch.ops(db)?, durability, Some(&self))
     }
 
-    /// Forgets it, as dropping it does.
+    /// Discards its writes, as dropping it does.
     pub fn rollback(self) {}
 }

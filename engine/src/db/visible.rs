@@ -1,10 +1,11 @@
-//! What a reader sees of a key. (What a *merge* keeps is decided in `compaction/retention.rs`.)
+//! Visibility: what a reader sees of a key. (What a *compaction* retains is decided in
+//! `compaction/retention.rs`.)
 //!
 //! A reader has a read point and one `now`. Of the cells of a key with a sequence number at or below the read
 //! point, in order: a tombstone deletes what is older at or below its timestamp; the newest of each timestamp
-//! counts; operands combine with what is under them; expired and unwanted values are not there; the first
-//! `versions` timestamps that are left are the answer. With implicit timestamps the first decisive cell,
-//! going from the newest source to the oldest, ends the search ([`Lookup`]).
+//! counts; operands combine with what is under them; expired values and those that a filter hides are left
+//! out; the first `versions` timestamps that are left are the answer. With implicit timestamps the first
+//! decisive cell, going from the newest source to the oldest, ends the search ([`Lookup`]).
 
 use crate::commit::ReadRules;
 use crate::error::Result;
@@ -119,13 +120,14 @@ impl Found {
     }
 }
 
-/// What is visible of one key: calls `emit` with (timestamp, value), newest first, until it breaks off.
-/// `cells` are all cells of the key at or below the read point, in order; equal ones (met twice) count once.
-/// Where only some timestamps are [looked at](ReadRules::looks_at), all of those and all later tombstones.
+/// The visible versions of one key: calls `emit` with (timestamp, value), newest first, until it breaks off.
+/// `cells` are all cells of the key at or below the read point, in order; equal ones (of two sources) count
+/// once. Where only some timestamps are [looked at](ReadRules::looks_at), all of those and all later
+/// tombstones.
 ///
-/// Where only so many versions are kept, one that the count pushes out is gone from that write on: a later
-/// delete of newer versions does not bring it back ([`Pushed`]). A version that the filter hides, or a merge
-/// has left [hidden](Kind::Hidden), counts like any other.
+/// If the number of versions is limited, a version that newer ones exceed it by is gone from that write on: a
+/// later delete of newer versions does not bring it back ([`Pushed`]). A version that the filter hides, or a
+/// compaction has left [hidden](Kind::Hidden), counts like any other.
 pub(crate) fn resolve(
     rules: &ReadRules,
     key: &[u8],

@@ -1,8 +1,7 @@
-//! What a transaction has written, seen over what it reads.
+//! The writes of a transaction, as its own reads see them.
 //!
-//! Its batch holds the writes; here they are found by key. A key's own writes lie over the cells that its
-//! snapshot sees: both are resolved together, by the rules of any read, with the own writes newer than
-//! everything else.
+//! Its batch holds the writes; this finds them by key. A transaction's own writes of a key are resolved
+//! together with the cells that its snapshot sees, by the rules of any read, as newer than all of them.
 
 use super::visible::{Found, resolve};
 use super::{Batch, Family, Operation};

@@ -1,8 +1,8 @@
-//! Compactions run elsewhere: the seam to whatever carries them to another process.
+//! Compactions in other processes: the interface to whatever carries them there.
 //!
 //! The engine knows no network. A database that was given an [`Offload`] asks it about each compaction. If it
 //! takes one, the compaction goes there as plain data ([`CompactionSpec`]), and its progress comes back as
-//! plain data ([`MergeAnswer`]). At the other end a [`MergeRunner`] runs the same code on tables that both
+//! plain data ([`MergeAnswer`]). At the other end a [`MergeRunner`] runs the same code on SSTables that both
 //! ends reach. The crate `siltstone-compactor` carries the two over a network; whatever else can move bytes
 //! may do so too.
 //!
@@ -16,12 +16,13 @@
 //! so that the database's own cache gets the new blocks from there and not from storage ([`crate::CacheFill`]
 //! says which and when).
 //!
-//! Nothing that comes back is believed before it was checked (invariant I5): that it is the answer that is
-//! waited for (`AnswerOf`), and then what it says. Whatever goes wrong, the database finishes the compaction
-//! itself, from the last step that it installed: no answer is ever needed for it to go on.
+//! Every answer is checked before it is used (invariant I5): first whether it is the expected one
+//! (`AnswerOf`), then its contents. Whatever goes wrong, the database finishes the compaction itself, from
+//! the last step that it installed, so it never depends on an answer.
 //!
-//! Here is the database's end. `runner` is the other end, `output_memory` its remote cache, `remote` reads
-//! that cache from the database's end, and `table_transfer` runs compactions where the two share no storage.
+//! This file is the database's end. `runner` is the other end, `output_memory` its remote cache, `remote`
+//! reads that cache from the database's end, and `table_transfer` runs compactions where the two share no
+//! storage.
 
 mod output_memory;
 #[cfg(feature = "papers")]
@@ -51,22 +52,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The time after which an answer that was not there is looked for again.
+/// The time after which the database asks again for an answer that was not ready.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 
-/// Decides about compactions, and has those that it takes run elsewhere. Given to a database by
+/// Decides which compactions run in another process, and has them run there. Given to a database by
 /// [`crate::Builder::offload`].
 pub trait Offload: Send + Sync + Debug {
-    /// Takes a compaction, or leaves it to the database, and says why. Must not wait for an answer from
-    /// elsewhere: workers of the database do other work meanwhile. Must not panic.
+    /// Takes a compaction, or leaves it to the database, with a reason. Must not wait for an answer from
+    /// another process, as a worker of the database calls it. Must not panic.
     fn decide(&self, offer: &Offer<'_>) -> Decision;
 }
 
-/// A compaction that is offered, and what the database knows of it.
+/// A compaction that is offered, with what the database knows of it.
 pub struct Offer<'a> {
     /// The compaction.
     pub spec: &'a CompactionSpec,
-    /// How long its outputs should be kept in memory where it runs.
+    /// How long the process that runs it should retain its outputs in memory.
     pub keep: RetainOutputs,
     pub(crate) predicted: &'a dyn Fn() -> u64,
     pub(crate) cached: &'a dyn Fn() -> u64,
@@ -74,15 +75,15 @@ pub struct Offer<'a> {
 }
 
 impl Offer<'_> {
-    /// About how many bytes it will write: its input bytes by the share of distinct keys that the inputs'
-    /// sketches tell, where a number of versions of each is kept; else, and where there are many inputs, all
-    /// of them. Reads a sketch for each input.
+    /// About how many bytes it will write: its input bytes times the share of distinct keys by the inputs'
+    /// sketches, if the number of versions is limited; else, and for many inputs, all of them. Reads a sketch
+    /// for each input.
     pub fn predicted_bytes(&self) -> u64 {
         (self.predicted)()
     }
 
-    /// Its inputs and outputs, for whoever runs it and shares no storage with the database. Good as long as
-    /// the merge is.
+    /// Its inputs and outputs, for a process that shares no storage with the database. Valid as long as the
+    /// compaction runs.
     pub fn tables(&self) -> Arc<dyn MergeTables> {
         (self.tables)()
     }
@@ -99,13 +100,13 @@ impl Debug for Offer<'_> {
     }
 }
 
-/// How long whoever runs a merge keeps what it writes in memory, as far as there is room.
+/// How long the process that runs a compaction retains its outputs in memory, if there is room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum RetainOutputs {
     /// Not at all.
     #[default]
     No,
-    /// Each step's tables until the step is published.
+    /// Each step's SSTables until the step is published.
     UntilPublished,
     /// Until others need the room.
     WhileThereIsRoom,
@@ -126,7 +127,7 @@ impl From<CacheFill> for RetainOutputs {
 
 /// A decision about a compaction. It is recorded as an event of kind [`crate::EventKind::Offload`].
 pub struct Decision {
-    /// The compaction as it runs elsewhere; `None`: the database runs it.
+    /// The compaction in the other process; `None`: the database runs it.
     pub run: Option<Box<dyn OffloadedMerge>>,
     /// The reason, for people. Empty where it is not worth recording.
     pub reason: String,
@@ -148,40 +149,40 @@ impl Debug for Decision {
     }
 }
 
-/// A compaction under way elsewhere. When this is dropped, it is given up there.
+/// A running compaction in another process. Dropping this cancels it there.
 pub trait OffloadedMerge: Send {
     /// The next answer, in order; `None` while there is none. Must not wait. After an error, or the last
     /// step, it is not called again. The database keeps asking while the answer is `None`. It is up to this
     /// method to notice that the other end has been silent for too long, and to return an error.
     fn advance(&mut self) -> Result<Option<MergeAnswer>>;
 
-    /// Takes notice that its last answer was refused for that reason: whoever runs it has failed, and it is
-    /// not asked again. Returns the error, which should say who runs it.
+    /// Called if its last answer was refused for that reason: the other process has failed, and is not asked
+    /// again. Returns the error, which should name that process.
     fn refused(&mut self, why: &str) -> Error {
         Error::new(ErrorKind::Io, format!("a merge run elsewhere handed out {why}"))
     }
 
-    /// Where the tables that it wrote may be read from memory; `None`: nowhere, they are read from storage.
+    /// The memory that its outputs may be read from; `None`: they are read from storage.
     fn remote_cache(&self) -> Option<Arc<dyn RemoteCache>> {
         None
     }
 }
 
-/// The memory of whoever ran a compaction, with the tables that it wrote (OFF-3). What comes from there is
-/// checked like what comes from storage, and whatever is not there is in storage.
+/// The memory of the process that ran a compaction, with its outputs (OFF-3). Reads from it are checked like
+/// reads from storage, which has everything that it lacks.
 pub trait RemoteCache: Send + Sync + Debug {
-    /// Begins to read these parts of a table's file. Must not wait.
+    /// Begins to read these parts of an SSTable's file. Must not wait.
     fn read(&self, table: TableId, parts: Vec<Range<u64>>) -> Box<dyn RemoteRead>;
 }
 
-/// Parts of a table's file on their way from a [`RemoteCache`].
+/// Parts of an SSTable's file on their way from a [`RemoteCache`].
 pub trait RemoteRead: Send {
-    /// The bytes of the parts, one behind the other; `None` where they are not there within `wait`. Not
-    /// called again after that came to something.
+    /// The bytes of the parts, one behind the other; `None` if they do not arrive within `wait`. Not called
+    /// again after it returned something else.
     fn advance(&mut self, wait: Duration) -> Result<Option<Vec<u8>>>;
 }
 
-/// One answer of a compaction: how far it is, or a step whose tables are durable.
+/// One answer of a compaction: how far it is, or a step whose SSTables are durable.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MergeAnswer {
@@ -197,9 +198,8 @@ pub(crate) struct StepAnswer {
     pub(crate) upto: Option<Vec<u8>>,
 }
 
-/// Identifies an answer: which compaction, attempt and step it is of. One of another compaction, of an
-/// attempt that was given up, or of an earlier step says nothing about what is waited for, though all in it
-/// may have been true.
+/// Identifies an answer: which compaction, attempt and step it is of. An answer for another compaction, a
+/// cancelled attempt or an earlier step must not count, even if its contents are right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AnswerOf {
@@ -238,7 +238,7 @@ impl MergeAnswer {
         carried(bytes).map_err(|why| Error::invalid(format!("the answer of a merge: {why}")))
     }
 
-    /// Whether a step is done; with the last one the merge is.
+    /// Whether a step is done; with the last one the compaction is.
     pub fn is_step(&self) -> bool {
         self.step.is_some()
     }
@@ -248,7 +248,7 @@ impl MergeAnswer {
         self.step.as_ref().is_some_and(|step| step.upto.is_none())
     }
 
-    /// The tables of the step.
+    /// The SSTables of the step.
     pub fn outputs(&self) -> &[TableInfo] {
         self.step.as_ref().map_or(&[], |step| &step.outputs)
     }
@@ -264,10 +264,11 @@ impl MergeAnswer {
     }
 }
 
-/// A compaction elsewhere, driven like one that runs here. Its steps are verified before they are installed.
+/// A compaction in another process, driven like a local one. Its steps are verified before they are
+/// installed.
 pub(crate) struct OffloadedRun {
     run: Box<dyn OffloadedMerge>,
-    /// The answer that is waited for.
+    /// The expected answer.
     next: AnswerOf,
     totals: Totals,
 }
@@ -302,8 +303,8 @@ impl MergeRun for OffloadedRun {
     }
 }
 
-/// Decodes what was carried under a checksum: for reports of progress it is the only check that they are as
-/// they were sent.
+/// Decodes a message with a checksum, which for reports of progress is the only check that they arrived
+/// unchanged.
 fn carried<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let json = unsealed(bytes).map_err(|Malformed(why)| why.to_string())?;
     serde_json::from_slice(json).map_err(|e| e.to_string())
@@ -320,7 +321,7 @@ impl CompactionSpec {
         Ok(sealed(&serde_json::to_string(self).map_err(unsupported)?).into_bytes())
     }
 
-    /// This compaction with its directories renamed to what they are called where it runs.
+    /// This compaction with its directories renamed to their names in the process that runs it.
     ///
     /// # Errors
     /// What `named` returns; `Unsupported` where a name is not UTF-8.
@@ -337,7 +338,7 @@ impl CompactionSpec {
     }
 
     /// This compaction without the directory of the database, unless values of its inputs lie in the WAL
-    /// there: whoever runs it then needs access to one directory less.
+    /// there: so the process that runs it needs access to one directory less.
     #[must_use]
     pub fn without_log(mut self) -> Self {
         if !self.needs_log() && !self.place.is_empty() {
@@ -347,8 +348,8 @@ impl CompactionSpec {
         self
     }
 
-    /// Whether whoever runs it reads the WAL of the database. (If files of its inputs say otherwise, they are
-    /// not those that are described here.)
+    /// Whether running it needs the WAL of the database. (If files of its inputs say otherwise, they are not
+    /// those of this description.)
     pub fn needs_log(&self) -> bool {
         self.inputs().any(|table| table.log_bytes > 0 || table.is_log_table())
     }
@@ -366,12 +367,12 @@ impl CompactionSpec {
         self.database
     }
 
-    /// The name of its first output; no other compaction writes tables of that store, epoch and job.
+    /// The name of its first output; no other compaction writes SSTables of that store, epoch and job.
     pub fn first_output(&self) -> TableId {
         self.output.id
     }
 
-    /// The input tables, run by run, the newest first.
+    /// The input SSTables, run by run, the newest first.
     pub fn inputs(&self) -> impl Iterator<Item = &TableInfo> {
         self.inputs.iter().flatten()
     }
@@ -391,7 +392,7 @@ impl CompactionSpec {
         sum(self.inputs().map(|table| table.log_bytes))
     }
 
-    /// The directory with the tables; `None` where they lie in an object store.
+    /// The directory with the SSTables; `None` where they lie in an object store.
     pub fn table_dir(&self) -> Option<&Path> {
         self.object_store().is_none().then(|| match self.place.as_str() {
             "" => self.log_dir.as_path(),
@@ -399,7 +400,7 @@ impl CompactionSpec {
         })
     }
 
-    /// The object store that the tables lie in, if they do.
+    /// The object store that the SSTables lie in, if they do.
     pub fn object_store(&self) -> Option<&str> {
         TableStore::object_location(&self.place)
     }

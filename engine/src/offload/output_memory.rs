@@ -1,11 +1,11 @@
-//! The tables that a merge runner wrote lately, in memory: the remote cache of the databases that it works
-//! for (OFF-3).
+//! The SSTables that a compaction runner wrote lately, in memory: the remote cache of the databases that it
+//! works for (OFF-3).
 //!
-//! Each table is kept whole as it stands in its file, from the first byte on, so that any block can be read
-//! by its place. The compaction says for how long ([`RetainOutputs`]). The bound is never exceeded: tables
-//! that are kept only as long as there is room leave first, the oldest before the others; where that is not
-//! enough, the table being written is not kept at all. (Pieces that are being read, and copies made for
-//! readers, may exceed it while that lasts.)
+//! Each SSTable is held as in its file, from the first byte on, so that any block can be read by its offset.
+//! The compaction says for how long ([`RetainOutputs`]). The bound is never exceeded: SSTables that are held
+//! only as long as there is room leave first, the oldest before the others; if that is not enough, the
+//! SSTable being written is not held at all. (Pieces that are being read, and copies made for readers, may
+//! exceed it while that lasts.)
 
 use super::RetainOutputs;
 use crate::compaction::{CompactionSpec, WriteTo, sum};
@@ -18,7 +18,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A table's name, with the number of its database.
+/// An SSTable's name, with the number of its database.
 type Name = (u64, TableId);
 
 /// See the page above.
@@ -31,7 +31,7 @@ pub struct KeptOutputs {
 struct Tables {
     bytes: u64,
     by_name: BTreeMap<Name, RetainedOutput>,
-    /// Tables that are given up where room is needed, the oldest first.
+    /// SSTables that may be evicted, the oldest first.
     leaving: VecDeque<Name>,
 }
 
@@ -66,9 +66,9 @@ impl KeptOutputs {
         self.tables.lock().bytes
     }
 
-    /// These parts of a table's file, one behind the other; `None` where it is not kept, or has no such
-    /// parts. `database` is the number of the database ([`CompactionSpec::database`]) that the table is for.
-    /// Parts together may have `bytes_max` bytes. O(log tables + parts x log pieces + bytes).
+    /// These parts of an SSTable's file, one behind the other; `None` if the SSTable is not held, or has no
+    /// such parts. `database` is the number of the database ([`CompactionSpec::database`]) that the SSTable
+    /// is for. Parts together may have `bytes_max` bytes. O(log SSTables + parts x log pieces + bytes).
     pub fn read(
         &self,
         database: u64,
@@ -107,12 +107,12 @@ impl KeptOutputs {
         Some(all)
     }
 
-    /// Keeps what this merge writes.
+    /// Begins to hold the outputs of this compaction.
     pub(super) fn begin(self: &Arc<Self>, spec: &CompactionSpec, keep: RetainOutputs) -> Arc<KeptMerge> {
         Arc::new(KeptMerge { all: self.clone(), database: spec.database(), keep, tables: Mutex::default() })
     }
 
-    /// Takes a piece of a table in; whether there was room.
+    /// Adds a piece of an SSTable; returns whether there was room.
     fn append(&self, name: Name, bytes: &[u8]) -> bool {
         let mut tables = self.tables.lock();
         let len = bytes.len() as u64;
@@ -142,17 +142,17 @@ impl KeptOutputs {
     }
 }
 
-/// The outputs of one merge. When it is dropped they leave, or may.
+/// The outputs of one compaction. When this is dropped they are removed, or may be evicted.
 pub(super) struct KeptMerge {
     all: Arc<KeptOutputs>,
     database: u64,
     keep: RetainOutputs,
-    /// Written and not let go, in order.
+    /// Outputs that are held, in order.
     tables: Mutex<VecDeque<TableId>>,
 }
 
 impl KeptMerge {
-    /// The tables up to this one are published.
+    /// The SSTables up to this one are published.
     pub(super) fn published(&self, last: TableId) {
         let mut tables = self.tables.lock();
         let done = tables.partition_point(|table| *table <= last);
@@ -177,7 +177,7 @@ impl Drop for KeptMerge {
 
 impl WriteTo for KeptMerge {
     fn also(&self, table: TableId, file: Box<dyn WriteFile>) -> Box<dyn WriteFile> {
-        // A copy of the database has the same number, and may give the same names.
+        // A copy of the database has the same number, and may use the same names.
         self.all.remove(std::iter::once((self.database, table)));
         self.tables.lock().push_back(table);
         Box::new(Twice { file, name: (self.database, table), into: Some(self.all.clone()) })
@@ -270,7 +270,7 @@ mod tests {
         merge.published(table(1));
         assert_eq!(kept.bytes(), 400);
         assert!(!has(&kept, &merge, 1) && has(&kept, &merge, 2));
-        // Beyond the bound a table is not kept, and those before it stay.
+        // Beyond the bound an SSTable is not held, and those before it stay.
         write(&merge, 4, 700, 64);
         assert!(!has(&kept, &merge, 4) && has(&kept, &merge, 3));
         assert_eq!(kept.bytes(), 400);

@@ -1,5 +1,5 @@
-//! A table's file of which blocks are had from the memory of whoever wrote it, as long as that has them
-//! (OFF-4, RC).
+//! An SSTable's file whose blocks are read from the memory of the process that wrote it, as long as that has
+//! them (OFF-4, RC).
 
 use super::{RemoteCache, RemoteRead};
 use crate::storage::ReadFile;
@@ -12,17 +12,17 @@ use std::time::Duration;
 /// How long a reader waits for the other end. Then it reads from storage, as all do from then on.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Larger reads are those of merges, which go to storage: a worker does not wait for another process, and how
-/// long they take says nothing of a reader's.
+/// Larger reads are those of compactions, which go to storage: a worker does not wait for another process,
+/// and their latency is no measure of a reader's.
 const BYTES_MAX: usize = 128 << 10;
 
 /// See the page above.
 pub(crate) struct RemoteFile {
     file: Arc<dyn ReadFile>,
     table: TableId,
-    /// Where it is asked first.
+    /// The memory that is asked first.
     remote: Arc<dyn RemoteCache>,
-    /// Not any more: it did not have what was asked for, or did not answer.
+    /// Set once it lacked a block, or did not answer: then it is not asked any more.
     is_over: AtomicBool,
     /// Counts the bytes that came from there.
     bytes: Arc<AtomicU64>,

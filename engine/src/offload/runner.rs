@@ -18,16 +18,15 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Places of which tables are known at a time.
+/// Places of which SSTables are known at a time.
 const PLACES_MAX: usize = 1 << 8;
 
-/// The object store that tables lie in, and who finds others by their location.
+/// The object store that SSTables lie in, and who finds others by their location.
 type Objects = (Option<Arc<dyn ObjectStore>>, Option<Arc<OpenObjectStore>>);
 
 /// Runs compactions for databases: what a compaction server does. Made by [`crate::Builder::merge_runner`].
 ///
-/// It holds no state that matters: if it is killed at any time, nothing is lost but the work since the last
-/// step.
+/// It has no durable state: a kill at any time loses only the work since the last step.
 pub struct MergeRunner {
     env: Env,
     registry: Registry,
@@ -35,7 +34,7 @@ pub struct MergeRunner {
     cache: Arc<BlockCache>,
     kept: Arc<KeptOutputs>,
     files: Arc<OpenFiles>,
-    /// Where tables lie, by place and directory of the log.
+    /// Where SSTables lie, by place and directory of the WAL.
     places: Mutex<BTreeMap<(String, PathBuf), Arc<OpenTables>>>,
 }
 
@@ -46,8 +45,8 @@ impl Debug for MergeRunner {
 }
 
 impl MergeRunner {
-    /// A runner that keeps what it reads again, such as indices, in `cache_bytes` of memory, and what it
-    /// wrote in `kept_bytes`.
+    /// A runner with `cache_bytes` of memory for blocks that it reads again, such as indices, and
+    /// `kept_bytes` for its outputs.
     pub(crate) fn new(
         env: &Env,
         registry: &Registry,
@@ -71,26 +70,27 @@ impl MergeRunner {
         self.objects.0.as_ref().map(|store| store.location())
     }
 
-    /// The tables that it wrote and keeps in memory, where a compaction asked for that.
+    /// Outputs that it holds in memory, for compactions that asked for it.
     pub fn kept(&self) -> &Arc<KeptOutputs> {
         &self.kept
     }
 
-    /// Begins a compaction, and keeps what it writes for as long as `keep` says.
+    /// Begins a compaction, and holds its outputs for as long as `keep` says.
     ///
     /// # Errors
     /// `Invalid` where its outputs are such as no database wants; `Unsupported` where its rules are of
-    /// another version, an operator or filter is not registered here, or its tables lie in an object store
-    /// that was not given; what opening the tables meets.
+    /// another version, an operator or filter is not registered here, or its SSTables lie in an object store
+    /// that was not given; what opening the SSTables meets.
     pub fn begin(&self, spec: &CompactionSpec, keep: RetainOutputs) -> Result<RunningCompaction> {
         let tables = self.tables(spec)?;
         self.begin_on(spec, keep, tables)
     }
 
-    /// Begins a compaction whose inputs and outputs are carried, as no storage is shared with the database.
+    /// Begins a compaction whose inputs and outputs are transferred, as no storage is shared with the
+    /// database.
     ///
     /// # Errors
-    /// As [`MergeRunner::begin`]; `Unsupported` where values of its inputs lie in the log of the database.
+    /// As [`MergeRunner::begin`]; `Unsupported` where values of its inputs lie in the WAL of the database.
     pub fn begin_carried(
         &self,
         spec: &CompactionSpec,
@@ -143,13 +143,13 @@ impl MergeRunner {
         Ok(RunningCompaction { run, next: AnswerOf::first(spec), kept, steps: VecDeque::new() })
     }
 
-    /// Removes a table of the merge, as whoever else reaches its storage could.
+    /// Removes an SSTable of the compaction, as anybody with access to its storage could.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn lose(&self, spec: &CompactionSpec, table: TableId) -> std::io::Result<()> {
         self.tables(spec).map_err(std::io::Error::other)?.store().remove(table)
     }
 
-    /// The tables of the place that the merge names.
+    /// The SSTables of the place that the compaction names.
     fn tables(&self, spec: &CompactionSpec) -> Result<Arc<OpenTables>> {
         let mut places = self.places.lock();
         let place = (spec.place.clone(), spec.log_dir.clone());
@@ -157,7 +157,7 @@ impl MergeRunner {
             return Ok(tables.clone());
         }
         if places.len() >= PLACES_MAX {
-            // Merges under way hold what they need.
+            // Running compactions hold what they need.
             places.clear();
         }
         let (objects, stores) = &self.objects;
@@ -179,17 +179,17 @@ impl MergeRunner {
     }
 }
 
-/// A merge that runs in this process for a database elsewhere. Dropped, it ends, and what is kept of its
-/// outputs goes (or may, [`RetainOutputs`]); what it wrote of a step that was not handed out is removed by
-/// the database.
+/// A compaction that runs in this process for a database elsewhere. Dropping it ends it, and its outputs
+/// leave memory (or may, [`RetainOutputs`]); the database removes the files of a step that was not handed
+/// out.
 pub struct RunningCompaction {
-    /// `None` behind the last step.
+    /// `None` after the last step.
     run: Option<Box<dyn MergeRun>>,
     /// The answer that comes next.
     next: AnswerOf,
-    /// What it keeps of its outputs, if that is wanted.
+    /// Its outputs in memory, if they are to be held.
     kept: Option<Arc<KeptMerge>>,
-    /// The last table of each step that was handed out and is not published.
+    /// The last SSTable of each step that was handed out and is not published.
     steps: VecDeque<Option<TableId>>,
 }
 
@@ -200,12 +200,11 @@ impl Debug for RunningCompaction {
 }
 
 impl RunningCompaction {
-    /// Does a little, some milliseconds at most; what came of it. After the last step
+    /// Works for some milliseconds at most; returns the progress. After the last step
     /// ([`MergeAnswer::is_last`]) or an error it must not be called again.
     ///
-    /// # Errors
-    /// What reading the inputs and writing the outputs meets; `Invalid` where a table of an output's name is
-    /// there already.
+    /// # Errors What reading the inputs and writing the outputs meets; `Invalid` if an SSTable with an
+    /// output's name exists already.
     pub fn advance(&mut self) -> Result<MergeAnswer> {
         let run = self.run.as_mut().ok_or_else(|| Error::invalid("the merge is done"))?;
         let advance = run.advance()?;
@@ -217,7 +216,7 @@ impl RunningCompaction {
                 self.steps.push_back(outputs.last().map(|info| info.id));
                 let outputs = outputs.iter().map(|info| TableInfo::clone(info)).collect();
                 if upto.is_none() {
-                    // What is kept of the outputs stays; inputs may go.
+                    // Outputs stay in memory; inputs may leave it.
                     self.run = None;
                 }
                 Some(StepAnswer { outputs, upto })
@@ -226,7 +225,7 @@ impl RunningCompaction {
         Ok(MergeAnswer { of, totals, step })
     }
 
-    /// The database has published the first step that it had not: what is kept of it may go.
+    /// Notes that the database has published the next step: its outputs may leave memory.
     pub fn published(&mut self) {
         if let (Some(kept), Some(Some(last))) = (&self.kept, self.steps.pop_front()) {
             kept.published(last);

@@ -1,13 +1,13 @@
-//! Compactions run by a process that shares no storage with the database: inputs come, and outputs go, over
-//! whatever carries the compaction.
+//! Compactions run by a process that shares no storage with the database: inputs and outputs travel over the
+//! connection of the compaction.
 //!
 //! ```text
 //! merge code  ->  Carried (a Storage)  ->  MergeTables  ~ network ~  MergeTables  ->  OwnTables  ->  the database's own storage
 //! ```
 //!
 //! One trait stands at both ends. The process that runs the compaction sees a storage with the inputs, to
-//! which it may write the outputs. The database gives out the inputs of that one compaction and takes tables
-//! with the names of its outputs, and nothing else.
+//! which it may write the outputs. The database gives out the inputs of that one compaction and takes
+//! SSTables with the names of its outputs, and nothing else.
 
 use crate::compaction::{CompactionSpec, MergeTables, sum};
 use crate::storage::{ReadFile, Storage, TableStore, WriteFile};
@@ -20,7 +20,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The tables that a compaction reads and writes, at the database's end.
+/// The SSTables that a compaction reads and writes, at the database's end.
 pub(crate) struct OwnTables {
     store: TableStore,
     inputs: BTreeMap<TableId, u64>,
@@ -32,7 +32,7 @@ pub(crate) struct OwnTables {
     files: Mutex<Files>,
 }
 
-/// The limit of output bytes: so many times the bytes of the inputs, and so many more. As many tables are
+/// The limit of output bytes: so many times the bytes of the inputs, and so many more. As many SSTables are
 /// taken as these bytes and the cuts make, and `TABLES_MORE`.
 const BYTES_MAX: (u64, u64) = (2, 64 << 20);
 const TABLES_MORE: u64 = 8;
@@ -131,7 +131,7 @@ impl MergeTables for OwnTables {
     }
 }
 
-/// The tables of a compaction at the other end, as a storage for the code that runs it.
+/// The SSTables of a compaction at the other end, as a storage for the code that runs it.
 #[derive(Debug)]
 pub(super) struct Carried {
     tables: Arc<dyn MergeTables>,
@@ -254,7 +254,7 @@ mod tests {
         let mut bytes = [0; 4];
         storage.open(&store.path(output)).unwrap().read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!(&bytes, b"abcd");
-        // What is there already is written over by nobody, and names of others are not taken.
+        // Existing files are never overwritten, and only names of outputs are allowed.
         let again = OwnTables::new(&store, &spec);
         assert!(again.write(output, b"x").unwrap_err().to_string().contains("is there already"));
         assert!(own.write(input, b"x").unwrap_err().to_string().contains("is no output"));
@@ -277,7 +277,7 @@ mod tests {
         (0..84).for_each(|_| own.write(output(0), &piece).unwrap());
         let refused = own.write(output(0), b"x").unwrap_err().to_string();
         assert!(refused.contains("more than the 88080384 bytes"), "{refused}");
-        // 84 / 4 and 8 tables, of which only those that are not synced are open.
+        // 84 / 4 and 8 SSTables, of which only those that are not synced are open.
         let own = OwnTables::new(&store, &spec);
         for part in 1..30 {
             own.write(output(part), b"x").unwrap();

@@ -1,4 +1,5 @@
-//! Reading everything, by the very code that opens and reads databases, and listing what is wrong.
+//! The check of a database: reads everything, by the code that opens and reads databases, and lists what is
+//! wrong.
 
 use super::{CheckProgress, CheckReport, Damage, Meter, list, logged};
 use crate::cache::BlockCache;
@@ -17,13 +18,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Verification reads past the cache; index and filters want a little room.
+/// Verification reads past the cache; index and filters need a little room.
 pub(super) const CACHE_BYTES: u64 = 4 << 20;
 
 /// Reads every byte of use in a database that is not open anywhere and lists what is wrong. Changes nothing.
 ///
 /// `Busy` when the database is open for writing, `NotFound` when there is none. Bytes that no read can meet
-/// (blocks below a table's clip, the unused end of a log file, leftover files) are not judged.
+/// (blocks below an SSTable's clip, the unused end of a WAL file, leftover files) are not judged.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -38,7 +39,7 @@ pub fn check(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) -> 
     check_in(env, dir, None, progress)
 }
 
-/// [`check`] of a database whose tables may lie in an object store, which `stores` finds by its location.
+/// [`check`] of a database whose SSTables may lie in an object store, which `stores` finds by its location.
 pub fn check_with_objects(
     env: &Env,
     dir: &Path,
@@ -70,7 +71,7 @@ fn check_in(
     check.run()
 }
 
-/// What a crash may leave half-written.
+/// The files that a crash may leave half-written.
 const UNFINISHED: [&str; 4] = [BEGUN, CURRENT_NEW, NOTE_NEW, EVENTS_NEW];
 
 /// Whether the name is one that a check reads.
@@ -84,7 +85,7 @@ fn is_ours(name: &str) -> bool {
 struct Check<'a> {
     env: &'a Env,
     dir: &'a Path,
-    /// Finds object stores, if there is anybody who can.
+    /// Finds object stores, if the caller gave something that can.
     stores: Option<&'a OpenObjectStore>,
     files: &'a [(String, u64)],
     meter: Meter<'a>,
@@ -111,7 +112,7 @@ impl Check<'_> {
     fn damaged(&mut self, file: &str, e: &Error) {
         let name = e.file().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
         let file = name.unwrap_or_else(|| file.to_string());
-        // A repeated complaint about one place helps nobody.
+        // A place is reported once.
         let damage = Damage { file, offset: e.offset(), message: e.to_string() };
         if !self.report.damages.contains(&damage) {
             self.report.damages.push(damage);
@@ -130,7 +131,7 @@ impl Check<'_> {
                     format!("bytes {} to {} hold no manifest record that is whole", lost.start, lost.end);
                 self.damaged(&name, &Error::corruption(self.dir.join(&name), lost.start, what));
             }
-            // What the manifest says of the log may be old. Then damage in a part that is needed no more is
+            // The manifest's state of the WAL may be old. Then damage in a part that is needed no more is
             // listed, too.
             self.log_damages(&found.state, why)?;
         }
@@ -138,7 +139,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Lists every part of the log that cannot be read, but for the one that is told of already.
+    /// Lists every part of the WAL that cannot be read, except one that is listed already.
     fn log_damages(&mut self, state: &State, told: &Error) -> Result<()> {
         let found = logged::salvage(self.env, self.dir, state, &mut |_| Ok(()))?;
         for lost in &found.lost {
@@ -185,7 +186,7 @@ impl Check<'_> {
             Err(e) => {
                 self.damaged("log", &e);
                 self.log_damages(state, &e)?;
-                // What of the log is needed is not known.
+                // It is not known which part of the WAL is needed.
                 live.extend(self.files.iter().map(|(name, _)| name.clone()).filter(|n| n.ends_with(".log")));
             }
         }
@@ -218,7 +219,7 @@ impl Check<'_> {
         }
     }
 
-    /// Without a manifest each table can still be held against what it says of itself.
+    /// Without a manifest each SSTable can still be checked against its own properties.
     fn tables_alone(&mut self) {
         let cache = BlockCache::new(CACHE_BYTES);
         for (name, bytes) in self.files {
@@ -231,7 +232,7 @@ impl Check<'_> {
         }
     }
 
-    /// Reads one table, and lists every damaged data block of it.
+    /// Reads one SSTable, and lists every damaged data block of it.
     fn table(&mut self, name: &str, bytes: u64, open: impl FnOnce() -> Result<Arc<Sstable>>) {
         self.meter.file(name, bytes);
         self.report.tables += 1;
@@ -257,7 +258,7 @@ fn table_names(stores: &BTreeMap<StoreId, StoreState>) -> impl Iterator<Item = S
     stores.values().flat_map(|store| store.shape.tables().map(|(_, _, info)| info.id.file_name()))
 }
 
-/// Opens a table as the manifest describes it.
+/// Opens an SSTable as the manifest describes it.
 pub(super) fn open_named(
     env: &Env,
     dir: &Path,

@@ -1,6 +1,6 @@
-//! What is left of a damaged log, on its way into tables.
+//! The readable part of a damaged WAL, on its way into SSTables.
 //!
-//! The cells wait in memory: a log holds a few times what write memory does. Cells that tables hold already
+//! The cells wait in memory: a WAL holds a few times what write memory does. Cells that SSTables hold already
 //! are left out by generation (invariant I1), as replay does.
 
 use crate::error::Result;
@@ -11,7 +11,7 @@ use crate::wal::{self, Entry, Frame, SalvagedLog};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A family's part of the log.
+/// A family's part of the WAL.
 #[derive(Default)]
 pub(super) struct Part {
     pub(super) cells: Vec<Cell>,
@@ -21,7 +21,7 @@ pub(super) struct Part {
     pub(super) max_seq: SeqNo,
 }
 
-/// Visits every readable frame of the log that the manifest's state tells of, and finds what lies between.
+/// Visits every readable frame of the WAL that the manifest's state names, and finds the gaps between.
 pub(super) fn salvage(
     env: &Env,
     dir: &Path,

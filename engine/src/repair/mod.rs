@@ -2,11 +2,11 @@
 //!
 //! `check` reads every byte that is of use, by the code that opens databases, and changes nothing. `rescue`
 //! makes a database that opens out of what is readable: `plan` decides which manifest to believe, `tables`
-//! rewrites damaged tables and merges tables whose order is not known, `logged` brings what is left of a
-//! damaged log into tables.
+//! rewrites damaged SSTables and merges SSTables whose order is not known, `logged` brings the readable part
+//! of a damaged WAL into SSTables.
 //!
-//! Not owned here: how a byte is read. Tables, log and manifest each know how to verify and how to salvage
-//! themselves; this folder puts together what they found, and says what was lost.
+//! Not owned here: how a byte is read. The code of SSTables, WAL and manifest can verify and salvage them;
+//! this folder combines the findings, and reports what was lost.
 
 mod check;
 mod logged;
@@ -29,15 +29,15 @@ use std::path::Path;
 /// How far a check, a repair, a backup or a restore has come.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct CheckProgress {
-    /// The file it turns to now.
+    /// The file that is being processed.
     pub file: String,
-    /// Bytes dealt with so far.
+    /// Bytes processed so far.
     pub done: u64,
-    /// Bytes there are to deal with.
+    /// Bytes to be processed in all.
     pub total: u64,
 }
 
-/// Something that is not as it was written.
+/// A damaged place: something is not as it was written.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Damage {
     /// The file's name within the database directory.
@@ -55,7 +55,7 @@ pub struct CheckReport {
     pub database: Option<u64>,
     /// Families.
     pub families: u64,
-    /// Tables in use.
+    /// SSTables in use.
     pub tables: u64,
     /// Cells in them, below clips not counted.
     pub cells: u64,
@@ -63,7 +63,7 @@ pub struct CheckReport {
     pub blocks: u64,
     /// Data blocks below a clip: of no use any more, not read.
     pub dead_blocks: u64,
-    /// Log files that hold history.
+    /// WAL files that hold history.
     pub log_files: u64,
     /// Frames of that history.
     pub log_frames: u64,
@@ -82,7 +82,7 @@ impl CheckReport {
     }
 }
 
-/// What a repair could not save, as narrowly as it is known. What is not covered by any loss is as it was.
+/// What a repair could not save, as narrowly as it is known. Everything outside of these losses is as it was.
 ///
 /// In a lost range the newest writes are missing, so an older value of such a key may show again, or a key
 /// whose deletion was lost.
@@ -105,17 +105,17 @@ pub struct Loss {
 /// What a repair did.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct RepairReport {
-    /// Whether the list of tables was lost, so that every table found was merged into one run.
+    /// Whether the list of SSTables was lost, so that every SSTable found was merged into one run.
     pub rebuilt: bool,
     /// Names of the families there are now.
     pub families: Vec<String>,
-    /// Tables left as they were.
+    /// SSTables left as they were.
     pub tables_kept: u64,
-    /// Tables written.
+    /// SSTables written.
     pub tables_written: u64,
     /// Cells in those.
     pub cells_written: u64,
-    /// Frames of a log that had to be brought into tables.
+    /// Frames of a WAL that had to be brought into SSTables.
     pub log_frames: u64,
     /// What could not be saved.
     pub lost: Vec<Loss>,

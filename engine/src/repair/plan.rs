@@ -1,9 +1,9 @@
-//! Which manifest to believe.
+//! The choice of the manifest to trust.
 //!
-//! The one in force if it can be read whole and the log does not know of a longer one. Else the newest of
-//! which anything can be read, with what of its records fits together; then the list of tables is not *sure*:
-//! tables may have come and gone since, and which is newer at a key is not known any more, though each cell
-//! still knows.
+//! The one in force if it can be read whole and the WAL does not know of a longer one. Else the newest of
+//! which anything can be read, with what of its records fits together; then the list of SSTables is not
+//! *sure*: SSTables may have come and gone since, and which is newer at a key is not known any more, though
+//! each cell still knows.
 
 use super::logged;
 use crate::catalog::{read_log, refuse_leftovers, refuse_no_database};
@@ -16,15 +16,15 @@ use std::path::Path;
 
 pub(super) struct Plan {
     pub(super) state: State,
-    /// Which tables there are, and in what order, is known.
+    /// Whether it is known which SSTables there are, and in which order.
     pub(super) sure: bool,
-    /// The families named are all there are: one that is missing was dropped.
+    /// Whether all families are named, so that one that is missing was dropped.
     pub(super) all_families: bool,
-    /// Recovery can read the log.
+    /// Whether recovery can read the WAL.
     pub(super) log_sound: bool,
     /// Numbers of new manifests begin above.
     pub(super) highest_manifest: u64,
-    /// Unusable or stale; to be kept aside before a new manifest replaces them.
+    /// Unusable or stale manifests, to be moved into `lost/` before a new one replaces them.
     pub(super) damaged: Vec<Damaged>,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn plan(env: &Env, dir: &Path) -> Result<Plan> {
     let read = read_log(env, dir, &plan.state, mark, &mut |_| Ok(()), &mut |_, _| {});
     plan.log_sound = mark.is_some() && read.is_ok();
     if let Err(e) = read {
-        // Either the log is damaged, or it knows of a longer manifest.
+        // Either the WAL is damaged, or it knows of a longer manifest.
         let found = logged::salvage(env, dir, &plan.state, &mut |_| Ok(()))?;
         if let (Some(note), Some(mark)) = (found.note, mark)
             && (Mark { number: note.manifest, length: note.length }) > mark
@@ -83,7 +83,7 @@ pub(super) fn plan(env: &Env, dir: &Path) -> Result<Plan> {
     Ok(plan)
 }
 
-/// Takes what can be had of the newest manifest that gives anything.
+/// Takes what is readable of the newest manifest of which anything is.
 fn salvage(env: &Env, dir: &Path, numbers: &[u64], plan: &mut Plan) -> Result<Option<Mark>> {
     let mut databases: Vec<u64> =
         manifest::current(env, dir).ok().flatten().map(|(database, _)| database).into_iter().collect();
@@ -93,7 +93,7 @@ fn salvage(env: &Env, dir: &Path, numbers: &[u64], plan: &mut Plan) -> Result<Op
         let mut found = tries.filter_map(|database| manifest::salvage(env, dir, *number, database));
         if let Some(found) = found.next() {
             plan.sure = found.lost.is_empty();
-            // A lost record may have made a family.
+            // A lost record may have created a family.
             plan.all_families = found.lost.is_empty();
             plan.state = found.state;
             return Ok(Some(found.mark));

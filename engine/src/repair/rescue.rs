@@ -1,25 +1,25 @@
-//! Making a database that opens out of what is readable.
+//! The repair of a database: makes one that opens out of what is readable.
 //!
 //! Three cases, by what [`plan`] found:
-//! - The list of tables is sure and the log sound: damaged tables are rewritten in their places, missing ones
-//!   taken off the list; the log stays.
-//! - The list is sure, the log damaged: besides, what is left of the log becomes a newest run of level 0 of
-//!   each family, as a flush would have made it, and the log files go.
-//! - The list is not sure: every table found, and the log, are merged into one run a family. No order of
-//!   whole tables is right at every key then (a deeper table may hold newer cells than a higher one
-//!   elsewhere), but each cell carries its sequence number. Tables say in their properties which family they
-//!   were written for, and its name and options.
+//! - The list of SSTables is sure and the WAL sound: damaged SSTables are rewritten in their places, missing
+//!   ones leave the list; the WAL stays.
+//! - The list is sure, the WAL damaged: besides, the readable part of the WAL becomes the newest run of L0 of
+//!   each family, as by a flush, and the WAL files go.
+//! - The list is not sure: every SSTable found, and the WAL, are merged into one run for each family. No
+//!   order of whole SSTables is right at every key then (a deeper SSTable may hold newer cells than a higher
+//!   one elsewhere), but each cell carries its sequence number. SSTables say in their properties which family
+//!   they were written for, and its name and options.
 //!
 //! What cannot be known: the newest cell of a key always wins, but a key whose deletion lay in lost bytes
-//! shows its older value again; so may, without a sure list, a key of which the deletion was merged away
-//! while a table with an older value of it was still on disk. Both are among the reported losses. Nor is it
-//! known which families were dropped: one of which the log still holds writes comes back, which is reported
-//! too.
+//! shows its older value again; so may, without a sure list, a key of which the deletion was compacted away
+//! while an SSTable with an older value of it was still on disk. Both are among the reported losses. Nor is
+//! it known which families were dropped: one of which the WAL still holds writes comes back, which is
+//! reported too.
 //!
-//! Nothing is removed. New tables are written under a new epoch first, then copies of a damaged `CURRENT` and
-//! manifest are put into `lost/`, then the new manifest comes into force, then what it no longer names moves
-//! into `lost/`. A repair that is cut short before the manifest can be run again; after it, only the tidying
-//! is missing.
+//! Nothing is removed. New SSTables are written under a new epoch first, then copies of a damaged `CURRENT`
+//! and manifest are put into `lost/`, then the new manifest comes into force, then what it no longer names
+//! moves into `lost/`. A repair that is cut short before the manifest can be run again; after it, only the
+//! tidying is missing.
 
 use super::check::open_named;
 use super::logged::{self, Part};
@@ -42,7 +42,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 const LOST: &str = "lost";
-/// What is longer is none of ours, and its beginning says what it is.
+/// A longer one was not written by a database; its beginning is enough to judge it.
 const ASIDE_BYTES_MAX: u64 = 2 << 30;
 const CURRENT: &str = "CURRENT";
 
@@ -54,7 +54,7 @@ const CURRENT: &str = "CURRENT";
 pub fn repair(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) -> Result<RepairReport> {
     let dir = &absolute(env, dir)?;
     let env = &env.bound_if_there(dir)?;
-    // Before anything is made: there may be no database, or one that cannot be repaired.
+    // Before anything is written: there may be no database, or one that cannot be repaired.
     refuse_elsewhere(env, dir, &plan(env, dir)?)?;
     let _lock = lock_dir(env, dir, true)?;
     let plan = plan(env, dir)?;
@@ -67,8 +67,8 @@ pub fn repair(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) ->
         .collect();
     let mut files = list(env, dir)?;
     let on_disk: Vec<TableId> = files.iter().filter_map(|(name, _)| TableId::parse_file_name(name)).collect();
-    // What has the name of a table, but is none by its first bytes, its last ones, nor the manifest, is
-    // somebody else's.
+    // A file that has the name of an SSTable, but is none by its first bytes, its last ones, nor the
+    // manifest, is somebody else's.
     files.retain(|(name, _)| {
         let is_table = TableId::parse_file_name(name).is_some() && !named.contains(name);
         let (storage, path) = (&*env.storage, dir.join(name));
@@ -96,7 +96,7 @@ struct Rescue<'a> {
     writer: Writer<'a>,
     meter: Meter<'a>,
     report: RepairReport,
-    /// File and keys of the tables that do not say which family they belong to.
+    /// File and keys of the SSTables that do not say which family they belong to.
     unknown: Vec<(String, KeyRange)>,
     /// Files to move into `lost` once the new manifest is in force.
     aside: Vec<String>,
@@ -125,7 +125,8 @@ impl Rescue<'_> {
         } else {
             self.rebuild()?;
         }
-        // Log files whose log tables were rewritten, because they are damaged or together with them.
+        // WAL files whose SSTables with values in the WAL were rewritten, because they are damaged or
+        // together with them.
         let (state, needed) = (&self.plan.state, needed_logs(&self.plan.state));
         let freed = needed_before.difference(&needed).filter(|file| **file < state.log_first);
         let freed: Vec<String> = freed.map(|file| wal::file_name(*file)).collect();
@@ -140,7 +141,7 @@ impl Rescue<'_> {
         Ok(self.report)
     }
 
-    // A sure list of tables
+    // A sure list of SSTables
 
     fn mend(&mut self) -> Result<()> {
         let ids: Vec<StoreId> = self.plan.state.stores.keys().copied().collect();
@@ -250,7 +251,8 @@ impl Rescue<'_> {
             let highest = found.keys().copied().max().unwrap_or_default().max(self.plan.state.last_store);
             found.insert(highest.next(), homeless);
         }
-        // Names that families had elsewhere are for those that are left: another may have had it here.
+        // Names that families had in other databases are used last: another family may have had the name
+        // here.
         let (own, foreign): (BTreeMap<_, _>, BTreeMap<_, _>) =
             found.into_iter().partition(|(_, found)| !found.is_named_elsewhere());
         for (id, found) in own.into_iter().chain(foreign) {
@@ -266,7 +268,7 @@ impl Rescue<'_> {
         self.plan.all_families && id <= state.last_store && !state.stores.contains_key(&id)
     }
 
-    /// Makes a table on disk an input of its family's merge, rewritten if it is damaged.
+    /// Makes an SSTable on disk an input of its family's single run, rewritten if it is damaged.
     fn find_table(&mut self, file: &str, id: TableId, found: &mut BTreeMap<StoreId, Found>) -> Result<()> {
         let state = &self.plan.state;
         let named = state.stores.iter().find_map(|(store, s)| {
@@ -284,7 +286,7 @@ impl Rescue<'_> {
         let (info, names, written_as) = match opened {
             Ok(info) => {
                 let names = self.names(file)?;
-                // One that the manifest does not know says of itself what it was called where it was written.
+                // An SSTable that the manifest does not know has its original name in its properties.
                 let written_as = info.id;
                 (Arc::new(TableInfo { id, ..(*info).clone() }), names, Some(written_as))
             }
@@ -308,8 +310,8 @@ impl Rescue<'_> {
                 (Arc::new(info), names_of(&report), report.id.map(|(id, _)| id))
             }
         };
-        // It was written for another family, which may be of another database, and the number in there says
-        // nothing here: the file has been named after the one that it came to.
+        // It was written for another family, maybe of another database, so the family's number in its
+        // properties does not count: the file's name has the number of its present family.
         let attached = named.is_none() && names.store.is_some() && written_as.is_some_and(|was| was != id);
         let store = match attached {
             true => Some(id.store),
@@ -329,7 +331,7 @@ impl Rescue<'_> {
             return Ok(());
         }
         let entry = found.entry(store).or_default();
-        // The word on the family of its own tables counts, and among those of the newest.
+        // The properties of SSTables written for the family count, those of the newest first.
         let rank = (!attached, info.seqs.1);
         if names.store.is_some() && entry.names.as_ref().is_none_or(|(before, _)| *before <= rank) {
             entry.names = Some((rank, names));
@@ -345,9 +347,9 @@ impl Rescue<'_> {
         Ok(Names::new(&table.properties().names))
     }
 
-    /// Tables that do not say where they belong go to the only family there is, else into one of their own,
-    /// so that their keys never mix with another family's; their own misses them then. Only where all
-    /// families are known is it sure which is theirs; elsewhere it is told.
+    /// SSTables that do not say where they belong go to the only family there is, else into one of their own,
+    /// so that their keys never mix with another family's; their own misses them then. Only if all families
+    /// are known is it sure which is theirs; otherwise this is reported.
     fn place_unknown(&mut self, found: &mut BTreeMap<StoreId, Found>) {
         let Some(unknown) = found.remove(&UNKNOWN_STORE) else { return };
         let mut known = found.keys().copied();
@@ -365,7 +367,7 @@ impl Rescue<'_> {
         found.entry(home).or_default().infos.extend(unknown.infos);
     }
 
-    /// Tables that the readable part of the manifest names and that are not there.
+    /// SSTables that the readable part of the manifest names and that are not there.
     fn missing_tables(&mut self) {
         for store in self.plan.state.stores.values() {
             for (_, _, info) in store.shape.tables() {
@@ -378,7 +380,7 @@ impl Rescue<'_> {
         }
     }
 
-    /// The options in what was found of the family; what this build does not have is told as lost.
+    /// The options in what was found of the family; options that this build lacks are reported as lost.
     fn parse_options(&mut self, name: &str, json: Option<&str>) -> Option<FamilyOptions> {
         let json = json?;
         let Some((options, missing)) = without_papers(name, json) else {
@@ -440,7 +442,7 @@ impl Rescue<'_> {
         let merged = self.writer.merge(&style, &inputs)?;
         drop(inputs);
         for id in temporary {
-            // Ours, and merged: a leftover at worst.
+            // Its cells are in the new run: a leftover at worst.
             let _ = self.env.storage.remove(&self.dir.join(id.file_name()));
         }
         let mut store = StoreState { name, options: json, ..before.unwrap_or_default() };
@@ -484,7 +486,7 @@ impl Rescue<'_> {
         }
     }
 
-    /// The log has been read into tables: history goes on in a file above all there are.
+    /// The WAL has been read into SSTables: history goes on in a file above all there are.
     fn end_log(&mut self, found: &SalvagedLog) {
         let highest = found.files.iter().copied().chain(found.lost.iter().map(|lost| lost.file));
         let state = &mut self.plan.state;
@@ -558,8 +560,8 @@ impl Rescue<'_> {
     }
 }
 
-/// Refuses a database whose tables lie elsewhere. A manifest that cannot be read says nothing of it, but the
-/// note does.
+/// Refuses a database whose SSTables lie elsewhere. If the manifest is unreadable, the note of the database's
+/// creation still shows that.
 fn refuse_elsewhere(env: &Env, dir: &Path, plan: &Plan) -> Result<()> {
     let note = dir.join(NOTE);
     let noted = env.storage.exists(&note).map_err(|e| Error::io("look for", &note, e))?;
@@ -573,26 +575,27 @@ fn refuse_elsewhere(env: &Env, dir: &Path, plan: &Plan) -> Result<()> {
 
 /// The number that the first family of every database gets, and that is `default` with hardly an exception.
 const DEFAULT_STORE: StoreId = StoreId(1);
-/// Stands for the family of tables that do not say where they belong, until all others are known.
+/// The number of the family of SSTables that do not say where they belong, until all others are known.
 const UNKNOWN_STORE: StoreId = StoreId::MAX;
 
-/// What was found of a family.
+/// The findings about a family.
 #[derive(Default)]
 struct Found {
     infos: Vec<Arc<TableInfo>>,
     part: Part,
-    /// With whether a table says so that was written for it, and how new that is.
+    /// The names found, ranked by whether they are from an SSTable that was written for it, and by how new
+    /// that is.
     names: Option<((bool, SeqNo), Names)>,
 }
 
 impl Found {
-    /// Whether only tables that were written for another family say what it is.
+    /// Whether only SSTables that were written for another family say what it is.
     fn is_named_elsewhere(&self) -> bool {
         self.names.as_ref().is_some_and(|((own, _), _)| !own)
     }
 }
 
-/// What a table says of its family.
+/// The properties of an SSTable about its family: number, name and options.
 #[derive(Default)]
 struct Names {
     store: Option<StoreId>,

@@ -1,4 +1,4 @@
-//! Writing tables: what is readable of a damaged one, sorted cells, or one run out of many tables.
+//! Writing SSTables: what is readable of a damaged one, sorted cells, or one run out of many SSTables.
 
 use super::check::CACHE_BYTES;
 use crate::cache::BlockCache;
@@ -12,12 +12,12 @@ use crate::types::{CellRef, Cursor, Fragments, KeyRange, RangeTombstone, SeqNo, 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Tables of a merged run end at about this size.
+/// The size at which SSTables of a merged run end.
 const TABLE_BYTES: u64 = 64 << 20;
 /// Read ahead of each source while merging.
 const READ_AHEAD_BYTES: usize = 256 << 10;
 
-/// What tables of a family look like and say of themselves.
+/// The options and properties of a family's new SSTables.
 pub(super) struct Style {
     pub(super) options: TableOptions,
     pub(super) names: Vec<(&'static str, String)>,
@@ -35,11 +35,11 @@ impl Style {
     }
 }
 
-/// Writes tables under fresh names.
+/// Writes SSTables under fresh names.
 pub(super) struct Writer<'a> {
     pub(super) env: &'a Env,
     pub(super) dir: &'a Path,
-    /// Whose log tables refer to.
+    /// The database whose WAL files SSTables refer to.
     pub(super) database: u64,
     pub(super) epoch: u32,
     pub(super) job: u32,
@@ -47,7 +47,7 @@ pub(super) struct Writer<'a> {
     pub(super) cells: u64,
 }
 
-/// A source of a merge: a sound table, of which keys from `floor` on count.
+/// A source of a compaction: a sound SSTable, of which keys from `floor` on count.
 pub(super) struct Input {
     pub(super) table: Arc<Sstable>,
     pub(super) floor: Vec<u8>,
@@ -80,7 +80,7 @@ impl Writer<'_> {
     fn finish(&mut self, builder: TableBuilder, path: &Path) -> Result<Option<TableInfo>> {
         if builder.is_empty() {
             drop(builder);
-            // Not yet part of anything; an orphan at worst.
+            // No manifest names it yet; an orphan at worst.
             let _ = self.env.storage.remove(path);
             return Ok(None);
         }
@@ -90,8 +90,8 @@ impl Writer<'_> {
         Ok(Some(info))
     }
 
-    /// Writes what is readable of a damaged table, of keys from `floor` on. `known` is what the manifest says
-    /// of it.
+    /// Writes what is readable of a damaged SSTable, of keys from `floor` on. `known` is what the manifest
+    /// says of it.
     pub(super) fn rewrite(
         &mut self,
         file: &str,
@@ -101,7 +101,7 @@ impl Writer<'_> {
         let storage = &*self.env.storage;
         let path = self.dir.join(file);
         let identity = known.map(|info| info.identity);
-        // Twice through: what the table says of its family stands behind its cells.
+        // Read twice: the properties about its family stand after its cells.
         let report = scan_readable(storage, &path, identity, self.database, &mut |_| {})?;
         let (mut builder, target) = self.builder(&style(&report))?;
         let floor = known.map_or(&[][..], |info| info.live_start());
@@ -109,7 +109,7 @@ impl Writer<'_> {
         let mut last: Option<(Vec<u8>, Timestamp, SeqNo)> = None;
         scan_readable(storage, &path, identity, self.database, &mut |cell| {
             let here = (cell.key.to_vec(), cell.timestamp, cell.seq);
-            // A sound block cannot be out of order, but a table written by a faulty program might.
+            // A sound block cannot be out of order, but an SSTable written by a faulty program might.
             let in_order = last.as_ref().is_none_or(|(key, timestamp, seq)| {
                 CellRef { key, timestamp: *timestamp, seq: *seq, ..cell }.order(&cell).is_lt()
             });
@@ -176,7 +176,7 @@ impl Writer<'_> {
                     (std::mem::replace(&mut builder, fresh.0), std::mem::replace(&mut path, fresh.1));
                 tables.extend(self.finish(full, &at)?);
             }
-            // The same cell may lie in several tables: a merge's input and its output.
+            // The same cell may lie in several SSTables: a compaction's input and its output.
             let again =
                 same_key && last.as_ref().is_some_and(|(_, t, s)| (*t, *s) == (cell.timestamp, cell.seq));
             if !again {

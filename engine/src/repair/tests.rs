@@ -28,8 +28,8 @@ fn key(n: u32) -> Vec<u8> {
     format!("key{n:06}").into_bytes()
 }
 
-/// Two families over tables and log: of `default` every third key deleted, keys 1000 to 1100 by range, key 5
-/// written last and only in the log.
+/// Two families over SSTables and log: of `default` every third key deleted, keys 1000 to 1100 by range, key
+/// 5 written last and only in the WAL.
 fn fixture(dir: &Path) {
     let db = open(dir);
     let history = FamilyOptions { timestamps: Timestamps::Explicit, versions: 2, ..FamilyOptions::default() };

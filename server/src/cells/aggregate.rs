@@ -14,7 +14,7 @@ use zetasketch::{Accumulator, HyperLogLogPlusPlus, ValueKind};
 
 /// Precision of our sketches: 2^15 registers, an error of 0.6 %; 32 KiB when full.
 const PRECISION: i32 = 15;
-/// Precision of sketches that clients bring, at most: of what they merge into, the lower precision stays.
+/// The highest precision of sketches from clients: the result of a merge has the lower precision of the two.
 const PRECISION_MAX: i32 = 18;
 /// How much finer sparse sketches are. With other ratios some cannot be merged with each other.
 const SPARSE_FINER: i32 = 5;

@@ -1,4 +1,4 @@
-//! Garbage collection rules: which cells of a column are gone.
+//! Garbage collection rules: which cells of a column they hide.
 //!
 //! The engine knows two limits of a family, a number of versions and an age, and drops what is beyond either:
 //! a union. What it cannot say (an intersection) is judged here when cells are read, so no reader sees such a
@@ -16,7 +16,7 @@ const DEPTH_MAX: usize = 10;
 /// whole rule.
 const BYTES_MAX: usize = 500;
 
-/// When a cell is gone.
+/// The condition under which a cell is hidden.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Gc {
@@ -81,7 +81,8 @@ impl Gc {
         Some(admin::GcRule { rule: Some(rule) })
     }
 
-    /// What the engine is told: (versions kept, 0 for all; microseconds to live, 0 for ever).
+    /// The part of the rule that the engine applies: (number of versions, 0 for all; microseconds to live, 0
+    /// for ever).
     pub(crate) fn limits(&self) -> (u32, u64) {
         let least = |a: u64, b: u64| if a == 0 || (b != 0 && b < a) { b } else { a };
         match self {
@@ -96,7 +97,7 @@ impl Gc {
         }
     }
 
-    /// Whether there is more to it than the engine is told.
+    /// Whether the engine cannot apply all of the rule.
     pub(crate) fn is_judged_here(&self) -> bool {
         match self {
             Self::Union(rules) => rules.iter().any(Self::is_judged_here),

@@ -34,7 +34,7 @@ impl Span {
         *key >= self.start[..] && self.end.as_deref().is_none_or(|end| key < end)
     }
 
-    /// What both have.
+    /// The intersection of two spans.
     pub(crate) fn intersect(&self, start: &[u8], end: Option<&[u8]>) -> Self {
         let own = self.end.as_deref();
         let end = match (own, end) {
@@ -56,14 +56,14 @@ fn escaped(row: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Where a row's cells begin.
+/// The start of a row's cells.
 pub(crate) fn row_start(row: &[u8]) -> Vec<u8> {
     let mut key = escaped(row);
     key.extend([0, 1]);
     key
 }
 
-/// Behind a row's cells.
+/// The end of a row's cells.
 pub(crate) fn row_end(row: &[u8]) -> Vec<u8> {
     let mut key = escaped(row);
     key.extend([0, 2]);
@@ -75,7 +75,7 @@ pub(crate) fn row_span(row: &[u8]) -> Span {
     Span { start: row_start(row), end: Some(row_end(row)) }
 }
 
-/// The first bytes behind all that begin with these; `None` where nothing is.
+/// The first bytes after all that begin with these; `None` if there are none.
 pub(crate) fn behind_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut end = prefix.to_vec();
     while end.last() == Some(&0xff) {
@@ -90,7 +90,7 @@ pub(crate) fn prefix_span(prefix: &[u8]) -> Span {
     Span { start: escaped(prefix), end: behind_prefix(prefix).map(|end| escaped(&end)) }
 }
 
-/// What these spans have, in order, nothing twice.
+/// The union of these spans, in order, without overlaps.
 pub(crate) fn merged(mut spans: Vec<Span>) -> Vec<Span> {
     spans.retain(|span| !span.is_empty());
     spans.sort_by(|a, b| a.start.cmp(&b.start));

@@ -1,5 +1,5 @@
-//! What an authorized view has of its table, compiled: ranges of keys of rows, and of qualifiers for each
-//! family.
+//! The part of its table that an authorized view has, compiled: ranges of keys of rows, and of qualifiers for
+//! each family.
 
 use crate::cells::row_key::{self, Span};
 use std::collections::{BTreeMap, VecDeque};
@@ -43,7 +43,7 @@ fn cover(others: &[Span], some: &[Span]) -> bool {
     some.iter().all(|span| others.iter().any(|other| is_within(span, other)))
 }
 
-/// What a view has of its table.
+/// The part of its table that a view has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Subset {
     /// Keys of rows, in order.
@@ -112,7 +112,7 @@ impl Subset {
         }
     }
 
-    /// What of some spans of keys, which are in order, it has.
+    /// The parts of some ordered spans of keys that it has.
     pub(crate) fn within(&self, spans: impl IntoIterator<Item = Span>) -> VecDeque<Span> {
         let mut within = VecDeque::new();
         for span in spans {

@@ -1,4 +1,4 @@
-//! What decides whether a call is let in: who makes it, and how many calls and how much memory are in use.
+//! Admission of calls: by their caller, the number of calls, and the memory in use.
 
 use crate::net::auth::{Tokens, Who};
 use crate::net::budget::Budgets;
@@ -15,7 +15,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Who makes a call, by its header `authorization`.
+    /// The caller of a call, by its header `authorization`.
     pub(crate) fn who(&self, header: Option<&[u8]>) -> Result<Who, Status> {
         self.tokens.as_ref().map_or(Ok(Who::ANYONE), |tokens| tokens.who(header))
     }

@@ -1,8 +1,8 @@
 //! Answers that wait for their client: messages, and the memory that they take.
 //!
-//! What waits is counted until the transport takes it. A client that takes nothing for a minute is given up:
-//! what waits for it is let go of, whether the transport asks for it or not, and if it comes back it is told
-//! so.
+//! Waiting bytes are counted until the transport takes them. A client that takes nothing for a minute is
+//! given up: its waiting bytes are dropped, whether the transport asks for them or not, and it gets an error
+//! if it comes back.
 
 use crate::net::budget::{self, Budget, Lease};
 use crate::proto::codec::Checked;
@@ -24,7 +24,7 @@ use tonic_prost::ProstCodec;
 const MESSAGES_WAITING: usize = 2;
 /// After how long a client that takes nothing of an answer is given up.
 pub(crate) const SEND_WAIT: Duration = Duration::from_secs(60);
-/// Bytes of an answer that waits as long as its connection lasts: to look after it would take more.
+/// The size up to which an answer waits as long as its connection lasts: watching it would cost more.
 const SMALL_BYTES: usize = 4 << 10;
 
 /// Messages for a client, and how they end.
@@ -33,7 +33,7 @@ pub(crate) type Streaming<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Se
 struct State<T> {
     /// With the memory that each takes.
     messages: VecDeque<(T, Arc<Lease>)>,
-    /// What comes behind the messages.
+    /// The end of the answer, which follows the messages.
     end: Option<Result<(), Status>>,
     reader: Option<Waker>,
     is_gone: bool,
@@ -59,8 +59,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// Where the messages of an answer are put. One that just goes away must not look like the end of what there
-/// is.
+/// The sender of an answer's messages. Dropping it must not look like the end of a complete answer.
 pub(crate) struct Sender<T>(Arc<Shared<T>>);
 
 /// The messages as the transport takes them.
@@ -73,7 +72,7 @@ pub(crate) fn queue<T: Send + 'static>() -> (Sender<T>, Streaming<T>) {
     (Sender(shared.clone()), Box::pin(Messages(shared)))
 }
 
-/// An answer all of whose messages are there, with the memory that they take.
+/// A complete answer, with the memory of its messages.
 pub(crate) fn of<T: Send + 'static>(messages: Vec<T>, bytes: usize, lease: Arc<Lease>) -> Streaming<T> {
     if bytes <= SMALL_BYTES {
         return Box::pin(stream::iter(messages.into_iter().map(Ok)).inspect(move |_| _ = &lease));
@@ -87,7 +86,7 @@ pub(crate) fn of<T: Send + 'static>(messages: Vec<T>, bytes: usize, lease: Arc<L
     answer
 }
 
-/// Counts the bytes of an answer that is there, if there is room for it; a small one in any case.
+/// Counts the bytes of a complete answer, if there is room for it; a small one in any case.
 pub(crate) fn counted(budget: &Arc<Budget>, bytes: usize) -> Option<Arc<Lease>> {
     match bytes <= SMALL_BYTES {
         true => Some(budget.count(bytes)),
@@ -117,8 +116,7 @@ impl<T: Send + 'static> Sender<T> {
         }
     }
 
-    /// Puts a message behind the others, as soon as there is room. False where the client is gone or given
-    /// up.
+    /// Appends a message, as soon as there is room. False if the client is gone or given up.
     pub(crate) async fn send(&self, message: T, lease: Arc<Lease>) -> bool {
         loop {
             if self.is_gone() {
@@ -157,13 +155,13 @@ impl<T: Send + 'static> Sender<T> {
     }
 }
 
-/// What is kept of an answer of one message: it, and the memory that it takes.
+/// An answer of one message, with its share of memory.
 type Kept<T> = Arc<Mutex<Option<(T, Arc<Lease>)>>>;
 
 /// An answer of one message.
 pub(crate) struct Single<T> {
     kept: Kept<T>,
-    /// Dropped with it, so that nobody looks after it any more.
+    /// Dropped with it, so that it is not watched any more.
     _watched: Option<oneshot::Sender<()>>,
 }
 
@@ -209,7 +207,7 @@ impl<T> Single<T> {
     }
 }
 
-/// Answers of one message, which may be large, and are kept for a while ([`Single`]); and their requests.
+/// Answers of one message, which may be large, and wait for a while ([`Single`]); and their requests.
 pub(crate) struct SingleCodec<T, U>(PhantomData<(T, U)>);
 
 impl<T, U> Default for SingleCodec<T, U> {
@@ -218,7 +216,7 @@ impl<T, U> Default for SingleCodec<T, U> {
     }
 }
 
-/// Sends what is kept.
+/// Sends the waiting answer.
 pub(crate) struct SingleEncoder<T>(PhantomData<T>);
 
 impl<T: Message> Encoder for SingleEncoder<T> {

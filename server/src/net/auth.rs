@@ -1,4 +1,4 @@
-//! Who may do what: bearer tokens with rights on tables.
+//! Authorization: bearer tokens with rights on tables.
 //!
 //! Without a file of tokens whoever can connect may do everything. With one, every call needs a token
 //! (`authorization: Bearer TOKEN`) and a right that the file gives it; what it does not give is denied. The
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tonic::Status;
 
-/// What may be done.
+/// A right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Right {
@@ -30,7 +30,7 @@ pub(crate) enum Right {
     Monitor,
 }
 
-/// What a right is to.
+/// The table or tables that a right is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Scope<'a> {
     /// A table.
@@ -240,15 +240,15 @@ impl Tokens {
     }
 }
 
-/// Who makes a call, and what they may do.
+/// The caller of a call, and its rights.
 #[derive(Clone)]
 pub(crate) struct Who(Option<Arc<[Grant]>>);
 
 impl Who {
-    /// Whoever can connect, where there are no tokens.
+    /// Any caller, if there are no tokens.
     pub(crate) const ANYONE: Self = Self(None);
 
-    /// Who has that right to a table, or to all whose names begin so.
+    /// A caller with that right to a table, or to all whose names begin so.
     #[cfg(test)]
     pub(crate) fn with(right: Right, tables: &str) -> Self {
         let (name, rights, tables) = ("test".to_string(), vec![right], vec![tables.to_string()]);
@@ -269,13 +269,12 @@ impl Who {
         self.any(|grant| grant.rights.contains(&right) && is_of(grant))
     }
 
-    /// Whether there is any right on a table, so that it may be known that it is there.
+    /// Whether the caller has any right on a table, and so may learn that it exists.
     pub(crate) fn sees(&self, table: &str) -> bool {
         self.any(|grant| grant.is_of(table))
     }
 
-    /// # Errors
-    /// `PERMISSION_DENIED` where it may not even be known that the table is there.
+    /// # Errors `PERMISSION_DENIED` if the caller may not even learn that the table exists.
     pub(crate) fn check_sees(&self, table: &str) -> Result<(), Status> {
         match self.sees(table) {
             true => Ok(()),

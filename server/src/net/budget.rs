@@ -3,9 +3,9 @@
 //!
 //! There is a budget for requests and one for answers, so that clients that are slow to read do not keep
 //! others from asking. Each caller, known by a token or else by an address, has a share of both, whatever its
-//! connections. Of the budget for requests a part is for those of at most [`SMALL`] bytes that are there
-//! whole, so that they have room beside any number of large ones and of such as do not end. A request that
-//! does not fit is refused as it comes in; a scan waits until there is room for its next messages.
+//! connections. A part of the budget for requests is for complete ones of at most [`SMALL`] bytes, so that
+//! they have room beside any number of large and of unfinished ones. A request that does not fit is refused
+//! as it comes in; a scan waits until there is room for its next messages.
 
 use crate::net::counts::Counts;
 use crate::status::overloaded;
@@ -23,7 +23,7 @@ pub(crate) const SMALL: usize = 64 << 10;
 const SMALL_PART_MAX: usize = 16 << 20;
 /// How long no second answer is given up for the same want of room.
 const YIELDS_APART: Duration = Duration::from_millis(50);
-/// Callers are looked through for those that are gone when there are that many.
+/// The number of callers at which those without calls are removed.
 const CALLERS_LOOKED_THROUGH: usize = 1_024;
 
 /// Bytes that may be used: by all, by one caller, or by one connection of a caller.
@@ -40,7 +40,7 @@ pub(crate) struct Budget {
     /// When an answer was last given up for them, in milliseconds since `began`.
     yielded_ms: AtomicU64,
     began: Instant,
-    /// What it is a part of.
+    /// The budget that it is a part of.
     of: Option<Arc<Budget>>,
 }
 
@@ -145,7 +145,7 @@ impl Budget {
         Arc::new(Lease { budget: self.clone(), bytes: AtomicUsize::new(0) })
     }
 
-    /// Counts bytes that are there already, until the lease is dropped.
+    /// Counts bytes that are in memory already, until the lease is dropped.
     pub(crate) fn counted(self: &Arc<Self>, bytes: usize) -> Lease {
         self.add(bytes);
         Lease { budget: self.clone(), bytes: AtomicUsize::new(bytes) }
@@ -262,7 +262,7 @@ impl Drop for Lease {
     }
 }
 
-/// Who calls, as far as shares go.
+/// The caller, for shares.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Name {
     Token(String),
@@ -275,7 +275,7 @@ pub(crate) struct Caller {
     name: Name,
     /// For requests that are large, or of which something is missing.
     large: Arc<Budget>,
-    /// For small ones that are there.
+    /// For small requests that are complete.
     small: Arc<Budget>,
     pub(crate) answers: Arc<Budget>,
     /// Calls under way, by kind.
@@ -293,7 +293,7 @@ impl Caller {
     }
 }
 
-/// What an address stands for: of the sixth version, the network of 64 bits that one customer has.
+/// The address by which callers differ: for IPv6, the network of 64 bits that one customer has.
 pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
@@ -301,7 +301,7 @@ pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// What all callers share.
+/// The state that all callers share.
 #[derive(Clone)]
 pub(crate) struct Budgets {
     large: Arc<Budget>,
@@ -323,7 +323,7 @@ impl Budgets {
         }
     }
 
-    /// The shares of whoever calls with that token, or without one from that address.
+    /// The shares of a caller with that token, or without one from that address.
     pub(crate) fn caller(&self, token: Option<&str>, address: IpAddr) -> Arc<Caller> {
         let name = token.map_or(Name::Address(address), |token| Name::Token(token.to_string()));
         let mut callers = self.callers.lock();
@@ -351,7 +351,7 @@ impl Budgets {
     }
 }
 
-/// What a request has taken of the budgets: until it is dropped.
+/// The share of the budgets that a request has taken, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct RequestLease {
     caller: Arc<Caller>,
@@ -424,7 +424,7 @@ impl Drop for RequestLease {
     }
 }
 
-/// What is told to whom there is no memory for.
+/// The error for a call that there is no memory for.
 pub(crate) fn no_memory() -> Status {
     overloaded(Code::ResourceExhausted, "the memory for calls is in use")
 }

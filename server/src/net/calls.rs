@@ -187,12 +187,11 @@ impl CallMetrics {
     }
 }
 
-/// What is known of a call's caller, for those who answer it.
+/// The caller of a call, for the services.
 #[derive(Clone)]
 pub(crate) struct Peer {
     pub(crate) answers: Arc<Budget>,
-    /// Its place among the calls under way, and the memory of its request: held as long as somebody works on
-    /// it.
+    /// Its place among the running calls, and the memory of its request, as long as it is worked on.
     pub(crate) _held: (Arc<Slot>, Arc<RequestLease>),
 }
 
@@ -201,8 +200,8 @@ pub(crate) fn peer_of<T>(request: &Request<T>) -> Result<Peer, Status> {
     request.extensions().get::<Peer>().cloned().ok_or_else(|| Status::internal("not let in"))
 }
 
-/// A call under way: until all copies are gone, of which the work has one, as it may go on when nobody waits
-/// for it any more.
+/// A running call: until all copies are dropped. The work has one, as it may go on when nobody waits for it
+/// any more.
 #[derive(Clone)]
 pub(crate) struct Guard(Arc<Entered>);
 

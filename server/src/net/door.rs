@@ -1,5 +1,4 @@
-//! The door through which calls come: who calls, what of, and how much of it, before anything is made of a
-//! request.
+//! The door through which calls come: checks caller, rights and size before a request is decoded.
 //!
 //! A call is looked at as its parts come in. By its headers: the token, the method, and whether one more may
 //! be under way. By the first bytes of its request: how long it says it is, and, where there are tokens, the
@@ -41,13 +40,13 @@ use tower::Service;
 const HEAD: usize = 5;
 /// Bytes of a piece of a request that comes in several, at least and at most.
 const PIECE: (usize, usize) = (4 << 10, 1 << 20);
-/// Within so many bytes a request names its table, where it matters who may do what.
+/// The first bytes of a request, which must name its table if rights depend on it.
 const NAMED_WITHIN: usize = 64 << 10;
 /// A request may be slow for that long; then it has to come at that many bytes a second.
 const SLOW_START: Duration = Duration::from_secs(5);
 const BYTES_A_SECOND: usize = 64 << 10;
-/// How often an answer of which nothing is taken is looked at, and after how long it yields to those who wait
-/// for its room.
+/// The interval at which an answer of which nothing is taken is checked, and the time after which it yields
+/// to those who wait for its room.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const YIELDS_AFTER: Duration = Duration::from_secs(2);
 /// Bytes of an answer that must be taken for the time to begin anew.
@@ -131,7 +130,7 @@ pub(crate) struct Door {
     pub(crate) waits: Waits,
 }
 
-/// What a service answers, and the call's place among those under way.
+/// The answer of a service, and the call's place among running ones.
 struct Answer {
     response: Response<Body>,
     slot: Arc<Slot>,
@@ -285,8 +284,8 @@ impl Door {
     }
 
     /// Sends a part of an answer, and no more of it than the client has room for: what it does not take can
-    /// be taken back. Whether it took all. Who takes next to nothing for long is given up, as is who takes
-    /// nothing while others wait for the room.
+    /// be taken back. Returns whether it took all. A client that takes next to nothing for long is given up,
+    /// as is one that takes nothing while others wait for the room.
     async fn send_data(&self, data: Bytes, stream: &mut SendStream<Bytes>, answers: &Arc<Budget>) -> bool {
         let mut left = match data.len() {
             0..=UNCOUNTED => data,
@@ -415,7 +414,7 @@ impl Receiving {
         }
     }
 
-    /// Looks at all of it, and counts it as what it becomes.
+    /// Checks all of it, and counts its size when decoded.
     fn end(self, method: &Method, caller: (&Who, &Said), lease: &mut RequestLease) -> Result<Whole, Status> {
         match self.claimed {
             Some(claimed) if claimed == self.came => {}
@@ -438,7 +437,7 @@ impl Receiving {
     }
 }
 
-/// Looks at a request that is whole.
+/// Checks a complete request.
 fn look_at<B: AsRef<[u8]>>(
     pieces: &[B],
     bytes: usize,

@@ -1,5 +1,5 @@
-//! Files of secrets and certificates: read again when their content changes, and told of while they cannot be
-//! used.
+//! Files of secrets and certificates: read again when their content changes, and reported while they are
+//! unusable.
 //!
 //! The content decides, not a time: a file that is put in another's place may well have the same time and the
 //! same size.
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Makes something of the contents of files, which are in their order.
 type Make<T> = Box<dyn Fn(&[Vec<u8>]) -> Result<T, String> + Send + Sync>;
 
-/// What was made of files, and is made anew when their contents change.
+/// A value made of files, which is made anew when their contents change.
 pub(crate) struct Watched<T> {
     files: Vec<PathBuf>,
     make: Make<T>,
@@ -25,11 +25,11 @@ pub(crate) struct Watched<T> {
     is_stale: AtomicBool,
 }
 
-/// What the last look found.
+/// The result of the last check.
 struct Seen {
     /// Digests of the contents; none where a file could not be read.
     digests: Option<Vec<[u8; 32]>>,
-    /// What is wrong with the files.
+    /// The error of the files.
     wrong: Option<String>,
 }
 
@@ -43,16 +43,15 @@ impl<T> Watched<T> {
         Ok(Self { files, make, now, seen, is_stale: AtomicBool::new(false) })
     }
 
-    /// What was made last.
+    /// The value made last.
     pub(crate) fn now(&self) -> Guard<Arc<T>> {
         self.now.load()
     }
 
     /// Reads the files again, and makes what they are for anew if they have changed. Whether it did.
     ///
-    /// # Errors
-    /// What is wrong with them, once: later looks answer `Ok(false)` until they change. What was made last
-    /// goes on, so what it refuses stays refused.
+    /// # Errors What is wrong with them, once: later checks return `Ok(false)` until they change. The last
+    /// good state stays in force, so what it refuses stays refused.
     pub(crate) fn look(&self) -> Result<bool, String> {
         let mut seen = self.seen.lock();
         let (found, made) = match contents(&self.files) {
@@ -78,7 +77,8 @@ impl<T> Watched<T> {
         changed
     }
 
-    /// Whether the files as they are cannot be used. Waits for no look, which may wait for the disk.
+    /// Whether the files are unusable as they are. Does not wait for a running check, which may wait for the
+    /// disk.
     pub(crate) fn is_stale(&self) -> bool {
         self.is_stale.load(Ordering::Relaxed)
     }
@@ -135,7 +135,7 @@ mod tests {
         watched.look().unwrap();
         std::fs::write(&file, "nonsense").unwrap();
         assert!(watched.look().is_err() && watched.is_stale());
-        // It is told once, and stays so.
+        // It is reported once, and stays unusable.
         assert_eq!((watched.look(), watched.is_stale(), **watched.now()), (Ok(false), true, 2));
         std::fs::remove_file(&file).unwrap();
         assert!(watched.look().unwrap_err().contains("number") && watched.is_stale());

@@ -175,7 +175,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Where it comes from: an address, or a network.
+    /// The origin of a connection: an address, or a network.
     pub(crate) fn address(&self) -> IpAddr {
         self.address
     }
@@ -195,7 +195,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.places.taken.lock();
         taken.silent.remove(&self.id);
-        // Else it was counted out when it was told to go.
+        // Otherwise it was subtracted when it was told to go.
         if !self.eviction.is_out.load(Ordering::Relaxed) {
             taken.leave(self.address);
         }
@@ -227,7 +227,7 @@ impl Connections {
         Ok(Self { listener, at, protocol, tls, places })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub(crate) fn at(&self) -> SocketAddr {
         self.at
     }

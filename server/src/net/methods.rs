@@ -1,7 +1,7 @@
-//! The methods that are served: who may call each, and what a call of it may be.
+//! The methods that are served: the rights that each needs, and the limits of a call.
 //!
-//! What a caller may do is looked up here by the path of a call and the table that it names, before the rest
-//! of its request is taken. A method that is not listed is not served.
+//! The rights that a call needs are looked up here, by its path and the table that it names, before the
+//! remaining request is read. A method that is not listed is not served.
 //!
 //! A call of data may name an authorized view instead, at the end of its request. Its headers name it, too,
 //! or its table ([`Said`]): by these a long request is let in. It is judged again by the view that it names.
@@ -23,39 +23,37 @@ const NAMES_MAX: usize = 64 << 10;
 /// Bytes of a question for the health, at most.
 const HEALTH_MAX: usize = 1 << 10;
 
-/// Characters of the path of a method that is not served which its caller is told.
+/// The most characters of an unknown method's path in the error.
 const NAME_SHOWN_MAX: usize = 200;
 
-/// Where a text stands in a request: the numbers of the fields that lead to it.
+/// The place of a text in a request: the numbers of the fields that lead to it.
 type Path = &'static [u64];
 
-/// Who may call a method.
+/// The callers that may call a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
-    /// Whoever can connect.
+    /// Any caller.
     Anybody,
-    /// Who has a token that is known. What is answered depends on its rights, or the method looks at them
-    /// itself.
+    /// Callers with a known token. The answer depends on its rights, or the method checks them itself.
     Known,
-    /// Who may monitor.
+    /// Callers with the right to monitor.
     Monitor,
-    /// Who has any right to the table whose name stands there.
+    /// Callers with any right to the table whose name stands there.
     Sees(Path),
-    /// Who has these rights to the table whose name stands there.
+    /// Callers with these rights to the table whose name stands there.
     May(&'static [Right], Path),
-    /// Who has these rights to the table whose name stands in field 1, or to the view whose name stands in
-    /// this field.
+    /// Callers with these rights to the table whose name stands in field 1, or to the view whose name stands
+    /// in this field.
     Data(&'static [Right], u64),
-    /// Who has any right to the table of what has the name that stands there.
+    /// Callers with any right to the table to which the named resource belongs.
     SeesWithin(Path),
-    /// Who may administer the table of what has the name that stands there.
+    /// Administrators of the table to which the named resource belongs.
     Within(Path),
-    /// Who may administer the table whose instance stands in field 1, and its id in field 2.
+    /// Administrators of the table whose instance stands in field 1, and its id in field 2.
     Makes,
-    /// Who may administer all tables of the instance that is named there, or in which lies what is named
-    /// there.
+    /// Administrators of all tables of the named instance, or of that in which the named resource lies.
     Governs(Path),
-    /// Who may administer all tables of the instance whose project stands in field 1, and its id in field 2.
+    /// Administrators of all tables of the instance whose project stands in field 1, and its id in field 2.
     MakesInstance,
 }
 
@@ -67,7 +65,7 @@ pub(crate) struct Method {
     /// Bytes of its request, at most.
     pub(crate) bytes_max: usize,
     pub(crate) shape: &'static Shape,
-    /// What becomes of its request's fields.
+    /// The treatment of its request's fields.
     pub(crate) request: Option<&'static Message>,
 }
 
@@ -286,8 +284,8 @@ pub(crate) fn of(path: &str) -> Option<&'static Method> {
     METHODS.iter().find(|method| method.path == path)
 }
 
-/// What is answered to a call of a method that is not served, of whatever service: its name, and where it is
-/// told what is.
+/// The error of a call of a method that is not served, of any service: its name, and where the served ones
+/// are listed.
 pub(crate) fn not_served(path: &str) -> Status {
     let name: String = path.chars().take(NAME_SHOWN_MAX).collect();
     let name = name.trim_start_matches('/');
@@ -364,7 +362,7 @@ impl Method {
         }
     }
 
-    /// Looks whether a request, all of whose `len` bytes are there, names the view that the headers name.
+    /// Whether a request, all of whose `len` bytes have arrived, names the view that the headers name.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` where it names another one, or none.
@@ -429,7 +427,7 @@ impl Method {
             },
             Rule::Makes => match (text(&[1])?, text(&[2])?) {
                 (Found::Text(instance), Found::Text(id)) => {
-                    // What is no name is nobody's table.
+                    // An invalid name is nobody's table.
                     let table = names::table_of(&instance, &id).unwrap_or_default();
                     who.may(Right::Admin, &table)?;
                 }

@@ -142,7 +142,7 @@ async fn calls_of(socket: Socket, place: Place, door: Arc<Door>, mut stopped: wa
     }
 }
 
-/// What is told to clients, and what is taken from them, of frames.
+/// The HTTP/2 settings: what clients are told about frames, and what is accepted of them.
 fn settings() -> server::Builder {
     let mut settings = server::Builder::new();
     settings
@@ -174,7 +174,7 @@ impl Pulse {
         let is_heard = side.is_heard.swap(false, Ordering::Relaxed);
         let Some(ping_pong) = &mut self.ping_pong else { return true };
         if self.is_asked {
-            // This is asked for at the next beat, whoever is woken.
+            // The next beat reads this, whatever woke the task.
             match ping_pong.poll_pong(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(_)) => return false,

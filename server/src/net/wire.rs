@@ -27,7 +27,7 @@ const GC_RULE_MAX: usize = 500;
 const DEPTH_MAX: usize = 100;
 /// Fields of a shape, at most.
 const FIELDS_MAX: usize = 8;
-/// What an allocation takes beside its bytes, about.
+/// About the overhead of an allocation.
 const ALLOCATION: usize = 32;
 
 /// Bytes of a request in pieces, read from the front.
@@ -229,7 +229,7 @@ struct Field {
     counted: Option<usize>,
 }
 
-/// What a message, or a text, takes in memory.
+/// The memory of a message, or of a text.
 pub(crate) struct Shape {
     /// Bytes of its struct, and of what it always allocates.
     bytes: usize,
@@ -478,7 +478,7 @@ static VALUE_OF_CHOICE: Shape = shape!(descriptors::Value, [field(1, &TEXT)]);
 pub(crate) static ALTER_SETTINGS: Shape = shape!(operator_messages::AlterSettings, [repeated(3, &SETTING)]);
 static SETTING: Shape = shape!((String, String), [field(1, &TEXT), field(2, &TEXT)]);
 
-/// What a request takes in memory once it is decoded, beside the bytes it came in: those from `begin` on.
+/// The memory of a request once it is decoded, beside the bytes it came in: those from `begin` on.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for one that is over a limit, or no message; `UNIMPLEMENTED` for one with a field that
@@ -496,7 +496,7 @@ pub(crate) fn weigh<B: AsRef<[u8]>>(
     Ok(weight.bytes)
 }
 
-/// What was found so far.
+/// The result so far.
 struct Weight {
     bytes: usize,
     counts: [usize; 2],

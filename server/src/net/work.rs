@@ -1,10 +1,10 @@
 //! Work of a call, counted as it is done.
 //!
-//! What a call does where it came in keeps all other calls of that thread waiting, so it stops after a fixed
-//! amount and goes on where it may take its time. Work of any length looks now and then whether somebody
-//! still waits for it.
+//! A call that works on the thread on which it arrived keeps all other calls of that thread waiting, so it
+//! stops after a fixed amount and goes on on a thread for long work. Long work checks now and then whether
+//! its client still waits.
 //!
-//! A unit is about what it takes to look at a small cell, some 100 ns.
+//! A unit is about the time for a small cell, some 100 ns.
 
 use crate::net::budget::{self, Budget, Lease};
 use crate::net::calls::Guard;
@@ -16,10 +16,10 @@ use tonic::Status;
 const AT_ONCE: u64 = 4_096;
 /// Bytes that are looked at or copied in the time of a unit.
 const UNIT_BYTES: usize = 64;
-/// Units from one look at the deadline to the next.
+/// Units between two checks of the deadline.
 const LOOK_EVERY: u64 = 1_024;
 
-/// Who waits for the work: nobody any more when the time of the call is over or its client is gone.
+/// The client that waits for the work: none any more when the time of the call is over or the client is gone.
 #[derive(Clone, Default)]
 pub(crate) struct Caller {
     call: Option<Guard>,
@@ -97,7 +97,7 @@ impl Work {
         self.count(1 + (bytes / UNIT_BYTES) as u64)
     }
 
-    /// Takes so many bytes of the memory for the call's answers, for what is kept as long as the call lasts.
+    /// Reserves so many bytes of the memory for the call's answers, for as long as the call lasts.
     ///
     /// # Errors
     /// There is no room for them now.
@@ -106,7 +106,7 @@ impl Work {
         memory.lend_to_work(bytes).map(Some).ok_or_else(budget::no_memory)
     }
 
-    /// Looks whether the client is there: between rows, as each may wait for the disk.
+    /// Checks whether the client is there: between rows, as each may wait for the disk.
     ///
     /// # Errors
     /// It is gone.

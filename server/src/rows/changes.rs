@@ -1,14 +1,14 @@
 //! A call of ReadChangeStream: what was written to a table, from the engine's stream of changes.
 //!
-//! The engine's stream has the writes of all stores in the order in which they became visible, out of the
-//! log. Here those of one table and a range of rows are picked, and put together row by row as the mutations
-//! that a client would send. A token is the sequence number of a row's last write, or a lower one; a stream
-//! goes on behind it. So a table has one partition, which is all of it, whatever its regions: reading it in
-//! parts would read the log once for each part.
+//! The engine's stream has the writes of all stores in the order in which they became visible, from the WAL.
+//! Here those of one table and a range of rows are picked, and put together row by row as the mutations that
+//! a client would send. A token is the sequence number of a row's last write, or a lower one; a stream goes
+//! on behind it. So a table has one partition, which is all of it, whatever its regions: reading it in parts
+//! would read the WAL once for each part.
 //!
-//! The log is kept for this up to `change-log` bytes. Who asks for more than is there is told so
-//! (`OUT_OF_RANGE`), never given a part. A table whose changes are streamed has its regions not joined: a
-//! store that is gone has no name any more, and its writes in the log would belong to nobody.
+//! The WAL is retained for this up to `change-log` bytes. A request for older changes gets an error
+//! (`OUT_OF_RANGE`), never a part of them. Regions of a table whose changes are streamed are not joined: a
+//! store that is gone has no name any more, and its writes in the WAL would belong to nobody.
 
 use crate::cells::row_key::{self, Span};
 use crate::proto::data::mutation::{self, Mutation as Kind};
@@ -43,7 +43,7 @@ const TURN_BATCHES: usize = 10_000;
 /// Writes are stamped before they are on disk and seen, so one may come this much behind others of its time,
 /// in microseconds.
 const LATE_US: u64 = 500_000;
-/// How long a stream that has nothing to say rests, at least.
+/// The least pause of a stream that has no changes.
 const REST_MIN: Duration = Duration::from_millis(20);
 /// How often a client hears something, unless it says: at least this often, and not more often than that.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -69,14 +69,14 @@ pub(crate) struct ChangeRead {
     /// The number before the first write that was left out as it came after the end, while earlier ones came
     /// behind it: who goes on from here must get it, so no token is higher.
     left_out: Option<SeqNo>,
-    /// The log did not hold everything, and it is not known yet whether something is missed.
+    /// The WAL did not hold everything, and it is not known yet whether something is missed.
     lost: Option<Status>,
     heartbeat: Duration,
     told: Instant,
     ended: bool,
 }
 
-/// What a turn came to.
+/// The result of a turn.
 pub(crate) struct Turn {
     pub(crate) messages: Vec<ReadChangeStreamResponse>,
     /// There was no more for now.
@@ -106,7 +106,7 @@ impl ChangeRead {
                 if us > now {
                     return Err(Status::invalid_argument("start_time is in the future"));
                 }
-                // What was written before changes were streamed may be there or not.
+                // Writes from before changes were streamed may be there or not.
                 let us = us.max(enabled_us);
                 (tables.moments.seq_before(us), us)
             }
@@ -179,7 +179,7 @@ impl ChangeRead {
         let began_us = crate::time::now_us();
         let mut messages = Vec::new();
         let (mut bytes, mut waits) = (0, false);
-        // What was written up to then has come.
+        // All writes up to then have come.
         let mut seen_us = began_us.saturating_sub(LATE_US);
         for _ in 0..TURN_BATCHES {
             let before = self.changes.seq();
@@ -228,8 +228,8 @@ impl ChangeRead {
         Ok(Turn { messages, waits })
     }
 
-    /// Whether what is not in the log was never there: the moments at which stores were attached, of tables
-    /// that were restored.
+    /// Whether the numbers missing in the WAL were never logged, as they are from attaching the stores of
+    /// restored tables.
     fn nothing_lost(&self) -> bool {
         let Some((first, last)) = self.changes.lost() else { return false };
         let were_attached = || attached::were_attached(&self.tables.records, first, last).unwrap_or(false);
@@ -262,7 +262,7 @@ impl ChangeRead {
         messages: &mut Vec<ReadChangeStreamResponse>,
     ) -> Result<(), Status> {
         if batch.written_us < self.from_us {
-            // What was lost is older still.
+            // The lost writes are older still.
             self.lost = None;
             return Ok(());
         }

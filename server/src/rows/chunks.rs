@@ -1,8 +1,8 @@
 //! Rows as the messages of ReadRows: cells in chunks, none of them and no message too large for clients.
 //!
-//! Chunks are encoded where a cell is read, straight from the memory it lies in, and never held in any other
-//! form: a scan would spend half its time on that. Of a row's last chunk it is known only behind it that it
-//! is the last, so the mark that commits the row is put in then ([`Chunker::end`]).
+//! Chunks are encoded where a cell is read, straight from the memory it lies in, and never copied into any
+//! other form: a scan would spend half its time on that. A row's last chunk is known to be the last only
+//! after it, so the mark that commits the row is put in then ([`Chunker::end`]).
 //!
 //! A row that fits into a message of 4 MiB, which is what gRPC's clients take, is in one message. A larger
 //! one is cut between cells, and within a value only where that alone does not fit. What the clients' readers
@@ -154,9 +154,9 @@ pub(crate) struct Chunker {
     /// Bytes of all full messages of the scan.
     scanned_bytes: usize,
     row: Vec<u8>,
-    /// Where the row begins in the message.
+    /// The offset of the row in the message.
     begin: usize,
-    /// Where the length of the row's last chunk lies in the message.
+    /// The offset of the length of the row's last chunk in the message.
     last: Option<usize>,
     /// The family and the qualifier named last in the row.
     family: Option<Arc<str>>,
@@ -370,7 +370,7 @@ impl Chunker {
         if self.scanned_bytes < FIRST_BYTES { FIRST_MESSAGE_BYTES } else { MESSAGE_BYTES }
     }
 
-    /// What lies before the row becomes a message of its own.
+    /// The bytes before the row become a message of their own.
     fn cut_off_row(&mut self) {
         let row = &self.message[self.begin..];
         // The next message may be as long.
@@ -435,7 +435,7 @@ impl Cells for Chunker {
     }
 }
 
-/// What is said of a row for which a client would need more memory than it may take.
+/// The error of a row that would need more memory in the client than it may take.
 pub(crate) fn too_large(most: usize) -> Status {
     Status::failed_precondition(format!(
         "the row has over {most} bytes, and this client takes no row in several messages: read it in parts, by a filter"
@@ -444,7 +444,7 @@ pub(crate) fn too_large(most: usize) -> Status {
 
 #[cfg(any(test, feature = "testing"))]
 impl Chunker {
-    /// Adds a row that is there, if it has cells.
+    /// Adds a complete row, if it has cells.
     pub(crate) fn row(&mut self, row: &[u8], cells: &[Cell]) {
         self.begin(row);
         for cell in cells {
@@ -465,7 +465,7 @@ mod tests {
     use crate::proto::data::read_rows_response::{CellChunk, cell_chunk::RowStatus};
     use prost::Message;
 
-    /// What a client finds in the messages. It encodes them to the same bytes.
+    /// A client's decoding of the messages, which it encodes to the same bytes again.
     fn read(messages: &[Bytes]) -> Vec<ReadRowsResponse> {
         let read = |message: &Bytes| {
             let read = ReadRowsResponse::decode(&message[..]).unwrap();

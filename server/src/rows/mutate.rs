@@ -1,6 +1,6 @@
 //! Mutations of rows as batches of the engine, and the calls that read before they write.
 //!
-//! All mutations of a row, over all families, are one batch: one record of the log, whole or not at all. A
+//! All mutations of a row, over all families, are one batch: one record of the WAL, whole or not at all. A
 //! conditional mutation is written under a condition that is judged again at the moment of writing, so it is
 //! atomic with all other writes of the row.
 
@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tonic::Status;
 
-/// Rules of a read-modify-write, at most: each looks for its column among all.
+/// The most rules of a read-modify-write: each searches all for its column.
 const RULES_MAX: usize = 1_000;
 /// Bytes of the cells that a read-modify-write reads, at most.
 const READ_MAX: usize = 256 << 20;
@@ -37,7 +37,7 @@ pub(crate) const FEW_MUTATIONS: usize = 256;
 const FEW_BYTES: usize = 64 << 10;
 /// Tries of a conditional write that others come in between of.
 const TRIES: usize = 100;
-/// Who made a timestamp, in `Mutation.timestamp_origin`: nobody says, the user, or the client by itself.
+/// The maker of a timestamp, in `Mutation.timestamp_origin`: unspecified, the user, or the client by itself.
 const CLIENT_AUTO_GENERATED: i32 = 2;
 const ORIGINS: std::ops::RangeInclusive<i32> = 0..=CLIENT_AUTO_GENERATED;
 
@@ -47,7 +47,7 @@ fn server_time(granularity: Granularity) -> Timestamp {
     Timestamp(now - now % granularity.us())
 }
 
-/// How the timestamps of a mutation are read: how fine they are in the table, and who made them.
+/// How the timestamps of a mutation are read: by the table's granularity, and their maker.
 #[derive(Clone, Copy)]
 struct Times {
     granularity: Granularity,
@@ -93,7 +93,7 @@ impl Times {
     }
 }
 
-/// What is told of a call that would write nothing.
+/// The error of a call that would write nothing.
 pub(crate) fn no_mutations() -> Status {
     Status::invalid_argument("No mutations provided")
 }
@@ -396,7 +396,7 @@ pub(crate) fn check_and_mutate(
     })
 }
 
-/// What a read-modify-write found: the cells, and the memory that they take.
+/// The cells that a read-modify-write found, and their memory.
 #[derive(Clone)]
 struct Found {
     cells: Vec<Cell>,

@@ -1,9 +1,8 @@
 //! Rows that go through a filter, cell by cell.
 //!
-//! A row is read in pieces of a fixed size and goes through the filter in such, so neither its length nor
-//! what the filter makes of it decides what is held. Where what comes through depends on all of a row
-//! (conditions), a row that is longer than a piece is read once or more before, at the same moment, to decide
-//! that.
+//! A row is read in pieces of a fixed size and goes through the filter in such, so memory depends neither on
+//! its length nor on the filter's output. If the output depends on all of a row (conditions), a row that is
+//! longer than a piece is read once or more before, at the same moment, to decide that.
 
 use crate::cells::filter::{Cell, Filter, Need};
 use crate::net::work::Work;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use std::vec::IntoIter;
 use tonic::Status;
 
-/// What comes next.
+/// The next piece.
 pub(crate) enum Next {
     /// A cell of the row.
     Cell(Cell),
@@ -133,7 +132,7 @@ impl Pieces {
                 goes_on = again.next(&mut cells, work)? == Step::Paused;
                 let piece = cells.take();
                 for some in piece.chunks(self.cells_at_once) {
-                    // What comes through is let go of: only the predicates count.
+                    // The output is dropped: only the predicates count.
                     self.filter.pass(&self.collected.row, some.to_vec(), &mut self.made, work)?;
                     goes_on &= self.filter.is_looking();
                 }

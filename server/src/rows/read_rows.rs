@@ -1,8 +1,9 @@
 //! A call of ReadRows, message by message.
 //!
-//! Between two messages nothing is held if the client is slow: the rows are opened anew, at a new snapshot,
-//! behind the last row that was given out. Each row is as it was at one moment; different rows of a scan may
-//! be of different moments, as Bigtable has it. So between two messages of one row its snapshot is held.
+//! Between two messages no snapshot is held if the client is slow: the rows are opened anew, at a new
+//! snapshot, behind the last row that was given out. Each row is as it was at one moment; different rows of a
+//! scan may be of different moments, as Bigtable has it. So between two messages of one row its snapshot is
+//! held.
 
 use crate::cells::filter::{Filter, Need};
 use crate::cells::row_key::{self, Span};
@@ -24,18 +25,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tonic::Status;
 
-/// Rows looked at in a row of which the filter lets nothing through before a client that wants to know is
-/// told how far it is.
+/// The number of consecutive rows without output after which a client that wants it gets a message about the
+/// progress.
 const SILENT_ROWS: u64 = 10_000;
 /// After how long a turn sends the messages that it has, though it might read more.
 const SEND_AFTER: Duration = Duration::from_millis(2);
 
-/// What a client understands.
+/// Features that a client understands.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Client {
-    /// Rows that were looked at in vain.
+    /// Messages about rows without output.
     pub(crate) tells_scanned: bool,
-    /// No row that comes in several messages.
+    /// It does not understand rows in several messages.
     pub(crate) whole_rows: bool,
 }
 
@@ -43,11 +44,11 @@ pub(crate) struct Client {
 pub(crate) struct RowScan {
     tables: Arc<Tables>,
     target: Target,
-    /// What is needed of the families that are read.
+    /// The needed parts of the families that are read.
     needs: Vec<(Arc<str>, Need)>,
-    /// Where the filter leaves something to do, the row that goes through it.
+    /// The row that goes through the filter, if there is one.
     filtered: Option<Pieces>,
-    /// What is left to read, in the order of reading.
+    /// The remaining ranges, in the order of reading.
     spans: VecDeque<Span>,
     reversed: bool,
     /// Rows that may still be given out.
@@ -199,7 +200,7 @@ impl RowScan {
         if rows.part.is_empty() {
             return;
         }
-        // What is left lies behind the row that was read last.
+        // The remaining ranges begin after the row that was read last.
         match self.reversed {
             false => span.start = behind_row(&rows.part),
             true => span.end = Some(rows.part.clone()),
@@ -368,7 +369,7 @@ fn filtered(
     }
 }
 
-/// What a set of rows names, in order, nothing twice; all rows where it names none.
+/// The ranges of a set of rows, in order, without overlaps; all rows if it names none.
 pub(crate) fn spans(rows: Option<&RowSet>) -> Result<VecDeque<Span>, Status> {
     let all = Span { start: Vec::new(), end: None };
     let Some(rows) = rows.filter(|rows| !rows.row_keys.is_empty() || !rows.row_ranges.is_empty()) else {

@@ -29,7 +29,7 @@ const COPIED_BYTES: usize = 512;
 /// Bytes of what copies are put into, from the first of a walk on.
 const COPIES_BYTES: (usize, usize) = (256, 64 << 10);
 
-/// Where small keys and values are copied to, many into one allocation.
+/// Buffers for copies of small keys and values, many to one allocation.
 #[derive(Default)]
 struct Copies {
     room: BytesMut,
@@ -52,11 +52,10 @@ impl Copies {
 const PIECE_CELLS: usize = 1_024;
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Cells of a row that a walk in reverse looks at one by one: of a row with more its cells are walked
-/// forward.
+/// The most cells of a row that a reverse scan visits one by one: longer rows it walks forward.
 const REVERSED_CELLS: usize = 1_024;
 
-/// What it takes to open a cursor, in units of [`Work`].
+/// The cost of opening a cursor, in units of [`Work`].
 const OPEN_UNITS: u64 = 16;
 
 /// How rows are read.
@@ -78,9 +77,9 @@ impl View {
     }
 }
 
-/// Where a walk puts the cells of a row, in the order of families, qualifiers, newest first.
+/// A receiver of the cells of rows, in the order of families, qualifiers, newest first.
 pub(crate) trait Cells {
-    /// A row begins. What came of the one before, if that had no cell, was nothing.
+    /// Begins a row. The one before, if it had no cell, does not count.
     fn begin(&mut self, row: &[u8]);
 
     /// The next cell of the row. Returns whether there is no room for another now; a few more may come all
@@ -99,7 +98,7 @@ pub(crate) struct Collected {
 }
 
 impl Collected {
-    /// What there is, to make room for more.
+    /// The collected cells, to make room for more.
     pub(crate) fn take(&mut self) -> Vec<Cell> {
         self.bytes = 0;
         std::mem::take(&mut self.cells)
@@ -237,7 +236,7 @@ impl RowCursor {
     }
 }
 
-/// What a family gave of a row.
+/// Counts of what a family gave of a row.
 #[derive(Default)]
 struct Taken {
     /// Cells looked at.
@@ -433,7 +432,7 @@ impl FamilyCursor {
                 break;
             }
             let qualifier = &entry.key[part.len()..];
-            // What is stepped over is not counted: it may be nothing that who asks may know of.
+            // Skipped cells are not counted: the caller may have no right to know of them.
             if !self.need.has(qualifier) {
                 work.count_cell(entry.key.len())?;
                 let to = next_column(&self.need, part, qualifier);
@@ -536,7 +535,7 @@ struct Column {
     newest: Option<usize>,
     /// Rules that the engine does not know.
     gc: Option<Gc>,
-    /// What it takes to judge a cell by them, in units of [`Work`].
+    /// The cost of judging a cell by them, in units of [`Work`].
     units: u64,
     now_us: u64,
     qualifier: Vec<u8>,

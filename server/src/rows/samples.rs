@@ -18,9 +18,9 @@ use tonic::Status;
 /// Bytes of a region for each sampled key, at least.
 const SAMPLE_BYTES: u64 = 16 << 20;
 
-/// Rows that cut a table into parts of about the same size: where its regions begin, and the end. Of a table
-/// that is small the last row is told, too, and how many bytes the values before each have; of others, how
-/// many their files have.
+/// Rows that cut a table into parts of about the same size: where its regions begin, and the end. For a small
+/// table they include the last row, and the bytes are those of the values before each; for others, those of
+/// files.
 pub(crate) fn samples(
     tables: &Tables,
     table: &Arc<Table>,
@@ -56,7 +56,7 @@ pub(crate) fn samples(
     Ok(samples)
 }
 
-/// Where regions and large files begin (no row for the first), with the bytes of the files there, and the
+/// The starts of regions and large files (no row for the first), with the bytes of the files there, and the
 /// bytes of all files.
 fn cuts(table: &Table) -> (BTreeMap<Bytes, u64>, u64) {
     let _hold = table.hold();
@@ -142,7 +142,7 @@ pub(crate) fn samples_within(table: &Arc<Table>, view: &Subset) -> Vec<SampleRow
     let mut samples: Vec<SampleRowKeysResponse> = Vec::new();
     let mut before = 0;
     for span in view.rows() {
-        // Bytes from there on, and whether it is told.
+        // Bytes from there on, and whether it is reported.
         let mut cuts = BTreeMap::<&[u8], (u64, bool)>::new();
         cuts.extend(layout.schema.cuts.iter().filter(|cut| span.has(cut)).map(|cut| (&cut[..], (0, true))));
         let ends = |end: &Vec<u8>| span.end.as_ref().is_none_or(|own| end <= own);

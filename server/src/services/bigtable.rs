@@ -38,14 +38,14 @@ use tonic::{Request, Response, Status};
 const ROWS_AT_ONCE: usize = 16;
 /// Entries of which one message tells, as it is encoded where all answers are.
 const ENTRIES_TOLD: usize = 1_000;
-/// What an entry takes beside its mutations.
+/// The cost of an entry beside its mutations: that of one more mutation.
 static NO_MUTATION: Mutation = Mutation { mutation: None, timestamp_origin: 0 };
-/// The memory for answers of who makes a call.
+/// The caller's share of memory for answers.
 fn memory_of<T>(request: &Request<T>) -> Result<Arc<Budget>, Status> {
     calls::peer_of(request).map(|peer| peer.answers)
 }
 
-/// What a call names: a table, or where it names none a view of one.
+/// The target of a call: a table, or a view of one.
 fn named<'a>(table: &'a str, view: &'a str) -> &'a str {
     if table.is_empty() { view } else { table }
 }
@@ -306,7 +306,7 @@ impl Bigtable for BigtableService {
     }
 }
 
-/// Writes all entries that are right as one batch; each is told what became of it.
+/// Writes all valid entries as one batch; each has its result in the answer.
 fn mutate_rows(shared: &Shared, request: &MutateRowsRequest) -> Result<Vec<MutateRowsResponse>, Status> {
     let mutations: usize = request.entries.iter().map(|entry| entry.mutations.len()).sum();
     if mutations == 0 {

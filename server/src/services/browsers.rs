@@ -1,4 +1,4 @@
-//! What keeps pages of others from reading ours in somebody's browser.
+//! Protection from foreign pages that read this server's page in somebody's browser.
 //!
 //! Where neither tokens nor TLS protect the page, a page elsewhere may name this server's address by a name
 //! of its own, and so be let to read what is answered (DNS rebinding). Such a name stands in the request, and
@@ -21,11 +21,11 @@ use std::sync::{Arc, LazyLock};
 /// The page, with its script and style.
 pub(crate) const PAGE: &str = include_str!("page.html");
 
-/// What is told to who asks by another name.
+/// The error for a request with another host name.
 const REFUSED: &str = "this name is not the server's: without tokens and TLS it answers to localhost, to its own address, \
                        and to the names in the setting http-names\n";
 
-/// What a browser may do with answers: run the page's script, which asks this server, and nothing else.
+/// The policy for browsers: run the page's script, which asks this server, and nothing else.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     let hash = STANDARD.encode(Sha256::digest(script(PAGE)));
     let policy = format!(

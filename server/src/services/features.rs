@@ -1,4 +1,4 @@
-//! What a client says it understands, in the metadata `bigtable-features`.
+//! The features that a client announces, in the metadata `bigtable-features`.
 
 use crate::proto::data::FeatureFlags;
 use base64::Engine as _;
@@ -6,7 +6,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use prost::Message;
 use tonic::metadata::MetadataMap;
 
-/// Whether it understands to be told how far a scan is that finds nothing.
+/// Whether the client understands progress messages of a scan that finds nothing.
 pub(crate) fn last_scanned_row(metadata: &MetadataMap) -> bool {
     let engine = GeneralPurpose::new(
         &base64::alphabet::URL_SAFE,

@@ -35,7 +35,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// Lets through who may see what is said of all tables.
+/// Lets callers through that may see the figures of all tables.
 async fn may_monitor(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let header = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
     match shared.access.who(header) {
@@ -54,13 +54,13 @@ async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, String) {
         return (StatusCode::SERVICE_UNAVAILABLE, "the server is stopping\n".into());
     }
     match shared.tables.db.statistics().background_error {
-        // Whoever asks need not know where files lie.
+        // Callers must not learn where files lie.
         Some(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", without_paths(&error))),
         None => (StatusCode::OK, format!("ready\n{}", of_files(&shared))),
     }
 }
 
-/// What is to be mended about files of secrets, a line each, by the names of their settings.
+/// The problems of files of secrets, a line each, by the names of their settings.
 fn of_files(shared: &Shared) -> String {
     let stale = shared.stale_files().into_iter();
     let stale = stale.map(|what| format!("{what}: not usable as it is now; what was read before goes on\n"));
@@ -92,7 +92,7 @@ fn record(shared: &Shared) {
     metrics::gauge!("siltstone_call_memory_bytes").set(shared.access.budgets.used() as f64);
 }
 
-/// What the page shows.
+/// The contents of the page.
 async fn state(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     let text = tokio::task::spawn_blocking(move || picture(&shared).to_string()).await;
     ([(header::CONTENT_TYPE, "application/json")], text.unwrap_or_default())
@@ -199,7 +199,7 @@ fn drawn(name: &str, layout: &Layout) -> Value {
     json!({ "name": name, "families": families.collect::<Vec<Value>>() })
 }
 
-/// One store: its levels of runs of tables, and its memory.
+/// One store: its levels of runs of SSTables, and its memory.
 fn region(region: &Region) -> Value {
     let Region { start, store, traffic } = region;
     let shape = store.shape();

@@ -19,7 +19,7 @@ use tonic::{Code, Request, Response, Status};
 /// Permissions of which one call may ask.
 const PERMISSIONS_MAX: usize = 1_000;
 
-/// What is asked about.
+/// The resource of a call.
 enum Resource {
     /// By its name.
     Instance(String),
@@ -68,7 +68,7 @@ impl Resource {
         }
     }
 
-    /// Whether it is there.
+    /// Whether the resource exists.
     fn is_there(&self, shared: &Shared, who: &Who) -> bool {
         match self {
             Self::Instance(name) => shared.instances.find(who, name).is_ok(),
@@ -78,7 +78,7 @@ impl Resource {
         }
     }
 
-    /// Who may do what with it.
+    /// The policy of the resource.
     fn policy(&self, shared: &Shared) -> Policy {
         let members = |right| match &shared.access.tokens {
             None => vec!["allUsers".to_string()],
@@ -100,7 +100,7 @@ impl Resource {
     }
 }
 
-/// What a permission needs.
+/// The right that a permission needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     /// Any right.
@@ -110,7 +110,7 @@ enum Need {
     Never,
 }
 
-/// What a permission of the service needs here, such as `bigtable.tables.readRows`.
+/// The right for a permission of Google's service, such as `bigtable.tables.readRows`.
 fn need_of(permission: &str) -> Need {
     let Some((kind, verb)) =
         permission.strip_prefix("bigtable.").and_then(|permission| permission.split_once('.'))

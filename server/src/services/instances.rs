@@ -1,5 +1,5 @@
 //! Service `google.bigtable.admin.v2.BigtableInstanceAdmin`: instances, clusters and application profiles,
-//! which are names with settings ([`crate::tables::instance_set`]); hot tablets; and who may do what.
+//! which are names with settings ([`crate::tables::instance_set`]); hot tablets; and policies.
 
 use crate::names;
 use crate::net::answer::Single;

@@ -22,7 +22,7 @@ use tonic::metadata::MetadataMap;
 
 /// Bytes that a turn of a scan takes, about.
 pub(super) const TURN_BYTES: usize = chunks::ROOM_BYTES;
-/// After how long a scan that found no memory looks again.
+/// The interval at which a scan that found no memory tries again.
 const ROOM_AGAIN: Duration = Duration::from_millis(5);
 /// How often it is looked whether a stream of changes may still be read, while there are none.
 const CHANGES_LOOK: Duration = Duration::from_secs(1);

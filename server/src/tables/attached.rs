@@ -4,12 +4,11 @@ use crate::status::status;
 use siltstone::{Batch, Db, Durability, Family, SeqNo};
 use tonic::Status;
 
-/// What the notes of attached stores begin with.
+/// The prefix of notes of attached stores.
 const ATTACHED: &[u8] = b"attached/";
 
-/// Notes that a store was attached, so that the sequence numbers that this took, which no write has, are not
-/// taken for a loss by who streams changes: under the last of them, the first. They are many where another
-/// server's database is ahead.
+/// Notes that a store was attached, so that streams of changes do not take the skipped sequence numbers for a
+/// loss: under the last of them, the first. They are many if the other server's database is ahead.
 pub(super) fn note(db: &Db, records: &Family, store: &Family) -> Result<(), Status> {
     let Some((first, last)) = store.attached_from().zip(store.attached_at()) else { return Ok(()) };
     let mut batch = Batch::new();

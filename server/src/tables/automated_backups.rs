@@ -18,7 +18,7 @@ use siltstone::{Batch, Durability};
 use std::collections::BTreeSet;
 use tonic::Status;
 
-/// What the records begin with of when a table's last backup was due; then its id.
+/// The prefix of records of when a table's last backup was due; then its id.
 const LAST: &[u8] = b"automated-backup/";
 /// Characters of a table's id in the ids of its backups, at most.
 const ID_MAX: usize = 24;
@@ -68,7 +68,7 @@ fn make(tables: &Tables, name: &str, table: &Table, now_us: u64) -> Result<(), S
     Ok(())
 }
 
-/// Makes the backups that are due. What fails is tried again at the next look.
+/// Makes the backups that are due. Failed ones are tried again at the next check.
 pub(crate) fn make_due(tables: &Tables, now_us: u64) -> Result<(), Status> {
     let all = tables.all();
     for (name, table) in all.iter() {

@@ -19,7 +19,7 @@ const PAGE_MAX: usize = 1_000;
 const FILTER_MAX: usize = 4 << 10;
 /// How deep parentheses and NOTs may be in each other.
 const DEPTH_MAX: usize = 20;
-/// The state of every backup that is there.
+/// The state of every existing backup.
 const READY: &str = "ready";
 const STATES: [&str; 2] = ["creating", READY];
 
@@ -71,7 +71,7 @@ impl Field {
     }
 }
 
-/// What a field of a backup has, as it is ordered: times in microseconds.
+/// The value of a backup's field, for ordering: times in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Value {
@@ -114,7 +114,7 @@ impl Operator {
     }
 }
 
-/// What is asked of a backup.
+/// A condition on a backup.
 #[derive(Debug)]
 enum Test {
     All(Vec<Test>),
@@ -346,12 +346,12 @@ fn order_of(text: &str) -> Result<Vec<(Field, bool)>, Status> {
     Ok(order)
 }
 
-/// What is asked for of a list of backups.
+/// The request of a list of backups.
 #[derive(Debug)]
 pub(crate) struct Query {
     filter: Option<Test>,
     order: Vec<(Field, bool)>,
-    /// What the last one of the page before is ordered by.
+    /// The key of the last backup of the page before.
     after: Option<Vec<Value>>,
     size: usize,
 }
@@ -369,7 +369,7 @@ impl Query {
         Ok(Self { filter, order, after, size })
     }
 
-    /// What a backup is ordered by: its name at last.
+    /// The key by which a backup is ordered, with its name last.
     fn keys(&self, name: &str, backup: &Head) -> Vec<Value> {
         let fields = self.order.iter().map(|(field, _)| field.value(name, backup));
         fields.chain([Value::Text(name.to_string())]).collect()
@@ -407,7 +407,7 @@ impl Query {
     }
 }
 
-/// What a token holds, which must be of a list in this order.
+/// The content of a token, which must be of a list in this order.
 fn after_of(token: &str, order: &[(Field, bool)]) -> Result<Vec<Value>, Status> {
     let wrong = || Status::invalid_argument("page_token is none of this server's for a list in this order");
     let values: Vec<Value> = serde_json::from_str(token).map_err(|_| wrong())?;

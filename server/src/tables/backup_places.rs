@@ -1,4 +1,4 @@
-//! Where backups lie: in a directory, or in an object store that several servers may share.
+//! The places of backups: a directory, or an object store that several servers may share.
 //!
 //! In an object store each server has a place of its own, named by a number that it draws once: only it
 //! writes there. Copies of backups that another server's database made lie in one place for each such server,
@@ -19,11 +19,12 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::Semaphore;
 use tonic::Status;
 
-/// Where the names of backups are.
+/// The place of the names of backups.
 const NAMES: &str = "names";
-/// Bytes of what is said of a backup there, at most.
+/// The most bytes of the entry of a backup there.
 const PUBLISHED_MAX: u64 = 16 << 20;
-/// Calls that look for a backup there at a time, at most: each may wait for the store, and keeps a thread.
+/// The most calls at a time that search for a backup there: each may wait for the store, and occupies a
+/// thread.
 const LOOKS_MAX: usize = 32;
 
 /// See the page above.
@@ -38,7 +39,7 @@ pub(crate) struct BackupStore {
     open: Box<OpenObjectStore>,
     /// The place of this server.
     own: OnceLock<String>,
-    /// Room for calls that look for a backup of another server.
+    /// Permits of calls that search for a backup of another server.
     looks: Semaphore,
 }
 
@@ -105,7 +106,7 @@ impl BackupPlaces {
         }
     }
 
-    /// Where new backups of this server's tables go; empty for the directory.
+    /// The place of new backups of this server's tables; empty for the directory.
     pub(crate) fn own(&self) -> &str {
         self.in_store().map_or("", BackupStore::own)
     }
@@ -156,7 +157,7 @@ impl BackupStore {
         place.split('-').next() != Some(self.own())
     }
 
-    /// Where copies of backups of that place go.
+    /// The place for copies of backups of that place.
     pub(crate) fn for_copies_of(&self, place: &str) -> String {
         match place.rsplit('-').next() {
             // Of tables of ours, which another server has a copy of.
@@ -165,7 +166,7 @@ impl BackupStore {
         }
     }
 
-    /// What is said of a backup of that name, by whichever server.
+    /// The entry of a backup of that name, of any server.
     fn published(&self, name: &str) -> Result<Option<Published>, Status> {
         // One request, so that an object that is replaced meanwhile is seen as it was or as it is.
         match self.open(NAMES)?.tail(&object_of(name), PUBLISHED_MAX) {
@@ -190,8 +191,7 @@ impl BackupStore {
         Ok(foreign.map(|published| published.backup))
     }
 
-    /// Says of a backup of this server what its records say: that it is there, or not. What another server
-    /// says stays.
+    /// Writes or removes the entry of a backup of this server, by its records. Entries of other servers stay.
     pub(crate) fn publish(&self, name: &str, backup: Option<&Backup>) -> Result<(), Status> {
         let (names, object) = (self.open(NAMES)?, object_of(name));
         let is_foreign = |of: &Published| of.server != self.own();
@@ -349,11 +349,11 @@ mod tests {
         let store = table.now().families[0].regions[0].store.clone();
         batch.put_at(&store, row_key::cell_key(b"row", b"q"), Timestamp(1_000), "v");
         tables.db.write_with(&batch, Durability::Sync).unwrap();
-        // As a table too, which backups share.
+        // As an SSTable, too, which backups share.
         tables.db.flush().unwrap();
     }
 
-    /// Restores a backup, and looks for the cell.
+    /// Restores a backup, and checks the cell.
     fn restores(tables: &Tables, backup: &str, id: &str) {
         let name = format!("projects/p/instances/i/tables/{id}");
         let (table, _) = tables.restore(&named(backup), &name, &Who::ANYONE).unwrap();
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(objects.names(), [""; 0], "nothing is left");
     }
 
-    /// Whether all that the log does not hold behind that number was taken as stores were attached.
+    /// Whether all numbers after that one which the WAL does not hold were skipped by attaching stores.
     fn nothing_is_lost(tables: &Tables, since: SeqNo) -> bool {
         let mut changes = tables.db.changes_since(since).unwrap();
         loop {
@@ -508,7 +508,7 @@ mod tests {
         let (objects, dir) = (Objects::default(), tempfile::tempdir().unwrap());
         let server = objects.server(dir.path());
         fill(&server);
-        // Killed behind the engine's backup, and behind the record of another, before the store was told.
+        // Killed after the engine's backup, and after the record of another, before the object store had it.
         let place = server.backup_places.own().to_string();
         server.create_backup(&named("one"), TABLE, &for_hours(8)).unwrap();
         let whole = objects.names();

@@ -15,7 +15,7 @@ const FREQUENCY: &str = "automated_backup_policy.frequency";
 const DAY_US: u64 = 24 * 3_600 * 1_000_000;
 /// How often there is one.
 const EVERY_US: u64 = DAY_US;
-/// How many days one may be kept.
+/// The least and the most days of retention.
 const DAYS_MIN: u64 = 3;
 const DAYS_MAX: u64 = 90;
 

@@ -1,7 +1,7 @@
-//! What is kept of each backup, and what is known of all of them without reading their records.
+//! The records of backups, and an index of all of them in memory.
 //!
-//! A record has what the table was like, which may be large. So the rest of each is held in memory
-//! ([`BackupIndex`]): by that, backups are listed, counted and found when their time is over.
+//! A record describes the table, which may be large. So the other fields of each are also held in memory
+//! ([`BackupIndex`]), to list backups, count them and find those whose time is over.
 
 use crate::proto::admin;
 use crate::status::status;
@@ -14,20 +14,20 @@ use siltstone::Family;
 use std::collections::{BTreeMap, BTreeSet};
 use tonic::Status;
 
-/// What the names of backups begin with among the records.
+/// The prefix of backups' names among the records.
 const BACKUP: &[u8] = b"backup/";
 /// Backups of a table, by its name, and of all tables, at most.
 const OF_TABLE_MAX: usize = 1_000;
 const ALL_MAX: usize = 10_000;
-/// Bytes of all records, which are read at the first look behind a start: with as many, no more backups are
-/// made.
+/// The most bytes of all records, which are read at the first check after a start: beyond that, no more
+/// backups are made.
 const RECORDS_MAX: usize = 256 << 20;
 /// Backups that go together when their time is over, at most.
 const EXPIRED_MAX: usize = 1_000;
 
 /// A day, which is how long a hot backup is hot at least.
 const DAY_US: u64 = 24 * 3_600 * 1_000_000;
-/// How long a backup is kept, at most.
+/// The longest retention of a backup.
 const KEPT_MOST_US: u64 = 90 * DAY_US;
 
 /// A backup as it is stored.
@@ -61,7 +61,7 @@ pub(crate) struct Backup<S = Schema> {
 /// A backup without what its table was like, which may be large.
 pub(crate) type Head = Backup<IgnoredAny>;
 
-/// What is asked of a backup that is to be made.
+/// The request of a new backup.
 pub(crate) struct NewBackup {
     pub(crate) expire_us: u64,
     pub(crate) hot: bool,
@@ -223,12 +223,12 @@ pub(crate) fn record_key(name: &str) -> Vec<u8> {
     [BACKUP, name.as_bytes()].concat()
 }
 
-/// What a record says of the backup of that name.
+/// Decodes the record of the backup of that name.
 pub(crate) fn record<S: DeserializeOwned>(name: &str, value: &[u8]) -> Result<Backup<S>, Status> {
     serde_json::from_slice(value).map_err(|e| Status::data_loss(format!("the record of backup {name}: {e}")))
 }
 
-/// What is known of a backup.
+/// The index entry of a backup.
 struct Listed {
     head: Head,
     record_bytes: usize,
@@ -260,7 +260,7 @@ impl BackupIndex {
         read.collect()
     }
 
-    /// Looks at all backups.
+    /// Checks all backups.
     ///
     /// # Errors
     /// What is wrong with a record, where they are to be read.
@@ -290,7 +290,7 @@ impl BackupIndex {
         }
     }
 
-    /// Reads the records anew at the next look: after a write that failed they are there or not.
+    /// Makes the next check read the records anew: after a failed write they may exist or not.
     pub(crate) fn distrust(&self) {
         *self.all.write() = None;
     }

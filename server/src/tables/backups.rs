@@ -4,16 +4,16 @@
 //! A backup is an engine backup of the stores of one table, in a directory of its own beside the database's
 //! or in an object store (`backup_places`), and a record in the engine family `tables` that says what the
 //! table was like. Files that an earlier backup has are not copied again. The record is written last, and
-//! deleted first; a note that is written before both lets the next start, or the next look, remove what is
+//! deleted first; a note that is written before both lets the next start, or the next check, remove what is
 //! left. A copy of a backup is one more record of the same engine backup, which goes when no record names it;
 //! of another server's, found by its name in the object store, it is an engine backup of its own.
 //!
 //! To restore, the engine backup becomes a database beside ours, whose families are copied here under a new
-//! table's id. Both steps share the backup's tables by hard links, so no byte of a table is copied where all
-//! three directories lie on one file system; what is merged later is the restored table's own. A table's file
-//! goes when neither a backup nor a table of ours has it any more, which the file system counts, and no part
-//! of it is freed before. The restored table is there from the moment its record is written; before that, its
-//! stores are orphans as any others.
+//! table's id. Both steps share the backup's SSTables by hard links, so no byte of one is copied if all three
+//! directories lie on one file system; SSTables that are compacted later are the restored table's own. An
+//! SSTable's file is freed when neither a backup nor a table of this server has it any more, which the file
+//! system counts, and no part of it before. The restored table is there from the moment its record is
+//! written; before that, its stores are orphans as any others.
 
 use crate::names;
 use crate::net::auth::{Right, Scope, Who};
@@ -34,9 +34,9 @@ use tonic::{Code, Status};
 
 /// The note that an engine backup is being made, with the highest number of those before it, and its place.
 const MAKING: &[u8] = b"making-backup";
-/// What notes of engine backups that are to be deleted begin with; then number and place.
+/// The prefix of notes of engine backups to be deleted; then number and place.
 const UNWANTED: &[u8] = b"unwanted-backup/";
-/// What notes of backups begin with of which the object store is to be told.
+/// The prefix of notes of backups whose changes the object store does not have yet.
 const UNTOLD: &[u8] = b"untold-backup/";
 /// The place of this server in an object store of backups.
 const SERVER: &[u8] = b"backup-server";
@@ -80,7 +80,8 @@ impl Tables {
     }
 
     /// The backup of that name; of this server, or of one with the same object store of backups. That store
-    /// is asked for who has some right in the backup's instance: others would keep threads waiting for it.
+    /// is asked only for callers with some right in the backup's instance: others would keep threads waiting
+    /// for it.
     fn find_backup(&self, name: &str, who: &Who) -> Result<Backup, Status> {
         names::backup(name)?;
         let asks_store = || who.sees_of(Scope::Instance(names::instance_of(name)));
@@ -91,8 +92,7 @@ impl Tables {
         found.ok_or_else(|| no_backup(name))
     }
 
-    /// The backup of that name, if it may be known that it is there: of a table on which the caller has any
-    /// right.
+    /// The backup of that name, if the caller may learn that it exists: with any right on its table.
     pub(crate) fn backup(&self, name: &str, who: &Who) -> Result<Backup, Status> {
         let backup = self.find_backup(name, who)?;
         if who.sees(&backup.source_table) { Ok(backup) } else { Err(no_backup(name)) }
@@ -137,7 +137,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Tells the object store what the records say of these backups; where that fails a later look does.
+    /// Writes the records of these backups to the object store; if that fails, a later check does.
     fn tell_all(&self, names: &[&str]) {
         for name in names {
             let Err(error) = self.tell(name) else { continue };
@@ -199,7 +199,7 @@ impl Tables {
     /// Writes the record of a backup whose engine backup was made.
     fn finish_backup(&self, name: &str, backup: &Backup, mut with: Batch) -> Result<(), Status> {
         with.delete(&self.records, MAKING);
-        // After an error here it is there or not; the next look finds out.
+        // After an error here it may exist or not; the next check finds out.
         self.write_backup(name, backup, with)
     }
 
@@ -246,7 +246,7 @@ impl Tables {
             place: place.to_string(),
             source_table: source_table.to_string(),
             source_backup: String::new(),
-            // Whoever may read a view of the table has no right to one of another table.
+            // A right to a view of the table is none to a view of another table.
             schema: Schema {
                 deletion_protection: false,
                 change_retention_us: None,
@@ -273,8 +273,8 @@ impl Tables {
         expire_us: u64,
         who: &Who,
     ) -> Result<Backup, Status> {
-        // Rights come before the lock, here and below: who has none makes nobody wait, and learns nothing of
-        // names.
+        // Rights are checked before the lock, here and below: a caller without them makes nobody wait, and
+        // learns nothing of names.
         self.allowed(source, who)?;
         let _alone = self.alone()?;
         instance_set::check_cluster(self, names::cluster_of(name))?;
@@ -345,7 +345,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Deletes engine backups that were noted as unwanted; what cannot be deleted now is at a later look.
+    /// Deletes engine backups that were noted as unwanted; a later check deletes what cannot be deleted now.
     fn delete_engine_backups(&self, place: &str, ids: &BTreeSet<u64>) {
         let all: Vec<u64> = ids.iter().copied().collect();
         let deleted = self.engine_backups(place).and_then(|backups| match backups.delete_all(&all) {
@@ -388,8 +388,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Finds out where backups lie, and removes what changes that did not come to their end have left. What
-    /// an object store has of those is removed by the first look, so that nothing waits for it here.
+    /// Opens the places of backups, and removes the remains of unfinished changes. The first check removes
+    /// those in an object store, so that nothing waits for it here.
     pub(crate) fn open_backups(&self) -> Result<(), Status> {
         // One that is not ours stays; a restore says so.
         let _ = remove_restoring(&self.restoring);
@@ -452,7 +452,7 @@ impl Tables {
         Ok(())
     }
 
-    /// What stands behind that beginning in the keys of notes.
+    /// The part after that prefix in the keys of notes.
     pub(crate) fn notes(&self, begin: &[u8]) -> Result<Vec<Vec<u8>>, Status> {
         let keys = self.records.scan_prefix(begin);
         keys.map(|entry| Ok(entry.map_err(status)?.key[begin.len()..].to_vec())).collect()
@@ -469,7 +469,7 @@ impl Tables {
         create_restoring(restoring)
             .map_err(|e| file_failed("create the directory to restore in", restoring, &e))?;
         let restored = self.restore_by(&backup, table, restoring);
-        // What cannot be removed now is at the next start.
+        // The next start removes what cannot be removed now.
         let _ = remove_restoring(restoring);
         restored.map(|table| (table, backup))
     }
@@ -578,7 +578,7 @@ mod tests {
             ..Default::default()
         };
         let _alone = tables.alone().unwrap();
-        // Who waits for the lock, which this test has, is told UNAVAILABLE.
+        // Calls that wait for the lock, which this test has, get UNAVAILABLE.
         let denied = [
             tables.copy_backup(&copy, &hidden, in_an_hour, &reader).err(),
             tables.copy_backup(&hidden, &hidden, in_an_hour, &reader).err(),

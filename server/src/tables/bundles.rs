@@ -1,10 +1,10 @@
-//! Schema bundles: descriptors of protocol buffers that belong to a table, kept for clients and given back as
-//! they came.
+//! Schema bundles: descriptors of protocol buffers that belong to a table, stored for clients and returned
+//! unchanged.
 //!
 //! A bundle is a record of its own in the engine family `tables`, under its table's id, and is deleted when
-//! that is gone for good (`crate::tables::undelete`). Its descriptors are looked at when they come: they must
-//! be a set that is whole in itself. An update must leave the names and numbers of the messages before it as
-//! they were, unless its maker says that it need not.
+//! that is gone for good (`crate::tables::undelete`). Its descriptors are checked on arrival: they must be a
+//! complete set. An update must leave the names and numbers of the messages before it as they were, unless
+//! its maker says that it need not.
 
 use crate::names::{self, fingerprint};
 use crate::net::answer;
@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tonic::Status;
 
-/// What the names of bundles begin with among the records.
+/// The prefix of bundles' names among the records.
 const BUNDLE: &[u8] = b"bundle/";
 /// Bundles of a table, at most.
 const BUNDLES_MAX: usize = 10;
@@ -35,7 +35,7 @@ const DESCRIPTORS_MAX: usize = 4_000_000;
 /// Bytes that descriptors take while they are looked at, at most, and those that the full names of their
 /// types take.
 const DECODED_MAX: usize = 64 << 20;
-/// What a full name takes beside its bytes.
+/// The memory of a full name beside its bytes.
 const NAME_BYTES: usize = 96;
 /// Characters of a name that an error says, at most.
 const NAME_SHOWN_MAX: usize = 200;
@@ -71,7 +71,7 @@ fn names_bytes(within: usize, kinds: &[Kind], choices: &[Choice]) -> usize {
 }
 
 impl Files {
-    /// Looks at descriptors, in this memory, of which the lease counts what they take.
+    /// Checks descriptors, whose memory the lease counts.
     pub(crate) fn parse(descriptors: &[u8], memory: &Arc<Budget>) -> Result<(Self, Arc<Lease>), Status> {
         let field = "proto_schema.proto_descriptors";
         match descriptors.len() {
@@ -311,7 +311,7 @@ impl Tables {
             return Err(invalid(message));
         }
         let descriptors = descriptors_of(asked)?;
-        // What takes its time is done before others wait for it.
+        // The slow part is done before others wait.
         let looked_at = self.check_update(asked, request.ignore_warnings, memory)?;
         let lease = lent(descriptors.len(), memory)?;
         let _changing = self.change();

@@ -1,5 +1,5 @@
-//! Clusters as settings: one process serves all of them, so their nodes, zones and disks are kept and told,
-//! and have no effect.
+//! Clusters as settings: one process serves all of them, so their nodes, zones and disks are stored and
+//! returned, and have no effect.
 
 use crate::proto::admin::{self, cluster::Config, cluster::NodeScalingFactor};
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! Tables that were deleted and can come back, with their records: how long they are kept, and which go when
-//! they are too many.
+//! Deleted tables that can come back, with their records: how long they stay, and which are removed when they
+//! are too many.
 
 use crate::config::UNDELETE_HOURS;
 use crate::names;
@@ -14,12 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tonic::Status;
 
-/// What the records begin with; the number of the table follows.
+/// The prefix of the records; the number of the table follows.
 const DELETED: &[u8] = b"deleted-sstable/";
 /// Microseconds of an hour.
 pub(super) const HOUR_US: u64 = 3_600_000_000;
-/// Tables that are kept, and stores of all but the last of them, at most. Beyond that go the oldest of the
-/// project, and in that of the instance, that has the most: who deletes much loses its own.
+/// The most deleted tables, and the most stores of all but the last of them. Beyond that, the oldest are
+/// removed, of the project, and in it of the instance, that has the most: so a caller that deletes much loses
+/// its own.
 pub(super) const TABLES_MAX: usize = 1_000;
 pub(super) const STORES_MAX: usize = 10_000;
 

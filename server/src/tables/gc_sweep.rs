@@ -1,9 +1,9 @@
-//! Cells that a rule hides, where the engine is not told of all of it ([`Gc::is_judged_here`]): they are
-//! deleted here, so that merges drop them.
+//! Sweeps for cells that are hidden by a rule which the engine cannot apply ([`Gc::is_judged_here`]): deletes
+//! them, so that compactions drop them.
 //!
 //! All versions behind the first that is gone are gone, too: the later ones are older and more are newer. So
 //! one tombstone a column does. It is written only if nothing was written to the column since the snapshot by
-//! which it was judged: who deletes the newer versions meanwhile may have brought older ones back.
+//! which it was judged: a delete of newer versions meanwhile may have brought older ones back.
 //!
 //! A table is walked in chunks, each at a snapshot of its own, every hour from five minutes after the start
 //! on, and before [`Server::compact`](crate::Server::compact). Tables whose changes are streamed are left
@@ -23,10 +23,10 @@ const BYTES: usize = 16 << 20;
 /// Columns deleted from in one batch.
 const COLUMNS: usize = 100;
 
-/// Where a walk stands.
+/// The position of a sweep.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
-    /// Families that are behind it.
+    /// Families that are done.
     families: usize,
     /// The key from which it goes on.
     from: Vec<u8>,
@@ -34,7 +34,7 @@ pub(crate) struct Walk {
     pub(crate) deleted: u64,
 }
 
-/// A key and the newest of its timestamps that is gone.
+/// A key and the newest of its hidden timestamps.
 type Gone = (Vec<u8>, Timestamp);
 
 /// Whether there is something to walk for.
@@ -57,7 +57,7 @@ impl Tables {
         let Some(region) = family.within(&walk.from, None).first() else { return Ok(false) };
         let snapshot = self.db.snapshot();
         let found = find(region, &walk.from, &snapshot, &family.gc, now_us);
-        // Of what cannot be read the rest of the region is left out.
+        // If something cannot be read, the remaining region is left out.
         let (gone, next, failed) = match found {
             Ok((gone, next)) => (gone, next, Ok(true)),
             Err(e) => (Vec::new(), None, Err(e)),
@@ -93,7 +93,8 @@ impl Tables {
     }
 }
 
-/// What is gone of a region's store from a key on, and the key from which to go on, if the store has more.
+/// The hidden cells of a region's store from a key on, and the key from which to go on, if the store has
+/// more.
 fn find(
     region: &Region,
     from: &[u8],

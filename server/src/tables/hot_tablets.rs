@@ -1,9 +1,9 @@
 //! Regions that were busy: what ListHotTablets tells.
 //!
-//! How busy a region is its traffic says ([`crate::tables::traffic`]): ranges read and cells written a
-//! second, as a share of the rate at which a region is split (`region-rate`). It is looked at every ten
-//! seconds. Of each region that had a fifth of that or more, the busiest look of each quarter of an hour is
-//! kept, for 14 days at most, in memory: a start begins anew.
+//! The measure is a region's traffic ([`crate::tables::traffic`]): ranges read and cells written a second, as
+//! a share of the rate at which a region is split (`region-rate`). It is sampled every ten seconds. For each
+//! region that had a fifth of that or more, the busiest sample of each quarter of an hour stays in memory,
+//! for 14 days at most; a restart forgets all.
 
 use crate::cells::row_key;
 use crate::config::Config;
@@ -18,7 +18,7 @@ use tonic::Status;
 
 /// Percent of the rate from which a region is hot.
 const HOT: f64 = 20.0;
-/// What 100 percent are where regions are not split by traffic.
+/// The rate that counts as 100 percent if regions are not split by traffic.
 const RATE: f64 = 20_000.0;
 /// Microseconds.
 const SECOND: u64 = 1_000_000;
@@ -27,7 +27,7 @@ const INTERVAL: u64 = 15 * 60 * SECOND;
 const HOUR: u64 = 3_600 * SECOND;
 const KEPT: u64 = 14 * 24 * HOUR;
 const RANGE_MAX: u64 = 48 * HOUR;
-/// Regions of an interval, and bytes of all that is kept, at most.
+/// The most regions of an interval, and the most bytes of all samples.
 const REGIONS_MAX: usize = 100;
 const BYTES_MAX: usize = 4 << 20;
 /// Tablets of one page.
@@ -73,7 +73,7 @@ impl Interval {
     }
 }
 
-/// What is asked for.
+/// A request of hot tablets.
 #[derive(Debug)]
 pub(crate) struct Asked {
     from_us: u64,
@@ -125,7 +125,7 @@ impl HotTablets {
         Self { rate, intervals: Mutex::default() }
     }
 
-    /// Looks at the traffic of all regions.
+    /// Samples the traffic of all regions.
     pub(crate) fn look(&self, tables: &Tables, now_us: u64) {
         for (name, table) in tables.all().iter() {
             let mut hot = busy(&table.now());

@@ -1,9 +1,9 @@
 //! A table: its schema, the stores of its column families region by region, and its views, as they are at a
 //! moment.
 //!
-//! Who reads or writes takes [`Table::now`], an immutable picture, under [`Table::hold`]. A split or join
-//! changes which store has a key, so it waits until nobody holds the table, and nobody begins meanwhile; that
-//! takes milliseconds, whatever the size.
+//! Reads and writes take [`Table::now`], an immutable snapshot of the layout, under [`Table::hold`]. A split
+//! or join changes which store has a key, so it waits until nobody holds the table, and nobody begins
+//! meanwhile; that takes milliseconds, whatever the size.
 
 use crate::cells::aggregate::Aggregate;
 use crate::cells::filter::{Filter, Need};
@@ -31,7 +31,7 @@ const MOVE_WAIT: Duration = Duration::from_millis(100);
 /// One table.
 pub(crate) struct Table {
     now: ArcSwap<Layout>,
-    /// Held for writing while stores change hands.
+    /// Locked for writing while keys change their stores.
     moves: RwLock<()>,
     /// Its stores have the options that they are to have.
     is_given: AtomicBool,
@@ -165,8 +165,8 @@ impl Layout {
         Ok(Self { schema: Arc::new(schema), families, views })
     }
 
-    /// What must be read of each family for a filter, of what a view has if there is one; families of which
-    /// nothing is needed are left out.
+    /// The part of each family that must be read for a filter, within a view if there is one; families of
+    /// which nothing is needed are left out.
     pub(crate) fn needs(&self, filter: &Filter, view: Option<&Subset>) -> Vec<(Arc<str>, Need)> {
         let need = |family: &Stores| {
             let need = filter.need(&family.name)?;
@@ -221,8 +221,8 @@ impl Table {
         self.moves.read()
     }
 
-    /// While this is held, keys may change their stores. `UNAVAILABLE` if writers that are held up hold the
-    /// table: who waits here keeps readers waiting, too.
+    /// While this is held, keys may change their stores. `UNAVAILABLE` if stalled writers hold the table, as
+    /// a wait here would make readers wait, too.
     pub(crate) fn move_keys(&self) -> Result<RwLockWriteGuard<'_, ()>, Status> {
         let moved = self.moves.try_write_for(MOVE_WAIT);
         moved.ok_or_else(|| Status::unavailable("writers of the table are held up: try again"))

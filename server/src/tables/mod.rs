@@ -1,8 +1,8 @@
 //! Tables, and what belongs to them: views, schema bundles, backups, and the instances in which they are
-//! named. All of it is kept in one database: cells in engine families by table and column family, the rest as
+//! named. All of it is in one database: cells in engine families by table and column family, the rest as
 //! records in the engine family `tables`.
 //!
-//! What is kept:
+//! What is stored:
 //!
 //! - `schema`: a table's record, made of `view_schema`, `backup_policy`, `row_key_schema` and messages
 //!   (`stored_message`).
@@ -18,7 +18,7 @@
 //!   up to where had been written by then, and notes of stores that were `attached`. `open` opens a database
 //!   as one.
 //! - `regions`: splits and joins of regions. `hot_tablets`: those that were busy. `gc_sweep`: deletes cells
-//!   that are gone by rules of which the engine is not told.
+//!   that are hidden by rules which the engine cannot apply.
 //! - `views`, `bundles`: authorized views and schema bundles.
 //! - `undelete`: tables are deleted, and come back.
 //! - `instance_set`: the instances that were made or changed.

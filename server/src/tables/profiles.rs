@@ -1,6 +1,6 @@
 //! Application profiles as settings: one process serves all clusters, so routing, affinity and priority are
-//! kept and told. What a profile forbids is forbidden: transactions on single rows where it does not allow
-//! them, writes where it is for reads alone.
+//! stored and returned. But what a profile forbids is refused: transactions on single rows where it does not
+//! allow them, writes where it is for reads alone.
 
 use crate::proto::admin::{self, app_profile};
 use crate::tables::clusters::Cluster;
@@ -24,14 +24,14 @@ pub(crate) struct Profile {
     isolation: Option<Isolation>,
 }
 
-/// Where its requests go.
+/// The routing of its requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum Routing {
     Single { cluster: String, transactions: bool },
     Any { clusters: Vec<String>, row_affinity: bool },
 }
 
-/// What keeps it apart from others: a priority, or that it reads only.
+/// Its isolation from others: a priority, or reads alone.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 enum Isolation {
     Low,
@@ -40,7 +40,7 @@ enum Isolation {
     DataBoost,
 }
 
-/// What a call does.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Read,
@@ -262,7 +262,7 @@ impl Profile {
         }
     }
 
-    /// What is to be thought over before a profile of that id becomes this, beside these others.
+    /// The warnings about changing a profile of that id to this one, beside these others.
     pub(crate) fn warning(
         &self,
         id: &str,
@@ -281,7 +281,7 @@ impl Profile {
         })
     }
 
-    /// What tells whether it is as it was.
+    /// The etag, which differs if the profile has changed.
     pub(crate) fn etag(&self) -> String {
         crate::names::fingerprint(&serde_json::to_vec(self).unwrap_or_default())
     }

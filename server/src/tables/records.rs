@@ -10,7 +10,7 @@ use tonic::Status;
 const RECORDS: &str = "tables";
 /// The record of the next table's id.
 const NEXT_ID: &[u8] = b"next-id";
-/// What the names of tables begin with among the records.
+/// The prefix of tables' names among the records.
 const TABLE: &[u8] = b"sstable/";
 
 /// The key of a table's record.

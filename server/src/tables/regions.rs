@@ -4,11 +4,11 @@
 //! Both are edits of the engine, a store after the other, and take milliseconds whatever the size; readers
 //! and writers of the table wait for that long ([`Table::hold`](crate::tables::layout::Table::hold)). If the
 //! process ends between two stores, their families are cut in different places. That is correct, as every
-//! family is asked for its own store by key; the next look ([`Tables::look`]) puts it right.
+//! family is asked for its own store by key; the next check ([`Tables::look`]) puts it right.
 //!
-//! A look, once a second, takes note of every region's traffic, which is an addition and a lock for each, and
-//! asks the engine only about those that were read or written since. Every tenth looks at all of them, also
-//! for neighbours to be put together.
+//! A check, once a second, adds up every region's traffic, which is an addition and a lock for each, and asks
+//! the engine only about those that were read or written since. Every tenth is of all regions, also for
+//! neighbours to be joined.
 
 use crate::cells::row_key;
 use crate::config::RegionLimits;
@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tonic::Status;
 
-/// One look at the regions.
+/// One check of the regions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegionCheck {
     /// Since the last one.
@@ -29,7 +29,7 @@ pub(crate) struct RegionCheck {
     pub(crate) whole: bool,
 }
 
-/// The changes that a look made.
+/// The changes that a check made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RegionChanges {
     pub(crate) splits: u64,
@@ -38,7 +38,7 @@ pub(crate) struct RegionChanges {
     pub(crate) asked: u64,
 }
 
-/// Where the regions of a table begin, the first aside: wherever a family is cut.
+/// The starts of all regions of a table but the first: wherever a family is cut.
 pub(crate) fn cuts(layout: &Layout) -> BTreeSet<Vec<u8>> {
     let starts = layout
         .families
@@ -86,7 +86,7 @@ fn row_within(key: &[u8], range: &siltstone::KeyRange) -> Option<Vec<u8>> {
     is_inside.then(|| row_key::row_of(row).into_owned())
 }
 
-/// Where to cut a region that is too busy: where the traffic of its busiest family is halved.
+/// The key at which to cut a region that is too busy: it halves the traffic of its busiest family.
 fn busy_middle(layout: &Layout, region: usize) -> Option<Vec<u8>> {
     let regions = layout.families.iter().map(|family| &family.regions[region]);
     let busiest = regions.max_by(|a, b| a.traffic.rate().total_cmp(&b.traffic.rate()))?;
@@ -132,9 +132,9 @@ impl Tables {
         changed
     }
 
-    /// Looks at all tables: regions that have grown or are too busy are split, and families that are cut in
-    /// different places are cut alike; a look at the whole joins small neighbours. O(regions) additions, and
-    /// one question to the engine for each store that was used since the last look.
+    /// Checks all tables: splits regions that have grown or are too busy, and cuts families alike that are
+    /// cut in different places; a check of all regions joins small neighbours. O(regions) additions, and one
+    /// question to the engine for each store that was used since the last check.
     pub(crate) fn look(&self, limits: RegionLimits, look: RegionCheck) -> Result<RegionChanges, Status> {
         let mut looked = RegionChanges::default();
         let mut failed = None;

@@ -2,13 +2,13 @@
 //!
 //! A table is cut into regions by row. Each column family of each region is an engine family, a *store*,
 //! named `t<table>.<family>` or, for what was split off, `t<table>.<family>.<number>`. All stores share one
-//! database and one log, so a write of a row over its families is one batch. Where regions begin is not kept
-//! twice: each store knows its keys.
+//! database and one WAL, so a write of a row over its families is one batch. The bounds of regions are stored
+//! nowhere else: each store knows its keys.
 //!
 //! The engine family `tables` has a record ([`Schema`]) for each table. A table is there from the moment its
-//! record is written, and gone from the moment that is deleted; what is kept of it then, other records name
-//! ([`crate::tables::deleted`]). Stores that no record names come from a change that did not come to its end;
-//! they are dropped at the next start ([`crate::tables::open`]).
+//! record is written, and gone from the moment that is deleted; other records name what is left of it then
+//! ([`crate::tables::deleted`]). Stores that no record names are left of unfinished changes; they are dropped
+//! at the next start ([`crate::tables::open`]).
 
 use crate::cells::row_key;
 use crate::config::{Directories, StoreSettings};
@@ -43,9 +43,9 @@ pub(crate) struct Tables {
     pub(crate) db: Db,
     pub(crate) records: Family,
     pub(super) backup_places: BackupPlaces,
-    /// Where databases are made that are being restored.
+    /// The directory of databases that are being restored.
     pub(super) restoring: PathBuf,
-    /// What engine families are made with, besides what their rules say.
+    /// The options of engine families, beside those from their rules.
     base: StoreSettings,
     by_name: ArcSwap<BTreeMap<String, Arc<Table>>>,
     /// Tables that were deleted and can come back.
@@ -60,7 +60,7 @@ pub(crate) struct Tables {
     pub(super) known_backups: BackupIndex,
     /// Changes of backups may have left something to be removed.
     pub(super) backups_left: AtomicBool,
-    /// Held by who reads a row to write it.
+    /// Locked by calls that read a row to write it.
     pub(crate) row_locks: RowLocks,
 }
 
@@ -86,7 +86,7 @@ impl Tables {
         }
     }
 
-    /// What the stores of a family are to have.
+    /// The options that the stores of a family should have.
     pub(crate) fn options(
         &self,
         table: &str,
@@ -135,7 +135,7 @@ impl Tables {
         self.changing.lock()
     }
 
-    /// One change of the set of backups at a time; who has waited for long is told to come again.
+    /// One change of the set of backups at a time; a call that has waited for long gets a retryable error.
     pub(crate) fn alone(&self) -> Result<MutexGuard<'_, ()>, Status> {
         let alone = self.backing_up.try_lock_for(ALONE_WAIT);
         alone.ok_or_else(|| Status::unavailable("another backup or restore is under way: try again"))
@@ -193,19 +193,19 @@ impl Tables {
         Ok(table)
     }
 
-    /// These tables are there from now on, and no others.
+    /// Sets the tables that exist from now on.
     pub(super) fn show_all(&self, by_name: BTreeMap<String, Arc<Table>>) {
         self.by_name.store(Arc::new(by_name));
     }
 
-    /// The table is there by that name from now on. The caller holds [`Tables::change`].
+    /// Adds the table under that name. The caller holds [`Tables::change`].
     pub(crate) fn show(&self, name: &str, table: &Arc<Table>) {
         let mut by_name = BTreeMap::clone(&self.by_name.load());
         by_name.insert(name.to_string(), table.clone());
         self.by_name.store(Arc::new(by_name));
     }
 
-    /// There is no table of that name any more. The caller holds [`Tables::change`].
+    /// Removes the table of that name. The caller holds [`Tables::change`].
     pub(crate) fn hide(&self, name: &str) {
         let mut by_name = BTreeMap::clone(&self.by_name.load());
         by_name.remove(name);
@@ -390,7 +390,7 @@ impl Tables {
         layout.families.iter_mut().for_each(|family| family.go_on_counting(&before));
         let layout = Arc::new(layout);
         table.become_like(layout.clone());
-        // What fails from here on is tried again at the next look, or start.
+        // What fails from here on is tried again at the next check, or start.
         table.lacks_options();
         self.give_options(name, &layout)?;
         table.options_are_given();

@@ -1,4 +1,4 @@
-//! What is kept of a table besides its cells: its families with their rules, as JSON in the engine family
+//! The record of a table, beside its cells: its families with their rules, as JSON in the engine family
 //! `tables`.
 
 use crate::cells::aggregate::Aggregate;
@@ -79,7 +79,7 @@ pub(crate) struct Schema {
     /// Since when they are, in microseconds since 1970.
     #[serde(default)]
     pub(crate) changes_from_us: u64,
-    /// Where its maker wanted it cut: never joined there.
+    /// The initial splits, at which regions are never joined.
     #[serde(default, with = "stored_bytes")]
     pub(crate) cuts: Vec<Vec<u8>>,
     #[serde(default)]
@@ -139,7 +139,7 @@ pub(crate) fn builder(options: Options) -> Builder {
     with_operators(Builder::new().options(options))
 }
 
-/// A builder with the merge operators of tables: what opens their database, or merges for it, needs them.
+/// A builder with the merge operators of tables, for opening their database, or compacting for it.
 pub fn with_operators(builder: Builder) -> Builder {
     Aggregate::ALL.iter().fold(builder, |builder, aggregate| {
         builder.merge_operator(aggregate.operator(), Arc::new(*aggregate))

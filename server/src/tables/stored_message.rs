@@ -1,4 +1,4 @@
-//! Messages that are kept as they came, and keys, in records that are JSON: as a text of their bytes.
+//! Messages that are stored unchanged, and keys, in records of JSON: as a text of their bytes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

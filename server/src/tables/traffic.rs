@@ -1,16 +1,16 @@
 //! How busy a region is: ranges read (most are one row) and cells written a second, and the keys they go to,
 //! so that a region that is too busy is split where its traffic is halved.
 //!
-//! Counting is one addition for each; one key of 64 is kept, of which the last 64 stay. A look, once a
-//! second, makes a rate of the counts that follows them over ten seconds, and counts the seconds that were
-//! busy without a break: a burst is no reason to split.
+//! Counting is one addition for each; one key of 64 is sampled, and the last 64 samples stay. A check, once a
+//! second, makes a rate of the counts that follows them over ten seconds, and counts the busy seconds in a
+//! row: a burst is no reason to split.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One key of so many is kept.
+/// One key of so many is sampled.
 const SAMPLE_EVERY: u64 = 64;
-/// Keys that are kept.
+/// The number of samples that stay.
 const SAMPLES: usize = 64;
 /// The share of the last second in the rate.
 const SHARE: f64 = 0.1;
@@ -23,7 +23,7 @@ pub(crate) struct Traffic {
     samples: Mutex<Samples>,
 }
 
-/// What the last look saw.
+/// The state at the last check.
 #[derive(Debug)]
 struct RegionChanges {
     count: u64,
@@ -46,10 +46,10 @@ struct Samples {
     next: usize,
 }
 
-/// What a look finds.
+/// The result of a check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
-    /// Something was read or written since the last look.
+    /// Something was read or written since the last check.
     pub(crate) is_changed: bool,
     /// Looks one after the other at which it was busy.
     pub(crate) busy: u32,
@@ -68,7 +68,7 @@ impl Traffic {
 
     #[cold]
     fn sample(&self, key: &[u8]) {
-        // Who would have to wait for the lock keeps no key.
+        // A call that would have to wait for the lock samples no key.
         let Some(mut samples) = self.samples.try_lock() else { return };
         let at = samples.next % SAMPLES;
         samples.next += 1;
@@ -81,7 +81,7 @@ impl Traffic {
         }
     }
 
-    /// Looks, `seconds` after the last time; it was busy where it had `busy` a second since.
+    /// Checks, `seconds` after the last time; it was busy if it had `busy` a second since.
     #[expect(clippy::cast_precision_loss, reason = "a rate")]
     pub(crate) fn look(&self, seconds: f64, busy: f64) -> Seen {
         let count = self.count.load(Ordering::Relaxed);
@@ -95,7 +95,7 @@ impl Traffic {
         Seen { is_changed, busy: looked.busy, calm: looked.calm }
     }
 
-    /// Ranges read and cells written a second, as the last look found.
+    /// Ranges read and cells written a second, by the last check.
     pub(crate) fn rate(&self) -> f64 {
         self.looked.lock().rate
     }
@@ -106,7 +106,7 @@ impl Traffic {
         (looked.busy, looked.calm) = (0, 0);
     }
 
-    /// The key below which half of the traffic goes, where enough is known. What was kept is forgotten: the
+    /// The key below which half of the traffic goes, if there are samples enough. Forgets the samples, as the
     /// region is cut there.
     pub(crate) fn take_middle(&self) -> Option<Vec<u8>> {
         let mut samples = self.samples.lock();

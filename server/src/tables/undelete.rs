@@ -4,9 +4,9 @@
 //! but what was under way. Its stores and schema bundles stay, and a record of when it was deleted and of its
 //! schema, with its views, which is written as the table's own record goes. When its time is over the record
 //! and the bundles go first, then the stores; what a kill leaves of these no record names, so that the next
-//! start drops it. The table stays one object all the while: who still holds it sees regions as they are.
+//! start drops it. The table stays one object all the while: calls that still use it see regions as they are.
 //!
-//! On a full disk nothing is kept: there who deletes a table wants room.
+//! On a full disk no deleted table stays: there the caller wants room.
 
 use crate::status::status;
 use crate::tables::deleted::{Deleted, Record, key, stores_of};
@@ -83,7 +83,7 @@ impl Tables {
         batch.put(&self.records, record_key(name), schema);
         self.db.write_with(&batch, Durability::Sync).map_err(status)?;
         self.kept.tables.lock().remove(&id);
-        // Settings may have changed meanwhile: the next look gives them.
+        // Settings may have changed meanwhile: the next check applies them.
         table.lacks_options();
         self.show(name, &table);
         Ok(table)
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(code(tables.undelete(NAME)), Some(Code::AlreadyExists));
         tables.delete(NAME).unwrap();
         assert_eq!(code(tables.get(NAME)), Some(Code::NotFound));
-        // Who looks at regions may hold it still.
+        // The check of regions may still use it.
         tables.split(&second, b"c").unwrap();
         tables.db.close().unwrap();
         drop((second, tables));

@@ -1,4 +1,4 @@
-//! An authorized view as it is stored in its table's record, and as it is told.
+//! An authorized view: its form in its table's record, and its message.
 
 use crate::cells::row_key;
 use crate::cells::subset::{Columns, Subset};
@@ -14,7 +14,7 @@ use tonic::Status;
 
 /// Prefixes and qualifiers of a view, at most.
 const PARTS_MAX: usize = 100;
-/// What of a view can be updated.
+/// The fields of a view that can be updated.
 const PATHS: [&str; 4] =
     ["deletion_protection", "subset_view", "subset_view.row_prefixes", "subset_view.family_subsets"];
 
@@ -147,7 +147,7 @@ impl ViewSchema {
         }
     }
 
-    /// The view as a message, of which so much is told.
+    /// The view as a message, with these of its fields.
     pub(crate) fn to_message(&self, name: &str, view: ResponseView) -> admin::AuthorizedView {
         let named = admin::AuthorizedView { name: name.to_string(), ..Default::default() };
         if view == ResponseView::NameOnly {

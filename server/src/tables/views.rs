@@ -1,13 +1,13 @@
 //! Authorized views: parts of a table that have a name, and rights, of their own.
 //!
 //! A view has the rows that begin with some prefixes, and of these the columns that are named or begin with
-//! some prefixes. It is kept in its table's record ([`ViewSchema`]), so it is there as durably as the table,
-//! and gone with it. With each change of that record it is compiled ([`Subset`]): into ranges of keys of
-//! rows, and of qualifiers for each family.
+//! some prefixes. It is stored in its table's record ([`ViewSchema`]), so it is as durable as the table, and
+//! gone with it. With each change of that record it is compiled ([`Subset`]): into ranges of keys of rows,
+//! and of qualifiers for each family.
 //!
-//! Who calls through a view ([`Target`]) reads what these ranges have and nothing else, before a filter is
-//! asked, and what it would write beyond them is refused. What is outside leaves no trace in an answer: it is
-//! in no count and among no sampled keys.
+//! A call through a view ([`Target`]) reads these ranges and nothing else, before a filter applies, and
+//! writes beyond them are refused. What is outside leaves no trace in an answer: it is in no count and among
+//! no sampled keys.
 
 use crate::cells::filter::{Filter, Need};
 use crate::cells::row_key::Span;
@@ -45,7 +45,7 @@ pub(crate) fn check_etag(asked: &str, now: &str) -> Result<(), Status> {
     }
 }
 
-/// What a call reads or writes: a table, or what a view has of it.
+/// The target of a call: a table, or the part that a view has of it.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) table: Arc<Table>,
@@ -53,12 +53,12 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// What must be read of each family for a filter.
+    /// The part of each family that must be read for a filter.
     pub(crate) fn needs(&self, filter: &Filter) -> Vec<(Arc<str>, Need)> {
         self.table.now().needs(filter, self.view.as_deref())
     }
 
-    /// What there is to read of some spans of keys, which are in order.
+    /// The readable parts of some ordered spans of keys.
     pub(crate) fn within(&self, spans: VecDeque<Span>) -> VecDeque<Span> {
         match &self.view {
             None => spans,
@@ -67,7 +67,7 @@ impl Target {
     }
 }
 
-/// How much of a view is told, where a call says it.
+/// The fields of a view in an answer, as the call asks.
 pub(crate) fn response_view(asked: i32, otherwise: ResponseView) -> Result<ResponseView, Status> {
     match ResponseView::try_from(asked) {
         Ok(ResponseView::Unspecified) => Ok(otherwise),
@@ -88,7 +88,7 @@ fn check_bytes(schema: &Schema) -> Result<(), Status> {
 }
 
 impl Tables {
-    /// What a call names: a table, or an authorized view of one.
+    /// The name in a call: of a table, or of an authorized view of one.
     pub(crate) fn target(&self, table: &str, view: &str) -> Result<Target, Status> {
         match (table.is_empty(), view.is_empty()) {
             (_, true) => Ok(Target { table: self.get(names::table(table)?)?, view: None }),
@@ -169,7 +169,7 @@ impl Tables {
         deleted.map(drop)
     }
 
-    /// The view of that name, of which so much is told.
+    /// The view of that name, with these of its fields.
     pub(crate) fn view(&self, name: &str, view: ResponseView) -> Result<admin::AuthorizedView, Status> {
         let (table, id) = names::view(name)?;
         let table = self.get(table).map_err(|_| no_view(name))?;
@@ -187,7 +187,7 @@ impl Tables {
         sees: impl Fn(&str) -> bool,
     ) -> Result<ListAuthorizedViewsResponse, Status> {
         let found = match self.get(names::table(table)?) {
-            // Who sees nothing of the table does not learn whether it is there.
+            // A caller that sees nothing of the table does not learn whether it exists.
             Err(_) if !sees(table) => return Ok(ListAuthorizedViewsResponse::default()),
             found => found?,
         };

@@ -212,7 +212,7 @@ async fn what_the_log_does_not_hold_any_more_is_an_error_and_never_a_part() {
     t.mutate("a", vec![set("f", "q", 1_000, "1")]).await.unwrap();
     let token = read(&mut t, from_time(Timestamp { seconds: 1, nanos: 0 })).await.unwrap().pop().unwrap().1;
     t.mutate("b", vec![set("f", "q", 1_000, "2")]).await.unwrap();
-    // Nothing in memory, and files of the log behind it: it is needed no more.
+    // Nothing is in memory, and there are later WAL files: this one is needed no more.
     for n in 0..120 {
         t.mutate(&format!("c{n}"), vec![set("f", "q", 1_000, vec![7; 300_000])]).await.unwrap();
     }

@@ -177,7 +177,7 @@ async fn a_small_table_is_sampled_to_the_byte_of_its_values() {
     assert_eq!(samples(&mut t).await, exact);
     let mut t = t.again().await;
     assert_eq!(samples(&mut t).await, exact);
-    // Of one that takes longer it is told what the files have.
+    // For one that takes longer, the bytes are those of files.
     for n in 0..4_000 {
         t.mutate(&format!("s{n:04}"), vec![set("f", "q", 1_000, "value")]).await.unwrap();
     }

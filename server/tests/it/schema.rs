@@ -1,4 +1,4 @@
-//! What is kept of tables, how it is changed, and what is refused by its name instead of being dropped.
+//! What is stored of tables, how it is changed, and what is refused by its name instead of being dropped.
 
 use crate::support::*;
 use admin_v2::modify_column_families_request::{Modification, modification::Mod};

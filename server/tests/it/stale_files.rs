@@ -1,5 +1,4 @@
-//! Files of compaction's secrets and certificates that cannot be used any more are told as those of the API
-//! are.
+//! Unusable files of compaction's secrets and certificates are reported like those of the API.
 
 use crate::security::told;
 use crate::support::Fixture;

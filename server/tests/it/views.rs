@@ -165,7 +165,7 @@ async fn through_a_view_its_rows_and_columns_are_read_and_written_and_nothing_el
         ("r2", inside()),
         ("r1", set("f", "z", 2_000, "no")),
         ("r1", set("f", "x", 2_000, "no")),
-        // Whether the table has such a family is not told.
+        // The error does not show whether the table has such a family.
         ("r1", set("none", "q", 2_000, "no")),
         ("r1", delete_column("f", "z", None)),
         ("r1", delete_family("f")),
@@ -279,7 +279,7 @@ async fn views_are_made_changed_and_deleted_and_kept_with_their_table() {
     refused(t.admin.create_authorized_view(create("w", unknown)).await, Code::InvalidArgument, "\"h\"");
     make(&mut t, "w", &[], &[]).await;
     make(&mut t, "u", &["x"], &[]).await;
-    // As much is told as is asked for.
+    // The answer has the fields that were asked for.
     let full = t.admin.get_authorized_view(get("v", ResponseView::Unspecified)).await.unwrap().into_inner();
     assert_eq!(
         (full.name.clone(), full.authorized_view.clone()),
@@ -763,7 +763,7 @@ async fn a_long_request_through_a_view_is_let_in_by_its_headers_and_judged_by_wh
         assert_eq!(begin("v", header, much, part).await, "8");
     }
     assert_eq!(begin("w", by_view("v"), much, part).await, "8");
-    // Who may not is told so before anything has come.
+    // A caller without the right is refused before anything has come.
     for header in [by_view("x"), by_prefix("x")] {
         assert_eq!(begin("v", header, much, &[]).await, "7");
     }
@@ -771,7 +771,7 @@ async fn a_long_request_through_a_view_is_let_in_by_its_headers_and_judged_by_wh
     assert_eq!(begin("v", params("table_name", TABLE), None, &request("x")).await, "7");
     assert_eq!(begin("v", by_view("v"), None, &request("x")).await, "7");
     assert_eq!(begin("v", by_view("v"), None, &request("v2")).await, "3");
-    // There is no such table, which who may is told.
+    // There is no such table, as a caller with the right learns.
     assert_eq!(begin("v", by_view("v2"), None, &request("v2")).await, "5");
     drop(client);
     fixture.server.stop().await.unwrap();

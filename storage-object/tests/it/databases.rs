@@ -1,4 +1,4 @@
-//! Whole databases with their tables in the bucket.
+//! Whole databases with their SSTables in the bucket.
 
 use crate::server::S3;
 use siltstone::storage::Env;
@@ -36,7 +36,7 @@ fn rows<T>(scan: impl Iterator<Item = Result<T, siltstone::Error>>) -> usize {
     scan.fold(0, |rows, row| row.map(|_| rows + 1).unwrap())
 }
 
-/// 20,000 cells, about 2 MB, in several tables.
+/// 20,000 cells, about 2 MB, in several SSTables.
 pub(crate) fn fill(db: &Db) {
     for n in 0..20_000 {
         db.put(key(n), value(n)).unwrap();
@@ -89,7 +89,7 @@ fn everything_works_as_on_a_path() {
             .collect::<std::collections::BTreeSet<_>>()
             .len()
     });
-    // Reopened it finds its tables by itself, and nobody else may use the place.
+    // Reopened it finds its SSTables by itself, and nobody else may use the place.
     let db = builder(&stores, None).open(&home).unwrap();
     assert_eq!(rows(db.scan::<&[u8]>(..)), parts[0]);
     drop(db);
@@ -112,7 +112,7 @@ fn backups_lie_in_the_bucket_share_tables_and_are_copied_within_it() {
     let at = s3.bucket().join("backups");
     let db = builder(&stores, None).open(dir.path().join("db")).unwrap();
     fill(&db);
-    // No compaction makes other tables between the two.
+    // No compaction makes other SSTables between the two.
     db.settle().unwrap();
     let first = db.backup_families_to(&backups(home, &[]), &|_| true, &mut |_| {}).unwrap();
     let copied = tables(&at.join("home"));
@@ -133,7 +133,7 @@ fn backups_lie_in_the_bucket_share_tables_and_are_copied_within_it() {
     restore(&backups(home, &[1, 2]), 2, true);
     let copy = backups(home, &[2]).copy_to(2, &backups(other, &[])).unwrap();
     assert_eq!((copy.id, copy.bytes), (1, second.bytes));
-    // What one has is not the other's; the table of the first stays, as the second needs it.
+    // What one has is not the other's; the SSTable of the first stays, as the second needs it.
     backups(home, &[2]).delete(1).unwrap();
     assert!(backups(home, &[2]).restore(Some(1), dir.path().join("gone"), &mut |_| {}).is_err());
     restore(&backups(home, &[2]), 2, true);
@@ -173,7 +173,7 @@ fn a_backup_that_the_caller_knows_of_keeps_its_files_though_a_listing_lacks_it()
     backups(&[1, 2]).restore(Some(1), dir.path().join("restored"), &mut |_| {}).unwrap();
 }
 
-/// What a backup restored goes into a database with its tables in a bucket, and out of it again.
+/// What a backup restored goes into a database with its SSTables in a bucket, and out of it again.
 #[test]
 fn a_family_of_a_restored_backup_goes_into_the_bucket_and_out_of_it() {
     let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
@@ -222,7 +222,7 @@ fn a_get_that_misses_costs_one_request_a_run_and_an_open_one_a_table() {
     let shape = db.default_family().shape();
     let (tables, runs) = (shape.tables().count(), shape.runs().count());
     let opened = s3.requests();
-    // One for each table, one to see whose place it is and how long that says so, one listing.
+    // One for each SSTable, one to see whose place it is and how long that says so, one listing.
     assert!(opened.len() <= tables + 4, "{} requests for {tables} tables: {opened:#?}", opened.len());
     let mut most = 0;
     for n in (0..20_000).step_by(501) {

@@ -118,7 +118,7 @@ fn what_was_kept_of_another_object_of_that_name_is_forgotten_when_it_is_told_to_
     assert!(store.forget("one.table"));
     assert_eq!(store.tail("one.table", 3).unwrap(), (14, b"one".to_vec()));
     assert_eq!(store.get("one.table", 4..10).unwrap(), b"second");
-    // Of what is no table nothing is kept.
+    // Only SSTables are cached.
     store.put("OWNER", b"first").unwrap();
     assert_eq!(store.get("OWNER", 0..5).unwrap(), b"first");
     store.put("OWNER", b"other").unwrap();

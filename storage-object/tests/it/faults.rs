@@ -24,7 +24,7 @@ fn insist<T>(what: &str, mut call: impl FnMut() -> Result<T, Error>) -> T {
     panic!("{what}: {last:?}")
 }
 
-/// One case: writes, deletes, reads, merges and opens while that happens to one request of eight.
+/// One case: writes, deletes, reads, compactions and opens while that happens to one request of eight.
 fn case(fault: Fate, seed: u64) {
     let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
     let stores = s3.stores();
@@ -81,7 +81,7 @@ fn case(fault: Fate, seed: u64) {
     // In good weather nothing lies there but what the database names.
     s3.serve_all();
     let db = open();
-    // Then no merge is under way.
+    // Then no compaction is under way.
     db.default_family().compact::<&[u8]>(..).unwrap();
     db.close().unwrap();
     drop(db);

@@ -1,4 +1,4 @@
-//! Databases with tables in a real S3 server, which runs in the test's own process.
+//! Databases with SSTables in a real S3 server, which runs in the test's own process.
 
 mod databases;
 mod disk;

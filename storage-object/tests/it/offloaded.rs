@@ -1,5 +1,5 @@
-//! Merges of a database whose tables lie in the bucket, run by a compaction server that reaches the bucket
-//! itself.
+//! Compactions of a database whose SSTables lie in the bucket, run by a compaction server that reaches the
+//! bucket itself.
 
 use crate::databases::{builder, check, fill};
 use crate::server::S3;
@@ -7,8 +7,8 @@ use siltstone::Db;
 use siltstone_compactor::{CompactorConfig, CompactorServer, Compactors, CompactorsOptions};
 use std::sync::Arc;
 
-/// A database that offers all its merges to a server that may work in those places; what it and the server
-/// did.
+/// A database that offers all its compactions to a server that may work in those places; what it and the
+/// server did.
 fn merged(s3: &S3, places: &[&str]) -> (u64, u64) {
     let dir = tempfile::tempdir().unwrap();
     let stores = s3.stores();

@@ -1,7 +1,7 @@
 //! Work of a fixed amount for `cargo xtask instructions`, which counts its instructions under callgrind:
 //! `siltstone-instructions get DIR` makes a database in that directory, prints over how many operations the
-//! count is to be divided, and does them in `measured`. (Flushes and merges run elsewhere; those are counted
-//! by the name of the engine's function.)
+//! count is to be divided, and does them in `measured`. (Flushes and compactions run elsewhere; those are
+//! counted by the name of the engine's function.)
 //!
 //! Files are real, as their mappings are part of what a put costs; clock, randomness and background work are
 //! simulated, so that the same work is done each time, in one thread.
@@ -70,7 +70,7 @@ fn run(what: &str, db: &Db) -> Result<Option<u64>> {
             measured(OPERATIONS, |n| db.put(key(CELLS + n), VALUE).map(|_| ()))?;
             OPERATIONS
         }
-        // What comes of a put but the log is not counted.
+        // Everything after the WAL is not counted for a put.
         "log" => {
             fill(0)?;
             CELLS
@@ -119,7 +119,7 @@ fn run(what: &str, db: &Db) -> Result<Option<u64>> {
             measured(OPERATIONS, |n| db.scan(key(n)..).cursor().first().map(|_| ()))?;
             OPERATIONS
         }
-        // Two flushes, and the merge of what they wrote.
+        // Two flushes, and the compaction of what they wrote.
         "merge" => {
             in_tables()?;
             fill(CELLS / 2)?;

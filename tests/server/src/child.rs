@@ -93,7 +93,7 @@ impl Server {
         Ok(())
     }
 
-    /// What runs it.
+    /// The command that runs the server.
     fn program(&self) -> Command {
         let Some(descriptors) = self.descriptors else { return Command::new(binary()) };
         let mut limited = Command::new("sh");
@@ -101,7 +101,7 @@ impl Server {
         limited
     }
 
-    /// What it said.
+    /// The output of the server.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }

@@ -35,7 +35,7 @@ const POINT_WAIT: Duration = Duration::from_millis(400);
 const BACKUP: &str = "projects/p/instances/i/clusters/c/backups/b";
 const RESTORED: &str = "projects/p/instances/i/tables/restored";
 
-/// What is known of the rows.
+/// The state of the rows, as far as it is known.
 #[derive(Default)]
 pub(crate) struct Oracle {
     /// By row: what was acknowledged, and what was tried.

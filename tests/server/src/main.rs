@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What is done to the server.
+/// A row of the campaign.
 #[derive(Clone, Copy, ValueEnum)]
 enum Row {
     /// Kills under writers: every acknowledged row is there, no row is half, streams of changes and backups
@@ -39,7 +39,7 @@ enum Row {
     Hostile,
     /// Each attack on a server of its own, beside a client that behaves: memory, deadlines, rights
     Attack,
-    /// More writes than merges can take
+    /// More writes than compactions can take
     Overload,
     /// Damaged and random messages to every method
     Messages,

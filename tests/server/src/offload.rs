@@ -1,7 +1,8 @@
-//! Compaction servers that fail while a server gives them its merges (OFF-6): killed, paused, started again
-//! at the same address, one or both, and the server itself killed meanwhile. One is known to the server, the
-//! other by a manager, a process of its own that is killed as well. Writers note what was acknowledged, as
-//! under kills; every row must be there after each fault, and in the end nothing may be damaged.
+//! Compaction servers that fail while a server gives them its compactions (OFF-6): killed, paused, started
+//! again at the same address, one or both, and the server itself killed meanwhile. One is known to the
+//! server, the other by a manager, a process of its own that is killed as well. Writers note what was
+//! acknowledged, as under kills; every row must be there after each fault, and in the end nothing may be
+//! damaged.
 
 use crate::Extent;
 use crate::child::{Server, binary, free_port, memory_of};
@@ -14,13 +15,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const HELPERS: usize = 2;
-/// What a compaction server may take at most: its bound, and a tenth.
+/// The most memory of a compaction server: its bound, and a tenth.
 pub(crate) const MEMORY_MAX: u64 = (128 << 20) / 10 * 11;
 /// How long a paused compaction server says nothing: shorter and longer than the server's patience, which is
 /// a second.
 const PAUSES_MS: [u64; 3] = [100, 700, 2_500];
-/// The fewest faults whose success says something: among so many one must have made a merge fail, and each
-/// compaction server must have done one.
+/// The fewest faults whose success says something: among so many one must have made a compaction fail, and
+/// each compaction server must have done one.
 pub(crate) const LEAST: u64 = 40;
 
 /// A compaction server, ended with this.
@@ -187,8 +188,8 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
         writer.await.map_err(|e| e.to_string())?;
     }
     check_all(&server, &oracle.rows(), &oracle).await?;
-    // It merges what is left, looks for what may be left over, and is opened once more, which removes what
-    // nobody names.
+    // It compacts the remaining data, checks for leftover files, and is opened once more, which removes files
+    // that nobody names.
     server.kill();
     server.start_again().await?;
     check_all(&server, &oracle.rows(), &oracle).await?;

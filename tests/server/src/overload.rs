@@ -1,5 +1,5 @@
-//! More writes than merges can take: many clients write as fast as they are answered, while merges are
-//! throttled far below that. Writers are slowed, never stopped for long; memory stays within its budget.
+//! More writes than compactions can take: many clients write as fast as they are answered, while compactions
+//! are throttled far below that. Writers are delayed, never stopped for long; memory stays within its budget.
 
 use crate::Extent;
 use crate::child::{Server, TABLE, data, set};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const CLIENTS: u64 = 8;
 const CALLS_OF_ONE: u64 = 16;
 const BUDGET: u64 = 128 << 20;
-/// What a process has besides: code, threads, connections and their buffers.
+/// The memory of a process besides: code, threads, connections and their buffers.
 const BESIDES: u64 = 96 << 20;
 const CONFIG: &str = "memory = \"128MiB\"\nwrite-memory = \"32MiB\"\nrate-limit = \"8MiB\"\ndurability = \"buffered\"\n\
     call-memory = \"64MiB\"\n";

@@ -1,6 +1,6 @@
 //! Damaged and random messages to a compaction server and a manager: each is answered or refused, both live
-//! on, and nothing of the database whose merge is described is harmed. What is damaged are messages that make
-//! sense: a merge of tables that are there, parts of what such a merge wrote, an announcement.
+//! on, and nothing of the database whose compaction is described is harmed. What is damaged are messages that
+//! make sense: a compaction of existing SSTables, parts of its outputs, an announcement.
 
 use crate::Extent;
 use crate::child::{Server, channel, free_port, memory_of};
@@ -20,7 +20,8 @@ use tonic::Request;
 
 const SENDERS: u64 = 8;
 const KEYS: u64 = 20_000;
-/// How much a compaction server may take: its bound, and the largest description of a merge from each sender.
+/// The most memory of a compaction server: its bound, and the largest description of a compaction from each
+/// sender.
 const MEMORY_MAX: u64 = crate::offload::MEMORY_MAX + SENDERS * (16 << 20);
 pub(crate) const PROTOCOL_VERSION: u32 = 4;
 /// How long a client stays that has said everything.
@@ -31,8 +32,8 @@ pub(crate) const LEAST: u64 = 1_000;
 const METHODS: [&str; 4] = ["Compactor/Merge", "Compactor/Read", "Manager/Announce", "Manager/Ring"];
 const SERVICE: &str = "/siltstone.compactor.v1";
 
-/// Copies the database when a merge is offered, before it takes its inputs away, and notes the merge as one
-/// of the copy.
+/// Copies the database when a compaction is offered, before it takes its inputs away, and notes the
+/// compaction as one of the copy.
 #[derive(Debug)]
 struct Notes {
     dir: PathBuf,
@@ -40,18 +41,19 @@ struct Notes {
     noted: Mutex<Option<Noted>>,
 }
 
-/// The description of a merge, with the number of its database and its first output.
+/// The description of a compaction, with the number of its database and its first output.
 #[derive(Debug)]
 struct Noted {
     spec: String,
     database: u64,
     output: TableId,
-    /// The job of the merge that was begun last: each is another, so that their outputs have different names.
+    /// The job of the compaction that was begun last: each is another, so that their outputs have different
+    /// names.
     job: AtomicU32,
 }
 
 impl Noted {
-    /// The description of a merge that has not been begun yet.
+    /// The description of a compaction that has not been begun yet.
     fn fresh(&self) -> Vec<u8> {
         let job = |job: u32| format!("\"job\":{job}");
         let fresh = self.job.fetch_add(1, Ordering::Relaxed) + 1;
@@ -60,7 +62,7 @@ impl Noted {
         spec
     }
 
-    /// A table that a merge may have written which was begun lately.
+    /// An SSTable that a recently begun compaction may have written.
     fn written(&self, random: &mut Rng) -> TableId {
         let before = random.range(0..SENDERS).try_into().unwrap_or(0);
         TableId { job: self.job.load(Ordering::Relaxed).saturating_sub(before), ..self.output }
@@ -91,7 +93,7 @@ impl Offload for Notes {
     }
 }
 
-/// A copy of a database, and a merge of it.
+/// A copy of a database, and a compaction of it.
 fn database(place: &Path, copy: &Path) -> Result<Noted, String> {
     let failed = |e: siltstone::Error| e.to_string();
     let (dir, copy) = (place.join("original"), copy.to_path_buf());
@@ -108,7 +110,7 @@ fn database(place: &Path, copy: &Path) -> Result<Noted, String> {
     noted.ok_or_else(|| "no merge was offered, or copied".into())
 }
 
-/// A stream of messages that begins with a merge.
+/// A stream of messages that begins with a compaction.
 fn begin(random: &mut Rng, mut spec: Vec<u8>) -> Vec<u8> {
     let (mut inner, mut outer) = (Vec::new(), Vec::new());
     if random.next_u64().is_multiple_of(2) {
@@ -141,7 +143,7 @@ fn further(random: &mut Rng) -> Vec<u8> {
     out
 }
 
-/// Parts of a table's file, mostly of one that a merge wrote.
+/// Parts of an SSTable's file, mostly of one that a compaction wrote.
 fn read(random: &mut Rng, noted: &Noted) -> Vec<u8> {
     let mut out = Vec::new();
     fixed64::encode(1, &noted.database, &mut out);
@@ -239,7 +241,7 @@ pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, Strin
     if helper.log().contains("panicked") {
         return Err(format!("the compaction server panicked: {}", helper.log()));
     }
-    // The database has what it had, and whoever opens it removes what merges that nobody wanted have left.
+    // The database has its contents, and opening it removes the remains of cancelled compactions.
     let db = Db::builder().open(&copy).map_err(|e| format!("the database: {e}"))?;
     for key in 0..KEYS {
         let value = db.get(key.to_be_bytes()).map_err(|e| format!("the database: {e}"))?;
@@ -266,7 +268,7 @@ pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, Strin
     if most > MEMORY_MAX || !is_enough { Err(said) } else { Ok(said) }
 }
 
-/// Messages to be sent, one after another, and then nothing for as long as a small merge may take.
+/// Messages to be sent, one after another, and then nothing for as long as a small compaction may take.
 struct Messages {
     items: std::vec::IntoIter<Vec<u8>>,
     rest: Pin<Box<tokio::time::Sleep>>,

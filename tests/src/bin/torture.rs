@@ -68,8 +68,7 @@ fn main() -> ExitCode {
     end(count, passed)
 }
 
-/// Runs merges of tables for whoever started this, between standard input and output, in the present
-/// directory.
+/// Runs compactions for the parent process, over standard input and output, in the present directory.
 fn serve() -> ExitCode {
     let builder = siltstone::Builder::new().merge_operator("concat", std::sync::Arc::new(Concat));
     let (input, output) = (std::io::stdin().lock(), std::io::stdout().lock());

@@ -1,5 +1,5 @@
-//! Backups: between the stages of each more is written, flushed and merged, so that tables vanish and are
-//! freed in part while they are copied. Wherever making one, removing old ones or restoring one crashes,
+//! Backups: between the stages of each more is written, flushed and compacted, so that SSTables vanish and
+//! are freed in part while they are copied. Wherever making one, removing old ones or restoring one crashes,
 //! every backup that is listed restores to exactly its batches, all that came to their end are listed, and
 //! the next backup takes away what the crash left.
 
@@ -30,7 +30,7 @@ pub(super) fn case(seed: u64) -> CaseResult {
     let write_memory = if seed.is_multiple_of(2) { 24 << 10 } else { 64 << 10 };
     let mut case = Case { run: Run::new(seed, write_memory, 4 << 10)?, made: Made::new() };
     if case.run.rng.chance(60) {
-        // Enough for tables of which a step frees a part.
+        // Enough for SSTables of which a step frees a part.
         (case.run.setup.keys, case.run.setup.value_bytes) = (100, 200);
     }
     for _ in 0..case.run.rng.range(3..6) {
@@ -58,7 +58,7 @@ struct Case {
 /// What the database did in mid-backup: batches with their moments.
 type Load = Rc<RefCell<Vec<(Vec<Op>, u64)>>>;
 
-/// Writes, and lets some background work happen or all of it be merged.
+/// Writes, and lets some background work happen or all of it be compacted.
 fn go_on(subject: &Subject, setup: &Setup, rng: &mut Rng, before: usize, load: &Load) -> Result<(), String> {
     for _ in 0..rng.range(0..20) {
         let number = before + load.borrow().len() + 1;
@@ -77,7 +77,7 @@ fn go_on(subject: &Subject, setup: &Setup, rng: &mut Rng, before: usize, load: &
     Ok(())
 }
 
-/// Merges until an input was passed in part, and what lies before there was freed.
+/// Compacts until an input was passed in part, and what lies before there was freed.
 fn stop_in_a_merge(subject: &Subject) -> siltstone::Result<()> {
     subject.db.flush()?;
     let clipped = || {
@@ -138,8 +138,8 @@ impl Case {
         Ok(())
     }
 
-    /// From now on tables end at that size. Merges that write smaller ones than they read pass their inputs
-    /// in several steps.
+    /// From now on SSTables end at that size. Compactions that write smaller ones than they read pass their
+    /// inputs in several steps.
     fn cut(&self, table_bytes: u64) -> siltstone::Result<()> {
         let strategy =
             format!("leveled{{l0_runs_trigger=2, multiplier=2, base_bytes=4096, table_bytes={table_bytes}}}");
@@ -192,7 +192,7 @@ impl Case {
                     self.run.is_exact(&copy, batches).map_err(|e| format!("{}: {e}", image.moment))?;
                 }
                 Ok(_) => {}
-                // What is left without its first bytes does not tell that it is ours.
+                // Remains without their first bytes cannot be recognised.
                 Err(e)
                     if matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Invalid)
                         && !names.iter().any(|n| n == "CURRENT") => {}

@@ -109,7 +109,7 @@ impl Case {
             Ok(copy) if begun => self.run.is_exact(&copy, before)?,
             // Nothing had come there yet.
             Ok(_) => {}
-            // What is left without its first bytes does not tell that it is ours: `Invalid`.
+            // Remains without their first bytes cannot be recognised: `Invalid`.
             Err(e)
                 if matches!(e.kind(), ErrorKind::Corruption | ErrorKind::NotFound | ErrorKind::Invalid) =>
             {

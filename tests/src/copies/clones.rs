@@ -1,8 +1,8 @@
-//! Copies that share tables: backups are restored by reference, and the families of what was restored are
+//! Copies that share SSTables: backups are restored by reference, and the families of what was restored are
 //! copied, by reference too, into a database that goes on. Wherever that crashes, that database has all
 //! families of a copy or none, and each copy made earlier as it was. Then some copies are overwritten and
-//! merged, so that tables go and are freed in part, and backups are removed: the other copies stay exact, and
-//! so does every byte of the backups that are left.
+//! compacted, so that SSTables go and are freed in part, and backups are removed: the other copies stay
+//! exact, and so does every byte of the backups that are left.
 
 use super::Run;
 use crate::campaign::{CaseResult, failed};
@@ -27,7 +27,7 @@ pub(super) fn case(seed: u64) -> CaseResult {
     let write_memory = if seed.is_multiple_of(2) { 24 << 10 } else { 64 << 10 };
     let mut run = Run::new(seed, write_memory, 4 << 10)?;
     if run.rng.chance(60) {
-        // Enough for tables of which a step frees a part.
+        // Enough for SSTables of which a step frees a part.
         (run.setup.keys, run.setup.value_bytes) = (100, 200);
     }
     let (second, turns) = open(&run, &run.world, SECOND)?;
@@ -62,7 +62,7 @@ fn backups(world: &SimWorld) -> Backups {
     Backups::new(&world.env(), BACKUPS)
 }
 
-/// What the families of a copy are called.
+/// The names of the families of a copy.
 fn named(number: u64, family: &str) -> String {
     format!("copy-{number}-{family}")
 }
@@ -127,7 +127,7 @@ impl Case {
             match self.run.setup.builder_at(&world, to).open(to) {
                 Ok(db) if begun => self.run.is_exact(&db, batches).map_err(|e| format!("{moment}: {e}"))?,
                 Ok(_) => {}
-                // What is left without its first bytes does not tell that it is ours.
+                // Remains without their first bytes cannot be recognised.
                 Err(e)
                     if matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Invalid)
                         && !names.iter().any(|name| name == "CURRENT") => {}
@@ -141,14 +141,14 @@ impl Case {
         Ok(())
     }
 
-    /// Writes over a copy and merges it, mostly not to the end; from here on it is not looked at.
+    /// Writes over a copy and compacts it, mostly not to the end; from here on it is not looked at.
     fn spend(&mut self) -> Result<(), String> {
         let numbers: Vec<u64> = self.copies.keys().copied().collect();
         let number = *self.run.rng.pick(&numbers);
         self.copies.remove(&number);
         for setup in &self.run.setup.families {
             let family = self.second.family(&named(number, setup.name)).map_err(failed("family"))?;
-            // Merges that write smaller tables than they read pass their inputs in several steps.
+            // Compactions that write smaller SSTables than they read pass their inputs in several steps.
             let strategy = "leveled{l0_runs_trigger=2, multiplier=2, base_bytes=4096, table_bytes=4096}";
             let strategy = strategy.parse()?;
             let altered = family.alter(FamilyOptions { strategy, ..family.options() });
@@ -211,7 +211,7 @@ impl Case {
         Ok(())
     }
 
-    /// After the last copy and the last backup, no table is left.
+    /// After the last copy and the last backup, no SSTable is left.
     fn end(mut self) -> CaseResult {
         for name in self.second.families().iter().filter(|name| name.starts_with("copy-")) {
             self.second.drop_family(name).map_err(failed("drop a copy"))?;
@@ -240,7 +240,7 @@ impl Case {
     }
 }
 
-/// Writes over a family and merges the tables that are being copied away.
+/// Writes over a family and compacts the SSTables that are being copied away.
 fn go_on(source: &Db) -> siltstone::Result<()> {
     let family = source.default_family();
     write_over(&family)?;

@@ -1,8 +1,8 @@
 //! Copies taken while writers go on, and crashes in their middle: checkpoints, backups with their restores,
-//! families that move between databases, and copies that share tables.
+//! families that move between databases, and copies that share SSTables.
 //!
-//! While a copy is made, more is written and merged between its stages, and the disk is copied as a kill or a
-//! power cut would leave it before random storage calls. In each such image the source must hold every
+//! While a copy is made, more is written and compacted between its stages, and the disk is copied as a kill
+//! or a power cut would leave it before random storage calls. In each such image the source must hold every
 //! promised batch and a prefix of the rest, and each copy is whole and exact or no copy at all. A kind of
 //! copy is a file: `checkpoints`, `backups`, `moves` and `clones`.
 
@@ -75,7 +75,7 @@ impl Run {
         Ok(())
     }
 
-    /// Writes, flushes and merges, some of them left half-way; in the end memory is nearly empty.
+    /// Writes, flushes and compacts, sometimes only half-way; in the end memory is nearly empty.
     fn work(&mut self) -> Result<(), String> {
         for _ in 0..self.rng.range(10..40) {
             match self.rng.range(0..12) {

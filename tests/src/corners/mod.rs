@@ -1,7 +1,7 @@
-//! What goes wrong in corners that the other campaigns do not enter: lives of one write, a thousand families,
-//! merges whose input cannot be read, opening to read while somebody writes, conditions judged beside other
-//! writers, range deletes inside each other and versions in every order, operators that refuse and
-//! descriptors that are missing, merges elsewhere that lose cells and say so of none. Each case is one of
+//! Faults in corners that the other campaigns do not enter: lives of one write, a thousand families,
+//! compactions whose input cannot be read, opening to read while somebody writes, conditions judged beside
+//! other writers, range deletes inside each other and versions in every order, operators that refuse and
+//! descriptors that are missing, compactions elsewhere that lose cells without saying so. Each case is one of
 //! them, with sizes and moments drawn. `refusals` has operators and descriptors.
 
 mod refusals;
@@ -52,7 +52,7 @@ fn small() -> Options {
     }
 }
 
-/// Opened again and again, for a write each time, closed or killed: the log stays small, and nothing is lost.
+/// Opened again and again, for a write each time, closed or killed: the WAL stays small, and nothing is lost.
 fn short_lives(rng: &mut Rng, seed: u64) -> Checked {
     let mut world = SimWorld::new(seed);
     let lives = rng.range(5..40);
@@ -128,8 +128,8 @@ fn many_families(rng: &mut Rng, seed: u64) -> Checked {
     Ok(())
 }
 
-/// A table that cannot be read: once, which a later try mends, or for good, which everybody is told who waits
-/// for merges.
+/// An SSTable that cannot be read: once, which a later try mends, or for good, which is the error of all who
+/// wait for compactions.
 fn unreadable_input(rng: &mut Rng, seed: u64) -> Checked {
     let world = SimWorld::new(seed);
     let strategy = "leveled{l0_runs_trigger=2, defer_below=0}".parse().map_err(|e: String| e)?;
@@ -138,7 +138,7 @@ fn unreadable_input(rng: &mut Rng, seed: u64) -> Checked {
     let for_good = rng.chance(50);
     let mode = if for_good { Mode::Sticky } else { Mode::Once };
     let put_all = |db: &Db, rng: &mut Rng| {
-        // Over the same keys, so that merges are no moves.
+        // Over the same keys, so that compactions are no moves.
         (0..4u8).try_for_each(|i| db.put([i], rng.bytes(100)).map(|_| ())).map_err(failed("put"))
     };
     put_all(&db, rng)?;
@@ -179,8 +179,8 @@ fn unreadable_input(rng: &mut Rng, seed: u64) -> Checked {
     }
 }
 
-/// Merges elsewhere that say of some steps that nothing was left, with counts that fit, where only what is
-/// written over may go.
+/// Compactions elsewhere that report some steps as empty, with counts that fit, though only overwritten cells
+/// may be dropped.
 fn merges_that_lose_cells(rng: &mut Rng, seed: u64) -> Checked {
     let world = SimWorld::new(seed);
     let explicit = rng.chance(50);
@@ -217,7 +217,7 @@ fn merges_that_lose_cells(rng: &mut Rng, seed: u64) -> Checked {
     }
 }
 
-/// While the files are read one after the other, somebody writes, flushes and merges.
+/// While the files are read one after the other, somebody writes, flushes and compacts.
 fn reading_beside_a_writer(rng: &mut Rng, seed: u64) -> Checked {
     let world = SimWorld::new(seed);
     let db = builder(&world, small()).open("/db").map_err(failed("open"))?;

@@ -1,4 +1,4 @@
-//! What refuses: merge operators that cannot take some operands, and a system that has no descriptor left.
+//! Refusals: merge operators that cannot take some operands, and a system that has no descriptor left.
 
 use super::{Checked, builder, failed, small, stir};
 use crate::model::{At, Model, Op, Row, Rules};
@@ -10,7 +10,7 @@ use siltstone::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What stands in the model, and in what is read here, for a value that the operator refuses.
+/// The stand-in, in the model and in reads here, for a value that the operator refuses.
 const REFUSED: &[u8] = b"(refused)";
 /// An operand that begins so is refused.
 const BAD: u8 = 1;
@@ -76,7 +76,7 @@ fn same(family: &Family, model: &Model, at: u64, of: impl Fn() -> Scan, key: &[u
 }
 
 /// Operands that the operator refuses, among others: reads of their keys say so until something newer stands
-/// over them, flushes and merges keep them, and nobody else notices.
+/// over them, flushes and compactions keep them, and nobody else notices.
 pub(super) fn refusing_operator(rng: &mut Rng, seed: u64) -> Checked {
     let options = || FamilyOptions { merge_operator: Some("picky".into()), ..FamilyOptions::default() };
     let open = |world: &SimWorld| {
@@ -197,7 +197,7 @@ pub(super) fn missing_descriptors(rng: &mut Rng, seed: u64) -> Checked {
             done.or_else(|e| typed("a call", &e))?;
         }
         world.storage.clear_faults();
-        // Failed flushes and merges are taken up after a while.
+        // Failed flushes and compactions are taken up after a while.
         world.clock.advance_us(60_000_000);
         db.put(b"again", b"v").map_err(failed("a put with descriptors again"))?;
         may_have.insert(b"again".to_vec(), vec![Some(b"v".to_vec())]);

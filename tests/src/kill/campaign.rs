@@ -41,7 +41,7 @@ pub fn least() -> u64 {
     (ENOUGH * KILL_POINTS.len() as u64).div_ceil(KILLS_MIN)
 }
 
-/// What to do.
+/// The options of the campaign.
 #[derive(Clone, Debug)]
 pub struct Campaign {
     /// Kills to make.
@@ -52,13 +52,13 @@ pub struct Campaign {
     pub jobs: usize,
     /// No round is begun after this time.
     pub time: Option<Duration>,
-    /// Where the directories are made.
+    /// Folder for the directories.
     pub base: PathBuf,
     /// The program to start as child: `PROGRAM child DIR SEED ROUND LIFE_MS`.
     pub program: PathBuf,
 }
 
-/// What was done.
+/// The counts of the campaign.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Children killed at a random moment.
@@ -154,7 +154,7 @@ pub struct Failure {
     pub seed: u64,
     /// In which round.
     pub round: u64,
-    /// What the child was told.
+    /// The orders of the child.
     pub end: String,
     /// What is wrong.
     pub what: String,

@@ -1,4 +1,4 @@
-//! What the parent knows of a directory, and the comparison after a kill.
+//! The expected state of a directory, and the comparison after a kill.
 
 use crate::kill::copies;
 use crate::kill::oracle::{Oracle, Slot};
@@ -26,7 +26,7 @@ impl Stream {
         self.rounds.iter().rev().find(|(began, _)| *began <= n).map(|(_, round)| *round)
     }
 
-    /// What the families hold after batch `n`, which is at or behind where it is now.
+    /// The contents of the families after batch `n`, which is the present one or a later one.
     fn advance(&mut self, seed: u64, stream: usize, n: u64) -> Result<(), String> {
         if n < self.at {
             return Err(format!("lost: stream {stream} was seen at batch {} before, found {n}", self.at));
@@ -50,7 +50,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// What is known of an empty directory.
+    /// The state of an empty directory.
     pub fn new(seed: u64) -> Self {
         Self { seed, streams: vec![Stream::default(); STREAMS] }
     }
@@ -199,7 +199,7 @@ fn compare(families: &[Family], streams: &[Stream]) -> Result<(), String> {
             .map(|(k, v)| (k.clone(), v.clone()))
             .collect();
         same(family.name(), &contents(family)?, &expected)?;
-        // By point reads too, which ask other parts of a table.
+        // Also by point reads, which use other parts of an SSTable.
         for (key, value) in expected.iter().step_by(17) {
             let found = family.get(key).map_err(|e| format!("get: {e}"))?;
             if found.as_deref() != Some(&value[..]) {

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a child is told.
+/// The orders of a child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Orders {
     /// Seed of the directory.

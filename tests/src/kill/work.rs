@@ -1,4 +1,4 @@
-//! What a child writes, as a function of numbers.
+//! The writes of a child, as a function of numbers.
 
 use crate::strategies;
 use siltstone::storage::sim::Rng;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub const STREAMS: usize = 2;
 /// The families every batch writes to.
 pub const FAMILIES: [&str; 2] = ["default", "second"];
-/// The family that tables are ingested into.
+/// The family that SSTables are ingested into.
 pub const INGESTED: &str = "ingested";
 /// The family that comes and goes.
 pub const PASSING: &str = "passing";
@@ -22,7 +22,7 @@ pub const PASSING: &str = "passing";
 pub const OVERWRITTEN: &str = "overwritten";
 /// What is cut off the passing one, for a while.
 pub const CUT_OFF: &str = "passing-cut-off";
-/// Cells of one ingested table.
+/// Cells of one ingested SSTable.
 pub const INGESTED_CELLS: u64 = 20;
 const KEYS: u64 = 400;
 
@@ -53,8 +53,8 @@ fn key(stream: usize, n: u64) -> Vec<u8> {
 
 /// The operations of a stream's batch `n`, if it is written in that round.
 pub fn ops(seed: u64, stream: usize, n: u64, round: u64) -> Vec<Op> {
-    // In half of the runs most of it goes to one family: a log file of two families' cells is left to no
-    // table.
+    // In half of the runs most of it goes to one family: no SSTable keeps its values in a WAL file of two
+    // families' cells.
     let lopsided = rng(seed, [4, 5, 6]).chance(50);
     let mut rng = rng(seed, [stream as u64, n, round]);
     let mut ops = Vec::new();
@@ -93,7 +93,7 @@ pub fn batch(families: &[Family], ops: &[Op]) -> Batch {
     batch
 }
 
-/// What a family holds.
+/// The contents of a family.
 pub type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Applies operations to what the families hold.
@@ -107,7 +107,7 @@ pub fn apply(contents: &mut [Contents], ops: &[Op]) {
     }
 }
 
-/// Cell `i` of the `k`th ingested table.
+/// Cell `i` of the `k`th ingested SSTable.
 pub fn ingested_cell(seed: u64, k: u64, i: u64) -> (Vec<u8>, Vec<u8>) {
     (format!("i{k:06}-{i:03}").into_bytes(), rng(seed, [77, k, i]).bytes(60))
 }
@@ -165,7 +165,7 @@ fn builder(seed: u64) -> Builder {
     [FAMILIES[0], FAMILIES[1], INGESTED].iter().fold(builder, |builder, name| builder.family(name, family()))
 }
 
-/// How a family is merged, leveled as often as by the others together.
+/// A family's strategy, leveled as often as all others together.
 pub fn strategy(rng: &mut Rng) -> StrategyOptions {
     if rng.chance(55) {
         return "leveled{table_bytes=64KiB, multiplier=4}".parse().expect("a strategy");
@@ -193,7 +193,7 @@ pub fn marked(families: &[Family], stream: usize) -> Result<u64, String> {
     Ok(numbers[0])
 }
 
-/// The newest ingested table of which the database holds a cell; 0 for none.
+/// The newest ingested SSTable of which the database holds a cell; 0 for none.
 pub fn newest_ingested(family: &Family) -> Result<u64, String> {
     match family.scan::<&str>(..).next_back() {
         None => Ok(0),
@@ -214,7 +214,7 @@ pub struct Paths {
     pub oracle: std::path::PathBuf,
     /// The checkpoint of the round.
     pub checkpoint: std::path::PathBuf,
-    /// The table about to be ingested.
+    /// The SSTable about to be ingested.
     pub prepared: std::path::PathBuf,
     /// The backups.
     pub backups: std::path::PathBuf,

@@ -1,7 +1,7 @@
-//! The store that is damaged: all kinds of files, every compression, several levels, a merge cut short at a
-//! clip, range deletes, and writes that are only in the log; and what it must answer.
+//! The store that is damaged: all kinds of files, every compression, several levels, a compaction cut short
+//! at a clip, range deletes, and writes that are only in the WAL; and what it must answer.
 //!
-//! Beside the answers the fixture knows which keys' reads touch which bytes of which table: gets without a
+//! Beside the answers the fixture knows which keys' reads touch which bytes of which SSTable: gets without a
 //! cache are traced once on the sound disk. A damaged byte is then judged by the keys that read it.
 
 use crate::strategies;
@@ -25,14 +25,14 @@ const KEYS: u64 = 2000;
 /// How much a fixture holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Size {
-    /// Some hundred kilobytes, in tables like those of a real store.
+    /// Some hundred kilobytes, in SSTables like those of a real store.
     Large,
-    /// Some ten kilobytes in small tables, with all kinds of files and a clip all the same.
+    /// Some ten kilobytes in small SSTables, with all kinds of files and a clip all the same.
     Small,
 }
 
 impl Size {
-    /// Bytes of tables to reach before the fixture ends; log and manifest add to them.
+    /// Bytes of SSTables to reach before the fixture ends; WAL and manifest add to them.
     fn bytes_min(self) -> u64 {
         match self {
             Size::Large => 230 << 10,
@@ -80,14 +80,14 @@ impl Size {
 pub struct Written {
     /// Its sequence number.
     pub seq: u64,
-    /// What it set; `None` for a delete.
+    /// The value that it set; `None` for a delete.
     pub value: Option<Vec<u8>>,
 }
 
 /// Every write of a key, oldest first.
 pub(super) type History = BTreeMap<Vec<u8>, Vec<Written>>;
 
-/// Bytes of a table and keys whose reads touch them.
+/// Bytes of an SSTable and keys whose reads touch them.
 pub struct Touched {
     /// First byte.
     pub start: u64,
@@ -109,7 +109,7 @@ pub struct Fixture {
     pub contents: Vec<Vec<(Vec<u8>, Vec<u8>)>>,
     /// Per file of the database, its length up to where it is in use.
     pub files: Vec<(PathBuf, u64)>,
-    /// Tables with a clip, whose lower part nobody reads.
+    /// SSTables with a clip, whose lower part nobody reads.
     pub clipped: BTreeSet<PathBuf>,
     /// By file.
     pub touched: BTreeMap<PathBuf, Vec<Touched>>,
@@ -175,7 +175,7 @@ fn family_options(family: usize, size: Size, seed: u64) -> FamilyOptions {
     let options = FamilyOptions { block_bytes: 1 << 10, strategy, ..FamilyOptions::default() };
     match family {
         0 => FamilyOptions { compression_last: Some(Compression::Zstd { level: 3 }), ..options },
-        // Its values are left in the log where they are long enough.
+        // Its values are left in the WAL where they are long enough.
         1 => FamilyOptions {
             compression: Compression::None,
             log_tables: true,
@@ -220,14 +220,14 @@ pub fn fixture(seed: u64, size: Size) -> Fixture {
     Fixture { disk, earlier, families, contents, files, clipped, touched }
 }
 
-/// Length of a file up to its last byte that is not zero: reserved space of a log file is no history.
+/// Length of a file up to its last byte that is not zero: reserved space of a WAL file is no history.
 fn used(disk: &SimStorage, path: &Path) -> u64 {
     let bytes = disk.file_bytes(path).expect("a file of the fixture");
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
 }
 
-/// Runs until the live files are large enough and a merge stands at a clip; the disk at half the way comes
-/// back too.
+/// Runs until the live files are large enough and a compaction stands at a clip; the disk at half the way
+/// comes back too.
 fn write(disk: &SimStorage, seed: u64, size: Size, rng: &mut Rng) -> (Vec<History>, SimStorage) {
     let env = env(disk, seed);
     let scheduler = Arc::new(SimScheduler::new(env.random.clone()));
@@ -243,7 +243,7 @@ fn write(disk: &SimStorage, seed: u64, size: Size, rng: &mut Rng) -> (Vec<Histor
         for _ in 0..size.writes() {
             put_one(&db, rng, &mut families);
         }
-        // Flushed by turns, so that two families always have writes in the log alone.
+        // Flushed by turns, so that two families always have writes in the WAL alone.
         let family = db.family(FAMILIES[round % FAMILIES.len()]).expect("a family");
         family.flush().expect("a flush");
         scheduler.run(3);
@@ -262,7 +262,7 @@ fn write(disk: &SimStorage, seed: u64, size: Size, rng: &mut Rng) -> (Vec<Histor
     (families, earlier.unwrap_or_else(|| disk.clone_killed()))
 }
 
-/// Gives the second family a table whose values are in the log, and the others something in the log alone
+/// Gives the second family an SSTable whose values are in the WAL, and the others something in the WAL alone
 /// once more.
 fn leave_in_log(db: &Db, size: Size, rng: &mut Rng, families: &mut [History]) {
     let family = db.family(FAMILIES[1]).expect("a family");
@@ -283,7 +283,7 @@ fn table_bytes(db: &Db, name: &str) -> u64 {
     db.family(name).expect("a family").shape().tables().map(|(_, _, info)| info.bytes).sum()
 }
 
-/// Lets a merge of the whole first family fail after some of its steps.
+/// Lets a compaction of the whole first family fail after some of its steps.
 fn stop_at_clip(disk: &SimStorage, db: &Db, size: Size) -> bool {
     let last_table = if size == Size::Small { 2 } else { 4 };
     disk.fail_at_path(OpKind::Create, ".table", last_table, Mode::Once, std::io::ErrorKind::Other);
@@ -297,7 +297,7 @@ fn has_clip(db: &Db, name: &str) -> bool {
     db.family(name).expect("a family").shape().tables().any(|(_, _, info)| info.clip.is_some())
 }
 
-/// Whether two families have a fair amount of writes that no table holds.
+/// Whether two families have a fair amount of writes that no SSTable holds.
 fn has_unflushed(db: &Db, size: Size) -> bool {
     let cells =
         |name: &str| db.family(name).expect("a family").segments().iter().map(|s| s.cells).sum::<u64>();

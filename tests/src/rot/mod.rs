@@ -8,7 +8,7 @@
 //! of one store. `rescue` makes some damages together, repairs, and demands everything back that is not
 //! reported lost.
 //!
-//! What is read after a damage: of a table, the keys whose reads touch the damaged bytes (by get, and by
+//! After a damage, reads follow: of an SSTable, the keys whose reads touch the damaged bytes (by get, and by
 //! scans both ways around them); of any other file, opening is what reads it, and a few keys of each family
 //! follow. One case in [`FULL_EVERY`] reads everything by get and by scans both ways, one in [`CHECK_EVERY`]
 //! is also checked, which must report every damage that could be met, and one in [`WRITE_EVERY`] is opened
@@ -48,7 +48,7 @@ const THREADS: usize = 2;
 /// Numbers of damages.
 type Part = StepBy<Range<u64>>;
 
-/// What came of the damages.
+/// The results of the damages.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Damages made.
@@ -63,7 +63,7 @@ pub struct Report {
     pub harmless: u64,
     /// Cases checked, and how many of these the check found damaged.
     pub checked: (u64, u64),
-    /// What must not happen, each with what replays it. At most [`VIOLATIONS_KEPT`] are kept, all are
+    /// Violations, each with a command that replays it. At most [`VIOLATIONS_KEPT`] are stored, all are
     /// counted.
     pub violations: Vec<String>,
     /// Count of violations; at [`VIOLATIONS_KEPT`] the rest is left out.

@@ -2,10 +2,10 @@
 //!
 //! A key is *excused* when a reported loss covers it: by its range of keys, or because one of its writes lies
 //! in a reported range of writes. An excused key may be absent or show an older value of its own, never a
-//! value it never had. Where the list of tables had to be rebuilt, deleted keys may show an older value (the
-//! report says so), but a key that has a value must have its newest; unless a table was taken away of which
-//! only the unreadable part of the manifest knew, or the log's newest frames were damaged, of which only it
-//! knew that they were synced: what nothing can tell.
+//! value it never had. Where the list of SSTables had to be rebuilt, deleted keys may show an older value
+//! (the report says so), but a key that has a value must have its newest; unless an SSTable was taken away of
+//! which only the unreadable part of the manifest knew, or the WAL's newest frames were damaged, of which
+//! only it knew that they were synced: what nothing can tell.
 
 use super::fixture::{DIR, FAMILIES, Fixture, History, Size, Written, builder, env, fixture};
 use super::{Damage, Damages, VIOLATIONS_KEPT};
@@ -15,20 +15,20 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-/// What came of the rescues.
+/// The results of the rescues.
 #[derive(Clone, Debug, Default)]
 pub struct RescueReport {
     /// Damaged stores repaired.
     pub rescues: u64,
     /// Repairs that lost nothing.
     pub complete: u64,
-    /// How many had to do without the list of tables.
+    /// How many had to do without the list of SSTables.
     pub rebuilt: u64,
     /// Keys looked up after repairs.
     pub keys: u64,
     /// Keys looked up that a reported loss excuses.
     pub excused: u64,
-    /// What must not happen, each with what replays it.
+    /// Violations, each with a command that replays it.
     pub violations: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ fn one(
         false => Vec::new(),
     };
     let db = builder(disk, i).open(DIR).map_err(|e| format!("after the repair opening fails: {e:?}"))?;
-    // Only the manifest knew how far the log was synced.
+    // Only the manifest knew how far the WAL was synced.
     let is_log = |damage: &Damage| damage.file().extension().is_some_and(|extension| extension == "log");
     let end = match repair.rebuilt && damages.iter().any(is_log) {
         true => db.snapshot().seq().0,
@@ -116,7 +116,7 @@ fn one(
     db.close().map_err(|e| format!("closing after the repair: {e:?}"))
 }
 
-/// Family and keys of each table.
+/// Family and keys of each SSTable.
 type Tables = BTreeMap<PathBuf, (usize, KeyRange)>;
 
 fn tables(fixture: &Fixture, seed: u64) -> Tables {
@@ -131,7 +131,7 @@ fn tables(fixture: &Fixture, seed: u64) -> Tables {
     tables
 }
 
-/// What a table had that is gone and that nothing names.
+/// The contents of an SSTable that is gone and that nothing names.
 fn unmissed<'t>(tables: &'t Tables, damage: &Damage, repair: &RepairReport) -> Option<&'t (usize, KeyRange)> {
     let Damage::Missing { file } = damage else { return None };
     let name = file.file_name()?.to_string_lossy();

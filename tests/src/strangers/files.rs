@@ -93,7 +93,7 @@ fn failed(path: &Path) -> impl Fn(std::io::Error) -> String + '_ {
     move |e| format!("{}: {e}", path.display())
 }
 
-/// What there is now.
+/// The files that exist now.
 pub(super) fn inventory(dir: &Path) -> Checked<Inventory> {
     let mut found = Inventory::new();
     add(dir, &mut found)?;
@@ -159,7 +159,7 @@ pub(super) fn added(before: &Inventory, dir: &Path) -> Checked<Vec<PathBuf>> {
 /// Puts some of other people's files into a directory; links lead to files in `victims`. Names that are the
 /// engine's, too, only where `alike` says so.
 pub(super) fn litter(dir: &Path, victims: &Path, alike: bool, rng: &mut Rng) -> Checked {
-    // What a crash might have left here: names like ours alone, and most files blank.
+    // Files that a crash might have left: all with a database's names, and most of them blank.
     let is_left_over = alike && rng.one_in(3);
     let mut names: Vec<&str> = if is_left_over { Vec::new() } else { FOREIGN.to_vec() };
     if alike {

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// What is done where other people's files lie.
+/// The operations among other people's files.
 pub const STRANGERS: Row = Row {
     together: Some(Together { least: 200, check: together }),
     ..Row::new("strangers", "operations among other people's files", 2_000, case)
@@ -38,10 +38,10 @@ const MOVING: &str = "moving";
 /// An operation with the directory of other people's files for its place.
 type Operation = fn(&Work, &Path) -> siltstone::Result<()>;
 
-/// What is done to a database among them, and to places beside it.
+/// The operations on a database among them, and on places beside it.
 type Step = fn(&Path, &Path) -> siltstone::Result<()>;
 
-/// What can be done there, by name.
+/// The operations, by name.
 const OPERATIONS: &[(&str, Operation)] = &[
     ("open", |_, dir| write_to(builder().open(dir)?)),
     ("open-read-only", |_, dir| builder().open_read_only(dir).map(drop)),
@@ -90,7 +90,7 @@ fn builder() -> Builder {
     Builder::new().options(options())
 }
 
-/// Writes to a database that was made, until it has tables, and closes it.
+/// Writes to a database that was made, until it has SSTables, and closes it.
 fn write_to(db: Db) -> siltstone::Result<()> {
     for key in 0..ROWS {
         db.put(key.to_be_bytes(), [7; 500])?;
@@ -99,7 +99,7 @@ fn write_to(db: Db) -> siltstone::Result<()> {
     db.close()
 }
 
-/// What operations work with.
+/// The state that operations work with.
 struct Work {
     /// A sound database in a directory of its own, and its backups.
     home: Db,
@@ -163,7 +163,7 @@ impl Work {
         results.into_iter().try_for_each(|result| result.map(drop))
     }
 
-    /// A table that is written there, and ingested.
+    /// An SSTable that is written there, and ingested.
     fn ingest_new(&self, path: &Path) -> siltstone::Result<()> {
         let mut table = SstableWriter::create(path, &FamilyOptions::default())?;
         table.put(b"z", b"ingested")?;

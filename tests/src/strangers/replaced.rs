@@ -9,7 +9,7 @@ use siltstone::Db;
 use siltstone::storage::sim::Rng;
 use std::path::{Path, PathBuf};
 
-/// What lies where the open database was.
+/// The files in the place of the open database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Instead {
     Nothing,
@@ -73,7 +73,7 @@ fn replaced(place: &Path, instead: Instead, rng: &mut Rng) -> Checked {
         }
     }
     drop(within("a close", || db.close())?);
-    // What could not be closed is let go.
+    // A database that could not be closed is dropped.
     drop(db);
     match open {
         Some(open) => open.close().map_err(failed("close the other"))?,

@@ -1,5 +1,5 @@
-//! No circle of files inside a folder: whoever reads a file first has to read only what it builds on, never
-//! the file itself again.
+//! No circle of files inside a folder: to understand a file, one reads only the files that it builds on,
+//! never itself again.
 //!
 //! A file builds on another where an import or a path names something of it, also where the folder's page
 //! exports that. Seen from a folder, a folder in it is one file. The page itself (`mod.rs`) is in no circle:

@@ -3,7 +3,7 @@
 use super::Finding;
 use super::sources::Source;
 
-/// Columns of a comment: `max_width` in rustfmt.toml, which does not look at comments.
+/// Columns of a comment: `max_width` in rustfmt.toml, which does not check comments.
 const COLUMNS_MAX: usize = 110;
 /// A doc comment that begins so has its subject in another comment, or none.
 const OPENINGS: [&str; 5] = ["Of", "The same", "That", "Those", "As"];

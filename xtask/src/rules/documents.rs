@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 /// Lines of documents are at most this long.
 const COLUMNS_MAX: usize = 120;
 
-/// In the documents, whatever is in backticks and looks like a file of ours, or like the name of a test, must
-/// exist.
+/// In the documents, whatever is in backticks and looks like a file of this repository, or like the name of a
+/// test, must exist.
 pub(super) fn find(root: &Path, sources: &[Source<'_>]) -> Vec<Finding> {
     let mut functions = BTreeSet::new();
     for source in sources {
@@ -74,7 +74,7 @@ fn overlong(text: &str) -> impl Iterator<Item = usize> {
     text.lines().enumerate().filter(move |(_, line)| is_long(line)).map(|(at, _)| at + 1)
 }
 
-/// What stands between single backticks.
+/// The texts between single backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     let prose = text.split("```").step_by(2);
     prose.flat_map(|part| part.lines()).flat_map(|line| line.split('`').skip(1).step_by(2))

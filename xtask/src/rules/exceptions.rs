@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Counts by file.
 type Counts = BTreeMap<String, usize>;
 
-/// Where the rule's list is.
+/// The file with the rule's list.
 fn file(rule: &str) -> PathBuf {
     crate::run::root().join(name(rule))
 }
@@ -19,7 +19,7 @@ fn name(rule: &str) -> String {
     format!("xtask/exceptions/{rule}.txt")
 }
 
-/// What is wrong: findings that the rule's list does not allow, and lines of it that allow too much.
+/// The failures: findings that the rule's list does not allow, and lines of it that allow too much.
 pub(super) fn check(rule: &str, found: &[Finding]) -> Vec<String> {
     let text = match fs::read_to_string(file(rule)) {
         Ok(text) => text,

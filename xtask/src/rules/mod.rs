@@ -18,7 +18,7 @@ use crate::run::{Tally, root};
 use sources::Source;
 use std::path::Path;
 
-/// What breaks a rule.
+/// A violation of a rule.
 #[derive(Debug, PartialEq, Eq)]
 struct Finding {
     /// The file whose count in the rule's list it adds to.

@@ -74,7 +74,7 @@ fn uses<'a>(source: &Source<'a>) -> BTreeSet<&'a str> {
     named.filter(|name| name.path[0] == "crate").filter_map(|name| name.path.get(1).copied()).collect()
 }
 
-/// Where the list in ARCHITECTURE.md is another.
+/// The differences of the list in ARCHITECTURE.md.
 pub(super) fn listed(architecture: &str) -> Vec<Finding> {
     let says = |what: String| vec![Finding { file: "ARCHITECTURE.md".into(), what }];
     let Some((_, list)) = architecture.split_once("\nThe modules of the engine, lowest first.") else {

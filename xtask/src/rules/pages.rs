@@ -3,7 +3,7 @@
 use super::Finding;
 use super::sources::Source;
 
-/// What users read, so that it says nothing of modules: ARCHITECTURE.md lists those.
+/// Pages for users, which say nothing of modules: ARCHITECTURE.md lists those.
 const FOR_USERS: &str = "engine/src/lib.rs";
 
 pub(super) fn find(sources: &[Source<'_>]) -> Vec<Finding> {

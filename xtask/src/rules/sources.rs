@@ -115,7 +115,7 @@ fn tokens(text: &str) -> Vec<&str> {
     found
 }
 
-/// Where the string ends that begins there.
+/// The end of the string that begins there.
 fn string_end(bytes: &[u8], mut at: usize) -> usize {
     at += 1;
     while let Some(byte) = bytes.get(at) {
@@ -164,7 +164,7 @@ fn condition(tokens: &[&str]) -> (bool, bool) {
     }
 }
 
-/// What stands between commas that are in no bracket.
+/// The texts between commas that are in no bracket.
 fn parts<'t, 'a>(tokens: &'t [&'a str]) -> impl Iterator<Item = &'t [&'a str]> {
     let mut depth = 0;
     let split = tokens.split(move |token| {
@@ -174,7 +174,7 @@ fn parts<'t, 'a>(tokens: &'t [&'a str]) -> impl Iterator<Item = &'t [&'a str]> {
     split.filter(|part| !part.is_empty())
 }
 
-/// Where the bracket closes that opens there.
+/// The end of the bracket that opens there.
 pub(super) fn closing(tokens: &[&str], open: usize) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate().skip(open) {
@@ -188,7 +188,7 @@ pub(super) fn closing(tokens: &[&str], open: usize) -> usize {
     tokens.len() - 1
 }
 
-/// Behind the item, statement, field or variant that begins there.
+/// The end of the item, statement, field or variant that begins there.
 fn item_end(tokens: &[&str], begin: usize) -> usize {
     let mut at = begin;
     // Commas stand in types of functions and between fields.
@@ -223,7 +223,7 @@ pub(super) struct Named<'a> {
     pub(super) depth: usize,
 }
 
-/// What the code imports, and paths in it that begin with `crate`, `self`, `super` or one of these modules.
+/// The imports of the code, and paths in it that begin with `crate`, `self`, `super` or one of these modules.
 pub(super) fn named<'a>(tokens: &[&'a str], modules: &[&str]) -> Vec<Named<'a>> {
     let (mut found, mut at, mut inside) = (Vec::new(), 0, Vec::new());
     while at < tokens.len() {

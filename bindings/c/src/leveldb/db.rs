@@ -180,7 +180,7 @@ pub extern "C" fn leveldb_release_snapshot(db: Option<&LevelDb>, snapshot: *cons
 }
 
 impl LevelDb {
-    /// What a property says, if there is such a one.
+    /// The value of a property, if it exists.
     fn property(&self, name: &str) -> Option<String> {
         let shape = || self.family.shape();
         match name.strip_prefix("leveldb.")? {
@@ -212,7 +212,7 @@ impl LevelDb {
     }
 }
 
-/// What a database says about itself, to be freed with `leveldb_free`: `leveldb.stats`, `leveldb.sstables`,
+/// A property of the database, to be freed with `leveldb_free`: `leveldb.stats`, `leveldb.sstables`,
 /// `leveldb.num-files-at-level<N>`, `leveldb.approximate-memory-usage`. NULL for other names.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_property_value(db: Option<&LevelDb>, propname: *const c_char) -> *mut c_char {
@@ -230,7 +230,7 @@ unsafe fn nth<'a>(keys: *const *const c_char, lengths: *const usize, n: usize) -
     unsafe { given(keys.add(n).read(), lengths.add(n).read()) }
 }
 
-/// About how many bytes of tables each of the ranges has. A range that cannot be read has 0.
+/// About how many bytes of SSTables each of the ranges has. A range that cannot be read has 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_approximate_sizes(
     db: Option<&LevelDb>,
@@ -253,7 +253,7 @@ pub extern "C" fn leveldb_approximate_sizes(
     }
 }
 
-/// Merges all of a range into the last level; a NULL key does not bound it.
+/// Compacts all of a range into the last level; a NULL key does not bound it.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_compact_range(
     db: Option<&LevelDb>,
@@ -267,7 +267,8 @@ pub extern "C" fn leveldb_compact_range(
     let (start, limit) = unsafe { (given(start_key, start_key_len), given(limit_key, limit_key_len)) };
     // With its end, as in LevelDB: one byte more is behind the limit and before all other keys.
     let end = (!limit_key.is_null()).then(|| [limit, b"\0"].concat());
-    // There is no way to tell what fails; it is among the database's events, and the next merge tries again.
+    // This call cannot return an error; it is among the database's events, and the next compaction tries
+    // again.
     let _ = db.family.compact(KeyRange { start: start.to_vec(), end });
 }
 

@@ -147,7 +147,7 @@ pub extern "C" fn leveldb_iter_value(
     handed_out(iterator.and_then(LevelIterator::entry).map(|entry| &*entry.value), vlen)
 }
 
-/// What its last move failed with, if it did.
+/// The error of its last move, if there was one.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_get_error(iterator: Option<&LevelIterator>, errptr: Option<&mut *mut c_char>) {
     if let Some(failed) = iterator.and_then(|iterator| iterator.failed.clone()) {

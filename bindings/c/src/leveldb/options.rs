@@ -7,13 +7,13 @@ use std::ffi::{c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-/// What a database gets for its block cache where none is given: as in LevelDB.
+/// The default size of the block cache: as in LevelDB.
 const CACHE_BYTES: u64 = 8 << 20;
-/// What LevelDB writes to a table before it begins the next.
+/// Bytes that LevelDB writes to an SSTable before it begins the next.
 const FILE_BYTES: usize = 2 << 20;
 /// Bytes of its write buffer.
 const BUFFER_BYTES: usize = 4 << 20;
-/// Bytes of log, a quarter of which a batch may take.
+/// Bytes of WAL, a quarter of which a batch may take.
 const LOG_BYTES: u64 = 1 << 30;
 /// `leveldb_no_compression`; all else means the fast one.
 const UNCOMPRESSED: c_int = 0;
@@ -62,7 +62,7 @@ impl LevelOptions {
             ..DbOptions::default()
         };
         options.experimental.open_tables = self.open_files;
-        // So that batches may be much larger than the memory for writes, as in LevelDB, and the log no longer
+        // So that batches may be much larger than the memory for writes, as in LevelDB, and the WAL no longer
         // for it.
         options.experimental.log_bytes_max = LOG_BYTES.max(4 * write_memory);
         options.experimental.log_clean_bytes = 4 * write_memory;
@@ -105,7 +105,7 @@ pub extern "C" fn leveldb_options_set_comparator(
     set(options, |options| options.order = comparator.map(|comparator| comparator.0.clone()));
 }
 
-/// Tables get filters, or none for NULL.
+/// SSTables get filters, or none for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_set_filter_policy(
     options: Option<&mut LevelOptions>,
@@ -147,7 +147,7 @@ pub extern "C" fn leveldb_options_set_info_log(options: Option<&mut LevelOptions
 /// LevelDB hands none out.
 pub struct Logger(());
 
-/// Bytes of writes in memory before they are written to tables; twice as much may be in memory. Default 4
+/// Bytes of writes in memory before they are flushed to SSTables; twice as much may be in memory. Default 4
 /// MiB.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_set_write_buffer_size(options: Option<&mut LevelOptions>, bytes: usize) {
@@ -181,13 +181,13 @@ pub extern "C" fn leveldb_options_set_block_restart_interval(
     let _ = (options, keys);
 }
 
-/// Bytes of a table. Default 2 MiB; less than 1 MiB is taken for that.
+/// Bytes of an SSTable. Default 2 MiB; less than 1 MiB is taken for that.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_set_max_file_size(options: Option<&mut LevelOptions>, bytes: usize) {
     set(options, |options| options.file_bytes = bytes);
 }
 
-/// 0 for tables without compression; all else compresses with lz4. Default: compressed.
+/// 0 for SSTables without compression; all else compresses with lz4. Default: compressed.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_set_compression(options: Option<&mut LevelOptions>, compression: c_int) {
     set(options, |options| options.compressed = compression != UNCOMPRESSED);
@@ -226,8 +226,8 @@ pub extern "C" fn leveldb_readoptions_set_fill_cache(options: Option<&mut ReadOp
     let _ = (options, fill);
 }
 
-/// Reads of that moment, or of the present for NULL. The moment is kept until these options have another one
-/// or are freed.
+/// Reads of that moment, or of the present for NULL. The moment stays readable until these options have
+/// another one or are freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_readoptions_set_snapshot(
     options: Option<&mut ReadOptions>,
@@ -311,7 +311,7 @@ pub extern "C" fn leveldb_env_get_test_directory(env: Option<&Environment>) -> *
     let user = unsafe { libc::getuid() };
     let made = || std::env::temp_dir().join(format!("leveldbtest-{user}"));
     let dir = std::env::var_os("TEST_TMPDIR").map_or_else(made, Into::into);
-    // As in LevelDB: whoever uses it is told what is wrong with it.
+    // As in LevelDB: using it returns what is wrong with it.
     let _ = std::fs::create_dir_all(&dir);
     handed_out(dir.as_os_str().as_bytes())
 }

@@ -14,7 +14,7 @@ pub struct Comparator(pub(super) Arc<Order>);
 
 type Compare = extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize) -> c_int;
 
-/// What it was made of.
+/// The callbacks of a comparator.
 pub(super) struct Order {
     state: *mut c_void,
     destructor: Option<extern "C" fn(*mut c_void)>,
@@ -76,7 +76,7 @@ pub extern "C" fn leveldb_comparator_destroy(comparator: Option<Box<Comparator>>
     drop(comparator);
 }
 
-/// How a database finds that a key is not in a table.
+/// How a database finds that a key is not in an SSTable.
 pub struct FilterPolicy {
     pub(super) bits_per_key: u32,
     state: *mut c_void,
@@ -101,8 +101,8 @@ pub extern "C" fn leveldb_filterpolicy_create_bloom(bits_per_key: c_int) -> Opti
     Some(Box::new(FilterPolicy { bits_per_key, state: std::ptr::null_mut(), destructor: None }))
 }
 
-/// A policy of the caller's: it is freed as such, but tables have filters of their own kind in its place. Its
-/// functions are not called.
+/// A policy of the caller's: it is freed as such, but SSTables have filters of their own kind in its place.
+/// Its functions are not called.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_filterpolicy_create(
     state: *mut c_void,

@@ -58,7 +58,7 @@ fn cells(key: &str, value: &str) -> Vec<Cell> {
     }
 }
 
-/// What to try.
+/// Prints what to try.
 pub(super) fn tell(at: SocketAddr) {
     let cbt = format!("cbt -project {PROJECT} -instance {INSTANCE}");
     say(&format!(

@@ -1,4 +1,4 @@
-//! Scans of a transaction: what its snapshot shows, merged with its own writes key by key.
+//! Scans of a transaction: its snapshot merged with its own writes, key by key.
 
 use super::super::write_set::OfFamily;
 use super::super::{Entry, Family, Scan};
@@ -64,7 +64,7 @@ impl<'t> TransactionScan<'t> {
             true => none.range::<Vec<u8>, _>(..),
             false => keys.range::<Vec<u8>, _>(range.clone()),
         };
-        // Until it is known how much of it is gone through, all of it counts.
+        // All of the range counts until it is known how far the scan went.
         let tracked = (transaction.isolation == Isolation::Serializable).then(|| {
             let mut reads = transaction.reads.lock();
             reads.ranges.push((family.clone(), range.clone()));
@@ -93,7 +93,7 @@ impl<'t> TransactionScan<'t> {
             let written = self.written.take(end);
             let before_is_next = match (&before, &written) {
                 (None, None) => {
-                    // What is left of the key at which the other end stands.
+                    // The remaining versions of the key at which the other end stands.
                     return Ok(take(&mut self.ready[1 - end], end));
                 }
                 (None, Some(_)) => false,

@@ -1,14 +1,13 @@
 //! Row filters: what of a row's cells a reader gets.
 //!
 //! A filter is compiled once a call ([`Filter::compile`]: regular expressions, bounds, and everything that is
-//! wrong with it) and then applied to each row's cells. What it excludes for certain is told to the reader
-//! first ([`Filter::need`]), so that these families, columns, times and versions are not read at all.
+//! wrong with it) and then applied to each row's cells. The reader first learns what the filter excludes for
+//! certain ([`Filter::need`]), and does not read these families, columns, times and versions at all.
 //!
-//! A row's cells come in any number of pieces ([`Filter::pass`]), in their order, and what comes through is
-//! the same as if they came at once: a filter looks at one cell after the other, and keeps no more than
-//! counts and the column that it looked at last. Conditions alone need to know the row before: of a row in
-//! several pieces they are decided first ([`Filter::begin_to_decide`]), by going through it as often as one
-//! depends on another.
+//! A row's cells come in any number of pieces ([`Filter::pass`]), in their order, and the output is the same
+//! as if they came at once: a filter takes one cell after the other, and its state is no more than counts and
+//! the last column. Conditions alone need to know the row before: of a row in several pieces they are decided
+//! first ([`Filter::begin_to_decide`]), by going through it as often as one depends on another.
 //!
 //! Regular expressions (`pattern`) have RE2's syntax (`re2`, with sets of bytes by their names in `classes`),
 //! match the whole of what they look at, byte by byte (Latin-1), in time linear in its length. `need` is what
@@ -120,7 +119,7 @@ pub(crate) struct Condition {
     holds: Holds,
 }
 
-/// What a filter is compiled with.
+/// The state of compiling a filter.
 struct Compiler<'a> {
     in_condition: bool,
     samples: u64,
@@ -128,7 +127,7 @@ struct Compiler<'a> {
     work: &'a mut Work,
 }
 
-/// Where cells pass through.
+/// The state of cells that pass through a filter.
 struct Passage<'a> {
     row: &'a [u8],
     /// Cells that came to a sink.
@@ -471,7 +470,7 @@ impl Filter {
         self.asked(&mut |_| ())
     }
 
-    /// What of a family must be read for it; `None` for nothing.
+    /// The part of a family that must be read for it; `None` for nothing.
     pub(crate) fn need(&self, family: &str) -> Option<Need> {
         let mut need = Need::default();
         let chain = match self {
@@ -496,7 +495,7 @@ impl Filter {
                 Self::Qualifier(_) => (exact, need.is_all) = (false, false),
                 // Whole rows.
                 Self::RowKey(_) | Self::RowSample { .. } => need.is_all = false,
-                // Times may be told only before versions are counted.
+                // Times may be excluded only before versions are counted.
                 Self::Times { from, to } if need.newest.is_none() => {
                     need.times.0 = need.times.0.max(*from);
                     need.times.1 = match (need.times.1, to) {
@@ -582,7 +581,7 @@ impl Filter {
             Self::Sink => to.sunk.append(&mut cells),
             Self::RowKey(pattern) if !pattern.matches(to.row) => cells.clear(),
             Self::RowKey(_) => {}
-            // A row is in a sample or not, whoever asks.
+            // A row is in a sample or not, for all callers alike.
             Self::RowSample { share, number } => {
                 let mut random = siltstone::Rng::new(
                     to.row.iter().fold(0xcbf2_9ce4_8422_2325 ^ *number, |hash: u64, byte| {

@@ -1,11 +1,11 @@
-//! What a filter needs to be read of a family: what it excludes for certain is not.
+//! The part of a family that a filter needs to read: without cells that it excludes for certain.
 
 use crate::cells::subset::Columns;
 use bytes::Bytes;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-/// What is to be read of a family.
+/// The part of a family to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Need {
     /// Qualifiers.
@@ -30,7 +30,7 @@ impl Default for Need {
 }
 
 impl Need {
-    /// What is to be read of what a view has of the family.
+    /// The part of this that a view has.
     pub(crate) fn within(self, view: &Arc<Columns>) -> Self {
         Self { view: (!view.is_all()).then(|| view.clone()), ..self }
     }
@@ -40,7 +40,7 @@ impl Need {
         self.columns.contains(qualifier) && self.view.as_ref().is_none_or(|view| view.has(qualifier))
     }
 
-    /// The first column of which cells may be read, behind one of which none are.
+    /// The first column to be read after one that is not.
     pub(crate) fn next(&self, qualifier: &[u8]) -> Option<Vec<u8>> {
         let from = match &self.columns.0 {
             Bound::Included(at) if qualifier < &at[..] => at.to_vec(),

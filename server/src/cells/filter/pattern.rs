@@ -31,7 +31,7 @@ const STEP_BYTES: usize = 64;
 /// How much more it takes to match a byte than to copy it.
 const BYTE_STEPS: usize = 8;
 
-/// What all patterns of a filter may take.
+/// The memory limit of all patterns of a filter.
 pub(crate) struct Patterns {
     /// Bytes that are left for those that are not compiled yet.
     left: usize,
@@ -333,7 +333,7 @@ mod tests {
             assert!(refused.message().ends_with(why), "{refused}");
             assert!(refused.message().starts_with("filter: the pattern of test, "), "{refused}");
         }
-        // What is told of a long one fits into a trailer.
+        // The error of a long pattern fits into a trailer.
         let long = [&vec![0xff; 20_000][..], b"("].concat();
         assert!(compiled(&long).unwrap_err().message().len() < 2_000);
     }

@@ -1,8 +1,8 @@
 //! RE2's syntax over bytes (Latin-1), read into what the engines of `regex-automata` compile.
 //!
-//! What RE2 takes means the same, and what it refuses is refused in its words; only groups may not nest as
-//! deep. Which of several matches is preferred (`*?`, the flag `U`) says nothing where the whole must match.
-//! Case is folded as Unicode has it within Latin-1.
+//! Patterns that RE2 accepts mean the same here, and those that it refuses are refused in its words; only
+//! groups may not nest as deep. Which of several matches is preferred (`*?`, the flag `U`) says nothing where
+//! the whole must match. Case is folded as Unicode has it within Latin-1.
 
 use super::classes::{Set, other_case, perl_class, posix_class, unicode_class};
 use regex_syntax::hir::{Dot, Hir, HirKind, Look, Repetition};
@@ -17,7 +17,7 @@ const SHOWN_MAX: usize = 200;
 
 const BAD_RANGE: &str = "invalid character class range";
 
-/// What was read, or why the pattern is refused.
+/// The part that was read, or why the pattern is refused.
 type Parsed<T> = Result<T, String>;
 
 /// Reads a pattern that must match the whole of what it is shown.
@@ -65,7 +65,7 @@ struct Part {
 /// A group that is open, or the whole.
 #[derive(Default)]
 struct Group {
-    /// Flags that hold behind it.
+    /// Flags for what follows it.
     flags: Flags,
     /// Alternatives that ended with a `|`.
     alternatives: Vec<Part>,

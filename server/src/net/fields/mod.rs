@@ -1,4 +1,4 @@
-//! What becomes of each field of a request: it is used, kept, without effect for a reason that is told, or
+//! The treatment of each field of a request: it is used, stored, without effect for a documented reason, or
 //! refused by its name.
 //!
 //! `fields.txt` lists all of them, and `build.rs` makes [`MESSAGES`] of it. Requests are looked at by it as
@@ -61,8 +61,8 @@ const fn is_same(a: &[u8], b: &[u8]) -> bool {
 }
 
 impl Message {
-    /// Looks at a field of that number, and whether it has a value. Returns the message within whose fields
-    /// are to be looked at, too.
+    /// Checks a field of that number, which may have a value. Returns the nested message whose fields are to
+    /// be checked, too.
     ///
     /// # Errors
     /// `UNIMPLEMENTED` for one that is refused, or not known.

@@ -20,11 +20,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tonic::{Code, Status};
 
-/// What the records of instances begin with.
+/// The prefix of records of instances.
 const INSTANCE: &[u8] = b"instance/";
-/// What notes of projects begin with in which an instance was made.
+/// The prefix of notes of projects in which an instance was made.
 const PROJECT: &[u8] = b"project/";
-/// The profile that each instance has from the beginning, and of who names none.
+/// The profile that each instance has from the beginning, and the default of calls.
 pub(crate) const PROFILE: &str = "default";
 
 /// Instances that are written down, or projects that are noted, and those instances of a project; of an
@@ -200,8 +200,7 @@ impl Instance {
         self.profiles.get(id).ok_or_else(missing)
     }
 
-    /// Makes a profile of that id be this. What there is to be thought over before is told, unless the caller
-    /// has done so.
+    /// Makes a profile of that id be this. Returns warnings as an error, unless the caller ignores them.
     pub(crate) fn put_profile(&mut self, id: &str, profile: Profile, ignores: bool) -> Result<(), Status> {
         profile.check(&self.clusters)?;
         if self.profiles.len() >= PROFILES_MAX && !self.profiles.contains_key(id) {
@@ -224,7 +223,7 @@ impl Instance {
         Ok(())
     }
 
-    /// A profile, as it is told.
+    /// The message of a profile.
     pub(crate) fn profile_message(&self, instance: &str, id: &str) -> Result<admin::AppProfile, Status> {
         let mut message = self.profile(id)?.to_message(format!("{instance}/appProfiles/{id}"));
         if self.is_implied {
@@ -233,7 +232,7 @@ impl Instance {
         Ok(message)
     }
 
-    /// A cluster, as it is told.
+    /// The message of a cluster.
     pub(crate) fn cluster_message(&self, instance: &str, id: &str) -> Result<admin::Cluster, Status> {
         let name = format!("{instance}/clusters/{id}");
         Ok(self.cluster(id)?.to_message(names::project_of(instance), name))
@@ -306,8 +305,8 @@ fn has_tables(tables: &Tables, instance: &str) -> bool {
     tables.all().range(begin.clone()..).next().is_some_and(|(name, _)| name.starts_with(&begin))
 }
 
-/// Whether backups may be named in that cluster: in any of an instance that nobody made. Who changes the set
-/// of backups is alone, as whoever deletes clusters and instances is.
+/// Whether backups may be named in that cluster: in any of an instance that nobody made. One lock orders
+/// changes of the set of backups and deletions of clusters and instances.
 ///
 /// # Errors
 /// `NOT_FOUND`.

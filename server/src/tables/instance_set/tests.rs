@@ -200,7 +200,7 @@ fn backups_are_named_in_clusters_that_are_there_and_keep_them() {
         (Err(Code::FailedPrecondition), Err(Code::FailedPrecondition))
     );
     tables.delete_backup(&format!("{other}/clusters/two/backups/copy"), &Who::ANYONE).unwrap();
-    // What is deleted waits for whoever makes a backup.
+    // A deletion waits for a backup that is being made.
     let alone = tables.alone().unwrap();
     std::thread::scope(|scope| {
         let cluster = scope.spawn(|| delete("two"));

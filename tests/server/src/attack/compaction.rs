@@ -15,7 +15,7 @@ use tonic::codegen::{BoxFuture, BoxStream, Context, Poll, Service, http};
 use tonic::server::{Grpc, NamedService, StreamingService, UnaryService};
 use tonic::{Code, Request, Response, Status, Streaming};
 
-/// How long it may take until a merge is offered.
+/// How long it may take until a compaction is offered.
 const OFFERED_AFTER: Duration = Duration::from_secs(60);
 /// How long it may take until one that hands over without end is refused.
 const REFUSED_AFTER: Duration = Duration::from_secs(50);
@@ -23,10 +23,10 @@ const REFUSED_AFTER: Duration = Duration::from_secs(50);
 const OUTPUT_BYTES: usize = 1 << 10;
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What a compaction server does with each merge.
+/// The behaviour of a rogue compaction server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Manner {
-    /// Says that it is done and kept no cell.
+    /// Says that it is done and no cell survived.
     Lies,
     /// Says each second that it works.
     Stalls,
@@ -42,7 +42,7 @@ enum Manner {
 struct Rogue {
     manner: Manner,
     merges: AtomicU64,
-    /// Whether a merge was taken back.
+    /// Whether a compaction was taken back.
     taken_back: AtomicBool,
     /// Parts of inputs that it got.
     carried: AtomicU64,
@@ -50,7 +50,7 @@ struct Rogue {
     ends: Mutex<Vec<End>>,
 }
 
-/// How a merge ended that was handed over without end.
+/// How a compaction ended whose outputs come without end.
 #[derive(Debug)]
 struct End {
     /// Outputs, or pieces of one, that the database took, and that it may have taken at most.
@@ -91,7 +91,7 @@ impl Rogue {
         self.taken_back.load(Ordering::Relaxed)
     }
 
-    /// Answers one merge. It ends when the database does not listen any more.
+    /// Answers one compaction. It ends when the database does not listen any more.
     async fn merge(self: Arc<Self>, mut asks: Streaming<Vec<u8>>, tell: Tell) -> Option<()> {
         let spec = described(&asks.message().await.ok()??)?;
         self.merges.fetch_add(1, Ordering::Relaxed);
@@ -168,7 +168,7 @@ impl Tell {
     }
 }
 
-/// The description in the first message of a merge.
+/// The description in the first message of a compaction.
 fn described(message: &[u8]) -> Option<Value> {
     let begin = parts(message).into_iter().find(|(field, _)| *field == 1)?.1;
     let merge = parts(&begin).into_iter().find(|(field, _)| *field == 2)?.1;
@@ -176,12 +176,12 @@ fn described(message: &[u8]) -> Option<Value> {
     serde_json::from_slice(merge.get(9..)?).ok()
 }
 
-/// The tables that go into a merge.
+/// The input SSTables of a compaction.
 fn inputs(spec: &Value) -> impl Iterator<Item = &Value> {
     spec["inputs"].as_array().into_iter().flatten().filter_map(Value::as_array).flatten()
 }
 
-/// The name of a table's file, so many after that of the identity.
+/// The name of an SSTable's file, so many after that of the identity.
 fn file(id: &Value, more: u64) -> String {
     let of = |name: &str| id[name].as_u64().unwrap_or(0);
     format!("{:06x}-{:06x}-{:06x}-{:04x}.table", of("store"), of("epoch"), of("job"), of("part") + more)
@@ -262,7 +262,7 @@ impl StreamingService<Vec<u8>> for Calls {
     }
 }
 
-/// Writes rows of keys at random until the rogue was given a merge, or it takes too long. How many were
+/// Writes rows of keys at random until the rogue was given a compaction, or it takes too long. How many were
 /// acknowledged.
 fn load(scene: &Scene, root: &Caller, wait: Duration, is_met: impl Fn() -> bool) -> Result<usize, String> {
     let (mut random, began, mut rows) = (scene.rng(), Instant::now(), 0);
@@ -284,7 +284,7 @@ fn is_refused(entry: &[u8]) -> bool {
     parts(entry).iter().any(|(field, status)| *field == 2 && !status.is_empty())
 }
 
-/// A rogue of that manner, and how many rows were written until a merge came to it.
+/// A rogue of that manner, and how many rows were written until a compaction came to it.
 fn offered(scene: &Scene, manner: Manner) -> Result<(Arc<Rogue>, usize), String> {
     let rogue = Rogue::start(scene, scene.helper, manner)?;
     let rows = load(scene, &scene.caller("root"), OFFERED_AFTER, || rogue.merges() > 0)?;
@@ -294,7 +294,7 @@ fn offered(scene: &Scene, manner: Manner) -> Result<(Arc<Rogue>, usize), String>
     }
 }
 
-/// It says that a merge kept no cell: no row may be lost by that.
+/// It says that no cell survived a compaction: no row may be lost by that.
 pub(super) fn lies(scene: &Scene) -> Outcome {
     let (rogue, rows) = offered(scene, Manner::Lies)?;
     std::thread::sleep(scene.lasts);
@@ -309,7 +309,7 @@ pub(super) fn lies(scene: &Scene) -> Outcome {
     }
 }
 
-/// It works for ever: merges are taken back.
+/// It works for ever: compactions are taken back.
 pub(super) fn stalls(scene: &Scene) -> Outcome {
     let (rogue, _) = offered(scene, Manner::Stalls)?;
     std::thread::sleep(scene.lasts);
@@ -319,7 +319,7 @@ pub(super) fn stalls(scene: &Scene) -> Outcome {
     }
 }
 
-/// One that hands over without end is refused once it handed over what the merge may have.
+/// One that sends outputs without end is refused once it has sent as much as the compaction may have.
 fn is_bounded(scene: &Scene, manner: Manner) -> Outcome {
     let (rogue, _) = offered(scene, manner)?;
     let began = Instant::now();
@@ -340,12 +340,12 @@ fn is_bounded(scene: &Scene, manner: Manner) -> Outcome {
     }
 }
 
-/// It hands over more outputs than the merge can have.
+/// It hands over more outputs than the compaction can have.
 pub(super) fn fills(scene: &Scene) -> Outcome {
     is_bounded(scene, Manner::Fills)
 }
 
-/// It hands over an output of more bytes than the merge can have.
+/// It hands over an output of more bytes than the compaction can have.
 pub(super) fn swells(scene: &Scene) -> Outcome {
     is_bounded(scene, Manner::Swells)
 }
@@ -371,7 +371,7 @@ fn announce(stranger: &Caller, address: &str) -> Result<(), String> {
     }
 }
 
-/// Whoever reaches the manager's port names a compaction server: it must get no merge.
+/// A stranger at the manager's port names a compaction server: that must get no compaction.
 pub(super) fn announced(scene: &Scene) -> Outcome {
     let stranger = scene.stranger(scene.manager);
     let rogue = Rogue::start(scene, scene.helper, Manner::Fetches)?;
@@ -400,7 +400,7 @@ pub(super) fn dialled(scene: &Scene) -> Outcome {
     }
     std::thread::sleep(scene.lasts.max(Duration::from_secs(3)));
     let came = std::iter::from_fn(|| listener.accept().ok()).count();
-    // A table that is there shows that the database goes on.
+    // An existing SSTable shows that the database goes on.
     scene.caller("root").must(&format!("{ADMIN}GetTable"), part(1, table("t")))?;
     match came {
         0 => Ok("no connection to an address that a stranger named".into()),

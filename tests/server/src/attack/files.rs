@@ -152,7 +152,7 @@ fn tells(text: &str, dir: &Path) -> bool {
     text.contains(&*dir.to_string_lossy())
 }
 
-/// More silent connections than the process may have files: tables go on being written.
+/// More silent connections than the process may have files: SSTables go on being written.
 pub(super) fn descriptors(scene: &Scene) -> Outcome {
     let connect = |_| TcpStream::connect(("127.0.0.1", scene.port)).ok();
     let mut silent: Vec<TcpStream> = (0..300).filter_map(connect).collect();

@@ -35,7 +35,7 @@ use wire::Plain;
 /// The budgets of memory, in MiB: for cache and writes, and for calls where an attack has no other.
 const MEMORY: u64 = 64;
 const CALL_MEMORY: u64 = 64;
-/// What a process may have besides them and a quarter more, in MiB; where its code lies is not counted.
+/// The memory that a process may have besides them and a quarter more, in MiB; its code is not counted.
 const BESIDES: u64 = 32;
 /// How often the client that behaves reads a row and writes one, and how long each may take.
 const EVERY: Duration = Duration::from_millis(100);
@@ -50,7 +50,7 @@ const HANGS: Duration = Duration::from_secs(120);
 /// The rows that attacks find.
 const LARGE: usize = 500_000;
 
-/// What became of an attack: how it was met, or what fell short.
+/// The result of an attack: how it was met, or what fell short.
 type Outcome = Result<String, String>;
 
 /// A kind of attack.
@@ -100,7 +100,7 @@ impl Attack {
     }
 }
 
-/// What is said of a server that was to refuse to start.
+/// The attack on a server that must refuse to start: getting here is a failure.
 fn starts(_: &Scene) -> Outcome {
     Err("the server starts".into())
 }
@@ -209,12 +209,12 @@ fn tokens_but(left_out: &str) -> String {
     TOKENS.iter().filter(|(name, ..)| *name != left_out).map(line).collect()
 }
 
-/// What an attack finds.
+/// The scene that an attack finds.
 struct Scene {
     port: u16,
     http: u16,
     process: u32,
-    /// Where the server's files lie.
+    /// The directory of the server's files.
     dir: PathBuf,
     seed: u64,
     lasts: Duration,
@@ -264,7 +264,7 @@ impl Scene {
         wire::headers(method, token.as_deref())
     }
 
-    /// What the page answers to nobody.
+    /// The answer of the page to a caller without a token.
     fn get(&self, path: &str) -> Result<(u16, String), String> {
         wire::get(self.http, path, "127.0.0.1", None, DEADLINE)
     }
@@ -286,7 +286,7 @@ impl Scene {
     }
 }
 
-/// Who makes sound calls, or nearly so.
+/// A client that makes sound calls, or nearly so.
 #[derive(Clone)]
 struct Caller {
     channel: Channel,
@@ -305,7 +305,7 @@ impl Caller {
         self.call_within(method, message, Duration::from_secs(30))
     }
 
-    /// What must succeed, or the attack cannot be made.
+    /// Makes a call that must succeed, or the attack cannot be made.
     fn must(&self, method: &str, message: Vec<u8>) -> Result<Vec<Vec<u8>>, String> {
         self.call(method, message).map_err(|e| format!("{method} fails: {e}"))
     }
@@ -543,8 +543,8 @@ async fn furnish(channel: &Channel, token: Option<&str>, mut random: Rng) -> Res
     Ok(())
 }
 
-/// What holds of the server after every attack: it lives, had no more memory than is promised, and tells no
-/// secret.
+/// The conditions that the server meets after every attack: it lives, had no more memory than is promised,
+/// and tells no secret.
 fn judge(server: &mut Server, most: u64, promised: u64) -> Result<(), String> {
     let log = server.log();
     if !server.lives() || log.contains("panicked") {

@@ -87,7 +87,7 @@ pub(super) fn every_call(name: &str) -> Vec<(String, Vec<u8>, &'static str)> {
         (INSTANCES, "ListInstances", part(1, PROJECT), ""),
         (INSTANCES, "GetCluster", part(1, cluster()), ""),
         (INSTANCES, "ListClusters", part(1, INSTANCE), ""),
-        // Who may know nothing of an instance is told of it as if nobody had made anything in it.
+        // A caller without any right in an instance gets answers as if nobody had made anything in it.
         (INSTANCES, "GetAppProfile", part(1, &profile), ""),
         (INSTANCES, "ListAppProfiles", part(1, INSTANCE), ""),
         (INSTANCES, "ListHotTablets", part(1, cluster()), ""),

@@ -30,7 +30,7 @@ typedef struct leveldb_comparator_t leveldb_comparator_t;
 // The files of this machine.
 typedef struct leveldb_env_t leveldb_env_t;
 
-// How a database finds that a key is not in a table.
+// How a database finds that a key is not in an SSTable.
 typedef struct leveldb_filterpolicy_t leveldb_filterpolicy_t;
 
 // An open database.
@@ -74,8 +74,8 @@ void leveldb_comparator_destroy(leveldb_comparator_t *comparator);
 // Filters of that many bits a key.
 leveldb_filterpolicy_t *leveldb_filterpolicy_create_bloom(int bits_per_key);
 
-// A policy of the caller's: it is freed as such, but tables have filters of their own kind in its place. Its
-// functions are not called.
+// A policy of the caller's: it is freed as such, but SSTables have filters of their own kind in its place.
+// Its functions are not called.
 leveldb_filterpolicy_t *leveldb_filterpolicy_create(void *state,
                                                     void (*destructor)(void*),
                                                     char *(*create_filter)(void*,
@@ -102,7 +102,7 @@ void leveldb_options_destroy(leveldb_options_t *options);
 // Keys are in this order, which must be that of their bytes: calls fail where it is seen to be another.
 void leveldb_options_set_comparator(leveldb_options_t *options, const leveldb_comparator_t *comparator);
 
-// Tables get filters, or none for NULL.
+// SSTables get filters, or none for NULL.
 void leveldb_options_set_filter_policy(leveldb_options_t *options, const leveldb_filterpolicy_t *policy);
 
 // Whether a database is made where there is none. Default 0.
@@ -120,7 +120,7 @@ void leveldb_options_set_env(leveldb_options_t *options, const leveldb_env_t *en
 // Does nothing.
 void leveldb_options_set_info_log(leveldb_options_t *options, const leveldb_logger_t *logger);
 
-// Bytes of writes in memory before they are written to tables; twice as much may be in memory. Default 4
+// Bytes of writes in memory before they are flushed to SSTables; twice as much may be in memory. Default 4
 // MiB.
 void leveldb_options_set_write_buffer_size(leveldb_options_t *options, size_t bytes);
 
@@ -136,10 +136,10 @@ void leveldb_options_set_block_size(leveldb_options_t *options, size_t bytes);
 // Does nothing: blocks are made otherwise here.
 void leveldb_options_set_block_restart_interval(leveldb_options_t *options, int keys);
 
-// Bytes of a table. Default 2 MiB; less than 1 MiB is taken for that.
+// Bytes of an SSTable. Default 2 MiB; less than 1 MiB is taken for that.
 void leveldb_options_set_max_file_size(leveldb_options_t *options, size_t bytes);
 
-// 0 for tables without compression; all else compresses with lz4. Default: compressed.
+// 0 for SSTables without compression; all else compresses with lz4. Default: compressed.
 void leveldb_options_set_compression(leveldb_options_t *options, int compression);
 
 // Reads of the present.
@@ -154,8 +154,8 @@ void leveldb_readoptions_set_verify_checksums(leveldb_readoptions_t *options, ui
 // Does nothing: what scans read once leaves the cache first.
 void leveldb_readoptions_set_fill_cache(leveldb_readoptions_t *options, uint8_t fill);
 
-// Reads of that moment, or of the present for NULL. The moment is kept until these options have another one
-// or are freed.
+// Reads of that moment, or of the present for NULL. The moment stays readable until these options have
+// another one or are freed.
 void leveldb_readoptions_set_snapshot(leveldb_readoptions_t *options, const leveldb_snapshot_t *snapshot);
 
 // Writes that a kill of the process cannot lose.
@@ -225,11 +225,11 @@ const leveldb_snapshot_t *leveldb_create_snapshot(const leveldb_t *db);
 // Frees a snapshot.
 void leveldb_release_snapshot(const leveldb_t *db, const leveldb_snapshot_t *snapshot);
 
-// What a database says about itself, to be freed with `leveldb_free`: `leveldb.stats`, `leveldb.sstables`,
+// A property of the database, to be freed with `leveldb_free`: `leveldb.stats`, `leveldb.sstables`,
 // `leveldb.num-files-at-level<N>`, `leveldb.approximate-memory-usage`. NULL for other names.
 char *leveldb_property_value(const leveldb_t *db, const char *propname);
 
-// About how many bytes of tables each of the ranges has. A range that cannot be read has 0.
+// About how many bytes of SSTables each of the ranges has. A range that cannot be read has 0.
 void leveldb_approximate_sizes(const leveldb_t *db,
                                int num_ranges,
                                const char *const *range_start_key,
@@ -238,7 +238,7 @@ void leveldb_approximate_sizes(const leveldb_t *db,
                                const size_t *range_limit_key_len,
                                uint64_t *sizes);
 
-// Merges all of a range into the last level; a NULL key does not bound it.
+// Compacts all of a range into the last level; a NULL key does not bound it.
 void leveldb_compact_range(const leveldb_t *db,
                            const char *start_key,
                            size_t start_key_len,
@@ -314,7 +314,7 @@ const char *leveldb_iter_key(const leveldb_iterator_t *iterator, size_t *klen);
 // The value where it stands, valid until it is moved.
 const char *leveldb_iter_value(const leveldb_iterator_t *iterator, size_t *vlen);
 
-// What its last move failed with, if it did.
+// The error of its last move, if there was one.
 void leveldb_iter_get_error(const leveldb_iterator_t *iterator, char **errptr);
 
 // Frees what this library handed out.
