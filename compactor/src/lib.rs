@@ -14,9 +14,9 @@
 //! - `capacity`: how many servers a workload needs.
 //! - `table_transfer`: inputs and outputs of compactions over the connection, where no storage is shared.
 //! - `manager`: knows which servers there are, and says by a `ring` which stores' compactions go to which.
-//! - `client`: decides which compactions go, by what `cost` says; `directory` chooses a server, `drive`
-//!   follows a compaction for the database and takes it back if the server makes no progress (`watch`), and
-//!   `fetch` fetches blocks that it wrote from the server's memory.
+//! - `client`: decides which compactions go, by its `options` and what `cost` says; `directory` chooses a
+//!   server, `drive` follows a compaction for the database and takes it back if the server makes no progress
+//!   (`watch`), and `fetch` fetches blocks that it wrote from the server's memory.
 //!
 //! - `secret` and `tls`: how both ends of a connection show who they are, by `files` that may change;
 //!   `connect` says where it may lead, by what an `address` is, and `listen` which ones are taken.

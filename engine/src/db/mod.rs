@@ -5,8 +5,9 @@
 //! - `batch`, `transaction`: what is written together; how it is written is `commit`. `condition` has what
 //!   must hold at a write, `conflicts` what others have written since, `write_set` what a transaction has
 //!   written itself.
-//! - `get`, `multi_get`, `scan`, `cursor`: the read paths. Scans and cursors are walks (`direction`) over
-//!   `sources`, that is memtables and SSTables; `visible` and `tombstone_skip` decide what a reader sees.
+//! - `get`, `multi_get`, `scan`, `cursor`: the read paths. Scans and cursors yield an `entry`, and are walks
+//!   (`direction`) over `sources`, that is memtables and SSTables; `visible` and `tombstone_skip` decide what
+//!   a reader sees.
 //! - `family`, `checkpoint`, `backup`, `detach`, `copying`, `ingest`, `inspect`, `estimate`, `changes` (the
 //!   stream of what is written), `export` (statistics): the rest of what a caller can do.
 //!

@@ -7,7 +7,8 @@
 //! * `compact` makes one flat memtable of several: an index or data compaction.
 //! * `gather` copies the cells of one key range out of flat memtables.
 //! * `hot_cells` makes a flat memtable of the hot cells that a flush leaves in memory.
-//! * `memtable` is a memtable of either layout, as readers and the version see it.
+//! * `memtable` is a memtable of either layout, as readers and the version see it; `by_range` holds those
+//!   that are laid out, by key range, and has the argument for invariant I1.
 //! * `chunk_pool` keeps chunks that became free for later memtables.
 //! * `prefetch` asks the processor for memory that a write is about to touch.
 //! * `arena`, `cell`, `node` and `tree` are the parts of an active memtable, over `pages` from the system;
@@ -17,7 +18,7 @@
 //!   cells.
 //! * `probe` makes these available to `benches/active.rs`.
 //!
-//! Not owned here: the WAL and files, when to freeze and flush, the order of memtables, and visibility,
+//! Not owned here: the WAL and files, when to freeze and flush, and visibility,
 //! except for what flattening may drop. Readers filter by their own read point.
 
 mod active;

@@ -7,8 +7,9 @@
 //! `tombstones` the small blocks; `reference` reads values that are in the WAL. Above these are `builder`
 //! (writes an SSTable), `reader` (opens it; `remote_footer` reads the end of one in an object store), `get`
 //! (point reads; `mapped` reads blocks in a mapping), `cursor` (both directions, read-ahead), `fill` (blocks
-//! that compactions put into the cache and remove), `warm_up` (the same for outputs of other processes),
-//! `pin` (values that outlive the read), and for people and repair `inspect`, `verify` and `scan`.
+//! that compactions put into the cache and remove; `filled` holds them until the SSTable is published),
+//! `warm_up` (the same for outputs of other processes), `pin` (values that outlive the read), and for people
+//! and repair `inspect`, `verify` and `scan`.
 //!
 //! Not owned here: which SSTables exist and up to which *clip* their cells have moved (`version`; a reader
 //! here answers for the whole file), which versions of a key survive (`compaction`), how long blocks stay in

@@ -1,14 +1,15 @@
 //! The WAL: every write goes here first, and recovery after a crash reads it.
 //!
-//! A WAL is a sequence of preallocated files of frames (`frame`, `delta_frame`, `encoder`), memory-mapped
-//! where that is safe; each file begins with a header that says where the previous one ended (`file`).
-//! Appending needs the one [`Appender`]; syncing, reserving files ahead and releasing files go through the
-//! shared [`Wal`] from any thread, and neither wait for appends nor block them (`writer`, `sync`, `pool`).
-//! `recover` finds the history and its end, and tells a torn end (normal after a crash) from damage (an
-//! error); `scan` reads a file, and `salvage` reads on after damage. `value_positions` finds a store's values
-//! in closed files and `entry` reads one of them alone, for SSTables with values in the WAL. `follow` reads
-//! the WAL while it is written, for streams of changes. Byte layouts: `docs/format-log.md`. `forge` has the
-//! decoders, for fuzzing.
+//! A WAL is a sequence of preallocated files of frames (`head`, `frame`, `delta_frame`, `encoder`),
+//! memory-mapped where that is safe; each file begins with a header that says where the previous one ended
+//! (`file`). Appending needs the one [`Appender`]; syncing, reserving files ahead and releasing files go
+//! through the shared [`Wal`] from any thread, and neither wait for appends nor block them (`writer`, `sync`,
+//! `pool`; `retained` has the files that there are, `poison` a failure that is final). `recover` finds the
+//! history and its end, and tells a torn end (normal after a crash) from damage (an error); `scan` reads a
+//! file, and `salvage` reads on after damage. `value_positions` finds a store's values in closed files and
+//! `entry` reads one of them alone, for SSTables with values in the WAL. `follow` reads the WAL while it is
+//! written, for streams of changes. Byte layouts: `docs/format-log.md`. `forge` has the decoders, for
+//! fuzzing.
 //!
 //! Not owned here: memory, SSTables and the manifest. Callers decide what to log under which generation, when
 //! to sync, and which files are no longer needed, and they record what recovery must know: the first file, a
