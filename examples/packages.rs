@@ -234,7 +234,7 @@ fn shape(db: &Db, family: &Family) -> Done {
     println!("flushed in {}, settled in {}", time(flushed), time(begun.elapsed() - flushed));
     let shape = family.shape();
     for (level, l) in shape.levels.iter().enumerate().filter(|(_, l)| !l.runs.is_empty()) {
-        println!("level {level}: {}", size_text(l.live_bytes()));
+        println!("L{level}: {}", size_text(l.live_bytes()));
         for run in &l.runs {
             for t in run.tables() {
                 let (cells, first) = (grouped(t.cells as usize), String::from_utf8_lossy(&t.range.start));
@@ -243,22 +243,22 @@ fn shape(db: &Db, family: &Family) -> Done {
         }
     }
     let s = db.statistics();
-    let (flushed, merged) = (size_text(s.flushed_bytes), size_text(s.merged_bytes));
+    let (flushed, compacted) = (size_text(s.flushed_bytes), size_text(s.compaction_written_bytes));
     println!(
-        "flushes: {}, {flushed} written; merges: {}, {merged} written; moves: {}",
-        s.flushes, s.merges, s.moves
+        "flushes: {}, {flushed} written; compactions: {}, {compacted} written; trivial moves: {}",
+        s.flushes, s.compactions, s.trivial_moves
     );
     println!(
-        "write amplification {:.2}; {} of user data lie in {} of tables",
+        "write amplification {:.2}; {} of user data lie in {} of SSTables",
         s.write_amplification(),
         size_text(s.user_bytes),
-        size_text(s.table_bytes)
+        size_text(s.sstable_bytes)
     );
     println!(
         "writers were delayed {} times ({}), stopped {} times",
-        s.delays,
-        time(Duration::from_nanos(s.delayed_ns)),
-        s.stops
+        s.write_delays,
+        time(Duration::from_nanos(s.write_delay_ns)),
+        s.write_stops
     );
     Ok(())
 }

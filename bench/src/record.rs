@@ -58,17 +58,17 @@ pub(crate) struct RunRecord {
     #[serde(default)]
     pub(crate) flushed_bytes: Option<u64>,
     /// Bytes of SSTables that its compactions wrote.
-    #[serde(default)]
-    pub(crate) merged_bytes: Option<u64>,
+    #[serde(default, alias = "merged_bytes")]
+    pub(crate) compaction_written_bytes: Option<u64>,
     /// Bytes that it wrote to its WAL, zeros ahead of use included.
-    #[serde(default)]
-    pub(crate) log_bytes: Option<u64>,
+    #[serde(default, alias = "log_bytes")]
+    pub(crate) wal_bytes: Option<u64>,
     /// Flushes that wrote SSTables.
     #[serde(default)]
     pub(crate) flushes: Option<u64>,
     /// Compactions that wrote SSTables.
-    #[serde(default)]
-    pub(crate) merges: Option<u64>,
+    #[serde(default, alias = "merges")]
+    pub(crate) compactions: Option<u64>,
     /// `device_write_bytes` over `user_bytes`; absent where nothing was written.
     pub(crate) write_amp: Option<f64>,
     /// Bytes on disk when settled over bytes of live keys and values.
@@ -228,7 +228,7 @@ impl BesideMerges {
 impl RunRecord {
     /// SSTable bytes that flushes and compactions wrote.
     pub(crate) fn flushed_merged_bytes(&self) -> Option<f64> {
-        Some((self.flushed_bytes? + self.merged_bytes?) as f64)
+        Some((self.flushed_bytes? + self.compaction_written_bytes?) as f64)
     }
 }
 

@@ -63,7 +63,7 @@ impl Admission {
             .try_update(Ordering::Relaxed, Ordering::Relaxed, |queued| (queued < most).then_some(queued + 1));
         match taken {
             Ok(_) => Ok(Queued(self.clone())),
-            Err(queued) => Err(format!("{} merges run here and {queued} wait", self.running())),
+            Err(queued) => Err(format!("{} compactions run here and {queued} wait", self.running())),
         }
     }
 

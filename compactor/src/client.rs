@@ -151,7 +151,7 @@ impl Offload for Compactors {
         }
         let here = |why: String, numbers| Decision {
             run: None,
-            reason: format!("a merge is run here: {why}"),
+            reason: format!("a compaction is run here: {why}"),
             numbers,
         };
         let store = spec.first_output().store.0;
@@ -170,7 +170,7 @@ impl Offload for Compactors {
             is_carried: !shares_storage,
         };
         if !shares_storage && spec.needs_log() {
-            return here("values of it lie in the log, which is not carried".into(), vec![("bytes", bytes)]);
+            return here("values of it lie in the WAL, which is not carried".into(), vec![("bytes", bytes)]);
         }
         let costs = facts.costs();
         let numbers = numbers(&facts, costs, spec.inputs().count() as u64, room);
@@ -193,7 +193,7 @@ impl Offload for Compactors {
         runtime.spawn(follow(ServerSlot::new(server.clone()), gives, answers, allowed));
         let memory = Memory::new(runtime.handle(), &server, spec, self.options.patience);
         let there = RemoteCompaction::new(server.clone(), runtime.handle().clone(), come, go_ahead, memory);
-        let reason = format!("a merge goes to {}", server.address);
+        let reason = format!("a compaction goes to {}", server.address);
         Decision { run: Some(Box::new(there)), reason, numbers }
     }
 }

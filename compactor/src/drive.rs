@@ -219,14 +219,14 @@ async fn follow_to_end(
             Some(ServerMessage::Waits(Waits { before }))
                 if !has_begun && asked_at.elapsed() >= QUEUE_WAIT =>
             {
-                return Err(Ended::Full(format!("{before} merges were still before it")));
+                return Err(Ended::Full(format!("{before} compactions were still before it")));
             }
             Some(ServerMessage::Waits(_)) if !has_begun => watch.waits(Instant::now()),
             Some(ServerMessage::Waits(_)) => {}
             Some(ServerMessage::Begun(Begun {})) => has_begun = true,
             Some(tell @ (ServerMessage::Fetch(_) | ServerMessage::Store(_))) => {
                 let Some(tables) = carried.clone() else {
-                    return Err("it asks for tables that it was to reach itself".to_string().into());
+                    return Err("it asks for SSTables that it was to reach itself".to_string().into());
                 };
                 has_begun = true;
                 match &tell {

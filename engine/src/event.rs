@@ -28,34 +28,46 @@ pub enum EventKind {
     /// A store's memory was written to SSTables.
     Flush,
     /// A flush left hot keys in memory, or found that this would save little.
-    Keep,
+    #[serde(alias = "keep")]
+    HotKeys,
     /// The cells in memory that need the oldest WAL file were logged again, or found to be too many for that.
-    Clean,
+    #[serde(alias = "clean")]
+    WalClean,
     /// A flush left its values in the WAL, or did not, with the reason.
-    LogTable,
-    /// A full memtable was laid out flat (an in-memory flush).
-    MemoryFlush,
+    #[serde(alias = "log-table")]
+    WalValues,
+    /// A full memtable was frozen and laid out flat.
+    #[serde(alias = "memory-flush")]
+    MemtableFreeze,
     /// Immutable memtables became one, with all versions (an index compaction).
-    MemoryMerge,
+    #[serde(alias = "memory-merge")]
+    MemtableIndexCompaction,
     /// Immutable memtables became one, without the versions that no reader can see (a data compaction).
-    MemoryCompaction,
+    #[serde(alias = "memory-compaction")]
+    MemtableDataCompaction,
     /// An in-memory compaction was given up: a flush took its memtables, or there was no memory to begin it.
-    MemoryAbort,
+    #[serde(alias = "memory-abort")]
+    MemtableAbort,
     /// A compaction merged SSTables.
-    Merge,
+    #[serde(alias = "merge")]
+    Compaction,
     /// Data blocks that a compaction, or a flush that merged with SSTables, put into the block cache and
     /// removed.
-    Fill,
+    #[serde(alias = "fill")]
+    CacheFill,
     /// A trivial move: an SSTable went to another level without rewriting.
-    Move,
+    #[serde(alias = "move")]
+    TrivialMove,
     /// A compaction was given to another process, or could not be.
     Offload,
     /// A compaction failed in another process. Its remaining range is offered again, and in the end run here.
     OffloadFailure,
     /// A possible compaction was put off.
-    Defer,
+    #[serde(alias = "defer")]
+    CompactionDeferred,
     /// A writer was stopped for 10 ms or more at one of the bounds of memory, debt or L0.
-    Stall,
+    #[serde(alias = "stall")]
+    WriteStall,
     /// Memory was divided anew between writes and the cache.
     Memory,
     /// Background work failed.
@@ -149,27 +161,27 @@ pub(crate) struct Events {
 /// The newest events, oldest first.
 struct Newest {
     events: VecDeque<Event>,
-    /// The number of memory flushes among `events`.
-    memory_flushes: usize,
+    /// The number of memtable freezes among `events`.
+    freezes: usize,
 }
 
 impl Newest {
     fn new(events: Vec<Event>) -> Self {
-        let memory_flushes = events.iter().filter(|event| event.kind == EventKind::MemoryFlush).count();
-        Self { events: events.into(), memory_flushes }
+        let freezes = events.iter().filter(|event| event.kind == EventKind::MemtableFreeze).count();
+        Self { events: events.into(), freezes }
     }
 
     /// Adds an event, and drops the oldest beyond `keep`. There are some ten memory flushes for each other
     /// event, so they get half of the space.
     fn push(&mut self, event: Event, keep: usize) {
-        let is_flush = |event: &Event| event.kind == EventKind::MemoryFlush;
-        self.memory_flushes += usize::from(is_flush(&event));
+        let is_freeze = |event: &Event| event.kind == EventKind::MemtableFreeze;
+        self.freezes += usize::from(is_freeze(&event));
         self.events.push_back(event);
         while self.events.len() > keep {
-            let crowded = 2 * self.memory_flushes > keep;
-            let oldest = if crowded { self.events.iter().position(is_flush) } else { None };
+            let crowded = 2 * self.freezes > keep;
+            let oldest = if crowded { self.events.iter().position(is_freeze) } else { None };
             let gone = self.events.remove(oldest.unwrap_or(0));
-            self.memory_flushes -= usize::from(gone.as_ref().is_some_and(is_flush));
+            self.freezes -= usize::from(gone.as_ref().is_some_and(is_freeze));
         }
     }
 }
@@ -233,7 +245,7 @@ fn trace(event: &Event) {
         EventKind::Failure | EventKind::OffloadFailure => {
             tracing::warn!(target: "siltstone", ?kind, family, ?numbers, "{reason}")
         }
-        EventKind::Stall => tracing::info!(target: "siltstone", ?kind, family, ?numbers, "{reason}"),
+        EventKind::WriteStall => tracing::info!(target: "siltstone", ?kind, family, ?numbers, "{reason}"),
         _ => tracing::debug!(target: "siltstone", ?kind, family, ?numbers, "{reason}"),
     }
 }
@@ -258,7 +270,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_flushes_have_at_most_half_of_the_places_and_the_oldest_goes_first() {
+    fn kinds_that_had_other_names_are_read() {
+        for (before, kind) in [
+            ("keep", EventKind::HotKeys),
+            ("clean", EventKind::WalClean),
+            ("log-table", EventKind::WalValues),
+            ("memory-flush", EventKind::MemtableFreeze),
+            ("memory-merge", EventKind::MemtableIndexCompaction),
+            ("memory-compaction", EventKind::MemtableDataCompaction),
+            ("memory-abort", EventKind::MemtableAbort),
+            ("merge", EventKind::Compaction),
+            ("fill", EventKind::CacheFill),
+            ("move", EventKind::TrivialMove),
+            ("defer", EventKind::CompactionDeferred),
+            ("stall", EventKind::WriteStall),
+        ] {
+            let json = format!(r#"{{"at_us":1,"kind":"{before}","family":"f","reason":"r","numbers":{{}}}}"#);
+            let events = parse(sealed(&json).as_bytes());
+            assert!(matches!(&events[..], [event] if event.kind == kind), "{before}: {events:?}");
+        }
+    }
+
+    #[test]
+    fn memtable_freezes_have_at_most_half_of_the_places_and_the_oldest_goes_first() {
         let event = |at_us, kind| Event {
             at_us,
             kind,
@@ -266,9 +300,9 @@ mod tests {
             reason: String::new(),
             numbers: BTreeMap::new(),
         };
-        let mut newest = Newest::new(vec![event(0, EventKind::Open), event(1, EventKind::MemoryFlush)]);
+        let mut newest = Newest::new(vec![event(0, EventKind::Open), event(1, EventKind::MemtableFreeze)]);
         for at_us in 2..20 {
-            newest.push(event(at_us, EventKind::MemoryFlush), 6);
+            newest.push(event(at_us, EventKind::MemtableFreeze), 6);
         }
         let kept = |newest: &Newest| newest.events.iter().map(|event| event.at_us).collect::<Vec<_>>();
         assert_eq!(kept(&newest), [0, 15, 16, 17, 18, 19], "as long as there is room");
@@ -276,7 +310,7 @@ mod tests {
             newest.push(event(at_us, EventKind::Flush), 6);
         }
         assert_eq!(kept(&newest), [18, 19, 20, 21, 22, 23]);
-        newest.push(event(24, EventKind::MemoryFlush), 6);
+        newest.push(event(24, EventKind::MemtableFreeze), 6);
         assert_eq!(kept(&newest), [19, 20, 21, 22, 23, 24]);
     }
 }

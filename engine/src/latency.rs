@@ -45,9 +45,9 @@ impl fmt::Debug for Timer {
 pub(crate) struct Timers {
     pub(crate) get: Timer,
     pub(crate) write: Timer,
-    pub(crate) delay: Timer,
+    pub(crate) write_stall: Timer,
     pub(crate) flush: Timer,
-    pub(crate) merge: Timer,
+    pub(crate) compaction: Timer,
 }
 
 impl Timers {
@@ -55,9 +55,9 @@ impl Timers {
         Latencies {
             get: self.get.load(),
             write: self.write.load(),
-            delay: self.delay.load(),
+            write_stall: self.write_stall.load(),
             flush: self.flush.load(),
-            merge: self.merge.load(),
+            compaction: self.compaction.load(),
         }
     }
 }
@@ -82,11 +82,11 @@ pub struct Latencies {
     /// [`Options::latencies`](crate::Options::latencies).
     pub write: Histogram,
     /// Write delays and stops.
-    pub delay: Histogram,
+    pub write_stall: Histogram,
     /// Flushes, from start to end.
     pub flush: Histogram,
     /// Compactions, from start to end.
-    pub merge: Histogram,
+    pub compaction: Histogram,
 }
 
 /// Durations, counted in buckets of 3 %.

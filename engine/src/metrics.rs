@@ -37,30 +37,30 @@ impl Counter {
 // Over 15 fields: one counter each.
 pub(crate) struct Metrics {
     pub(crate) writes: Counter,
-    pub(crate) planned: Counter,
+    pub(crate) families_planned: Counter,
     pub(crate) user_bytes: Counter,
     pub(crate) flushes: Counter,
     pub(crate) flushed_bytes: Counter,
-    pub(crate) log_tables: Counter,
-    pub(crate) log_table_bytes_saved: Counter,
-    pub(crate) merges: Counter,
-    pub(crate) merge_steps: Counter,
-    pub(crate) moves: Counter,
-    pub(crate) merged_bytes: Counter,
-    pub(crate) merged_in_bytes: Counter,
+    pub(crate) wal_value_sstables: Counter,
+    pub(crate) wal_value_bytes_saved: Counter,
+    pub(crate) compactions: Counter,
+    pub(crate) compaction_steps: Counter,
+    pub(crate) trivial_moves: Counter,
+    pub(crate) compaction_written_bytes: Counter,
+    pub(crate) compaction_read_bytes: Counter,
     pub(crate) cells_dropped: Counter,
-    pub(crate) delays: Counter,
-    pub(crate) delayed_ns: Counter,
-    pub(crate) stops: Counter,
-    pub(crate) freezes: Counter,
-    pub(crate) index_merges: Counter,
-    pub(crate) memory_compactions: Counter,
-    pub(crate) joins_aborted: Counter,
-    pub(crate) memory_freed_bytes: Counter,
-    pub(crate) kept_cells: Counter,
-    pub(crate) kept_bytes: Counter,
-    pub(crate) cleanings: Counter,
-    pub(crate) cleaned_bytes: Counter,
+    pub(crate) write_delays: Counter,
+    pub(crate) write_delay_ns: Counter,
+    pub(crate) write_stops: Counter,
+    pub(crate) memtable_freezes: Counter,
+    pub(crate) memtable_index_compactions: Counter,
+    pub(crate) memtable_data_compactions: Counter,
+    pub(crate) memtable_compactions_aborted: Counter,
+    pub(crate) memtable_freed_bytes: Counter,
+    pub(crate) hot_cells: Counter,
+    pub(crate) hot_bytes: Counter,
+    pub(crate) wal_cleanings: Counter,
+    pub(crate) wal_cleaned_bytes: Counter,
     pub(crate) timers: Timers,
 }
 
@@ -69,9 +69,9 @@ pub(crate) struct Metrics {
 pub(crate) struct StoreMetrics {
     pub(crate) flushes: Counter,
     pub(crate) flushed_bytes: Counter,
-    pub(crate) merges: Counter,
-    pub(crate) merged_in_bytes: Counter,
-    pub(crate) merged_bytes: Counter,
+    pub(crate) compactions: Counter,
+    pub(crate) compaction_read_bytes: Counter,
+    pub(crate) compaction_written_bytes: Counter,
 }
 
 impl StoreMetrics {
@@ -79,9 +79,9 @@ impl StoreMetrics {
     pub(crate) fn take_in(&self, other: &Self) {
         self.flushes.add(other.flushes.get());
         self.flushed_bytes.add(other.flushed_bytes.get());
-        self.merges.add(other.merges.get());
-        self.merged_in_bytes.add(other.merged_in_bytes.get());
-        self.merged_bytes.add(other.merged_bytes.get());
+        self.compactions.add(other.compactions.get());
+        self.compaction_read_bytes.add(other.compaction_read_bytes.get());
+        self.compaction_written_bytes.add(other.compaction_written_bytes.get());
     }
 }
 
@@ -93,7 +93,7 @@ impl StoreMetrics {
 /// db.put("k", "v")?;
 /// db.flush()?;
 /// let statistics = db.default_family().statistics();
-/// assert_eq!((statistics.flushes, statistics.tables), (1, 1));
+/// assert_eq!((statistics.flushes, statistics.sstables), (1, 1));
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, Serialize)]
@@ -102,41 +102,41 @@ pub struct FamilyStatistics {
     /// Unflushed writes, with those in a running flush.
     pub memory_bytes: u64,
     /// Memtables: the active one, the immutable ones and those that are being flushed.
-    pub segments: u64,
+    pub memtables: u64,
     /// Runs of SSTables in L0.
-    pub level0_runs: u64,
+    pub l0_runs: u64,
     /// Runs of SSTables in all levels: the most SSTables that a get searches.
     pub runs: u64,
     /// SSTables.
-    pub tables: u64,
+    pub sstables: u64,
     /// Bytes of these SSTables that belong to this family: families that were split share SSTables.
-    pub table_bytes: u64,
+    pub sstable_bytes: u64,
     /// Flushes finished, or given up after a step of them was installed.
     pub flushes: u64,
     /// SSTable bytes written by flushes.
     pub flushed_bytes: u64,
     /// Compactions finished, or given up after a step of them was installed.
-    pub merges: u64,
+    pub compactions: u64,
     /// SSTable bytes read by finished compactions.
-    pub merged_in_bytes: u64,
+    pub compaction_read_bytes: u64,
     /// SSTable bytes written by compactions.
-    pub merged_bytes: u64,
+    pub compaction_written_bytes: u64,
 }
 
 /// Adds the figures of another family.
 impl AddAssign for FamilyStatistics {
     fn add_assign(&mut self, other: Self) {
         self.memory_bytes += other.memory_bytes;
-        self.segments += other.segments;
-        self.level0_runs += other.level0_runs;
+        self.memtables += other.memtables;
+        self.l0_runs += other.l0_runs;
         self.runs += other.runs;
-        self.tables += other.tables;
-        self.table_bytes += other.table_bytes;
+        self.sstables += other.sstables;
+        self.sstable_bytes += other.sstable_bytes;
         self.flushes += other.flushes;
         self.flushed_bytes += other.flushed_bytes;
-        self.merges += other.merges;
-        self.merged_in_bytes += other.merged_in_bytes;
-        self.merged_bytes += other.merged_bytes;
+        self.compactions += other.compactions;
+        self.compaction_read_bytes += other.compaction_read_bytes;
+        self.compaction_written_bytes += other.compaction_written_bytes;
     }
 }
 
@@ -168,62 +168,62 @@ pub struct Statistics {
     /// Keys and values written.
     pub user_bytes: u64,
     /// Frames and headers appended to the WAL.
-    pub log_bytes_written: u64,
+    pub wal_bytes_written: u64,
     /// WAL files filled with zeros ahead of use.
-    pub log_bytes_written_ahead: u64,
+    pub wal_bytes_written_ahead: u64,
     /// Syncs of the WAL.
-    pub log_syncs: u64,
+    pub wal_syncs: u64,
     /// WAL on disk at present.
-    pub log_bytes: u64,
+    pub wal_bytes: u64,
     /// WAL that recovery no longer needs and that is retained for streams of changes.
-    pub log_kept_bytes: u64,
+    pub change_log_bytes: u64,
     /// Bytes on disk of the WAL: its files as reserved, the next one, and those to be recycled. (WAL files
     /// that only SSTables still refer to are not counted.)
-    pub log_disk_bytes: u64,
+    pub wal_disk_bytes: u64,
     /// Flushes finished, or given up after a step of them was installed.
     pub flushes: u64,
     /// SSTable bytes written by flushes.
     pub flushed_bytes: u64,
     /// SSTables written by flushes that left values in the WAL.
-    pub log_tables: u64,
+    pub wal_value_sstables: u64,
     /// Bytes of the values that flushes left in the WAL instead of writing them again.
-    pub log_table_bytes_saved: u64,
+    pub wal_value_bytes_saved: u64,
     /// Compactions finished, or given up after a step of them was installed; without trivial moves.
-    pub merges: u64,
+    pub compactions: u64,
     /// Steps of compactions made durable.
-    pub merge_steps: u64,
+    pub compaction_steps: u64,
     /// Trivial moves: SSTables moved down without rewriting.
-    pub moves: u64,
+    pub trivial_moves: u64,
     /// SSTable bytes written by compactions.
-    pub merged_bytes: u64,
+    pub compaction_written_bytes: u64,
     /// SSTable bytes that compactions took as input.
-    pub merged_in_bytes: u64,
+    pub compaction_read_bytes: u64,
     /// Cells that compactions and flushes dropped because no reader needs them.
     pub cells_dropped: u64,
     /// Writes that were delayed by a write stall.
-    pub delays: u64,
+    pub write_delays: u64,
     /// Nanoseconds of write delays in all.
-    pub delayed_ns: u64,
+    pub write_delay_ns: u64,
     /// Writes that were stopped at a hard bound of write memory, compaction debt or L0.
-    pub stops: u64,
+    pub write_stops: u64,
     /// Active memtables frozen and laid out flat.
-    pub freezes: u64,
+    pub memtable_freezes: u64,
     /// Index compactions of immutable memtables, which keep all versions.
-    pub index_merges: u64,
+    pub memtable_index_compactions: u64,
     /// Data compactions of immutable memtables, which drop versions that no reader sees.
-    pub memory_compactions: u64,
+    pub memtable_data_compactions: u64,
     /// In-memory compactions dropped because a flush took their memtables.
-    pub memory_merges_aborted: u64,
+    pub memtable_compactions_aborted: u64,
     /// Memory that in-memory compactions freed.
-    pub memory_freed_bytes: u64,
+    pub memtable_freed_bytes: u64,
     /// Hot cells that flushes left in memory.
-    pub kept_cells: u64,
+    pub hot_cells: u64,
     /// Memory of the hot cells that flushes left, added up over flushes.
-    pub kept_bytes: u64,
+    pub hot_bytes: u64,
     /// WAL files whose needed part was logged again.
-    pub log_cleanings: u64,
+    pub wal_cleanings: u64,
     /// Keys and values logged again so that a WAL file could be released.
-    pub log_cleaned_bytes: u64,
+    pub wal_cleaned_bytes: u64,
     /// Unflushed writes in memory, with unused capacity, and the additional memory of running in-memory
     /// compactions.
     pub write_memory: u64,
@@ -233,15 +233,15 @@ pub struct Statistics {
     /// cache and write memory. A lower bound: memory of `write_memory` other than chunks is subtracted, too.
     pub pinned_bytes: u64,
     /// SSTables of all families.
-    pub tables: u64,
+    pub sstables: u64,
     /// Bytes of SSTables in use: parts that compactions have moved elsewhere are not counted.
-    pub table_bytes: u64,
+    pub sstable_bytes: u64,
     /// Compaction debt: bytes still to be compacted beyond what the strategies let gather.
-    pub debt: u64,
+    pub compaction_debt_bytes: u64,
     /// Running compactions, also those that rest or wait.
-    pub merges_running: u64,
+    pub compactions_running: u64,
     /// Bytes a second that compactions may write at present; 0 for no limit.
-    pub merge_rate: u64,
+    pub compaction_rate: u64,
     /// Snapshots held.
     pub snapshots: u64,
     /// Old versions that some reader or scan still holds.
@@ -263,10 +263,10 @@ pub struct Statistics {
     pub cache_evicted_bytes: u64,
     /// Bytes of cached blocks.
     pub cache_bytes: u64,
-    /// Bytes that the block cache may take: the budget less write memory and `table_memory`.
+    /// Bytes that the block cache may take: the budget less write memory and `sstable_memory_bytes`.
     pub cache_capacity: u64,
     /// Memory of open SSTables outside the cache.
-    pub table_memory: u64,
+    pub sstable_memory_bytes: u64,
     /// The number of times that compactions were planned for a family.
     pub families_planned: u64,
     /// The error for which writes are refused, or flushes or compactions make no progress, if there is one.
@@ -276,6 +276,6 @@ pub struct Statistics {
 impl Statistics {
     /// SSTable bytes written by flushes and compactions for each byte flushed.
     pub fn write_amplification(&self) -> f64 {
-        (self.flushed_bytes + self.merged_bytes) as f64 / self.flushed_bytes.max(1) as f64
+        (self.flushed_bytes + self.compaction_written_bytes) as f64 / self.flushed_bytes.max(1) as f64
     }
 }

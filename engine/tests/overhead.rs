@@ -130,8 +130,8 @@ fn measure(entries: u64, triad: bool) -> Held {
     }
     scheduler.settle();
     let statistics = db.statistics();
-    assert_eq!((statistics.tables, statistics.flushes), (TABLES, TABLES));
-    assert_eq!(statistics.log_tables, if triad { TABLES } else { 0 });
+    assert_eq!((statistics.sstables, statistics.flushes), (TABLES, TABLES));
+    assert_eq!(statistics.wal_value_sstables, if triad { TABLES } else { 0 });
     db.close().unwrap();
     drop((db, scheduler));
     // What is left beyond an empty database is what tables hold: there is no cache.

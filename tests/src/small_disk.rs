@@ -295,7 +295,7 @@ impl Session {
             .alter(FamilyOptions { strategy: strategy.clone(), ..family.options() })
             .map_err(failed("alter"))?;
         fill_up(disk, &mut self.rng)?;
-        let merges = self.db.statistics().merges;
+        let merges = self.db.statistics().compactions;
         let db = self.db.clone();
         let failures = || db.events().iter().filter(|event| event.kind == EventKind::Failure).count();
         let failed_before = failures();
@@ -313,7 +313,7 @@ impl Session {
         if !self.syncs_fail && failures() > failed_before {
             return Err(format!("under {strategy} something failed with a twentieth of the disk free"));
         }
-        if self.db.statistics().merges == merges {
+        if self.db.statistics().compactions == merges {
             return Err(format!("nothing was merged under {strategy}"));
         }
         self.read_everything()

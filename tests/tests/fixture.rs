@@ -108,7 +108,7 @@ fn write(dir: &Path) -> Contents {
             events.extend([middle, right]);
         }
     }
-    assert!(db.statistics().log_tables > 0, "values are left in the log");
+    assert!(db.statistics().wal_value_sstables > 0, "values are left in the log");
     let contents = contents(&db);
     db.close().unwrap();
     contents
@@ -141,7 +141,7 @@ fn a_database_of_format_1_is_read_checked_and_written_on() {
     assert_eq!(contents(&builder().open_read_only(dir.path()).unwrap()), expected);
     let db = builder().open(dir.path()).unwrap();
     assert_eq!(contents(&db), expected);
-    assert!(db.statistics().table_bytes > 0);
+    assert!(db.statistics().sstable_bytes > 0);
     for name in db.families() {
         db.family(&name).unwrap().compact::<&[u8]>(..).unwrap();
     }

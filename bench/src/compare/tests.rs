@@ -20,10 +20,10 @@ fn run(run: u32, ops_s: f64) -> RunRecord {
         device_write_bytes: 4096,
         device_read_bytes: 0,
         flushed_bytes: None,
-        merged_bytes: None,
-        log_bytes: None,
+        compaction_written_bytes: None,
+        wal_bytes: None,
         flushes: None,
-        merges: None,
+        compactions: None,
         write_amp: None,
         space_amp: None,
         p50_us: 1.0,
@@ -91,7 +91,7 @@ fn ratios_are_made_round_by_round_and_their_median_taken() {
 fn table_bytes_are_related_where_both_stores_tell_them() {
     let told = |flushed, merged| RunRecord {
         flushed_bytes: Some(flushed),
-        merged_bytes: Some(merged),
+        compaction_written_bytes: Some(merged),
         flushes: Some(3),
         ..run(1, 1.0)
     };

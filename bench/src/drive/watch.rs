@@ -95,7 +95,7 @@ impl<'a> Watch<'a> {
     }
 
     fn ended_merges(&self) -> u64 {
-        self.store.written().map_or(0, |written| written.merges)
+        self.store.written().map_or(0, |written| written.compactions)
     }
 
     /// The processor time of others, and the store's report of its compactions, if it gives one.

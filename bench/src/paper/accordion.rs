@@ -66,7 +66,7 @@ fn figures() -> Vec<Figure> {
     }
 
     let flushes: Metric = |run| number(run.flushes);
-    let merges: Metric = |run| number(run.merges);
+    let merges: Metric = |run| number(run.compactions);
     for (config, flushed, merged) in [
         (BASIC, 0.834, 0.677),
         ("adaptive+r0.5", 0.628, 0.59),

@@ -61,15 +61,19 @@ pub(super) const COLUMNS: &[Column] = &[
     Column {
         head: "merge MB",
         help: "Bytes of tables that merges wrote, as the store tells, in MB",
-        cell: |r| maybe(r, |run| Some(run.merged_bytes? as f64 / 1e6)),
+        cell: |r| maybe(r, |run| Some(run.compaction_written_bytes? as f64 / 1e6)),
     },
     Column {
         head: "log MB",
         help: "Bytes of log, as the store tells, in MB",
-        cell: |r| maybe(r, |run| Some(run.log_bytes? as f64 / 1e6)),
+        cell: |r| maybe(r, |run| Some(run.wal_bytes? as f64 / 1e6)),
     },
     Column { head: "flushes", help: "Flushes that wrote tables", cell: |r| count(r, |run| run.flushes) },
-    Column { head: "merges", help: "Merges that wrote tables", cell: |r| count(r, |run| run.merges) },
+    Column {
+        head: "merges",
+        help: "Compactions that wrote SSTables",
+        cell: |r| count(r, |run| run.compactions),
+    },
     Column {
         head: "p50 us",
         help: "Half of the operations took at most this, in microseconds",

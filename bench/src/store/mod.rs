@@ -64,12 +64,12 @@ impl CacheCount {
 pub(crate) struct Written {
     /// Bytes of SSTables by flushes, and by compactions.
     pub(crate) flushed_bytes: u64,
-    pub(crate) merged_bytes: u64,
+    pub(crate) compaction_written_bytes: u64,
     /// Bytes of WAL, with what was written ahead of use.
-    pub(crate) log_bytes: u64,
+    pub(crate) wal_bytes: u64,
     /// Flushes and compactions that wrote SSTables.
     pub(crate) flushes: u64,
-    pub(crate) merges: u64,
+    pub(crate) compactions: u64,
 }
 
 impl Written {
@@ -77,10 +77,10 @@ impl Written {
     pub(crate) fn since(&self, earlier: &Written) -> Written {
         Written {
             flushed_bytes: self.flushed_bytes - earlier.flushed_bytes,
-            merged_bytes: self.merged_bytes - earlier.merged_bytes,
-            log_bytes: self.log_bytes - earlier.log_bytes,
+            compaction_written_bytes: self.compaction_written_bytes - earlier.compaction_written_bytes,
+            wal_bytes: self.wal_bytes - earlier.wal_bytes,
             flushes: self.flushes - earlier.flushes,
-            merges: self.merges - earlier.merges,
+            compactions: self.compactions - earlier.compactions,
         }
     }
 }
@@ -283,7 +283,7 @@ mod tests {
             if let Some(written) = open.written() {
                 // One for each family that has a key.
                 let flushes = if store.config == "families64" { 3 } else { 1 };
-                assert!(written.flushed_bytes > 0 && written.log_bytes > 0, "{written:?}");
+                assert!(written.flushed_bytes > 0 && written.wal_bytes > 0, "{written:?}");
                 assert_eq!(written.flushes, flushes, "{written:?}");
             }
             let name = store.name();

@@ -185,8 +185,8 @@ impl Store for Pebble {
     }
 
     fn written(&self) -> Option<Written> {
-        let [flushed_bytes, merged_bytes, log_bytes, flushes, merges, ..] = self.numbers();
-        Some(Written { flushed_bytes, merged_bytes, log_bytes, flushes, merges })
+        let [flushed_bytes, compaction_written_bytes, wal_bytes, flushes, compactions, ..] = self.numbers();
+        Some(Written { flushed_bytes, compaction_written_bytes, wal_bytes, flushes, compactions })
     }
 
     fn major(&self) -> Result<()> {

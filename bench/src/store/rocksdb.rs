@@ -185,10 +185,10 @@ impl Store for RocksDb {
         let flushes = compactions(&table, "L0");
         Some(Written {
             flushed_bytes: self.options.get_ticker_count(Ticker::FlushWriteBytes),
-            merged_bytes: self.options.get_ticker_count(Ticker::CompactWriteBytes),
-            log_bytes: self.options.get_ticker_count(Ticker::WalFileBytes),
+            compaction_written_bytes: self.options.get_ticker_count(Ticker::CompactWriteBytes),
+            wal_bytes: self.options.get_ticker_count(Ticker::WalFileBytes),
             flushes,
-            merges: compactions(&table, "Sum").saturating_sub(flushes),
+            compactions: compactions(&table, "Sum").saturating_sub(flushes),
         })
     }
 

@@ -450,7 +450,7 @@ impl Siltstone {
 fn moved_bytes(event: &Event) -> u64 {
     let number = |name| event.numbers.get(name).copied().unwrap_or(0);
     match event.kind {
-        EventKind::Merge => number("bytes_in") + number("bytes"),
+        EventKind::Compaction => number("bytes_in") + number("bytes"),
         EventKind::Flush => number("bytes_in").saturating_sub(number("memory_bytes")) + number("bytes"),
         _ => 0,
     }
@@ -514,10 +514,10 @@ impl Store for Siltstone {
         let now = self.db.statistics();
         Some(Written {
             flushed_bytes: now.flushed_bytes,
-            merged_bytes: now.merged_bytes,
-            log_bytes: now.log_bytes_written + now.log_bytes_written_ahead,
+            compaction_written_bytes: now.compaction_written_bytes,
+            wal_bytes: now.wal_bytes_written + now.wal_bytes_written_ahead,
             flushes: now.flushes,
-            merges: now.merges,
+            compactions: now.compactions,
         })
     }
 
@@ -534,11 +534,11 @@ impl Store for Siltstone {
     }
 
     fn merging(&self) -> Option<bool> {
-        Some(self.db.statistics().merges_running > 0)
+        Some(self.db.statistics().compactions_running > 0)
     }
 
     fn debt(&self) -> Option<u64> {
-        Some(self.db.statistics().debt)
+        Some(self.db.statistics().compaction_debt_bytes)
     }
 
     fn cache(&self) -> Option<CacheCount> {

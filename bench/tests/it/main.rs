@@ -48,10 +48,10 @@ fn every_workload_runs_and_its_record_adds_up() {
         assert_eq!(record["ops"], counted, "{name}");
         let wrote = record["user_bytes"].as_u64().unwrap() > 0;
         assert_eq!(wrote, record["write_amp"].is_number(), "{name}");
-        for told in ["flushed_bytes", "log_bytes", "flushes"] {
+        for told in ["flushed_bytes", "wal_bytes", "flushes"] {
             assert_eq!(wrote, record[told].as_u64().unwrap() > 0, "{name}: {told}");
         }
-        assert!(record["merged_bytes"].is_u64() && record["merges"].is_u64(), "{name}");
+        assert!(record["compaction_written_bytes"].is_u64() && record["compactions"].is_u64(), "{name}");
         assert_eq!(record["settled"], true);
         assert!(record["cpu_us_op"].as_f64().unwrap() > 0.0, "{name}");
         assert!(record["peak_rss_bytes"].as_u64().unwrap() > 1 << 20);

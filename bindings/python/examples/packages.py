@@ -101,7 +101,8 @@ def tour(place: pathlib.Path) -> None:
         db.flush()
         db.settle()
         stats = db.stats()
-        print(f"{stats['flushes']} flushes and {stats['merges']} merges wrote {stats['table_bytes']:,} bytes of tables")
+        done = f"{stats['flushes']} flushes and {stats['compactions']} compactions"
+        print(f"{done} wrote {stats['sstable_bytes']:,} bytes of SSTables")
     crash(place / "crashed", all_rows)
 
 

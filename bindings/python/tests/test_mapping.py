@@ -309,15 +309,15 @@ def test_backup_restore_checkpoint_and_statistics(db: siltstone.Db, tmp_path: pa
 def test_a_compaction_writes_anew_where_that_is_asked_for(db: siltstone.Db) -> None:
     filled(db)
 
-    def merges() -> int:
-        return int(db.stats()["merges"])
+    def compactions() -> int:
+        return int(db.stats()["compactions"])
 
     db.compact()
-    before = merges()
+    before = compactions()
     db.compact()
-    assert merges() == before
+    assert compactions() == before
     db.compact(rewrite=True)
-    assert merges() == before + 1
+    assert compactions() == before + 1
 
 
 def test_a_path_may_be_bytes_and_nothing_but_a_path(tmp_path: pathlib.Path) -> None:

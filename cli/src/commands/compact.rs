@@ -44,7 +44,7 @@ pub(crate) struct Compact {
 impl Compact {
     pub(crate) fn run(self) -> Outcome {
         let db = open::to_write(&self.place.db)?;
-        let before = db.statistics().table_bytes;
+        let before = db.statistics().sstable_bytes;
         let begun = Instant::now();
         let done = if self.until_settled { settle(&db) } else { self.major(&db) };
         let seconds = begun.elapsed().as_secs_f64();
@@ -54,15 +54,17 @@ impl Compact {
         closed?;
         if self.json {
             let report = serde_json::json!({
-                "table_bytes_before": before, "table_bytes": s.table_bytes, "tables": s.tables, "merges": s.merges,
-                "moves": s.moves, "merged_bytes": s.merged_bytes, "cells_dropped": s.cells_dropped, "seconds": seconds,
+                "sstable_bytes_before": before, "sstable_bytes": s.sstable_bytes, "sstables": s.sstables,
+                "compactions": s.compactions, "trivial_moves": s.trivial_moves,
+                "compaction_written_bytes": s.compaction_written_bytes, "cells_dropped": s.cells_dropped,
+                "seconds": seconds,
             });
             println!("{report}");
         } else {
             let (from, to, written) =
-                (size_text(before), size_text(s.table_bytes), size_text(s.merged_bytes));
-            let tables = count(s.tables, "table");
-            println!("tables held {from}, now {to} in {tables}; {written} written in {seconds:.2} s");
+                (size_text(before), size_text(s.sstable_bytes), size_text(s.compaction_written_bytes));
+            let tables = count(s.sstables, "SSTable");
+            println!("SSTables held {from}, now {to} in {tables}; {written} written in {seconds:.2} s");
         }
         Ok(())
     }

@@ -85,7 +85,7 @@ impl List {
             let range = family.range();
             let (start, end) = (printable(&range.start), range.end.as_deref().map(printable));
             if !self.json {
-                let (cells, tables) = (count(cells + memory_cells, "cell"), count(tables, "table"));
+                let (cells, tables) = (count(cells + memory_cells, "cell"), count(tables, "SSTable"));
                 let keys = match (start.is_empty(), &end) {
                     (true, None) => String::new(),
                     (false, None) => format!(", keys from {start}"),
@@ -96,7 +96,7 @@ impl List {
                 continue;
             }
             listed.push(json!({
-                "name": name, "tables": tables, "table_bytes": bytes, "cells": cells, "memory_cells": memory_cells,
+                "name": name, "sstables": tables, "sstable_bytes": bytes, "cells": cells, "memory_cells": memory_cells,
                 "start": start, "end": end,
             }));
         }

@@ -72,7 +72,7 @@ impl Inspect {
         if self.json {
             let families: Vec<Value> = families.iter().map(family_json).collect();
             let mut report = json!({ "path": db.path().display().to_string(), "families": families });
-            report["log"] = json!(log);
+            report["wal"] = json!(log);
             report["statistics"] = json!(statistics);
             if self.events {
                 report["events"] = json!(events);
@@ -100,7 +100,7 @@ fn family_text(family: &Family) -> String {
     let mut text = format!(
         "\nfamily {}: {}, {}; strategy {}, compression {}\n",
         family.name(),
-        count(tables, "table"),
+        count(tables, "SSTable"),
         size_text(shape.live_bytes()),
         options.strategy,
         options.compression
@@ -108,16 +108,16 @@ fn family_text(family: &Family) -> String {
     for (level, l) in shape.levels.iter().enumerate().filter(|(_, l)| !l.runs.is_empty()) {
         let tables = l.runs.iter().map(|run| run.tables().len()).sum::<usize>() as u64;
         let (runs, bytes) = (count(l.runs.len() as u64, "run"), size_text(l.live_bytes()));
-        let _ = writeln!(text, "  level {level}: {runs}, {}, {bytes}", count(tables, "table"));
+        let _ = writeln!(text, "  L{level}: {runs}, {}, {bytes}", count(tables, "SSTable"));
     }
     shape.to_string().lines().for_each(|line| {
         let _ = writeln!(text, "    {line}");
     });
     for segment in family.segments() {
         let (cells, bytes) = (count(segment.cells, "cell"), size_text(segment.bytes));
-        let _ = write!(text, "  memory: {} segment {}, {cells}, {bytes}", segment.state, segment.generation);
+        let _ = write!(text, "  memory: {} memtable {}, {cells}, {bytes}", segment.state, segment.generation);
         let _ = match segment.log_front {
-            Some(front) => writeln!(text, ", needs the log from file {front}"),
+            Some(front) => writeln!(text, ", needs the WAL from file {front}"),
             None => writeln!(text),
         };
     }
@@ -127,7 +127,7 @@ fn family_text(family: &Family) -> String {
 fn family_json(family: &Family) -> Value {
     json!({
         "name": family.name(), "options": family.options(), "levels": levels_json(&family.shape()),
-        "segments": family.segments(),
+        "memtables": family.segments(),
     })
 }
 
@@ -139,7 +139,7 @@ fn levels_json(shape: &Shape) -> Value {
             "tombstones": t.tombstones, "range_tombstones": t.range_tombstones, "distinct": t.distinct,
             "start": key(&t.range.start), "end": t.range.end.as_deref().map(key),
             "seqs": [t.seqs.0, t.seqs.1], "created_us": t.created,
-            "log_bytes": t.log_bytes, "logs": t.logs.iter().map(|file| file.0).collect::<Vec<_>>(),
+            "wal_bytes": t.log_bytes, "logs": t.logs.iter().map(|file| file.0).collect::<Vec<_>>(),
             "clip": t.clip.as_ref().map(|c| json!({ "key": key(&c.key), "bytes_below": c.bytes_below })),
         })
     };
@@ -150,7 +150,7 @@ fn levels_json(shape: &Shape) -> Value {
 fn log_text(log: &[LogListing], each: bool) -> String {
     let used = size_text(log.iter().map(|file| file.used).sum());
     let reserved = size_text(log.iter().map(|file| file.reserved).sum());
-    let mut text = format!("\nlog: {}, {used} of history in {reserved}\n", count(log.len() as u64, "file"));
+    let mut text = format!("\nWAL: {}, {used} of history in {reserved}\n", count(log.len() as u64, "file"));
     for file in log.iter().filter(|_| each) {
         let (used, reserved) = (grouped(file.used), grouped(file.reserved));
         let _ = writeln!(text, "  file {}: {used} bytes used of {reserved}", file.file);
@@ -163,7 +163,7 @@ fn statistics_text(statistics: &Statistics) -> String {
     let Ok(Value::Object(numbers)) = serde_json::to_value(statistics) else { return text };
     for (name, n) in numbers.iter().filter_map(|(name, n)| Some((name, n.as_u64()?))).filter(|(_, n)| *n > 0)
     {
-        let _ = writeln!(text, "  {:<24} {:>15}", name.replace('_', " "), grouped(n));
+        let _ = writeln!(text, "  {:<28} {:>15}", name.replace('_', " "), grouped(n));
     }
     text
 }
@@ -186,7 +186,7 @@ fn table_text(t: &TableListing) -> String {
         ("tombstones", format!("{}, and {} of ranges", grouped(t.tombstones), grouped(t.range_tombstones))),
         ("merge operands", grouped(t.operands)),
         ("raw bytes", format!("{} of keys, {} of values", grouped(t.key_bytes), grouped(t.value_bytes))),
-        ("values in the log", values_in_log(t)),
+        ("values in the WAL", values_in_log(t)),
         ("sequence numbers", format!("{} to {}", t.seqs.0, t.seqs.1)),
         ("timestamps", format!("{} to {}", t.times.0, t.times.1)),
         ("created", moment(t.created)),
@@ -239,7 +239,7 @@ fn table_json(t: &TableListing) -> Value {
         "bytes": t.bytes, "start": unicode(&t.range.start), "end": t.range.end.as_deref().map(unicode),
         "cells": t.cells, "distinct": t.distinct, "tombstones": t.tombstones, "operands": t.operands,
         "range_tombstones": t.range_tombstones, "key_bytes": t.key_bytes, "value_bytes": t.value_bytes,
-        "log_bytes": t.log_bytes, "logs": t.logs,
+        "wal_bytes": t.log_bytes, "logs": t.logs,
         "seqs": [t.seqs.0, t.seqs.1], "times": [t.times.0, t.times.1], "created_us": t.created,
         "block_bytes": t.block_bytes, "bloom_bits": t.bloom_bits, "compression": t.compression, "names": t.names,
         "blocks": t.blocks.iter().map(block).collect::<Vec<_>>(),

@@ -108,7 +108,7 @@ impl Simulate {
 fn table(reports: &[SimulateReport]) -> String {
     let mut text = String::from(
         "| strategy | bytes written a byte inserted: fill | overwrite | runs a key may be in: mean | most | space peak over data \
-         | largest merge | time of the fill |\n|---|---|---|---|---|---|---|---|\n",
+         | largest compaction | time of the fill |\n|---|---|---|---|---|---|---|---|\n",
     );
     for (name, report) in METHODS.iter().zip(reports) {
         let unknown = || "?".to_string();
@@ -120,7 +120,7 @@ fn table(reports: &[SimulateReport]) -> String {
             report.runs_mean,
             report.runs_max,
             report.peak_space_bytes as f64 / report.data_bytes as f64,
-            size_text(report.largest_merge_bytes),
+            size_text(report.largest_compaction_input_bytes),
             report.insert_seconds.map_or_else(unknown, |seconds| format!("{:.2} h", seconds / 3600.0)),
         );
     }

@@ -183,7 +183,7 @@ fn print(table: &Value) {
     for family in table["families"].as_array().into_iter().flatten() {
         let bytes = |name: &str| size_text(family[name].as_u64().unwrap_or(0));
         let name = family["name"].as_str().unwrap_or_default();
-        println!("{name}: {} in tables, {} in memory", bytes("table_bytes"), bytes("memory_bytes"));
+        println!("{name}: {} in SSTables, {} in memory", bytes("sstable_bytes"), bytes("memory_bytes"));
         println!("  rule: {}", family["gc"]);
         for option in ["strategy", "memory", "compression"] {
             println!("  {option}={}", family["options"][option].as_str().unwrap_or_default());

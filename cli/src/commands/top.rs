@@ -130,29 +130,33 @@ fn screen(before: &Value, now: &Value, seconds: f64) -> String {
     let size = |name| size_text(number(new, name));
     let _ = write!(
         text,
-        "\nwritten {}/s, flushed {}/s, merged {}/s\nmemory {}, cache {} of {}, log {}, tables {}, owed to merges {}\n",
+        "\nwritten {}/s, flushed {}/s, compacted {}/s\nmemory {}, cache {} of {}, WAL {}, SSTables {}, compaction debt {}\n",
         rate("user_bytes"),
         rate("flushed_bytes"),
-        rate("merged_bytes"),
+        rate("compaction_written_bytes"),
         size("write_memory"),
         size("cache_bytes"),
         size("cache_capacity"),
-        size("log_bytes"),
-        size("table_bytes"),
-        size("debt"),
+        size("wal_bytes"),
+        size("sstable_bytes"),
+        size("compaction_debt_bytes"),
     );
     if let Some(error) = new["background_error"].as_str() {
         let _ = writeln!(text, "failing: {error}");
     }
-    let _ = writeln!(text, "\n{:<50} {:>8} {:>10} {:>10}", "table", "regions", "tables", "memory");
+    let _ = writeln!(text, "\n{:<50} {:>8} {:>10} {:>10}", "table", "regions", "SSTables", "memory");
     for table in now["tables"].as_array().into_iter().flatten() {
         let families = table["families"].as_array().map_or(&[][..], |all| all);
         let sum = |name| size_text(families.iter().map(|family| number(&family["statistics"], name)).sum());
         let regions = families.iter().map(|family| number(family, "count")).max();
         let name = table["name"].as_str().unwrap_or_default();
         let regions = regions.unwrap_or(0);
-        let _ =
-            writeln!(text, "{name:<50} {regions:>8} {:>10} {:>10}", sum("table_bytes"), sum("memory_bytes"));
+        let _ = writeln!(
+            text,
+            "{name:<50} {regions:>8} {:>10} {:>10}",
+            sum("sstable_bytes"),
+            sum("memory_bytes")
+        );
     }
     if let Some(manager) = now["manager"]["address"].as_str() {
         let says = if now["manager"]["answers"] == true { "" } else { " (does not answer)" };
@@ -204,7 +208,7 @@ mod tests {
                 "calls": { "ReadRows": { "buckets": calls }, "MutateRow": { "buckets": [7, 0, 0] } },
                 "statistics": { "user_bytes": bytes },
                 "tables": [{ "name": "t", "families": [
-                    { "count": 2, "statistics": { "table_bytes": 2_048 } },
+                    { "count": 2, "statistics": { "sstable_bytes": 2_048 } },
                 ]}],
             })
         };

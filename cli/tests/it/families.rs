@@ -20,7 +20,7 @@ fn a_family_is_made_with_options_altered_and_dropped() {
 
     siltstone(&["put", db, "k", "v", "--family", "history"]).fine();
     let listed = siltstone(&["family", "list", db]).fine();
-    assert_eq!(listed, "default: 0 cells, 0 tables of 0 B\nhistory: 1 cell, 0 tables of 0 B\n");
+    assert_eq!(listed, "default: 0 cells, 0 SSTables of 0 B\nhistory: 1 cell, 0 SSTables of 0 B\n");
     let listed = json(&siltstone(&["family", "list", db, "--json"]).fine());
     assert_eq!((&listed[1]["name"], &listed[1]["memory_cells"]), (&"history".into(), &1.into()));
 

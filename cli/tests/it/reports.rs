@@ -50,11 +50,12 @@ fn inspect_shows_shape_memory_log_decisions_and_blocks() {
     let place = filled();
     let (db, table) = (place.db(), table_of(&place));
     let text = siltstone(&["inspect", &db, "--events", "--log"]).fine();
-    for part in ["family default: 1 table", "[key0000,key0999", "family other: 0 tables", "memory: ", "log: "]
+    for part in
+        ["family default: 1 SSTable", "[key0000,key0999", "family other: 0 SSTables", "memory: ", "WAL: "]
     {
         assert!(text.contains(part), "{part}: {text}");
     }
-    for part in ["bytes used of", "statistics", "table bytes", "flush default: ", "family other: created"] {
+    for part in ["bytes used of", "statistics", "sstable bytes", "flush default: ", "family other: created"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let report = json(&siltstone(&["inspect", &db, "--events", "--limit", "2", "--json"]).fine());
@@ -64,7 +65,7 @@ fn inspect_shows_shape_memory_log_decisions_and_blocks() {
     assert_eq!(listed["tables"][0]["file"], table.as_str());
     assert_eq!(listed["tables"][0]["cells"], 1_000);
     assert_eq!(report["events"].as_array().unwrap().len(), 2);
-    assert!(!report["log"].as_array().unwrap().is_empty());
+    assert!(!report["wal"].as_array().unwrap().is_empty());
 
     let text = siltstone(&["inspect", &db, &table]).fine();
     assert!(text.contains("1,000 of 1,000 keys") && text.contains("first key"), "{text}");
@@ -80,15 +81,15 @@ fn compact_merges_all_or_a_range_or_what_is_due() {
     let place = filled();
     let db = &place.db();
     let report = json(&siltstone(&["compact", db, "--json"]).fine());
-    assert_eq!(report["tables"], 1);
+    assert_eq!(report["sstables"], 1);
     let shape = json(&siltstone(&["inspect", db, "--json"]).fine());
     let levels = shape["families"][0]["levels"].as_array().unwrap();
     assert_eq!(levels[0].as_array().unwrap().len(), 0, "level 0 is empty after a major merge");
-    assert_eq!(json(&siltstone(&["compact", db, "--json"]).fine())["merges"], 0);
-    assert_eq!(json(&siltstone(&["compact", db, "--rewrite", "--json"]).fine())["merges"], 1);
+    assert_eq!(json(&siltstone(&["compact", db, "--json"]).fine())["compactions"], 0);
+    assert_eq!(json(&siltstone(&["compact", db, "--rewrite", "--json"]).fine())["compactions"], 1);
     siltstone(&["delete", db, "--prefix", "key00"]).fine();
     siltstone(&["compact", db, "--start", "key00", "--end", "key01"]).fine();
-    assert!(siltstone(&["compact", db, "--until-settled"]).fine().starts_with("tables held "));
+    assert!(siltstone(&["compact", db, "--until-settled"]).fine().starts_with("SSTables held "));
     let rows = siltstone(&["scan", db, "--keys"]).fine();
     assert_eq!(rows.lines().count(), 901);
 }
@@ -136,9 +137,13 @@ fn check_finds_damage_and_repair_rescues_the_rest() {
 fn simulate_reports_as_text_and_json() {
     let arguments = ["simulate", "--data", "20GB", "--memory", "64MiB", "--workload", "zipf:0.99"];
     let text = siltstone(&arguments).fine();
-    for part in
-        ["write amplification", "read amplification", "space amplification", "largest merge", "peak debt"]
-    {
+    for part in [
+        "write amplification",
+        "read amplification",
+        "space amplification",
+        "largest compaction",
+        "peak debt",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(text.contains("times the strategy's size"), "the scaling is printed: {text}");

@@ -43,7 +43,7 @@ fn every_way_to_fill_the_cache_gives_the_same_and_takes_blocks_from_the_servers_
         }
         let came = there.statistics().remote_cache_bytes;
         assert_eq!(came > 0, fill != CacheFill::None, "{fill:?}: {came} bytes");
-        let fills = there.events().into_iter().filter(|event| event.kind == EventKind::Fill);
+        let fills = there.events().into_iter().filter(|event| event.kind == EventKind::CacheFill);
         assert!(fills.into_iter().all(|event| !event.reason.contains("failed")), "{fill:?}");
         let seen = there.compactors.clone().unwrap();
         let state = || seen.servers()[0].state.clone().unwrap();

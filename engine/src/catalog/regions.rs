@@ -89,7 +89,7 @@ impl Catalog {
         self.reshaped(&[store, &new]);
         self.commit.log_note(mark);
         kill_point!("split-noted");
-        let numbers = [("shared_tables", bytes.len() as u64), ("store", u64::from(right.0))];
+        let numbers = [("shared_sstables", bytes.len() as u64), ("store", u64::from(right.0))];
         self.cx.events.record(EventKind::Family, &store.name, format!("split: {name} has a part"), &numbers);
         Ok(new)
     }
@@ -150,7 +150,7 @@ impl Catalog {
         self.commit.discount(with);
         self.reshaped(&[store]);
         self.commit.log_note(mark);
-        let numbers = [("renamed_tables", renamed.len() as u64)];
+        let numbers = [("renamed_sstables", renamed.len() as u64)];
         let what = format!("joined with {}", with.name);
         self.cx.events.record(EventKind::Family, &store.name, what, &numbers);
         Ok(())

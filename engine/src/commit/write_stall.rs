@@ -127,16 +127,16 @@ impl Commit {
         let owed = self.drain.delay_owed.fetch_add(delay, Ordering::Relaxed) + delay;
         if owed >= PAUSE_NS {
             let owed = self.drain.delay_owed.swap(0, Ordering::Relaxed);
-            self.cx.metrics.delays.add(1);
-            self.cx.metrics.delayed_ns.add(owed);
-            self.cx.metrics.timers.delay.note_ns(owed.min(20 * PAUSE_NS));
+            self.cx.metrics.write_delays.add(1);
+            self.cx.metrics.write_delay_ns.add(owed);
+            self.cx.metrics.timers.write_stall.note_ns(owed.min(20 * PAUSE_NS));
             self.cx.scheduler.pause(owed.min(20 * PAUSE_NS));
         }
         Ok(())
     }
 
     fn wait_for_room<'s>(&self, fullest: &dyn Fn() -> Option<&'s Store>) -> Result<()> {
-        self.cx.metrics.stops.add(1);
+        self.cx.metrics.write_stops.add(1);
         let from = self.cx.env.clock.monotonic_ns();
         let now = || self.pressure(fullest().map_or(0, Store::level0_over));
         let pressure = now();
@@ -164,17 +164,17 @@ impl Commit {
             }
         }
         let waited = self.cx.env.clock.monotonic_ns() - from;
-        self.cx.metrics.timers.delay.note_ns(waited);
+        self.cx.metrics.timers.write_stall.note_ns(waited);
         if waited >= STALL_NS {
             let numbers = [
                 ("micros", waited / 1_000),
                 ("memory_bytes", pressure.memory_used + pressure.memory_joining),
                 ("memory_bound", pressure.memory_hard),
-                ("debt", pressure.debt),
-                ("debt_bound", pressure.debt_hard),
-                ("level0_runs", pressure.level0_runs),
+                ("compaction_debt_bytes", pressure.debt),
+                ("compaction_debt_bound", pressure.debt_hard),
+                ("l0_runs", pressure.level0_runs),
             ];
-            self.cx.events.record(EventKind::Stall, "", "writers stopped at a bound".into(), &numbers);
+            self.cx.events.record(EventKind::WriteStall, "", "writers stopped at a bound".into(), &numbers);
         }
         failed.map_or(Ok(()), Err)
     }

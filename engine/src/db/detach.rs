@@ -148,7 +148,7 @@ impl Inner {
             store.set_leaving(false);
         }
         let tables = left?;
-        let numbers = [("tables", tables)];
+        let numbers = [("sstables", tables)];
         self.cx.events.record(EventKind::Family, name, format!("detached into {}", dir.display()), &numbers);
         Ok(())
     }
@@ -252,7 +252,7 @@ impl Inner {
             tables.bring_in(&dir.join(theirs.file_name()), storage, ours, bytes)
         })?;
         let store = stores.remove(0);
-        let numbers = [("tables", store.version().tables().count() as u64)];
+        let numbers = [("sstables", store.version().tables().count() as u64)];
         self.cx.events.record(EventKind::Family, name, format!("attached from {}", dir.display()), &numbers);
         Ok(store)
     }

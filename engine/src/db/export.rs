@@ -7,31 +7,33 @@ use serde_json::Value;
 
 /// Statistics that are gauges; all others only grow.
 const GAUGES: [&str; 17] = [
-    "log_bytes",
-    "log_kept_bytes",
-    "log_disk_bytes",
+    "wal_bytes",
+    "change_log_bytes",
+    "wal_disk_bytes",
     "write_memory",
     "spare_memory",
     "pinned_bytes",
-    "tables",
-    "table_bytes",
-    "debt",
-    "merges_running",
-    "merge_rate",
+    "sstables",
+    "sstable_bytes",
+    "compaction_debt_bytes",
+    "compactions_running",
+    "compaction_rate",
     "snapshots",
     "old_versions",
     "cache_bytes",
     "cache_capacity",
-    "table_memory",
+    "sstable_memory_bytes",
     "background_error",
 ];
 /// Statistics of a family that are gauges.
-const FAMILY_GAUGES: [&str; 6] = ["memory_bytes", "segments", "level0_runs", "runs", "tables", "table_bytes"];
+const FAMILY_GAUGES: [&str; 6] =
+    ["memory_bytes", "memtables", "l0_runs", "runs", "sstables", "sstable_bytes"];
 
 impl Db {
     /// Hands statistics and latencies to the recorder of the crate `metrics`: call it now and then, or when
     /// somebody scrapes. Names begin with `siltstone_`; what only grows is a counter, all else a gauge;
-    /// families have the label `family`. Latencies are gauges of seconds with the label `quantile`.
+    /// families have the label `family`. Nanoseconds become whole seconds. Latencies are gauges of
+    /// seconds with the label `quantile`.
     /// O(families).
     ///
     /// ```
@@ -64,9 +66,9 @@ impl Db {
         let histograms = [
             ("get", latencies.get),
             ("write", latencies.write),
-            ("delay", latencies.delay),
+            ("write_stall", latencies.write_stall),
             ("flush", latencies.flush),
-            ("merge", latencies.merge),
+            ("compaction", latencies.compaction),
         ];
         for (name, histogram) in histograms {
             for share in [0.5, 0.99, 0.999, 1.0] {
@@ -92,6 +94,10 @@ impl FamilyStatistics {
 fn record(name: &str, value: &Value, is_gauge: bool, labels: &[(&'static str, String)]) {
     // A present error counts as 1.
     let number = value.as_u64().unwrap_or(u64::from(value.is_string()));
+    let (name, number) = match name.strip_suffix("_ns") {
+        Some(name) => (format!("{name}_seconds"), number / 1_000_000_000),
+        None => (name.to_string(), number),
+    };
     let labels = &labels.to_vec();
     match is_gauge {
         true => ::metrics::gauge!(format!("siltstone_{name}"), labels).set(number as f64),
@@ -152,6 +158,7 @@ mod tests {
                 && there("siltstone_write_memory")
                 && there("siltstone_family_runs")
         );
+        assert!(there("siltstone_write_delay_seconds_total"));
         assert!(there("siltstone_flush_seconds") && there("quantile = 0.99"), "{names:?}");
     }
 }

@@ -180,11 +180,11 @@ impl Inner {
         // next open removes them.
         let seq = self.add_ingested(family, &linked)?;
         let numbers = [
-            ("tables", linked.len() as u64),
+            ("sstables", linked.len() as u64),
             ("bytes", linked.iter().map(|i| i.bytes).sum()),
             ("seq", seq.0),
         ];
-        self.cx.events.record(EventKind::Ingest, &store.name, "tables from outside".into(), &numbers);
+        self.cx.events.record(EventKind::Ingest, &store.name, "SSTables from outside".into(), &numbers);
         Ok(seq)
     }
 

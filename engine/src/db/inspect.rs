@@ -36,7 +36,7 @@ pub struct SegmentListing {
     /// Cells, range tombstones apart.
     pub cells: u64,
     /// Bytes of hot cells, which flushes left in memory; an upper bound.
-    pub kept_bytes: u64,
+    pub hot_bytes: u64,
     /// The oldest WAL file it needs.
     pub log_front: Option<u64>,
 }
@@ -158,7 +158,7 @@ pub(crate) fn segments(store: &Store) -> Vec<SegmentListing> {
         generation: segment.generation().0,
         bytes: segment.bytes() as u64,
         cells: segment.cells() as u64,
-        kept_bytes: segment.as_flat().map_or(0, |flat| flat.kept_bytes() as u64),
+        hot_bytes: segment.as_flat().map_or(0, |flat| flat.kept_bytes() as u64),
         log_front: segment.log_front().map(|file| file.0),
     };
     std::iter::once(list("active", &version.memory.active))
@@ -178,50 +178,50 @@ impl Inner {
         let m = &self.cx.metrics;
         let log =
             self.commit.log().ok().map(|log| (log.stats(), log.bytes(), log.kept_bytes(), log.disk_bytes()));
-        let (log, log_bytes, log_kept_bytes, log_disk_bytes) = log.unwrap_or_default();
+        let (log, wal_bytes, change_log_bytes, wal_disk_bytes) = log.unwrap_or_default();
         let cache = self.catalog.cache.stats();
         let stores = self.catalog.stores();
         let poisoned = self.cx.health.poisoned.get().cloned();
         Statistics {
             writes: m.writes.get(),
             user_bytes: m.user_bytes.get(),
-            log_bytes_written: log.appended_bytes,
-            log_bytes_written_ahead: log.written_ahead_bytes,
-            log_syncs: log.syncs,
-            log_bytes,
-            log_kept_bytes,
-            log_disk_bytes,
+            wal_bytes_written: log.appended_bytes,
+            wal_bytes_written_ahead: log.written_ahead_bytes,
+            wal_syncs: log.syncs,
+            wal_bytes,
+            change_log_bytes,
+            wal_disk_bytes,
             flushes: m.flushes.get(),
             flushed_bytes: m.flushed_bytes.get(),
-            log_tables: m.log_tables.get(),
-            log_table_bytes_saved: m.log_table_bytes_saved.get(),
-            merges: m.merges.get(),
-            merge_steps: m.merge_steps.get(),
-            moves: m.moves.get(),
-            merged_bytes: m.merged_bytes.get(),
-            merged_in_bytes: m.merged_in_bytes.get(),
+            wal_value_sstables: m.wal_value_sstables.get(),
+            wal_value_bytes_saved: m.wal_value_bytes_saved.get(),
+            compactions: m.compactions.get(),
+            compaction_steps: m.compaction_steps.get(),
+            trivial_moves: m.trivial_moves.get(),
+            compaction_written_bytes: m.compaction_written_bytes.get(),
+            compaction_read_bytes: m.compaction_read_bytes.get(),
             cells_dropped: m.cells_dropped.get(),
-            delays: m.delays.get(),
-            delayed_ns: m.delayed_ns.get(),
-            stops: m.stops.get(),
-            freezes: m.freezes.get(),
-            index_merges: m.index_merges.get(),
-            memory_compactions: m.memory_compactions.get(),
-            memory_merges_aborted: m.joins_aborted.get(),
-            memory_freed_bytes: m.memory_freed_bytes.get(),
-            kept_cells: m.kept_cells.get(),
-            kept_bytes: m.kept_bytes.get(),
-            log_cleanings: m.cleanings.get(),
-            log_cleaned_bytes: m.cleaned_bytes.get(),
+            write_delays: m.write_delays.get(),
+            write_delay_ns: m.write_delay_ns.get(),
+            write_stops: m.write_stops.get(),
+            memtable_freezes: m.memtable_freezes.get(),
+            memtable_index_compactions: m.memtable_index_compactions.get(),
+            memtable_data_compactions: m.memtable_data_compactions.get(),
+            memtable_compactions_aborted: m.memtable_compactions_aborted.get(),
+            memtable_freed_bytes: m.memtable_freed_bytes.get(),
+            hot_cells: m.hot_cells.get(),
+            hot_bytes: m.hot_bytes.get(),
+            wal_cleanings: m.wal_cleanings.get(),
+            wal_cleaned_bytes: m.wal_cleaned_bytes.get(),
             write_memory: self.commit.memory_taken(),
             spare_memory: self.commit.room.spares.held() as u64,
             pinned_bytes: self.catalog.cache.held_elsewhere()
                 + (self.commit.room.spares.out() as u64).saturating_sub(self.commit.memory_taken()),
-            tables: count_tables(&stores),
-            table_bytes: self.commit.tally.table_bytes.get(),
-            debt: self.commit.tally.debt.get(),
-            merges_running: self.work.merges_running(),
-            merge_rate: self.cx.rates.merges.rate(),
+            sstables: count_tables(&stores),
+            sstable_bytes: self.commit.tally.table_bytes.get(),
+            compaction_debt_bytes: self.commit.tally.debt.get(),
+            compactions_running: self.work.merges_running(),
+            compaction_rate: self.cx.rates.merges.rate(),
             snapshots: self.commit.snapshots.count() as u64,
             old_versions: self.catalog.graveyard.held() as u64,
             cache_hits: cache.data.hits,
@@ -233,8 +233,8 @@ impl Inner {
             cache_evicted_bytes: cache.evicted.1,
             cache_bytes: cache.data_bytes + cache.meta_bytes,
             cache_capacity: cache.capacity,
-            table_memory: self.catalog.table_memory(),
-            families_planned: m.planned.get(),
+            sstable_memory_bytes: self.catalog.table_memory(),
+            families_planned: m.families_planned.get(),
             background_error: poisoned.or_else(|| self.commit.background_failure()).map(|e| e.to_string()),
         }
     }
@@ -247,16 +247,16 @@ pub(super) fn family_statistics(inner: &Inner, store: &Store) -> FamilyStatistic
     let runs = || version.shape.runs();
     FamilyStatistics {
         memory_bytes: store.counted.memory.load(Ordering::Relaxed),
-        segments: version.memory.all().count() as u64,
-        level0_runs: runs().filter(|(level, _)| *level == 0).count() as u64,
+        memtables: version.memory.all().count() as u64,
+        l0_runs: runs().filter(|(level, _)| *level == 0).count() as u64,
         runs: runs().count() as u64,
-        tables: version.tables().count() as u64,
-        table_bytes: store.counted.tables.load(Ordering::Relaxed),
+        sstables: version.tables().count() as u64,
+        sstable_bytes: store.counted.tables.load(Ordering::Relaxed),
         flushes: store.metrics.flushes.get(),
         flushed_bytes: store.metrics.flushed_bytes.get(),
-        merges: store.metrics.merges.get(),
-        merged_in_bytes: store.metrics.merged_in_bytes.get(),
-        merged_bytes: store.metrics.merged_bytes.get(),
+        compactions: store.metrics.compactions.get(),
+        compaction_read_bytes: store.metrics.compaction_read_bytes.get(),
+        compaction_written_bytes: store.metrics.compaction_written_bytes.get(),
     }
 }
 

@@ -215,7 +215,7 @@ fn values_left_in_the_log_are_in_sight_while_its_files_are_cleaned_and_let_go() 
             db.put(&[n], &[n; 900]).unwrap();
         }
         db.flush().unwrap();
-        assert!(db.statistics().log_tables > 0);
+        assert!(db.statistics().wal_value_sstables > 0);
         let writer = beside(&db, |db| {
             for n in 4..8u8 {
                 db.put(&[n], &[n; 900]).unwrap();

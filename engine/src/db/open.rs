@@ -112,8 +112,8 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
     inner.commit.log_note(inner.catalog.manifest.lock().mark());
     kill_point!("open-noted");
     let numbers = [
-        ("log_bytes", recovered.bytes),
-        ("log_frames", recovered.frames),
+        ("wal_bytes", recovered.bytes),
+        ("wal_frames", recovered.frames),
         ("replay_micros", replay_micros),
         ("epoch", u64::from(epoch)),
     ];
@@ -254,7 +254,7 @@ impl<'a> Replaying<'a> {
             return;
         }
         self.told = done;
-        let reason = format!("{} of {} of log replayed", size_text(done), size_text(total));
+        let reason = format!("{} of {} of the WAL replayed", size_text(done), size_text(total));
         let numbers = [("bytes", done), ("total", total), ("micros", self.micros())];
         self.events.record(EventKind::Replay, "", reason, &numbers);
     }

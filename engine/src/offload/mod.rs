@@ -159,7 +159,7 @@ pub trait OffloadedMerge: Send {
     /// Called if its last answer was refused for that reason: the other process has failed, and is not asked
     /// again. Returns the error, which should name that process.
     fn refused(&mut self, why: &str) -> Error {
-        Error::new(ErrorKind::Io, format!("a merge run elsewhere handed out {why}"))
+        Error::new(ErrorKind::Io, format!("a compaction run elsewhere handed out {why}"))
     }
 
     /// The memory that its outputs may be read from; `None`: they are read from storage.
@@ -220,7 +220,7 @@ impl AnswerOf {
 
 impl std::fmt::Display for AnswerOf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "step {} of merge {} of database {:016x}", self.step, self.merge, self.database)
+        write!(f, "step {} of compaction {} of database {:016x}", self.step, self.merge, self.database)
     }
 }
 

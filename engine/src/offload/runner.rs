@@ -98,7 +98,7 @@ impl MergeRunner {
         carried: Arc<dyn MergeTables>,
     ) -> Result<RunningCompaction> {
         if spec.needs_log() {
-            let message = "values of the merge lie in the log of the database, which is not carried";
+            let message = "values of the compaction lie in the WAL of the database, which is not carried";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let storage: Arc<dyn Storage> = Arc::new(Carried::new(carried, spec));

@@ -121,7 +121,7 @@ pub struct Experimental {
     /// Bytes of WAL beyond which its oldest part is cleaned, or the family that needs most of that part is
     /// flushed; at least four times `write_memory`, which is also the default (written as 0). At most four
     /// WAL files' space comes on top: the reserved rest of the newest file, the next one, and two to be
-    /// recycled (`Statistics::log_disk_bytes` counts them all).
+    /// recycled (`Statistics::wal_disk_bytes` counts them all).
     pub log_bytes_max: u64,
     /// Bytes of WAL beyond which its oldest files are cleaned if at most half of each is still needed: the
     /// cells in memory that come from them are logged again at the end. 0 for `log_bytes_max`; a lower value

@@ -340,7 +340,7 @@ fn without_a_manifest_a_dropped_family_that_comes_back_from_the_log_is_reported(
         }
     }
     db.flush().unwrap();
-    assert!(db.statistics().log_tables > 0, "the log's files stay");
+    assert!(db.statistics().wal_value_sstables > 0, "the log's files stay");
     drop(gone);
     db.drop_family("gone").unwrap();
     db.put(b"after", b"1").unwrap();

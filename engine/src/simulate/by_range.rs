@@ -141,7 +141,7 @@ impl Simulator<'_> {
         report.flushes += 1;
         report.flushed_bytes += written;
         report.moved_bytes += plan.bytes - facts[at].bytes + written;
-        report.largest_merge_bytes = report.largest_merge_bytes.max(plan.bytes);
+        report.largest_compaction_input_bytes = report.largest_compaction_input_bytes.max(plan.bytes);
         report.largest_compaction_bytes =
             report.largest_compaction_bytes.max(plan.bytes - facts[at].bytes + written);
         report.peak_space_bytes = report.peak_space_bytes.max(before + written);

@@ -362,7 +362,7 @@ impl<'a> Simulator<'a> {
 
     fn settle(&mut self) {
         let strategy = self.strategy.clone();
-        let merged_before = self.report.merged_bytes;
+        let merged_before = self.report.compaction_written_bytes;
         loop {
             self.random = crate::types::random::after(self.random);
             // The SSTables of one call cover about the same keys, or their union is that of disjoint ones.
@@ -396,7 +396,7 @@ impl<'a> Simulator<'a> {
                 self.merge(merge);
             }
         }
-        let owed = self.report.merged_bytes - merged_before;
+        let owed = self.report.compaction_written_bytes - merged_before;
         self.report.peak_debt_bytes = self.report.peak_debt_bytes.max(owed);
         let live = self.shape.live_bytes();
         self.report.peak_space_bytes = self.report.peak_space_bytes.max(live);
@@ -406,7 +406,7 @@ impl<'a> Simulator<'a> {
         let before = self.shape.live_bytes();
         let mut step = Step::default();
         if merge.kind == CompactionKind::Move {
-            self.report.moves += 1;
+            self.report.trivial_moves += 1;
         } else {
             let inputs: Vec<TableId> = merge.live_inputs(&self.shape).iter().map(|(_, t)| t.id).collect();
             let taken: Vec<Piece> =
@@ -416,10 +416,11 @@ impl<'a> Simulator<'a> {
             step.outputs = self.cut(&pieces, (bytes / merge.table_bytes as f64).round().max(1.0) as usize);
             let written: u64 = step.outputs.iter().map(|t| t.bytes).sum();
             self.touched += (inputs.len() + step.outputs.len()) as u64;
-            self.report.merges += 1;
-            self.report.merged_bytes += written;
+            self.report.compactions += 1;
+            self.report.compaction_written_bytes += written;
             self.report.moved_bytes += merge.bytes + written;
-            self.report.largest_merge_bytes = self.report.largest_merge_bytes.max(merge.bytes);
+            self.report.largest_compaction_input_bytes =
+                self.report.largest_compaction_input_bytes.max(merge.bytes);
             self.measure.written += written as f64;
             // A compaction in steps needs space for two steps beside its inputs, and a step is one output
             // SSTable.

@@ -41,7 +41,7 @@ pub struct SimulateReport {
     /// The most bytes on disk at any moment, with two steps of a running compaction.
     pub peak_space_bytes: u64,
     /// Input bytes of the largest compaction.
-    pub largest_merge_bytes: u64,
+    pub largest_compaction_input_bytes: u64,
     /// The most bytes caused by one flush: those it wrote, and those that the compactions due after it read
     /// and wrote. The papers' "compaction".
     pub largest_compaction_bytes: u64,
@@ -52,9 +52,9 @@ pub struct SimulateReport {
     /// no more.
     pub peak_debt_bytes: u64,
     /// Compactions that rewrote SSTables.
-    pub merges: u64,
+    pub compactions: u64,
     /// Trivial moves: compactions that only moved SSTables.
-    pub moves: u64,
+    pub trivial_moves: u64,
     /// Flushes.
     pub flushes: u64,
     /// Bytes inserted, in all phases.
@@ -62,7 +62,7 @@ pub struct SimulateReport {
     /// Bytes flushed.
     pub flushed_bytes: u64,
     /// Bytes that compactions wrote.
-    pub merged_bytes: u64,
+    pub compaction_written_bytes: u64,
     /// Bytes that flushes wrote and compactions read and wrote.
     pub moved_bytes: u64,
     /// The most SSTables in a shape.
@@ -106,29 +106,35 @@ impl fmt::Display for SimulateReport {
             ("space amplification", format!("{:.3}", self.space_amplification)),
             ("peak space", size_text(self.peak_space_bytes)),
             (
-                "largest merge",
+                "largest compaction",
                 format!(
                     "{}; a flush sets in motion at most {}",
-                    size_text(self.largest_merge_bytes),
+                    size_text(self.largest_compaction_input_bytes),
                     size_text(self.largest_compaction_bytes)
                 ),
             ),
             ("peak debt", size_text(self.peak_debt_bytes)),
-            ("merges", format!("{}, and {} moves, after {} flushes", self.merges, self.moves, self.flushes)),
+            (
+                "compactions",
+                format!(
+                    "{}, and {} trivial moves, after {} flushes",
+                    self.compactions, self.trivial_moves, self.flushes
+                ),
+            ),
             (
                 "bytes",
                 format!(
-                    "{} inserted, {} flushed, {} merged; {} read and written",
+                    "{} inserted, {} flushed, {} compacted; {} read and written",
                     size_text(self.inserted_bytes),
                     size_text(self.flushed_bytes),
-                    size_text(self.merged_bytes),
+                    size_text(self.compaction_written_bytes),
                     size_text(self.moved_bytes)
                 ),
             ),
             (
                 "time of the fill",
                 self.insert_seconds.map_or("not simulated".into(), |seconds| {
-                    format!("{} if puts wait for flushes and merges", duration_text(seconds))
+                    format!("{} if puts wait for flushes and compactions", duration_text(seconds))
                 }),
             ),
             (

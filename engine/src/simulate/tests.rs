@@ -316,7 +316,7 @@ fn rangemerge_keeps_a_key_in_one_run_at_the_price_of_half_of_data_over_memory() 
     let fill = of("rangemerge{victim=most-bytes}", 0.0);
     assert_eq!(fill.runs_max, 1, "{fill}");
     assert!((4.0..9.0).contains(&fill.write_amplification), "half of the half, as data grows\n{fill}");
-    assert!(fill.largest_merge_bytes < 900 << 20, "{fill}");
+    assert!(fill.largest_compaction_input_bytes < 900 << 20, "{fill}");
     let over = of("rangemerge{victim=most-bytes}", 1.0);
     assert!((8.0..13.0).contains(&over.write_amplification), "{over}");
     assert!(over.peak_space_bytes < 11_500_000_000, "no room but a range's\n{over}");

@@ -42,7 +42,7 @@ pub(crate) fn plan_front(facts: &FrontFacts) -> FrontPlan {
     let live: u64 = facts.live.iter().map(|(_, bytes)| bytes).sum();
     let over = facts.log_bytes > facts.log_limit;
     let found = format!(
-        "{} of the {} of the oldest file are needed, the log has {} of {}",
+        "{} of the {} of the oldest file are needed, the WAL has {} of {}",
         size_text(live),
         size_text(facts.file_bytes),
         size_text(facts.log_bytes),

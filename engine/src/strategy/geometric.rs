@@ -136,7 +136,7 @@ impl Strategy for GeometricOptions {
         if let Some(level) = misplaced {
             let (to, _) = bounds.room(shape, level, 0);
             let what = format!(
-                "level {level} has {} runs, {} of {}",
+                "L{level} has {} runs, {} of {}",
                 shape.levels[level].runs.len(),
                 size_text(shape.level_bytes(level)),
                 bound_text(bounds.of(level))
@@ -148,15 +148,13 @@ impl Strategy for GeometricOptions {
             let coming = waiting.iter().map(|(_, run)| run.live_bytes()).sum();
             let (to, bytes) = bounds.room(shape, 1, coming);
             let what = format!(
-                "{} runs came; level {to} may hold {}, with them and all above it has {}",
+                "{} runs came; L{to} may hold {}, with them and all above it has {}",
                 waiting.len(),
                 bound_text(bounds.of(to)),
                 size_text(bytes)
             );
             match misplaced {
-                Some(level) if level <= to => {
-                    planner.defer(format!("{what}, but level {level} is not in order"))
-                }
+                Some(level) if level <= to => planner.defer(format!("{what}, but L{level} is not in order")),
                 _ => down(&mut planner, 0..=to, waiting.len() as f64, what),
             }
         }

@@ -190,11 +190,12 @@ fn tell(input: &str) -> String {
                 let (why, plan) = story.victim();
                 answer += &format!("{why}\n");
                 match plan {
-                    None => answer += "goes to level 0\n",
+                    None => answer += "goes to L0\n",
                     Some(plan) => {
                         let valid = validate_flush(&story.shape, &plan, &story.running);
                         answer += &story.print_valid(&plan, valid);
-                        answer += &format!("  tables end at {}\n", crate::types::size_text(plan.table_bytes));
+                        answer +=
+                            &format!("  SSTables end at {}\n", crate::types::size_text(plan.table_bytes));
                     }
                 }
             }

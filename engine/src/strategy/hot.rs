@@ -146,7 +146,7 @@ impl HotKeys {
             return none(format!("the last flush met {mean:.2} updates a key, so few are hot"));
         }
         if state.pause > 0 {
-            return none(format!("too few kept cells were written again; off for {} flushes", state.pause));
+            return none(format!("too few hot cells were written again; off for {} flushes", state.pause));
         }
         let by_rule = match self {
             HotKeys::Off => return none("off".into()),

@@ -294,7 +294,7 @@ fn passed<'a>(merge: &CompactionPlan, mut older: impl Iterator<Item = &'a Run>) 
     let taken: HashSet<TableId> = merge.tables().collect();
     let table =
         older.find_map(|run| run.overlapping(&merge.range).find(|table| !taken.contains(&table.id)))?;
-    Some(format!("table {} of level 0 cannot come along", table.id))
+    Some(format!("SSTable {} of L0 cannot come along", table.id))
 }
 
 /// The number of runs that L0 may have while reads have not paid for its compaction (`auto`).
@@ -372,7 +372,7 @@ impl<'a> Planner<'a> {
 
     fn level0_text(&self, runs: usize, bytes: u64) -> String {
         let (trigger, bound) = (self.options.l0_runs_trigger, size_text(self.sizes.level0 as u64));
-        format!("level 0 has {runs} runs of {trigger}, {} of {bound}", size_text(bytes))
+        format!("L0 has {runs} runs of {trigger}, {} of {bound}", size_text(bytes))
     }
 
     /// Rule 1. Returns whether the base level is reserved for L0.
@@ -468,7 +468,7 @@ impl<'a> Planner<'a> {
         let redundant = 1.0 - (self.facts.unique)(&tables().map(|t| t.id).collect::<Vec<_>>());
         (all > 0 && redundant < least).then(|| {
             format!(
-                "level 0 waits: of {all} keys in {} runs {:.0} % are redundant, under {:.0} %, and the runs are at most {}",
+                "L0 waits: of {all} keys in {} runs {:.0} % are redundant, under {:.0} %, and the runs are at most {}",
                 level0.len(),
                 redundant * 100.0,
                 least * 100.0,
@@ -511,7 +511,7 @@ impl<'a> Planner<'a> {
             return false;
         }
         // Only numbers that change with each flush: the event is recorded again whenever this text changes.
-        let why = format!("level 0 waits for reads that pay for its merge: {runs} runs of {}", lazy.now);
+        let why = format!("L0 waits for reads that pay for its compaction: {runs} runs of {}", lazy.now);
         self.plan.deferred.push(Deferred { why });
         true
     }
@@ -524,7 +524,7 @@ impl<'a> Planner<'a> {
                 let score = 1.0 + runs.len() as f64 / 10.0;
                 while !self.full() {
                     let output = Target { level, run: pair[1].id };
-                    let what = format!("level {level} has {} runs, one is right", runs.len());
+                    let what = format!("L{level} has {} runs, one is right", runs.len());
                     let Some(merge) = self.pick(level, &pair[0], output, score, &what) else { break };
                     self.accept(merge);
                 }
@@ -546,7 +546,7 @@ impl<'a> Planner<'a> {
                     true => bytes as f64 / target,
                     false => 1.0 + bytes as f64 / self.sizes.unit,
                 };
-                let what = format!("level {level} has {} of {}", size_text(bytes), size_text(target as u64));
+                let what = format!("L{level} has {} of {}", size_text(bytes), size_text(target as u64));
                 let output = self.run_to_join(level + 1, run.id);
                 let Some(merge) = self.pick(level, run, output, score, &what) else { break };
                 let moved = merge.inputs[0].tables.iter().filter_map(|id| bytes_of(run, &merge.range, *id));
@@ -578,7 +578,7 @@ impl<'a> Planner<'a> {
                 continue;
             }
             let output = self.run_to_join(level + 1, run.id);
-            let reason = format!("table {} of level {level} is {:.0} % tombstones", table.id, share * 100.0);
+            let reason = format!("SSTable {} of L{level} is {:.0} % tombstones", table.id, share * 100.0);
             let sources = [(level, run, vec![table])];
             // Rewritten even where it could be moved: in the last level its tombstones are dropped.
             let merge = self.merge(&sources, output, share, reason, true);
@@ -726,9 +726,9 @@ impl<'a> Planner<'a> {
             .collect();
         let brought: u64 = source_tables.iter().map(|t| t.live_bytes()).sum();
         let mut met = 0;
-        let mut reason = format!("{what}: {} tables of {}", source_tables.len(), size_text(brought));
+        let mut reason = format!("{what}: {} SSTables of {}", source_tables.len(), size_text(brought));
         if trivial {
-            reason += &format!(" overlap nothing in level {} and move there", output.level);
+            reason += &format!(" overlap nothing in L{} and move there", output.level);
         } else {
             let tables: Vec<_> = below.into_iter().flat_map(|run| run.overlapping(&range)).collect();
             met = tables.iter().map(|t| t.live_bytes()).sum();
@@ -736,7 +736,7 @@ impl<'a> Planner<'a> {
                 range = range.cover(&reach);
                 inputs.push(InputRun { level: output.level, run: output.run, tables: ids(&tables) });
             }
-            reason += &format!(" meet {} of {} in level {}", tables.len(), size_text(met), output.level);
+            reason += &format!(" meet {} of {} in L{}", tables.len(), size_text(met), output.level);
         }
         Some(CompactionPlan {
             inputs,

@@ -83,12 +83,12 @@ pub(crate) fn leave_in_log(facts: &LogTableFacts) -> LogTableChoice {
     let live = plain / facts.log_bytes as f64;
     let (leave, reason) = match () {
         () if saved < SAVED_MIN => (false, "references would save little"),
-        () if facts.merged > facts.merged_max => (false, "merges write what comes too often"),
-        () if live < LIVE_MIN => (false, "too little of the log is live"),
+        () if facts.merged > facts.merged_max => (false, "compactions write what comes too often"),
+        () if live < LIVE_MIN => (false, "too little of the WAL is live"),
         () if facts.referred_bytes + facts.log_bytes > facts.merge_memory => {
-            (false, "merges could not hold so much of the log in memory")
+            (false, "compactions could not hold so much of the WAL in memory")
         }
-        () => (true, "the log holds the values already"),
+        () => (true, "the WAL holds the values already"),
     };
     let percent = |share: f64| (share.clamp(0.0, 9.99) * 100.0) as u64;
     choice(leave, reason, percent(saved), percent(live))
@@ -134,16 +134,16 @@ mod tests {
         assert_eq!(refused(LogTableFacts { cells: 0, user_bytes: 0, ..facts }), "too little was logged");
         assert_eq!(refused(LogTableFacts { log_bytes: 1 << 19, ..facts }), "too little was logged");
         assert_eq!(refused(LogTableFacts { user_bytes: 50_000_000, ..facts }), "values are short");
-        assert_eq!(refused(LogTableFacts { survive: 0.1, ..facts }), "too little of the log is live");
-        assert_eq!(refused(LogTableFacts { compressed: 0.3, ..facts }), "too little of the log is live");
+        assert_eq!(refused(LogTableFacts { survive: 0.1, ..facts }), "too little of the WAL is live");
+        assert_eq!(refused(LogTableFacts { compressed: 0.3, ..facts }), "too little of the WAL is live");
         let shared = LogTableFacts { log_bytes: 4 * facts.log_bytes, ..facts };
-        assert_eq!(refused(shared), "too little of the log is live");
+        assert_eq!(refused(shared), "too little of the WAL is live");
         let after = LogTableFacts { referred_bytes: 2 * facts.log_bytes, ..facts };
         assert!(leave_in_log(&after).leave);
         let tight = LogTableFacts { merge_memory: 3 * facts.log_bytes - 1, ..after };
-        assert_eq!(refused(tight), "merges could not hold so much of the log in memory");
+        assert_eq!(refused(tight), "compactions could not hold so much of the WAL in memory");
         let churn = LogTableFacts { merged: 1.1, ..facts };
-        assert_eq!(refused(churn), "merges write what comes too often");
+        assert_eq!(refused(churn), "compactions write what comes too often");
         let wide = LogTableFacts { key_bytes: 200.0, ..facts };
         assert_eq!(refused(wide), "references would save little");
     }

@@ -95,7 +95,7 @@ pub(super) fn to_bottom(
     let tables: usize = inputs.iter().map(|input| input.tables.len()).sum();
     let size = crate::types::size_text(bytes);
     Some(CompactionPlan {
-        reason: format!("major: all {tables} tables in {range}, {size}, into level {level}"),
+        reason: format!("major: all {tables} SSTables in {range}, {size}, into L{level}"),
         inputs,
         output,
         range,

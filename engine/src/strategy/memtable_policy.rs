@@ -239,7 +239,7 @@ impl MemoryPolicy {
             return None;
         }
         let most = self.segments()?;
-        let many = || format!("{segments} segments where {most} may be");
+        let many = || format!("{segments} memtables where {most} may be");
         let too_many = segments > most as usize;
         let indices = || too_many.then(|| (MemtableCompactionKind::Indices, many()));
         match self {
@@ -253,7 +253,7 @@ impl MemoryPolicy {
                 let redundant = 1.0 - state.unique;
                 if too_many && state.merges > 0 && redundant > *r && facts.draw < state.throttle {
                     let why = format!(
-                        "{}; the last merge met {redundant:.2} redundant, over {r}, and {:.2} was drawn under {:.2}",
+                        "{}; the last compaction met {redundant:.2} redundant, over {r}, and {:.2} was drawn under {:.2}",
                         many(),
                         facts.draw,
                         state.throttle
@@ -268,7 +268,7 @@ impl MemoryPolicy {
                 let best = trades.filter(Trade::pays).max_by(|a, b| a.rate().total_cmp(&b.rate()));
                 if let Some(trade) = best {
                     let what = match trade.kind {
-                        MemtableCompactionKind::CompactNewest => "dead cells in the newest segment".into(),
+                        MemtableCompactionKind::CompactNewest => "dead cells in the newest memtable".into(),
                         _ => format!("about {distinct} keys in {cells} cells"),
                     };
                     return Some((trade.kind, format!("{what}: {trade}")));

@@ -448,7 +448,7 @@ impl Planner<'_> {
         let is_own = |input: &InputRun| (input.level, input.run) == (place.level, place.run);
         let own = inputs.iter().find(|input| is_own(input))?;
         let only = own.tables == [table.id] && inputs.iter().all(|i| is_own(i) || number(i).is_some());
-        let what = format!("table {} of {} is not in the run", table.id, size_text(table.live_bytes()));
+        let what = format!("SSTable {} of {} is not in the run", table.id, size_text(table.live_bytes()));
         let moved = |run: u64, reason: String| CompactionPlan {
             inputs: vec![own.clone()],
             output: Target { run, ..self.home },
@@ -472,7 +472,7 @@ impl Planner<'_> {
         }
         let tables: usize = inputs.iter().map(|input| input.tables.len()).sum();
         Some(CompactionPlan {
-            reason: format!("{what}: {tables} tables of {} become part of it", size_text(bytes)),
+            reason: format!("{what}: {tables} SSTables of {} become part of it", size_text(bytes)),
             inputs,
             output: self.home,
             range,

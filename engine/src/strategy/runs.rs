@@ -199,7 +199,7 @@ pub(super) fn gather(
     let picked = &waiting[window];
     let output = Target { level: 0, run: picked.last()?.1.id };
     let what = format!(
-        "{} of {} runs that wait in level 0 behind a merge, {}",
+        "{} of {} runs that wait in L0 behind a compaction, {}",
         picked.len(),
         waiting.len(),
         size_text(picked.iter().map(|(_, run)| run.live_bytes()).sum())
@@ -233,7 +233,7 @@ fn merge_of_runs(
     let moves = are_apart(&tables, target);
     let mut reason = format!("{what}: {} runs of {}", brought.len(), size_text(bytes));
     if moves {
-        reason += &format!(" overlap nothing and move to level {}", output.level);
+        reason += &format!(" overlap nothing and move to L{}", output.level);
     } else if let Some(target) = target {
         let met: Vec<_> = target.overlapping(&range).collect();
         let met_bytes = target.bytes_within(&range);

@@ -75,7 +75,7 @@ impl Strategy for SmaOptions {
             let oldest = &runs[runs.len() - self.k as usize..];
             let bytes: u64 = oldest.iter().map(|(_, run)| run.live_bytes()).sum();
             let what = format!(
-                "level {level} has {} runs, {} at most: the oldest, {}",
+                "L{level} has {} runs, {} at most: the oldest, {}",
                 runs.len(),
                 self.k,
                 size_text(bytes)

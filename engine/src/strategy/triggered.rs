@@ -96,13 +96,13 @@ pub(super) fn early(
         let (all, newer) =
             (Worth::of(tables(), facts), Worth::of(of_newer.iter().map(|(_, table)| table.as_ref()), facts));
         let runs = merge.inputs.len();
-        let what = format!("{} tables of {} in {runs} runs", tables().count(), size_text(merge.bytes));
+        let what = format!("{} SSTables of {} in {runs} runs", tables().count(), size_text(merge.bytes));
         if all.is_dead(share) {
             let dead = (all.dead / all.cells).min(1.0);
             let reason = format!("{:.0} % of the cells in {} are dead: {what}", dead * 100.0, merge.range);
             found.push(CompactionPlan { score: dead * 0.9, reason, ..merge });
         } else if newer.pays_for(all.bytes) {
-            let reason = format!("{} is read much, {:.0} looks in vain: {what}", merge.range, newer.looks);
+            let reason = format!("{} is read much, {:.0} seek misses: {what}", merge.range, newer.looks);
             found.push(CompactionPlan { score: 0.5, reason, ..merge });
         }
         if found.len() == FOUND_MAX {

@@ -46,7 +46,7 @@ pub(crate) fn validate_flush(
     let (target, taken) = (plan.target(), plan.tables().collect::<HashSet<TableId>>());
     for (level, run) in shape.runs().filter(|(level, run)| RunAge::of(*level, run.id) <= target) {
         if let Some(table) = run.overlapping(&plan.range).find(|table| !taken.contains(&table.id)) {
-            return Err(format!("memory would pass table {} in level {level}", table.id));
+            return Err(format!("memory would pass SSTable {} in L{level}", table.id));
         }
     }
     running.iter().find_map(|other| wrong_with_running(plan, other)).map_or(Ok(()), Err)
@@ -56,10 +56,10 @@ type Inputs<'a> = Vec<(RunAge, Vec<&'a Arc<TableInfo>>)>;
 
 fn inputs_are_there<'a>(shape: &'a Shape, plan: &CompactionPlan) -> Result<Inputs<'a>, String> {
     if plan.inputs.is_empty() || plan.range.is_empty() {
-        return Err("the merge has no inputs".to_string());
+        return Err("the compaction has no inputs".to_string());
     }
     if plan.output.level > 63 {
-        return Err(format!("level {} is too deep", plan.output.level));
+        return Err(format!("L{} is too deep", plan.output.level));
     }
     let mut seen = HashSet::new();
     let mut inputs = Inputs::new();
@@ -67,22 +67,22 @@ fn inputs_are_there<'a>(shape: &'a Shape, plan: &CompactionPlan) -> Result<Input
         let place = RunAge::of(input.level, input.run);
         let run = shape
             .run(input.level, input.run)
-            .ok_or_else(|| format!("level {} has no run #{}", input.level, input.run))?;
+            .ok_or_else(|| format!("L{} has no run #{}", input.level, input.run))?;
         let wanted: HashSet<TableId> = input.tables.iter().copied().collect();
         if wanted.is_empty() || wanted.len() != input.tables.len() || inputs.iter().any(|(p, _)| *p == place)
         {
-            return Err(format!("run #{} of level {} is named twice or for nothing", input.run, input.level));
+            return Err(format!("run #{} of L{} is named twice or for nothing", input.run, input.level));
         }
         let tables: Vec<_> = run.overlapping(&plan.range).filter(|t| wanted.contains(&t.id)).collect();
         if tables.len() != wanted.len() {
-            return Err(format!("run #{} of level {} lacks an input", input.run, input.level));
+            return Err(format!("run #{} of L{} lacks an input", input.run, input.level));
         }
         for table in &tables {
             if !plan.range.covers(&table.live_range()) {
-                return Err(format!("table {} reaches out of the merge's range", table.id));
+                return Err(format!("SSTable {} reaches out of the compaction's range", table.id));
             }
             if !seen.insert(table.id) {
-                return Err(format!("table {} is named twice", table.id));
+                return Err(format!("SSTable {} is named twice", table.id));
             }
         }
         inputs.push((place, tables));
@@ -102,7 +102,7 @@ fn nothing_is_passed(shape: &Shape, plan: &CompactionPlan, inputs: &Inputs<'_>) 
         for table in run.overlapping(&plan.range).filter(|t| !taken.contains(&t.id)) {
             let range = table.live_range();
             if place == target && plan.kind == CompactionKind::Merge {
-                return Err(format!("table {} of the target run lies in the merge's range", table.id));
+                return Err(format!("SSTable {} of the target run lies in the compaction's range", table.id));
             }
             // Inputs pass this SSTable if it lies between them and the target.
             let passes =
@@ -110,7 +110,7 @@ fn nothing_is_passed(shape: &Shape, plan: &CompactionPlan, inputs: &Inputs<'_>) 
             let passing = inputs.iter().filter(|(from, _)| passes(*from)).flat_map(|(_, tables)| tables);
             if let Some(input) = passing.into_iter().find(|input| input.overlaps(&range)) {
                 return Err(format!(
-                    "table {} would pass table {} and is newer or older",
+                    "SSTable {} would pass SSTable {} and is newer or older",
                     input.id, table.id
                 ));
             }
@@ -121,13 +121,13 @@ fn nothing_is_passed(shape: &Shape, plan: &CompactionPlan, inputs: &Inputs<'_>) 
 
 fn move_is_trivial(plan: &CompactionPlan, inputs: &Inputs<'_>) -> Result<(), String> {
     if inputs.iter().any(|(place, _)| *place == plan.target()) {
-        return Err("a table is moved to where it is".to_string());
+        return Err("an SSTable is moved to where it is".to_string());
     }
     let mut ranges: Vec<KeyRange> =
         inputs.iter().flat_map(|(_, tables)| tables.iter().map(|t| t.live_range())).collect();
     ranges.sort_by(|a, b| a.start.cmp(&b.start));
     match ranges.windows(2).find(|pair| pair[0].overlaps(&pair[1])) {
-        Some(pair) => Err(format!("tables moved together overlap at {}", pair[1])),
+        Some(pair) => Err(format!("SSTables moved together overlap at {}", pair[1])),
         None => Ok(()),
     }
 }
@@ -140,7 +140,7 @@ pub(crate) fn wrong_with_running(plan: &CompactionPlan, other: &RunningCompactio
     }
     let theirs: HashSet<TableId> = other.plan.tables().collect();
     if let Some(id) = plan.tables().find(|id| theirs.contains(id)) {
-        return Some(format!("table {id} is in a running merge"));
+        return Some(format!("SSTable {id} is in a running compaction"));
     }
     let (a, b) = (plan.span(), other.plan.span());
     let (newest, oldest) = (a.0.max(b.0), a.1.min(b.1));
@@ -148,5 +148,5 @@ pub(crate) fn wrong_with_running(plan: &CompactionPlan, other: &RunningCompactio
     if newest > oldest || touch {
         return None;
     }
-    Some(format!("a running merge works on {left} at the same depth"))
+    Some(format!("a running compaction works on {left} at the same depth"))
 }

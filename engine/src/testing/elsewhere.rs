@@ -470,7 +470,7 @@ impl Offload for Elsewhere {
                 let there = PipedCompaction { run, database, of: self.clone(), asked: 0, owes: false };
                 Decision { run: Some(Box::new(there)), ..Decision::here() }
             }
-            Err(e) => Decision { reason: format!("a merge is run here: {e}"), ..Decision::here() },
+            Err(e) => Decision { reason: format!("a compaction is run here: {e}"), ..Decision::here() },
         }
     }
 }

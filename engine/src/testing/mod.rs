@@ -46,7 +46,8 @@ fn lines(texts: &[&str]) -> Vec<Vec<u8>> {
 }
 
 fn event_seeds() -> Vec<Vec<u8>> {
-    let line = r#"{"at_us":17,"kind":"memory-flush","family":"f","reason":"because","numbers":{"bytes":12}}"#;
+    let line =
+        r#"{"at_us":17,"kind":"memtable-freeze","family":"f","reason":"because","numbers":{"bytes":12}}"#;
     let mut bytes = format!("00000000 {line}\n00000000 {line}\n").into_bytes();
     sign_lines(&mut bytes);
     vec![bytes]

@@ -39,7 +39,7 @@ impl Work {
             (count(Urgency::Flush), merging, working)
         };
         let stores = self.catalog.take_due(&working, now);
-        self.cx.metrics.planned.add(stores.len() as u64);
+        self.cx.metrics.families_planned.add(stores.len() as u64);
         for store in &stores {
             if let Some(job) = Job::begin_join(&self.catalog, store) {
                 self.add_job(Urgency::MemtableCompaction, Some(store.id), job);
@@ -319,7 +319,7 @@ impl Work {
         if work.merges.deferred != plan.deferred {
             // Told once, not at every turn until it may start.
             for Deferred { why } in plan.deferred.iter().filter(|one| !work.merges.deferred.contains(one)) {
-                self.cx.events.record(EventKind::Defer, &store.name, why.clone(), &[]);
+                self.cx.events.record(EventKind::CompactionDeferred, &store.name, why.clone(), &[]);
             }
             work.merges.deferred = plan.deferred;
         }

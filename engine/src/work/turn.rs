@@ -197,7 +197,7 @@ impl Work {
         self.cx.events.record(
             EventKind::Failure,
             &store.name,
-            format!("a merge could not be begun: {error}"),
+            format!("a compaction could not be begun: {error}"),
             &[],
         );
         if !asked && !store.is_dropped() {

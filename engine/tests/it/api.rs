@@ -510,7 +510,7 @@ fn an_estimate_is_about_what_is_there() {
     let about = |found: siltstone::Estimate, cells: u64| {
         let near = |found: u64, expected: u64| found.abs_diff(expected) <= expected / 20 + 200;
         assert!(near(found.cells, cells), "{found:?}, there are {cells}");
-        let bytes = db.statistics().table_bytes * cells / 30_000;
+        let bytes = db.statistics().sstable_bytes * cells / 30_000;
         assert!(found.bytes.abs_diff(bytes) <= bytes / 20 + (30 << 10), "{found:?}, about {bytes} bytes");
     };
     let halves = |f: &siltstone::Family| {
@@ -530,5 +530,5 @@ fn an_estimate_is_about_what_is_there() {
     left.join(&right).unwrap();
     left.compact::<&str>(..).unwrap();
     halves(&left);
-    assert_eq!(db.statistics().tables as usize, left.shape().tables().count());
+    assert_eq!(db.statistics().sstables as usize, left.shape().tables().count());
 }

@@ -172,7 +172,7 @@ fn a_long_replay_tells_how_far_it_is_before_the_database_is_open() {
     let open = kinds.iter().position(|kind| *kind == EventKind::Open).unwrap();
     assert!(open >= 3 && kinds[..open].iter().all(|kind| *kind == EventKind::Replay), "{kinds:?}");
     let told = told.lock().unwrap();
-    let (mut last, bytes) = (0, told[open].numbers["log_bytes"]);
+    let (mut last, bytes) = (0, told[open].numbers["wal_bytes"]);
     for event in &told[..open] {
         let (done, total) = (event.numbers["bytes"], event.numbers["total"]);
         assert!(done > last && done <= bytes && (bytes..bytes + (32 << 20)).contains(&total), "{event}");

@@ -47,7 +47,7 @@ fn every_batch_comes_once_whole_and_in_order_though_memory_is_flushed() {
     let mut batch = Batch::new();
     batch.put(&other, "a", "1").delete(&other, "b").delete_range(&db.default_family(), "x".."y");
     let last = db.write(&batch).unwrap();
-    assert!(db.statistics().log_kept_bytes > 500_000, "the stream holds what it has not read");
+    assert!(db.statistics().change_log_bytes > 500_000, "the stream holds what it has not read");
     for n in 0..1_000u32 {
         let batch = early.next_batch().unwrap().unwrap();
         assert_eq!(batch.changes.len(), 1);
@@ -71,7 +71,7 @@ fn every_batch_comes_once_whole_and_in_order_though_memory_is_flushed() {
     });
     assert_eq!(early.wait(Duration::from_millis(5)).unwrap(), None);
     drop(early);
-    assert_eq!(db.statistics().log_kept_bytes, 0, "nobody reads it any more");
+    assert_eq!(db.statistics().change_log_bytes, 0, "nobody reads it any more");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_stream_that_falls_behind_is_told_what_it_lost_and_goes_on() {
         changes.next().unwrap().unwrap();
     }
     fill(&db, 10, 3_000);
-    assert!(db.statistics().log_kept_bytes <= 300_000);
+    assert!(db.statistics().change_log_bytes <= 300_000);
     let lost = changes.next_batch().unwrap_err();
     assert_eq!(lost.kind(), ErrorKind::ChangesLost);
     let rest: Vec<_> = changes.by_ref().map(|batch| batch.unwrap().last.0).collect();
@@ -128,7 +128,7 @@ fn what_is_kept_is_there_after_a_reopen_and_what_is_not_logged_is_named() {
     let db = open(&database, 0, 0);
     let lost = db.changes_since(SeqNo::ZERO).unwrap().next().unwrap().unwrap_err();
     assert_eq!(lost.kind(), ErrorKind::ChangesLost);
-    assert_eq!(db.statistics().log_kept_bytes, 0);
+    assert_eq!(db.statistics().change_log_bytes, 0);
 }
 
 #[test]

@@ -69,11 +69,11 @@ fn a_full_log_with_small_memory_flushes_nothing_and_goes_on_with_the_newest_cell
     churn(&db, &scheduler, 0, 60_000);
     db.settle().unwrap();
     let done = db.statistics();
-    assert!(done.log_bytes <= 4 * options().write_memory, "{} bytes of log", done.log_bytes);
-    assert!(done.log_cleanings > 5, "{} files cleaned", done.log_cleanings);
+    assert!(done.wal_bytes <= 4 * options().write_memory, "{} bytes of log", done.wal_bytes);
+    assert!(done.wal_cleanings > 5, "{} files cleaned", done.wal_cleanings);
     assert_eq!(value(&db, "quiet", "once").unwrap(), "written");
     assert_eq!(done.flushes, 0);
-    assert!(done.log_cleaned_bytes < done.user_bytes / 20, "{} bytes logged again", done.log_cleaned_bytes);
+    assert!(done.wal_cleaned_bytes < done.user_bytes / 20, "{} bytes logged again", done.wal_cleaned_bytes);
     let (db, _) =
         open_with(&world.with_storage(world.storage.clone_crashed(Survive::All, 1)), options(), "none");
     assert_eq!(value(&db, "quiet", "once").unwrap(), "written");
@@ -100,14 +100,14 @@ fn with_needed_front(log_flush_threshold: f64) -> Db {
 #[test]
 fn a_front_of_which_most_is_needed_flushes_its_store_once_the_log_is_over_its_limit() {
     let db = with_needed_front(0.0);
-    assert!(db.statistics().log_bytes <= 4 * options().write_memory);
+    assert!(db.statistics().wal_bytes <= 4 * options().write_memory);
     let events = db.events();
     let flushed = events.iter().find(|e| e.kind == EventKind::Flush).expect("a flush");
     assert!(
         flushed.family == "quiet" && flushed.reason.contains("of the oldest file are needed"),
         "{flushed}"
     );
-    assert!(events.iter().any(|e| e.kind == EventKind::Clean && e.family == "quiet"));
+    assert!(events.iter().any(|e| e.kind == EventKind::WalClean && e.family == "quiet"));
 }
 
 #[test]
@@ -119,9 +119,9 @@ fn a_front_of_which_most_is_needed_is_left_below_the_limit_and_not_looked_at_aga
     churn(&db, &scheduler, 0, 300);
     let events = db.events();
     let of_front: Vec<_> =
-        events.iter().filter(|e| e.kind == EventKind::Clean && e.numbers["file"] == 1).collect();
+        events.iter().filter(|e| e.kind == EventKind::WalClean && e.numbers["file"] == 1).collect();
     assert!(of_front.len() == 1 && of_front[0].reason.ends_with("it is left"), "{of_front:?}");
-    let log = db.statistics().log_bytes;
+    let log = db.statistics().wal_bytes;
     assert!(log > 4 * LOG_FILE, "{log} bytes of log, so it was due all the time");
 }
 
@@ -131,8 +131,8 @@ fn a_front_of_which_most_is_needed_is_left_below_the_limit_and_not_looked_at_aga
 fn a_front_of_which_most_is_needed_is_logged_again_while_memory_is_small() {
     let db = with_needed_front(0.5);
     let done = db.statistics();
-    assert!(done.flushes == 0 && done.log_bytes <= 4 * options().write_memory, "{done:?}");
-    let small = |e: &&siltstone::Event| e.kind == EventKind::Clean && e.reason.contains("memory has only");
+    assert!(done.flushes == 0 && done.wal_bytes <= 4 * options().write_memory, "{done:?}");
+    let small = |e: &&siltstone::Event| e.kind == EventKind::WalClean && e.reason.contains("memory has only");
     let events = db.events();
     let cleaned: Vec<_> = events.iter().filter(small).collect();
     assert!(!cleaned.is_empty());
@@ -201,7 +201,7 @@ fn a_deleted_key_does_not_come_back_after_cleaning_raced_a_flush() {
         churn(&db, &scheduler, 0, 600);
         db.settle().unwrap();
     });
-    assert!(raced.get() && db.statistics().log_cleaned_bytes > 0);
+    assert!(raced.get() && db.statistics().wal_cleaned_bytes > 0);
     db.sync().unwrap();
     for survive in [Survive::None, Survive::All] {
         let (again, _) = open(&world.with_storage(world.storage.clone_crashed(survive, 1)));
@@ -263,5 +263,5 @@ fn a_range_tombstone_and_what_it_deletes_keep_their_order_through_cleaning() {
             }
         }
     }
-    assert!(db.statistics().log_cleanings > 5, "{} cleanings", db.statistics().log_cleanings);
+    assert!(db.statistics().wal_cleanings > 5, "{} cleanings", db.statistics().wal_cleanings);
 }

@@ -308,7 +308,7 @@ fn memory_over_the_mark_wakes_a_worker_though_no_family_has_much_of_it() {
         families[n as usize % families.len()].put(n.to_be_bytes(), [7; 100]).unwrap();
         // A worker is also woken for each piece of the log, to write it back.
         let now = db.statistics();
-        if scheduler.notices() > before + now.log_bytes_written.div_ceil(512 << 10) {
+        if scheduler.notices() > before + now.wal_bytes_written.div_ceil(512 << 10) {
             woken_at = woken_at.or(Some(now.write_memory));
         }
     }
@@ -382,7 +382,7 @@ fn syncs_of_starts(families: usize) -> Vec<u64> {
         db = open(&world);
         let after = world.storage.op_counts();
         syncs.push([OpKind::Sync, OpKind::SyncDir].iter().map(|op| after.of(*op) - before.of(*op)).sum());
-        assert_eq!(db.statistics().tables, 0, "a start writes no table");
+        assert_eq!(db.statistics().sstables, 0, "a start writes no table");
         db.put(life.to_be_bytes(), b"v").unwrap();
     }
     let cells = |family: Family| family.scan::<&str>(..).count();
@@ -420,7 +420,7 @@ fn work_of_a_start(families: usize) -> [u64; 2] {
     let before = world.storage.op_counts().total();
     let (db, looked_at) = work_of(open);
     let operations = world.storage.op_counts().total() - before;
-    assert_eq!(db.statistics().tables, families as u64);
+    assert_eq!(db.statistics().sstables, families as u64);
     let cells = |family: Family| family.scan::<&str>(..).count();
     assert_eq!(db.all_families().into_iter().map(cells).sum::<usize>(), families);
     [operations, looked_at]

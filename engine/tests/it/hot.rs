@@ -71,7 +71,7 @@ fn value(db: &Family, key: &[u8]) -> Option<String> {
 /// Writes rounds until the last flush kept something; how many rounds that took.
 fn until_kept(db: &Db) -> u64 {
     let mut round = 0;
-    while db.statistics().kept_cells == 0 {
+    while db.statistics().hot_cells == 0 {
         rounds(db, round..round + 1);
         db.settle().unwrap();
         round += 1;
@@ -109,9 +109,9 @@ fn hot_keys_stay_in_memory_and_cold_ones_go_to_disk() {
         done
     };
     let (off, on) = (run("off"), run("factor{hot_factor=1}"));
-    assert_eq!(off.kept_cells, 0);
-    assert!(on.kept_cells >= 10 * (on.flushes - 3), "{} kept in {} flushes", on.kept_cells, on.flushes);
-    assert!(on.kept_bytes / on.flushes <= WRITE_MEMORY / 10, "{} bytes", on.kept_bytes);
+    assert_eq!(off.hot_cells, 0);
+    assert!(on.hot_cells >= 10 * (on.flushes - 3), "{} kept in {} flushes", on.hot_cells, on.flushes);
+    assert!(on.hot_bytes / on.flushes <= WRITE_MEMORY / 10, "{} bytes", on.hot_bytes);
     let (on, off) = (on.flushed_bytes / on.flushes, off.flushed_bytes / off.flushes);
     assert!(on < off, "{on} of {off} bytes a flush");
 }
@@ -125,14 +125,14 @@ fn nothing_is_kept_where_keys_are_written_once_and_the_rule_can_be_switched_off_
     }
     db.settle().unwrap();
     let done = db.statistics();
-    assert!(done.flushes > 3 && done.kept_cells == 0, "{} in {} flushes", done.kept_cells, done.flushes);
-    assert!(db.events().iter().any(|e| e.kind == EventKind::Keep && e.reason.contains("few are hot")));
+    assert!(done.flushes > 3 && done.hot_cells == 0, "{} in {} flushes", done.hot_cells, done.flushes);
+    assert!(db.events().iter().any(|e| e.kind == EventKind::HotKeys && e.reason.contains("few are hot")));
     until_kept(&db);
     db.default_family().alter(family("off")).unwrap();
     let before = db.statistics();
     rounds(&db, 1_000..1_200);
     let after = db.statistics();
-    assert!(after.flushes > before.flushes && after.kept_cells == before.kept_cells);
+    assert!(after.flushes > before.flushes && after.hot_cells == before.hot_cells);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_cell_kept_eight_times_without_an_update_goes_to_disk() {
     rounds(&db, from..from + 300);
     db.settle().unwrap();
     let kept =
-        |event: &siltstone::Event| (event.kind == EventKind::Keep).then(|| event.numbers["kept_cells"]);
+        |event: &siltstone::Event| (event.kind == EventKind::HotKeys).then(|| event.numbers["hot_cells"]);
     let kept: Vec<u64> = db.events()[before..].iter().filter_map(kept).collect();
     assert!(kept.len() > 12, "{} flushes", kept.len());
     let (with, without) = kept.split_at(8);
@@ -180,11 +180,11 @@ fn a_hot_write_back_is_synced_before_the_manifest_commit() {
         // Everything before the next flush is durable.
         rounds(&db, round..round + 5);
         db.sync().unwrap();
-        let kept = db.statistics().kept_cells;
+        let kept = db.statistics().hot_cells;
         let images = crashes_at(&world, point, || {
             let mut at = round + 5;
             // Often enough that the log went on in another file after the flush set was taken.
-            while db.statistics().kept_cells < kept + 200 {
+            while db.statistics().hot_cells < kept + 200 {
                 rounds(&db, at..at + 1);
                 db.settle().unwrap();
                 at += 1;
@@ -301,10 +301,10 @@ fn a_batch_over_two_families_is_whole_when_one_was_flushed_and_kept_its_part() {
         let db = open(&world);
         let round = until_kept(&db);
         let (one, other) = (db.default_family(), db.family("other").unwrap());
-        let kept = db.statistics().kept_cells;
+        let kept = db.statistics().hot_cells;
         let images = crashes_at(&world, point, || {
             let mut at = round;
-            while db.statistics().kept_cells == kept {
+            while db.statistics().hot_cells == kept {
                 for n in 0..10 {
                     let mut batch = Batch::new();
                     let text = format!("{at:>100}");
@@ -345,10 +345,10 @@ fn a_second_crash_after_a_torn_tail_loses_no_kept_cell() {
         // So that the log is needed from here on.
         db.family("other").unwrap().put(b"stays", b"in memory").unwrap();
         db.sync().unwrap();
-        let kept = db.statistics().kept_cells;
+        let kept = db.statistics().hot_cells;
         let mut images = crashes_at(&world, point, || {
             let mut at = round + 5;
-            while db.statistics().kept_cells < kept + 60 {
+            while db.statistics().hot_cells < kept + 60 {
                 rounds(&db, at..at + 1);
                 db.settle().unwrap();
                 at += 1;
@@ -427,7 +427,7 @@ fn what_was_logged_again_behind_newer_writes_of_its_key_hides_none_of_them_after
             }
         });
         let images = images.take();
-        assert!(images.len() > 20 && db.statistics().kept_cells > 200, "{} images", images.len());
+        assert!(images.len() > 20 && db.statistics().hot_cells > 200, "{} images", images.len());
         for (image, n) in images {
             let again = open(&world.with_storage(image));
             for last in n - 19..=n {

@@ -109,8 +109,11 @@ fn values_stay_in_the_log_and_every_way_of_reading_finds_them() {
     fill(&db, 1);
     db.flush().unwrap();
     let done = db.statistics();
-    assert_eq!((done.log_tables, done.log_table_bytes_saved), (1, u64::from(KEYS) * VALUE_BYTES as u64));
-    assert!(done.flushed_bytes < done.log_table_bytes_saved / 5, "{} bytes flushed", done.flushed_bytes);
+    assert_eq!(
+        (done.wal_value_sstables, done.wal_value_bytes_saved),
+        (1, u64::from(KEYS) * VALUE_BYTES as u64)
+    );
+    assert!(done.flushed_bytes < done.wal_value_bytes_saved / 5, "{} bytes flushed", done.flushed_bytes);
     assert_reads(&db, 1);
     let pinned = db.get(key(5)).unwrap().unwrap();
     db.close().unwrap();
@@ -135,12 +138,12 @@ fn where_merges_write_all_more_than_once_values_are_not_left_in_the_log() {
             db.default_family().compact::<&str>(..).unwrap();
         }
         assert_reads(&db, 2);
-        let choices = db.events().into_iter().filter(|event| event.kind == siltstone::EventKind::LogTable);
+        let choices = db.events().into_iter().filter(|event| event.kind == siltstone::EventKind::WalValues);
         choices.map(|event| event.reason).collect::<Vec<_>>()
     };
-    let left = "the log holds the values already".to_string();
+    let left = "the WAL holds the values already".to_string();
     assert_eq!(log_tables(2.0), [left.clone(), left.clone()]);
-    assert_eq!(log_tables(0.5), [left, "merges write what comes too often".into()]);
+    assert_eq!(log_tables(0.5), [left, "compactions write what comes too often".into()]);
 }
 
 #[test]
@@ -181,7 +184,7 @@ fn of_two_families_that_write_alike_each_leaves_values_in_files_that_the_other_n
         families[part as usize % 2].flush().unwrap();
     }
     // Each flush but the first takes two parts, of which the other family had flushed one.
-    let parts = db.statistics().log_table_bytes_saved as f64 / f64::from(KEYS * VALUE_BYTES as u32);
+    let parts = db.statistics().wal_value_bytes_saved as f64 / f64::from(KEYS * VALUE_BYTES as u32);
     assert!(parts > 4.0 && parts < 6.5, "values of {parts} parts were left in the log");
     let check = |db: &Db| {
         for family in ["default", "other"].map(|name| db.family(name).unwrap()) {
@@ -213,15 +216,15 @@ fn the_option_is_changed_at_run_time() {
     let db = open_with(dir.path(), false);
     fill(&db, 1);
     db.flush().unwrap();
-    assert_eq!(db.statistics().log_tables, 0);
+    assert_eq!(db.statistics().wal_value_sstables, 0);
     db.default_family().alter(family(true)).unwrap();
     fill(&db, 2);
     db.flush().unwrap();
-    assert_eq!(db.statistics().log_tables, 1);
+    assert_eq!(db.statistics().wal_value_sstables, 1);
     db.default_family().alter(family(false)).unwrap();
     fill(&db, 3);
     db.flush().unwrap();
-    assert_eq!(db.statistics().log_tables, 1);
+    assert_eq!(db.statistics().wal_value_sstables, 1);
     assert_reads(&db, 3);
 }
 
@@ -278,7 +281,7 @@ fn a_read_costs_one_access_to_the_log_and_a_merge_reads_log_files_whole() {
         let db = builder.family("default", family(log_tables)).open("/db").unwrap();
         fill(&db, 1);
         db.flush().unwrap();
-        assert_eq!(db.statistics().log_tables, u64::from(log_tables));
+        assert_eq!(db.statistics().wal_value_sstables, u64::from(log_tables));
         let few = (0..KEYS).step_by(60);
         let once = few.clone().map(|n| crate::reads(&world, || drop(db.get(key(n)).unwrap().unwrap())));
         let gets: Vec<u64> = once.collect();
@@ -431,7 +434,7 @@ fn short_values_and_dead_ones_are_written_as_ever() {
         db.put(key(n), b"a short value").unwrap();
     }
     db.flush().unwrap();
-    assert_eq!(db.statistics().log_tables, 0);
+    assert_eq!(db.statistics().wal_value_sstables, 0);
     // The same few keys, again and again: the log is mostly dead.
     for round in 0..400 {
         for n in 0..5 {
@@ -441,5 +444,5 @@ fn short_values_and_dead_ones_are_written_as_ever() {
     }
     assert!(db.default_family().segments().iter().any(|segment| segment.state == "flat"));
     db.flush().unwrap();
-    assert_eq!(db.statistics().log_tables, 0, "{:?}", db.events());
+    assert_eq!(db.statistics().wal_value_sstables, 0, "{:?}", db.events());
 }

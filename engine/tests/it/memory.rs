@@ -50,7 +50,7 @@ fn updates_of_few_keys_stay_in_memory_and_the_log_is_let_go() {
         overwrite(&db, 0..600);
         db.settle().unwrap();
         let done = db.statistics();
-        assert!(done.memory_compactions > 0, "{policy}");
+        assert!(done.memtable_data_compactions > 0, "{policy}");
         assert!(done.user_bytes > 30 * options().write_memory);
         let flushed = done.flushed_bytes as f64 / done.user_bytes as f64;
         assert!(
@@ -58,7 +58,7 @@ fn updates_of_few_keys_stay_in_memory_and_the_log_is_let_go() {
             "{policy}: {flushed:.3} of what was written was flushed, {} flushes",
             done.flushes
         );
-        assert!(done.log_bytes <= 5 * options().write_memory, "{policy}: {} bytes of log", done.log_bytes);
+        assert!(done.wal_bytes <= 5 * options().write_memory, "{policy}: {} bytes of log", done.wal_bytes);
         assert_eq!(newest(&db), vec!["599"; 200]);
         drop(db);
         let db = open(dir.path(), policy);
@@ -87,7 +87,7 @@ fn every_policy_gives_the_same_answers_to_snapshots_scans_and_gets() {
         }
         if policy == "none" {
             let done = db.statistics();
-            assert_eq!((done.index_merges, done.memory_compactions), (0, 0));
+            assert_eq!((done.memtable_index_compactions, done.memtable_data_compactions), (0, 0));
         }
     }
 }
@@ -102,11 +102,11 @@ fn a_policy_changes_at_run_time() {
         }
     };
     rounds(0..30);
-    assert_eq!(db.statistics().memory_compactions, 0);
+    assert_eq!(db.statistics().memtable_data_compactions, 0);
     let family = db.default_family();
     family.alter(policy("eager")).unwrap();
     rounds(30..60);
-    assert!(db.statistics().memory_compactions > 0);
+    assert!(db.statistics().memtable_data_compactions > 0);
     assert_eq!(newest(&db), vec!["59"; 200]);
 }
 
@@ -168,15 +168,15 @@ fn what_a_compaction_in_memory_takes_while_it_runs_is_write_memory_and_stays_wit
 }
 
 #[test]
-fn each_memory_flush_is_an_event_that_says_of_how_much() {
+fn each_memtable_freeze_is_an_event_that_says_of_how_much() {
     let (db, scheduler) = simulated(&SimWorld::new(1), options(), policy("none"));
     for n in 0..3_000u32 {
         db.put(n.to_be_bytes(), [7; 100]).unwrap();
         scheduler.run(2);
     }
     db.settle().unwrap();
-    let flat: Vec<_> = db.events().into_iter().filter(|e| e.kind == EventKind::MemoryFlush).collect();
-    assert_eq!(flat.len() as u64, db.statistics().freezes);
+    let flat: Vec<_> = db.events().into_iter().filter(|e| e.kind == EventKind::MemtableFreeze).collect();
+    assert_eq!(flat.len() as u64, db.statistics().memtable_freezes);
     let cells: u64 = flat.iter().map(|event| event.numbers["cells"]).sum();
     // A flush also takes what is not full.
     assert!(flat.len() > 8 && (2_000..=3_000).contains(&cells), "{cells} cells in {} segments", flat.len());
@@ -205,21 +205,22 @@ fn statistics_are_the_sums_of_events() {
     let sum = |kind, name: &str| of(kind).map(|e| e.numbers[name]).sum::<u64>();
     assert_eq!(of(EventKind::Flush).count() as u64, done.flushes);
     assert_eq!(sum(EventKind::Flush, "bytes"), done.flushed_bytes);
-    assert_eq!(of(EventKind::Merge).count() as u64, done.merges);
-    assert_eq!(sum(EventKind::Merge, "bytes"), done.merged_bytes);
-    assert_eq!(of(EventKind::MemoryCompaction).count() as u64, done.memory_compactions);
-    assert_eq!(of(EventKind::MemoryMerge).count() as u64, done.index_merges);
-    let freed = sum(EventKind::MemoryCompaction, "freed_bytes") + sum(EventKind::MemoryMerge, "freed_bytes");
-    assert_eq!(freed, done.memory_freed_bytes);
+    assert_eq!(of(EventKind::Compaction).count() as u64, done.compactions);
+    assert_eq!(sum(EventKind::Compaction, "bytes"), done.compaction_written_bytes);
+    assert_eq!(of(EventKind::MemtableDataCompaction).count() as u64, done.memtable_data_compactions);
+    assert_eq!(of(EventKind::MemtableIndexCompaction).count() as u64, done.memtable_index_compactions);
+    let freed = sum(EventKind::MemtableDataCompaction, "freed_bytes")
+        + sum(EventKind::MemtableIndexCompaction, "freed_bytes");
+    assert_eq!(freed, done.memtable_freed_bytes);
     assert_eq!(
-        (sum(EventKind::Keep, "kept_cells"), sum(EventKind::Keep, "kept_bytes")),
-        (done.kept_cells, done.kept_bytes)
+        (sum(EventKind::HotKeys, "hot_cells"), sum(EventKind::HotKeys, "hot_bytes")),
+        (done.hot_cells, done.hot_bytes)
     );
-    assert_eq!(sum(EventKind::LogTable, "left_bytes"), done.log_table_bytes_saved);
-    assert_eq!(sum(EventKind::Clean, "logged_bytes"), done.log_cleaned_bytes);
-    assert_eq!(sum(EventKind::MemoryAbort, "begun"), done.memory_merges_aborted);
-    assert!(done.flushes > 2 && done.merges > 0 && done.memory_compactions > 0, "{done:?}");
-    assert!(done.kept_cells > 0 && done.log_table_bytes_saved > 0, "{done:?}");
+    assert_eq!(sum(EventKind::WalValues, "left_bytes"), done.wal_value_bytes_saved);
+    assert_eq!(sum(EventKind::WalClean, "logged_bytes"), done.wal_cleaned_bytes);
+    assert_eq!(sum(EventKind::MemtableAbort, "begun"), done.memtable_compactions_aborted);
+    assert!(done.flushes > 2 && done.compactions > 0 && done.memtable_data_compactions > 0, "{done:?}");
+    assert!(done.hot_cells > 0 && done.wal_value_bytes_saved > 0, "{done:?}");
 }
 
 /// Two families have as much in memory each. The one with fewer bytes to write is flushed first; so is the
@@ -271,7 +272,7 @@ fn the_family_is_flushed_that_gains_most_of_memory_and_log_for_what_is_written()
 #[test]
 fn what_a_flush_and_a_merge_wrote_before_they_failed_is_counted() {
     for (point, kind) in
-        [("flush-before-install", EventKind::Flush), ("merge-before-install", EventKind::Merge)]
+        [("flush-before-install", EventKind::Flush), ("merge-before-install", EventKind::Compaction)]
     {
         let world = SimWorld::new(1);
         let options = Options {
@@ -312,10 +313,10 @@ fn what_a_flush_and_a_merge_wrote_before_they_failed_is_counted() {
         assert!(given_up[0].numbers["steps"] == 2 && given_up[0].numbers["bytes"] > 0, "{given_up:?}");
         let told = |kind| (of(kind).count() as u64, of(kind).map(|e| e.numbers["bytes"]).sum::<u64>());
         assert_eq!(told(EventKind::Flush), (done.flushes, done.flushed_bytes));
-        assert_eq!(told(EventKind::Merge), (done.merges, done.merged_bytes));
+        assert_eq!(told(EventKind::Compaction), (done.compactions, done.compaction_written_bytes));
         let sum = |kind, number: &str| of(kind).map(|e| e.numbers[number]).sum::<u64>();
-        let kept = sum(EventKind::Keep, "kept_cells");
-        assert!(kept == done.kept_cells && kept > 0, "{kept} told of, {done:?}");
+        let kept = sum(EventKind::HotKeys, "hot_cells");
+        assert!(kept == done.hot_cells && kept > 0, "{kept} told of, {done:?}");
     }
 }
 
@@ -345,7 +346,7 @@ fn old_versions_within_a_segment_leave_memory_once_it_is_flat_and_snapshots_keep
         let freed = db
             .events()
             .into_iter()
-            .filter(|event| event.reason.starts_with("dead cells in the newest segment"));
+            .filter(|event| event.reason.starts_with("dead cells in the newest memtable"));
         (bytes.sum::<u64>(), freed.count())
     };
     let ((kept, none), (left, freed)) = (run("none"), run("sketch{segments=64}"));
@@ -355,8 +356,9 @@ fn old_versions_within_a_segment_leave_memory_once_it_is_flat_and_snapshots_keep
 
 #[test]
 fn a_merge_in_memory_that_a_flush_overtook_says_nothing_of_the_pipeline_after_it() {
-    let is_merge =
-        |event: &&Event| matches!(event.kind, EventKind::MemoryMerge | EventKind::MemoryCompaction);
+    let is_merge = |event: &&Event| {
+        matches!(event.kind, EventKind::MemtableIndexCompaction | EventKind::MemtableDataCompaction)
+    };
     for seed in 0..8 {
         let world = SimWorld::new(seed);
         let (db, _) = simulated(&world, options(), policy("adaptive{segments=1, r=0}"));
@@ -380,7 +382,7 @@ fn a_merge_in_memory_that_a_flush_overtook_says_nothing_of_the_pipeline_after_it
         let events = db.events();
         let next = events[from..].iter().find(is_merge).expect("one more");
         // The first one after a flush merges indices: what it meets decides about the next.
-        assert_eq!(next.kind, EventKind::MemoryMerge, "seed {seed}: {next}");
+        assert_eq!(next.kind, EventKind::MemtableIndexCompaction, "seed {seed}: {next}");
     }
 }
 
@@ -400,9 +402,9 @@ fn a_merge_in_memory_that_a_flush_overtook_is_an_event() {
             db.settle().unwrap();
         }
     });
-    let begun = |event: &Event| event.kind == EventKind::MemoryAbort && event.numbers["begun"] == 1;
+    let begun = |event: &Event| event.kind == EventKind::MemtableAbort && event.numbers["begun"] == 1;
     let told = db.events().iter().filter(|event| begun(event)).count() as u64;
-    assert!(told == 3 && db.statistics().memory_merges_aborted == 3, "{told} are told of");
+    assert!(told == 3 && db.statistics().memtable_compactions_aborted == 3, "{told} are told of");
 }
 
 #[test]
@@ -454,7 +456,7 @@ fn a_compaction_in_memory_that_a_flush_overtakes_is_dropped_and_brings_nothing_b
             }
         });
         let done = db.statistics();
-        assert!(done.memory_merges_aborted >= 1 && done.memory_compactions >= 1, "{done:?}");
+        assert!(done.memtable_compactions_aborted >= 1 && done.memtable_data_compactions >= 1, "{done:?}");
         let check = |db: &Db| {
             assert_eq!(db.get(b"key007").unwrap(), None, "seed {seed}");
             assert_eq!(db.scan::<&str>(..).count(), 199);
@@ -531,7 +533,10 @@ fn memory_moves_between_writes_and_cache_at_run_time() {
 
     db.set_memory(MIB, 16 * MIB).unwrap();
     let at_once = db.statistics();
-    assert!(at_once.cache_capacity + at_once.write_memory + at_once.table_memory <= 16 * MIB, "{at_once:?}");
+    assert!(
+        at_once.cache_capacity + at_once.write_memory + at_once.sstable_memory_bytes <= 16 * MIB,
+        "{at_once:?}"
+    );
     db.settle().unwrap();
     let now = db.statistics();
     assert!(now.flushes > flushes && now.write_memory <= MIB / 2 + MIB / 10, "{now:?}");
@@ -620,7 +625,7 @@ fn less_write_memory_also_means_smaller_segments_log_and_batches() {
     assert!(first.iter().all(|s| s.bytes < 16 << 10), "a chunk of the size it has now: {first:?}");
     db.settle().unwrap();
     let now = db.statistics();
-    assert!(now.log_bytes <= 8 * (128 << 10), "{} bytes of log", now.log_bytes);
+    assert!(now.wal_bytes <= 8 * (128 << 10), "{} bytes of log", now.wal_bytes);
     assert!(db.default_family().segments().iter().all(|s| s.bytes <= 32 << 10), "{now:?}");
 }
 
@@ -637,7 +642,7 @@ fn the_share_at_which_segments_are_frozen_is_an_option_of_the_family() {
         db.statistics()
     };
     let [little, usual, much, own] =
-        [(0.04, 0), (0.2, 0), (0.5, 0), (0.2, 1600 << 10)].map(|(a, own)| freezes(a, own).freezes);
+        [(0.04, 0), (0.2, 0), (0.5, 0), (0.2, 1600 << 10)].map(|(a, own)| freezes(a, own).memtable_freezes);
     assert!(little > 3 * usual && usual > much, "{little}, {usual} and {much} segments");
     assert!(own > usual, "a share of its own limit: {own} and {usual}");
     assert!(FamilyOptions { active_share: 0.6, ..FamilyOptions::default() }.validate().is_err());
@@ -659,7 +664,10 @@ fn every_policy_that_merges_in_memory_does_so_at_its_default_settings() {
         db.settle().unwrap();
         let done = db.statistics();
         assert!(done.flushes > 0, "{name}: {done:?}");
-        assert!(done.index_merges + done.memory_compactions >= done.flushes, "{name}: {done:?}");
-        assert_eq!(done.memory_compactions > 0, name != "basic", "{name}: {done:?}");
+        assert!(
+            done.memtable_index_compactions + done.memtable_data_compactions >= done.flushes,
+            "{name}: {done:?}"
+        );
+        assert_eq!(done.memtable_data_compactions > 0, name != "basic", "{name}: {done:?}");
     }
 }

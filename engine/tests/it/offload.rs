@@ -80,7 +80,7 @@ impl Offload for Failing {
         self.0.lock().unwrap().push((offer.spec.log_dir().to_path_buf(), table.job.into()));
         Decision {
             run: Some(Box::new(Fails(0))),
-            reason: "a merge goes to one that fails".into(),
+            reason: "a compaction goes to one that fails".into(),
             numbers: vec![],
         }
     }

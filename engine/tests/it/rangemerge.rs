@@ -137,7 +137,7 @@ fn each_key_lies_in_one_table_and_in_as_many_deltas_as_are_allowed() {
         assert!(tables > 6, "{strategy}: {tables} tables");
         let flushes = db.events().into_iter().filter(|e| e.kind == EventKind::Flush).collect::<Vec<_>>();
         assert!(flushes.iter().any(|e| e.reason.contains("in memory")), "{strategy}");
-        let log = db.statistics().log_bytes;
+        let log = db.statistics().wal_bytes;
         assert!(log <= 6 * options().write_memory, "{strategy}: {log} bytes of log");
         history.agrees(&db);
         drop(db);
@@ -208,7 +208,7 @@ fn a_damaged_table_of_a_range_stops_no_writer() {
             assert_eq!(*db.get(key.as_bytes()).unwrap().unwrap(), [8; 60], "{key}");
         }
     }
-    assert!(db.statistics().log_bytes <= 6 * options().write_memory);
+    assert!(db.statistics().wal_bytes <= 6 * options().write_memory);
     // At last so much lies above the damage, which no merge passes, that writers are told of it; they do not
     // wait for ever.
     let told = (0..2_000_000u64)
@@ -229,10 +229,10 @@ fn a_range_that_is_hardly_written_does_not_hold_the_log() {
         scheduler.run(u32::from(round % 8 == 0) * 4);
         let n = if round % 100 == 0 { round / 100 * 13 % 3000 } else { 1000 + round % 100 };
         db.put(format!("key{n:05}").as_bytes(), [8; 60]).unwrap();
-        let log = db.statistics().log_bytes;
+        let log = db.statistics().wal_bytes;
         assert!(log <= 6 * options().write_memory, "{log} bytes of log after {round} writes");
     }
-    assert!(db.statistics().log_cleanings > 0);
+    assert!(db.statistics().wal_cleanings > 0);
 }
 
 #[cfg(feature = "testing")]
@@ -304,11 +304,11 @@ fn a_get_costs_one_access_right_after_a_delete_of_a_range_was_merged_into_its_fi
     db.settle().unwrap();
     let absent = |n: u64| format!("key{n:05}x").into_bytes();
     (0..4_000).for_each(|n| assert!(db.get(absent(n)).unwrap().is_none()));
-    let merged = db.statistics().merged_bytes;
+    let merged = db.statistics().compaction_written_bytes;
     db.default_family().delete_range(key(1_990)..key(2_010)).unwrap();
     db.flush().unwrap();
     db.settle().unwrap();
-    assert!(db.statistics().merged_bytes > merged + 100_000, "with the file");
+    assert!(db.statistics().compaction_written_bytes > merged + 100_000, "with the file");
     for n in (0..1_990).chain(2_010..4_000) {
         let cost = crate::reads(&world, || assert!(db.get(key(n)).unwrap().is_some()));
         assert!(cost <= 1, "the get of key {n} took {cost} accesses");
@@ -382,12 +382,12 @@ fn a_cancelled_compaction_leaves_what_it_has_merged() {
     history.go_on(&db, &scheduler, 8_000);
     let control = siltstone::CompactionControl::default();
     let cancel = control.clone();
-    let merges = db.statistics().merges;
+    let merges = db.statistics().compactions;
     let (watched, family) = (db.clone(), db.default_family());
     world.storage.on_op(move |_, path| {
         // Statistics wait for who reserves a log file.
         let is_table = path.extension().is_some_and(|end| end == "table");
-        if is_table && watched.statistics().merges > merges + 2 {
+        if is_table && watched.statistics().compactions > merges + 2 {
             cancel.cancel();
         }
     });
@@ -421,7 +421,7 @@ fn memory_of_hot_keys_is_compacted_before_a_range_is_flushed() {
             assert_eq!(*db.get(key(at)).unwrap().unwrap(), n.to_be_bytes().repeat(8)[..], "key {at}");
         }
         let statistics = db.statistics();
-        (statistics.flushed_bytes, statistics.memory_compactions)
+        (statistics.flushed_bytes, statistics.memtable_data_compactions)
     };
     let (plain, compactions) = flushes("none");
     assert_eq!(compactions, 0);
@@ -459,12 +459,12 @@ fn the_log_is_cleaned_while_memory_is_divided_by_range_and_nothing_is_lost() {
             if !["lay-out-copied", "join-before-swap"].contains(&name) || inside.replace(true) {
                 return;
             }
-            let before = of.statistics().log_cleanings;
+            let before = of.statistics().wal_cleanings;
             // Until it was cleaned, and no further: a flush that ends meanwhile makes the copy vain.
             let cleaned = (0..60).any(|_| {
                 clock.advance_us(1_000);
                 turns.run(1);
-                of.statistics().log_cleanings > before
+                of.statistics().wal_cleanings > before
             });
             let cleaned = u32::from(cleaned);
             let (laid_out, compacted) = seen.get();

@@ -142,12 +142,12 @@ fn a_shared_table_counts_once_and_goes_when_the_last_part_was_compacted_away() {
     let world = SimWorld::new(4);
     let env = world.env();
     let db = letters(&world);
-    let (shared, bytes) = (tables(&env, "db"), db.statistics().table_bytes);
+    let (shared, bytes) = (tables(&env, "db"), db.statistics().sstable_bytes);
     assert_eq!(shared.len(), 1);
     let (left, right) = db.default_family().split("m", "right").unwrap();
     assert_eq!(tables(&env, "db"), shared, "no table is written");
     let statistics = db.statistics();
-    assert_eq!((statistics.tables, statistics.table_bytes), (1, bytes), "it counts once");
+    assert_eq!((statistics.sstables, statistics.sstable_bytes), (1, bytes), "it counts once");
     left.put(b"a", b"new").unwrap();
     left.flush().unwrap();
     left.compact::<&[u8]>(..).unwrap();

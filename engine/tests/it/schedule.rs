@@ -79,7 +79,7 @@ fn a_flush_starts_within_10_ms_of_being_due_though_a_major_merge_holds_the_only_
         (0..400u64).for_each(|n| drop(db.put((n * 30).to_be_bytes(), rng.bytes(250))));
         db.flush().unwrap();
         db.set_rate_limit(0);
-        let merges = db.statistics().merges;
+        let merges = db.statistics().compactions;
         let waits: Arc<Mutex<Vec<u64>>> = Arc::default();
         let (told, writer, clock, mut due) = (waits.clone(), db.clone(), world.clock.clone(), None);
         let act = move || {
@@ -106,7 +106,7 @@ fn a_flush_starts_within_10_ms_of_being_due_though_a_major_merge_holds_the_only_
         let family = db.default_family();
         scheduler.during(act, || family.compact::<&str>(..)).unwrap();
         world.storage.clear_on_op();
-        assert!(db.statistics().merges > merges, "{strategy}: nothing was merged");
+        assert!(db.statistics().compactions > merges, "{strategy}: nothing was merged");
         let waits = waits.lock().unwrap();
         assert!(waits.len() >= 3, "{strategy}: only {} flushes came due in the merge", waits.len());
         let longest = waits.iter().max().unwrap();
@@ -134,17 +134,17 @@ fn with_nothing_owed_a_merge_writes_no_faster_than_the_floor() {
     load(&db, &mut Rng::new(1), 1_000, 800);
     db.flush().unwrap();
     db.settle().unwrap();
-    assert_eq!((db.statistics().debt, db.statistics().merge_rate), (0, FLOOR));
-    let (before, from) = (db.statistics().merged_bytes, world.clock.monotonic_ns());
+    assert_eq!((db.statistics().compaction_debt_bytes, db.statistics().compaction_rate), (0, FLOOR));
+    let (before, from) = (db.statistics().compaction_written_bytes, world.clock.monotonic_ns());
     db.default_family().compact::<&str>(..).unwrap();
-    let written = db.statistics().merged_bytes - before;
+    let written = db.statistics().compaction_written_bytes - before;
     let seconds = (world.clock.monotonic_ns() - from) as f64 / 1e9;
     let rate = written as f64 / seconds;
     assert!(written > 400_000, "only {written} bytes were merged");
     assert!((0.5..1.2).contains(&(rate / FLOOR as f64)), "{rate} bytes a second, the floor is {FLOOR}");
     // The fixed limit stays above the floor.
     db.set_rate_limit(FLOOR / 10);
-    assert_eq!(db.statistics().merge_rate, FLOOR / 10);
+    assert_eq!(db.statistics().compaction_rate, FLOOR / 10);
 }
 
 #[test]
@@ -167,15 +167,15 @@ fn a_rate_that_follows_the_debt_slows_no_writer_where_a_fixed_one_stops_them() {
                 world.clock.advance_us(1_000);
                 db.get(b"").unwrap();
             }
-            let rate = db.statistics().merge_rate;
+            let rate = db.statistics().compaction_rate;
             (least, most) = (least.min(rate), most.max(rate));
         }
         let now = db.statistics();
         println!(
             "{rate_limit} {rate_limit_auto}: {} stops, {} delays, rates {least} to {most}",
-            now.stops, now.delays
+            now.write_stops, now.write_delays
         );
-        (now.stops, now.delayed_ns, least, most)
+        (now.write_stops, now.write_delay_ns, least, most)
     };
     let held_up = |rate_limit, rate_limit_auto| slowed_or_not(rate_limit, rate_limit_auto, true);
     let (stops, slowed_ns, ..) = held_up(10_000, 0);
@@ -210,10 +210,14 @@ fn too_many_runs_in_level_0_of_one_family_hold_up_its_own_writers_only() {
         other.put(n.to_be_bytes(), [7; 100]).unwrap();
     }
     let now = db.statistics();
-    assert_eq!((now.stops, now.delays), (before.stops, before.delays), "writers of the other family wait");
+    assert_eq!(
+        (now.write_stops, now.write_delays),
+        (before.write_stops, before.write_delays),
+        "writers of the other family wait"
+    );
     db.set_rate_limit(0);
     slow.put(b"key", b"value").unwrap();
-    assert_eq!(db.statistics().stops, before.stops + 1, "the writer of this one does not");
+    assert_eq!(db.statistics().write_stops, before.write_stops + 1, "the writer of this one does not");
 }
 
 /// A load beside a merge.
@@ -281,7 +285,7 @@ fn what_comes_to_level_0_behind_a_long_merge_is_merged_among_itself_and_stops_no
         assert_eq!(flushes, 60, "{strategy}: the merge ended before the load");
         // It begins at 12 more than usual, beside which others come.
         assert!(most <= 24, "{strategy}: level 0 had {most} runs of 60 flushes");
-        assert_eq!(now.stops, before.stops, "{strategy}: writers were stopped");
+        assert_eq!(now.write_stops, before.write_stops, "{strategy}: writers were stopped");
     }
 }
 
@@ -328,7 +332,7 @@ fn beside_a_major_merge_by_ranges_the_memory_of_other_ranges_goes_to_their_table
     let ((_, most), now) = (*told.lock().unwrap(), db.statistics());
     assert!(now.flushes - before.flushes > 300, "{} flushes", now.flushes - before.flushes);
     assert!(most <= 8, "level 0 had {most} runs");
-    assert_eq!(now.stops, before.stops, "writers were stopped");
+    assert_eq!(now.write_stops, before.write_stops, "writers were stopped");
 }
 
 #[test]
@@ -344,13 +348,13 @@ fn behind_a_merge_of_all_data_that_nobody_asked_for_the_only_worker_merges_what_
         scheduler.run(1);
         world.clock.advance_us(1_000);
         act();
-        ended = ended.max(db.statistics().merges);
+        ended = ended.max(db.statistics().compactions);
     }
     let (_, most) = *told.lock().unwrap();
     assert!(most <= 24, "level 0 had {most} runs of 60 flushes");
-    assert_eq!(db.statistics().stops, before.stops, "writers were stopped");
+    assert_eq!(db.statistics().write_stops, before.write_stops, "writers were stopped");
     let merge_of_all =
-        |event: &siltstone::Event| event.kind == EventKind::Merge && event.numbers["to_level"] > 0;
+        |event: &siltstone::Event| event.kind == EventKind::Compaction && event.numbers["to_level"] > 0;
     let merges = || db.events().iter().filter(|event| merge_of_all(event)).count();
     let then = merges();
     // And it gets on, and ends.
@@ -433,9 +437,13 @@ fn a_range_that_scans_find_in_many_runs_is_merged_when_they_looked_often_enough(
         assert!(left < 3, "{strategy}: {left} runs");
         let told = db.events().iter().any(|event| event.reason.contains("is read much"));
         assert!(told, "{strategy}: no event says why");
-        let merges = db.statistics().merges;
+        let merges = db.statistics().compactions;
         assert_eq!(scan(200), left, "{strategy}");
-        assert_eq!(db.statistics().merges, merges, "{strategy}: one run is read as often as anybody likes");
+        assert_eq!(
+            db.statistics().compactions,
+            merges,
+            "{strategy}: one run is read as often as anybody likes"
+        );
     }
 }
 
@@ -494,13 +502,13 @@ fn deleted_and_expired_ranges_give_their_space_back_before_their_turn() {
             world.clock.advance_us(61_000_000);
             db.settle().unwrap();
             if !expire {
-                let left = db.statistics().table_bytes;
+                let left = db.statistics().sstable_bytes;
                 assert!(left > 200_000, "{strategy}: {left} bytes left under a snapshot");
             }
             drop(snapshot);
             world.clock.advance_us(61_000_000);
             db.settle().unwrap();
-            let left = db.statistics().table_bytes;
+            let left = db.statistics().sstable_bytes;
             assert!(
                 left < 20_000,
                 "{strategy}, by time {expire}: {left} bytes of dead cells are left\n{}{:?}",
@@ -529,10 +537,14 @@ fn a_merge_that_is_put_off_is_told_as_an_event_once() {
         db.settle().unwrap();
         db.settle().unwrap();
     }
-    let mut told: Vec<_> =
-        db.events().into_iter().filter(|e| e.kind == EventKind::Defer).map(|e| e.reason).collect();
+    let mut told: Vec<_> = db
+        .events()
+        .into_iter()
+        .filter(|e| e.kind == EventKind::CompactionDeferred)
+        .map(|e| e.reason)
+        .collect();
     let all = told.len();
-    assert!(told.iter().any(|why| why.contains("level 0 waits")), "{told:?}");
+    assert!(told.iter().any(|why| why.contains("L0 waits")), "{told:?}");
     told.sort();
     told.dedup();
     assert_eq!(told.len(), all, "each is told once");

@@ -97,7 +97,7 @@ fn a_major_merge_of_any_strategy_adds_at_most_two_steps_to_the_bytes_on_disk() {
         let added = world.storage.peak_bytes().saturating_sub(before);
         let most = 2 * STEP + runs * UNFREED;
         assert!(added <= most, "{strategy}: {added} bytes added to {before}, {most} at most");
-        assert!(db.statistics().merges > 0 && family.shape().runs().count() == 1, "{strategy}");
+        assert!(db.statistics().compactions > 0 && family.shape().runs().count() == 1, "{strategy}");
         let fewest = *fewest.lock().unwrap();
         // Of runs of several tables each.
         if inputs.len() as u64 >= 3 * runs {
@@ -119,7 +119,7 @@ fn a_major_merge_under_load_on_a_disk_that_is_95_percent_full_refuses_no_write()
         let (before, start) = (world.storage.used_bytes(), db.statistics());
         world.storage.set_quota(Some(before * 100 / 95));
         world.storage.reset_peak();
-        let model = Arc::new(Mutex::new((model, Rng::new(seed as u64), 0, start.log_bytes)));
+        let model = Arc::new(Mutex::new((model, Rng::new(seed as u64), 0, start.wal_bytes)));
         let (shared, writer) = (model.clone(), db.clone());
         let write = move || {
             let (model, rng, writes, most_log) = &mut *shared.lock().unwrap();
@@ -132,7 +132,7 @@ fn a_major_merge_under_load_on_a_disk_that_is_95_percent_full_refuses_no_write()
             if *writes == 40 {
                 writer.flush().unwrap_or_else(|e| panic!("flush: {e:?}"));
             }
-            *most_log = writer.statistics().log_bytes.max(*most_log);
+            *most_log = writer.statistics().wal_bytes.max(*most_log);
         };
         let family = db.default_family();
         scheduler
@@ -142,13 +142,13 @@ fn a_major_merge_under_load_on_a_disk_that_is_95_percent_full_refuses_no_write()
         assert_eq!(*writes, 60, "{strategy}: the merge ended before the load");
         let now = db.statistics();
         assert!(now.flushes > start.flushes, "{strategy}: no flush came");
-        let of_load = now.flushed_bytes - start.flushed_bytes + most_log - start.log_bytes;
-        let of_merges = (now.merges - start.merges) * 2 * STEP + runs * UNFREED;
+        let of_load = now.flushed_bytes - start.flushed_bytes + most_log - start.wal_bytes;
+        let of_merges = (now.compactions - start.compactions) * 2 * STEP + runs * UNFREED;
         let added = world.storage.peak_bytes().saturating_sub(before);
         assert!(
             added <= of_merges + of_load,
             "{strategy}: {added} bytes added, of load {of_load}, of {} merges {of_merges}",
-            now.merges - start.merges
+            now.compactions - start.compactions
         );
         assert!(contents(&db) == *model, "{strategy}: other contents");
     }
@@ -212,7 +212,7 @@ fn cache_and_open_tables_share_what_write_memory_leaves_of_the_budget() {
     };
     let db = open();
     let empty = db.statistics();
-    assert_eq!((empty.table_memory, empty.cache_capacity), (0, 768 << 10));
+    assert_eq!((empty.sstable_memory_bytes, empty.cache_capacity), (0, 768 << 10));
     for n in 0..4_000u32 {
         db.put(n.to_be_bytes(), [n as u8; 200]).unwrap();
     }
@@ -220,24 +220,24 @@ fn cache_and_open_tables_share_what_write_memory_leaves_of_the_budget() {
     let full = |db: &Db| {
         let s = db.statistics();
         assert!(
-            s.tables > 20 && s.table_memory > 20 * 100,
+            s.sstables > 20 && s.sstable_memory_bytes > 20 * 100,
             "{} bytes in {} tables",
-            s.table_memory,
-            s.tables
+            s.sstable_memory_bytes,
+            s.sstables
         );
-        assert_eq!(s.cache_capacity + s.table_memory, 768 << 10);
+        assert_eq!(s.cache_capacity + s.sstable_memory_bytes, 768 << 10);
     };
     db.settle().unwrap();
     full(&db);
     // Reads leave marks in tables, which count as theirs until they go.
-    let before = db.statistics().table_memory;
+    let before = db.statistics().sstable_memory_bytes;
     (0..4_000u32).for_each(|n| assert!(db.get(n.to_be_bytes()).unwrap().is_some()));
-    assert!(db.statistics().table_memory > before);
+    assert!(db.statistics().sstable_memory_bytes > before);
     for _ in 0..3 {
         db.default_family().compact::<&[u8]>(..).unwrap();
         db.settle().unwrap();
         let now = db.statistics();
-        assert!(now.table_memory < 2 * before && now.cache_capacity > 512 << 10, "{now:?}");
+        assert!(now.sstable_memory_bytes < 2 * before && now.cache_capacity > 512 << 10, "{now:?}");
     }
     db.close().unwrap();
     full(&open());

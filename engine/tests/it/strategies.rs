@@ -102,7 +102,7 @@ fn a_change_of_strategy_is_an_event_and_rewrites_nothing() {
     }
     db.default_family().compact::<&str>(..).unwrap();
     db.settle().unwrap();
-    let written = db.statistics().merged_bytes;
+    let written = db.statistics().compaction_written_bytes;
     let family = db.default_family();
     for text in ["sma{k=4}", "nomerge", "geometric{r=2}", "leveled"] {
         family.alter(FamilyOptions { strategy: strategy(text), ..family.options() }).unwrap();
@@ -113,7 +113,7 @@ fn a_change_of_strategy_is_an_event_and_rewrites_nothing() {
             .any(|event| event.reason.ends_with(&format!("gives way to {}", strategy(text))));
         assert!(told, "{text}");
     }
-    assert_eq!(db.statistics().merged_bytes, written, "one small run is in order everywhere");
+    assert_eq!(db.statistics().compaction_written_bytes, written, "one small run is in order everywhere");
 }
 
 #[test]
@@ -136,11 +136,11 @@ fn what_a_strategy_left_stops_no_writer_of_the_next_one() {
         db.settle().unwrap();
         let family = db.default_family();
         let runs = family.shape().levels[0].runs.len();
-        assert!(runs > 60 && db.statistics().debt == 0, "{runs} runs");
+        assert!(runs > 60 && db.statistics().compaction_debt_bytes == 0, "{runs} runs");
         family.alter(FamilyOptions { strategy: strategy(next), ..family.options() }).unwrap();
         let held_up = |db: &Db| {
             let now = db.statistics();
-            (now.stops, now.delays)
+            (now.write_stops, now.write_delays)
         };
         let before = held_up(&db);
         // Merges are slow, so that all of it is still there, here and after reopening.
@@ -154,7 +154,7 @@ fn what_a_strategy_left_stops_no_writer_of_the_next_one() {
         scheduler.run(1);
         put(&db);
         assert_eq!(held_up(&db), (0, 0), "{next}");
-        let debt = db.statistics().debt;
+        let debt = db.statistics().compaction_debt_bytes;
         assert!(debt > 32 * options.write_memory, "{next}: a debt of {debt}");
         // What is added to it counts.
         while held_up(&db) == (0, 0) && db.statistics().flushes < 100 {
@@ -163,7 +163,7 @@ fn what_a_strategy_left_stops_no_writer_of_the_next_one() {
         assert_ne!(held_up(&db), (0, 0), "{next}");
         db.set_rate_limit(0);
         db.settle().unwrap();
-        assert_eq!(db.statistics().debt, 0, "{next}");
+        assert_eq!(db.statistics().compaction_debt_bytes, 0, "{next}");
     }
 }
 
@@ -208,11 +208,11 @@ fn really(strategy: &StrategyOptions, keys: impl Iterator<Item = Vec<u64>>, memo
         db.flush().unwrap();
         db.settle().unwrap();
         done.runs = done.runs.max(db.default_family().shape().runs().count() as u64);
-        let events = db.events().into_iter().filter(|event| event.kind == EventKind::Merge);
+        let events = db.events().into_iter().filter(|event| event.kind == EventKind::Compaction);
         done.largest = events.map(|event| event.numbers["bytes_in"]).fold(done.largest, u64::max);
     }
     let now = db.statistics();
-    Done { flushes: now.flushes, flushed: now.flushed_bytes, merged: now.merged_bytes, ..done }
+    Done { flushes: now.flushes, flushed: now.flushed_bytes, merged: now.compaction_written_bytes, ..done }
 }
 
 #[test]
@@ -265,13 +265,19 @@ fn simulated_bytes_runs_and_largest_merges_agree_with_a_real_run_within_5_percen
         .unwrap();
         println!(
             "{text}: {merged} bytes merged, {} simulated; {runs} runs, {}; the largest merge {largest}, {}",
-            simulated.merged_bytes, simulated.runs_max, simulated.largest_merge_bytes
+            simulated.compaction_written_bytes, simulated.runs_max, simulated.largest_compaction_input_bytes
         );
         let off = |real: u64, simulated: u64| simulated.abs_diff(real) as f64 / real.max(1) as f64;
         assert!(off(flushed, simulated.flushed_bytes) < 0.05, "{text}: {flushed} flushed\n{simulated}");
-        assert!(off(merged, simulated.merged_bytes) < 0.05, "{text}: {merged} merged\n{simulated}");
+        assert!(
+            off(merged, simulated.compaction_written_bytes) < 0.05,
+            "{text}: {merged} merged\n{simulated}"
+        );
         assert_eq!(runs, simulated.runs_max, "{text}\n{simulated}");
-        assert!(off(largest, simulated.largest_merge_bytes) < 0.05, "{text}: {largest}\n{simulated}");
+        assert!(
+            off(largest, simulated.largest_compaction_input_bytes) < 0.05,
+            "{text}: {largest}\n{simulated}"
+        );
     }
 }
 
@@ -316,8 +322,8 @@ fn simulated_bytes_of_rangemerge_agree_with_a_real_run_within_5_percent() {
             ..SimulateOptions::default()
         })
         .unwrap();
-        let written = now.flushed_bytes + now.merged_bytes;
-        let ours = simulated.flushed_bytes + simulated.merged_bytes;
+        let written = now.flushed_bytes + now.compaction_written_bytes;
+        let ours = simulated.flushed_bytes + simulated.compaction_written_bytes;
         println!(
             "{text}: {held} rows held, {} flushes, {written} bytes written ({flushed_by_fill} by the fill), {ours} simulated in {}",
             now.flushes, simulated.flushes

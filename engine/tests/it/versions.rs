@@ -174,9 +174,9 @@ fn a_compaction_leaves_as_many_cells_as_a_scan_returns_where_no_snapshot_is_held
         f.compact::<&str>(..).unwrap();
         assert_eq!(cells(f), f.scan::<&str>(..).count() as u64);
         // Then there is nothing left to do.
-        let merges = db.statistics().merges;
+        let merges = db.statistics().compactions;
         f.compact::<&str>(..).unwrap();
-        assert_eq!(db.statistics().merges, merges);
+        assert_eq!(db.statistics().compactions, merges);
         cells(f)
     };
     for options in [FamilyOptions::default(), counted(0), counted(1)] {
@@ -245,10 +245,10 @@ fn operands_that_nothing_combines_are_not_merged_for_being_many() {
     let db = open(false);
     let f = db.family("f").unwrap();
     f.compact::<&str>(..).unwrap();
-    let merges = db.statistics().merges;
+    let merges = db.statistics().compactions;
     db.settle().unwrap();
     f.compact::<&str>(..).unwrap();
-    assert_eq!((db.statistics().merges, cells(&f)), (merges, 50));
+    assert_eq!((db.statistics().compactions, cells(&f)), (merges, 50));
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn what_was_read_before_a_merge_is_in_the_cache_after_it() {
             CacheFill::WriteThrough | CacheFill::Before | CacheFill::Remote => {}
         }
         let stats = db.statistics();
-        let fills = db.events().into_iter().rfind(|e| e.kind == EventKind::Fill).unwrap();
+        let fills = db.events().into_iter().rfind(|e| e.kind == EventKind::CacheFill).unwrap();
         let data = KEYS * 210 / 4096;
         match fill_by {
             CacheFill::None => assert_eq!(stats.cache_filled_blocks, 0),
@@ -187,7 +187,8 @@ fn what_was_read_of_a_range_stays_in_the_cache_when_memory_is_merged_into_its_fi
         assert!(db.statistics().flushes > flushes, "memory was merged into the file");
         let after = misses(&db, popular());
         let blocks = KEYS / 10 * 210 / 4096;
-        let fills = db.events().split_off(earlier).into_iter().filter(|event| event.kind == EventKind::Fill);
+        let fills =
+            db.events().split_off(earlier).into_iter().filter(|event| event.kind == EventKind::CacheFill);
         let told: u64 = fills.map(|event| event.numbers["filled_blocks"]).sum();
         match fill_by {
             CacheFill::None => {
@@ -303,7 +304,8 @@ fn the_event_of_a_merge_tells_of_every_block_that_it_put_into_the_cache() {
         misses(&db, 0..KEYS);
         let (filled, events) = (db.statistics().cache_filled_blocks, db.events().len());
         compact(&db);
-        let fills = db.events().split_off(events).into_iter().filter(|event| event.kind == EventKind::Fill);
+        let fills =
+            db.events().split_off(events).into_iter().filter(|event| event.kind == EventKind::CacheFill);
         let told: u64 = fills.map(|event| event.numbers["filled_blocks"]).sum();
         let filled = db.statistics().cache_filled_blocks - filled;
         assert!(filled > 100 && told == filled, "{fill_by:?}: {told} told of {filled}");
@@ -366,7 +368,7 @@ fn merges_beside_each_other_share_what_their_steps_may_put_into_the_cache() {
         let of = |kind, number: &str| -> Vec<u64> {
             events.iter().filter(|event| event.kind == kind).map(|event| event.numbers[number]).collect()
         };
-        let (steps, filled) = (of(EventKind::Merge, "steps"), of(EventKind::Fill, "filled_bytes"));
+        let (steps, filled) = (of(EventKind::Compaction, "steps"), of(EventKind::CacheFill, "filled_bytes"));
         assert!(
             filled.iter().sum::<u64>() > (8 << 20) / 32 * 4,
             "{filled:?} bytes filled in {steps:?} steps"
@@ -413,7 +415,7 @@ fn what_was_written_for_a_step_that_failed_is_removed_at_once() {
             db.settle().unwrap();
             let names = world.env().storage.list(std::path::Path::new("/db")).unwrap();
             let tables = names.iter().filter(|name| name.ends_with(".table")).count();
-            let named = db.statistics().tables;
+            let named = db.statistics().sstables;
             assert_eq!(tables as u64, named, "{fill_by:?}, {op:?}, flushes: {flushes}");
         }
     }
@@ -439,7 +441,7 @@ fn a_fill_that_cannot_be_read_is_no_failure_of_the_merge() {
         };
         let compacted = with_kill_hook(hook, || db.default_family().compact::<&str>(..));
         world.storage.clear_faults();
-        let fill = db.events().into_iter().rfind(|e| e.kind == EventKind::Fill);
+        let fill = db.events().into_iter().rfind(|e| e.kind == EventKind::CacheFill);
         if fill.is_some_and(|fill| fill.reason.contains("failed")) {
             failed_fills += 1;
             compacted.unwrap();
@@ -541,7 +543,7 @@ fn what_was_read_before_a_merge_elsewhere_comes_from_the_memory_there() {
         let blocks = KEYS / 10 * 210 / 4096;
         let all = KEYS * 210 / 4096;
         let filled = db.statistics().cache_filled_blocks - filled_before;
-        let fills = db.events().into_iter().rfind(|event| event.kind == EventKind::Fill);
+        let fills = db.events().into_iter().rfind(|event| event.kind == EventKind::CacheFill);
         let after = misses(&db, popular());
         match fill_by {
             CacheFill::None => {
@@ -631,8 +633,9 @@ fn wrong_bits_from_the_memory_elsewhere_harm_nobody() {
             compact(&db);
             (0..KEYS).for_each(|n| check(&db, n));
             assert_eq!(db.scan::<&[u8]>(..).count() as u64, KEYS);
-            let failed =
-                |event: &siltstone::Event| event.kind == EventKind::Fill && event.reason.contains("failed");
+            let failed = |event: &siltstone::Event| {
+                event.kind == EventKind::CacheFill && event.reason.contains("failed")
+            };
             let told = db.events().iter().any(failed);
             let expected = !matches!(fill_by, CacheFill::None | CacheFill::Remote);
             assert_eq!(elsewhere.faults() > 0, fill_by != CacheFill::None, "{fill_by:?}, seed {seed}");

@@ -130,7 +130,7 @@ pub(crate) fn picture(shared: &Shared) -> Value {
     json!({
         "tables": tables,
         "statistics": statistics,
-        "log": db.log_listing(),
+        "wal": db.log_listing(),
         "events": events,
         "compactors": shared.compactors.as_ref().map(|compactors| seen(compactors)),
         "manager": shared.compactors.as_ref().and_then(|compactors| compactors.manager()).map(|manager| {
@@ -172,7 +172,7 @@ fn drawn(name: &str, layout: &Layout) -> Value {
         let mut sum = FamilyStatistics::default();
         for region in &family.regions {
             let statistics = region.store.statistics();
-            let bytes = statistics.table_bytes + statistics.memory_bytes;
+            let bytes = statistics.sstable_bytes + statistics.memory_bytes;
             starts.push((region.traffic.rate(), bytes, region.start.clone()));
             sum += statistics;
         }
@@ -223,7 +223,7 @@ fn region(region: &Region) -> Value {
         "start": start,
         "rate": traffic.rate(),
         "levels": levels,
-        "segments": store.segments(),
+        "memtables": store.segments(),
         "statistics": store.statistics(),
     })
 }

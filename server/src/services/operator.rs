@@ -75,7 +75,7 @@ fn described(shared: &Shared, name: &str) -> Result<String, Status> {
             "name": &*family.name,
             "gc": family.gc,
             "aggregate": family.aggregate,
-            "table_bytes": stores().map(|of| of.table_bytes).sum::<u64>(),
+            "sstable_bytes": stores().map(|of| of.sstable_bytes).sum::<u64>(),
             "memory_bytes": stores().map(|of| of.memory_bytes).sum::<u64>(),
             "set": schema.settings,
             "options": options.texts().into_iter().collect::<BTreeMap<_, _>>(),

@@ -78,7 +78,7 @@ impl DeletedTables {
         let tables = self.tables.lock();
         let bytes = tables.values().flat_map(|deleted| stores_of(&deleted.table)).map(|store| {
             let statistics = store.statistics();
-            statistics.table_bytes + statistics.memory_bytes
+            statistics.sstable_bytes + statistics.memory_bytes
         });
         (tables.len(), bytes.sum())
     }

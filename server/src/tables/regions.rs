@@ -59,7 +59,7 @@ fn is_aligned(families: &[Stores]) -> bool {
 fn bytes_of(layout: &Layout, region: usize) -> Vec<u64> {
     let bytes = |family: &Stores| {
         let statistics = family.regions[region].store.statistics();
-        statistics.table_bytes + statistics.memory_bytes
+        statistics.sstable_bytes + statistics.memory_bytes
     };
     layout.families.iter().map(bytes).collect()
 }

@@ -563,7 +563,7 @@ async fn the_page_health_and_metrics_are_there() {
     let metrics = get("/metrics").await;
     for name in [
         "siltstone_call_seconds_count{call=\"MutateRow\"} 1",
-        "siltstone_log_bytes",
+        "siltstone_wal_bytes",
         "siltstone_calls_under_way 0",
     ] {
         assert!(metrics.contains(name), "{name} in {metrics}");

@@ -26,7 +26,7 @@ fn merged(s3: &S3, places: &[&str]) -> (u64, u64) {
     fill(&db);
     db.default_family().compact::<&[u8]>(..).unwrap();
     check(&db);
-    let merges = db.statistics().merges;
+    let merges = db.statistics().compactions;
     db.close().unwrap();
     // What it says of itself is a second old.
     let done = || compactors.servers()[0].state.as_ref().map_or(0, |state| state.done);

@@ -200,7 +200,7 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
         return Err(format!("a panic: {log}"));
     }
     let done: Vec<usize> = logs[..HELPERS].iter().map(|log| log.matches("a merge is done").count()).collect();
-    let failed = server.log().matches("a merge failed elsewhere").count();
+    let failed = server.log().matches("a compaction failed elsewhere").count();
     let fewest = extent.done() / LEAST;
     if (failed as u64) < fewest || done.iter().any(|done| (*done as u64) < fewest) {
         return Err(format!("{done:?} merges were done, {failed} failed: the faults met too little"));

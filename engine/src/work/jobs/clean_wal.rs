@@ -172,7 +172,7 @@ impl CleanJob {
         }
         self.facts.live = self.stores.iter().map(|cleaning| (cleaning.store.id, cleaning.live)).collect();
         let plan = match self.must {
-            true => FrontPlan::Clean { reason: "many log files have little in them".into() },
+            true => FrontPlan::Clean { reason: "many WAL files have little in them".into() },
             false => plan_front(&self.facts),
         };
         match plan {
@@ -233,11 +233,11 @@ impl CleanJob {
         }
         kill_point!("clean-marked");
         let is_gone = self.cut(catalog, upto)?;
-        catalog.cx.metrics.cleanings.add(1);
+        catalog.cx.metrics.wal_cleanings.add(1);
         let copied =
             |part: &Part| part.cells.iter().map(|cell| cell.as_ref().user_bytes() as u64).sum::<u64>();
         let bytes = self.stores.iter().flat_map(|cleaning| &cleaning.segments).map(copied).sum();
-        catalog.cx.metrics.cleaned_bytes.add(bytes);
+        catalog.cx.metrics.wal_cleaned_bytes.add(bytes);
         self.record(catalog, reason, None, bytes, is_gone);
         Ok(())
     }
@@ -294,7 +294,7 @@ impl CleanJob {
             ("file_bytes", self.facts.file_bytes),
             ("live_bytes", self.stores.iter().map(|cleaning| cleaning.live).sum()),
             ("cells", cells),
-            ("log_bytes", self.facts.log_bytes),
+            ("wal_bytes", self.facts.log_bytes),
             ("memory_bytes", self.facts.memory_bytes),
             ("logged_bytes", logged_bytes),
             ("is_gone", u64::from(is_gone)),
@@ -303,7 +303,7 @@ impl CleanJob {
         ];
         let name = self.stores.iter().find(|cleaning| Some(cleaning.store.id) == store);
         let name = name.map_or("", |cleaning| &cleaning.store.name);
-        catalog.cx.events.record(EventKind::Clean, name, reason, &numbers);
+        catalog.cx.events.record(EventKind::WalClean, name, reason, &numbers);
     }
 
     /// Puts the next look off for so long.
@@ -325,7 +325,7 @@ impl CleanJob {
     pub(crate) fn abandon(&mut self, catalog: &Catalog, why: &Error, pause_ns: u64) {
         self.pause(catalog, pause_ns);
         if why.kind() != ErrorKind::Closed {
-            catalog.cx.events.record(EventKind::Failure, "", format!("log cleaning failed: {why}"), &[]);
+            catalog.cx.events.record(EventKind::Failure, "", format!("WAL cleaning failed: {why}"), &[]);
         }
     }
 }

@@ -110,8 +110,8 @@ impl Job {
     pub(super) fn abandon(self, catalog: &Catalog, why: &Error) -> Option<(Arc<Store>, &'static str)> {
         match self {
             Job::Flush(job) => Some((job.abandon(catalog, why), "flush")),
-            Job::Merge(job) => Some((job.abandon(catalog, why), "merge")),
-            Job::Join(job) => Some((job.abandon(catalog), "in-memory merge")),
+            Job::Merge(job) => Some((job.abandon(catalog, why), "compaction")),
+            Job::Join(job) => Some((job.abandon(catalog), "memtable compaction")),
             Job::Clean(mut job) => {
                 job.abandon(catalog, why, 0);
                 None

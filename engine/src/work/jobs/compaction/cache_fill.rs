@@ -85,7 +85,7 @@ impl FillStats {
             return;
         }
         let reason = match &self.failed {
-            None => "blocks of a merge's outputs in, of its inputs out".into(),
+            None => "blocks of a compaction's outputs in, of its inputs out".into(),
             Some(why) => {
                 format!("bringing outputs into the cache failed, the rest is left to readers: {why}")
             }
@@ -99,7 +99,7 @@ impl FillStats {
             ("keys", keys),
             ("warm_keys", warm_keys),
         ];
-        catalog.cx.events.record(EventKind::Fill, &store.name, reason, &numbers);
+        catalog.cx.events.record(EventKind::CacheFill, &store.name, reason, &numbers);
     }
 }
 

@@ -122,7 +122,7 @@ impl CompactionJob {
         let running = work.merges.running();
         if let Err(why) = validate(&version.shape, &plan, &running) {
             let reason = format!("plan refused: {why} ({})", plan.reason);
-            catalog.cx.events.record(EventKind::Defer, &store.name, reason, &[]);
+            catalog.cx.events.record(EventKind::CompactionDeferred, &store.name, reason, &[]);
             return Ok(None);
         }
         let settings = store.settings();
@@ -239,8 +239,8 @@ impl CompactionJob {
             forgotten: SeqNo::ZERO,
             opened: None,
         })?;
-        catalog.cx.metrics.moves.add(1);
-        self.tell(catalog, EventKind::Move, self.plan.reason.clone());
+        catalog.cx.metrics.trivial_moves.add(1);
+        self.tell(catalog, EventKind::TrivialMove, self.plan.reason.clone());
         self.leave(None);
         Ok(JobProgress::Done)
     }
@@ -279,7 +279,7 @@ impl CompactionJob {
             running.remove_left(catalog);
         }
         self.progress.failures += 1;
-        let reason = format!("a merge failed elsewhere: {why}");
+        let reason = format!("a compaction failed elsewhere: {why}");
         let numbers = [("steps", self.progress.steps), ("failures", u64::from(self.progress.failures))];
         catalog.cx.events.record(EventKind::OffloadFailure, &self.store.name, reason, &numbers);
         let version = self.store.version_full();
@@ -343,7 +343,7 @@ impl CompactionJob {
         })?;
         kill_point!("merge-after-install");
         self.fill.stats.note_evicted(blocks, bytes);
-        catalog.cx.metrics.merge_steps.add(1);
+        catalog.cx.metrics.compaction_steps.add(1);
         self.progress.steps += 1;
         match upto {
             Some(key) => {
@@ -354,11 +354,11 @@ impl CompactionJob {
                 Ok(JobProgress::Wait(0))
             }
             None => {
-                catalog.cx.metrics.merged_in_bytes.add(self.plan.bytes);
-                self.store.metrics.merged_in_bytes.add(self.plan.bytes);
+                catalog.cx.metrics.compaction_read_bytes.add(self.plan.bytes);
+                self.store.metrics.compaction_read_bytes.add(self.plan.bytes);
                 let totals = self.totals();
                 catalog.cx.metrics.cells_dropped.add(totals.taken - totals.kept);
-                self.tell(catalog, EventKind::Merge, self.plan.reason.clone());
+                self.tell(catalog, EventKind::Compaction, self.plan.reason.clone());
                 self.leave(None);
                 self.fill.stats.tell(catalog, &self.store, totals.keys);
                 Ok(JobProgress::Done)
@@ -388,14 +388,14 @@ impl CompactionJob {
     /// Counts the compaction and records its event.
     fn tell(&self, catalog: &Catalog, kind: EventKind, reason: String) {
         let Totals { taken, kept, bytes_written: bytes, .. } = self.totals();
-        catalog.cx.metrics.merged_bytes.add(bytes);
-        self.store.metrics.merged_bytes.add(bytes);
+        catalog.cx.metrics.compaction_written_bytes.add(bytes);
+        self.store.metrics.compaction_written_bytes.add(bytes);
         self.store.work.lock().merges.rewritten.merged(bytes);
         let ns = catalog.cx.env.clock.monotonic_ns() - self.began_ns;
-        if kind == EventKind::Merge {
-            catalog.cx.metrics.merges.add(1);
-            self.store.metrics.merges.add(1);
-            catalog.cx.metrics.timers.merge.note_ns(ns);
+        if kind == EventKind::Compaction {
+            catalog.cx.metrics.compactions.add(1);
+            self.store.metrics.compactions.add(1);
+            catalog.cx.metrics.timers.compaction.note_ns(ns);
         }
         let numbers = [
             ("score_percent", (self.plan.score * 100.0) as u64),
@@ -428,7 +428,7 @@ impl CompactionJob {
     pub(crate) fn abandon(mut self, catalog: &Catalog, why: &Error) -> Arc<Store> {
         self.leave(Some(why));
         if self.progress.steps > 0 {
-            self.tell(catalog, EventKind::Merge, format!("{}; given up: {why}", self.plan.reason));
+            self.tell(catalog, EventKind::Compaction, format!("{}; given up: {why}", self.plan.reason));
         }
         if let Some(running) = self.phase.running() {
             running.remove_left(catalog);

@@ -100,7 +100,7 @@ impl Running {
             Ok((info.id, handle))
         };
         let opened = step.outputs.iter().map(open).collect::<Result<Opened>>();
-        let opened = opened.map_err(|e| run.refused(&format!("a table that is not as it says: {e}")))?;
+        let opened = opened.map_err(|e| run.refused(&format!("an SSTable that is not as it says: {e}")))?;
         *verifier = next;
         Ok(Some(opened))
     }

@@ -64,7 +64,7 @@ impl HotKeysStage {
                 let state = store.work.lock().flush.hot.clone();
                 settings.options.hot_keys.plan(may_take, &state)
             }
-            false => HotPlan { over: None, reason: "this flush is to keep nothing".into() },
+            false => HotPlan { over: None, reason: "this flush is to leave no hot keys in memory".into() },
         };
         let budget = if plan.over.is_some() { may_take } else { 0 };
         catalog.commit.room.keeping.add(budget);
@@ -101,14 +101,14 @@ impl HotKeysStage {
             ("budget_bytes", self.budget),
             ("keys", heats.keys),
             ("updates", heats.updates),
-            ("kept_before", heats.kept),
+            ("hot_before", heats.kept),
             ("updated_since", heats.kept_updated),
-            ("kept_cells", self.left.0),
-            ("kept_bytes", self.left.1),
+            ("hot_cells", self.left.0),
+            ("hot_bytes", self.left.1),
         ];
-        catalog.cx.metrics.kept_cells.add(self.left.0);
-        catalog.cx.metrics.kept_bytes.add(self.left.1);
-        catalog.cx.events.record(EventKind::Keep, &store.name, self.plan.reason.clone(), &numbers);
+        catalog.cx.metrics.hot_cells.add(self.left.0);
+        catalog.cx.metrics.hot_bytes.add(self.left.1);
+        catalog.cx.events.record(EventKind::HotKeys, &store.name, self.plan.reason.clone(), &numbers);
         store.work.lock().flush.hot.learn(heats);
     }
 

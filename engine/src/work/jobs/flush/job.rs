@@ -295,7 +295,7 @@ impl FlushJob {
         let ns = catalog.cx.env.clock.monotonic_ns() - self.progress.began_ns;
         metrics.timers.flush.note_ns(ns);
         let numbers = [
-            ("segments", self.progress.memtables),
+            ("memtables", self.progress.memtables),
             ("steps", self.progress.steps),
             ("memory_bytes", self.progress.memory_bytes),
             ("bytes_in", self.plan.bytes),

@@ -89,7 +89,7 @@ impl LogTableJob {
                     return false;
                 }
                 Err(_) => {
-                    self.choice.reason = "the log could not be read back".into();
+                    self.choice.reason = "the WAL could not be read back".into();
                     return false;
                 }
             }
@@ -124,8 +124,8 @@ impl LogTableJob {
         let tables = outputs.iter().filter(|table| table.is_log_table()).count() as u64;
         let bytes = outputs.iter().map(|table| table.log_bytes).sum();
         self.left_bytes += bytes;
-        catalog.cx.metrics.log_tables.add(tables);
-        catalog.cx.metrics.log_table_bytes_saved.add(bytes);
+        catalog.cx.metrics.wal_value_sstables.add(tables);
+        catalog.cx.metrics.wal_value_bytes_saved.add(bytes);
     }
 
     /// Records what was decided, on which numbers, and what it gave.
@@ -145,14 +145,14 @@ impl LogTableJob {
             ("compressed_percent", percent(compressed)),
             ("saved_percent", self.choice.saved_percent),
             ("live_percent", self.choice.live_percent),
-            ("log_bytes", self.choice.facts.log_bytes),
+            ("wal_bytes", self.choice.facts.log_bytes),
             ("referred_bytes", self.choice.facts.referred_bytes),
-            ("merge_memory", self.choice.facts.merge_memory),
-            ("merged_percent", percent(self.choice.facts.merged)),
-            ("log_files", self.files as u64),
+            ("compaction_memory", self.choice.facts.merge_memory),
+            ("rewritten_percent", percent(self.choice.facts.merged)),
+            ("wal_files", self.files as u64),
             ("left_bytes", self.left_bytes),
         ];
-        catalog.cx.events.record(EventKind::LogTable, &store.name, self.choice.reason.clone(), &numbers);
+        catalog.cx.events.record(EventKind::WalValues, &store.name, self.choice.reason.clone(), &numbers);
     }
 }
 
@@ -181,7 +181,7 @@ pub(super) fn prepare_log_table(
     }
     let mut choice = leave_in_log(&log_table_facts(catalog, store)?);
     if choice.leave && !policy.leave_in_log {
-        choice = LogTableChoice { leave: false, reason: "the log is being cleaned".into(), ..choice };
+        choice = LogTableChoice { leave: false, reason: "the WAL is being cleaned".into(), ..choice };
     }
     if choice.leave {
         // Reserved and synced ahead here, so that writers hardly wait for the change of files.
@@ -189,7 +189,7 @@ pub(super) fn prepare_log_table(
             catalog.commit.log().and_then(|log| log.prepare()).and_then(|_| catalog.commit.begin_log_file());
         kill_point!("flush-log-file-begun");
         if begun.is_err() {
-            choice = LogTableChoice { leave: false, reason: "no log file could be begun".into(), ..choice };
+            choice = LogTableChoice { leave: false, reason: "no WAL file could be begun".into(), ..choice };
         }
     }
     Some(choice)

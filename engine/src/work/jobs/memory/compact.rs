@@ -151,13 +151,15 @@ impl MemtableCompactionJob {
             }
         }
         let (kind, count) = match due.kind {
-            MemtableCompactionKind::Indices => (EventKind::MemoryMerge, &catalog.cx.metrics.index_merges),
-            _ => (EventKind::MemoryCompaction, &catalog.cx.metrics.memory_compactions),
+            MemtableCompactionKind::Indices => {
+                (EventKind::MemtableIndexCompaction, &catalog.cx.metrics.index_merges)
+            }
+            _ => (EventKind::MemtableDataCompaction, &catalog.cx.metrics.memory_compactions),
         };
         count.add(1);
-        catalog.cx.metrics.memory_freed_bytes.add(freed);
+        catalog.cx.metrics.memtable_freed_bytes.add(freed);
         let numbers = [
-            ("segments", due.sources.len() as u64),
+            ("memtables", due.sources.len() as u64),
             ("cells_in", cells as u64),
             ("keys", keys as u64),
             ("cells_out", joined.cells() as u64),
@@ -174,16 +176,16 @@ impl MemtableCompactionJob {
     /// Records that a flush has taken the memtables meanwhile (ACC-7).
     pub(crate) fn overtaken(&self, catalog: &Catalog) {
         let Some(due) = &self.due else { return };
-        catalog.cx.metrics.joins_aborted.add(1);
-        let reason = format!("{}; a flush took its segments", due.reason);
+        catalog.cx.metrics.memtable_compactions_aborted.add(1);
+        let reason = format!("{}; a flush took its memtables", due.reason);
         let numbers = [
             ("begun", 1),
-            ("segments", due.sources.len() as u64),
+            ("memtables", due.sources.len() as u64),
             ("bytes", self.bytes),
             ("expected_bytes", due.expected),
             ("micros", self.busy_ns / 1_000),
         ];
-        catalog.cx.events.record(EventKind::MemoryAbort, &self.store.name, reason, &numbers);
+        catalog.cx.events.record(EventKind::MemtableAbort, &self.store.name, reason, &numbers);
     }
 
     /// Whether it works on that store's memory.

@@ -85,7 +85,7 @@ fn due_in_one(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> Optio
         drop(work);
         let reason = format!("{reason}; there is no room for it");
         let numbers = [("begun", 0), ("expected_bytes", expected), ("memory_bytes", taken), ("bound", bound)];
-        catalog.cx.events.record(EventKind::MemoryAbort, &store.name, reason, &numbers);
+        catalog.cx.events.record(EventKind::MemtableAbort, &store.name, reason, &numbers);
         return None;
     }
     if kind == MemtableCompactionKind::CompactNewest {

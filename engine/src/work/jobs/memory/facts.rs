@@ -56,7 +56,8 @@ pub(crate) fn surviving_share(version: &Version, survived: Option<f64>) -> f64 {
 /// How often a byte of memory is written to SSTables in the end: once by the flush, and as often again as
 /// compactions were seen to.
 fn written_again(catalog: &Catalog) -> f64 {
-    let (flushed, merged) = (catalog.cx.metrics.flushed_bytes.get(), catalog.cx.metrics.merged_bytes.get());
+    let (flushed, merged) =
+        (catalog.cx.metrics.flushed_bytes.get(), catalog.cx.metrics.compaction_written_bytes.get());
     if flushed == 0 { 1.0 } else { 1.0 + (merged as f64 / flushed as f64).min(WRITTEN_AGAIN_MAX) }
 }
 

@@ -30,7 +30,7 @@ impl Visible {
 
 /// Counts a memtable that was laid out, and records the event.
 pub(super) fn note_memory_flush(catalog: &Catalog, store: &Store, segment: &Memtable, began_ns: u64) {
-    catalog.cx.metrics.freezes.add(1);
+    catalog.cx.metrics.memtable_freezes.add(1);
     catalog.commit.recount(store);
     catalog.commit.touch(store.id);
     let version = store.version();
@@ -38,9 +38,14 @@ pub(super) fn note_memory_flush(catalog: &Catalog, store: &Store, segment: &Memt
         ("cells", segment.cells() as u64),
         ("bytes", segment.bytes() as u64),
         ("generation", segment.generation().0),
-        ("segments", (version.memory.waiting.len() + version.memory.ranges.depth()) as u64),
+        ("memtables", (version.memory.waiting.len() + version.memory.ranges.depth()) as u64),
         ("share", store.active_bytes()),
         ("micros", (catalog.cx.env.clock.monotonic_ns() - began_ns) / 1_000),
     ];
-    catalog.cx.events.record(EventKind::MemoryFlush, &store.name, "a segment was frozen".into(), &numbers);
+    catalog.cx.events.record(
+        EventKind::MemtableFreeze,
+        &store.name,
+        "a memtable was frozen".into(),
+        &numbers,
+    );
 }
