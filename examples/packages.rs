@@ -230,7 +230,7 @@ fn shape(db: &Db, family: &Family) -> Done {
     let begun = Instant::now();
     db.flush()?;
     let flushed = begun.elapsed();
-    db.settle()?;
+    db.wait_idle()?;
     println!("flushed in {}, settled in {}", time(flushed), time(begun.elapsed() - flushed));
     let shape = family.shape();
     for (level, l) in shape.levels.iter().enumerate().filter(|(_, l)| !l.runs.is_empty()) {

@@ -243,14 +243,14 @@ impl Store {
             memory_budget: 2 * data + (16 << 20),
             write_memory: 8 << 20,
             direct_reads: true,
-            experimental: Experimental { merge_rest: 0, ..Experimental::default() },
+            experimental: Experimental { compaction_pacing: 0, ..Experimental::default() },
             ..Options::default()
         };
         let family = FamilyOptions { compression: Compression::None, ..FamilyOptions::default() };
         let builder = Db::builder().options(options).offload(counted).family(DEFAULT_FAMILY, family);
         let store = Self { db: builder.open(dir)?, number, keys };
         store.write(1, 0)?;
-        store.db.settle()?;
+        store.db.wait_idle()?;
         store.write(10, 1)?;
         Ok(store)
     }

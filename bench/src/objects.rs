@@ -125,7 +125,7 @@ impl Objects {
             db.put(number.to_be_bytes(), written(number))?;
         }
         db.flush()?;
-        db.settle()?;
+        db.wait_idle()?;
         let load_mb_s = mb(data) / began.elapsed().as_secs_f64();
         // So that all of it has something to be compacted with.
         for number in (0..self.keys).step_by(5) {
@@ -185,11 +185,11 @@ impl Objects {
 fn open(home: &Path, tables: Option<&str>, stores: &ObjectStores, data: u64) -> Result<Db> {
     let write_memory = (data / 16).max(4 << 20);
     let options = Options {
-        tables: tables.map(Into::into),
+        sstable_store: tables.map(Into::into),
         memory_budget: 2 * write_memory,
         write_memory,
         direct_reads: true,
-        experimental: Experimental { merge_rest: 0, ..Experimental::default() },
+        experimental: Experimental { compaction_pacing: 0, ..Experimental::default() },
         ..Options::default()
     };
     let stores = stores.clone();

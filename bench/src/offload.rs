@@ -12,7 +12,9 @@ use crate::measure::Usage;
 use crate::scratch::Scratch;
 use crate::slow::Pace;
 use crate::workload::bytes::Values;
-use siltstone::offload::{Decision, MergeAnswer, Offer, Offload, OffloadedMerge, RemoteCache, RemoteRead};
+use siltstone::offload::{
+    CompactionAnswer, Decision, Offer, Offload, OffloadedCompaction, RemoteCache, RemoteRead,
+};
 use siltstone::{CacheFill, Compression, Db, Experimental, FamilyOptions, Options, TableId};
 use siltstone_compactor::Compactors;
 use std::ops::Range;
@@ -141,7 +143,7 @@ impl Costs {
             write_memory: 64 << 20,
             cache_fill: way.fill,
             direct_reads: true,
-            experimental: Experimental { merge_rest: 0, ..Experimental::default() },
+            experimental: Experimental { compaction_pacing: 0, ..Experimental::default() },
             ..Options::default()
         };
         let family = FamilyOptions { compression: way.compression, ..FamilyOptions::default() };
@@ -160,7 +162,7 @@ impl Costs {
                 db.put(number.to_be_bytes(), &value)?;
             }
             db.flush()?;
-            db.settle()?;
+            db.wait_idle()?;
         }
         rustix::fs::sync();
         if let Some(timed) = &timed {
@@ -217,20 +219,20 @@ impl Timed {
 impl Offload for Timed {
     fn decide(&self, offer: &Offer<'_>) -> Decision {
         let mut decision = self.of.decide(offer);
-        decision.run = decision
-            .run
-            .map(|run| -> Box<dyn OffloadedMerge> { Box::new(TimedMerge { run, read: self.read.clone() }) });
+        decision.run = decision.run.map(|run| -> Box<dyn OffloadedCompaction> {
+            Box::new(TimedCompaction { run, read: self.read.clone() })
+        });
         decision
     }
 }
 
-struct TimedMerge {
-    run: Box<dyn OffloadedMerge>,
+struct TimedCompaction {
+    run: Box<dyn OffloadedCompaction>,
     read: Arc<Mutex<Fetched>>,
 }
 
-impl OffloadedMerge for TimedMerge {
-    fn advance(&mut self) -> siltstone::Result<Option<MergeAnswer>> {
+impl OffloadedCompaction for TimedCompaction {
+    fn advance(&mut self) -> siltstone::Result<Option<CompactionAnswer>> {
         self.run.advance()
     }
 

@@ -27,7 +27,7 @@ pub(crate) struct Restores {
     keys: u64,
     /// Bytes of an SSTable.
     #[arg(long, default_value = "256KiB")]
-    table_bytes: String,
+    sstable_bytes: String,
     /// How often both are measured, one after the other.
     #[arg(long, default_value_t = 3)]
     runs: u32,
@@ -58,7 +58,7 @@ impl Restores {
     pub(crate) fn run(self) -> Result<()> {
         let _scratch = Scratch::new(&self.dir);
         std::fs::create_dir_all(&self.dir)?;
-        let strategy = format!("leveled{{table_bytes={}}}", self.table_bytes).parse()?;
+        let strategy = format!("leveled{{sstable_bytes={}}}", self.sstable_bytes).parse()?;
         let options = FamilyOptions { strategy, compression: Compression::None, ..FamilyOptions::default() };
         let source = open(&self.dir.join("source"))?;
         let family = source.create_family(FAMILY, options)?;
@@ -70,7 +70,7 @@ impl Restores {
         }
         source.flush()?;
         family.compact::<&[u8]>(..)?;
-        source.settle()?;
+        source.wait_idle()?;
         let backup = source.backup(self.dir.join("backups"))?;
         source.close()?;
         if !self.json {

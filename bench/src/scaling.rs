@@ -80,7 +80,7 @@ fn with_families(base: &Path, count: u64) -> Result<(tempfile::TempDir, Db, Vec<
     let families = (0..count)
         .map(|i| db.create_family(&format!("f{i}"), FamilyOptions::default()))
         .collect::<siltstone::Result<Vec<Family>>>()?;
-    db.settle()?;
+    db.wait_idle()?;
     Ok((dir, db, families))
 }
 
@@ -123,7 +123,7 @@ fn families(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
                 family.flush()?;
             }
         }
-        db.settle()?;
+        db.wait_idle()?;
         let flushes = 200;
         let cpu = timed(flushes, || {
             for i in 0..flushes {
@@ -247,7 +247,7 @@ fn snapshots(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
             held.push(db.snapshot());
         }
         db.flush()?;
-        db.settle()?;
+        db.wait_idle()?;
         let family = db.create_family("other", FamilyOptions::default())?;
         let flushes = 50;
         let cpu = timed(flushes, || {
@@ -308,7 +308,7 @@ fn tables(base: &Path, sized: impl Fn(u64) -> u64) -> Result<Vec<Cost>> {
             family.put(i.to_be_bytes(), b"v")?;
             family.flush()?;
         }
-        db.settle()?;
+        db.wait_idle()?;
         let gets = 10_000;
         let cpu = timed(gets, || {
             for i in 0..gets {

@@ -26,7 +26,7 @@ pub(crate) fn run(svg: Option<&Path>) -> Result<()> {
                 memory_bytes: MEMORY,
                 tables_max: TABLES_MAX,
                 // Rangemerge as in its paper.
-                active_share: 0.0,
+                active_memtable_share: 0.0,
                 ..SimulateOptions::default()
             };
             let report = simulate(&options)?;

@@ -63,7 +63,7 @@ int main(int argc, char **argv) {
   told("put", ROWS);
   get_all(family, "get from memory");
   check(siltstone_flush(db));
-  check(siltstone_settle(db));
+  check(siltstone_wait_idle(db));
   get_all(family, "get from tables, first");
   get_all(family, "get from tables");
   siltstone_iterator *iterator;

@@ -41,7 +41,7 @@ class Siltstone:
 
     def settle(self) -> None:
         self.db.flush()
-        self.db.settle()
+        self.db.wait_idle()
 
     def scan(self) -> None:
         assert sum(len(value) == len(VALUE) for _, value in self.db.scan()) == ROWS

@@ -44,7 +44,7 @@ fn run(dir: &str) -> Result<()> {
         Ok(())
     };
     told("get from memory", ROWS, get)?;
-    db.flush().and_then(|()| db.settle()).map_err(std::io::Error::other)?;
+    db.flush().and_then(|()| db.wait_idle()).map_err(std::io::Error::other)?;
     told("get from tables, first", ROWS, get)?;
     told("get from tables", ROWS, get)?;
     told("scan", ROWS, || {

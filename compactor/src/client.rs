@@ -1,12 +1,13 @@
 //! The database's side: which compactions go to a server, and to which one.
 //!
 //! One thread follows all servers (`known`) and all compactions (`follow`). The database's workers never wait
-//! for it: they ask for answers that have come ([`OffloadedMerge::advance`]) and do other work meanwhile.
+//! for it: they ask for answers that have come ([`OffloadedCompaction::advance`]) and do other work
+//! meanwhile.
 
 use crate::connect::{Line, Reach};
 use crate::cost::{Costs, Facts};
 use crate::directory::{
-    ASK_EVERY, Chosen, Known, ManagerSeen, Room, ServerSeen, follow_manager, follow_own_manager, renew,
+    ASK_EVERY, Chosen, Directory, ManagerSeen, Room, ServerSeen, follow_manager, follow_own_manager, renew,
 };
 use crate::drive::{Gives, RemoteCompaction, ServerSlot, follow};
 use crate::fetch::Memory;
@@ -25,7 +26,7 @@ use tokio::sync::mpsc;
 
 /// The compaction servers that a database knows. Given to [`siltstone::Builder::offload`].
 pub struct Compactors {
-    known: Arc<Known>,
+    known: Arc<Directory>,
     options: CompactorsOptions,
     /// The index at which the next search for a server begins, so that equal ones take turns.
     next: AtomicU64,
@@ -76,7 +77,7 @@ impl Compactors {
         let reach = Reach::new(options.tls.as_ref(), options.secret_file.as_deref(), options.insecure)?;
         let elsewhere = options.manager.as_ref().filter(|_| own.is_none());
         let manager = elsewhere.map(|at| Line::new(&reach, at, asked)).transpose()?;
-        let known = Arc::new(Known::new(addresses.len(), &options, &reach));
+        let known = Arc::new(Directory::new(addresses.len(), &options, &reach));
         let endpoints = addresses
             .into_iter()
             .map(|address| Ok((known.endpoint(&address)?, address)))

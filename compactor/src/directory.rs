@@ -34,7 +34,7 @@ const KNOWN_MAX: usize = 1 << 12;
 const CONNECT_WAIT: Duration = Duration::from_secs(3);
 
 /// The known servers, and the stores that go to each of them as the manager said last.
-pub(crate) struct Known {
+pub(crate) struct Directory {
     servers: Mutex<Arc<Vec<Arc<Server>>>>,
     ring: Mutex<Arc<Mapping>>,
     /// The number of servers that were given and not named by the manager; they come first.
@@ -172,7 +172,7 @@ impl Server {
     }
 }
 
-impl Known {
+impl Directory {
     /// The servers of a database to which so many are given; these are still to be added.
     pub(crate) fn new(given: usize, options: &CompactorsOptions, reach: &Arc<Reach>) -> Self {
         Self {
@@ -302,7 +302,7 @@ pub(crate) struct Chosen {
 }
 
 /// Asks the manager for servers, as long as somebody wants to know.
-pub(crate) async fn follow_manager(known: std::sync::Weak<Known>, mut line: Line) {
+pub(crate) async fn follow_manager(known: std::sync::Weak<Directory>, mut line: Line) {
     loop {
         let Some(number) = known.upgrade().map(|of| of.ring.lock().number) else { return };
         let client = ManagerClient::new(line.channel()).max_decoding_message_size(MESSAGE_BYTES_MAX);
@@ -323,7 +323,7 @@ pub(crate) async fn follow_manager(known: std::sync::Weak<Known>, mut line: Line
 }
 
 /// Asks a manager in this process for servers, as long as somebody wants to know.
-pub(crate) async fn follow_own_manager(known: std::sync::Weak<Known>, manager: Arc<Managed>) {
+pub(crate) async fn follow_own_manager(known: std::sync::Weak<Directory>, manager: Arc<Managed>) {
     while let Some(of) = known.upgrade() {
         of.manager_answers.store(true, Ordering::Relaxed);
         let number = of.ring.lock().number;
@@ -335,7 +335,7 @@ pub(crate) async fn follow_own_manager(known: std::sync::Weak<Known>, manager: A
 
 /// Replaces the connections to servers once certificates have changed, as long as somebody wants to know the
 /// servers.
-pub(crate) async fn renew(known: std::sync::Weak<Known>) {
+pub(crate) async fn renew(known: std::sync::Weak<Directory>) {
     let mut version = 0;
     while let Some(of) = known.upgrade() {
         let now = of.reach.version();
@@ -387,7 +387,7 @@ mod tests {
         let allow = vec!["10.0.0.*".to_string()];
         let options = CompactorsOptions { allow, ..CompactorsOptions::default() };
         let reach = Reach::new(None, None, true).unwrap();
-        let known = Known::new(0, &options, &reach);
+        let known = Directory::new(0, &options, &reach);
         let endpoint = Endpoint::from_static("http://127.0.0.1:1");
         let servers: Vec<_> = (0..KNOWN_MAX)
             .map(|n| Server::new(format!("10.0.0.1:{n}"), endpoint.clone(), reach.calls("")))

@@ -8,7 +8,7 @@ use crate::protocol::{
 };
 use crate::table_transfer::answer;
 use crate::watch::Watch;
-use siltstone::offload::{MergeAnswer, MergeTables, OffloadedMerge, RemoteCache};
+use siltstone::offload::{CompactionAnswer, CompactionTables, OffloadedCompaction, RemoteCache};
 use siltstone::{Error, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ pub(crate) struct Gives {
     /// Bytes of its inputs.
     pub(crate) input_bytes: u64,
     /// Inputs and outputs, if no storage is shared.
-    pub(crate) carried: Option<Arc<dyn MergeTables>>,
+    pub(crate) carried: Option<Arc<dyn CompactionTables>>,
     /// The silence after which it is taken back, and the time without progress after which it is.
     pub(crate) patience: Duration,
     pub(crate) stall: Duration,
@@ -53,7 +53,7 @@ impl Drop for ServerSlot {
 pub(crate) struct RemoteCompaction {
     server: Arc<Server>,
     runtime: Handle,
-    come: std_mpsc::Receiver<Result<MergeAnswer, String>>,
+    come: std_mpsc::Receiver<Result<CompactionAnswer, String>>,
     go_ahead: mpsc::UnboundedSender<()>,
     /// A step was passed on; asking for more means that it is installed.
     owes: bool,
@@ -66,7 +66,7 @@ impl RemoteCompaction {
     pub(crate) fn new(
         server: Arc<Server>,
         runtime: Handle,
-        come: std_mpsc::Receiver<Result<MergeAnswer, String>>,
+        come: std_mpsc::Receiver<Result<CompactionAnswer, String>>,
         go_ahead: mpsc::UnboundedSender<()>,
         memory: Memory,
     ) -> Self {
@@ -86,8 +86,8 @@ impl Drop for RemoteCompaction {
     }
 }
 
-impl OffloadedMerge for RemoteCompaction {
-    fn advance(&mut self) -> siltstone::Result<Option<MergeAnswer>> {
+impl OffloadedCompaction for RemoteCompaction {
+    fn advance(&mut self) -> siltstone::Result<Option<CompactionAnswer>> {
         if std::mem::take(&mut self.owes) {
             // Where nobody listens any more, what has come says why.
             let _ = self.go_ahead.send(());
@@ -134,7 +134,7 @@ impl From<String> for Ended {
 pub(crate) async fn follow(
     given: ServerSlot,
     gives: Gives,
-    answers: std_mpsc::Sender<Result<MergeAnswer, String>>,
+    answers: std_mpsc::Sender<Result<CompactionAnswer, String>>,
     mut allowed: mpsc::UnboundedReceiver<()>,
 ) {
     let server = given.0.clone();
@@ -153,7 +153,7 @@ pub(crate) async fn follow(
 async fn follow_to_end(
     given: ServerSlot,
     gives: Gives,
-    answers: &std_mpsc::Sender<Result<MergeAnswer, String>>,
+    answers: &std_mpsc::Sender<Result<CompactionAnswer, String>>,
     allowed: &mut mpsc::UnboundedReceiver<()>,
 ) -> Result<(), Ended> {
     let Gives { merge, input_bytes, carried, patience, stall } = gives;
@@ -201,7 +201,7 @@ async fn follow_to_end(
         let Some(message) = message else { return Err("its answer ended too early".to_string().into()) };
         match message.tell {
             Some(ServerMessage::Answer(bytes)) => {
-                let answer = MergeAnswer::from_bytes(&bytes).map_err(|e| e.to_string())?;
+                let answer = CompactionAnswer::from_bytes(&bytes).map_err(|e| e.to_string())?;
                 has_begun = true;
                 watch.met(answer.cells_met(), Instant::now());
                 if answer.is_step() {

@@ -103,7 +103,7 @@ pub(crate) enum ServerMessage {
     /// The compaction waits: how many are before it.
     #[prost(message, tag = "1")]
     Waits(Waits),
-    /// A [`siltstone::offload::MergeAnswer`], as it is carried.
+    /// A [`siltstone::offload::CompactionAnswer`], as it is carried.
     #[prost(bytes = "vec", tag = "2")]
     Answer(Vec<u8>),
     /// The compaction has failed, and nothing more comes of it.

@@ -20,7 +20,7 @@ use crate::secret::{Guard, Proof, Secret};
 use crate::table_transfer::OverStream;
 use crate::tls::{ClientTls, ServerTls, Tls};
 use prost::bytes::Bytes;
-use siltstone::offload::{CompactionSpec, MergeRunner, RetainOutputs, RunningCompaction};
+use siltstone::offload::{CompactionRunner, CompactionSpec, RetainOutputs, RunningCompaction};
 use siltstone::{Builder, Error, ErrorKind, TableId};
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
@@ -158,7 +158,7 @@ impl CompactorServer {
         let admission = Arc::new(Admission::new(config.memory - cache, config.merge_memory, config.queue));
         let threads = usize::try_from(admission.slots).unwrap_or(1);
         let shared = Arc::new(Shared {
-            runner: builder.merge_runner(cache, (config.memory - cache) / KEPT_PART),
+            runner: builder.compaction_runner(cache, (config.memory - cache) / KEPT_PART),
             tables,
             objects,
             admission,
@@ -240,7 +240,7 @@ struct Counts {
 }
 
 struct Shared {
-    runner: MergeRunner,
+    runner: CompactionRunner,
     tables: Vec<PathBuf>,
     /// Locations of object stores.
     objects: Vec<String>,
@@ -446,7 +446,7 @@ async fn follow(
         let (shared, gone, into, steps) = (shared.clone(), gone.clone(), into.clone(), steps.clone());
         tokio::task::spawn_blocking(move || {
             let _running = running;
-            let to = To { into: &into, gone: &gone, steps: &steps };
+            let to = Sink { into: &into, gone: &gone, steps: &steps };
             let carried = job.is_carried.then(|| OverStream::new(into.clone(), gone.clone(), answered));
             let spec = &job.spec;
             let worked = run(&shared, &job, carried, &to, &allowed);
@@ -461,7 +461,7 @@ async fn follow(
                 }
                 Err(why) => {
                     tracing::warn!(target: "siltstone", %table, bytes, "a merge has failed: {why}");
-                    let _ = To { into: &into, gone: &gone, steps: &steps }.tell(ServerMessage::Failed(why));
+                    let _ = Sink { into: &into, gone: &gone, steps: &steps }.tell(ServerMessage::Failed(why));
                 }
             }
             None
@@ -525,14 +525,14 @@ async fn hand_over(
 }
 
 /// The receiver of a compaction's messages, and the compaction's progress.
-struct To<'a> {
+struct Sink<'a> {
     into: &'a mpsc::Sender<ServerReply>,
     gone: &'a AtomicBool,
     /// A count that grows while the compaction is worked at.
     steps: &'a AtomicU64,
 }
 
-impl To<'_> {
+impl Sink<'_> {
     /// Sends a message, as soon as there is room.
     fn tell(&self, tell: ServerMessage) -> Result<(), String> {
         let mut message = Ok(telling(tell));
@@ -563,7 +563,7 @@ fn run(
     shared: &Shared,
     job: &Job,
     carried: Option<OverStream>,
-    to: &To<'_>,
+    to: &Sink<'_>,
     allowed: &std_mpsc::Receiver<()>,
 ) -> Result<RunningCompaction, String> {
     let begun = match carried {

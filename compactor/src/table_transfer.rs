@@ -4,7 +4,7 @@
 use crate::protocol::{CARRIED_BYTES, Fetch, FromCompactor, ServerMessage, Store, telling};
 use prost::bytes::Bytes;
 use siltstone::TableId;
-use siltstone::offload::MergeTables;
+use siltstone::offload::CompactionTables;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc as std_mpsc};
@@ -67,7 +67,7 @@ impl OverStream {
     }
 }
 
-impl MergeTables for OverStream {
+impl CompactionTables for OverStream {
     fn read(&self, table: TableId, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let mut at = offset;
         for part in into.chunks_mut(CARRIED_BYTES) {
@@ -99,7 +99,7 @@ impl MergeTables for OverStream {
 }
 
 /// The database's end: executes requests. It may wait for the device.
-pub(crate) fn answer(tables: &dyn MergeTables, tell: &ServerMessage) -> Answer {
+pub(crate) fn answer(tables: &dyn CompactionTables, tell: &ServerMessage) -> Answer {
     let named =
         |name: &str| TableId::parse_file_name(name).ok_or_else(|| format!("{name:?} is no name of a table"));
     match tell {
@@ -131,7 +131,7 @@ mod tests {
     #[derive(Debug, Default)]
     struct Memory(Mutex<BTreeMap<TableId, (Vec<u8>, usize)>>);
 
-    impl MergeTables for Memory {
+    impl CompactionTables for Memory {
         fn read(&self, table: TableId, offset: u64, into: &mut [u8]) -> io::Result<()> {
             let tables = self.0.lock().unwrap();
             let (bytes, _) = tables.get(&table).ok_or(io::ErrorKind::PermissionDenied)?;

@@ -11,7 +11,7 @@ use crate::protocol::{
 use crate::ring::{Spread, number, ring, server_of};
 use prost::Message;
 use siltstone::TableId;
-use siltstone::offload::{CompactionSpec, MergeAnswer};
+use siltstone::offload::{CompactionAnswer, CompactionSpec};
 use siltstone::testing::Target;
 
 /// Every decoder.
@@ -83,7 +83,7 @@ fn tell_seeds() -> Vec<Vec<u8>> {
 
 fn tell(bytes: &[u8]) {
     match opened::<FromCompactor>(bytes).and_then(|message| message.tell) {
-        Some(ServerMessage::Answer(answer)) => drop(MergeAnswer::from_bytes(&answer)),
+        Some(ServerMessage::Answer(answer)) => drop(CompactionAnswer::from_bytes(&answer)),
         Some(ServerMessage::Fetch(Fetch { table, .. }) | ServerMessage::Store(Store { table, .. })) => {
             let is_plain = TableId::parse_file_name(&table).is_none_or(|id| id.file_name() == table);
             assert!(is_plain, "{table} leads elsewhere");

@@ -84,14 +84,14 @@ fn open(dir: &Path, triad: bool, cache: u64) -> (Db, Arc<SimScheduler>) {
         memory_budget: write_memory + cache,
         cache_fill: CacheFill::None,
         workers: 1,
-        experimental: Experimental { log_file_bytes: 1 << 20, events_kept: 0, ..Experimental::default() },
+        experimental: Experimental { wal_file_bytes: 1 << 20, events_max: 0, ..Experimental::default() },
         ..Options::default()
     };
     let family = FamilyOptions {
         hot_keys: if triad { "factor" } else { "off" }.parse().unwrap(),
-        log_tables: triad,
-        log_tables_merged_max: 1e6,
-        memory: "none".parse().unwrap(),
+        wal_values: triad,
+        wal_values_write_amp_max: 1e6,
+        memory_policy: "none".parse().unwrap(),
         compression: Compression::None,
         strategy: "nomerge".parse().unwrap(),
         ..FamilyOptions::default()
@@ -150,7 +150,7 @@ fn measure(entries: u64, triad: bool) -> Held {
 }
 
 #[test]
-fn log_tables_take_no_more_memory_than_the_papers_bound() {
+fn values_in_the_wal_take_no_more_memory_than_the_papers_bound() {
     let [few, many] = [15_000, 45_000].map(|entries| {
         let [off, on] = [false, true].map(|triad| measure(entries, triad));
         println!("{entries} entries, without: {off:?}, with: {on:?}");

@@ -49,7 +49,7 @@ pub struct Config {
     /// The place of SSTables, apart from WAL and manifest: a directory, or an object store such as
     /// `s3://bucket/prefix`, reached by the settings of the environment (`AWS_ACCESS_KEY_ID`,
     /// `AWS_ENDPOINT_URL` and so on). Set when the database is created; without it they lie in `dir`.
-    pub table_store: Option<PathBuf>,
+    pub sstable_store: Option<PathBuf>,
     /// Bytes of an object store that are cached on the local disk, in a directory named like the database
     /// with `-cache` appended; 0 for none, or at least 64 MiB.
     pub disk_cache: Size,
@@ -469,7 +469,7 @@ impl Default for Config {
             request_seconds: 30,
             answer_seconds: 60,
             call_memory: Size(2 << 30),
-            table_store: None,
+            sstable_store: None,
             disk_cache: Size(4 << 30),
             region_bytes: Size(1 << 30),
             region_rate: 20_000,
@@ -672,17 +672,17 @@ impl Config {
             write_memory: self.write_memory.0,
             workers: self.workers,
             rate_limit: self.rate_limit.0,
-            changes_kept: self.change_log.0,
+            change_log_bytes: self.change_log.0,
             cache_fill: self.cache_fill,
             mapped_reads: self.mapped_reads,
             file_access: self.file_access,
-            tables: self.table_store.clone(),
+            sstable_store: self.sstable_store.clone(),
             latencies: true,
             ..Options::default()
         };
-        options.experimental.stop_wait_ms = STOP_WAIT_MS;
+        options.experimental.write_stop_ms_max = STOP_WAIT_MS;
         // A row may have 256 MiB, and a batch a quarter of the WAL.
-        options.experimental.log_bytes_max = (4 * self.write_memory.0).max(1 << 30);
+        options.experimental.wal_bytes_max = (4 * self.write_memory.0).max(1 << 30);
         options
     }
 

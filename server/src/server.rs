@@ -254,7 +254,7 @@ impl Server {
     /// What the engine answers.
     pub async fn settle(&self) -> Result<(), String> {
         let db = self.shared.tables.db.clone();
-        let done = blocking(move || db.flush().and_then(|()| db.settle()).map_err(status)).await;
+        let done = blocking(move || db.flush().and_then(|()| db.wait_idle()).map_err(status)).await;
         done.map_err(|e| e.message().to_string())
     }
 

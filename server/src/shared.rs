@@ -112,7 +112,7 @@ impl Shared {
     /// Whether a write is answered without a wait for the disk, or for flushes and compactions that are
     /// behind.
     pub(crate) fn writes_at_once(&self) -> bool {
-        self.durability == Durability::Buffered && !self.tables.db.holds_writers_up()
+        self.durability == Durability::Buffered && !self.tables.db.is_write_stalled()
     }
 
     /// The settings whose files cannot be used as they are, so that what they had before goes on.

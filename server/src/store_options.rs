@@ -1,11 +1,31 @@
 //! Options of a table's stores as text: what `--set OPTION=VALUE` takes, and what is stored of a table's
 //! settings.
 
+use serde::{Deserialize, Deserializer};
 use siltstone::FamilyOptions;
+use std::collections::BTreeMap;
 use tonic::Status;
 
 /// Options that a table's families and rules decide.
-const OWN: [&str; 5] = ["timestamps", "versions", "ttl_us", "merge_operator", "filter"];
+const OWN: [&str; 5] = ["timestamps", "versions", "ttl_us", "merge_operator", "compaction_filter"];
+
+/// Options whose names were others when older servers kept settings of tables.
+const OLD_NAMES: [(&str, &str); 4] = [
+    ("memory", "memory_policy"),
+    ("active_share", "active_memtable_share"),
+    ("log_tables", "wal_values"),
+    ("log_tables_merged_max", "wal_values_write_amp_max"),
+];
+
+/// Settings of a table as they were kept, by the names that the options have now.
+pub(crate) fn kept<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let settings = BTreeMap::<String, String>::deserialize(from)?;
+    let by_new_name = settings.into_iter().map(|(name, text)| {
+        let new = OLD_NAMES.iter().find(|(old, _)| *old == name).map(|(_, new)| new.to_string());
+        (new.unwrap_or(name), text)
+    });
+    Ok(by_new_name.collect())
+}
 
 /// Whether an option of a table's stores can be set.
 ///

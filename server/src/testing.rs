@@ -727,7 +727,7 @@ fn tokens(bytes: &[u8]) {
 
 fn settings_seeds() -> Vec<Vec<u8>> {
     let mut seeds = texts(&[
-        "memory = \"512MiB\"\ndurability = \"sync\"\n[tables]\nstrategy = \"leveled{table_bytes=128KiB}\"\n",
+        "memory = \"512MiB\"\ndurability = \"sync\"\n[tables]\nstrategy = \"leveled{sstable_bytes=128KiB}\"\n",
         "[[table]]\nname = \"*\"\nfamily = \"f\"\nsettings = { bloom_bits = 12, compression = \"lz4\" }\n",
     ]);
     seeds.push(Config::default().to_toml().into_bytes());

@@ -21,7 +21,7 @@
 //! let stores = ObjectStores::new(&Settings { disk: Some(disk), ..Settings::default() })?;
 //! let db = Db::builder()
 //!     .object_stores(move |location| stores.open(location))
-//!     .options(Options { tables: Some("s3://bucket/orders".into()), ..Options::default() })
+//!     .options(Options { sstable_store: Some("s3://bucket/orders".into()), ..Options::default() })
 //!     .open("/var/lib/siltstone")?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

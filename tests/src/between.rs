@@ -77,9 +77,9 @@ impl Store {
             memory_budget: write_memory + (64 << 10),
             cache_fill,
             experimental: Experimental {
-                log_file_bytes: 32 << 10,
-                step_bytes: 4 << 10,
-                events_kept: 10,
+                wal_file_bytes: 32 << 10,
+                compaction_step_bytes: 4 << 10,
+                events_max: 10,
                 ..Experimental::default()
             },
             ..Options::default()
@@ -103,7 +103,7 @@ impl Store {
     fn is_in_steps(&self) -> bool {
         let shape = self.family.shape();
         let clipped = shape.tables().any(|(_, _, info)| info.clip.is_some());
-        let flushing = self.family.segments().into_iter().filter(|s| s.state == "flushing");
+        let flushing = self.family.memtables().into_iter().filter(|s| s.state == "flushing");
         // The SSTables of a flush form a run that is numbered as the newest memtable flushed.
         let run = flushing.map(|s| s.generation).max();
         clipped || shape.levels.first().is_some_and(|level| level.runs.iter().any(|r| Some(r.id) == run))

@@ -283,7 +283,7 @@ impl Session {
             let compacted = family.compact::<&[u8]>(..);
             compacted.map_err(|e| format!("on a full disk, all deleted, a compaction answered {e:?}"))?;
         }
-        let fits = self.disk().used_bytes() + 2 * self.setup.options.experimental.log_file_bytes <= quota;
+        let fits = self.disk().used_bytes() + 2 * self.setup.options.experimental.wal_file_bytes <= quota;
         if let Some(e) = self.write(Durability::Sync)?.filter(|_| fits) {
             return Err(format!("all is deleted and compacted, but a write answers {e:?}"));
         }
@@ -317,7 +317,7 @@ impl Session {
             let ops = self.setup.batch(&mut self.rng, self.history.len() + 1);
             let written = subject.write(&self.setup, &ops, Durability::Sync);
             written.map_err(|e| named(format!("write: {e:?}")))?;
-            subject.db.settle().map_err(|e| named(format!("settle: {e:?}")))?;
+            subject.db.wait_idle().map_err(|e| named(format!("settle: {e:?}")))?;
         }
         Ok(5)
     }

@@ -146,7 +146,7 @@ fn run(setup: &Setup, seed: u64, calls: &[Call], mut tell: impl FnMut(Answer)) -
             }
             Call::Memory(draw) => {
                 let (write_memory, budget) = draw_memory(&setup.options, &mut Rng::new(*draw));
-                subject.db.set_memory(write_memory, budget).map(done).map_err(at)?
+                subject.db.set_memory_limits(write_memory, budget).map(done).map_err(at)?
             }
             Call::Reopen => {
                 snapshots.clear();

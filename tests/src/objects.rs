@@ -34,14 +34,14 @@ impl Case {
             write_memory: 16 << 10,
             memory_budget: 48 << 10,
             experimental: Experimental {
-                log_file_bytes: 8 << 10,
-                step_bytes: 8 << 10,
+                wal_file_bytes: 8 << 10,
+                compaction_step_bytes: 8 << 10,
                 ..Experimental::default()
             },
             ..Options::default()
         };
         let family = FamilyOptions {
-            strategy: "leveled{table_bytes=4KiB, base_bytes=4KiB}".parse().expect("a strategy"),
+            strategy: "leveled{sstable_bytes=4KiB, base_bytes=4KiB}".parse().expect("a strategy"),
             block_bytes: 300,
             ..FamilyOptions::default()
         };

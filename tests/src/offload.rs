@@ -57,14 +57,14 @@ impl Case {
             memory_budget: 64 << 10,
             cache_fill: *rng.pick(&crate::settings::FILLS),
             experimental: Experimental {
-                log_file_bytes: 8 << 10,
-                step_bytes: *rng.pick(&[4 << 10, 8 << 10, 1 << 20]),
+                wal_file_bytes: 8 << 10,
+                compaction_step_bytes: *rng.pick(&[4 << 10, 8 << 10, 1 << 20]),
                 ..Experimental::default()
             },
             ..Options::default()
         };
         let family = FamilyOptions {
-            strategy: "leveled{table_bytes=4KiB, base_bytes=4KiB}".parse().expect("a strategy"),
+            strategy: "leveled{sstable_bytes=4KiB, base_bytes=4KiB}".parse().expect("a strategy"),
             block_bytes: 300,
             merge_operator: Some("concat".into()),
             ..FamilyOptions::default()

@@ -164,7 +164,7 @@ impl PowerRun {
                 70..85 => drop(subject.scheduler.run(self.rng.range(1..12) as u32)),
                 85..86 => {
                     let (write_memory, budget) = draw_memory(&self.setup.options, &mut self.rng);
-                    subject.db.set_memory(write_memory, budget).map_err(at)?;
+                    subject.db.set_memory_limits(write_memory, budget).map_err(at)?;
                 }
                 86..88 => {
                     subject.db.flush().map_err(at)?;
@@ -180,7 +180,7 @@ impl PowerRun {
                     self.check_images()?;
                     self.history.all_synced();
                 }
-                93..94 => subject.db.settle().map_err(at)?,
+                93..94 => subject.db.wait_idle().map_err(at)?,
                 94..95 => {
                     let family = self.rng.pick(&subject.families).clone();
                     change_options(&family, &mut self.rng).map_err(at)?;

@@ -137,7 +137,7 @@ impl Run {
             160..163 => self.subject().db.flush().map_err(failed("flush")),
             163..164 => {
                 let (write_memory, budget) = draw_memory(&self.setup.options, &mut self.rng);
-                self.subject().db.set_memory(write_memory, budget).map_err(failed("move memory"))
+                self.subject().db.set_memory_limits(write_memory, budget).map_err(failed("move memory"))
             }
             164..167 => {
                 self.go_to_the_middle();
@@ -145,7 +145,7 @@ impl Run {
                 let (family, range) = (self.rng.index(3), self.setup.range(&mut self.rng));
                 self.subject().families[family].compact::<&[u8]>(bounds(&range)).map_err(failed("compact"))
             }
-            167..168 => self.subject().db.settle().map_err(failed("settle")),
+            167..168 => self.subject().db.wait_idle().map_err(failed("settle")),
             168..170 => {
                 self.go_to_the_middle();
                 self.note("other strategy");
@@ -611,7 +611,7 @@ impl Run {
         self.subject = None;
         self.subject = Some(Subject::open(&self.setup, &self.world).map_err(failed("open again"))?);
         let db = self.subject().db.clone();
-        self.watched.go_on(&db, self.setup.options.changes_kept == 1 << 30)?;
+        self.watched.go_on(&db, self.setup.options.change_log_bytes == 1 << 30)?;
         self.compare(&self.subject().db, self.model.seq())
     }
 }

@@ -28,9 +28,9 @@ pub const REGIONS: Row = Row::new("regions", "splits and joins", 10_000, case);
 const CALLS: u64 = 400;
 const DIR: &str = "db";
 const LEVELED: [&str; 2] =
-    ["leveled{table_bytes=4KiB, base_bytes=4KiB}", "leveled{table_bytes=8KiB, base_bytes=16KiB}"];
+    ["leveled{sstable_bytes=4KiB, base_bytes=4KiB}", "leveled{sstable_bytes=8KiB, base_bytes=16KiB}"];
 /// Compacted in steps that are shorter than its SSTables.
-const WIDE: &str = "leveled{table_bytes=64KiB, base_bytes=64KiB}";
+const WIDE: &str = "leveled{sstable_bytes=64KiB, base_bytes=64KiB}";
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -129,8 +129,8 @@ impl Case {
             write_memory: 16 << 10,
             memory_budget: 64 << 10,
             experimental: Experimental {
-                log_file_bytes: *rng.pick(&[4 << 10, 16 << 10]),
-                step_bytes: *rng.pick(&[4 << 10, 1 << 20]),
+                wal_file_bytes: *rng.pick(&[4 << 10, 16 << 10]),
+                compaction_step_bytes: *rng.pick(&[4 << 10, 1 << 20]),
                 ..Experimental::default()
             },
             ..Options::default()
@@ -139,7 +139,7 @@ impl Case {
         // SSTables wider than a step, of which a compaction frees parts while others have them.
         let wide = rng.one_in(4);
         if wide {
-            options.experimental.step_bytes = 4 << 10;
+            options.experimental.compaction_step_bytes = 4 << 10;
             value_bytes = 1_500;
         }
         let parsed = |text: &str| text.parse().expect("a strategy");
@@ -152,7 +152,7 @@ impl Case {
             strategy,
             block_bytes: 300,
             merge_operator: Some("concat".into()),
-            log_tables: rng.one_in(4),
+            wal_values: rng.one_in(4),
             ..FamilyOptions::default()
         };
         Self {

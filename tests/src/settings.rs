@@ -5,7 +5,7 @@
 
 use crate::strategies;
 use siltstone::strategy::{
-    Adaptive, HotFactor, HotKeys, HotTop, LeveledOptions, MemoryPolicy, Segments, StrategyOptions,
+    Adaptive, HotFactor, HotKeys, HotTop, LeveledOptions, MemoryPolicy, MemtableLimit, StrategyOptions,
 };
 use siltstone::{CacheFill, Compression, FamilyOptions, Options};
 
@@ -30,33 +30,30 @@ pub const DATABASE: Values<Options> = &[
         ],
     ),
     (
-        "log_file_bytes",
+        "wal_file_bytes",
         &[
-            |o| o.experimental.log_file_bytes = 4 << 10,
-            |o| o.experimental.log_file_bytes = 8 << 10,
-            |o| o.experimental.log_file_bytes = 32 << 10,
+            |o| o.experimental.wal_file_bytes = 4 << 10,
+            |o| o.experimental.wal_file_bytes = 8 << 10,
+            |o| o.experimental.wal_file_bytes = 32 << 10,
         ],
     ),
     (
-        "log_bytes_max",
-        &[|o| o.experimental.log_bytes_max = 0, |o| o.experimental.log_bytes_max = 6 * o.write_memory],
+        "wal_bytes_max",
+        &[|o| o.experimental.wal_bytes_max = 0, |o| o.experimental.wal_bytes_max = 6 * o.write_memory],
     ),
     (
-        "log_clean_bytes",
-        &[|o| o.experimental.log_clean_bytes = 0, |o| o.experimental.log_clean_bytes = 12 << 10],
+        "wal_clean_bytes",
+        &[|o| o.experimental.wal_clean_bytes = 0, |o| o.experimental.wal_clean_bytes = 12 << 10],
     ),
     (
-        "log_flush_threshold",
+        "wal_flush_threshold",
         &[
-            |o| o.experimental.log_flush_threshold = 0.0,
-            |o| o.experimental.log_flush_threshold = 0.25,
-            |o| o.experimental.log_flush_threshold = 1.0,
+            |o| o.experimental.wal_flush_threshold = 0.0,
+            |o| o.experimental.wal_flush_threshold = 0.25,
+            |o| o.experimental.wal_flush_threshold = 1.0,
         ],
     ),
-    (
-        "log_written_ahead",
-        &[|o| o.experimental.log_written_ahead = false, |o| o.experimental.log_written_ahead = true],
-    ),
+    ("wal_prefill", &[|o| o.experimental.wal_prefill = false, |o| o.experimental.wal_prefill = true]),
     (
         "cache_fill",
         &[
@@ -73,38 +70,47 @@ pub const DATABASE: Values<Options> = &[
     ("mapped_reads", &[|o| o.mapped_reads = false, |o| o.mapped_reads = true]),
     ("direct_reads", &[|o| o.direct_reads = false, |o| o.direct_reads = true]),
     (
-        "open_tables",
+        "open_files_max",
         &[
-            |o| o.experimental.open_tables = 0,
-            |o| o.experimental.open_tables = 1,
-            |o| o.experimental.open_tables = 5,
+            |o| o.experimental.open_files_max = 0,
+            |o| o.experimental.open_files_max = 1,
+            |o| o.experimental.open_files_max = 5,
         ],
     ),
     ("workers", &[|o| o.workers = 1, |o| o.workers = 2, |o| o.workers = 3]),
     (
-        "step_bytes",
+        "compaction_step_bytes",
         &[
-            |o| o.experimental.step_bytes = 4 << 10,
-            |o| o.experimental.step_bytes = 16 << 10,
-            |o| o.experimental.step_bytes = 1 << 20,
+            |o| o.experimental.compaction_step_bytes = 4 << 10,
+            |o| o.experimental.compaction_step_bytes = 16 << 10,
+            |o| o.experimental.compaction_step_bytes = 1 << 20,
         ],
     ),
     ("rate_limit", &[|o| o.rate_limit = 0, |o| o.rate_limit = 1 << 20]),
     ("scan_one_side", &[|o| o.experimental.scan_one_side = false, |o| o.experimental.scan_one_side = true]),
     ("slow_writers", &[|o| o.experimental.slow_writers = true, |o| o.experimental.slow_writers = false]),
-    ("merge_rest", &[|o| o.experimental.merge_rest = 0, |o| o.experimental.merge_rest = 7]),
+    (
+        "compaction_pacing",
+        &[|o| o.experimental.compaction_pacing = 0, |o| o.experimental.compaction_pacing = 7],
+    ),
     (
         "rate_limit_auto",
         &[|o| o.experimental.rate_limit_auto = 0, |o| o.experimental.rate_limit_auto = 64 << 10],
     ),
-    ("changes_kept", &[|o| o.changes_kept = 0, |o| o.changes_kept = 20 << 10, |o| o.changes_kept = 1 << 30]),
     (
-        "changes_held_max",
-        &[|o| o.experimental.changes_held_max = 0, |o| o.experimental.changes_held_max = 64 << 10],
+        "change_log_bytes",
+        &[|o| o.change_log_bytes = 0, |o| o.change_log_bytes = 20 << 10, |o| o.change_log_bytes = 1 << 30],
+    ),
+    (
+        "change_log_open_bytes_max",
+        &[
+            |o| o.experimental.change_log_open_bytes_max = 0,
+            |o| o.experimental.change_log_open_bytes_max = 64 << 10,
+        ],
     ),
     ("latencies", &[|o| o.latencies = false, |o| o.latencies = true]),
-    ("stop_wait_ms", &[|o| o.experimental.stop_wait_ms = 600_000]),
-    ("events_kept", &[|o| o.experimental.events_kept = 0, |o| o.experimental.events_kept = 10]),
+    ("write_stop_ms_max", &[|o| o.experimental.write_stop_ms_max = 600_000]),
+    ("events_max", &[|o| o.experimental.events_max = 0, |o| o.experimental.events_max = 10]),
 ];
 
 /// Values for the options of a family, except its strategy.
@@ -129,13 +135,13 @@ pub const FAMILY: Values<FamilyOptions> = &[
     ("block_bytes", &[|o| o.block_bytes = 64, |o| o.block_bytes = 300, |o| o.block_bytes = 4096]),
     ("bloom_bits", &[|o| o.bloom_bits = 0, |o| o.bloom_bits = 4, |o| o.bloom_bits = 10]),
     (
-        "memory",
+        "memory_policy",
         &[
-            |o| o.memory = MemoryPolicy::None,
-            |o| o.memory = MemoryPolicy::Basic(Segments { segments: 2 }),
-            |o| o.memory = MemoryPolicy::Eager(Segments { segments: 3 }),
-            |o| o.memory = MemoryPolicy::Adaptive(Adaptive { segments: 1, r: 0.1 }),
-            |o| o.memory = MemoryPolicy::Sketch(Segments { segments: 2 }),
+            |o| o.memory_policy = MemoryPolicy::None,
+            |o| o.memory_policy = MemoryPolicy::Basic(MemtableLimit { memtables: 2 }),
+            |o| o.memory_policy = MemoryPolicy::Eager(MemtableLimit { memtables: 3 }),
+            |o| o.memory_policy = MemoryPolicy::Adaptive(Adaptive { memtables: 1, r: 0.1 }),
+            |o| o.memory_policy = MemoryPolicy::Sketch(MemtableLimit { memtables: 2 }),
         ],
     ),
     (
@@ -148,9 +154,19 @@ pub const FAMILY: Values<FamilyOptions> = &[
             |o| o.hot_keys = HotKeys::Top(HotTop { percent: 10.0 }),
         ],
     ),
-    ("active_share", &[|o| o.active_share = 0.1, |o| o.active_share = 0.02, |o| o.active_share = 0.5]),
-    ("log_tables", &[|o| o.log_tables = false, |o| o.log_tables = true]),
-    ("log_tables_merged_max", &[|o| o.log_tables_merged_max = 1e6, |o| o.log_tables_merged_max = 1.0]),
+    (
+        "active_memtable_share",
+        &[
+            |o| o.active_memtable_share = 0.1,
+            |o| o.active_memtable_share = 0.02,
+            |o| o.active_memtable_share = 0.5,
+        ],
+    ),
+    ("wal_values", &[|o| o.wal_values = false, |o| o.wal_values = true]),
+    (
+        "wal_values_write_amp_max",
+        &[|o| o.wal_values_write_amp_max = 1e6, |o| o.wal_values_write_amp_max = 1.0],
+    ),
     ("write_memory", &[|o| o.write_memory = 0, |o| o.write_memory = 8 << 10]),
 ];
 
@@ -160,7 +176,10 @@ pub const LEVELED: Values<LeveledOptions> = &[
     ("multiplier", &[|o| o.multiplier = 2, |o| o.multiplier = 10]),
     ("levels", &[|o| o.levels = 2, |o| o.levels = 7]),
     ("base_bytes", &[|o| o.base_bytes = 4096, |o| o.base_bytes = 16384]),
-    ("table_bytes", &[|o| o.table_bytes = 4096, |o| o.table_bytes = 10_000, |o| o.table_bytes = 1 << 20]),
+    (
+        "sstable_bytes",
+        &[|o| o.sstable_bytes = 4096, |o| o.sstable_bytes = 10_000, |o| o.sstable_bytes = 1 << 20],
+    ),
     ("candidates", &[|o| o.candidates = 1, |o| o.candidates = 16]),
     ("tombstone_share", &[|o| o.tombstone_share = 0.1, |o| o.tombstone_share = 1.0]),
     (
@@ -177,14 +196,14 @@ pub const ELSEWHERE: &[&str] = &[
     "versions",
     "ttl_us",
     "merge_operator",
-    "filter",
+    "compaction_filter",
     "strategy",
     "create_if_missing",
     "error_if_exists",
     // Which users of the machine may read the files.
     "file_access",
     // Drawn with what else can be said of where tables lie.
-    "tables",
+    "sstable_store",
 ];
 
 /// Columns of a family: its options, its strategy, that of `leveled`.
@@ -216,7 +235,7 @@ pub fn set(row: &[usize], left: Option<usize>, options: &mut Options, families: 
         if let Some(strategy) = strategy[0] {
             family.strategy = match strategy.checked_sub(1) {
                 None => StrategyOptions::Leveled(leveled),
-                Some(other) => strategies::other(other, leveled.table_bytes),
+                Some(other) => strategies::other(other, leveled.sstable_bytes),
             };
         }
     }
@@ -249,7 +268,7 @@ pub fn name(column: usize, value: usize) -> String {
 mod tests {
     use super::*;
     use siltstone::Experimental;
-    use siltstone::strategy::{ExploringOptions, GeometricOptions, RangemergeOptions, SmaOptions};
+    use siltstone::strategy::{ExploringOptions, GeometricOptions, RangemergeOptions, SizeTieredOptions};
     use std::collections::BTreeSet;
 
     /// The names of the fields, as `Debug` prints them.
@@ -280,11 +299,10 @@ mod tests {
         assert_eq!(missing(fields(&LeveledOptions::default()), listed(LEVELED)), none);
         let named = |option: &String| {
             // The size of tables is added.
-            ["table_bytes", "f"].contains(&option.as_str())
-                || strategies::others().any(|text| text.contains(&format!("{option}=")))
+            option == "sstable_bytes" || strategies::others().any(|text| text.contains(&format!("{option}=")))
         };
         let others = [
-            fields(&SmaOptions::default()),
+            fields(&SizeTieredOptions::default()),
             fields(&GeometricOptions::default()),
             fields(&ExploringOptions::default()),
             fields(&RangemergeOptions::default()),

@@ -175,15 +175,15 @@ fn open(dir: &Path) -> siltstone::Result<Db> {
         write_memory: 1 << 20,
         memory_budget: 3 << 20,
         experimental: Experimental {
-            log_file_bytes: 512 << 10,
-            step_bytes: 256 << 10,
+            wal_file_bytes: 512 << 10,
+            compaction_step_bytes: 256 << 10,
             ..Experimental::default()
         },
         ..Options::default()
     };
     let family = FamilyOptions {
         compression: Compression::None,
-        strategy: "leveled{table_bytes=256KiB, base_bytes=1MiB, multiplier=4}".parse().expect("a strategy"),
+        strategy: "leveled{sstable_bytes=256KiB, base_bytes=1MiB, multiplier=4}".parse().expect("a strategy"),
         ..FamilyOptions::default()
     };
     Builder::new().options(options).family("default", family).open(dir)
@@ -290,7 +290,7 @@ impl Session {
             format!("{what} under {strategy} with a twentieth of the disk free: {e:?}")
         };
         self.flush()?;
-        self.db.settle().map_err(failed("settle"))?;
+        self.db.wait_idle().map_err(failed("settle"))?;
         family
             .alter(FamilyOptions { strategy: strategy.clone(), ..family.options() })
             .map_err(failed("alter"))?;

@@ -136,24 +136,24 @@ impl Setup {
         let options = Options {
             write_memory,
             memory_budget: write_memory + *rng.pick(&[0, 16 << 10, 1 << 20]),
-            changes_kept: *rng.pick(&[0, 0, 0, 64 << 10, 1 << 30]),
+            change_log_bytes: *rng.pick(&[0, 0, 0, 64 << 10, 1 << 30]),
             workers: rng.range(1..4) as usize,
             cache_fill: *rng.pick(&crate::settings::FILLS),
             direct_reads: rng.one_in(3),
             mapped_reads: rng.one_in(2),
             rate_limit: *rng.pick(&[0, 0, 1 << 20]),
             experimental: Experimental {
-                log_file_bytes: *rng.pick(&[4 << 10, 8 << 10, 32 << 10]),
-                log_clean_bytes: *rng.pick(&[0, 8 << 10, 12 << 10]),
-                log_flush_threshold: *rng.pick(&[0.0, 0.25, 1.0]),
-                log_written_ahead: rng.one_in(4),
-                step_bytes: *rng.pick(&[4 << 10, 16 << 10, 1 << 20]),
+                wal_file_bytes: *rng.pick(&[4 << 10, 8 << 10, 32 << 10]),
+                wal_clean_bytes: *rng.pick(&[0, 8 << 10, 12 << 10]),
+                wal_flush_threshold: *rng.pick(&[0.0, 0.25, 1.0]),
+                wal_prefill: rng.one_in(4),
+                compaction_step_bytes: *rng.pick(&[4 << 10, 16 << 10, 1 << 20]),
                 cache_fill_rate: *rng.pick(&[0, 0, 1 << 20]),
                 scan_one_side: rng.one_in(3),
-                open_tables: *rng.pick(&[0, 0, 1, 3]),
-                merge_rest: *rng.pick(&[0, 7]),
+                open_files_max: *rng.pick(&[0, 0, 1, 3]),
+                compaction_pacing: *rng.pick(&[0, 7]),
                 rate_limit_auto: *rng.pick(&[0, 0, 64 << 10]),
-                events_kept: 10,
+                events_max: 10,
                 ..Experimental::default()
             },
             ..Options::default()
@@ -191,8 +191,8 @@ impl Setup {
             bloom_bits: *rng.pick(&[0, 4, 10]),
             strategy,
             write_memory: *rng.pick(&[0, 8 << 10]),
-            active_share: *rng.pick(&[0.1, 0.02, 0.5]),
-            log_tables_merged_max: 1e6,
+            active_memtable_share: *rng.pick(&[0.1, 0.02, 0.5]),
+            wal_values_write_amp_max: 1e6,
             ..draw_mechanisms(rng, &FamilyOptions::default())
         }
     }
@@ -206,7 +206,7 @@ impl Setup {
             versions,
             ttl_us,
             merge_operator: Some("concat".into()),
-            filter: filtered.then(|| "odd ones".into()),
+            compaction_filter: filtered.then(|| "odd ones".into()),
             ..Self::family_options(rng)
         };
         let rules = Rules {
@@ -247,7 +247,7 @@ impl Setup {
     pub fn builder(&self, world: &SimWorld) -> Builder {
         let mut options = self.options.clone();
         if matches!(self.tables, Tables::Directory) {
-            options.tables = Some("/tables".into());
+            options.sstable_store = Some("/tables".into());
         }
         let builder = Builder::new()
             .options(options)
@@ -362,10 +362,10 @@ impl Setup {
 
 /// Another division of memory that these options allow: write memory and budget.
 pub fn draw_memory(options: &Options, rng: &mut Rng) -> (u64, u64) {
-    let most = if options.experimental.log_bytes_max == 0 {
+    let most = if options.experimental.wal_bytes_max == 0 {
         u64::MAX
     } else {
-        options.experimental.log_bytes_max / 4
+        options.experimental.wal_bytes_max / 4
     };
     let write_memory = most.min(*rng.pick(&[16 << 10, 24 << 10, 64 << 10]));
     (write_memory, write_memory + *rng.pick(&[0, 16 << 10, 1 << 20]))
@@ -375,9 +375,15 @@ pub fn draw_memory(options: &Options, rng: &mut Rng) -> (u64, u64) {
 /// run time.
 pub fn draw_mechanisms(rng: &mut Rng, options: &FamilyOptions) -> FamilyOptions {
     FamilyOptions {
-        memory: (rng.pick(&["none", "basic{segments=2}", "eager", "adaptive{segments=1, r=0.1}", "sketch"]))
-            .parse()
-            .expect("the policy is written as it should be"),
+        memory_policy: (rng.pick(&[
+            "none",
+            "basic{memtables=2}",
+            "eager",
+            "adaptive{memtables=1, r=0.1}",
+            "sketch",
+        ]))
+        .parse()
+        .expect("the policy is written as it should be"),
         // Zero: every key that was written more than once.
         hot_keys: (rng.pick(&[
             "off",
@@ -388,7 +394,7 @@ pub fn draw_mechanisms(rng: &mut Rng, options: &FamilyOptions) -> FamilyOptions 
         ]))
         .parse()
         .expect("the rule is written as it should be"),
-        log_tables: rng.one_in(2),
+        wal_values: rng.one_in(2),
         ..options.clone()
     }
 }

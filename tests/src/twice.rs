@@ -153,15 +153,16 @@ fn draw_setup(rng: &mut Rng, now_us: u64) -> Setup {
     let mut setup = Setup::draw(rng, now_us);
     setup.options.write_memory = *rng.pick(&[16 << 10, 24 << 10]);
     setup.options.memory_budget = setup.options.write_memory + *rng.pick(&[0, 1 << 20]);
-    setup.options.experimental.log_file_bytes = *rng.pick(&[4 << 10, 8 << 10]);
-    setup.options.experimental.log_clean_bytes = *rng.pick(&[8 << 10, 12 << 10]);
+    setup.options.experimental.wal_file_bytes = *rng.pick(&[4 << 10, 8 << 10]);
+    setup.options.experimental.wal_clean_bytes = *rng.pick(&[8 << 10, 12 << 10]);
     for family in &mut setup.families {
         let options = &mut family.options;
-        options.log_tables = true;
-        options.log_tables_merged_max = 1e6;
+        options.wal_values = true;
+        options.wal_values_write_amp_max = 1e6;
         options.hot_keys =
             rng.pick(&["factor{hot_factor=0}", "factor{hot_factor=1}"]).parse().expect("a rule");
-        options.memory = rng.pick(&["eager{segments=2}", "sketch{segments=2}"]).parse().expect("a policy");
+        options.memory_policy =
+            rng.pick(&["eager{memtables=2}", "sketch{memtables=2}"]).parse().expect("a policy");
     }
     setup.value_bytes = *rng.pick(&[200, 600]);
     setup.keys = 300;
@@ -286,9 +287,9 @@ fn work(
         95..96 => rng.pick(&subject.families).compact::<&[u8]>(..)?,
         96..98 => {
             let (write_memory, budget) = draw_memory(&setup.options, rng);
-            subject.db.set_memory(write_memory, budget)?;
+            subject.db.set_memory_limits(write_memory, budget)?;
         }
-        _ => subject.db.settle()?,
+        _ => subject.db.wait_idle()?,
     }
     Ok(())
 }

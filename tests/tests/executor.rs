@@ -15,12 +15,12 @@ fn builder() -> Builder {
     let options = Options {
         write_memory: 64 << 10,
         memory_budget: 1 << 20,
-        experimental: Experimental { step_bytes: 64 << 10, ..Experimental::default() },
+        experimental: Experimental { compaction_step_bytes: 64 << 10, ..Experimental::default() },
         ..Options::default()
     };
     let plain = FamilyOptions { merge_operator: Some("concat".into()), ..FamilyOptions::default() };
-    let leveled = FamilyOptions { strategy: "leveled{table_bytes=64KiB}".parse().unwrap(), ..plain };
-    let sma = FamilyOptions { strategy: "sma{k=3}".parse().unwrap(), ..leveled.clone() };
+    let leveled = FamilyOptions { strategy: "leveled{sstable_bytes=64KiB}".parse().unwrap(), ..plain };
+    let sma = FamilyOptions { strategy: "size_tiered{runs=3}".parse().unwrap(), ..leveled.clone() };
     Builder::new()
         .options(options)
         .merge_operator("concat", Arc::new(Concat))
@@ -77,7 +77,7 @@ fn merges_run_in_another_process_give_the_same_answers_also_when_it_is_killed() 
             for name in FAMILIES {
                 db.family(name).unwrap().compact::<&str>(..).unwrap();
             }
-            db.settle().unwrap();
+            db.wait_idle().unwrap();
         }
         assert_eq!(all(&plain), all(&db), "after round {seed}");
     }

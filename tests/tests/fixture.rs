@@ -30,7 +30,7 @@ fn fixture() -> PathBuf {
 }
 
 fn builder() -> Builder {
-    let experimental = Experimental { log_file_bytes: 32 << 10, ..Experimental::default() };
+    let experimental = Experimental { wal_file_bytes: 32 << 10, ..Experimental::default() };
     let options =
         Options { write_memory: 64 << 10, memory_budget: 8 << 20, experimental, ..Options::default() };
     Builder::new().options(options).merge_operator("append", Arc::new(Append))
@@ -66,14 +66,17 @@ fn write(dir: &Path) -> Contents {
     );
     let ranges = family(
         "ranges",
-        FamilyOptions { strategy: "rangemerge{f=8K}".parse().unwrap(), ..FamilyOptions::default() },
+        FamilyOptions {
+            strategy: "rangemerge{sstable_bytes=8K}".parse().unwrap(),
+            ..FamilyOptions::default()
+        },
     );
     let logged = family(
         "values in the log",
         FamilyOptions {
-            log_tables: true,
-            log_tables_merged_max: 1e6,
-            memory: "none".parse().unwrap(),
+            wal_values: true,
+            wal_values_write_amp_max: 1e6,
+            memory_policy: "none".parse().unwrap(),
             compression: Compression::None,
             ..FamilyOptions::default()
         },

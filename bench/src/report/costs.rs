@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn points_lie_where_their_costs_are_on_the_axes_of_all_panels() {
         let svg = costs(&[
-            panel("D/M 10", &[("leveled", 1.0, 1.0, 1.0), ("sma{k=4}", 10.0, 10.0, 2.0)]),
+            panel("D/M 10", &[("leveled", 1.0, 1.0, 1.0), ("size_tiered{runs=4}", 10.0, 10.0, 2.0)]),
             panel("D/M 100", &[("leveled", 100.0, 10.0, 1.5)]),
         ]);
         let circles: Vec<&str> = svg.matches("<circle").collect();
@@ -219,7 +219,7 @@ mod tests {
                 assert!((a.1 - b.1).abs() >= LINE, "{places:?}");
             }
         }
-        let at_the_edge = names(&[point("rangemerge{deltas=4}", 299.0, 50.0)], 300.0);
+        let at_the_edge = names(&[point("rangemerge{deltas_max=4}", 299.0, 50.0)], 300.0);
         assert!(at_the_edge[0].0 < 299.0, "to the left: {at_the_edge:?}");
     }
 }

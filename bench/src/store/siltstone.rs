@@ -11,7 +11,7 @@ use crate::slow::{Pace, Slow, Switch};
 use siltstone::storage::Env;
 use siltstone::strategy::{
     AutoOptions, ExploringOptions, GeometricOptions, HotFactor, HotKeys, HotTop, LeveledOptions,
-    MemoryPolicy, RangemergeOptions, SmaOptions, StrategyOptions, Victim,
+    MemoryPolicy, RangemergeOptions, SizeTieredOptions, StrategyOptions, Victim,
 };
 use siltstone::{
     Batch, CacheFill, Compression, Db, Entry, Event, EventKind, Family, FamilyOptions, Options, Scan,
@@ -63,27 +63,27 @@ const PARTS: &[(&str, &str, Change)] = &[
     (DEFAULT_CONFIG, "its defaults", |_, _| true),
     ("none", "with no mechanism on memory, log or level 0: our own baseline", |Setup { family, .. }, _| {
         let leveled = LeveledOptions { defer_below: None, ..LeveledOptions::default() };
-        (family.memory, family.strategy) = (MemoryPolicy::None, StrategyOptions::Leveled(leveled));
+        (family.memory_policy, family.strategy) = (MemoryPolicy::None, StrategyOptions::Leveled(leveled));
         family.hot_keys = HotKeys::Off;
         true
     }),
     ("basic", "in-memory merging of indices only", |Setup { family, .. }, _| {
-        family.memory = MemoryPolicy::Basic(Default::default());
+        family.memory_policy = MemoryPolicy::Basic(Default::default());
         true
     }),
     ("eager", "in-memory compaction at every freeze", |Setup { family, .. }, _| {
-        family.memory = MemoryPolicy::Eager(Default::default());
+        family.memory_policy = MemoryPolicy::Eager(Default::default());
         true
     }),
     ("adaptive", "Accordion's adaptive in-memory compaction", |Setup { family, .. }, _| {
-        family.memory = MemoryPolicy::Adaptive(Default::default());
+        family.memory_policy = MemoryPolicy::Adaptive(Default::default());
         true
     }),
     (
         "adaptive+r0.2",
         "the same where the last merge met more than 20 % redundant (R)",
         |Setup { family, .. }, share| {
-            match &mut family.memory {
+            match &mut family.memory_policy {
                 MemoryPolicy::Adaptive(adaptive) => adaptive.r = share,
                 _ => return false,
             }
@@ -91,20 +91,20 @@ const PARTS: &[(&str, &str, Change)] = &[
         },
     ),
     ("sketch", "in-memory compaction where sketches say that it pays", |Setup { family, .. }, _| {
-        family.memory = MemoryPolicy::Sketch(Default::default());
+        family.memory_policy = MemoryPolicy::Sketch(Default::default());
         true
     }),
     ("basic+s2", "a pipeline of at most 2 segments (S)", |Setup { family, .. }, segments| {
-        let bound = match &mut family.memory {
+        let bound = match &mut family.memory_policy {
             MemoryPolicy::None => return false,
-            MemoryPolicy::Basic(s) | MemoryPolicy::Eager(s) | MemoryPolicy::Sketch(s) => &mut s.segments,
-            MemoryPolicy::Adaptive(adaptive) => &mut adaptive.segments,
+            MemoryPolicy::Basic(s) | MemoryPolicy::Eager(s) | MemoryPolicy::Sketch(s) => &mut s.memtables,
+            MemoryPolicy::Adaptive(adaptive) => &mut adaptive.memtables,
         };
         *bound = segments as u32;
         segments.fract() == 0.0
     }),
     ("basic+a2", "segments of 2 % of what a flush takes (A)", |Setup { family, .. }, percent| {
-        family.active_share = percent / 100.0;
+        family.active_memtable_share = percent / 100.0;
         true
     }),
     ("none+l4", "level 0 merges at 4 flushes", |Setup { family, .. }, flushes| {
@@ -114,7 +114,7 @@ const PARTS: &[(&str, &str, Change)] = &[
     }),
     ("none+tables2", "tables of 2 MiB", |Setup { family, .. }, mib| {
         let StrategyOptions::Leveled(leveled) = &mut family.strategy else { return false };
-        leveled.table_bytes = bytes_of(mib);
+        leveled.sstable_bytes = bytes_of(mib);
         true
     }),
     (
@@ -131,11 +131,15 @@ const PARTS: &[(&str, &str, Change)] = &[
         true
     }),
     ("sma4", "size-tiered merging, 4 runs a level (k)", |Setup { family, .. }, k| {
-        family.strategy = StrategyOptions::Sma(SmaOptions { k: k as u64, ..Default::default() });
+        family.strategy =
+            StrategyOptions::SizeTiered(SizeTieredOptions { runs: k as u64, ..Default::default() });
         k.fract() == 0.0
     }),
     ("nomerge", "flushes are never merged", |Setup { family, .. }, _| {
-        family.strategy = StrategyOptions::Sma(SmaOptions { k: SmaOptions::NEVER, ..Default::default() });
+        family.strategy = StrategyOptions::SizeTiered(SizeTieredOptions {
+            runs: SizeTieredOptions::NEVER,
+            ..Default::default()
+        });
         true
     }),
     (
@@ -158,12 +162,12 @@ const PARTS: &[(&str, &str, Change)] = &[
     ),
     ("range+d4", "up to 4 small tables beside a range's file (deltas)", |Setup { family, .. }, deltas| {
         let StrategyOptions::Rangemerge(rangemerge) = &mut family.strategy else { return false };
-        rangemerge.deltas = deltas as u64;
+        rangemerge.deltas_max = deltas as u64;
         deltas.fract() == 0.0
     }),
     ("range+f64", "files of at most 64 MiB (F)", |Setup { family, .. }, mib| {
         let StrategyOptions::Rangemerge(rangemerge) = &mut family.strategy else { return false };
-        rangemerge.f = bytes_of(mib);
+        rangemerge.sstable_bytes = bytes_of(mib);
         true
     }),
     ("range+b64", "blocks of 64 KiB (C)", |Setup { family, .. }, kib| {
@@ -172,16 +176,17 @@ const PARTS: &[(&str, &str, Change)] = &[
     }),
     ("geo2", "geometric merging, levels grow by 2 (r)", |Setup { family, .. }, r| {
         family.strategy =
-            StrategyOptions::Geometric(GeometricOptions { r: Some(r as u64), ..Default::default() });
+            StrategyOptions::Geometric(GeometricOptions { ratio: Some(r as u64), ..Default::default() });
         r.fract() == 0.0
     }),
     ("geop2", "geometric merging into at most 2 runs (p)", |Setup { family, .. }, p| {
         family.strategy =
-            StrategyOptions::Geometric(GeometricOptions { p: Some(p as u64), ..Default::default() });
+            StrategyOptions::Geometric(GeometricOptions { runs: Some(p as u64), ..Default::default() });
         p.fract() == 0.0
     }),
     ("remerge", "every flush is merged with all data", |Setup { family, .. }, _| {
-        family.strategy = StrategyOptions::Geometric(GeometricOptions { p: Some(1), ..Default::default() });
+        family.strategy =
+            StrategyOptions::Geometric(GeometricOptions { runs: Some(1), ..Default::default() });
         true
     }),
     ("exploring", "HBase's exploring selection", |Setup { family, .. }, _| {
@@ -205,7 +210,7 @@ const PARTS: &[(&str, &str, Change)] = &[
         },
     ),
     ("ahead", "log files written ahead of use", |Setup { options, .. }, _| {
-        options.experimental.log_written_ahead = true;
+        options.experimental.wal_prefill = true;
         true
     }),
     ("nofilter", "without filters", |Setup { family, .. }, _| {
@@ -246,11 +251,11 @@ const PARTS: &[(&str, &str, Change)] = &[
         true
     }),
     ("cold+onestep", "a merge is one step", |Setup { options, .. }, _| {
-        options.experimental.step_bytes = 1 << 50;
+        options.experimental.compaction_step_bytes = 1 << 50;
         true
     }),
     ("warm+step16", "steps of 16 MiB", |Setup { options, .. }, mib| {
-        options.experimental.step_bytes = bytes_of(mib);
+        options.experimental.compaction_step_bytes = bytes_of(mib);
         true
     }),
     ("warm+rate32", "merges and flushes write at most 32 MiB a second", |Setup { options, .. }, mib| {
@@ -261,7 +266,7 @@ const PARTS: &[(&str, &str, Change)] = &[
         "warm+rest0",
         "merges rest at most 0 times as long as they work while others read",
         |Setup { options, .. }, rest| {
-            options.experimental.merge_rest = rest as u32;
+            options.experimental.compaction_pacing = rest as u32;
             rest.fract() == 0.0
         },
     ),
@@ -285,20 +290,20 @@ const PARTS: &[(&str, &str, Change)] = &[
         "none+flushth0",
         "a full log has memory flushed, however small (FLUSH_TH)",
         |Setup { options, .. }, share| {
-            options.experimental.log_flush_threshold = share;
+            options.experimental.wal_flush_threshold = share;
             true
         },
     ),
     ("none+logtables", "values stay in the log at a flush where that pays", |Setup { family, .. }, _| {
-        family.log_tables = true;
+        family.wal_values = true;
         true
     }),
     (
         "none+logtables+w2",
         "the same as long as merges have written what came at most 2 times (W)",
         |Setup { family, .. }, times| {
-            family.log_tables_merged_max = times;
-            family.log_tables
+            family.wal_values_write_amp_max = times;
+            family.wal_values
         },
     ),
     ("families64", "keys spread over 64 families", |setup, families| {
@@ -463,7 +468,7 @@ impl Store for Siltstone {
 
     fn settle(&self) -> Result<()> {
         self.db.flush()?;
-        Ok(self.db.settle()?)
+        Ok(self.db.wait_idle()?)
     }
 
     fn slow_down(&self) -> Result<()> {
@@ -472,7 +477,7 @@ impl Store for Siltstone {
     }
 
     fn drain(&self) -> Result<()> {
-        Ok(self.db.settle()?)
+        Ok(self.db.wait_idle()?)
     }
 
     fn settings(&self) -> Vec<(&'static str, String)> {
@@ -481,13 +486,13 @@ impl Store for Siltstone {
             ("memory_budget", options.memory_budget.to_string()),
             ("write_memory", options.write_memory.to_string()),
         ];
-        let (memory, strategy) = (family.memory.to_string(), family.strategy.to_string());
+        let (memory, strategy) = (family.memory_policy.to_string(), family.strategy.to_string());
         settings.extend([("memory_policy", memory), ("strategy", strategy)]);
         settings.push(("hot_keys", family.hot_keys.to_string()));
         let fill = format!("{:?}", options.cache_fill).to_lowercase();
         settings.push(("cache_fill", fill));
-        settings.push(("merge_rest", options.experimental.merge_rest.to_string()));
-        settings.push(("active_share", family.active_share.to_string()));
+        settings.push(("compaction_pacing", options.experimental.compaction_pacing.to_string()));
+        settings.push(("active_memtable_share", family.active_memtable_share.to_string()));
         if self.setup.families > 1 {
             settings.push(("families", self.setup.families.to_string()));
         }
@@ -501,8 +506,8 @@ impl Store for Siltstone {
             settings.push(("fetched_bytes", sum(|state| state.fetched_bytes).to_string()));
             settings.push(("filled_bytes", self.db.statistics().cache_filled_bytes.to_string()));
         }
-        if options.experimental.log_written_ahead {
-            settings.push(("log_written_ahead", "true".into()));
+        if options.experimental.wal_prefill {
+            settings.push(("wal_prefill", "true".into()));
         }
         if family.bloom_bits != FamilyOptions::default().bloom_bits {
             settings.push(("bloom_bits", family.bloom_bits.to_string()));

@@ -102,7 +102,7 @@ impl Tables for Embedded {
 
     fn settle(&self) -> Result<()> {
         self.db.flush()?;
-        Ok(self.db.settle()?)
+        Ok(self.db.wait_idle()?)
     }
 
     fn merge(&self, table: Table) -> Result<()> {

@@ -201,7 +201,7 @@ impl Tpcc {
                     memory_budget: self.memory,
                     write_memory: self.memory / 4,
                     cache_fill: self.cache_fill,
-                    experimental: Experimental { merge_rest: 0, ..Experimental::default() },
+                    experimental: Experimental { compaction_pacing: 0, ..Experimental::default() },
                     ..Options::default()
                 };
                 let mut builder = Db::builder().options(options);

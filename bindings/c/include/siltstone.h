@@ -210,10 +210,10 @@ siltstone_options *siltstone_options_new(void);
 // "64MiB", times numbers of microseconds or texts such as "30days":
 //
 //     write_memory = "128MiB"
-//     experimental.step_bytes = "16MiB"
+//     experimental.compaction_step_bytes = "16MiB"
 //     [families.events]               # made if it is not there
 //     timestamps = "explicit"
-//     strategy = "sma{k=4}"
+//     strategy = "size_tiered{runs=4}"
 //
 // A family that is named there gets all its options by it: those that are not given have their defaults. To
 // change some of a family's options and keep the others, use `siltstone_family_alter`.
@@ -268,7 +268,7 @@ const char *siltstone_db_path(const siltstone_db *db);
 // NULL. Freed with `siltstone_family_free`.
 siltstone_error *siltstone_family_open(const siltstone_db *db, const char *name, siltstone_family **family);
 
-// Makes a family. Its options are TOML text (`strategy = "sma{k=4}"`), NULL for the defaults.
+// Makes a family. Its options are TOML text (`strategy = "size_tiered{runs=4}"`), NULL for the defaults.
 siltstone_error *siltstone_create_family(const siltstone_db *db,
                                          const char *name,
                                          const char *toml,
@@ -298,10 +298,10 @@ siltstone_error *siltstone_sync(const siltstone_db *db);
 siltstone_error *siltstone_flush(const siltstone_db *db);
 
 // Waits until no flush and no compaction is running or due.
-siltstone_error *siltstone_settle(const siltstone_db *db);
+siltstone_error *siltstone_wait_idle(const siltstone_db *db);
 
 // Sets the limits of memory, in bytes: for unflushed writes, and in total.
-siltstone_error *siltstone_set_memory(const siltstone_db *db, uint64_t write_memory, uint64_t memory_budget);
+siltstone_error *siltstone_set_memory_limits(const siltstone_db *db, uint64_t write_memory, uint64_t memory_budget);
 
 // Bytes a second that flushes and compactions may write together; 0 for no limit.
 siltstone_error *siltstone_set_rate_limit(const siltstone_db *db, uint64_t bytes_per_second);

@@ -424,7 +424,7 @@ class Db {
 
   void sync() { detail::check(siltstone_sync(handle_.get())); }
   void flush() { detail::check(siltstone_flush(handle_.get())); }
-  void settle() { detail::check(siltstone_settle(handle_.get())); }
+  void wait_idle() { detail::check(siltstone_wait_idle(handle_.get())); }
   void checkpoint(const std::string& dir) { detail::check(siltstone_checkpoint(handle_.get(), dir.c_str())); }
   // What it holds and has done, as JSON.
   std::string stats() const {

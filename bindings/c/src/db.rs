@@ -108,7 +108,7 @@ pub extern "C" fn siltstone_family_open(
     })
 }
 
-/// Makes a family. Its options are TOML text (`strategy = "sma{k=4}"`), NULL for the defaults.
+/// Makes a family. Its options are TOML text (`strategy = "size_tiered{runs=4}"`), NULL for the defaults.
 #[unsafe(no_mangle)]
 pub extern "C" fn siltstone_create_family(
     db: Option<&Db>,
@@ -191,18 +191,18 @@ pub extern "C" fn siltstone_flush(db: Option<&Db>) -> Option<Box<Error>> {
 
 /// Waits until no flush and no compaction is running or due.
 #[unsafe(no_mangle)]
-pub extern "C" fn siltstone_settle(db: Option<&Db>) -> Option<Box<Error>> {
-    answer(|| given(db, "db")?.db.settle())
+pub extern "C" fn siltstone_wait_idle(db: Option<&Db>) -> Option<Box<Error>> {
+    answer(|| given(db, "db")?.db.wait_idle())
 }
 
 /// Sets the limits of memory, in bytes: for unflushed writes, and in total.
 #[unsafe(no_mangle)]
-pub extern "C" fn siltstone_set_memory(
+pub extern "C" fn siltstone_set_memory_limits(
     db: Option<&Db>,
     write_memory: u64,
     memory_budget: u64,
 ) -> Option<Box<Error>> {
-    answer(|| given(db, "db")?.db.set_memory(write_memory, memory_budget))
+    answer(|| given(db, "db")?.db.set_memory_limits(write_memory, memory_budget))
 }
 
 /// Bytes a second that flushes and compactions may write together; 0 for no limit.

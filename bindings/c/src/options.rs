@@ -101,10 +101,10 @@ pub extern "C" fn siltstone_options_new() -> Option<Box<Options>> {
 /// "64MiB", times numbers of microseconds or texts such as "30days":
 ///
 ///     write_memory = "128MiB"
-///     experimental.step_bytes = "16MiB"
+///     experimental.compaction_step_bytes = "16MiB"
 ///     [families.events]               # made if it is not there
 ///     timestamps = "explicit"
-///     strategy = "sma{k=4}"
+///     strategy = "size_tiered{runs=4}"
 ///
 /// A family that is named there gets all its options by it: those that are not given have their defaults. To
 /// change some of a family's options and keep the others, use `siltstone_family_alter`.

@@ -14,7 +14,7 @@ pub fn all() -> Vec<Target> {
 fn option_seeds() -> Vec<Vec<u8>> {
     let texts = [
         "write_memory = \"128MiB\"\nexperimental.step_bytes = \"16MiB\"\n[families.events]\ntimestamps = \"explicit\"\n",
-        "workers = 2\n[families.events]\nstrategy = \"sma{k=4}\"\n[experimental]\nlog_file_bytes = 65536\n",
+        "workers = 2\n[families.events]\nstrategy = \"size_tiered{runs=4}\"\n[experimental]\nwal_file_bytes = 65536\n",
     ];
     texts.map(|text| text.as_bytes().to_vec()).to_vec()
 }

@@ -333,8 +333,8 @@ static void upkeep(siltstone_db *db, const char *dir) {
   OK(siltstone_family_open(db, NULL, &family));
   OK(siltstone_put(family, s("kept"), s("1"), SILTSTONE_BUFFERED));
   OK(siltstone_sync(db));
-  OK(siltstone_settle(db));
-  OK(siltstone_set_memory(db, 1 << 20, 8 << 20));
+  OK(siltstone_wait_idle(db));
+  OK(siltstone_set_memory_limits(db, 1 << 20, 8 << 20));
   OK(siltstone_set_rate_limit(db, 100 << 20));
   char *json;
   OK(siltstone_stats(db, &json));
@@ -383,9 +383,9 @@ int main(int argc, char **argv) {
   siltstone_options *options = siltstone_options_new();
   OK(siltstone_options_parse(options,
                              "write_memory = '256KiB'\n"
-                             "experimental.merge_rest = 0\n"
+                             "experimental.compaction_pacing = 0\n"
                              "[families.texts]\nmerge_operator = 'concatenate'\n"
-                             "[families.posts]\nfilter = 'drafts'\nstrategy = 'sma{k=3}'\n"));
+                             "[families.posts]\ncompaction_filter = 'drafts'\nstrategy = 'size_tiered{runs=3}'\n"));
   OK(siltstone_options_merge_operator(options, "concatenate", concatenate, &calls, freed));
   OK(siltstone_options_filter(options, "drafts", is_draft, &filters, freed));
   siltstone_db *db;

@@ -57,8 +57,8 @@ static void nulls(const char *dir) {
   INVALID(siltstone_snapshot_new(NULL, &snapshot));
   INVALID(siltstone_sync(NULL));
   INVALID(siltstone_flush(NULL));
-  INVALID(siltstone_settle(NULL));
-  INVALID(siltstone_set_memory(NULL, 1, 1));
+  INVALID(siltstone_wait_idle(NULL));
+  INVALID(siltstone_set_memory_limits(NULL, 1, 1));
   INVALID(siltstone_set_rate_limit(NULL, 1));
   INVALID(siltstone_begin(NULL, SILTSTONE_SNAPSHOT, &transaction));
   INVALID(siltstone_stats(NULL, &text));
@@ -291,8 +291,8 @@ static void after_close(const char *dir) {
   CLOSED(siltstone_stats(db, &text));
   CLOSED(siltstone_events(db, &text));
   CLOSED(siltstone_set_rate_limit(db, 1));
-  CLOSED(siltstone_set_memory(db, 1 << 20, 8 << 20));
-  CLOSED(siltstone_settle(db));
+  CLOSED(siltstone_set_memory_limits(db, 1 << 20, 8 << 20));
+  CLOSED(siltstone_wait_idle(db));
   CLOSED(siltstone_backup(db, below(dir, "late"), NULL));
   CLOSED(siltstone_family_alter(family, "bloom_bits = 12"));
   CLOSED(siltstone_family_flush(family));

@@ -119,7 +119,7 @@ int main(int argc, char** argv) {
   family.alter("bloom_bits = 12");
   db.flush();
   family.compact();
-  db.settle();
+  db.wait_idle();
   db.sync();
   db.checkpoint(dir + "-copy");
   EXPECT(db.stats().front() == '{' && count(siltstone::Db(dir + "-copy", options).family()) == 2);

@@ -99,7 +99,7 @@ def tour(place: pathlib.Path) -> None:
         load(db, all_rows)
         read(db, all_rows)
         db.flush()
-        db.settle()
+        db.wait_idle()
         stats = db.stats()
         done = f"{stats['flushes']} flushes and {stats['compactions']} compactions"
         print(f"{done} wrote {stats['sstable_bytes']:,} bytes of SSTables")

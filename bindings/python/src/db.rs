@@ -167,8 +167,8 @@ impl Db {
     }
 
     /// Waits until no flush and no compaction is running or due.
-    fn settle(&self, py: Python<'_>) -> PyResult<()> {
-        self.run(py, siltstone::Db::settle)
+    fn wait_idle(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, siltstone::Db::wait_idle)
     }
 
     /// Makes a database of its own in a new directory, by hard links where it can. Answers the sequence
@@ -193,8 +193,8 @@ impl Db {
     }
 
     /// Divides memory anew: bytes for unflushed writes, and bytes for all.
-    fn set_memory(&self, py: Python<'_>, write_memory: u64, memory_budget: u64) -> PyResult<()> {
-        self.run(py, |db| db.set_memory(write_memory, memory_budget))
+    fn set_memory_limits(&self, py: Python<'_>, write_memory: u64, memory_budget: u64) -> PyResult<()> {
+        self.run(py, |db| db.set_memory_limits(write_memory, memory_budget))
     }
 
     /// Bytes a second that flushes and compactions may write together; 0 for no limit.

@@ -1,5 +1,6 @@
 //! Settings as Python gives them: by name, as in the engine's `Options` and `FamilyOptions`, as values or as
-//! texts that these read (`"sma{k=4}"`, `"64MiB"`), with `ttl` as a `timedelta` instead of `ttl_us`.
+//! texts that these read (`"size_tiered{runs=4}"`, `"64MiB"`), with `ttl` as a `timedelta` instead of
+//! `ttl_us`.
 
 use crate::error::{OrRaise, invalid};
 use crate::time::duration_us;
@@ -19,7 +20,7 @@ pub(crate) fn of_family(base: &FamilyOptions, said: Option<&Bound<'_, PyDict>>) 
         match (name.as_str(), value.cast::<PyString>()) {
             ("ttl", _) => all.set_item("ttl_us", ttl_us(&value)?)?,
             // Names may be any text, also one that would be read as something else.
-            ("merge_operator" | "filter", _) | (_, Err(_)) => all.set_item(name, value)?,
+            ("merge_operator" | "compaction_filter", _) | (_, Err(_)) => all.set_item(name, value)?,
             (_, Ok(text)) => texts.push((name, text.to_string())),
         }
     }

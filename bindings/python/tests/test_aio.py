@@ -46,7 +46,7 @@ def test_the_same_calls_awaited(place: pathlib.Path) -> None:
 
 def test_a_scan_that_takes_too_long_is_cancelled(place: pathlib.Path) -> None:
     async def main() -> None:
-        async with await aio.open(place, filters={"slow": slow}, families={"default": {"filter": "slow"}}) as db:
+        async with await aio.open(place, filters={"slow": slow}, families={"default": {"compaction_filter": "slow"}}) as db:
             await db.put_many([b"%04d" % n for n in range(2000)], [b""] * 2000)
 
             async def read() -> None:

@@ -155,8 +155,8 @@ def test_batches_across_families(db: siltstone.Db) -> None:
 
 
 def test_families_and_their_options(db: siltstone.Db, place: pathlib.Path) -> None:
-    family = db.create_family("f", strategy="sma{k=4}", compression="zstd:7", bloom_bits=12)
-    assert family.name == "f" and list(family.options["strategy"]) == ["sma"] and family.options["bloom_bits"] == 12
+    family = db.create_family("f", strategy="size_tiered{runs=4}", compression="zstd:7", bloom_bits=12)
+    assert family.name == "f" and list(family.options["strategy"]) == ["size_tiered"] and family.options["bloom_bits"] == 12
     family.alter(bloom_bits=8)
     assert family.options["bloom_bits"] == 8 and family.options["compression"] == "zstd:7"
     family.alter(write_memory="64MiB", ttl_us="30days")
@@ -187,7 +187,7 @@ def test_merge_operators_and_filters_in_python(place: pathlib.Path) -> None:
             raise ValueError("this operand is bad")
         return b",".join(([] if base is None else [base]) + operands)
 
-    named: dict[str, dict[str, object]] = {"default": {"merge_operator": "append", "filter": "drafts"}}
+    named: dict[str, dict[str, object]] = {"default": {"merge_operator": "append", "compaction_filter": "drafts"}}
     operators = {"append": append}
     filters = {"drafts": lambda key, timestamp, value, now: key.startswith(b"draft")}
     with siltstone.open(place, families=named, merge_operators=operators, filters=filters) as db:
@@ -301,9 +301,9 @@ def test_backup_restore_checkpoint_and_statistics(db: siltstone.Db, tmp_path: pa
     db.flush()
     assert db.family_stats()["flushes"] == 1 and db.events()
     db.sync()
-    db.settle()
+    db.wait_idle()
     db.set_rate_limit(1 << 30)
-    db.set_memory(32 << 20, 128 << 20)
+    db.set_memory_limits(32 << 20, 128 << 20)
 
 
 def test_a_compaction_writes_anew_where_that_is_asked_for(db: siltstone.Db) -> None:
@@ -366,7 +366,7 @@ def test_an_operator_reads_its_own_database_and_is_refused_what_would_wait_for_i
 
     def add(key: bytes, base: bytes | None, operands: list[bytes]) -> bytes:
         said.append(db[b"x"])
-        calls: list[typing.Callable[[], None]] = [db.flush, db.compact, db.settle, db.close, put]
+        calls: list[typing.Callable[[], None]] = [db.flush, db.compact, db.wait_idle, db.close, put]
         for call in calls:
             with pytest.raises(siltstone.InvalidError, match="may only read"):
                 call()

@@ -176,7 +176,7 @@ for n in range(5_000):
         db.flush()
 db.flush()
 db.compact()
-db.settle()
+db.wait_idle()
 db[b"last"] = b"x"
 db.close()
 """

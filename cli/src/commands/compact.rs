@@ -121,7 +121,7 @@ impl Compact {
 fn settle(db: &Db) -> Outcome {
     interrupt::leaves("the merges that were finished stay");
     let bar = progress::waiting("merging until the strategy is satisfied");
-    let settled = db.settle();
+    let settled = db.wait_idle();
     bar.finish_and_clear();
     Ok(settled?)
 }

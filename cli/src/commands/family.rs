@@ -78,7 +78,7 @@ impl List {
         for name in db.families() {
             let family = db.family(&name)?;
             let shape = family.shape();
-            let segments = family.segments();
+            let segments = family.memtables();
             let (tables, bytes) = (shape.tables().count() as u64, shape.live_bytes());
             let cells = shape.tables().map(|(_, _, table)| table.cells).sum::<u64>();
             let memory_cells = segments.iter().map(|segment| segment.cells).sum::<u64>();
@@ -167,7 +167,7 @@ impl Set {
 #[derive(Args)]
 #[command(after_help = "\
 Example: siltstone family create /tmp/db history --set timestamps=explicit --set versions=3
-         siltstone family create /tmp/db logs --set compression=zstd:3 --set 'strategy=geometric{r=2}'")]
+         siltstone family create /tmp/db logs --set compression=zstd:3 --set 'strategy=geometric{ratio=2}'")]
 struct Create {
     /// Directory of the database
     db: PathBuf,

@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use siltstone::shape::Shape;
 use siltstone::storage::Env;
-use siltstone::{Db, Event, Family, LogListing, Statistics, TableListing, size_text};
+use siltstone::{Db, Event, Family, Statistics, TableListing, WalListing, size_text};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ impl Inspect {
     fn database(&self, db: &Db) -> Outcome<String> {
         let mut events = db.events();
         events.drain(..events.len().saturating_sub(self.limit));
-        let (log, statistics) = (db.log_listing(), db.statistics());
+        let (log, statistics) = (db.wal_files(), db.statistics());
         let families: Vec<Family> =
             db.families().iter().map(|name| db.family(name)).collect::<Result<_, _>>()?;
         if self.json {
@@ -113,7 +113,7 @@ fn family_text(family: &Family) -> String {
     shape.to_string().lines().for_each(|line| {
         let _ = writeln!(text, "    {line}");
     });
-    for segment in family.segments() {
+    for segment in family.memtables() {
         let (cells, bytes) = (count(segment.cells, "cell"), size_text(segment.bytes));
         let _ = write!(text, "  memory: {} memtable {}, {cells}, {bytes}", segment.state, segment.generation);
         let _ = match segment.log_front {
@@ -127,7 +127,7 @@ fn family_text(family: &Family) -> String {
 fn family_json(family: &Family) -> Value {
     json!({
         "name": family.name(), "options": family.options(), "levels": levels_json(&family.shape()),
-        "memtables": family.segments(),
+        "memtables": family.memtables(),
     })
 }
 
@@ -147,7 +147,7 @@ fn levels_json(shape: &Shape) -> Value {
     shape.levels.iter().map(|level| level.runs.iter().map(run).collect::<Vec<_>>()).collect()
 }
 
-fn log_text(log: &[LogListing], each: bool) -> String {
+fn log_text(log: &[WalListing], each: bool) -> String {
     let used = size_text(log.iter().map(|file| file.used).sum());
     let reserved = size_text(log.iter().map(|file| file.reserved).sum());
     let mut text = format!("\nWAL: {}, {used} of history in {reserved}\n", count(log.len() as u64, "file"));

@@ -51,7 +51,7 @@ pub(crate) struct Serve {
     /// Place of SSTables, apart from the WAL: a directory, or an object store, as s3://bucket/prefix
     /// [default: in the directory of the database]
     #[arg(long, env = "SILTSTONE_TABLE_STORE", value_name = "PLACE")]
-    table_store: Option<PathBuf>,
+    sstable_store: Option<PathBuf>,
     /// Disk space for cached bytes of an object store; 0 for none [default: 4GiB]
     #[arg(long, env = "SILTSTONE_DISK_CACHE", value_parser = size)]
     disk_cache: Option<Size>,
@@ -147,7 +147,7 @@ impl Serve {
             // The part for writes is a part of it.
             config.write_memory = config.write_memory.min(Size(memory.0 / 4));
         }
-        config.table_store = self.table_store.or(config.table_store);
+        config.sstable_store = self.sstable_store.or(config.sstable_store);
         config.disk_cache = self.disk_cache.unwrap_or(config.disk_cache);
         config.insecure |= self.protection.insecure;
         config.tokens = self.tokens.or(config.tokens);

@@ -17,7 +17,7 @@ Sizes: 4096, 64MiB, 64M (the same), 100TB (powers of ten).
 
 Example: siltstone simulate --strategy leveled --data 100TB --memory 1GiB --workload zipf:0.99
          siltstone simulate --strategy 'leveled{multiplier=8}' --data 1TB --memory 256M
-         siltstone simulate --strategy 'geometric{r=2}' --data 80GiB --memory 4GiB --overwrite 0
+         siltstone simulate --strategy 'geometric{ratio=2}' --data 80GiB --memory 4GiB --overwrite 0
          siltstone simulate --methods --data 100GiB --memory 1GiB")]
 pub(crate) struct Simulate {
     /// The strategy, with settings in braces
@@ -35,7 +35,7 @@ pub(crate) struct Simulate {
     /// Share of that memory in the active memtable, which `rangemerge` does not divide by range; 0 in its
     /// paper
     #[arg(long, default_value_t = 0.1)]
-    active_share: f64,
+    active_memtable_share: f64,
     /// Which keys are put: uniform; zipf:THETA, or head:THETA with popular keys side by side, for what is
     /// overwritten; sorted:SHARE with this share of the fill in the order of keys
     #[arg(long, default_value = "uniform")]
@@ -91,7 +91,7 @@ impl Simulate {
             strategy: strategy.clone(),
             data_bytes: self.data,
             memory_bytes: self.memory,
-            active_share: self.active_share,
+            active_memtable_share: self.active_memtable_share,
             key_bytes: self.key_bytes,
             value_bytes: self.value_bytes,
             workload: self.workload,

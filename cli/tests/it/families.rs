@@ -12,7 +12,7 @@ fn a_family_is_made_with_options_altered_and_dropped() {
     for line in ["timestamps=explicit", "versions=3", "write_memory=1048576", "compression=lz4"] {
         assert!(shown.lines().any(|shown| shown == line), "{line}: {shown}");
     }
-    let strategy = "--set=strategy=geometric{r=2}";
+    let strategy = "--set=strategy=geometric{ratio=2}";
     siltstone(&["family", "alter", db, "history", "--set", "ttl_us=1day", strategy]).fine();
     let shown = json(&siltstone(&["family", "show", db, "history", "--json"]).fine());
     assert_eq!((&shown["ttl_us"], &shown["versions"]), (&86_400_000_000u64.into(), &3.into()));

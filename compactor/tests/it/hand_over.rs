@@ -17,7 +17,7 @@ fn read_all(db: &Db) {
 fn with(fill: CacheFill, compression: Compression) -> siltstone::Builder {
     let family = FamilyOptions {
         merge_operator: Some("concat".into()),
-        strategy: "leveled{table_bytes=32KiB}".parse().unwrap(),
+        strategy: "leveled{sstable_bytes=32KiB}".parse().unwrap(),
         compression,
         ..FamilyOptions::default()
     };

@@ -135,7 +135,7 @@ async fn steps(stream: &mut Streaming<Told>) -> usize {
     while quiet.elapsed() < std::time::Duration::from_secs(1) {
         let message = tokio::time::timeout(std::time::Duration::from_millis(200), stream.message()).await;
         let answer = message.ok().and_then(Result::ok).flatten().and_then(|message| message.answer);
-        let is_step = |bytes| siltstone::offload::MergeAnswer::from_bytes(bytes).unwrap().is_step();
+        let is_step = |bytes| siltstone::offload::CompactionAnswer::from_bytes(bytes).unwrap().is_step();
         if answer.as_deref().is_some_and(is_step) {
             steps += 1;
             quiet = std::time::Instant::now();
@@ -255,7 +255,7 @@ fn wrong_messages_are_refused_and_a_client_that_stops_leaves_its_slot() {
         "2 parts begin, 1 end",
         "is not in memory",
         "/etc is not below a directory",
-        "table_bytes is under 512 B",
+        "sstable_bytes is under 512 B",
         "2 steps",
         "Some(80) bytes",
         "1 steps",

@@ -66,7 +66,7 @@ fn work(db: &Db, seed: u64) {
         db.flush().unwrap();
         family.compact::<&str>(..).unwrap();
     }
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
 }
 
 /// Where each family's compactions went.

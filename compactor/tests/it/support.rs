@@ -48,13 +48,13 @@ pub(crate) fn builder_with(change: impl Fn(&mut Options)) -> siltstone::Builder 
     let mut options = Options {
         write_memory: 64 << 10,
         memory_budget: 2 << 20,
-        experimental: Experimental { step_bytes: 64 << 10, ..Experimental::default() },
+        experimental: Experimental { compaction_step_bytes: 64 << 10, ..Experimental::default() },
         ..Options::default()
     };
     change(&mut options);
     let family = FamilyOptions {
         merge_operator: Some("concat".into()),
-        strategy: "leveled{table_bytes=32KiB}".parse().unwrap(),
+        strategy: "leveled{sstable_bytes=32KiB}".parse().unwrap(),
         ..FamilyOptions::default()
     };
     Db::builder().options(options).merge_operator("concat", Arc::new(Concat)).family("default", family)
@@ -156,7 +156,7 @@ pub(crate) fn write(db: &Db, seed: u64, count: u64) {
 /// Compacts all SSTables into one level.
 pub(crate) fn merged(db: &Db) {
     db.family("default").unwrap().compact::<&str>(..).unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
 }
 
 pub(crate) fn contents(db: &Db) -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -255,14 +255,14 @@ impl Catalog {
         memory > self.commit.memory_low()
     }
 
-    pub(crate) fn set_memory(&self, write_memory: u64, memory_budget: u64) -> Result<()> {
+    pub(crate) fn set_memory_limits(&self, write_memory: u64, memory_budget: u64) -> Result<()> {
         self.cx.check_open()?;
         // New stores take their part of it under the same lock.
         let _one = self.families.lock();
         self.cx.check_open()?;
         let before = self.cx.settings.now();
         Options { write_memory, memory_budget, ..before.clone() }.validate()?;
-        self.cx.settings.set_memory(write_memory, memory_budget);
+        self.cx.settings.set_memory_limits(write_memory, memory_budget);
         for store in self.stores().iter() {
             store.fit_memory(write_memory);
             self.fit_active(store);

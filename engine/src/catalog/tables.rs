@@ -96,7 +96,7 @@ impl Catalog {
         upto: Option<&[u8]>,
     ) -> (u64, u64) {
         let mut gone = (0, 0);
-        if plan.kind == CompactionKind::Move {
+        if plan.kind == CompactionKind::TrivialMove {
             return gone;
         }
         let inputs: BTreeSet<TableId> = plan.tables().collect();
@@ -124,7 +124,7 @@ impl Catalog {
     /// The manifest changes by which no WAL file before `front` is needed any more.
     pub(crate) fn front_changes(&self, front: LogFileId) -> Result<impl Iterator<Item = Change>> {
         let log = self.commit.log()?;
-        if self.cx.settings.options.changes_kept > 0 && log.synced().file < front {
+        if self.cx.settings.options.change_log_bytes > 0 && log.synced().file < front {
             // History that the manifest lists as retained must be durable first.
             log.sync().inspect_err(|e| self.cx.poison(e))?;
         }

@@ -81,13 +81,14 @@ impl FamilySettings {
         };
         let operator =
             options.merge_operator.as_ref().and_then(|wanted| registry.operators.get(wanted)).cloned();
-        let filter = options.filter.as_ref().and_then(|wanted| registry.filters.get(wanted)).cloned();
+        let filter =
+            options.compaction_filter.as_ref().and_then(|wanted| registry.filters.get(wanted)).cloned();
         let read = ReadRules {
             explicit: options.timestamps == Timestamps::Explicit,
             versions: options.versions,
             ttl_us: options.ttl_us,
             operator_missing: missing("merge operator", &options.merge_operator, operator.is_some()),
-            filter_missing: missing("filter", &options.filter, filter.is_some()),
+            filter_missing: missing("compaction filter", &options.compaction_filter, filter.is_some()),
             operator,
             filter,
         };

@@ -19,7 +19,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(crate) struct StoreWork {
     pub(crate) flush: FlushWork,
-    pub(crate) merges: MergeWork,
+    pub(crate) merges: CompactionWork,
     pub(crate) memory: MemoryWork,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct FlushWork {
 
 /// The store's compactions.
 #[derive(Default)]
-pub(crate) struct MergeWork {
+pub(crate) struct CompactionWork {
     pub(crate) plan_state: PlanState,
     /// The last question of the planner for which nothing of L0 could be compacted.
     pub(crate) nothing_of_level0: Option<LevelZeroQuestion>,
@@ -122,7 +122,7 @@ impl FlushWork {
     }
 }
 
-impl MergeWork {
+impl CompactionWork {
     /// The compactions that run, oldest first.
     pub(crate) fn running(&self) -> Vec<RunningCompaction> {
         self.running.iter().map(|(_, running)| running.clone()).collect()

@@ -60,7 +60,7 @@ const SLEEPS: u64 = 1;
 
 /// Calls `look` until it finds something, but not for ever.
 #[inline]
-pub(crate) fn look_again<T>(patience: Patience, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+pub(crate) fn spin_or_yield<T>(patience: Patience, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     spin(&mut look).or_else(|| between_yields(patience, look))
 }
 
@@ -94,13 +94,13 @@ struct Left {
     done: *const AtomicBool,
 }
 
-// SAFETY: the work is `Sync`, and both live until `done` says so (see `Turns::leave`).
+// SAFETY: the work is `Sync`, and both live until `done` says so (see `Turns::hand_over`).
 unsafe impl Send for Left {}
 
 impl Left {
     fn complete(self) {
         let in_work = AbortOnPanic;
-        // SAFETY: its writer stays in `Turns::leave` until `done` is true, or until it has taken the work
+        // SAFETY: its writer stays in `Turns::hand_over` until `done` is true, or until it has taken the work
         // back, and then it is not in a slot. Setting `done` is the last access to either.
         unsafe {
             (*self.work)();
@@ -160,7 +160,7 @@ impl Turns {
         let is_near = ticket - self.turn.load(Ordering::Acquire) / 2 <= NEAR;
         let answer = Mutex::new(None);
         let looked = if is_near { spin(|| self.is_turn_of(ticket).then_some(())) } else { None };
-        if looked.is_none() && self.leave(ticket, patience, is_near, &|| *answer.lock() = Some(work())) {
+        if looked.is_none() && self.hand_over(ticket, patience, is_near, &|| *answer.lock() = Some(work())) {
             let answer = answer.lock().take();
             return answer.expect("who did the work has left what came of it");
         }
@@ -173,7 +173,7 @@ impl Turns {
 
     /// Posts the work in its slot, if that is free. Returns `true` when another thread has done it, or
     /// `false` when the turn has come with the work taken back.
-    fn leave(&self, ticket: u64, patience: Patience, is_near: bool, work: &(dyn Fn() + Sync)) -> bool {
+    fn hand_over(&self, ticket: u64, patience: Patience, is_near: bool, work: &(dyn Fn() + Sync)) -> bool {
         let done = AtomicBool::new(false);
         let is_left = {
             let mut place = self.place(ticket).work.lock();
@@ -269,7 +269,7 @@ impl Turns {
     /// out.
     pub(crate) fn wait_all(&self, next_ticket: u64) {
         let is_over = || self.is_turn_of(next_ticket).then_some(());
-        look_again(Patience::Long, is_over).unwrap_or_else(|| self.sleep_until(next_ticket, is_over));
+        spin_or_yield(Patience::Long, is_over).unwrap_or_else(|| self.sleep_until(next_ticket, is_over));
     }
 }
 

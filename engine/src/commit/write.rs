@@ -23,7 +23,7 @@
 
 use super::Commit;
 use super::store::Store;
-use super::turns::{Patience, Turns, look_again};
+use super::turns::{Patience, Turns, spin_or_yield};
 use crate::context::read_only_error;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Durability;
@@ -176,8 +176,8 @@ impl Stages {
 
     /// Locks the stage, for a writer. The lock is held for some microseconds, so a thread that finds it taken
     /// tries again before it sleeps.
-    fn stage_soon(&self, patience: Patience) -> MutexGuard<'_, LogStage> {
-        look_again(patience, || self.stage.try_lock()).unwrap_or_else(|| self.stage.lock())
+    fn lock_stage(&self, patience: Patience) -> MutexGuard<'_, LogStage> {
+        spin_or_yield(patience, || self.stage.try_lock()).unwrap_or_else(|| self.stage.lock())
     }
 
     /// Waits until everything logged so far is in memory.
@@ -216,7 +216,7 @@ impl Commit {
         let wall_us = self.cx.env.clock.wall_us();
 
         let patience = if durability == Durability::Sync { Patience::Short } else { Patience::Long };
-        let mut stage = self.stage_of(stages, ops, depends, patience)?;
+        let mut stage = self.lock_stage_when_open(stages, ops, depends, patience)?;
         if ops.is_empty() {
             return Ok(SeqNo(stage.next_seq.0 - 1));
         }
@@ -274,7 +274,7 @@ impl Commit {
 
     /// Locks the log stage once no store of the batch makes its writers wait and the write's condition holds.
     #[inline]
-    fn stage_of<'c>(
+    fn lock_stage_when_open<'c>(
         &self,
         stages: &'c Stages,
         ops: &[Op<'_>],
@@ -284,8 +284,8 @@ impl Commit {
         let is_held = || ops.iter().any(|op| op.store.is_held());
         let stage = loop {
             let stage = match depends {
-                None => stages.stage_soon(patience),
-                Some(depends) => self.stage_for(stages, depends, patience)?,
+                None => stages.lock_stage(patience),
+                Some(depends) => self.lock_stage_if(stages, depends, patience)?,
             };
             if !is_held() {
                 break stage;
@@ -302,7 +302,7 @@ impl Commit {
     }
 
     /// Locks the log stage with a write's condition found to hold there.
-    fn stage_for<'c>(
+    fn lock_stage_if<'c>(
         &self,
         stages: &'c Stages,
         depends: &dyn Depends,
@@ -311,7 +311,7 @@ impl Commit {
         for _ in 0..JUDGED_OUTSIDE {
             let judged_at = self.snapshots.visible();
             depends.judge()?;
-            let stage = stages.stage_soon(patience);
+            let stage = stages.lock_stage(patience);
             stages.wait_applied(&stage);
             let is_newest = SeqNo(stage.next_seq.0 - 1) == judged_at;
             if is_newest || planted!(Bug::JudgeOutsideAlone) || !depends.may_have_changed(judged_at) {
@@ -319,7 +319,7 @@ impl Commit {
             }
         }
         // Others write to the same keys all the time: now they wait.
-        let stage = stages.stage_soon(patience);
+        let stage = stages.lock_stage(patience);
         stages.wait_applied(&stage);
         depends.judge()?;
         Ok(stage)

@@ -10,7 +10,7 @@ use super::store::Store;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::metrics::Counter;
-use crate::strategy::{Delay, Pressure, backpressure, merge_rate, rest};
+use crate::strategy::{Delay, Pressure, backpressure, merge_rate, pacing};
 use crate::sync::{AtomicU64, Ordering};
 
 /// The shortest pause of a writer: smaller delays are summed up to it.
@@ -52,14 +52,14 @@ impl Commit {
 
     /// The pauses of compactions beside readers, as a multiple of their working time. It is the same for all
     /// stores and goes by the one with the most excess runs in L0.
-    pub(crate) fn rest(&self) -> f64 {
-        rest(self.cx.settings.options.experimental.merge_rest, &self.pressure_of_merges())
+    pub(crate) fn pacing(&self) -> f64 {
+        pacing(self.cx.settings.options.experimental.compaction_pacing, &self.pressure_of_merges())
     }
 
     /// The nanoseconds for which compactions still pause.
-    pub(crate) fn rest_left(&self, now: u64) -> u64 {
+    pub(crate) fn pacing_left(&self, now: u64) -> u64 {
         let left = self.cx.rates.pace.until().saturating_sub(now);
-        if left > 0 && self.rest() == 0.0 {
+        if left > 0 && self.pacing() == 0.0 {
             // The debt has grown meanwhile.
             self.cx.rates.pace.end();
             return 0;
@@ -103,7 +103,7 @@ impl Commit {
     }
 
     /// Whether a writer to the store with the fullest L0 would be delayed or stopped now.
-    pub(crate) fn holds_writers_up(&self) -> bool {
+    pub(crate) fn is_write_stalled(&self) -> bool {
         backpressure(&self.pressure(self.tally.level0_runs.get())) != Delay::NsPerByte(0.0)
     }
 
@@ -148,7 +148,7 @@ impl Commit {
             failed = failed.take().or_else(|| self.in_the_way(&pressure, fullest()));
             failed.is_some() || backpressure(&pressure) != Delay::Stop
         };
-        match self.cx.settings.options.experimental.stop_wait_ms {
+        match self.cx.settings.options.experimental.write_stop_ms_max {
             0 => self.cx.scheduler.wait(&mut goes_on),
             limit => {
                 // The time alone wakes nobody.

@@ -2,8 +2,8 @@
 //! to its run.
 
 use super::hot_cells::AsideRules;
-use super::machine::{LocalMerge, Merge, Source};
-use super::merge_run::{MergeRun, WriteTo};
+use super::machine::{LocalCompaction, Merge, Source};
+use super::merge_run::{CompactionRun, WriteTo};
 use super::output::OutputRules;
 use super::run::PassingRun;
 use super::spec::{CompactionSpec, RULES_VERSION};
@@ -46,7 +46,7 @@ impl Local {
         &self,
         spec: &CompactionSpec,
         memory: Option<MemoryInputs>,
-    ) -> Result<Box<dyn MergeRun>> {
+    ) -> Result<Box<dyn CompactionRun>> {
         if spec.rules_version != RULES_VERSION {
             let (theirs, ours) = (spec.rules_version, RULES_VERSION);
             let message = format!("a merge by rules of version {theirs}, this release has version {ours}");
@@ -71,7 +71,7 @@ impl Local {
         let (cells, is_all) = spec.cells();
         let merge = Merge::new(
             &self.env,
-            LocalMerge {
+            LocalCompaction {
                 sources,
                 range: spec.range.clone(),
                 rules: spec.keep.resolve(&self.registry),

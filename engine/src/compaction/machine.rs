@@ -5,7 +5,7 @@
 
 use super::hot_cells::{Aside, AsideRules};
 use super::kway_merge::Merging;
-use super::merge_run::{Advance, LeftInLog, MergeRun, Step, Totals};
+use super::merge_run::{Advance, CompactionRun, LeftInWal, Step, Totals};
 use super::output::{Output, OutputRules};
 use super::retention::{Retention, RetentionRules};
 use crate::error::{Error, Result};
@@ -23,7 +23,7 @@ pub(crate) struct Source {
 }
 
 /// A compaction to run in this process, with its inputs open.
-pub(crate) struct LocalMerge {
+pub(crate) struct LocalCompaction {
     /// Newest first.
     pub(crate) sources: Vec<Source>,
     pub(crate) range: KeyRange,
@@ -59,7 +59,7 @@ pub(crate) struct Merge {
 }
 
 impl Merge {
-    pub(crate) fn new(env: &Env, spec: LocalMerge) -> Self {
+    pub(crate) fn new(env: &Env, spec: LocalCompaction) -> Self {
         let mut tombstones = Vec::new();
         let mut cursors = Vec::new();
         for source in spec.sources {
@@ -157,9 +157,9 @@ impl Merge {
     }
 }
 
-impl MergeRun for Merge {
-    fn leave_in_log(&mut self, left: LeftInLog) {
-        self.output.leave_in_log(left);
+impl CompactionRun for Merge {
+    fn leave_in_wal(&mut self, left: LeftInWal) {
+        self.output.leave_in_wal(left);
     }
 
     fn take_heats(&mut self) -> Heats {

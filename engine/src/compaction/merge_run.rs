@@ -1,9 +1,9 @@
 //! The seam behind which a merge of tables runs, in this process (`executor`) or in another one
 //! (`crate::offload`): its run and the steps it hands out, and what it reads from and writes to elsewhere.
 //!
-//! [`MergeRun::advance`] does a little of the merge, and hands out a step as soon as its tables are durable.
-//! Whoever drives a run makes the step true before it advances again. What the cache has of a step's tables,
-//! put there while they were written, comes with the step.
+//! [`CompactionRun::advance`] does a little of the merge, and hands out a step as soon as its tables are
+//! durable. Whoever drives a run makes the step true before it advances again. What the cache has of a step's
+//! tables, put there while they were written, comes with the step.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::shape::TableInfo;
@@ -15,7 +15,7 @@ use std::io;
 use std::sync::Arc;
 
 /// A merge that is under way.
-pub(crate) trait MergeRun: Send {
+pub(crate) trait CompactionRun: Send {
     /// Does a little. After the last step (`upto` is `None`) it must not be called again.
     fn advance(&mut self) -> Result<Advance>;
 
@@ -33,7 +33,7 @@ pub(crate) trait MergeRun: Send {
 
     /// Values of the outputs stay in the WAL where these places are known. To be said before the first
     /// advance of a flush; others have no such places.
-    fn leave_in_log(&mut self, _left: LeftInLog) {}
+    fn leave_in_wal(&mut self, _left: LeftInWal) {}
 
     /// How often the keys of a flush were updated.
     fn take_heats(&mut self) -> Heats {
@@ -50,7 +50,7 @@ pub(crate) trait MergeRun: Send {
 pub(super) type FindPlace = dyn Fn(&CellRef<'_>) -> Option<Reference> + Send;
 
 /// Values that stay in the WAL of a database, where `find` tells their places.
-pub(crate) struct LeftInLog {
+pub(crate) struct LeftInWal {
     pub(crate) database: u64,
     pub(crate) find: Box<FindPlace>,
 }
@@ -98,7 +98,7 @@ pub(crate) struct Totals {
 
 /// The inputs and outputs of a merge that is run by a process without access to the database's storage. Calls
 /// may wait.
-pub trait MergeTables: Send + Sync + Debug {
+pub trait CompactionTables: Send + Sync + Debug {
     /// Fills the buffer from that offset of an input's file.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! one's, and takes the range tombstones of exactly that interval, so tombstones are cut at SSTable bounds
 //! and no SSTable of a run affects its neighbour's keys.
 
-use super::merge_run::LeftInLog;
+use super::merge_run::LeftInWal;
 use super::merge_run::WriteTo;
 use super::retention::Retention;
 use super::spec::OutputSpec;
@@ -38,7 +38,7 @@ pub(crate) struct Output {
     builder: Option<TableBuilder>,
     /// The SSTable that was begun but not finished; also set if finishing it failed.
     unfinished: Option<TableId>,
-    left: Option<LeftInLog>,
+    left: Option<LeftInWal>,
     part: u32,
     /// The lower bound of the current SSTable's interval.
     low: Vec<u8>,
@@ -130,7 +130,7 @@ impl Output {
     }
 
     /// From now on, leaves values in the WAL.
-    pub(super) fn leave_in_log(&mut self, left: LeftInLog) {
+    pub(super) fn leave_in_wal(&mut self, left: LeftInWal) {
         self.left = Some(left);
     }
 
@@ -148,12 +148,12 @@ impl Output {
     fn is_full(&self) -> bool {
         self.builder
             .as_ref()
-            .is_some_and(|b| b.estimated_bytes() + b.log_bytes() >= self.rules.spec.table_bytes)
+            .is_some_and(|b| b.estimated_bytes() + b.log_bytes() >= self.rules.spec.sstable_bytes)
     }
 
     /// Whether it has an eighth of its full size.
     pub(crate) fn is_eighth_full(&self) -> bool {
-        self.builder.as_ref().is_some_and(|b| b.estimated_bytes() >= self.rules.spec.table_bytes / 8)
+        self.builder.as_ref().is_some_and(|b| b.estimated_bytes() >= self.rules.spec.sstable_bytes / 8)
     }
 
     /// Data blocks of the current SSTable so far.

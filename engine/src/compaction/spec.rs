@@ -1,7 +1,7 @@
 //! A compaction of SSTables as plain data: all that is needed to run it, in this process or in another one.
 //!
 //! A compaction that reads memory (a flush) or leaves values in the WAL has no spec: it is a
-//! [`super::LocalMerge`], which holds cursors and cannot be serialized.
+//! [`super::LocalCompaction`], which holds cursors and cannot be serialized.
 
 use super::retention::{RetentionRules, TombstoneElision};
 use crate::error::{Error, Result};
@@ -76,7 +76,8 @@ pub(crate) struct RetentionSpec {
 pub(crate) struct OutputSpec {
     pub(crate) table: TableOptions,
     /// The target size of an SSTable.
-    pub(crate) table_bytes: u64,
+    #[serde(rename = "table_bytes")]
+    pub(crate) sstable_bytes: u64,
     /// Keys at which SSTables end too, in order.
     pub(crate) cuts: Vec<Vec<u8>>,
     /// The name of the first output; the part is incremented for the next ones.
@@ -103,8 +104,8 @@ impl CompactionSpec {
     pub(crate) fn check(&self) -> Result<()> {
         let refuse = |what: &str| Err(Error::invalid(format!("the description of a merge: {what}")));
         let table = &self.output.table;
-        if self.output.table_bytes < OUTPUT_BYTES_MIN {
-            return refuse("table_bytes is under 512 B");
+        if self.output.sstable_bytes < OUTPUT_BYTES_MIN {
+            return refuse("sstable_bytes is under 512 B");
         }
         if self.step_bytes < OUTPUT_BYTES_MIN {
             return refuse("step_bytes is under 512 B");
@@ -183,7 +184,7 @@ pub(crate) mod sample {
             },
             output: OutputSpec {
                 table: TableOptions::default(),
-                table_bytes: 1 << 20,
+                sstable_bytes: 1 << 20,
                 cuts: vec![b"k".to_vec()],
                 id: TableId { store: StoreId(2), epoch: 3, job: 4, part: 0 },
                 names: vec![("store".into(), "1".into())],
@@ -214,7 +215,7 @@ mod tests {
         spec("a", "z", 30).check().unwrap();
         type Change = fn(&mut CompactionSpec);
         let changes: [(&str, Change); 7] = [
-            ("table_bytes", |spec| spec.output.table_bytes = 1),
+            ("sstable_bytes", |spec| spec.output.sstable_bytes = 1),
             ("step_bytes", |spec| spec.step_bytes = 0),
             ("read_ahead", |spec| spec.read_ahead = 1 << 40),
             ("block_bytes", |spec| spec.output.table.block_bytes = 1 << 30),

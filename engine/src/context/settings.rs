@@ -27,11 +27,11 @@ impl Settings {
     pub(crate) fn of(options: &Options) -> Self {
         let settings =
             Self { options: options.clone(), memory: Counter::default(), write_memory: Counter::default() };
-        settings.set_memory(options.write_memory, options.memory_budget);
+        settings.set_memory_limits(options.write_memory, options.memory_budget);
         settings
     }
 
-    pub(crate) fn set_memory(&self, write_memory: u64, memory_budget: u64) {
+    pub(crate) fn set_memory_limits(&self, write_memory: u64, memory_budget: u64) {
         self.write_memory.set(write_memory);
         self.memory.set(memory_budget);
     }
@@ -74,7 +74,7 @@ impl Settings {
         match self.options.cache_fill {
             #[cfg(feature = "papers")]
             CacheFill::Before => u64::MAX,
-            _ => self.options.experimental.step_bytes,
+            _ => self.options.experimental.compaction_step_bytes,
         }
     }
 

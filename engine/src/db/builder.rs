@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::event::Listener;
-use crate::offload::{MergeRunner, Offload};
+use crate::offload::{CompactionRunner, Offload};
 use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
 use crate::schedule::{MakeScheduler, ThreadScheduler};
@@ -107,8 +107,8 @@ impl Builder {
         self
     }
 
-    /// Finds the object store of a location such as `s3://bucket/prefix`, which [`Options::tables`] or the
-    /// database itself names. Crate `siltstone-storage-object` has one for S3 and HDFS.
+    /// Finds the object store of a location such as `s3://bucket/prefix`, which [`Options::sstable_store`] or
+    /// the database itself names. Crate `siltstone-storage-object` has one for S3 and HDFS.
     #[must_use]
     pub fn object_stores(
         mut self,
@@ -129,9 +129,9 @@ impl Builder {
     /// Runs the compactions of other databases in this process, with the operators, filters, object store and
     /// files of this builder. It caches indices and the like in `cache_bytes` of memory, and outputs of
     /// compactions that ask for it ([`crate::offload::RetainOutputs`]) in `kept_bytes`.
-    pub fn merge_runner(&self, cache_bytes: u64, kept_bytes: u64) -> MergeRunner {
+    pub fn compaction_runner(&self, cache_bytes: u64, kept_bytes: u64) -> CompactionRunner {
         let objects = (self.objects.clone(), self.stores.clone());
-        MergeRunner::new(&self.env, &self.registry, objects, cache_bytes, kept_bytes)
+        CompactionRunner::new(&self.env, &self.registry, objects, cache_bytes, kept_bytes)
     }
 
     /// Called for every event.
@@ -151,7 +151,7 @@ impl Builder {
     /// The place of the SSTables of the database in `dir`, by these options.
     pub(crate) fn place(&self, dir: &Path) -> Result<TableStore> {
         let storage = &self.env.storage;
-        match (&self.objects, &self.options.tables) {
+        match (&self.objects, &self.options.sstable_store) {
             (Some(objects), _) => Ok(TableStore::objects(objects.clone())),
             (None, Some(tables)) if TableStore::is_location(tables) => {
                 TableStore::found(&tables.to_string_lossy(), self.stores.as_deref())
@@ -163,7 +163,9 @@ impl Builder {
 
     /// The absolute path of the directory; makes that of its SSTables in the options absolute, too.
     pub(super) fn absolute(&mut self, dir: &Path) -> Result<PathBuf> {
-        if let Some(tables) = self.options.tables.as_mut().filter(|tables| !TableStore::is_location(tables)) {
+        if let Some(tables) =
+            self.options.sstable_store.as_mut().filter(|tables| !TableStore::is_location(tables))
+        {
             *tables = absolute(&self.env, tables)?;
         }
         absolute(&self.env, dir)

@@ -94,7 +94,7 @@ impl Inner {
         let stores: Result<Vec<_>> = names.iter().map(|name| self.catalog.find(name)).collect();
         let stores = stores?;
         // Flushes most of it while writes go on.
-        stores.iter().try_for_each(|store| self.merge_log_tables(store))?;
+        stores.iter().try_for_each(|store| self.compact_wal_values(store))?;
         let rested = self.refuse_and_rest(&stores);
         stores.iter().for_each(|store| store.set_leaving(false));
         rested

@@ -23,8 +23,9 @@ const DESTROYED: &str = "DESTROYED";
 /// Checkpoints and backups of it stay, and so does what a [repair](crate::repair) put into `lost`.
 ///
 /// `NotFound` where there is none, `Busy` where it is open for writing, `Unsupported` where its SSTables lie
-/// elsewhere ([`Options::tables`](crate::Options::tables)), and `Corruption` where its manifest, which says
-/// where they lie, cannot be read; nothing is deleted then. Read-only handles of it will meet errors.
+/// elsewhere ([`Options::sstable_store`](crate::Options::sstable_store)), and `Corruption` where its
+/// manifest, which says where they lie, cannot be read; nothing is deleted then. Read-only handles of it will
+/// meet errors.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();

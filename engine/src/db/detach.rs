@@ -125,8 +125,8 @@ pub(super) fn known_of(state: &State, store: &Store) -> Result<StoreState> {
     Ok(StoreState { origins: Default::default(), ..known })
 }
 
-fn has_log_tables(store: &Store) -> bool {
-    store.version().tables().any(|open| open.info.is_log_table())
+fn has_wal_values(store: &Store) -> bool {
+    store.version().tables().any(|open| open.info.has_wal_values())
 }
 
 impl Inner {
@@ -142,7 +142,7 @@ impl Inner {
         self.cx.check_writable()?;
         let store = self.catalog.removable(name)?;
         // Most of it while writes go on.
-        self.merge_log_tables(&store)?;
+        self.compact_wal_values(&store)?;
         let left = self.leave(&store, dir);
         if left.is_err() {
             store.set_leaving(false);
@@ -174,8 +174,8 @@ impl Inner {
     /// Brings all of a store that takes no writes into SSTables, none of which has values in the WAL.
     pub(super) fn empty_memory(self: &Arc<Self>, store: &Arc<Store>) -> Result<()> {
         self.flush_out(store)?;
-        self.merge_log_tables(store)?;
-        match has_log_tables(store) {
+        self.compact_wal_values(store)?;
+        match has_wal_values(store) {
             true => {
                 let message =
                     format!("family {} has values in the log that no merge took out of it", store.name);
@@ -186,8 +186,8 @@ impl Inner {
     }
 
     /// Compacts a store that has values in the WAL, which stays behind.
-    pub(super) fn merge_log_tables(self: &Arc<Self>, store: &Arc<Store>) -> Result<()> {
-        match has_log_tables(store) {
+    pub(super) fn compact_wal_values(self: &Arc<Self>, store: &Arc<Store>) -> Result<()> {
+        match has_wal_values(store) {
             true => self.work.compact(store, KeyRange::all(), &CompactionControl::default()),
             false => Ok(()),
         }

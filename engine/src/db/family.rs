@@ -1,6 +1,6 @@
 //! Column families: the handle, creating, changing and dropping them.
 
-use super::{CompactionControl, Entry, Inner, Scan, Shared, inspect::SegmentListing};
+use super::{CompactionControl, Entry, Inner, Scan, Shared, inspect::MemtableListing};
 use crate::commit::{Action, Op, Store};
 use crate::error::{Error, Result};
 use crate::metrics::FamilyStatistics;
@@ -66,9 +66,9 @@ impl Family {
     /// # let dir = tempfile::tempdir().unwrap();
     /// let db = siltstone::Db::open(dir.path())?;
     /// let family = db.default_family();
-    /// let strategy = "sma{k=4}".parse().unwrap();
+    /// let strategy = "size_tiered{runs=4}".parse().unwrap();
     /// family.alter(siltstone::FamilyOptions { strategy, ..family.options() })?;
-    /// assert_eq!(family.options().strategy.to_string(), "sma");
+    /// assert_eq!(family.options().strategy.to_string(), "size_tiered");
     /// # Ok::<(), siltstone::Error>(())
     /// ```
     pub fn alter(&self, options: FamilyOptions) -> Result<()> {
@@ -322,8 +322,8 @@ impl Family {
     }
 
     /// Its memtables.
-    pub fn segments(&self) -> Vec<SegmentListing> {
-        super::inspect::segments(&self.store)
+    pub fn memtables(&self) -> Vec<MemtableListing> {
+        super::inspect::memtables(&self.store)
     }
 }
 

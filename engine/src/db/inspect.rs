@@ -21,12 +21,12 @@ use std::sync::atomic::Ordering;
 /// # let dir = tempfile::tempdir().unwrap();
 /// let db = siltstone::Db::open(dir.path())?;
 /// db.put(b"k", b"v")?;
-/// let segments = db.default_family().segments();
+/// let segments = db.default_family().memtables();
 /// assert_eq!((segments[0].state, segments[0].cells), ("active", 1));
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 #[derive(Clone, Debug, Serialize)]
-pub struct SegmentListing {
+pub struct MemtableListing {
     /// `active`, `frozen`, `flat` or `flushing`.
     pub state: &'static str,
     /// Its id; grows with recency.
@@ -47,11 +47,11 @@ pub struct SegmentListing {
 /// # let dir = tempfile::tempdir().unwrap();
 /// let db = siltstone::Db::open(dir.path())?;
 /// db.put(b"k", b"v")?;
-/// assert!(db.log_listing().iter().all(|file| file.used <= file.reserved));
+/// assert!(db.wal_files().iter().all(|file| file.used <= file.reserved));
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 #[derive(Clone, Debug, Serialize)]
-pub struct LogListing {
+pub struct WalListing {
     /// Its number.
     pub file: u64,
     /// Bytes on disk.
@@ -147,13 +147,13 @@ impl TableListing {
     }
 }
 
-pub(crate) fn log_files(files: &[LogFileInfo]) -> Vec<LogListing> {
-    files.iter().map(|f| LogListing { file: f.file.0, reserved: f.reserved, used: f.used }).collect()
+pub(crate) fn log_files(files: &[LogFileInfo]) -> Vec<WalListing> {
+    files.iter().map(|f| WalListing { file: f.file.0, reserved: f.reserved, used: f.used }).collect()
 }
 
-pub(crate) fn segments(store: &Store) -> Vec<SegmentListing> {
+pub(crate) fn memtables(store: &Store) -> Vec<MemtableListing> {
     let version = store.version();
-    let list = |state: &'static str, segment: &crate::memtable::Memtable| SegmentListing {
+    let list = |state: &'static str, segment: &crate::memtable::Memtable| MemtableListing {
         state,
         generation: segment.generation().0,
         bytes: segment.bytes() as u64,
@@ -169,7 +169,7 @@ pub(crate) fn segments(store: &Store) -> Vec<SegmentListing> {
 }
 
 impl Inner {
-    pub(crate) fn log_listing(&self) -> Vec<LogListing> {
+    pub(crate) fn wal_files(&self) -> Vec<WalListing> {
         self.commit.log().ok().map_or_else(|| self.log_found.clone(), |log| log_files(&log.files()))
     }
 

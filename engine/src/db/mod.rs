@@ -62,7 +62,7 @@ pub use entry::Entry;
 pub use estimate::Estimate;
 pub use family::{Family, Reader};
 pub use ingest::SstableWriter;
-pub use inspect::{LogListing, SegmentListing, TableListing};
+pub use inspect::{MemtableListing, TableListing, WalListing};
 pub use scan::{Keys, Scan};
 pub use transaction::{Isolation, Transaction, TransactionScan};
 
@@ -90,7 +90,7 @@ pub(crate) struct Inner {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) work: Arc<Work>,
     /// The WAL files that recovery found, for a read-only database to list.
-    log_found: Vec<LogListing>,
+    log_found: Vec<WalListing>,
     /// Locks of the database's directory and of the one where SSTables lie; none when read-only.
     locks: Mutex<Vec<Box<dyn Send + Sync>>>,
 }
@@ -282,8 +282,8 @@ impl Db {
 
     /// Waits until no flush and no compaction runs or is due. The error of background work that fails again
     /// and again ends it.
-    pub fn settle(&self) -> Result<()> {
-        self.inner.work.settle()
+    pub fn wait_idle(&self) -> Result<()> {
+        self.inner.work.wait_idle()
     }
 
     /// Writes an exact copy of the database as it is now into a new directory, on the same file system
@@ -315,8 +315,8 @@ impl Db {
     }
 
     /// The WAL's files; of a read-only database those that were there when it was opened.
-    pub fn log_listing(&self) -> Vec<LogListing> {
-        self.inner.log_listing()
+    pub fn wal_files(&self) -> Vec<WalListing> {
+        self.inner.wal_files()
     }
 
     /// Divides memory anew, without a restart: `write_memory` bytes of `memory_budget` are for unflushed
@@ -330,13 +330,13 @@ impl Db {
     /// let db = siltstone::Db::open(dir.path())?;
     /// let now = db.options();
     /// // The nightly import is about to begin: writes get half of the budget.
-    /// db.set_memory(now.memory_budget / 2, now.memory_budget)?;
+    /// db.set_memory_limits(now.memory_budget / 2, now.memory_budget)?;
     /// assert_eq!(db.options().write_memory, now.memory_budget / 2);
     /// # Ok::<(), siltstone::Error>(())
     /// ```
-    pub fn set_memory(&self, write_memory: u64, memory_budget: u64) -> Result<()> {
+    pub fn set_memory_limits(&self, write_memory: u64, memory_budget: u64) -> Result<()> {
         check_outside()?;
-        self.inner.catalog.set_memory(write_memory, memory_budget)
+        self.inner.catalog.set_memory_limits(write_memory, memory_budget)
     }
 
     /// The settings as they are now.
@@ -350,11 +350,11 @@ impl Db {
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
     /// let db = siltstone::Db::open(dir.path())?;
-    /// assert!(!db.holds_writers_up());
+    /// assert!(!db.is_write_stalled());
     /// # Ok::<(), siltstone::Error>(())
     /// ```
-    pub fn holds_writers_up(&self) -> bool {
-        self.inner.commit.holds_writers_up()
+    pub fn is_write_stalled(&self) -> bool {
+        self.inner.commit.is_write_stalled()
     }
 
     /// Changes the limit of bytes a second that flushes and compactions write; 0 for none.

@@ -13,7 +13,7 @@ fn options() -> Options {
     Options {
         write_memory: 16 << 10,
         memory_budget: 24 << 10,
-        experimental: Experimental { log_file_bytes: 4 << 10, ..Experimental::default() },
+        experimental: Experimental { wal_file_bytes: 4 << 10, ..Experimental::default() },
         ..Options::default()
     }
 }
@@ -134,7 +134,7 @@ fn who_finds_memory_flushed_finds_the_flush_counted() {
         let db = open(&SimWorld::new(1));
         db.put(b"key", &[1; 700]).unwrap();
         let other = beside(&db, |db| db.flush().unwrap());
-        while db.default_family().segments().iter().any(|segment| segment.cells > 0) {}
+        while db.default_family().memtables().iter().any(|segment| segment.cells > 0) {}
         db.flush().unwrap();
         assert_eq!(db.statistics().flushes, 1);
         join([other]);
@@ -200,12 +200,12 @@ fn values_left_in_the_log_are_in_sight_while_its_files_are_cleaned_and_let_go() 
     check(LIMITS, || {
         let options = Options {
             memory_budget: 1 << 20,
-            experimental: Experimental { log_clean_bytes: 8 << 10, ..options().experimental },
+            experimental: Experimental { wal_clean_bytes: 8 << 10, ..options().experimental },
             ..options()
         };
         let family = FamilyOptions {
-            log_tables: true,
-            log_tables_merged_max: 1e6,
+            wal_values: true,
+            wal_values_write_amp_max: 1e6,
             compression: Compression::None,
             ..FamilyOptions::default()
         };
@@ -244,7 +244,7 @@ fn values_left_in_the_log_are_in_sight_while_its_files_are_cleaned_and_let_go() 
 #[test]
 fn every_key_is_in_sight_while_memory_is_flushed_range_by_range() {
     check(LIMITS, || {
-        let strategy = "rangemerge{f=16384, deltas=1}".parse().unwrap();
+        let strategy = "rangemerge{sstable_bytes=16384, deltas_max=1}".parse().unwrap();
         let compression = Compression::None;
         let family = FamilyOptions { strategy, compression, ..FamilyOptions::default() };
         let world = SimWorld::new(1);

@@ -9,7 +9,7 @@
 
 use super::builder::Builder;
 use super::claim::{lock_and_load, table_store};
-use super::{DEFAULT_FAMILY, Db, Family, Inner, LogListing, Shared};
+use super::{DEFAULT_FAMILY, Db, Family, Inner, Shared, WalListing};
 use crate::cache::BlockCache;
 use crate::catalog::{
     Catalog, Found, Replay, highest_manifest, read_log, remove_orphans, remove_unnamed_tables,
@@ -46,7 +46,7 @@ impl Builder {
     pub fn open(mut self, dir: impl AsRef<Path>) -> Result<Db> {
         self.options.validate()?;
         let dir = self.absolute(dir.as_ref())?;
-        if self.options.tables.as_deref() == Some(&*dir) {
+        if self.options.sstable_store.as_deref() == Some(&*dir) {
             return Err(Error::invalid("option tables is the database's own directory"));
         }
         self.env = self.env.with_access(self.options.file_access);
@@ -63,7 +63,7 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
     let cache = cache_for(&builder.options);
     let (graveyard, generations) = (Arc::new(Graveyard::default()), Arc::new(Generations::default()));
     let told = state.log_kept.values().copied();
-    let kept = still_kept(env, dir, state.database, told, builder.options.changes_kept);
+    let kept = still_kept(env, dir, state.database, told, builder.options.change_log_bytes);
     let is_kept = |file: &LogFileId| kept.iter().any(|info| info.file == *file);
     Arc::make_mut(&mut state.log_kept).retain(|file, _| is_kept(file));
     graveyard.logs.set_first(kept.first().map_or(state.log_first, |info| info.file));
@@ -170,13 +170,13 @@ fn start_manifest(
 }
 
 fn log_options(options: &Options) -> LogOptions {
-    let ahead = options.experimental.log_written_ahead;
+    let ahead = options.experimental.wal_prefill;
     LogOptions {
-        file_bytes: options.experimental.log_file_bytes,
+        file_bytes: options.experimental.wal_file_bytes,
         recycle_max: 2,
         written_ahead: if ahead { WrittenAhead::WhenSyncsDominate } else { WrittenAhead::Never },
-        kept_bytes: options.changes_kept,
-        followed_bytes: options.experimental.changes_held_max,
+        kept_bytes: options.change_log_bytes,
+        followed_bytes: options.experimental.change_log_open_bytes_max,
     }
 }
 
@@ -192,7 +192,7 @@ fn files_for(builder: &Builder, store: &TableStore) -> Result<Arc<OpenFiles>> {
             "the process may have {most} files open, {message} {OPEN_FILES_MIN} (see `ulimit -n`)"
         )));
     }
-    let most = match builder.options.experimental.open_tables {
+    let most = match builder.options.experimental.open_files_max {
         // They take no descriptors.
         _ if store.is_far() => usize::MAX,
         0 => storage.open_files_max().map_or(usize::MAX, |most| (most / 4 * 3) as usize),
@@ -226,7 +226,7 @@ pub(super) fn cache_for(options: &Options) -> Arc<BlockCache> {
 }
 
 pub(super) fn events_of(builder: &Builder, dir: &Path) -> Events {
-    Events::new(&builder.env, dir, builder.options.experimental.events_kept, builder.listener.clone())
+    Events::new(&builder.env, dir, builder.options.experimental.events_max, builder.listener.clone())
 }
 
 /// The least number of bytes between two events about the replay; for a long WAL it is a sixteenth of it.
@@ -328,7 +328,7 @@ type Writing = (Arc<Wal>, Stages, Vec<Box<dyn Send + Sync>>);
 pub(super) struct Opened {
     pub(super) found: Found,
     pub(super) last_seq: SeqNo,
-    pub(super) log_found: Vec<LogListing>,
+    pub(super) log_found: Vec<WalListing>,
     pub(super) events: Events,
     pub(super) generations: Arc<Generations>,
     pub(super) writing: Option<Writing>,

@@ -2,7 +2,7 @@
 
 use crate::compaction::RunCursor;
 use crate::error::Result;
-use crate::memtable::{Chain, Memtable, MemtableRanges, SegmentCursor};
+use crate::memtable::{Chain, Memtable, MemtableCursor, MemtableRanges};
 use crate::sstable::CursorOptions;
 use crate::types::{CellRef, Cursor, KeyRange, Pinned, SeqNo, TimeRange, Within};
 use crate::version::{Memtables, Version};
@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// One source of a scan, some with the newest sequence number there; an enum, as a call through a table of
 /// functions for each cell would cost more than the step.
 pub(super) enum Source {
-    Memtable(SegmentCursor, Option<SeqNo>),
-    Flushing(Within<SegmentCursor>),
+    Memtable(MemtableCursor, Option<SeqNo>),
+    Flushing(Within<MemtableCursor>),
     Chain(Within<Chain>),
     Run(Box<RunCursor>),
 }

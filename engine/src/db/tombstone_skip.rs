@@ -169,7 +169,7 @@ mod tests {
                 family.delete_range(&start[..]..=&first).unwrap();
                 if n % 10 == 9 {
                     // Waits until background work has laid it out flat.
-                    db.settle().unwrap();
+                    db.wait_idle().unwrap();
                 }
                 if n % 500 == 499 {
                     most = most.max(std::mem::take(&mut looks));

@@ -31,7 +31,7 @@
 //! covered by cells that stand in the WAL behind that. Nothing but memory is touched here, so a crash at any
 //! point loses nothing: the WAL replays.
 
-use super::memtable::{Memtable, SegmentCursor};
+use super::memtable::{Memtable, MemtableCursor};
 use crate::error::Result;
 use crate::types::{CellRef, Cursor, Generation, Heat, KeyRange, Pinned, TimeRange};
 use std::ops::Range;
@@ -229,11 +229,11 @@ pub(crate) struct Chain {
     /// The timestamps that are read; memtables without any of them are left out.
     times: TimeRange,
     /// The range, and a valid cursor in its memtable.
-    at: Option<(usize, SegmentCursor)>,
+    at: Option<(usize, MemtableCursor)>,
 }
 
 impl Chain {
-    fn cursor(&self, range: usize) -> Option<SegmentCursor> {
+    fn cursor(&self, range: usize) -> Option<MemtableCursor> {
         let memtable = self.all.ranges[range].get(self.depth)?;
         memtable.speaks_of(self.times).then(|| memtable.cursor())
     }

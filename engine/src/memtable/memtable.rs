@@ -50,21 +50,21 @@ pub(crate) struct Again {
 
 /// The WAL files with the cells of a memtable, for another one that is made from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct LogPlace {
+pub(crate) struct WalPlace {
     pub(crate) again: Again,
     first: u64,
 }
 
-impl LogPlace {
+impl WalPlace {
     /// The WAL files with the cells of all, for a memtable made from several.
-    pub(crate) fn of_all(places: &[LogPlace]) -> Option<LogPlace> {
+    pub(crate) fn of_all(places: &[WalPlace]) -> Option<WalPlace> {
         let below = places.iter().map(|place| place.again.below).min()?;
         let front = places.iter().map(|place| place.again.front).min()?;
         let first = places.iter().map(|place| match place.again.below > below {
             true => place.first.min(place.again.front),
             false => place.first,
         });
-        Some(LogPlace { again: Again { below, front }, first: first.min()? })
+        Some(WalPlace { again: Again { below, front }, first: first.min()? })
     }
 }
 
@@ -109,8 +109,8 @@ impl Logged {
 
 impl Memtable {
     /// A flat memtable whose cells are in the WAL at that place; `None`: the WAL need not have them.
-    pub(crate) fn flat(flat: Arc<FlatMemtable>, place: Option<LogPlace>) -> Self {
-        let place = place.unwrap_or(LogPlace { again: Again::NOTHING, first: u64::MAX });
+    pub(crate) fn flat(flat: Arc<FlatMemtable>, place: Option<WalPlace>) -> Self {
+        let place = place.unwrap_or(WalPlace { again: Again::NOTHING, first: u64::MAX });
         let logged = Arc::new(Logged::new(place.first, place.again));
         Self { cells: Cells::FlatMemtable(flat), logged, part: None }
     }
@@ -169,7 +169,7 @@ impl Memtable {
         if !is_one || !a.keys.adjoins(&b.keys) {
             return None;
         }
-        let place = LogPlace::of_all(&[self.log_place(), with.log_place()])?;
+        let place = WalPlace::of_all(&[self.wal_place(), with.wal_place()])?;
         let part = Part { keys: a.keys.cover(&b.keys), share: (a.share + b.share).min(1024) };
         let logged = Arc::new(Logged::new(place.first, place.again));
         Some(Memtable { cells: self.cells.clone(), logged, part: Some(Arc::new(part)) })
@@ -245,12 +245,12 @@ impl Memtable {
     }
 
     /// The WAL files with its cells; for a memtable that takes no more writes.
-    pub(crate) fn log_place(&self) -> LogPlace {
+    pub(crate) fn wal_place(&self) -> WalPlace {
         let again = self.logged.again.lock();
         let first = self.logged.first.load(Ordering::Acquire);
         // If it has no cell below its smallest number, all below that may count as logged again.
         let smallest = self.seqs().map_or(SeqNo::MAX, |seqs| *seqs.start());
-        LogPlace { again: Again { below: again.below.max(smallest), ..*again }, first }
+        WalPlace { again: Again { below: again.below.max(smallest), ..*again }, first }
     }
 
     /// Notes that all cells below a sequence number are in the WAL from file `again.front` on, and the others
@@ -291,14 +291,14 @@ impl Memtable {
     }
 
     /// A cursor over its cells.
-    pub(crate) fn cursor(&self) -> SegmentCursor {
+    pub(crate) fn cursor(&self) -> MemtableCursor {
         let cursor = match &self.cells {
-            Cells::ActiveMemtable(active) => SegmentCursor::ActiveMemtable(active.cursor()),
-            Cells::FlatMemtable(flat) => SegmentCursor::FlatMemtable(flat.cursor()),
+            Cells::ActiveMemtable(active) => MemtableCursor::ActiveMemtable(active.cursor()),
+            Cells::FlatMemtable(flat) => MemtableCursor::FlatMemtable(flat.cursor()),
         };
         match &self.part {
             None => cursor,
-            Some(part) => SegmentCursor::Part(Box::new(Within::new(cursor, part.keys.clone()))),
+            Some(part) => MemtableCursor::Part(Box::new(Within::new(cursor, part.keys.clone()))),
         }
     }
 
@@ -399,23 +399,23 @@ impl Memtable {
 }
 
 /// A position in a memtable.
-pub(crate) enum SegmentCursor {
+pub(crate) enum MemtableCursor {
     ActiveMemtable(ActiveCursor),
     FlatMemtable(FlatCursor),
-    Part(Box<Within<SegmentCursor>>),
+    Part(Box<Within<MemtableCursor>>),
 }
 
 macro_rules! either_cursor {
     ($self:ident, $cursor:ident => $call:expr) => {
         match $self {
-            SegmentCursor::ActiveMemtable($cursor) => $call,
-            SegmentCursor::FlatMemtable($cursor) => $call,
-            SegmentCursor::Part($cursor) => $call,
+            MemtableCursor::ActiveMemtable($cursor) => $call,
+            MemtableCursor::FlatMemtable($cursor) => $call,
+            MemtableCursor::Part($cursor) => $call,
         }
     };
 }
 
-impl Cursor for SegmentCursor {
+impl Cursor for MemtableCursor {
     fn seek(&mut self, key: &[u8]) -> Result<()> {
         either_cursor!(self, cursor => cursor.seek(key))
     }

@@ -58,7 +58,7 @@ pub(crate) use chunk_pool::Spares;
 pub(crate) use compact::MemtableCompaction;
 pub(crate) use flat::FlatMemtable;
 pub(crate) use flatten::{Judge, Visibility};
-pub(crate) use memtable::{Again, LogPlace, Memtable, SegmentCursor};
+pub(crate) use memtable::{Again, Memtable, MemtableCursor, WalPlace};
 pub(crate) use prefetch::prefetch_value;
 pub(crate) use range_tombstones::Ranges;
 

@@ -2,14 +2,16 @@
 //!
 //! The engine knows no network. A database that was given an [`Offload`] asks it about each compaction. If it
 //! takes one, the compaction goes there as plain data ([`CompactionSpec`]), and its progress comes back as
-//! plain data ([`MergeAnswer`]). At the other end a [`MergeRunner`] runs the same code on SSTables that both
-//! ends reach. The crate `siltstone-compactor` carries the two over a network; whatever else can move bytes
-//! may do so too.
+//! plain data ([`CompactionAnswer`]). At the other end a [`CompactionRunner`] runs the same code on SSTables
+//! that both ends reach. The crate `siltstone-compactor` carries the two over a network; whatever else can
+//! move bytes may do so too.
 //!
 //! ```text
-//! database: Offload::decide(offer) -> OffloadedMerge     spec ->      MergeRunner::begin(spec) -> RunningCompaction
-//!           OffloadedMerge::advance()               <- answers        RunningCompaction::advance()
-//!           RemoteCache::read(table, parts)         <- blocks         KeptOutputs::read(table, parts)
+//! database                                          compaction server
+//! Offload::decide(offer) -> OffloadedCompaction
+//!                                  spec ->          CompactionRunner::begin(spec) -> RunningCompaction
+//! OffloadedCompaction::advance()  <- answers        RunningCompaction::advance()
+//! RemoteCache::read(table, parts) <- blocks         KeptOutputs::read(table, parts)
 //! ```
 //!
 //! The process that ran a compaction keeps what it wrote in memory for a while, the *remote cache* (OFF-3),
@@ -30,14 +32,14 @@ mod remote;
 mod runner;
 mod table_transfer;
 
-pub use crate::compaction::{CompactionSpec, MergeTables};
+pub use crate::compaction::{CompactionSpec, CompactionTables};
 pub use output_memory::KeptOutputs;
 #[cfg(feature = "papers")]
 pub(crate) use remote::RemoteFile;
-pub use runner::{MergeRunner, RunningCompaction};
+pub use runner::{CompactionRunner, RunningCompaction};
 pub(crate) use table_transfer::OwnTables;
 
-use crate::compaction::{Advance, MergeRun, Step, Totals, sum};
+use crate::compaction::{Advance, CompactionRun, Step, Totals, sum};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::CacheFill;
 use crate::shape::TableInfo;
@@ -71,7 +73,7 @@ pub struct Offer<'a> {
     pub keep: RetainOutputs,
     pub(crate) predicted: &'a dyn Fn() -> u64,
     pub(crate) cached: &'a dyn Fn() -> u64,
-    pub(crate) tables: &'a dyn Fn() -> Arc<dyn MergeTables>,
+    pub(crate) tables: &'a dyn Fn() -> Arc<dyn CompactionTables>,
 }
 
 impl Offer<'_> {
@@ -84,7 +86,7 @@ impl Offer<'_> {
 
     /// Its inputs and outputs, for a process that shares no storage with the database. Valid as long as the
     /// compaction runs.
-    pub fn tables(&self) -> Arc<dyn MergeTables> {
+    pub fn tables(&self) -> Arc<dyn CompactionTables> {
         (self.tables)()
     }
 
@@ -128,7 +130,7 @@ impl From<CacheFill> for RetainOutputs {
 /// A decision about a compaction. It is recorded as an event of kind [`crate::EventKind::Offload`].
 pub struct Decision {
     /// The compaction in the other process; `None`: the database runs it.
-    pub run: Option<Box<dyn OffloadedMerge>>,
+    pub run: Option<Box<dyn OffloadedCompaction>>,
     /// The reason, for people. Empty where it is not worth recording.
     pub reason: String,
     /// The figures behind the decision.
@@ -150,11 +152,11 @@ impl Debug for Decision {
 }
 
 /// A running compaction in another process. Dropping this cancels it there.
-pub trait OffloadedMerge: Send {
+pub trait OffloadedCompaction: Send {
     /// The next answer, in order; `None` while there is none. Must not wait. After an error, or the last
     /// step, it is not called again. The database keeps asking while the answer is `None`. It is up to this
     /// method to notice that the other end has been silent for too long, and to return an error.
-    fn advance(&mut self) -> Result<Option<MergeAnswer>>;
+    fn advance(&mut self) -> Result<Option<CompactionAnswer>>;
 
     /// Called if its last answer was refused for that reason: the other process has failed, and is not asked
     /// again. Returns the error, which should name that process.
@@ -185,7 +187,7 @@ pub trait RemoteRead: Send {
 /// One answer of a compaction: how far it is, or a step whose SSTables are durable.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct MergeAnswer {
+pub struct CompactionAnswer {
     pub(crate) of: AnswerOf,
     pub(crate) totals: Totals,
     pub(crate) step: Option<StepAnswer>,
@@ -224,7 +226,7 @@ impl std::fmt::Display for AnswerOf {
     }
 }
 
-impl MergeAnswer {
+impl CompactionAnswer {
     /// Encodes the answer, to be sent to the database.
     pub fn to_bytes(&self) -> Vec<u8> {
         sealed(&serde_json::to_string(self).expect("an answer is plain data")).into_bytes()
@@ -267,21 +269,21 @@ impl MergeAnswer {
 /// A compaction in another process, driven like a local one. Its steps are verified before they are
 /// installed.
 pub(crate) struct OffloadedRun {
-    run: Box<dyn OffloadedMerge>,
+    run: Box<dyn OffloadedCompaction>,
     /// The expected answer.
     next: AnswerOf,
     totals: Totals,
 }
 
 impl OffloadedRun {
-    pub(crate) fn new(run: Box<dyn OffloadedMerge>, spec: &CompactionSpec) -> Self {
+    pub(crate) fn new(run: Box<dyn OffloadedCompaction>, spec: &CompactionSpec) -> Self {
         Self { run, next: AnswerOf::first(spec), totals: Totals::default() }
     }
 }
 
-impl MergeRun for OffloadedRun {
+impl CompactionRun for OffloadedRun {
     fn advance(&mut self) -> Result<Advance> {
-        let Some(MergeAnswer { of, totals, step }) = self.run.advance()? else {
+        let Some(CompactionAnswer { of, totals, step }) = self.run.advance()? else {
             return Ok(Advance::NotYet(LOOK_AGAIN_NS));
         };
         if of != self.next {
@@ -351,7 +353,7 @@ impl CompactionSpec {
     /// Whether running it needs the WAL of the database. (If files of its inputs say otherwise, they are not
     /// those of this description.)
     pub fn needs_log(&self) -> bool {
-        self.inputs().any(|table| table.log_bytes > 0 || table.is_log_table())
+        self.inputs().any(|table| table.log_bytes > 0 || table.has_wal_values())
     }
 
     /// Decodes a compaction that a database sent.

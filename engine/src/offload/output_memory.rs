@@ -108,8 +108,17 @@ impl KeptOutputs {
     }
 
     /// Begins to hold the outputs of this compaction.
-    pub(super) fn begin(self: &Arc<Self>, spec: &CompactionSpec, keep: RetainOutputs) -> Arc<KeptMerge> {
-        Arc::new(KeptMerge { all: self.clone(), database: spec.database(), keep, tables: Mutex::default() })
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        spec: &CompactionSpec,
+        keep: RetainOutputs,
+    ) -> Arc<RetainedCompaction> {
+        Arc::new(RetainedCompaction {
+            all: self.clone(),
+            database: spec.database(),
+            keep,
+            tables: Mutex::default(),
+        })
     }
 
     /// Adds a piece of an SSTable; returns whether there was room.
@@ -143,7 +152,7 @@ impl KeptOutputs {
 }
 
 /// The outputs of one compaction. When this is dropped they are removed, or may be evicted.
-pub(super) struct KeptMerge {
+pub(super) struct RetainedCompaction {
     all: Arc<KeptOutputs>,
     database: u64,
     keep: RetainOutputs,
@@ -151,7 +160,7 @@ pub(super) struct KeptMerge {
     tables: Mutex<VecDeque<TableId>>,
 }
 
-impl KeptMerge {
+impl RetainedCompaction {
     /// The SSTables up to this one are published.
     pub(super) fn published(&self, last: TableId) {
         let mut tables = self.tables.lock();
@@ -168,14 +177,14 @@ impl KeptMerge {
     }
 }
 
-impl Drop for KeptMerge {
+impl Drop for RetainedCompaction {
     fn drop(&mut self) {
         let mut tables = self.tables.lock();
         self.let_go(tables.drain(..));
     }
 }
 
-impl WriteTo for KeptMerge {
+impl WriteTo for RetainedCompaction {
     fn also(&self, table: TableId, file: Box<dyn WriteFile>) -> Box<dyn WriteFile> {
         // A copy of the database has the same number, and may use the same names.
         self.all.remove(std::iter::once((self.database, table)));
@@ -228,17 +237,17 @@ mod tests {
         (0..len).map(|n| (n * 7 + part as usize) as u8).collect()
     }
 
-    fn write(merge: &Arc<KeptMerge>, part: u32, len: usize, piece: usize) {
+    fn write(merge: &Arc<RetainedCompaction>, part: u32, len: usize, piece: usize) {
         let mut file = merge.also(table(part), Box::new(Nowhere));
         bytes(part, len).chunks(piece).for_each(|piece| file.write(piece).unwrap());
         file.sync().unwrap();
     }
 
-    fn begin(kept: &Arc<KeptOutputs>, keep: RetainOutputs) -> Arc<KeptMerge> {
+    fn begin(kept: &Arc<KeptOutputs>, keep: RetainOutputs) -> Arc<RetainedCompaction> {
         kept.begin(&sample::spec("a", "z", 1), keep)
     }
 
-    fn has(kept: &KeptOutputs, merge: &KeptMerge, part: u32) -> bool {
+    fn has(kept: &KeptOutputs, merge: &RetainedCompaction, part: u32) -> bool {
         kept.read(merge.database, table(part), std::slice::from_ref(&(0..1)), 1 << 20).is_some()
     }
 

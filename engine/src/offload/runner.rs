@@ -1,10 +1,10 @@
 //! The other end: runs compactions for databases with the engine's own code.
 
-use super::output_memory::KeptMerge;
+use super::output_memory::RetainedCompaction;
 use super::table_transfer::Carried;
-use super::{AnswerOf, KeptOutputs, MergeAnswer, RetainOutputs, StepAnswer};
+use super::{AnswerOf, CompactionAnswer, KeptOutputs, RetainOutputs, StepAnswer};
 use crate::cache::BlockCache;
-use crate::compaction::{Advance, CompactionSpec, Local, MergeRun, MergeTables, Step, WriteTo};
+use crate::compaction::{Advance, CompactionRun, CompactionSpec, CompactionTables, Local, Step, WriteTo};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operator::Registry;
 use crate::shape::TableInfo;
@@ -24,10 +24,11 @@ const PLACES_MAX: usize = 1 << 8;
 /// The object store that SSTables lie in, and who finds others by their location.
 type Objects = (Option<Arc<dyn ObjectStore>>, Option<Arc<OpenObjectStore>>);
 
-/// Runs compactions for databases: what a compaction server does. Made by [`crate::Builder::merge_runner`].
+/// Runs compactions for databases: what a compaction server does. Made by
+/// [`crate::Builder::compaction_runner`].
 ///
 /// It has no durable state: a kill at any time loses only the work since the last step.
-pub struct MergeRunner {
+pub struct CompactionRunner {
     env: Env,
     registry: Registry,
     objects: Objects,
@@ -38,13 +39,13 @@ pub struct MergeRunner {
     places: Mutex<BTreeMap<(String, PathBuf), Arc<OpenTables>>>,
 }
 
-impl Debug for MergeRunner {
+impl Debug for CompactionRunner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MergeRunner").field("cache", &self.cache.capacity()).finish_non_exhaustive()
+        f.debug_struct("CompactionRunner").field("cache", &self.cache.capacity()).finish_non_exhaustive()
     }
 }
 
-impl MergeRunner {
+impl CompactionRunner {
     /// A runner with `cache_bytes` of memory for blocks that it reads again, such as indices, and
     /// `kept_bytes` for its outputs.
     pub(crate) fn new(
@@ -90,12 +91,13 @@ impl MergeRunner {
     /// database.
     ///
     /// # Errors
-    /// As [`MergeRunner::begin`]; `Unsupported` where values of its inputs lie in the WAL of the database.
+    /// As [`CompactionRunner::begin`]; `Unsupported` where values of its inputs lie in the WAL of the
+    /// database.
     pub fn begin_carried(
         &self,
         spec: &CompactionSpec,
         keep: RetainOutputs,
-        carried: Arc<dyn MergeTables>,
+        carried: Arc<dyn CompactionTables>,
     ) -> Result<RunningCompaction> {
         if spec.needs_log() {
             let message = "values of the compaction lie in the WAL of the database, which is not carried";
@@ -184,11 +186,11 @@ impl MergeRunner {
 /// out.
 pub struct RunningCompaction {
     /// `None` after the last step.
-    run: Option<Box<dyn MergeRun>>,
+    run: Option<Box<dyn CompactionRun>>,
     /// The answer that comes next.
     next: AnswerOf,
     /// Its outputs in memory, if they are to be held.
-    kept: Option<Arc<KeptMerge>>,
+    kept: Option<Arc<RetainedCompaction>>,
     /// The last SSTable of each step that was handed out and is not published.
     steps: VecDeque<Option<TableId>>,
 }
@@ -201,11 +203,11 @@ impl Debug for RunningCompaction {
 
 impl RunningCompaction {
     /// Works for some milliseconds at most; returns the progress. After the last step
-    /// ([`MergeAnswer::is_last`]) or an error it must not be called again.
+    /// ([`CompactionAnswer::is_last`]) or an error it must not be called again.
     ///
     /// # Errors What reading the inputs and writing the outputs meets; `Invalid` if an SSTable with an
     /// output's name exists already.
-    pub fn advance(&mut self) -> Result<MergeAnswer> {
+    pub fn advance(&mut self) -> Result<CompactionAnswer> {
         let run = self.run.as_mut().ok_or_else(|| Error::invalid("the merge is done"))?;
         let advance = run.advance()?;
         let (of, totals) = (self.next, run.totals());
@@ -222,7 +224,7 @@ impl RunningCompaction {
                 Some(StepAnswer { outputs, upto })
             }
         };
-        Ok(MergeAnswer { of, totals, step })
+        Ok(CompactionAnswer { of, totals, step })
     }
 
     /// Notes that the database has published the next step: its outputs may leave memory.

@@ -2,14 +2,16 @@
 //! connection of the compaction.
 //!
 //! ```text
-//! merge code  ->  Carried (a Storage)  ->  MergeTables  ~ network ~  MergeTables  ->  OwnTables  ->  the database's own storage
+//! merge code  ->  Carried (a Storage)  ->  CompactionTables
+//!                                              ~ network ~
+//!                 the database's own storage  <-  OwnTables  <-  CompactionTables
 //! ```
 //!
 //! One trait stands at both ends. The process that runs the compaction sees a storage with the inputs, to
 //! which it may write the outputs. The database gives out the inputs of that one compaction and takes
 //! SSTables with the names of its outputs, and nothing else.
 
-use crate::compaction::{CompactionSpec, MergeTables, sum};
+use crate::compaction::{CompactionSpec, CompactionTables, sum};
 use crate::storage::{ReadFile, Storage, TableStore, WriteFile};
 use crate::sync::Mutex;
 use crate::types::TableId;
@@ -58,7 +60,7 @@ impl OwnTables {
         let inputs: BTreeMap<TableId, u64> = spec.inputs().map(|table| (table.id, table.bytes)).collect();
         let bytes_max = sum(inputs.values().copied()).saturating_mul(BYTES_MAX.0).saturating_add(BYTES_MAX.1);
         let tables_max =
-            bytes_max / spec.output.table_bytes.max(1) + spec.output.cuts.len() as u64 + TABLES_MORE;
+            bytes_max / spec.output.sstable_bytes.max(1) + spec.output.cuts.len() as u64 + TABLES_MORE;
         let (store, output) = (store.clone(), spec.output.id);
         Self { store, inputs, output, tables_max, bytes_max, files: Mutex::default() }
     }
@@ -75,7 +77,7 @@ fn refused(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
-impl MergeTables for OwnTables {
+impl CompactionTables for OwnTables {
     fn read(&self, table: TableId, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let Some(bytes) = self.inputs.get(&table) else {
             return Err(refused(format!("table {table} is no input of the merge")));
@@ -134,13 +136,13 @@ impl MergeTables for OwnTables {
 /// The SSTables of a compaction at the other end, as a storage for the code that runs it.
 #[derive(Debug)]
 pub(super) struct Carried {
-    tables: Arc<dyn MergeTables>,
+    tables: Arc<dyn CompactionTables>,
     /// How long the inputs' files are.
     inputs: BTreeMap<TableId, u64>,
 }
 
 impl Carried {
-    pub(super) fn new(tables: Arc<dyn MergeTables>, spec: &CompactionSpec) -> Self {
+    pub(super) fn new(tables: Arc<dyn CompactionTables>, spec: &CompactionSpec) -> Self {
         Self { tables, inputs: spec.inputs().map(|table| (table.id, table.bytes)).collect() }
     }
 }
@@ -188,7 +190,7 @@ impl Storage for Carried {
 }
 
 struct CarriedRead {
-    tables: Arc<dyn MergeTables>,
+    tables: Arc<dyn CompactionTables>,
     table: TableId,
     bytes: u64,
 }
@@ -203,7 +205,7 @@ impl ReadFile for CarriedRead {
 }
 
 struct CarriedWrite {
-    tables: Arc<dyn MergeTables>,
+    tables: Arc<dyn CompactionTables>,
     table: TableId,
 }
 
@@ -235,7 +237,7 @@ mod tests {
             file.sync().unwrap();
         }
         spec.inputs[0][0].bytes = 10;
-        let own: Arc<dyn MergeTables> = Arc::new(OwnTables::new(&store, &spec));
+        let own: Arc<dyn CompactionTables> = Arc::new(OwnTables::new(&store, &spec));
         let carried = Carried::new(own.clone(), &spec);
         let file = carried.open(&store.path(input)).unwrap();
         let mut bytes = [0; 4];
@@ -269,7 +271,7 @@ mod tests {
         let store = TableStore::beside(&storage, Path::new("/"));
         let mut spec = sample::spec("a", "z", 30);
         spec.inputs[0][0].bytes = 10 << 20;
-        (spec.output.table_bytes, spec.output.cuts) = (4 << 20, Vec::new());
+        (spec.output.sstable_bytes, spec.output.cuts) = (4 << 20, Vec::new());
         let output = |part| TableId { part, ..spec.output.id };
         // 84 MiB.
         let own = OwnTables::new(&store, &spec);

@@ -39,13 +39,13 @@ pub struct Options {
     /// Refuse to open an existing database. Default false.
     pub error_if_exists: bool,
     /// Bytes of memory for everything that grows: write memory, block cache, SSTable metadata. Default 256
-    /// MiB. How it is divided can change while the database runs: [`crate::Db::set_memory`].
+    /// MiB. How it is divided can change while the database runs: [`crate::Db::set_memory_limits`].
     pub memory_budget: u64,
     /// Share of the budget, in bytes, that unflushed writes of all families may take. Default 64 MiB.
     pub write_memory: u64,
     /// Bytes of WAL that are kept for [`changes_since`](crate::Db::changes_since) beyond what recovery needs,
     /// also over reopens, so that a reader of changes can go on after a pause. Default 0.
-    pub changes_kept: u64,
+    pub change_log_bytes: u64,
     /// Background workers for flushes and compactions. Default 2.
     pub workers: usize,
     /// Bytes a second that flushes and compactions may write together; 0 for no limit. Flushes count towards
@@ -71,7 +71,7 @@ pub struct Options {
     /// such as `s3://bucket/prefix`, if [`Builder::object_stores`](crate::Builder::object_stores) finds it.
     /// The place belongs to one database. `None`: in the database's directory. Set when the database is
     /// created; later opens find it by themselves and refuse another one. Default `None`.
-    pub tables: Option<std::path::PathBuf>,
+    pub sstable_store: Option<std::path::PathBuf>,
     /// Access rights to the files and directories that the database creates: by default its user alone.
     /// Existing ones keep their mode. In text `owner`, `group` or `umask`.
     pub file_access: FileAccess,
@@ -88,13 +88,13 @@ impl Default for Options {
             error_if_exists: false,
             memory_budget: 256 << 20,
             write_memory: 64 << 20,
-            changes_kept: 0,
+            change_log_bytes: 0,
             workers: 2,
             rate_limit: 0,
             cache_fill: CacheFill::default(),
             direct_reads: false,
             mapped_reads: false,
-            tables: None,
+            sstable_store: None,
             file_access: FileAccess::default(),
             latencies: false,
             experimental: Experimental::default(),
@@ -106,43 +106,43 @@ impl Default for Options {
 ///
 /// ```
 /// use siltstone::{Experimental, Options};
-/// let experimental = Experimental { step_bytes: 16 << 20, ..Default::default() };
+/// let experimental = Experimental { compaction_step_bytes: 16 << 20, ..Default::default() };
 /// assert!(Options { experimental, ..Default::default() }.validate().is_ok());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Experimental {
     /// Bytes of one WAL file. Default 16 MiB.
-    pub log_file_bytes: u64,
-    /// Bytes of WAL that open streams of changes may hold beyond what recovery needs, or `changes_kept` if
-    /// that is more. A stream that falls further behind fails, and its error names what it lost. Default 256
-    /// MiB.
-    pub changes_held_max: u64,
+    pub wal_file_bytes: u64,
+    /// Bytes of WAL that open streams of changes may hold beyond what recovery needs, or `change_log_bytes`
+    /// if that is more. A stream that falls further behind fails, and its error names what it lost. Default
+    /// 256 MiB.
+    pub change_log_open_bytes_max: u64,
     /// Bytes of WAL beyond which its oldest part is cleaned, or the family that needs most of that part is
     /// flushed; at least four times `write_memory`, which is also the default (written as 0). At most four
     /// WAL files' space comes on top: the reserved rest of the newest file, the next one, and two to be
     /// recycled (`Statistics::wal_disk_bytes` counts them all).
-    pub log_bytes_max: u64,
+    pub wal_bytes_max: u64,
     /// Bytes of WAL beyond which its oldest files are cleaned if at most half of each is still needed: the
-    /// cells in memory that come from them are logged again at the end. 0 for `log_bytes_max`; a lower value
+    /// cells in memory that come from them are logged again at the end. 0 for `wal_bytes_max`; a lower value
     /// shortens recovery. Default 0.
-    pub log_clean_bytes: u64,
+    pub wal_clean_bytes: u64,
     /// Share of `write_memory`: while memory holds less, a WAL over its limit is cleaned however much of it
     /// is needed, and nothing is flushed for it. Default 0.25.
-    pub log_flush_threshold: f64,
+    pub wal_flush_threshold: f64,
     /// Write WAL files full of zeros before first use, so that each sync needs no metadata; costs device
     /// bytes once, because files are recycled. Pays where most writes are `Sync`. Default false.
-    pub log_written_ahead: bool,
+    pub wal_prefill: bool,
     /// Bytes of one compaction step: bounds the pause, the I/O burst and the extra disk space that any
     /// compaction can cause (except with `CacheFill::Before`, where a compaction is one step). A step has at
-    /// least one whole SSTable, so larger SSTables (`table_bytes` of a strategy, or `f`) make larger steps.
+    /// least one whole SSTable, so larger SSTables (`sstable_bytes` of a strategy) make larger steps.
     /// Default 64 MiB.
-    pub step_bytes: u64,
+    pub compaction_step_bytes: u64,
     /// Compaction pacing: the ratio of sleep to work of compactions while there are readers and no debt. The
     /// sleep gets shorter as debt grows, and is zero where writers would be delayed for compactions. All
     /// compactions of a database sleep together, mostly for some milliseconds, and 100 at most. They disturb
     /// readers less and take that much longer. 0 for no sleep. Default 7.
-    pub merge_rest: u32,
+    pub compaction_pacing: u32,
     /// Bytes a second that compactions may write while there is no compaction debt. The rate rises with the
     /// debt until only `rate_limit` bounds it, before writers would be delayed. 0 for `rate_limit` alone.
     /// Default 0.
@@ -163,34 +163,34 @@ pub struct Experimental {
     pub slow_writers: bool,
     /// SSTable files that are open at a time, at most: those read last. 0 for three quarters of what the
     /// process may have open, for which its soft limit is raised to the hard one. Default 0.
-    pub open_tables: usize,
+    pub open_files_max: usize,
     /// Milliseconds that a write stall at a hard bound of memory or debt lasts before the write fails with
     /// `Busy` and nothing is written; 0 for no such limit. Default 0.
-    pub stop_wait_ms: u64,
+    pub write_stop_ms_max: u64,
     /// Number of events and decisions that are kept in memory for `inspect`. Default 1,000.
-    pub events_kept: usize,
+    pub events_max: usize,
 }
 
 impl Default for Experimental {
     fn default() -> Self {
         Self {
-            log_file_bytes: 16 << 20,
-            changes_held_max: 256 << 20,
-            log_bytes_max: 0,
-            log_clean_bytes: 0,
-            log_flush_threshold: 0.25,
-            log_written_ahead: false,
-            step_bytes: 64 << 20,
-            merge_rest: 7,
+            wal_file_bytes: 16 << 20,
+            change_log_open_bytes_max: 256 << 20,
+            wal_bytes_max: 0,
+            wal_clean_bytes: 0,
+            wal_flush_threshold: 0.25,
+            wal_prefill: false,
+            compaction_step_bytes: 64 << 20,
+            compaction_pacing: 7,
             rate_limit_auto: 0,
             cache_fill_rate: 0,
             #[cfg(feature = "papers")]
             scan_one_side: false,
             #[cfg(feature = "papers")]
             slow_writers: true,
-            open_tables: 0,
-            stop_wait_ms: 0,
-            events_kept: 1_000,
+            open_files_max: 0,
+            write_stop_ms_max: 0,
+            events_max: 1_000,
         }
     }
 }
@@ -205,8 +205,10 @@ impl Options {
         // The manifest stores the path for later processes, whose current directory may be another one.
         let is_place =
             |dir: &Path| TableStore::is_location(dir) || dir.is_absolute() && dir.to_str().is_some();
-        if !self.tables.as_deref().is_none_or(is_place) {
-            return refuse("tables is neither an absolute path in UTF-8 nor the location of an object store");
+        if !self.sstable_store.as_deref().is_none_or(is_place) {
+            return refuse(
+                "sstable_store is neither an absolute path in UTF-8 nor the location of an object store",
+            );
         }
         if self.memory_budget > 1 << 50 {
             return refuse("memory_budget is over 2^50 bytes");
@@ -214,39 +216,39 @@ impl Options {
         if self.memory_budget < self.write_memory {
             return refuse("memory_budget is smaller than write_memory");
         }
-        if self.experimental.log_file_bytes < 4 << 10 || self.experimental.log_file_bytes > 1 << 30 {
-            return refuse("log_file_bytes is not between 4 KiB and 1 GiB");
+        if self.experimental.wal_file_bytes < 4 << 10 || self.experimental.wal_file_bytes > 1 << 30 {
+            return refuse("wal_file_bytes is not between 4 KiB and 1 GiB");
         }
-        if self.experimental.log_bytes_max != 0 && self.experimental.log_bytes_max < 4 * self.write_memory {
-            return refuse("log_bytes_max is under four times write_memory");
+        if self.experimental.wal_bytes_max != 0 && self.experimental.wal_bytes_max < 4 * self.write_memory {
+            return refuse("wal_bytes_max is under four times write_memory");
         }
-        if !(0.0..=1.0).contains(&self.experimental.log_flush_threshold) {
-            return refuse("log_flush_threshold is not between 0 and 1");
+        if !(0.0..=1.0).contains(&self.experimental.wal_flush_threshold) {
+            return refuse("wal_flush_threshold is not between 0 and 1");
         }
         if self.workers == 0 || self.workers > 256 {
             return refuse("workers is not between 1 and 256");
         }
-        if self.experimental.step_bytes < 4 << 10 {
-            return refuse("step_bytes is under 4 KiB");
+        if self.experimental.compaction_step_bytes < 4 << 10 {
+            return refuse("compaction_step_bytes is under 4 KiB");
         }
         Ok(())
     }
 
-    pub(crate) fn log_limit(&self) -> u64 {
-        (4 * self.write_memory).max(self.experimental.log_bytes_max)
+    pub(crate) fn wal_limit(&self) -> u64 {
+        (4 * self.write_memory).max(self.experimental.wal_bytes_max)
     }
 
-    pub(crate) fn log_clean_limit(&self) -> u64 {
-        if self.experimental.log_clean_bytes == 0 {
-            self.log_limit()
+    pub(crate) fn wal_clean_limit(&self) -> u64 {
+        if self.experimental.wal_clean_bytes == 0 {
+            self.wal_limit()
         } else {
-            self.experimental.log_clean_bytes.min(self.log_limit())
+            self.experimental.wal_clean_bytes.min(self.wal_limit())
         }
     }
 
     /// Largest batch with so much write memory: a quarter of the WAL limit.
     pub(crate) fn batch_bytes_max(&self, write_memory: u64) -> u64 {
-        write_memory.max(self.experimental.log_bytes_max / 4)
+        write_memory.max(self.experimental.wal_bytes_max / 4)
     }
 
     /// Bytes that the block cache may take.
@@ -305,7 +307,7 @@ pub enum Timestamps {
 }
 
 /// Settings of a column family. Stored in the database; `timestamps` never changes, the others may at any
-/// open.
+/// open. Options that older builds stored are read by the names that they had then.
 ///
 /// ```
 /// use siltstone::{Compression, FamilyOptions};
@@ -334,27 +336,32 @@ pub struct FamilyOptions {
     /// When and what to compact. Default `leveled`.
     pub strategy: StrategyOptions,
     /// When immutable memtables are compacted in memory. Default `sketch`.
-    pub memory: MemoryPolicy,
+    #[serde(alias = "memory")]
+    pub memory_policy: MemoryPolicy,
     /// Which keys stay in memory when it is flushed. Default: those updated more than twice as often as the
     /// mean.
     pub hot_keys: HotKeys,
     /// Whether a flush may leave values in the WAL where that pays, so that they are not written twice.
     /// Default false.
-    pub log_tables: bool,
+    #[serde(alias = "log_tables")]
+    pub wal_values: bool,
     /// Upper bound on the family's recent write amplification by compactions, in bytes compacted for each
     /// byte written. Above it values are not left in the WAL, because a compaction has to read them
     /// uncompressed and write them to an SSTable. Default 1.
-    pub log_tables_merged_max: f64,
+    #[serde(alias = "log_tables_merged_max")]
+    pub wal_values_write_amp_max: f64,
     /// Bytes of unflushed writes of this family alone; 0 for no limit but the database's. Default 0.
     pub write_memory: u64,
     /// Share of what a flush takes at which the active memtable is frozen (A): 0.02 to 0.5. A flush takes
     /// half of the database's write memory, or the family's own. Less makes smaller memtables, which are
     /// searched faster and compacted in memory more often. Default 0.1.
-    pub active_share: f64,
+    #[serde(alias = "active_share")]
+    pub active_memtable_share: f64,
     /// Name of a registered [`crate::MergeOperator`].
     pub merge_operator: Option<String>,
     /// Name of a registered [`crate::CompactionFilter`].
-    pub filter: Option<String>,
+    #[serde(alias = "filter")]
+    pub compaction_filter: Option<String>,
 }
 
 impl Default for FamilyOptions {
@@ -368,14 +375,14 @@ impl Default for FamilyOptions {
             block_bytes: 4 << 10,
             bloom_bits: 10,
             strategy: StrategyOptions::default(),
-            memory: MemoryPolicy::default(),
+            memory_policy: MemoryPolicy::default(),
             hot_keys: HotKeys::default(),
-            log_tables: false,
-            log_tables_merged_max: 1.0,
+            wal_values: false,
+            wal_values_write_amp_max: 1.0,
             write_memory: 0,
-            active_share: 0.1,
+            active_memtable_share: 0.1,
             merge_operator: None,
-            filter: None,
+            compaction_filter: None,
         }
     }
 }
@@ -399,13 +406,15 @@ impl FamilyOptions {
         if self.bloom_bits > 64 {
             return refuse("bloom_bits is over 64");
         }
-        if !(0.02..=0.5).contains(&self.active_share) {
-            return refuse("active_share is not between 0.02 and 0.5");
+        if !(0.02..=0.5).contains(&self.active_memtable_share) {
+            return refuse("active_memtable_share is not between 0.02 and 0.5");
         }
-        if !(0.0..=1e6).contains(&self.log_tables_merged_max) {
-            return refuse("log_tables_merged_max is not between 0 and 1,000,000");
+        if !(0.0..=1e6).contains(&self.wal_values_write_amp_max) {
+            return refuse("wal_values_write_amp_max is not between 0 and 1,000,000");
         }
-        self.memory.check().map_err(|why| Error::invalid(format!("family option memory: {why}")))?;
+        self.memory_policy
+            .check()
+            .map_err(|why| Error::invalid(format!("family option memory_policy: {why}")))?;
         self.hot_keys.check().map_err(|why| Error::invalid(format!("family option hot_keys: {why}")))?;
         self.strategy.check().map_err(|why| Error::invalid(format!("family option strategy: {why}")))
     }
@@ -419,7 +428,7 @@ impl FamilyOptions {
     /// enough for a few cells, however small the family's own limit is.
     pub(crate) fn active_bytes(&self, all: u64) -> u64 {
         let flushed = self.write_limit(all).min(all / 2);
-        (flushed as f64 * self.active_share).max(ACTIVE_BYTES_MIN) as u64
+        (flushed as f64 * self.active_memtable_share).max(ACTIVE_BYTES_MIN) as u64
     }
 
     /// Whether each cell keeps the time of its writing: only families that count a TTL from it.

@@ -23,8 +23,8 @@ impl Options {
     /// ```
     /// let mut options = siltstone::Options::default();
     /// options.set("write_memory", "128MiB")?;
-    /// options.set("experimental.merge_rest", "0")?;
-    /// assert_eq!((options.write_memory, options.experimental.merge_rest), (128 << 20, 0));
+    /// options.set("experimental.compaction_pacing", "0")?;
+    /// assert_eq!((options.write_memory, options.experimental.compaction_pacing), (128 << 20, 0));
     /// assert!(options.set("write_memroy", "1").unwrap_err().to_string().contains("write_memory"));
     /// # Ok::<(), siltstone::Error>(())
     /// ```
@@ -38,13 +38,13 @@ impl Options {
 
 impl FamilyOptions {
     /// Sets one option by its name to a number, a truth value, a text, a size such as `64MiB`, or a time such
-    /// as `30days` (for options in microseconds). Strategies and policies are written as in `sma{k=4}`. An
-    /// unknown name or a wrong value is `Invalid` and changes nothing.
+    /// as `30days` (for options in microseconds). Strategies and policies are written as in
+    /// `size_tiered{runs=4}`. An unknown name or a wrong value is `Invalid` and changes nothing.
     ///
     /// ```
     /// let mut options = siltstone::FamilyOptions::default();
     /// options.set("block_bytes", "16KiB")?;
-    /// options.set("strategy", "sma{k=4}")?;
+    /// options.set("strategy", "size_tiered{runs=4}")?;
     /// options.set("ttl_us", "30days")?;
     /// assert_eq!((options.block_bytes, options.ttl_us), (16 << 10, 30 * 86_400 * 1_000_000));
     /// # Ok::<(), siltstone::Error>(())
@@ -71,7 +71,7 @@ impl FamilyOptions {
     fn text(&self, name: &str, value: &Value) -> String {
         let short = match name {
             "strategy" => Some(self.strategy.to_string()),
-            "memory" => Some(self.memory.to_string()),
+            "memory_policy" => Some(self.memory_policy.to_string()),
             "hot_keys" => Some(self.hot_keys.to_string()),
             _ => None,
         };
@@ -100,7 +100,7 @@ fn read(name: &str, text: &str) -> Result<Value, String> {
     }
     match name {
         "strategy" => value::<StrategyOptions>(text),
-        "memory" => value::<MemoryPolicy>(text),
+        "memory_policy" => value::<MemoryPolicy>(text),
         "hot_keys" => value::<HotKeys>(text),
         #[cfg(not(feature = "papers"))]
         "cache_fill" if without_papers::CACHE_FILLS.contains(&text) => {
@@ -166,26 +166,26 @@ mod tests {
             ("ttl_us", "30days"),
             ("block_bytes", "8192"),
             ("compression", "zstd:3"),
-            ("strategy", "geometric{r=2}"),
+            ("strategy", "geometric{ratio=2}"),
             ("timestamps", "explicit"),
-            ("log_tables", "true"),
-            ("filter", "old"),
+            ("wal_values", "true"),
+            ("compaction_filter", "old"),
         ] {
             options.set(name, text).unwrap();
         }
         assert_eq!((options.write_memory, options.ttl_us), (64 << 20, 30 * 86_400 * 1_000_000));
-        assert_eq!((options.block_bytes, options.log_tables), (8192, true));
-        assert_eq!(options.filter.as_deref(), Some("old"));
+        assert_eq!((options.block_bytes, options.wal_values), (8192, true));
+        assert_eq!(options.compaction_filter.as_deref(), Some("old"));
         for name in ["null", "3", "\"", "true"] {
-            let named = FamilyOptions { filter: Some(name.to_string()), ..options.clone() };
-            let text = named.texts().into_iter().find(|(name, _)| name == "filter").unwrap().1;
+            let named = FamilyOptions { compaction_filter: Some(name.to_string()), ..options.clone() };
+            let text = named.texts().into_iter().find(|(name, _)| name == "compaction_filter").unwrap().1;
             let mut same = options.clone();
-            same.set("filter", &text).unwrap();
+            same.set("compaction_filter", &text).unwrap();
             assert_eq!(same, named, "{text}");
         }
         let mut without = options.clone();
-        without.set("filter", "null").unwrap();
-        assert_eq!(without.filter, None);
+        without.set("compaction_filter", "null").unwrap();
+        assert_eq!(without.compaction_filter, None);
         // Every text is accepted again.
         for (name, text) in options.texts() {
             let mut same = options.clone();
@@ -195,11 +195,39 @@ mod tests {
     }
 
     #[test]
+    fn options_of_older_databases_are_read_by_the_names_that_they_had() {
+        const OLD_JSON: &str = r#"{"memory": {"sketch": {"segments": 3}}, "log_tables": true,
+            "log_tables_merged_max": 2.0, "active_share": 0.2, "filter": "old",
+            "strategy": {"sma": {"k": 3, "table_bytes": 65536}}}"#;
+        let old: FamilyOptions = serde_json::from_str(OLD_JSON).unwrap();
+        let mut new = FamilyOptions::default();
+        for (name, text) in [
+            ("memory_policy", "sketch{memtables=3}"),
+            ("wal_values", "true"),
+            ("wal_values_write_amp_max", "2"),
+            ("active_memtable_share", "0.2"),
+            ("compaction_filter", "old"),
+            ("strategy", "size_tiered{runs=3, sstable_bytes=64KiB}"),
+        ] {
+            new.set(name, text).unwrap();
+        }
+        assert_eq!(old, new);
+        const OLD_STRATEGIES: [(&str, &str); 3] = [
+            (r#"{"geometric": {"r": 3, "table_bytes": 65536}}"#, "geometric{ratio=3, sstable_bytes=65536}"),
+            (r#"{"geometric": {"p": 2}}"#, "geometric{runs=2}"),
+            (r#"{"rangemerge": {"f": 65536, "deltas": 2}}"#, "rangemerge{deltas_max=2, sstable_bytes=65536}"),
+        ];
+        for (json, text) in OLD_STRATEGIES {
+            assert_eq!(serde_json::from_str::<StrategyOptions>(json).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
     fn what_is_no_option_or_value_is_named_and_changes_nothing() {
         let before = FamilyOptions::default();
         let mut options = before.clone();
         for (name, text, named) in [
-            ("strateg", "sma", "there are active_share"),
+            ("strateg", "size_tiered", "there are active_memtable_share"),
             ("versions", "many", "family option versions cannot be `many`"),
             ("strategy", "flat", "flat"),
             ("ttl_us", "soon", "soon"),
@@ -213,9 +241,9 @@ mod tests {
         let mut options = Options::default();
         for (name, text, named) in [
             ("experimental.step", "1", "there are"),
-            ("experimental", "{\"step_bytes\": 65536}", "there are"),
+            ("experimental", "{\"compaction_step_bytes\": 65536}", "there are"),
             ("workers", "1.9", "1.9"),
-            ("experimental.merge_rest", "often", "merge_rest"),
+            ("experimental.compaction_pacing", "often", "compaction_pacing"),
             ("workers", "-1", "option workers cannot be `-1`"),
         ] {
             let why = options.set(name, text).unwrap_err().to_string();

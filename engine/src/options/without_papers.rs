@@ -3,7 +3,7 @@
 
 use super::FamilyOptions;
 use crate::error::{Error, ErrorKind};
-use crate::strategy::{NEEDS_PAPERS, SmaOptions};
+use crate::strategy::{NEEDS_PAPERS, SizeTieredOptions};
 use serde_json::{Map, Value};
 
 /// Database options that need the feature.
@@ -13,6 +13,11 @@ pub(super) const EXPERIMENTAL: [&str; 2] = ["scan_one_side", "slow_writers"];
 #[cfg(not(feature = "papers"))]
 pub(super) const CACHE_FILLS: [&str; 2] = ["before", "remote"];
 
+/// The names of `memory_policy`, of `size_tiered`, and of `runs` in options of older databases.
+const OLD_MEMORY: &str = "memory";
+const OLD_SIZE_TIERED: &str = "sma";
+const OLD_RUNS: [&str; 2] = ["k", "p"];
+
 /// The family's options, with defaults where the feature is needed, and the error that names what needs it;
 /// `None` where nothing does.
 pub(crate) fn without_papers(family: &str, json: &str) -> Option<(FamilyOptions, Error)> {
@@ -21,7 +26,11 @@ pub(crate) fn without_papers(family: &str, json: &str) -> Option<(FamilyOptions,
         return None;
     }
     let mut options: Map<String, Value> = serde_json::from_str(json).ok()?;
-    let needed: Vec<String> = [("strategy", strategy as Find), ("memory", memory), ("hot_keys", hot_keys)]
+    if let Some(policy) = options.remove(OLD_MEMORY) {
+        options.insert("memory_policy".into(), policy);
+    }
+    let finds = [("strategy", strategy as Find), ("memory_policy", memory), ("hot_keys", hot_keys)];
+    let needed: Vec<String> = finds
         .into_iter()
         .filter_map(|(option, find)| {
             let name = find(options.get(option)?)?.to_string();
@@ -46,10 +55,16 @@ type Find = fn(&Value) -> Option<&str>;
 fn strategy(value: &Value) -> Option<&str> {
     match variant(value)? {
         ("exploring", _) => Some("exploring"),
-        ("sma", settings) if settings.get("k")?.as_u64() == Some(SmaOptions::NEVER) => Some("nomerge"),
-        ("geometric", settings) if settings.get("p")?.as_u64() == Some(1) => Some("remerge"),
+        ("size_tiered" | OLD_SIZE_TIERED, settings) if runs(settings) == Some(SizeTieredOptions::NEVER) => {
+            Some("nomerge")
+        }
+        ("geometric", settings) if runs(settings) == Some(1) => Some("remerge"),
         _ => None,
     }
+}
+
+fn runs(settings: &Value) -> Option<u64> {
+    std::iter::once("runs").chain(OLD_RUNS).find_map(|name| settings.get(name)?.as_u64())
 }
 
 fn memory(value: &Value) -> Option<&str> {

@@ -13,7 +13,7 @@ fn small() -> Options {
     Options {
         write_memory: 1 << 20,
         memory_budget: 4 << 20,
-        experimental: Experimental { log_file_bytes: 32 << 10, ..Experimental::default() },
+        experimental: Experimental { wal_file_bytes: 32 << 10, ..Experimental::default() },
         ..Options::default()
     }
 }
@@ -47,7 +47,7 @@ fn fixture(dir: &Path) {
     }
     db.flush().unwrap();
     db.default_family().delete_range(key(1000)..key(1100)).unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     for n in 0..50 {
         history.put_at(key(n), Timestamp(2), b"v2").unwrap();
     }
@@ -326,9 +326,9 @@ fn every_damage_of_a_log_and_of_a_manifest_is_listed() {
 fn without_a_manifest_a_dropped_family_that_comes_back_from_the_log_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let family = FamilyOptions {
-        log_tables: true,
-        log_tables_merged_max: 1e6,
-        memory: "none".parse().unwrap(),
+        wal_values: true,
+        wal_values_write_amp_max: 1e6,
+        memory_policy: "none".parse().unwrap(),
         ..FamilyOptions::default()
     };
     let db = Builder::new().options(small()).family("default", family).open(dir.path()).unwrap();

@@ -3,7 +3,7 @@
 //! A share of time rather than of bytes, because it adapts to the machine: on a slow or busy device a piece
 //! of work takes longer, and the rest after it as well. Moments are short, so that a read that arrives in one
 //! waits little, and waiting reads are served in the rest. All compactions of a database rest together:
-//! otherwise many side by side would load the machine like one that never rests. `strategy::rest` says how
+//! otherwise many side by side would load the machine like one that never rests. `strategy::pacing` says how
 //! the rest depends on the debt.
 
 use crate::sync::Mutex;

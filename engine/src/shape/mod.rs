@@ -139,7 +139,7 @@ impl TableInfo {
     }
 
     /// Whether it is an SSTable with values in the WAL.
-    pub fn is_log_table(&self) -> bool {
+    pub fn has_wal_values(&self) -> bool {
         !self.logs.is_empty()
     }
 }

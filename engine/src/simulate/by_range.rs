@@ -41,7 +41,7 @@ impl Simulator<'_> {
     /// Puts a whole memory, and makes the flushes that are due.
     pub(super) fn put_by_range(&mut self, put: Put, inserted: f64, by_range: &dyn ByRange) {
         self.fit_memory(by_range);
-        let active_parts = (f64::from(PARTS) * self.options.active_share).round() as usize;
+        let active_parts = (f64::from(PARTS) * self.options.active_memtable_share).round() as usize;
         for part in 0..PARTS {
             self.clock += 1;
             let put = self.line.pieces(put.part(part, PARTS));
@@ -133,7 +133,7 @@ impl Simulator<'_> {
         taken.extend(inputs.iter().flat_map(|id| self.contents.remove(id).unwrap_or_default()));
         let before = self.shape.live_bytes();
         let pieces = content::union(&taken);
-        let parts = (self.bytes_of(&pieces) / plan.table_bytes as f64).round().max(1.0) as usize;
+        let parts = (self.bytes_of(&pieces) / plan.sstable_bytes as f64).round().max(1.0) as usize;
         let step = Step { outputs: self.cut(&pieces, parts), ..Step::default() };
         let written: u64 = step.outputs.iter().map(|table| table.bytes).sum();
         apply(&mut self.shape, &plan, &step).expect("a flush can be applied");

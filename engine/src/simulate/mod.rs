@@ -53,8 +53,8 @@ pub struct SimulateOptions {
     /// Bytes that a flush writes: in a database, half of [`Options::write_memory`](crate::Options).
     pub memory_bytes: u64,
     /// The active memtable's share of `memory_bytes` when it is full; with memory by range, it is not divided
-    /// yet. By default a tenth, as with `FamilyOptions::active_share`; 0 in the paper RNG.
-    pub active_share: f64,
+    /// yet. By default a tenth, as with `FamilyOptions::active_memtable_share`; 0 in the paper RNG.
+    pub active_memtable_share: f64,
     /// Bytes of a key.
     pub key_bytes: u64,
     /// Bytes of a value.
@@ -79,7 +79,7 @@ impl Default for SimulateOptions {
             strategy: StrategyOptions::default(),
             data_bytes: 100_000_000_000,
             memory_bytes: 256 << 20,
-            active_share: 0.1,
+            active_memtable_share: 0.1,
             key_bytes: 100,
             value_bytes: 1000,
             workload: Workload::Uniform,
@@ -133,8 +133,11 @@ fn check(options: &SimulateOptions) -> Result<(), String> {
     if options.data_bytes > 1 << 56 {
         return Err("data bytes must be at most 64 PiB".to_string());
     }
-    if !(0.0..=0.5).contains(&options.active_share) {
-        return Err(format!("the active share must lie between 0 and 0.5, not {}", options.active_share));
+    if !(0.0..=0.5).contains(&options.active_memtable_share) {
+        return Err(format!(
+            "the active share must lie between 0 and 0.5, not {}",
+            options.active_memtable_share
+        ));
     }
     if !(0.0..=100.0).contains(&options.overwrite) {
         return Err(format!("overwrite must lie between 0 and 100, not {}", options.overwrite));
@@ -273,7 +276,7 @@ impl<'a> Simulator<'a> {
         self.active.clear();
         self.active_bytes = 0.0;
         self.state = PlanState::default();
-        let tables = (self.options.data_bytes).div_ceil(self.strategy.strategy().table_bytes());
+        let tables = (self.options.data_bytes).div_ceil(self.strategy.strategy().sstable_bytes());
         self.touched = 0;
         let level = self.strategy.strategy().last_level(&self.shape);
         let pieces = self.line.pieces(Put::New { from: 0.0, share: 1.0 });
@@ -329,7 +332,7 @@ impl<'a> Simulator<'a> {
             return;
         }
         self.next_flush += 1;
-        let parts = self.options.memory_bytes.div_ceil(self.strategy.strategy().table_bytes());
+        let parts = self.options.memory_bytes.div_ceil(self.strategy.strategy().sstable_bytes());
         let tables = self.cut(&pieces, parts as usize);
         let written: u64 = tables.iter().map(|t| t.bytes).sum();
         self.shape.add_flush(Run::new(self.next_flush, tables)).expect("flushes are numbered");
@@ -405,7 +408,7 @@ impl<'a> Simulator<'a> {
     fn merge(&mut self, merge: &CompactionPlan) {
         let before = self.shape.live_bytes();
         let mut step = Step::default();
-        if merge.kind == CompactionKind::Move {
+        if merge.kind == CompactionKind::TrivialMove {
             self.report.trivial_moves += 1;
         } else {
             let inputs: Vec<TableId> = merge.live_inputs(&self.shape).iter().map(|(_, t)| t.id).collect();
@@ -413,7 +416,7 @@ impl<'a> Simulator<'a> {
                 inputs.iter().flat_map(|id| self.contents.remove(id).unwrap_or_default()).collect();
             let pieces = content::union(&taken);
             let bytes: f64 = pieces.iter().map(|piece| self.piece_bytes(piece)).sum();
-            step.outputs = self.cut(&pieces, (bytes / merge.table_bytes as f64).round().max(1.0) as usize);
+            step.outputs = self.cut(&pieces, (bytes / merge.sstable_bytes as f64).round().max(1.0) as usize);
             let written: u64 = step.outputs.iter().map(|t| t.bytes).sum();
             self.touched += (inputs.len() + step.outputs.len()) as u64;
             self.report.compactions += 1;
@@ -424,7 +427,7 @@ impl<'a> Simulator<'a> {
             self.measure.written += written as f64;
             // A compaction in steps needs space for two steps beside its inputs, and a step is one output
             // SSTable.
-            let beside = written.min(2 * self.options.strategy.strategy().table_bytes());
+            let beside = written.min(2 * self.options.strategy.strategy().sstable_bytes());
             self.report.peak_space_bytes = self.report.peak_space_bytes.max(before + beside);
         }
         apply(&mut self.shape, merge, &step).expect("a planned merge can be applied");

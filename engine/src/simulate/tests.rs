@@ -75,7 +75,7 @@ fn paper_options(strategy: &str, data: u64, memory: u64) -> SimulateOptions {
         strategy: strategy.parse().unwrap(),
         data_bytes: data,
         memory_bytes: memory,
-        active_share: 0.0,
+        active_memtable_share: 0.0,
         overwrite: 0.0,
         // The paper's figures of Nomerge imply these for its machine: some 50 us per put, and half of the
         // disk's 72 MB/s.
@@ -90,11 +90,11 @@ const GB: u64 = 1 << 30;
 const RANGEMERGE: &str = "rangemerge{victim=most-bytes}";
 const PAPERS: [&str; 8] = [
     "nomerge",
-    "sma{k=4}",
-    "sma{k=2}",
-    "geometric{r=2}",
-    "geometric{r=3}",
-    "geometric{p=2}",
+    "size_tiered{runs=4}",
+    "size_tiered{runs=2}",
+    "geometric{ratio=2}",
+    "geometric{ratio=3}",
+    "geometric{runs=2}",
     "remerge",
     RANGEMERGE,
 ];
@@ -108,9 +108,13 @@ fn files_that_may_hold_a_key_are_those_of_figure_6() {
 
 #[test]
 fn the_largest_compactions_are_those_of_figure_14() {
-    for (method, gb) in
-        [("nomerge", 0.5), ("sma{k=4}", 4.5), ("sma{k=2}", 14.5), ("geometric{r=2}", 16.5), ("remerge", 20.5)]
-    {
+    for (method, gb) in [
+        ("nomerge", 0.5),
+        ("size_tiered{runs=4}", 4.5),
+        ("size_tiered{runs=2}", 14.5),
+        ("geometric{ratio=2}", 16.5),
+        ("remerge", 20.5),
+    ] {
         let report = paper(method, 10 * GB, GB / 2);
         let ours = report.largest_compaction_bytes as f64 / GB as f64;
         assert!((ours / gb - 1.0).abs() < 0.01, "{method}: {ours} GB, the paper {gb}\n{report}");
@@ -134,7 +138,8 @@ fn a_compaction_of_rangemerge_moves_what_table_3_says_and_the_size_of_files_does
     let table =
         [(32, 4.9, 49.1, 54.2), (64, 9.6, 97.8, 51.6), (128, 19.1, 196.0, 51.6), (256, 37.1, 386.8, 53.8)];
     for (f, flushed, transferred, minutes) in table {
-        let report = paper(&format!("rangemerge{{victim=most-bytes, f={f}MiB}}"), 10 * GB, GB / 2);
+        let report =
+            paper(&format!("rangemerge{{victim=most-bytes, sstable_bytes={f}MiB}}"), 10 * GB, GB / 2);
         let mean = |bytes: u64| bytes as f64 / report.flushes as f64 / f64::from(1 << 20);
         let off = |ours: f64, paper: f64| (ours / paper - 1.0).abs();
         // Memory left at the end counts as flushed here.
@@ -175,7 +180,7 @@ fn rangemerge_approaches_no_merging_as_keys_come_in_order_or_skew_grows_as_in_fi
 fn the_age_of_memory_counts_where_popular_keys_are_neighbours() {
     let written = |victim: &str, workload| {
         let options = SimulateOptions {
-            strategy: format!("rangemerge{{victim={victim}, f=16MiB}}").parse().unwrap(),
+            strategy: format!("rangemerge{{victim={victim}, sstable_bytes=16MiB}}").parse().unwrap(),
             data_bytes: 2 * GB,
             memory_bytes: GB / 16,
             workload,
@@ -192,10 +197,10 @@ fn the_age_of_memory_counts_where_popular_keys_are_neighbours() {
 fn insert_times_are_those_of_figures_7_and_13_within_a_third_and_in_their_order() {
     let hours = [
         ("nomerge", 1.5),
-        ("sma{k=4}", 2.9),
-        ("geometric{r=2}", 5.8),
-        ("geometric{r=3}", 7.4),
-        ("geometric{p=2}", 7.7),
+        ("size_tiered{runs=4}", 2.9),
+        ("geometric{ratio=2}", 5.8),
+        ("geometric{ratio=3}", 7.4),
+        ("geometric{runs=2}", 7.7),
         ("remerge", 13.9),
     ];
     let mut last = 0.0;
@@ -216,8 +221,8 @@ fn insert_times_are_those_of_figures_7_and_13_within_a_third_and_in_their_order(
     for (method, paper) in [
         ("nomerge", 10.2),
         (RANGEMERGE, 15.2),
-        ("geometric{r=2}", 19.3),
-        ("sma{k=4}", 19.8),
+        ("geometric{ratio=2}", 19.3),
+        ("size_tiered{runs=4}", 19.8),
         ("remerge", 30.9),
     ] {
         let ours = minutes(method, 2 * GB);
@@ -244,20 +249,20 @@ fn rangemerge_inserts_in_less_than_half_of_the_time_of_remerge_as_in_figure_7() 
     // The paper: 6.4, 13.9, 2.9 and 5.8 hours. Its Geometric with r 3 and p 2 are slower than Rangemerge;
     // ours, with one rate for transfers of all sizes, are faster.
     assert!((rangemerge / 6.4 - 1.0).abs() < 0.2, "{rangemerge}");
-    assert!(rangemerge < 0.5 * hours("remerge") && rangemerge > hours("geometric{r=2}"), "{rangemerge}");
+    assert!(rangemerge < 0.5 * hours("remerge") && rangemerge > hours("geometric{ratio=2}"), "{rangemerge}");
     let smaller = paper(RANGEMERGE, 5 * GB, GB / 4).write_amplification;
     let larger = paper(RANGEMERGE, 40 * GB, 2 * GB).write_amplification;
     assert!((smaller / larger - 1.0).abs() < 0.15, "what counts is data over memory: {smaller}, {larger}");
-    assert!(hours("rangemerge{deltas=4}") < hours("geometric{r=2}"), "deltas");
+    assert!(hours("rangemerge{deltas_max=4}") < hours("geometric{ratio=2}"), "deltas");
 }
 
 #[test]
 fn geometrics_runs_obey_their_bounds_at_every_flush() {
     for (text, bound) in [
-        ("geometric{r=2}", &(|i: i32, _: f64| 2f64.powi(i - 1)) as &dyn Fn(i32, f64) -> f64),
-        ("geometric{r=3}", &|i, _| 2.0 * 3f64.powi(i - 1)),
-        ("geometric{r=7}", &|i, _| 6.0 * 7f64.powi(i - 1)),
-        ("geometric{p=2}", &|i, n| if i == 1 { (n + 1.0).sqrt().ceil() - 1.0 } else { f64::INFINITY }),
+        ("geometric{ratio=2}", &(|i: i32, _: f64| 2f64.powi(i - 1)) as &dyn Fn(i32, f64) -> f64),
+        ("geometric{ratio=3}", &|i, _| 2.0 * 3f64.powi(i - 1)),
+        ("geometric{ratio=7}", &|i, _| 6.0 * 7f64.powi(i - 1)),
+        ("geometric{runs=2}", &|i, n| if i == 1 { (n + 1.0).sqrt().ceil() - 1.0 } else { f64::INFINITY }),
         ("remerge", &|_, _| f64::INFINITY),
     ] {
         let options = SimulateOptions {
@@ -322,14 +327,15 @@ fn rangemerge_keeps_a_key_in_one_run_at_the_price_of_half_of_data_over_memory() 
     assert!(over.peak_space_bytes < 11_500_000_000, "no room but a range's\n{over}");
     // Each further delta saves less: where data is a hundred times the memory, 50 bytes per byte become 11
     // with four, 6.5 with eight.
-    let at_a_hundred = [("rangemerge", 50.0), ("rangemerge{deltas=4}", 11.0), ("rangemerge{deltas=8}", 6.5)];
+    let at_a_hundred =
+        [("rangemerge", 50.0), ("rangemerge{deltas_max=4}", 11.0), ("rangemerge{deltas_max=8}", 6.5)];
     for (strategy, bytes) in at_a_hundred {
         let report = simulate(&SimulateOptions {
             strategy: strategy.parse().unwrap(),
             data_bytes: 25_600 << 20,
             memory_bytes: 256 << 20,
             overwrite: 1.0,
-            active_share: 0.0,
+            active_memtable_share: 0.0,
             ..SimulateOptions::default()
         });
         let report = report.unwrap();
@@ -338,7 +344,7 @@ fn rangemerge_keeps_a_key_in_one_run_at_the_price_of_half_of_data_over_memory() 
             "{strategy}, about {bytes}\n{report}"
         );
     }
-    let deltas = of("rangemerge{deltas=4}", 1.0);
+    let deltas = of("rangemerge{deltas_max=4}", 1.0);
     assert!(deltas.write_amplification < 0.5 * over.write_amplification, "{deltas}{over}");
     assert_eq!(deltas.runs_max, 5, "{deltas}");
 }

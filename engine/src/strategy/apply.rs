@@ -43,7 +43,7 @@ impl CompactionPlan {
                 }
                 _ => {
                     change.removed.push(at);
-                    if self.kind == CompactionKind::Move {
+                    if self.kind == CompactionKind::TrivialMove {
                         change.added.push((self.output.level, self.output.run, table.clone()));
                     }
                 }

@@ -41,25 +41,26 @@ pub struct AutoOptions {
     /// Flushes in L0 that make a compaction due in any case. Default 16.
     pub runs_max: u64,
     /// Target size of output SSTables. Default 64 MiB.
-    pub table_bytes: u64,
+    #[serde(alias = "table_bytes")]
+    pub sstable_bytes: u64,
 }
 
 impl Default for AutoOptions {
     fn default() -> Self {
-        AutoOptions { runs_max: 16, table_bytes: LeveledOptions::default().table_bytes }
+        AutoOptions { runs_max: 16, sstable_bytes: LeveledOptions::default().sstable_bytes }
     }
 }
 
 impl AutoOptions {
     pub(crate) fn check(&self) -> Result<(), String> {
         within("runs_max", self.runs_max, RUNS_MIN, 1000)?;
-        within("table_bytes", self.table_bytes, 4096, 1 << 50)
+        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)
     }
 
     fn leveled(&self) -> LeveledOptions {
         LeveledOptions {
             l0_runs_trigger: RUNS_MIN,
-            table_bytes: self.table_bytes,
+            sstable_bytes: self.sstable_bytes,
             defer_below: None,
             ..LeveledOptions::default()
         }
@@ -83,7 +84,7 @@ impl Strategy for AutoOptions {
         usize::try_from(self.runs_max).unwrap_or(usize::MAX)
     }
 
-    fn table_bytes(&self) -> u64 {
-        self.table_bytes
+    fn sstable_bytes(&self) -> u64 {
+        self.sstable_bytes
     }
 }

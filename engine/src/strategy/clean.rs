@@ -19,7 +19,7 @@ pub(crate) struct FrontFacts {
     /// Bytes that would be logged again, by store.
     pub(crate) live: Vec<(StoreId, u64)>,
     pub(crate) log_bytes: u64,
-    pub(crate) log_limit: u64,
+    pub(crate) wal_limit: u64,
     /// Unflushed memory of all stores, and the limit below which it is small.
     pub(crate) memory_bytes: u64,
     pub(crate) memory_small: u64,
@@ -40,13 +40,13 @@ pub(crate) enum FrontPlan {
 /// memory is not small.
 pub(crate) fn plan_front(facts: &FrontFacts) -> FrontPlan {
     let live: u64 = facts.live.iter().map(|(_, bytes)| bytes).sum();
-    let over = facts.log_bytes > facts.log_limit;
+    let over = facts.log_bytes > facts.wal_limit;
     let found = format!(
         "{} of the {} of the oldest file are needed, the WAL has {} of {}",
         size_text(live),
         size_text(facts.file_bytes),
         size_text(facts.log_bytes),
-        size_text(facts.log_limit)
+        size_text(facts.wal_limit)
     );
     if 2 * live <= facts.file_bytes {
         return FrontPlan::Clean { reason: found };
@@ -74,7 +74,7 @@ mod tests {
             file_bytes: 100,
             live: live.iter().map(|(store, bytes)| (StoreId(*store), *bytes)).collect(),
             log_bytes,
-            log_limit: 800,
+            wal_limit: 800,
             memory_bytes,
             memory_small: 50,
         })

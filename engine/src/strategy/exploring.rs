@@ -60,7 +60,8 @@ pub struct ExploringOptions {
     /// Share of the period by which a major compaction comes earlier or later.
     pub major_jitter: f64,
     /// Target size of output SSTables.
-    pub table_bytes: u64,
+    #[serde(alias = "table_bytes")]
+    pub sstable_bytes: u64,
 }
 
 impl Default for ExploringOptions {
@@ -76,7 +77,7 @@ impl Default for ExploringOptions {
             blocking_runs: 16,
             major_period_s: 7 * 24 * 3600,
             major_jitter: 0.5,
-            table_bytes: 64 << 20,
+            sstable_bytes: 64 << 20,
         }
     }
 }
@@ -88,7 +89,7 @@ impl ExploringOptions {
         within("blocking_runs", self.blocking_runs, self.min_runs, 10_000)?;
         within("off_peak_start", self.off_peak_start, 0, 23)?;
         within("off_peak_end", self.off_peak_end, 0, 23)?;
-        within("table_bytes", self.table_bytes, 4096, 1 << 50)?;
+        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)?;
         for (name, ratio) in [("ratio", self.ratio), ("off_peak_ratio", self.off_peak_ratio)] {
             if !(0.1..=1000.0).contains(&ratio) {
                 return Err(format!("{name} must lie between 0.1 and 1000, not {ratio}"));
@@ -141,7 +142,7 @@ impl Strategy for ExploringOptions {
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
         let mut state = state.clone();
         let due = self.major_due(shape, facts, &mut state);
-        let mut planner = RunPlanner::new(shape, facts, self.table_bytes, state);
+        let mut planner = RunPlanner::new(shape, facts, self.sstable_bytes, state);
         let surplus = |table| (facts.surplus)(table) > 0;
         let asked = Asked { surplus: &surplus, ..Asked::ALL };
         // A running compaction that takes the oldest run will change it when it ends, or is the major
@@ -150,7 +151,7 @@ impl Strategy for ExploringOptions {
         if due.is_some_and(|due| facts.clock >= due)
             && !in_hand
             && let Some(mut merge) =
-                major(shape, &KeyRange::all(), asked, self.last_level(shape), self.table_bytes)
+                major(shape, &KeyRange::all(), asked, self.last_level(shape), self.sstable_bytes)
         {
             merge.reason = format!("{}, older than {} s give or take", merge.reason, self.major_period_s);
             if !planner.accept(merge) {
@@ -172,8 +173,8 @@ impl Strategy for ExploringOptions {
         self.blocking_runs as usize
     }
 
-    fn table_bytes(&self) -> u64 {
-        self.table_bytes
+    fn sstable_bytes(&self) -> u64 {
+        self.sstable_bytes
     }
 }
 

@@ -7,14 +7,14 @@
 //! empty, or has as much as all levels above it and one flush more. Where nothing overlaps, SSTables are
 //! moved and not rewritten.
 //!
-//! With `p` the number of runs is fixed and r is found from the data: the smallest whole number for which p
-//! runs may hold all of it, `r^p - 1 >= data / M`. The p-th run itself has no bound. With p 1 there is always
-//! one run: that is `remerge`. (The paper's Remerge merges memory with the file at once; here the flush is
-//! written first, then compacted.)
+//! With `runs` (the paper's p) their number is fixed and r is found from the data: the smallest whole number
+//! for which p runs may hold all of it, `r^p - 1 >= data / M`. The p-th run itself has no bound. With p 1
+//! there is always one run: that is `remerge`. (The paper's Remerge merges memory with the file at once; here
+//! the flush is written first, then compacted.)
 //!
 //! *Shapes of other strategies*: a level of several runs, or over its bound, is compacted into the first
-//! deeper level that has room; the deepest such level first, so that runs mostly move. With `p`, levels below
-//! the p-th go to the deepest.
+//! deeper level that has room; the deepest such level first, so that runs mostly move. With `runs`, levels
+//! below the p-th go to the deepest.
 //!
 //! When nothing else is due, triggered compactions run (`early`).
 //!
@@ -28,51 +28,56 @@ use crate::shape::Shape;
 use crate::types::size_text;
 use serde::{Deserialize, Serialize};
 
-/// Settings of `geometric`. At most one of `r` and `p`; with neither, r is 2.
+/// Settings of `geometric`. At most one of `ratio` and `runs`; with neither, the ratio is 2.
 ///
 /// ```
 /// use siltstone::strategy::{GeometricOptions, StrategyOptions};
-/// let one = GeometricOptions { p: Some(1), ..Default::default() };
+/// let one = GeometricOptions { runs: Some(1), ..Default::default() };
 /// assert_eq!(StrategyOptions::Geometric(one).to_string(), "remerge");
 /// ```
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GeometricOptions {
-    /// The i-th run has at most (r-1) r^(i-1) times the bytes of a flush.
-    pub r: Option<u64>,
+    /// r: the i-th run has at most (r-1) r^(i-1) times the bytes of a flush.
+    #[serde(alias = "r")]
+    pub ratio: Option<u64>,
     /// At most this many runs; r follows from the data.
-    pub p: Option<u64>,
+    #[serde(alias = "p")]
+    pub runs: Option<u64>,
     /// Target size of output SSTables.
-    pub table_bytes: u64,
+    #[serde(alias = "table_bytes")]
+    pub sstable_bytes: u64,
 }
 
 impl Default for GeometricOptions {
     fn default() -> Self {
-        GeometricOptions { r: None, p: None, table_bytes: 64 << 20 }
+        GeometricOptions { ratio: None, runs: None, sstable_bytes: 64 << 20 }
     }
 }
 
-const DEFAULT_R: u64 = 2;
+const DEFAULT_RATIO: u64 = 2;
 
 impl GeometricOptions {
     pub(crate) fn check(&self) -> Result<(), String> {
-        if self.r.is_some() && self.p.is_some() {
-            return Err("r and p exclude each other: with p, r follows from the data".to_string());
+        if self.ratio.is_some() && self.runs.is_some() {
+            return Err(
+                "ratio and runs exclude each other: with runs, ratio follows from the data".to_string()
+            );
         }
         #[cfg(not(feature = "papers"))]
-        if self.p == Some(1) {
+        if self.runs == Some(1) {
             return Err(super::papers::needs_papers("strategy", "remerge"));
         }
-        within("r", self.r.unwrap_or(DEFAULT_R), 2, 1000)?;
-        within("p", self.p.unwrap_or(1), 1, 20)?;
-        within("table_bytes", self.table_bytes, 4096, 1 << 50)
+        within("ratio", self.ratio.unwrap_or(DEFAULT_RATIO), 2, 1000)?;
+        within("runs", self.runs.unwrap_or(1), 1, 20)?;
+        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)
     }
 
     fn bounds(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Bounds {
         let memory = facts.flush_bytes.max(1) as f64;
         let flushes = state.reference_bytes as f64 / memory;
-        match self.p {
-            None => Bounds { r: self.r.unwrap_or(DEFAULT_R) as f64, memory, fixed: None },
+        match self.runs {
+            None => Bounds { r: self.ratio.unwrap_or(DEFAULT_RATIO) as f64, memory, fixed: None },
             Some(p) => {
                 let deepest = shape.deepest().unwrap_or(0).max(p as usize);
                 let r = exact_r(flushes, p).ceil().max(2.0);
@@ -124,7 +129,7 @@ impl Strategy for GeometricOptions {
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
         let state = state.observe(shape);
         let bounds = self.bounds(shape, facts, &state);
-        let mut planner = RunPlanner::new(shape, facts, self.table_bytes, state);
+        let mut planner = RunPlanner::new(shape, facts, self.sstable_bytes, state);
         if facts.within_level0 {
             planner.gather(self.level0_runs());
             return planner.finish();
@@ -168,9 +173,9 @@ impl Strategy for GeometricOptions {
     fn debt(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> u64 {
         let state = state.observe(shape);
         let flushes = state.reference_bytes as f64 / facts.flush_bytes.max(1) as f64;
-        let rewritten = match self.p {
+        let rewritten = match self.runs {
             None => {
-                let r = self.r.unwrap_or(DEFAULT_R) as f64;
+                let r = self.ratio.unwrap_or(DEFAULT_RATIO) as f64;
                 r * ((flushes + 1.0).ln() / r.ln()).max(1.0)
             }
             Some(p) => (exact_r(flushes, p) + 1.0) * p as f64,
@@ -182,8 +187,8 @@ impl Strategy for GeometricOptions {
         1
     }
 
-    fn table_bytes(&self) -> u64 {
-        self.table_bytes
+    fn sstable_bytes(&self) -> u64 {
+        self.sstable_bytes
     }
 }
 

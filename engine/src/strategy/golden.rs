@@ -195,7 +195,7 @@ fn tell(input: &str) -> String {
                         let valid = validate_flush(&story.shape, &plan, &story.running);
                         answer += &story.print_valid(&plan, valid);
                         answer +=
-                            &format!("  SSTables end at {}\n", crate::types::size_text(plan.table_bytes));
+                            &format!("  SSTables end at {}\n", crate::types::size_text(plan.sstable_bytes));
                     }
                 }
             }

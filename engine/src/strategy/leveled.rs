@@ -62,7 +62,8 @@ pub struct LeveledOptions {
     /// The smallest unit of level sizes: the base level's share is at least this.
     pub base_bytes: u64,
     /// Target size of output SSTables.
-    pub table_bytes: u64,
+    #[serde(alias = "table_bytes")]
+    pub sstable_bytes: u64,
     /// Groups of SSTables among which the one with least overlap is taken; 1 is plain round robin.
     pub candidates: u64,
     /// An SSTable in which at least this share of cells are tombstones is compacted before its turn, and so
@@ -82,7 +83,7 @@ impl Default for LeveledOptions {
             multiplier: 10,
             levels: 7,
             base_bytes: 4 << 20,
-            table_bytes: 64 << 20,
+            sstable_bytes: 64 << 20,
             candidates: 16,
             tombstone_share: 0.5,
             defer_below: Some(0.4),
@@ -97,7 +98,7 @@ impl LeveledOptions {
         within("multiplier", self.multiplier, 2, 1000)?;
         within("levels", self.levels, 2, 20)?;
         within("base_bytes", self.base_bytes, 4096, 1 << 50)?;
-        within("table_bytes", self.table_bytes, 4096, 1 << 50)?;
+        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)?;
         within("candidates", self.candidates, 1, 1000)?;
         within("defer_runs_max", self.defer_runs_max, 1, 1000)?;
         for (name, share) in
@@ -279,8 +280,8 @@ impl Strategy for LeveledOptions {
         }
     }
 
-    fn table_bytes(&self) -> u64 {
-        self.table_bytes
+    fn sstable_bytes(&self) -> u64 {
+        self.sstable_bytes
     }
 }
 
@@ -450,8 +451,8 @@ impl<'a> Planner<'a> {
     fn gather(&mut self) {
         let usual = self.options.level0_runs();
         let most = self.lazy.map_or(usual, |lazy| usize::try_from(lazy.most).unwrap_or(usize::MAX));
-        let table_bytes = self.options.table_bytes;
-        let waiting = gather(self.shape, self.facts, &self.taken, most, table_bytes);
+        let sstable_bytes = self.options.sstable_bytes;
+        let waiting = gather(self.shape, self.facts, &self.taken, most, sstable_bytes);
         if let Some(waiting) = waiting.filter(|merge| !self.full() && self.conflict(merge).is_none()) {
             self.accept(waiting);
         }
@@ -498,7 +499,7 @@ impl<'a> Planner<'a> {
         };
         let is_full = runs as u64 >= lazy.now
             || bytes_of(&sources[..runs]) >= lazy.now.saturating_mul(self.facts.flush_bytes.max(1));
-        if self.facts.pressed || is_full || merge.kind == CompactionKind::Move {
+        if self.facts.pressed || is_full || merge.kind == CompactionKind::TrivialMove {
             return false;
         }
         // Little of a far larger base can be overwritten by L0.
@@ -596,7 +597,7 @@ impl<'a> Planner<'a> {
         let (options, state) = (self.options, &self.plan.state);
         let last = options.last_level(self.shape);
         let share = options.tombstone_share;
-        let found = early(self.shape, self.facts, state, last, options.table_bytes, share, true);
+        let found = early(self.shape, self.facts, state, last, options.sstable_bytes, share, true);
         let before = self.plan.merges.len();
         for merge in found {
             if !self.full() && self.conflict(&merge).is_none() {
@@ -685,7 +686,7 @@ impl<'a> Planner<'a> {
             range: wide.map_or(range.clone(), |wide| wide.cover(range)),
             kind: CompactionKind::Merge,
             bytes: 0,
-            table_bytes: 0,
+            sstable_bytes: 0,
             score: 0.0,
             reason: String::new(),
         };
@@ -697,7 +698,7 @@ impl<'a> Planner<'a> {
         let (mut end, mut bytes) = (first, 0);
         while end < tables.len() && self.free(&tables[end]) {
             let more = tables[end].live_bytes();
-            if end > first && bytes + more > self.options.table_bytes {
+            if end > first && bytes + more > self.options.sstable_bytes {
                 break;
             }
             bytes += more;
@@ -742,9 +743,9 @@ impl<'a> Planner<'a> {
             inputs,
             output,
             range,
-            kind: if trivial { CompactionKind::Move } else { CompactionKind::Merge },
+            kind: if trivial { CompactionKind::TrivialMove } else { CompactionKind::Merge },
             bytes: brought + met,
-            table_bytes: self.options.table_bytes,
+            sstable_bytes: self.options.sstable_bytes,
             score,
             reason,
         })

@@ -34,12 +34,12 @@ pub(crate) fn major(
     range: &KeyRange,
     asked: Asked<'_>,
     last_level: usize,
-    table_bytes: u64,
+    sstable_bytes: u64,
 ) -> Option<CompactionPlan> {
-    let merge = to_bottom(shape, reach(shape, range)?, last_level, table_bytes)?;
+    let merge = to_bottom(shape, reach(shape, range)?, last_level, sstable_bytes)?;
     let wants = |place: RunAge, table: &TableInfo| {
         let expired = asked.expired.is_some_and(|moment| table.times.0 <= moment);
-        let less = expired || table.all_tombstones() > 0 || table.is_log_table();
+        let less = expired || table.all_tombstones() > 0 || table.has_wal_values();
         asked.rewrite || less || place != merge.target() || (asked.surplus)(table.id)
     };
     let inputs = merge.live_inputs(shape);
@@ -63,7 +63,7 @@ pub(crate) fn major_part(
     };
     let mut part = up_to(bounds.partition_point(|bound| *bound <= left.start));
     loop {
-        let plan = major(shape, &part, asked, strategy.last_level(shape), strategy.table_bytes());
+        let plan = major(shape, &part, asked, strategy.last_level(shape), strategy.sstable_bytes());
         let reaches_to = |plan: &CompactionPlan| match (part.end.as_deref(), &plan.range.end) {
             (Some(end), Some(to)) if plan.range.ends_after(end) => {
                 up_to(bounds.partition_point(|bound| bound < to))
@@ -84,7 +84,7 @@ pub(super) fn to_bottom(
     shape: &Shape,
     reached: Reached,
     last_level: usize,
-    table_bytes: u64,
+    sstable_bytes: u64,
 ) -> Option<CompactionPlan> {
     let level = last_level.max(shape.deepest()?);
     let Reached { inputs, range, bytes, .. } = reached;
@@ -101,7 +101,7 @@ pub(super) fn to_bottom(
         range,
         kind: CompactionKind::Merge,
         bytes,
-        table_bytes,
+        sstable_bytes,
         score: 1.0,
     })
 }

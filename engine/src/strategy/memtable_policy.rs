@@ -2,7 +2,7 @@
 //!
 //! A longer pipeline costs readers one search per memtable; an index compaction costs moving entries; a data
 //! compaction also costs copying cells, and frees versions that nobody can see any more, so that more updates
-//! fit into memory before a disk flush. All policies keep the pipeline at `segments` or less; they differ in
+//! fit into memory before a disk flush. All policies keep the pipeline at `memtables` or less; they differ in
 //! when they compact:
 //!
 //! * `none` lets memtables gather until the disk flush takes them, as a baseline;
@@ -28,9 +28,9 @@ use std::str::FromStr;
 ///
 /// ```
 /// use siltstone::strategy::MemoryPolicy;
-/// let policy: MemoryPolicy = "sketch{segments=2}".parse().unwrap();
-/// assert_eq!(policy.to_string(), "sketch{segments=2}");
-/// assert!("sketch{segments=0}".parse::<MemoryPolicy>().is_err());
+/// let policy: MemoryPolicy = "sketch{memtables=2}".parse().unwrap();
+/// assert_eq!(policy.to_string(), "sketch{memtables=2}");
+/// assert!("sketch{memtables=0}".parse::<MemoryPolicy>().is_err());
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -39,36 +39,37 @@ pub enum MemoryPolicy {
     None,
     /// Indices are compacted when there are too many memtables.
     #[cfg(feature = "papers")]
-    Basic(Segments),
+    Basic(MemtableLimit),
     /// Versions that no reader sees are dropped at every freeze.
     #[cfg(feature = "papers")]
-    Eager(Segments),
+    Eager(MemtableLimit),
     /// Versions that no reader sees are dropped with a probability that depends on the last compactions.
     #[cfg(feature = "papers")]
     Adaptive(Adaptive),
     /// Versions that no reader sees are dropped when the memtables' sketches say that it pays.
-    Sketch(Segments),
+    Sketch(MemtableLimit),
 }
 
 impl Default for MemoryPolicy {
     /// The policy `sketch`: best where keys repeat within memory, and within a few percent of the best
     /// elsewhere (docs/performance.md).
     fn default() -> Self {
-        MemoryPolicy::Sketch(Segments::default())
+        MemoryPolicy::Sketch(MemtableLimit::default())
     }
 }
 
 /// The limit of immutable memtables.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Segments {
+pub struct MemtableLimit {
     /// The most immutable memtables; more are compacted (S). Default 5; 2 for read-heavy use.
-    pub segments: u32,
+    #[serde(alias = "segments")]
+    pub memtables: u32,
 }
 
-impl Default for Segments {
+impl Default for MemtableLimit {
     fn default() -> Self {
-        Self { segments: 5 }
+        Self { memtables: 5 }
     }
 }
 
@@ -77,9 +78,10 @@ impl Default for Segments {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Adaptive {
-    /// The most immutable memtables, as in [`Segments`], but by default 2: the policy decides by the last
-    /// in-memory compactions.
-    pub segments: u32,
+    /// The most immutable memtables, as in [`MemtableLimit`], but by default 2: the policy decides by the
+    /// last in-memory compactions.
+    #[serde(alias = "segments")]
+    pub memtables: u32,
     /// The share of redundant cells above which a data compaction is considered (R): 0.2, 0.35 or 0.5.
     /// Default 0.5.
     pub r: f64,
@@ -88,7 +90,7 @@ pub struct Adaptive {
 #[cfg(feature = "papers")]
 impl Default for Adaptive {
     fn default() -> Self {
-        Self { segments: 2, r: 0.5 }
+        Self { memtables: 2, r: 0.5 }
     }
 }
 
@@ -150,7 +152,7 @@ impl PipelineState {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct PipelineFacts {
     /// The number of immutable memtables.
-    pub(crate) segments: usize,
+    pub(crate) memtables: usize,
     pub(crate) cells: u64,
     /// Distinct keys over all of them, estimated.
     pub(crate) distinct: u64,
@@ -234,13 +236,13 @@ impl MemoryPolicy {
         facts: &PipelineFacts,
         state: &PipelineState,
     ) -> Option<(MemtableCompactionKind, String)> {
-        let PipelineFacts { segments, cells, distinct, .. } = *facts;
-        if segments < 2 && !matches!(self, MemoryPolicy::Sketch(_)) {
+        let PipelineFacts { memtables, cells, distinct, .. } = *facts;
+        if memtables < 2 && !matches!(self, MemoryPolicy::Sketch(_)) {
             return None;
         }
-        let most = self.segments()?;
-        let many = || format!("{segments} memtables where {most} may be");
-        let too_many = segments > most as usize;
+        let most = self.memtables()?;
+        let many = || format!("{memtables} memtables where {most} may be");
+        let too_many = memtables > most as usize;
         let indices = || too_many.then(|| (MemtableCompactionKind::Indices, many()));
         match self {
             MemoryPolicy::None => None,
@@ -263,7 +265,7 @@ impl MemoryPolicy {
                 indices()
             }
             MemoryPolicy::Sketch(_) => {
-                let all = (segments > 1).then(|| facts.trade(MemtableCompactionKind::Compact));
+                let all = (memtables > 1).then(|| facts.trade(MemtableCompactionKind::Compact));
                 let trades = all.into_iter().chain([facts.trade(MemtableCompactionKind::CompactNewest)]);
                 let best = trades.filter(Trade::pays).max_by(|a, b| a.rate().total_cmp(&b.rate()));
                 if let Some(trade) = best {
@@ -288,21 +290,21 @@ impl MemoryPolicy {
         }
     }
 
-    fn segments(&self) -> Option<u32> {
+    fn memtables(&self) -> Option<u32> {
         match self {
             MemoryPolicy::None => None,
-            MemoryPolicy::Sketch(s) => Some(s.segments),
+            MemoryPolicy::Sketch(s) => Some(s.memtables),
             #[cfg(feature = "papers")]
-            MemoryPolicy::Basic(s) | MemoryPolicy::Eager(s) => Some(s.segments),
+            MemoryPolicy::Basic(s) | MemoryPolicy::Eager(s) => Some(s.memtables),
             #[cfg(feature = "papers")]
-            MemoryPolicy::Adaptive(a) => Some(a.segments),
+            MemoryPolicy::Adaptive(a) => Some(a.memtables),
         }
     }
 
     /// Says which setting is out of bounds.
     pub fn check(&self) -> Result<(), String> {
-        if self.segments().is_some_and(|s| !(1..=64).contains(&s)) {
-            return Err("segments is not between 1 and 64".into());
+        if self.memtables().is_some_and(|s| !(1..=64).contains(&s)) {
+            return Err("memtables is not between 1 and 64".into());
         }
         match self {
             #[cfg(feature = "papers")]
@@ -342,12 +344,12 @@ impl fmt::Display for MemoryPolicy {
         match self {
             MemoryPolicy::None => f.write_str("none"),
             #[cfg(feature = "papers")]
-            MemoryPolicy::Basic(s) => write!(f, "basic{{segments={}}}", s.segments),
+            MemoryPolicy::Basic(s) => write!(f, "basic{{memtables={}}}", s.memtables),
             #[cfg(feature = "papers")]
-            MemoryPolicy::Eager(s) => write!(f, "eager{{segments={}}}", s.segments),
+            MemoryPolicy::Eager(s) => write!(f, "eager{{memtables={}}}", s.memtables),
             #[cfg(feature = "papers")]
-            MemoryPolicy::Adaptive(a) => write!(f, "adaptive{{segments={}, r={}}}", a.segments, a.r),
-            MemoryPolicy::Sketch(s) => write!(f, "sketch{{segments={}}}", s.segments),
+            MemoryPolicy::Adaptive(a) => write!(f, "adaptive{{memtables={}, r={}}}", a.memtables, a.r),
+            MemoryPolicy::Sketch(s) => write!(f, "sketch{{memtables={}}}", s.memtables),
         }
     }
 }
@@ -356,15 +358,15 @@ impl fmt::Display for MemoryPolicy {
 mod tests {
     use super::*;
 
-    fn facts(segments: usize, cells: u64, distinct: u64) -> PipelineFacts {
+    fn facts(memtables: usize, cells: u64, distinct: u64) -> PipelineFacts {
         let bytes = cells * 100;
         PipelineFacts {
-            segments,
+            memtables,
             cells,
             distinct,
             bytes,
             dead_bytes: 0,
-            newest_bytes: bytes / segments as u64,
+            newest_bytes: bytes / memtables as u64,
             newest_dead_bytes: 0,
             flush_ns: 10.0,
             copy_ns: 2.0,
@@ -376,10 +378,10 @@ mod tests {
     fn kinds(facts: PipelineFacts, state: PipelineState) -> String {
         [
             "none",
-            "basic{segments=3}",
-            "eager{segments=3}",
-            "adaptive{segments=3, r=0.35}",
-            "sketch{segments=3}",
+            "basic{memtables=3}",
+            "eager{memtables=3}",
+            "adaptive{memtables=3, r=0.35}",
+            "sketch{memtables=3}",
         ]
         .map(|policy| match policy.parse::<MemoryPolicy>().unwrap().plan(&facts, &state) {
             None => "-",
@@ -469,7 +471,7 @@ mod tests {
         let only =
             PipelineFacts { bytes: 2_500, dead_bytes: 500, newest_dead_bytes: 500, ..facts(1, 25, 25) };
         assert_eq!(plan("sketch", &only), Some(MemtableCompactionKind::CompactNewest));
-        for policy in ["none", "basic", "adaptive{segments=5, r=0.5}"] {
+        for policy in ["none", "basic", "adaptive{memtables=5, r=0.5}"] {
             assert_eq!(plan(policy, &only), None, "{policy}");
             assert_eq!(plan(policy, &dead(1_500, 80)), None, "{policy}");
         }
@@ -481,20 +483,20 @@ mod tests {
     fn a_policy_is_parsed_and_printed_and_a_wrong_one_named() {
         for text in [
             "none",
-            "basic{segments=2}",
-            "eager{segments=5}",
-            "adaptive{segments=5, r=0.2}",
-            "sketch{segments=7}",
+            "basic{memtables=2}",
+            "eager{memtables=5}",
+            "adaptive{memtables=5, r=0.2}",
+            "sketch{memtables=7}",
         ] {
             assert_eq!(text.parse::<MemoryPolicy>().unwrap().to_string(), text);
         }
         for (text, part) in [
             ("lazy", "unknown policy `lazy`"),
-            ("none{segments=2}", "unknown policy"),
-            ("basic{segments=0}", "between 1 and 64"),
+            ("none{memtables=2}", "unknown policy"),
+            ("basic{memtables=0}", "between 1 and 64"),
             ("adaptive{r=1.5}", "r is not between"),
             ("sketch{r=0.5}", "unknown field"),
-            ("basic{segments=2", "expected `}`"),
+            ("basic{memtables=2", "expected `}`"),
         ] {
             let error = text.parse::<MemoryPolicy>().unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

@@ -14,7 +14,7 @@
 //!   tombstones and dead cells, or with many seek misses.
 //! - `memtable_policy` says when immutable memtables are compacted, and how; `hot` which keys stay in memory
 //!   when the others are flushed.
-//! - `log_table` says whether a flush leaves values in the WAL.
+//! - `wal_values` says whether a flush leaves values in the WAL.
 //! - `plan_db` decides across stores, `clean` about the WAL's oldest file; `backpressure` how much a writer
 //!   waits, `rate` how fast compactions write.
 //!
@@ -32,7 +32,6 @@ mod exploring;
 mod geometric;
 mod hot;
 mod leveled;
-mod log_table;
 mod major;
 mod memtable_policy;
 mod options;
@@ -45,6 +44,7 @@ mod runs;
 mod size_tiered;
 mod triggered;
 mod validate;
+mod wal_values;
 mod window;
 
 #[cfg(test)]
@@ -65,21 +65,21 @@ pub use hot::HotTop;
 pub use hot::{HotFactor, HotKeys};
 pub(crate) use hot::{HotPlan, HotState, KEPT_MAX, keep_budget};
 pub use leveled::LeveledOptions;
-pub(crate) use log_table::{LogTableChoice, LogTableFacts, leave_in_log};
 pub(crate) use major::{Asked, major_part};
 #[cfg(feature = "papers")]
 pub use memtable_policy::Adaptive;
-pub use memtable_policy::{MemoryPolicy, Segments};
+pub use memtable_policy::{MemoryPolicy, MemtableLimit};
 pub(crate) use memtable_policy::{MemtableCompactionKind, PipelineFacts, PipelineState};
 pub use options::{METHODS, StrategyOptions};
 #[cfg(any(not(feature = "papers"), feature = "testing"))]
 pub(crate) use papers::NEEDS_PAPERS;
 pub(crate) use plan_db::{DbAction, DbFacts, StoreFacts, plan_db};
 pub use rangemerge::{RangemergeOptions, Victim};
-pub(crate) use rate::{merge_rate, rest};
+pub(crate) use rate::{merge_rate, pacing};
 pub(crate) use runs::long_bytes;
-pub use size_tiered::SmaOptions;
+pub use size_tiered::SizeTieredOptions;
 pub(crate) use validate::{validate, validate_flush, wrong_with_running};
+pub(crate) use wal_values::{WalValuesChoice, WalValuesFacts, leave_in_wal};
 
 use crate::shape::{Shape, TableInfo};
 use crate::types::{KeyRange, SeqNo, TableId};
@@ -107,7 +107,7 @@ pub(crate) trait Strategy: Send + Sync {
     fn level0_runs(&self) -> usize;
 
     /// The target size of a flush's SSTables.
-    fn table_bytes(&self) -> u64;
+    fn sstable_bytes(&self) -> u64;
 
     /// The strategy's decisions about memory, if it divides memory by key range. Otherwise memory is flushed
     /// as a whole.
@@ -205,7 +205,7 @@ pub(crate) enum CompactionKind {
     /// Inputs are read and written to new SSTables.
     Merge,
     /// A trivial move: nothing overlaps, so SSTables change their place in the shape, and no byte is read.
-    Move,
+    TrivialMove,
 }
 
 /// The level and run that a compaction writes to.
@@ -239,7 +239,7 @@ pub(crate) struct CompactionPlan {
     /// Live bytes of the inputs, which the compaction reads.
     pub(crate) bytes: u64,
     /// The size of output SSTables.
-    pub(crate) table_bytes: u64,
+    pub(crate) sstable_bytes: u64,
     /// The urgency: the compaction is due above one.
     pub(crate) score: f64,
     /// A sentence with the numbers behind the decision.

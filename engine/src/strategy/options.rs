@@ -1,11 +1,11 @@
-//! Strategies by name: `leveled`, `leveled{multiplier=8, table_bytes=32MiB}`, `sma{k=2}`. A new strategy
-//! needs a file with its options, a variant here, and a line in each `match`.
+//! Strategies by name: `leveled`, `leveled{multiplier=8, sstable_bytes=32MiB}`, `size_tiered{runs=2}`. A new
+//! strategy needs a file with its options, a variant here, and a line in each `match`.
 
 #[cfg(feature = "papers")]
 use super::ExploringOptions;
 #[cfg(not(feature = "papers"))]
 use super::papers::needs_papers;
-use super::{AutoOptions, GeometricOptions, LeveledOptions, RangemergeOptions, SmaOptions, Strategy};
+use super::{AutoOptions, GeometricOptions, LeveledOptions, RangemergeOptions, SizeTieredOptions, Strategy};
 use crate::types::parse_size;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -22,15 +22,15 @@ use std::str::FromStr;
 /// ```
 pub const METHODS: &[&str] = &[
     "leveled",
-    "sma{k=4}",
-    "sma{k=2}",
-    "geometric{r=2}",
-    "geometric{r=3}",
-    "geometric{p=2}",
+    "size_tiered{runs=4}",
+    "size_tiered{runs=2}",
+    "geometric{ratio=2}",
+    "geometric{ratio=3}",
+    "geometric{runs=2}",
     #[cfg(feature = "papers")]
     "remerge",
     "rangemerge",
-    "rangemerge{deltas=4}",
+    "rangemerge{deltas_max=4}",
     #[cfg(feature = "papers")]
     "exploring",
     #[cfg(feature = "papers")]
@@ -55,11 +55,12 @@ pub enum StrategyOptions {
     Leveled(LeveledOptions),
     /// One run of files, each with a key range of its own; memory is merged with one of them at a time.
     Rangemerge(RangemergeOptions),
-    /// Size-tiered: the `k` runs of a level become one run of the next when another comes. `nomerge` is `k`
-    /// without end.
-    Sma(SmaOptions),
-    /// One run per level, each bounded `r` times higher than the one above, or `p` runs at all sizes.
-    /// `remerge` is `p` 1.
+    /// Size-tiered: the `runs` runs of a level become one run of the next when another comes. `nomerge` is
+    /// `runs` without end.
+    #[serde(alias = "sma")]
+    SizeTiered(SizeTieredOptions),
+    /// One run per level, each bounded `ratio` times higher than the one above, or `runs` runs at all sizes.
+    /// `remerge` is `runs` 1.
     Geometric(GeometricOptions),
     /// HBase's selection of runs adjacent in age, of about one size.
     #[cfg(feature = "papers")]
@@ -73,9 +74,15 @@ impl Default for StrategyOptions {
 }
 
 #[cfg(feature = "papers")]
-const NAMES: &str = "auto, leveled, sma, nomerge, geometric, remerge, exploring, rangemerge";
+const NAMES: &str = "auto, leveled, size_tiered, nomerge, geometric, remerge, exploring, rangemerge";
 #[cfg(not(feature = "papers"))]
-const NAMES: &str = "auto, leveled, sma, geometric, rangemerge";
+const NAMES: &str = "auto, leveled, size_tiered, geometric, rangemerge";
+
+/// The name of `size_tiered` in settings of tables that older servers kept as text, and of options that
+/// `nomerge` and `remerge` set.
+const OLD_SIZE_TIERED: &str = "sma";
+#[cfg(feature = "papers")]
+const OLD_SET: [&str; 3] = ["k", "r", "p"];
 
 impl StrategyOptions {
     /// The strategy behind the name.
@@ -84,7 +91,7 @@ impl StrategyOptions {
             StrategyOptions::Auto(options) => options,
             StrategyOptions::Leveled(options) => options,
             StrategyOptions::Rangemerge(options) => options,
-            StrategyOptions::Sma(options) => options,
+            StrategyOptions::SizeTiered(options) => options,
             StrategyOptions::Geometric(options) => options,
             #[cfg(feature = "papers")]
             StrategyOptions::Exploring(options) => options,
@@ -101,9 +108,9 @@ impl StrategyOptions {
             _ => data_bytes / tables_max * 3,
         };
         let mut scaled = self.clone();
-        let table_bytes = scaled.table_bytes();
-        let factor = (least as f64 / *table_bytes as f64).max(1.0);
-        *table_bytes = least.max(*table_bytes);
+        let sstable_bytes = scaled.sstable_bytes();
+        let factor = (least as f64 / *sstable_bytes as f64).max(1.0);
+        *sstable_bytes = least.max(*sstable_bytes);
         (scaled, factor)
     }
 
@@ -111,21 +118,21 @@ impl StrategyOptions {
     #[cfg(any(test, feature = "testing"))]
     #[doc(hidden)]
     #[must_use]
-    pub fn with_table_bytes(mut self, table_bytes: u64) -> Self {
-        *self.table_bytes() = table_bytes;
+    pub fn with_sstable_bytes(mut self, sstable_bytes: u64) -> Self {
+        *self.sstable_bytes() = sstable_bytes;
         self
     }
 
     /// The option for the target size of SSTables.
-    fn table_bytes(&mut self) -> &mut u64 {
+    fn sstable_bytes(&mut self) -> &mut u64 {
         match self {
-            StrategyOptions::Auto(options) => &mut options.table_bytes,
-            StrategyOptions::Leveled(options) => &mut options.table_bytes,
-            StrategyOptions::Rangemerge(options) => &mut options.f,
-            StrategyOptions::Sma(options) => &mut options.table_bytes,
-            StrategyOptions::Geometric(options) => &mut options.table_bytes,
+            StrategyOptions::Auto(options) => &mut options.sstable_bytes,
+            StrategyOptions::Leveled(options) => &mut options.sstable_bytes,
+            StrategyOptions::Rangemerge(options) => &mut options.sstable_bytes,
+            StrategyOptions::SizeTiered(options) => &mut options.sstable_bytes,
+            StrategyOptions::Geometric(options) => &mut options.sstable_bytes,
             #[cfg(feature = "papers")]
-            StrategyOptions::Exploring(options) => &mut options.table_bytes,
+            StrategyOptions::Exploring(options) => &mut options.sstable_bytes,
         }
     }
 
@@ -135,7 +142,7 @@ impl StrategyOptions {
             StrategyOptions::Auto(options) => options.check(),
             StrategyOptions::Leveled(options) => options.check(),
             StrategyOptions::Rangemerge(options) => options.check(),
-            StrategyOptions::Sma(options) => options.check(),
+            StrategyOptions::SizeTiered(options) => options.check(),
             StrategyOptions::Geometric(options) => options.check(),
             #[cfg(feature = "papers")]
             StrategyOptions::Exploring(options) => options.check(),
@@ -147,12 +154,12 @@ impl StrategyOptions {
             StrategyOptions::Auto(options) => ("auto", changed(options)),
             StrategyOptions::Leveled(options) => ("leveled", changed(options)),
             StrategyOptions::Rangemerge(options) => ("rangemerge", changed(options)),
-            StrategyOptions::Sma(options) => match options.k {
-                SmaOptions::NEVER => ("nomerge", without(changed(options), "k")),
-                _ => ("sma", changed(options)),
+            StrategyOptions::SizeTiered(options) => match options.runs {
+                SizeTieredOptions::NEVER => ("nomerge", without(changed(options), "runs")),
+                _ => ("size_tiered", changed(options)),
             },
-            StrategyOptions::Geometric(options) => match options.p {
-                Some(1) => ("remerge", without(changed(options), "p")),
+            StrategyOptions::Geometric(options) => match options.runs {
+                Some(1) => ("remerge", without(changed(options), "runs")),
                 _ => ("geometric", changed(options)),
             },
             #[cfg(feature = "papers")]
@@ -170,19 +177,19 @@ impl FromStr for StrategyOptions {
             "auto" => StrategyOptions::Auto(parse_settings(name, settings)?),
             "leveled" => StrategyOptions::Leveled(parse_settings(name, settings)?),
             "rangemerge" => StrategyOptions::Rangemerge(parse_settings(name, settings)?),
-            "sma" => StrategyOptions::Sma(parse_settings(name, settings)?),
+            "size_tiered" | OLD_SIZE_TIERED => StrategyOptions::SizeTiered(parse_settings(name, settings)?),
             #[cfg(not(feature = "papers"))]
             "nomerge" | "remerge" | "exploring" => return Err(needs_papers("strategy", name)),
             #[cfg(feature = "papers")]
-            "nomerge" => StrategyOptions::Sma(SmaOptions {
-                k: SmaOptions::NEVER,
-                ..parse_named(name, settings, &["k"])?
+            "nomerge" => StrategyOptions::SizeTiered(SizeTieredOptions {
+                runs: SizeTieredOptions::NEVER,
+                ..parse_named(name, settings, &["runs"])?
             }),
             "geometric" => StrategyOptions::Geometric(parse_settings(name, settings)?),
             #[cfg(feature = "papers")]
             "remerge" => StrategyOptions::Geometric(GeometricOptions {
-                p: Some(1),
-                ..parse_named(name, settings, &["r", "p"])?
+                runs: Some(1),
+                ..parse_named(name, settings, &["ratio", "runs"])?
             }),
             #[cfg(feature = "papers")]
             "exploring" => StrategyOptions::Exploring(parse_settings(name, settings)?),
@@ -241,7 +248,7 @@ pub(super) fn parse_settings<T: DeserializeOwned>(name: &str, text: &str) -> Res
 #[cfg(feature = "papers")]
 fn parse_named<T: DeserializeOwned>(name: &str, text: &str, said: &[&str]) -> Result<T, String> {
     let given = text.split(',').filter_map(|setting| Some(setting.split_once('=')?.0.trim()));
-    match given.into_iter().find(|option| said.contains(option)) {
+    match given.into_iter().find(|option| said.contains(option) || OLD_SET.contains(option)) {
         Some(option) => Err(format!("strategy {name}: option `{option}` is what the name says")),
         None => parse_settings(name, text),
     }
@@ -268,24 +275,27 @@ mod tests {
 
     #[test]
     fn a_strategy_is_parsed_and_printed_with_what_differs_from_the_default() {
-        let text = "leveled{multiplier=8, table_bytes=32MiB, defer_below=0.4}";
+        let text = "leveled{multiplier=8, sstable_bytes=32MiB, defer_below=0.4}";
         let strategy: StrategyOptions = text.parse().unwrap();
         let StrategyOptions::Leveled(options) = &strategy else { panic!("{strategy}") };
-        assert_eq!((options.multiplier, options.table_bytes, options.defer_below), (8, 32 << 20, Some(0.4)));
+        assert_eq!(
+            (options.multiplier, options.sstable_bytes, options.defer_below),
+            (8, 32 << 20, Some(0.4))
+        );
         assert_eq!(strategy.to_string().parse::<StrategyOptions>().unwrap(), strategy);
         assert_eq!(StrategyOptions::default().to_string(), "leveled");
         for text in [
             "auto",
             "auto{runs_max=24}",
-            "sma",
-            "sma{k=2}",
+            "size_tiered",
+            "size_tiered{runs=2}",
             "nomerge",
-            "nomerge{table_bytes=8192}",
+            "nomerge{sstable_bytes=8192}",
             "geometric",
-            "geometric{r=3}",
-            "geometric{p=2}",
+            "geometric{ratio=3}",
+            "geometric{runs=2}",
             "remerge",
-            "rangemerge{f=65536, victim=most-bytes}",
+            "rangemerge{sstable_bytes=65536, victim=most-bytes}",
             "exploring{off_peak_end=6, off_peak_start=22, ratio=3.0}",
         ] {
             let strategy: StrategyOptions = text.parse().unwrap();
@@ -306,12 +316,12 @@ mod tests {
             ("leveled{multiplier=8, multiplier=9}", ["`multiplier=9`", "twice"]),
             ("leveled{multiplier=8", ["expected `}`", "leveled"]),
             ("rangemerge{victim=least}", ["`victim=least`", "most-bytes"]),
-            ("rangemerge{deltas=1000}", ["deltas", "at most"]),
+            ("rangemerge{deltas_max=1000}", ["deltas_max", "at most"]),
             ("leveled{levels}", ["`levels`", "name=value"]),
-            ("sma{k=1}", ["k must be", "at least 2"]),
-            ("nomerge{k=3}", ["nomerge", "`k`"]),
-            ("geometric{r=2, p=2}", ["r and p", "exclude"]),
-            ("remerge{p=2}", ["remerge", "`p`"]),
+            ("size_tiered{runs=1}", ["runs must be", "at least 2"]),
+            ("nomerge{runs=3}", ["nomerge", "`runs`"]),
+            ("geometric{ratio=2, runs=2}", ["ratio and runs", "exclude"]),
+            ("remerge{runs=2}", ["remerge", "`runs`"]),
             ("exploring{min_runs=5, max_runs=4}", ["max_runs", "at least 5"]),
             ("exploring{ratio=0}", ["ratio", "between 0.1"]),
         ] {

@@ -52,7 +52,7 @@ pub(crate) struct DbFacts {
     pub(crate) memory_wait: u64,
     pub(crate) log_bytes: u64,
     /// Cleaning begins when the WAL has more bytes.
-    pub(crate) log_clean_bytes: u64,
+    pub(crate) wal_clean_bytes: u64,
     /// Whether the oldest file may be cleaned: it is complete, it is not being cleaned, and it was not left
     /// before, unless the WAL is over its limit.
     pub(crate) can_clean: bool,
@@ -70,7 +70,7 @@ pub(crate) enum DbAction {
     /// Clean the oldest WAL file.
     Clean,
     /// Start the compaction of that index in the store's list.
-    Merge {
+    Compaction {
         store: StoreId,
         index: usize,
     },
@@ -79,7 +79,7 @@ pub(crate) enum DbAction {
 /// What to start now, most urgent first; at most one action per idle worker.
 pub(crate) fn plan_db(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
     let mut actions = flushes(stores, db);
-    if db.can_clean && db.log_bytes > db.log_clean_bytes {
+    if db.can_clean && db.log_bytes > db.wal_clean_bytes {
         actions.push(DbAction::Clean);
     }
     actions.truncate(db.workers_free);
@@ -93,8 +93,9 @@ pub(crate) fn plan_db(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> 
         b.0.cmp(&a.0).then(b.1.total_cmp(&a.1))
     });
     let left = db.workers_free - actions.len();
-    actions
-        .extend(merges.into_iter().take(left).map(|(s, index, _)| DbAction::Merge { store: s.store, index }));
+    actions.extend(
+        merges.into_iter().take(left).map(|(s, index, _)| DbAction::Compaction { store: s.store, index }),
+    );
     actions
 }
 
@@ -175,7 +176,7 @@ mod tests {
         memory_low: 100 * M,
         memory_wait: 150 * M,
         log_bytes: 0,
-        log_clean_bytes: 800,
+        wal_clean_bytes: 800,
         can_clean: true,
         workers_free: 4,
     };
@@ -183,7 +184,7 @@ mod tests {
     fn flushed(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<u32> {
         let flush = |action| match action {
             DbAction::Flush { store, .. } => Some(store.0),
-            DbAction::Clean | DbAction::Merge { .. } => None,
+            DbAction::Clean | DbAction::Compaction { .. } => None,
         };
         plan_db(stores, db).into_iter().filter_map(flush).collect()
     }
@@ -249,7 +250,7 @@ mod tests {
             range: Default::default(),
             kind: super::super::CompactionKind::Merge,
             bytes: 0,
-            table_bytes: 0,
+            sstable_bytes: 0,
             score,
             reason: String::new(),
         };
@@ -259,8 +260,8 @@ mod tests {
         (a.merges, b.merges) = (&deep, &level0);
         let actions = plan_db(&[a, b], &DbFacts { workers_free: 3, ..DB });
         assert!(matches!(actions[0], DbAction::Flush { store: StoreId(2), .. }));
-        assert_eq!(actions[1], DbAction::Merge { store: StoreId(2), index: 0 });
-        assert_eq!(actions[2], DbAction::Merge { store: StoreId(1), index: 0 });
+        assert_eq!(actions[1], DbAction::Compaction { store: StoreId(2), index: 0 });
+        assert_eq!(actions[2], DbAction::Compaction { store: StoreId(1), index: 0 });
         assert_eq!(actions.len(), 3);
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// The step that ends a compaction of SSTables without any redundancy: outputs of the inputs' total size.
 pub(super) fn concatenate(shape: &Shape, plan: &CompactionPlan, next: &mut u32) -> Step {
-    if plan.kind == CompactionKind::Move {
+    if plan.kind == CompactionKind::TrivialMove {
         return Step::default();
     }
     let inputs: Vec<_> = plan.live_inputs(shape).into_iter().map(|(_, t)| t.clone()).collect();
@@ -159,17 +159,17 @@ fn shapes() -> impl proptest::strategy::Strategy<Value = (Shape, Cells)> {
 
 /// Settings for little data, beside those of `METHODS`.
 const SETTINGS: [&str; 6] = [
-    "leveled{l0_runs_trigger=2, multiplier=2, levels=5, base_bytes=4096, table_bytes=4096, tombstone_share=0.4}",
-    "auto{runs_max=4, table_bytes=4096}",
-    "auto{table_bytes=4096}",
-    "sma{k=3, table_bytes=4096}",
-    "rangemerge{f=8192, deltas=2}",
-    "exploring{min_runs=2, max_runs=4, blocking_runs=3, table_bytes=4096}",
+    "leveled{l0_runs_trigger=2, multiplier=2, levels=5, base_bytes=4096, sstable_bytes=4096, tombstone_share=0.4}",
+    "auto{runs_max=4, sstable_bytes=4096}",
+    "auto{sstable_bytes=4096}",
+    "size_tiered{runs=3, sstable_bytes=4096}",
+    "rangemerge{sstable_bytes=8192, deltas_max=2}",
+    "exploring{min_runs=2, max_runs=4, blocking_runs=3, sstable_bytes=4096}",
 ];
 
 fn strategies() -> impl proptest::strategy::Strategy<Value = StrategyOptions> {
     let parsed = |text: &str| text.parse::<StrategyOptions>().expect("a strategy");
-    let methods = METHODS.iter().map(|text| parsed(text).with_table_bytes(4096));
+    let methods = METHODS.iter().map(|text| parsed(text).with_sstable_bytes(4096));
     prop::sample::select(methods.chain(SETTINGS.iter().map(|text| parsed(text))).collect::<Vec<_>>())
 }
 
@@ -295,12 +295,12 @@ proptest! {
     #[test]
     fn a_major_merge_leaves_one_run((mut shape, mut cells) in shapes(), options in strategies()) {
         let (strategy, before) = (options.strategy(), read(&shape, &cells));
-        if let Some(merge) = major::major(&shape, &KeyRange::all(), Asked::ALL, strategy.last_level(&shape), strategy.table_bytes()) {
+        if let Some(merge) = major::major(&shape, &KeyRange::all(), Asked::ALL, strategy.last_level(&shape), strategy.sstable_bytes()) {
             prop_assert_eq!(validate(&shape, &merge, &[]), Ok(()));
             prop_assert_eq!(run(&mut shape, &mut cells, &merge, None, &mut 100_000), Ok(()));
         }
         prop_assert_eq!(shape.runs().count(), usize::from(!before.is_empty()));
-        prop_assert!(strategy.plan(&shape, &facts(&[], 3), &PlanState::default()).merges.iter().all(|m| m.kind == CompactionKind::Move || matches!(options, StrategyOptions::Leveled(_) | StrategyOptions::Rangemerge(_))));
+        prop_assert!(strategy.plan(&shape, &facts(&[], 3), &PlanState::default()).merges.iter().all(|m| m.kind == CompactionKind::TrivialMove || matches!(options, StrategyOptions::Leveled(_) | StrategyOptions::Rangemerge(_))));
         prop_assert_eq!(read(&shape, &cells), before);
     }
 
@@ -321,10 +321,10 @@ proptest! {
                 inputs.push(InputRun { level, run: run.id, tables: ids(&tables) });
             }
         }
-        let kind = if moves { CompactionKind::Move } else { CompactionKind::Merge };
+        let kind = if moves { CompactionKind::TrivialMove } else { CompactionKind::Merge };
         let plan = CompactionPlan {
             inputs, output: Target { level, run: run_id }, range: range.unwrap_or_default(), kind,
-            bytes: 0, table_bytes: 1, score: 1.0, reason: String::new(),
+            bytes: 0, sstable_bytes: 1, score: 1.0, reason: String::new(),
         };
         let before = read(&shape, &cells);
         if validate(&shape, &plan, &[]).is_ok() {

@@ -4,10 +4,10 @@
 //! *Ranges* tile the key space: the i-th reaches from the start of the run's i-th SSTable to the start of the
 //! next one, the first from the very first key. When memory has to be freed, one range is the *victim*: its
 //! memory is merged with its file, so flush and compaction are one. The output is cut into as many equal
-//! parts as files of at most `f` bytes need; where the inputs are larger than that, their sketches estimate
-//! its size. Neighbours that deletes made small are joined. So a key lies in one SSTable, a get costs one
-//! access, a scan one and what follows in sequence; no compaction takes more than a range or needs more extra
-//! space.
+//! parts as files of at most `sstable_bytes` bytes need; where the inputs are larger than that, their
+//! sketches estimate its size. Neighbours that deletes made small are joined. So a key lies in one SSTable, a
+//! get costs one access, a scan one and what follows in sequence; no compaction takes more than a range or
+//! needs more extra space.
 //!
 //! *The victim.* `most-bytes`, the rule of the paper, takes the range with most bytes in memory: then every
 //! range is merged at the same fill, and a byte is written some D/2M times, whatever the skew. `bytes-age`
@@ -59,23 +59,26 @@ pub enum Victim {
 /// Settings of `rangemerge`.
 ///
 /// ```
-/// let options = siltstone::strategy::RangemergeOptions { deltas: 4, ..Default::default() };
-/// assert_eq!(options.f, 256 << 20);
+/// let options = siltstone::strategy::RangemergeOptions { deltas_max: 4, ..Default::default() };
+/// assert_eq!(options.sstable_bytes, 256 << 20);
 /// ```
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RangemergeOptions {
     /// The most bytes of a range's file, about.
-    pub f: u64,
+    #[serde(alias = "f")]
+    pub sstable_bytes: u64,
     /// Which range is flushed when memory has to be freed.
     pub victim: Victim,
-    /// Small SSTables that may lie beside a range's file, together no larger than `f` or that file.
-    pub deltas: u64,
+    /// Small SSTables that may lie beside a range's file, together no larger than `sstable_bytes` or that
+    /// file.
+    #[serde(alias = "deltas")]
+    pub deltas_max: u64,
 }
 
 impl Default for RangemergeOptions {
     fn default() -> Self {
-        RangemergeOptions { f: 256 << 20, victim: Victim::default(), deltas: 0 }
+        RangemergeOptions { sstable_bytes: 256 << 20, victim: Victim::default(), deltas_max: 0 }
     }
 }
 
@@ -88,8 +91,8 @@ struct RangeFiles {
     newest: TableId,
 }
 
-/// Neighbouring ranges are joined if their sum is at most one part in so many of `f`: a part of a split range
-/// has twice as much.
+/// Neighbouring ranges are joined if their sum is at most one part in so many of `sstable_bytes`: a part of a
+/// split range has twice as much.
 const JOINED_PART: u64 = 4;
 
 /// The most SSTables whose sketches are read to estimate what a compaction would leave, as each costs a read;
@@ -98,11 +101,11 @@ const SKETCHES_MAX: usize = 64;
 
 impl RangemergeOptions {
     pub(crate) fn check(&self) -> Result<(), String> {
-        if !(4096..=1 << 50).contains(&self.f) {
-            return Err(format!("f must lie between 4096 and 2^50, not {}", self.f));
+        if !(4096..=1 << 50).contains(&self.sstable_bytes) {
+            return Err(format!("sstable_bytes must lie between 4096 and 2^50, not {}", self.sstable_bytes));
         }
-        if self.deltas > 64 {
-            return Err(format!("deltas must be at most 64, not {}", self.deltas));
+        if self.deltas_max > 64 {
+            return Err(format!("deltas_max must be at most 64, not {}", self.deltas_max));
         }
         Ok(())
     }
@@ -116,7 +119,7 @@ impl RangemergeOptions {
 
     /// The number of the run's deltas, 0 for the files themselves; `None` for a foreign run.
     fn number(&self, home: Target, level: usize, run: u64) -> Option<u64> {
-        let number = run.checked_sub(home.run).filter(|number| *number <= self.deltas);
+        let number = run.checked_sub(home.run).filter(|number| *number <= self.deltas_max);
         number.filter(|_| level == home.level)
     }
 
@@ -140,11 +143,11 @@ impl RangemergeOptions {
         found
     }
 
-    /// The size of output SSTables: as many equal parts as files of `f` bytes are needed, with some slack, so
-    /// that a part that comes out a little larger leaves no tiny one behind.
+    /// The size of output SSTables: as many equal parts as files of `sstable_bytes` bytes are needed, with
+    /// some slack, so that a part that comes out a little larger leaves no tiny one behind.
     fn part_bytes(&self, bytes: u64) -> u64 {
-        let part = match bytes.div_ceil(self.f) {
-            0 | 1 => self.f,
+        let part = match bytes.div_ceil(self.sstable_bytes) {
+            0 | 1 => self.sstable_bytes,
             parts => bytes.div_ceil(parts),
         };
         part + part / 16
@@ -152,13 +155,13 @@ impl RangemergeOptions {
 
     /// Whether deltas of so many bytes may lie beside a file.
     fn fits(&self, beside: u64, file: u64) -> bool {
-        beside <= self.f.max(file)
+        beside <= self.sstable_bytes.max(file)
     }
 
     /// The progress of a range towards its next compaction, up to about 1.
     fn fill(&self, deltas: u64, beside: u64, file: u64) -> f64 {
-        let of_number = deltas as f64 / self.deltas as f64;
-        of_number.max(beside as f64 / self.f.max(file) as f64)
+        let of_number = deltas as f64 / self.deltas_max as f64;
+        of_number.max(beside as f64 / self.sstable_bytes.max(file) as f64)
     }
 
     /// The SSTables of each range. O(ranges x deltas).
@@ -174,7 +177,7 @@ impl RangemergeOptions {
         if files.is_empty() {
             return ranges;
         }
-        for run in (1..=self.deltas).filter_map(|number| shape.run(home.level, home.run + number)) {
+        for run in (1..=self.deltas_max).filter_map(|number| shape.run(home.level, home.run + number)) {
             let (mut at, mut counted) = (0, None);
             for table in run.tables() {
                 while files.get(at + 1).is_some_and(|next| next.live_start() <= table.live_start()) {
@@ -190,7 +193,7 @@ impl RangemergeOptions {
     }
 
     fn parts_text(&self, bytes: u64) -> String {
-        match bytes.div_ceil(self.f).max(1) {
+        match bytes.div_ceil(self.sstable_bytes).max(1) {
             1 => String::new(),
             parts => format!(", in {parts} parts"),
         }
@@ -216,7 +219,8 @@ impl Strategy for RangemergeOptions {
         // Foreign SSTables come first: while there are any, new bounds could create more.
         if !planner.full() && self.foreign(shape).is_empty() {
             let before = planner.merges.len();
-            let found = early(shape, facts, &state, self.last_level(shape), self.f, DEAD_SHARE, false);
+            let found =
+                early(shape, facts, &state, self.last_level(shape), self.sstable_bytes, DEAD_SHARE, false);
             found.into_iter().for_each(|merge| planner.accept_early(merge));
             state.early_at = (planner.merges.len() == before).then_some(facts.clock);
         }
@@ -241,8 +245,8 @@ impl Strategy for RangemergeOptions {
         4
     }
 
-    fn table_bytes(&self) -> u64 {
-        self.f
+    fn sstable_bytes(&self) -> u64 {
+        self.sstable_bytes
     }
 
     fn by_range(&self) -> Option<&dyn ByRange> {
@@ -253,12 +257,13 @@ impl Strategy for RangemergeOptions {
 impl ByRange for RangemergeOptions {
     fn cut(&self, plan: &mut CompactionPlan, unique: Unique<'_>) {
         let tables: Vec<TableId> = plan.tables().collect();
-        let share = match plan.bytes <= self.f || plan.inputs.len() == 1 || tables.len() > SKETCHES_MAX {
-            true => 1.0,
-            false => unique(&tables),
-        };
+        let share =
+            match plan.bytes <= self.sstable_bytes || plan.inputs.len() == 1 || tables.len() > SKETCHES_MAX {
+                true => 1.0,
+                false => unique(&tables),
+            };
         let written = (plan.bytes as f64 * share) as u64;
-        plan.table_bytes = self.part_bytes(written);
+        plan.sstable_bytes = self.part_bytes(written);
         plan.reason += &self.parts_text(written);
     }
 
@@ -272,12 +277,12 @@ impl ByRange for RangemergeOptions {
         let home = self.home(shape);
         let (files, tables) =
             shape.run(home.level, home.run).map_or((0, 1), |run| (run.live_bytes(), run.tables().len()));
-        files / tables as u64 / (self.deltas + 1)
+        files / tables as u64 / (self.deltas_max + 1)
     }
 
     fn victim(&self, shape: &Shape, memory: &[RangeMemory]) -> Option<(usize, String)> {
         // Its SSTables are rewritten once in so many flushes.
-        let flushes = |m: &RangeMemory| 1 + self.deltas.min(self.f / m.written.max(1));
+        let flushes = |m: &RangeMemory| 1 + self.deltas_max.min(self.sstable_bytes / m.written.max(1));
         let cost = |m: &RangeMemory| m.written + shape.bytes_within(&m.range) / flushes(m);
         let worth = |m: &RangeMemory| match self.victim {
             Victim::MostBytes => m.bytes as f64,
@@ -301,7 +306,7 @@ impl ByRange for RangemergeOptions {
         let home = self.home(shape);
         let bytes =
             |number| shape.run(home.level, home.run + number).map_or(0, |run| run.bytes_within(range));
-        let beside: Vec<u64> = (1..=self.deltas).map(bytes).filter(|bytes| *bytes > 0).collect();
+        let beside: Vec<u64> = (1..=self.deltas_max).map(bytes).filter(|bytes| *bytes > 0).collect();
         if 2.0 * self.fill(beside.len() as u64, beside.iter().sum(), bytes(0)) < 1.0 {
             return false;
         }
@@ -349,13 +354,13 @@ impl ByRange for RangemergeOptions {
         }
         let brought = size_text(memory.written);
         let fits = file.is_some_and(|file| self.fits(bytes - file + memory.written, file));
-        let room = fits && !foreign && deltas < self.deltas;
+        let room = fits && !foreign && deltas < self.deltas_max;
         let beside = room && !early;
         let all = bytes + memory.written;
         let tables = || inputs.iter().flat_map(|input| input.tables.iter().copied()).collect::<Vec<_>>();
         let written = match beside {
             true => memory.written,
-            false if all <= self.f => all,
+            false if all <= self.sstable_bytes => all,
             false => (all as f64 * unique(&tables())) as u64,
         };
         let reason = match beside {
@@ -364,7 +369,9 @@ impl ByRange for RangemergeOptions {
             }
             false => {
                 let early = match room {
-                    true => format!(", at delta {deltas} of {}, before the others are so far", self.deltas),
+                    true => {
+                        format!(", at delta {deltas} of {}, before the others are so far", self.deltas_max)
+                    }
                     false => String::new(),
                 };
                 format!("{brought} of memory meet {}{early}{}", size_text(bytes), self.parts_text(written))
@@ -377,7 +384,7 @@ impl ByRange for RangemergeOptions {
             range: memory.range.clone(),
             kind: CompactionKind::Merge,
             bytes: bytes + memory.bytes,
-            table_bytes: self.part_bytes(written),
+            sstable_bytes: self.part_bytes(written),
             score: 1.0,
             reason,
         })
@@ -453,18 +460,18 @@ impl Planner<'_> {
             inputs: vec![own.clone()],
             output: Target { run, ..self.home },
             range: table.live_range(),
-            kind: CompactionKind::Move,
+            kind: CompactionKind::TrivialMove,
             bytes: table.live_bytes(),
-            table_bytes: self.options.f,
+            sstable_bytes: self.options.sstable_bytes,
             score,
             reason,
         };
-        if only && inputs.len() == 1 && table.live_bytes() <= self.options.f {
+        if only && inputs.len() == 1 && table.live_bytes() <= self.options.sstable_bytes {
             return Some(moved(self.home.run, format!("{what} and moves there: nothing is in its place")));
         }
         let has_file = inputs.iter().any(|input| number(input) == Some(0));
         let delta = inputs.iter().filter(|input| !is_own(input)).filter_map(number).max().unwrap_or(0) + 1;
-        if only && has_file && delta <= self.options.deltas && self.fits_beside(table) {
+        if only && has_file && delta <= self.options.deltas_max && self.fits_beside(table) {
             return Some(moved(
                 self.home.run + delta,
                 format!("{what} and becomes delta {delta} of its range"),
@@ -478,7 +485,7 @@ impl Planner<'_> {
             range,
             kind: CompactionKind::Merge,
             bytes,
-            table_bytes: self.options.f,
+            sstable_bytes: self.options.sstable_bytes,
             score,
         })
     }
@@ -491,7 +498,7 @@ impl Planner<'_> {
         let bytes = |number: u64| {
             self.shape.run(self.home.level, self.home.run + number).map_or(0, |run| run.bytes_within(&range))
         };
-        let beside: u64 = (1..=self.options.deltas).map(bytes).sum();
+        let beside: u64 = (1..=self.options.deltas_max).map(bytes).sum();
         range.covers(&table.live_range()) && self.options.fits(beside + table.live_bytes(), bytes(0))
     }
 
@@ -502,14 +509,14 @@ impl Planner<'_> {
         for pair in run.tables().windows(2) {
             let files: u64 = pair.iter().map(|table| table.live_bytes()).sum();
             if self.full()
-                || files > self.options.f / JOINED_PART
+                || files > self.options.sstable_bytes / JOINED_PART
                 || pair.iter().any(|t| self.busy.contains(&t.id))
             {
                 continue;
             }
             let Some(reached) = cover(pair).and_then(|both| reach(shape, &both)) else { continue };
             let Reached { inputs, range, bytes, .. } = reached;
-            if bytes > self.options.f / JOINED_PART {
+            if bytes > self.options.sstable_bytes / JOINED_PART {
                 continue;
             }
             let reason = format!("neighbours of {} together are joined", size_text(bytes));
@@ -519,7 +526,7 @@ impl Planner<'_> {
                 range,
                 kind: CompactionKind::Merge,
                 bytes,
-                table_bytes: self.options.f,
+                sstable_bytes: self.options.sstable_bytes,
                 score: 0.5,
                 reason,
             });
@@ -587,7 +594,7 @@ mod tests {
     /// Flushes of equal ranges with equal writes: the most flushes in a row that rewrote a range, and the
     /// mean number of flushes per rewrite.
     fn merges_of(deltas: u64, ranges: u32, f: u64) -> (u64, f64) {
-        let options = RangemergeOptions { f, deltas, ..Default::default() };
+        let options = RangemergeOptions { sstable_bytes: f, deltas_max: deltas, ..Default::default() };
         let key = |n: u32| n.to_be_bytes().to_vec();
         let mut next = 0;
         let mut table = |n: u32| {

@@ -20,7 +20,7 @@ use super::Pressure;
 use super::backpressure::fill;
 
 /// The ratio of a compaction's rest to its work beside readers, which is `most` without debt.
-pub(crate) fn rest(most: u32, pressure: &Pressure) -> f64 {
+pub(crate) fn pacing(most: u32, pressure: &Pressure) -> f64 {
     let left = 1.0 - way(pressure);
     f64::from(most) * left * left
 }
@@ -64,12 +64,12 @@ mod tests {
 
     #[test]
     fn rests_become_shorter_with_what_is_owed_and_end_where_writers_would_be_slowed() {
-        assert_eq!(rest(7, &owing(0)), 7.0);
-        assert_eq!(rest(8, &owing(50_000)), 2.0);
-        assert_eq!(rest(7, &owing(100_000)), 0.0);
+        assert_eq!(pacing(7, &owing(0)), 7.0);
+        assert_eq!(pacing(8, &owing(50_000)), 2.0);
+        assert_eq!(pacing(7, &owing(100_000)), 0.0);
         let runs = Pressure { level0_runs: 4, level0_low: 8, level0_hard: 36, ..owing(1000) };
-        assert_eq!(rest(8, &runs), 2.0);
-        assert_eq!(rest(0, &owing(0)), 0.0);
+        assert_eq!(pacing(8, &runs), 2.0);
+        assert_eq!(pacing(0, &owing(0)), 0.0);
     }
 
     #[test]

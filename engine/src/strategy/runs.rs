@@ -22,7 +22,7 @@ pub(super) type Placed<'a> = (usize, &'a Run);
 pub(super) struct RunPlanner<'a> {
     pub(super) shape: &'a Shape,
     facts: &'a Facts<'a>,
-    table_bytes: u64,
+    sstable_bytes: u64,
     /// Running and planned compactions.
     taken: Vec<RunningCompaction>,
     /// Runs that they read or write.
@@ -31,11 +31,11 @@ pub(super) struct RunPlanner<'a> {
 }
 
 impl<'a> RunPlanner<'a> {
-    pub(super) fn new(shape: &'a Shape, facts: &'a Facts<'a>, table_bytes: u64, state: PlanState) -> Self {
+    pub(super) fn new(shape: &'a Shape, facts: &'a Facts<'a>, sstable_bytes: u64, state: PlanState) -> Self {
         let mut planner = RunPlanner {
             shape,
             facts,
-            table_bytes,
+            sstable_bytes,
             taken: Vec::new(),
             busy: HashSet::new(),
             plan: Plan { state, ..Plan::default() },
@@ -85,7 +85,7 @@ impl<'a> RunPlanner<'a> {
     /// Plans a compaction of these runs, newest first and adjacent, into the output, which is the oldest of
     /// them or a new run right behind it. Returns whether it may run now; if not, it is deferred.
     pub(super) fn merge(&mut self, runs: &[Placed<'_>], output: Target, score: f64, what: String) -> bool {
-        match merge_of_runs(runs, output, self.table_bytes, score, what) {
+        match merge_of_runs(runs, output, self.sstable_bytes, score, what) {
             Some(merge) => self.accept(merge),
             None => false,
         }
@@ -110,7 +110,7 @@ impl<'a> RunPlanner<'a> {
         let is_planned = self.plan.merges.iter().any(CompactionPlan::empties_level0);
         let waits = self.facts.within_level0 || !(self.plan.deferred.is_empty() || is_planned);
         if waits && !self.full() {
-            let merge = gather(self.shape, self.facts, &self.taken, most, self.table_bytes);
+            let merge = gather(self.shape, self.facts, &self.taken, most, self.sstable_bytes);
             merge.map(|merge| self.accept(merge));
         }
     }
@@ -121,7 +121,7 @@ impl<'a> RunPlanner<'a> {
             return;
         }
         let state = &self.plan.state;
-        let found = early(self.shape, self.facts, state, last_level, self.table_bytes, DEAD_SHARE, true);
+        let found = early(self.shape, self.facts, state, last_level, self.sstable_bytes, DEAD_SHARE, true);
         let before = self.plan.merges.len();
         for merge in found {
             if !self.full() && validate(self.shape, &merge, &self.taken).is_ok() {
@@ -167,7 +167,7 @@ pub(super) fn gather(
     facts: &Facts<'_>,
     taken: &[RunningCompaction],
     most: usize,
-    table_bytes: u64,
+    sstable_bytes: u64,
 ) -> Option<CompactionPlan> {
     let busy: HashSet<_> = taken.iter().flat_map(|merge| merge.plan.tables()).collect();
     let outputs: Vec<_> =
@@ -204,7 +204,7 @@ pub(super) fn gather(
         waiting.len(),
         size_text(picked.iter().map(|(_, run)| run.live_bytes()).sum())
     );
-    merge_of_runs(picked, output, table_bytes, 1.0 + waiting.len() as f64 / 10.0, what)
+    merge_of_runs(picked, output, sstable_bytes, 1.0 + waiting.len() as f64 / 10.0, what)
 }
 
 /// A compaction of these runs, newest first. Of the output's own run only overlapping SSTables take part; if
@@ -212,7 +212,7 @@ pub(super) fn gather(
 fn merge_of_runs(
     runs: &[Placed<'_>],
     output: Target,
-    table_bytes: u64,
+    sstable_bytes: u64,
     score: f64,
     what: String,
 ) -> Option<CompactionPlan> {
@@ -244,8 +244,8 @@ fn merge_of_runs(
             inputs.push(InputRun { level: output.level, run: output.run, tables: ids(&met) });
         }
     }
-    let kind = if moves { CompactionKind::Move } else { CompactionKind::Merge };
-    Some(CompactionPlan { inputs, output, range, kind, bytes, table_bytes, score, reason })
+    let kind = if moves { CompactionKind::TrivialMove } else { CompactionKind::Merge };
+    Some(CompactionPlan { inputs, output, range, kind, bytes, sstable_bytes, score, reason })
 }
 
 /// Whether no two of the SSTables overlap, nor any SSTable of the run.

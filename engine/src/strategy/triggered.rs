@@ -53,7 +53,7 @@ pub(super) fn early(
     facts: &Facts<'_>,
     state: &PlanState,
     last_level: usize,
-    table_bytes: u64,
+    sstable_bytes: u64,
     share: f64,
     below: bool,
 ) -> Vec<CompactionPlan> {
@@ -84,7 +84,7 @@ pub(super) fn early(
         }
         let newest = below.then(|| RunAge::of(level, run.id));
         let reached = reach_from(shape, newest, &seed.live_range());
-        let merge = reached.and_then(|reached| to_bottom(shape, reached, last_level, table_bytes));
+        let merge = reached.and_then(|reached| to_bottom(shape, reached, last_level, sstable_bytes));
         let Some(merge) = merge else { continue };
         if !above.pays_for(merge.bytes as f64) && !Worth::of([seed.as_ref()], facts).is_dead(share) {
             continue;

@@ -23,7 +23,7 @@ pub(crate) fn validate(
 ) -> Result<(), String> {
     let inputs = inputs_are_there(shape, plan)?;
     nothing_is_passed(shape, plan, &inputs)?;
-    if plan.kind == CompactionKind::Move {
+    if plan.kind == CompactionKind::TrivialMove {
         move_is_trivial(plan, &inputs)?;
     }
     running.iter().find_map(|other| wrong_with_running(plan, other)).map_or(Ok(()), Err)

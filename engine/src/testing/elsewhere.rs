@@ -6,8 +6,8 @@
 use crate::db::Builder;
 use crate::error::{Error, ErrorKind, Result};
 use crate::offload::{
-    CompactionSpec, Decision, MergeAnswer, MergeRunner, Offer, Offload, OffloadedMerge, RemoteCache,
-    RemoteRead, RetainOutputs, RunningCompaction,
+    CompactionAnswer, CompactionRunner, CompactionSpec, Decision, Offer, Offload, OffloadedCompaction,
+    RemoteCache, RemoteRead, RetainOutputs, RunningCompaction,
 };
 use crate::shape::Clip;
 use crate::sync::Mutex;
@@ -53,7 +53,7 @@ enum Reply {
     Done,
     /// There is no answer yet.
     Nothing,
-    Answer(Box<MergeAnswer>),
+    Answer(Box<CompactionAnswer>),
     Parts(Option<Vec<u8>>),
     Failed(String),
 }
@@ -119,13 +119,13 @@ struct Faults {
     /// The number of faults met so far.
     met: u64,
     /// The newest answer with a step.
-    last: Option<MergeAnswer>,
+    last: Option<CompactionAnswer>,
     /// Compactions whose messages are lost.
     unheard: Vec<RunningCompaction>,
     /// For each run, the number of further polls without an answer, and whether none will ever come.
     silent: BTreeMap<u64, (u64, bool)>,
     /// Answers to be sent again, by run.
-    again: BTreeMap<u64, MergeAnswer>,
+    again: BTreeMap<u64, CompactionAnswer>,
 }
 
 impl Faults {
@@ -169,14 +169,14 @@ impl Faults {
 /// The other end, which runs compactions and answers.
 struct Server {
     builder: Builder,
-    runner: MergeRunner,
+    runner: CompactionRunner,
     runs: BTreeMap<u64, (Box<CompactionSpec>, RunningCompaction)>,
     faults: Option<Faults>,
 }
 
 impl Server {
     fn new(builder: &Builder, faults: Option<Faults>) -> Self {
-        let runner = builder.merge_runner(1 << 20, KEPT_BYTES);
+        let runner = builder.compaction_runner(1 << 20, KEPT_BYTES);
         Self { builder: builder.clone(), runner, runs: BTreeMap::new(), faults }
     }
 
@@ -260,7 +260,7 @@ impl Server {
                 let mut bytes = answer.to_bytes();
                 flip(&mut faults.rng, &mut bytes);
                 faults.met += 1;
-                answer = MergeAnswer::from_bytes(&bytes)?;
+                answer = CompactionAnswer::from_bytes(&bytes)?;
                 false
             }
             // Only steps: progress may be reported any number of times.
@@ -286,7 +286,7 @@ impl Server {
         Ok(match fault {
             Some(MergeFault::Restart) => {
                 self.runs.clear();
-                self.runner = self.builder.merge_runner(1 << 20, KEPT_BYTES);
+                self.runner = self.builder.compaction_runner(1 << 20, KEPT_BYTES);
                 true
             }
             Some(MergeFault::OneWay) => {
@@ -317,7 +317,7 @@ fn flip(rng: &mut Rng, bytes: &mut [u8]) {
 }
 
 /// Makes an answer wrong in a way that would lose data.
-fn lie(rng: &mut Rng, answer: &mut MergeAnswer) {
+fn lie(rng: &mut Rng, answer: &mut CompactionAnswer) {
     let Some(outputs) = answer.step.as_mut().map(|step| &mut step.outputs) else { return };
     let Some(last) = outputs.last_mut() else { return };
     match rng.range(0..11) {
@@ -338,7 +338,7 @@ fn lie(rng: &mut Rng, answer: &mut MergeAnswer) {
 }
 
 /// Makes an answer's step lose its SSTables.
-fn lose(answer: &mut MergeAnswer) {
+fn lose(answer: &mut CompactionAnswer) {
     let Some(step) = &mut answer.step else { return };
     let lost: u64 = step.outputs.drain(..).map(|table| table.cells).sum();
     answer.totals.kept -= lost;
@@ -485,8 +485,8 @@ struct PipedCompaction {
     owes: bool,
 }
 
-impl OffloadedMerge for PipedCompaction {
-    fn advance(&mut self) -> Result<Option<MergeAnswer>> {
+impl OffloadedCompaction for PipedCompaction {
+    fn advance(&mut self) -> Result<Option<CompactionAnswer>> {
         // Now and then the answer takes its time.
         self.asked += 1;
         if self.asked.is_multiple_of(5) {

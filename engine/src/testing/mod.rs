@@ -10,7 +10,7 @@ mod elsewhere;
 use crate::compaction::{Expected, Totals, Verifier};
 #[doc(hidden)]
 pub use crate::hooks::*;
-use crate::offload::{AnswerOf, CompactionSpec, MergeAnswer, StepAnswer};
+use crate::offload::{AnswerOf, CompactionAnswer, CompactionSpec, StepAnswer};
 use crate::options::FamilyOptions;
 use crate::shape::Shape;
 use crate::sstable::Compression;
@@ -84,7 +84,7 @@ fn options(bytes: &[u8]) {
 }
 
 fn strategy_seeds() -> Vec<Vec<u8>> {
-    lines(&["leveled", "leveled{multiplier=8, table_bytes=32MiB, defer_below=0.4}"])
+    lines(&["leveled", "leveled{multiplier=8, sstable_bytes=32MiB, defer_below=0.4}"])
 }
 
 fn strategy(bytes: &[u8]) {
@@ -130,12 +130,12 @@ fn answer_seeds() -> Vec<Vec<u8>> {
     };
     let steps = [None, Some(step(Some("k"))), Some(step(None))];
     let of = AnswerOf::first(&sample());
-    steps.map(|step| MergeAnswer { of, totals, step }.to_bytes()).to_vec()
+    steps.map(|step| CompactionAnswer { of, totals, step }.to_bytes()).to_vec()
 }
 
 /// Does what a database does with an answer.
 fn answer(bytes: &[u8]) {
-    let Ok(answer) = MergeAnswer::from_bytes(bytes) else { return };
+    let Ok(answer) = CompactionAnswer::from_bytes(bytes) else { return };
     let outputs: Vec<_> = answer.outputs().iter().cloned().map(Arc::new).collect();
     if let Some(step) = &answer.step {
         let _ = Verifier::new(&sample()).step(&outputs, step.upto.as_deref(), &answer.totals, &Expected::ANY);

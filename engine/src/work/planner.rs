@@ -34,14 +34,14 @@ impl Work {
         let (flushing, merging, working) = {
             let list = self.queue.list.lock();
             let count = |urgency| list.iter().filter(|s| s.urgency == urgency && !s.asked).count();
-            let merging = count(Urgency::Merge) + count(Urgency::Level0Merge);
+            let merging = count(Urgency::Compaction) + count(Urgency::Level0Compaction);
             let working: Vec<StoreId> = list.iter().filter_map(|slot| slot.store).collect();
             (count(Urgency::Flush), merging, working)
         };
         let stores = self.catalog.take_due(&working, now);
         self.cx.metrics.families_planned.add(stores.len() as u64);
         for store in &stores {
-            if let Some(job) = Job::begin_join(&self.catalog, store) {
+            if let Some(job) = Job::begin_memtable_compaction(&self.catalog, store) {
                 self.add_job(Urgency::MemtableCompaction, Some(store.id), job);
             }
         }
@@ -62,7 +62,7 @@ impl Work {
             .collect();
         let db = DbFacts {
             log_bytes: self.commit.log().map_or(0, |log| log.bytes()),
-            log_clean_bytes: self.cx.settings.now().log_clean_limit(),
+            wal_clean_bytes: self.cx.settings.now().wal_clean_limit(),
             can_clean: self.can_clean(now),
             workers_free: stores.len() + merges_free + beyond - flushing.min(stores.len()),
             ..self.memory_facts(&stores)
@@ -104,7 +104,7 @@ impl Work {
                     Some(job) => self.add_job(Urgency::Clean, None, job),
                     None => self.queue.pause_cleaning(now + CLEAN_AGAIN_NS, None),
                 },
-                DbAction::Merge { store, index } => {
+                DbAction::Compaction { store, index } => {
                     let Some(at) = stores.iter().position(|s| s.id == store) else { continue };
                     if merges_left > 0 {
                         merges_left -= 1;
@@ -149,7 +149,7 @@ impl Work {
         let is_left = files.first().is_some_and(|file| file.file.0 == left);
         files.len() > 1
             && now >= self.queue.clean_not_before.load(Ordering::Relaxed)
-            && (!is_left || log.bytes() > self.cx.settings.now().log_limit())
+            && (!is_left || log.bytes() > self.cx.settings.now().wal_limit())
             && !self.queue.list.lock().iter().any(|slot| slot.urgency == Urgency::Clean)
     }
 
@@ -233,8 +233,9 @@ impl Work {
         manual: Option<Arc<ManualCompaction>>,
     ) -> bool {
         let (asked, since_ns) = (manual.is_some(), self.cx.env.clock.monotonic_ns());
-        let urgency = if plan.is_urgent() && !asked { Urgency::Level0Merge } else { Urgency::Merge };
-        match Job::begin_merge(&self.catalog, store, plan, manual) {
+        let urgency =
+            if plan.is_urgent() && !asked { Urgency::Level0Compaction } else { Urgency::Compaction };
+        match Job::begin_compaction(&self.catalog, store, plan, manual) {
             Err(e) => {
                 self.merge_not_begun(store, &e, asked);
                 false

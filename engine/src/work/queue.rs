@@ -56,10 +56,10 @@ impl Slot {
         // A rest of all is no waiting.
         let waited = now.saturating_sub(self.since_ns.max(rested_until));
         let (urgency, waited) = match self.urgency {
-            Urgency::Merge | Urgency::Level0Merge if waited > MERGE_WAITS_NS => {
+            Urgency::Compaction | Urgency::Level0Compaction if waited > MERGE_WAITS_NS => {
                 (Urgency::LongWaiting, waited)
             }
-            Urgency::Merge | Urgency::Level0Merge => (self.urgency, waited),
+            Urgency::Compaction | Urgency::Level0Compaction => (self.urgency, waited),
             urgency => (urgency, 0),
         };
         (urgency, waited, std::cmp::Reverse(self.id))
@@ -69,8 +69,8 @@ impl Slot {
 /// How urgent a job is, the least urgent first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Urgency {
-    Merge,
-    Level0Merge,
+    Compaction,
+    Level0Compaction,
     /// A merge that has waited long; no job is added with it.
     LongWaiting,
     MemtableCompaction,
@@ -80,7 +80,7 @@ pub(super) enum Urgency {
 
 impl Urgency {
     fn is_of_merge(self) -> bool {
-        matches!(self, Urgency::Merge | Urgency::Level0Merge)
+        matches!(self, Urgency::Compaction | Urgency::Level0Compaction)
     }
 }
 
@@ -138,14 +138,14 @@ impl Queue {
     pub(super) fn drop_join_of(&self, catalog: &Catalog, store: &Store) {
         let mut dropped = Vec::new();
         self.list.lock().retain_mut(|slot| match &slot.job {
-            Some(Job::Join(join)) if join.is_of(store) => {
+            Some(Job::MemtableCompaction(join)) if join.is_of(store) => {
                 dropped.extend(slot.job.take());
                 false
             }
             _ => true,
         });
         for job in dropped {
-            if let Job::Join(join) = job {
+            if let Job::MemtableCompaction(join) = job {
                 join.overtaken(catalog);
                 join.abandon(catalog);
             }

@@ -42,7 +42,7 @@ impl Work {
             };
             let asked = Asked {
                 upto: manual.upto,
-                rewrite: manual.rewrites() || settings.options.filter.is_some(),
+                rewrite: manual.rewrites() || settings.options.compaction_filter.is_some(),
                 expired: expired.map(Timestamp),
                 surplus: &|table| having.get_or_init(find).contains(&table),
             };
@@ -180,7 +180,7 @@ impl Work {
     }
 
     /// Waits until no flush or merge runs or is due, and frees what nobody reads any more.
-    pub(crate) fn settle(&self) -> Result<()> {
+    pub(crate) fn wait_idle(&self) -> Result<()> {
         for store in self.catalog.stores().iter() {
             // Snapshots may have gone since they were last looked at.
             store.work.lock().merges.plan_state.early_at = None;

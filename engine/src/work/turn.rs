@@ -62,12 +62,12 @@ impl Work {
 
     /// The most urgent job that is ready.
     fn take_job(&self, now: u64) -> Option<(u32, Urgency, Job)> {
-        self.queue.take(now, self.commit.rest_left(now) > 0, self.cx.rates.pace.until())
+        self.queue.take(now, self.commit.pacing_left(now) > 0, self.cx.rates.pace.until())
     }
 
     /// A turn without work, until the first job may go on.
     fn idle(&self, now: u64) -> Turn {
-        let rest = self.commit.rest_left(now);
+        let rest = self.commit.pacing_left(now);
         let list = self.queue.list.lock();
         let wait = |slot: &Slot| {
             let wait = slot.not_before_ns.saturating_sub(now);
@@ -115,11 +115,11 @@ impl Work {
                     if let Job::Clean(job) = &mut job {
                         self.cleaned(job.outcome());
                     }
-                    if !matches!(job, Job::Join(_) | Job::Clean(_)) {
+                    if !matches!(job, Job::MemtableCompaction(_) | Job::Clean(_)) {
                         *self.cx.health.flush_error.lock() = None;
                         self.commit.room.beyond_full.set(0);
                     }
-                    if let Job::Merge(job) = &job {
+                    if let Job::Compaction(job) = &job {
                         self.commit.gets_on(job.store());
                     }
                     self.end_job(id);
@@ -151,7 +151,7 @@ impl Work {
         };
         let flush = job.as_flush();
         let (is_merge, is_asked) = match &job {
-            Job::Merge(job) => (true, job.is_asked()),
+            Job::Compaction(job) => (true, job.is_asked()),
             _ => (false, false),
         };
         let Some((store, what)) = job.abandon(&self.catalog, error) else { return };

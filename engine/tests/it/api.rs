@@ -108,7 +108,7 @@ fn filtered_values_are_gone_at_once_and_their_bytes_with_the_next_merge() {
     db.put(b"draft/1", b"x").unwrap();
     db.put(b"final/1", b"y").unwrap();
     let family = db.default_family();
-    family.alter(FamilyOptions { filter: Some("no-drafts".into()), ..family.options() }).unwrap();
+    family.alter(FamilyOptions { compaction_filter: Some("no-drafts".into()), ..family.options() }).unwrap();
     assert_eq!(db.get(b"draft/1").unwrap(), None);
     assert_eq!(keys(&db), ["final/1"]);
     family.compact::<&str>(..).unwrap();
@@ -406,7 +406,7 @@ fn a_value_larger_than_memory_and_log_files_is_stored_whole() {
     let options = Options {
         write_memory: 64 << 10,
         memory_budget: 1 << 20,
-        experimental: Experimental { log_file_bytes: 16 << 10, ..Experimental::default() },
+        experimental: Experimental { wal_file_bytes: 16 << 10, ..Experimental::default() },
         ..Options::default()
     };
     let big: Vec<u8> = (0..3_000_000u32).map(|n| (n ^ (n >> 8)) as u8).collect();
@@ -497,7 +497,7 @@ fn a_strategy_that_lets_many_runs_gather_does_not_stop_writers() {
 #[test]
 fn an_estimate_is_about_what_is_there() {
     let dir = tempfile::tempdir().unwrap();
-    let options = FamilyOptions { log_tables: true, block_bytes: 1 << 10, ..FamilyOptions::default() };
+    let options = FamilyOptions { wal_values: true, block_bytes: 1 << 10, ..FamilyOptions::default() };
     let db = builder().family("f", options).open(dir.path()).unwrap();
     let f = db.family("f").unwrap();
     assert_eq!(f.estimate::<&str>(..).unwrap().cells, 0);

@@ -16,7 +16,7 @@ fn open(dir: &Path) -> Db {
     let options = Options {
         write_memory: 1 << 20,
         memory_budget: 4 << 20,
-        experimental: Experimental { log_file_bytes: 32 << 10, ..Experimental::default() },
+        experimental: Experimental { wal_file_bytes: 32 << 10, ..Experimental::default() },
         ..Options::default()
     };
     Builder::new().options(options).open(dir).unwrap()
@@ -81,7 +81,7 @@ fn tables_that_an_earlier_backup_has_are_not_copied_again() {
     let (db, to) = (open(&dir.path().join("db")), dir.path().join("backups"));
     fill(&db, "first", 9000);
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let first = db.backup(&to).unwrap();
     db.put(b"more", b"of it").unwrap();
     let second = db.backup(&to).unwrap();
@@ -243,13 +243,13 @@ fn backups_under_writers_and_merges_hold_a_prefix_up_to_their_sequence_number() 
         write_memory: 256 << 10,
         memory_budget: 1 << 20,
         experimental: Experimental {
-            log_file_bytes: 32 << 10,
-            step_bytes: 16 << 10,
+            wal_file_bytes: 32 << 10,
+            compaction_step_bytes: 16 << 10,
             ..Experimental::default()
         },
         ..Options::default()
     };
-    let strategy = "leveled{l0_runs_trigger=2, multiplier=2, base_bytes=65536, table_bytes=32768}";
+    let strategy = "leveled{l0_runs_trigger=2, multiplier=2, base_bytes=65536, sstable_bytes=32768}";
     let family = FamilyOptions { strategy: strategy.parse().unwrap(), ..FamilyOptions::default() };
     let db = Builder::new().options(options).family("default", family).open(dir.path().join("db")).unwrap();
     let ended = AtomicBool::new(false);
@@ -306,7 +306,7 @@ fn what_a_backup_is_to_copy_stays_whole_while_merges_and_the_log_go_on() {
         let scheduler = Arc::new(SimScheduler::for_world(&world));
         let family = FamilyOptions {
             compression: Compression::None,
-            strategy: "leveled{table_bytes=32KiB, l0_runs_trigger=6}".parse().unwrap(),
+            strategy: "leveled{sstable_bytes=32KiB, l0_runs_trigger=6}".parse().unwrap(),
             ..FamilyOptions::default()
         };
         let options = Options {
@@ -314,8 +314,8 @@ fn what_a_backup_is_to_copy_stays_whole_while_merges_and_the_log_go_on() {
             memory_budget: 2 << 20,
             workers: 1,
             experimental: Experimental {
-                log_file_bytes: 16 << 10,
-                step_bytes: 4 << 10,
+                wal_file_bytes: 16 << 10,
+                compaction_step_bytes: 4 << 10,
                 ..Experimental::default()
             },
             ..Options::default()
@@ -433,7 +433,7 @@ fn two_thousand_tables_are_restored_without_reading_writing_or_syncing_one() {
     let world = SimWorld::new(1);
     let family = FamilyOptions {
         compression: Compression::None,
-        strategy: "leveled{table_bytes=4KiB}".parse().unwrap(),
+        strategy: "leveled{sstable_bytes=4KiB}".parse().unwrap(),
         ..FamilyOptions::default()
     };
     let options = Options { write_memory: 16 << 20, memory_budget: 32 << 20, ..Options::default() };

@@ -7,8 +7,8 @@ fn small() -> Options {
         write_memory: 256 << 10,
         memory_budget: 2 << 20,
         experimental: Experimental {
-            log_file_bytes: 64 << 10,
-            step_bytes: 64 << 10,
+            wal_file_bytes: 64 << 10,
+            compaction_step_bytes: 64 << 10,
             ..Experimental::default()
         },
         ..Options::default()
@@ -45,7 +45,7 @@ fn what_was_written_is_read_back_from_memory_tables_and_after_reopening() {
     };
     check(&db);
     assert!(db.statistics().flushes > 0);
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     check(&db);
     db.default_family().compact::<&str>(..).unwrap();
     check(&db);

@@ -10,10 +10,10 @@ use std::time::Duration;
 fn open(dir: &Path, kept: u64, held: u64) -> Db {
     let options = Options {
         write_memory: 4 << 20,
-        changes_kept: kept,
+        change_log_bytes: kept,
         experimental: Experimental {
-            log_file_bytes: 64 << 10,
-            changes_held_max: held,
+            wal_file_bytes: 64 << 10,
+            change_log_open_bytes_max: held,
             ..Experimental::default()
         },
         ..Options::default()

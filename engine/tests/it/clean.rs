@@ -16,14 +16,14 @@ fn options() -> Options {
         write_memory: 256 << 10,
         memory_budget: 1 << 20,
         workers: 2,
-        experimental: Experimental { log_file_bytes: LOG_FILE, ..Experimental::default() },
+        experimental: Experimental { wal_file_bytes: LOG_FILE, ..Experimental::default() },
         ..Options::default()
     }
 }
 
 fn open_with(world: &SimWorld, options: Options, memory: &str) -> (Db, Arc<SimScheduler>) {
     let scheduler = Arc::new(SimScheduler::new(world.random.clone()));
-    let family = FamilyOptions { memory: memory.parse().unwrap(), ..FamilyOptions::default() };
+    let family = FamilyOptions { memory_policy: memory.parse().unwrap(), ..FamilyOptions::default() };
     let db = Builder::new()
         .options(options)
         .env(world.env())
@@ -40,7 +40,7 @@ fn open(world: &SimWorld) -> (Db, Arc<SimScheduler>) {
     open_with(
         world,
         Options {
-            experimental: Experimental { log_clean_bytes: 3 * LOG_FILE, ..options().experimental },
+            experimental: Experimental { wal_clean_bytes: 3 * LOG_FILE, ..options().experimental },
             ..options()
         },
         "none",
@@ -67,7 +67,7 @@ fn a_full_log_with_small_memory_flushes_nothing_and_goes_on_with_the_newest_cell
     db.family("quiet").unwrap().put(b"once", b"written").unwrap();
     // 6 MB through a log of 1 MiB; memory never holds more than a tenth.
     churn(&db, &scheduler, 0, 60_000);
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let done = db.statistics();
     assert!(done.wal_bytes <= 4 * options().write_memory, "{} bytes of log", done.wal_bytes);
     assert!(done.wal_cleanings > 5, "{} files cleaned", done.wal_cleanings);
@@ -83,17 +83,17 @@ fn a_full_log_with_small_memory_flushes_nothing_and_goes_on_with_the_newest_cell
 }
 
 /// A log that filled up while its oldest two files are needed wholly.
-fn with_needed_front(log_flush_threshold: f64) -> Db {
+fn with_needed_front(wal_flush_threshold: f64) -> Db {
     let (db, scheduler) = open_with(
         &SimWorld::new(1),
-        Options { experimental: Experimental { log_flush_threshold, ..options().experimental }, ..options() },
+        Options { experimental: Experimental { wal_flush_threshold, ..options().experimental }, ..options() },
         "eager",
     );
     for n in 0..256u64 {
         db.family("quiet").unwrap().put(n.to_be_bytes(), [7; 100]).unwrap();
     }
     churn(&db, &scheduler, 0, 20_000);
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     db
 }
 
@@ -151,8 +151,8 @@ fn of_two_stores_that_need_the_front_the_one_that_needs_more_is_flushed() {
         write_memory: 4 << 20,
         memory_budget: 16 << 20,
         experimental: Experimental {
-            log_file_bytes: 256 << 10,
-            log_flush_threshold: 0.0,
+            wal_file_bytes: 256 << 10,
+            wal_flush_threshold: 0.0,
             ..options().experimental
         },
         ..options()
@@ -173,7 +173,7 @@ fn of_two_stores_that_need_the_front_the_one_that_needs_more_is_flushed() {
         put(&more, n);
     }
     churn(&db, &scheduler, 0, 160_000);
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let events = db.events();
     let flushed = events.iter().find(|e| e.kind == EventKind::Flush).expect("a flush");
     assert!(flushed.family == "more" && flushed.reason.contains("of the oldest file"), "{flushed}");
@@ -199,7 +199,7 @@ fn a_deleted_key_does_not_come_back_after_cleaning_raced_a_flush() {
     };
     with_kill_hook(hook, || {
         churn(&db, &scheduler, 0, 600);
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
     });
     assert!(raced.get() && db.statistics().wal_cleaned_bytes > 0);
     db.sync().unwrap();
@@ -222,7 +222,7 @@ fn sync_data_is_there_when_its_log_file_was_cut_while_the_successor_was_not_sync
         let images = crashes_at(&world, point, || {
             for round in 0..30 {
                 churn(&db, &scheduler, round * 60, 60);
-                db.settle().unwrap();
+                db.wait_idle().unwrap();
             }
         });
         assert!(images.len() > 10, "{point}: {} images", images.len());

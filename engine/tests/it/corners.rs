@@ -174,7 +174,7 @@ fn merges_that_fail_again_and_again_are_told_to_whoever_waits_for_them() {
     let db = db.open("/db").unwrap();
     db.put(b"k", b"v").unwrap();
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     assert_eq!(db.statistics().background_error, None);
     db.close().unwrap();
     // With nothing of the table in the cache.
@@ -189,12 +189,12 @@ fn merges_that_fail_again_and_again_are_told_to_whoever_waits_for_them() {
         db.put(b"k", [i]).unwrap();
         db.flush().unwrap();
     }
-    assert_eq!(db.settle().unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(db.wait_idle().unwrap_err().kind(), ErrorKind::Io);
     assert!(db.statistics().background_error.is_some_and(|text| text.contains(".table")));
     world.storage.clear_faults();
     world.clock.advance_us(60_000_000);
     db.default_family().compact::<&[u8]>(..).unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     assert_eq!(db.statistics().background_error, None);
 }
 
@@ -236,7 +236,7 @@ fn the_work_of_a_flush_does_not_grow_with_the_number_of_families() {
         let world = SimWorld::new(1);
         let scheduler = SimScheduler::for_world(&world);
         let options = Options {
-            experimental: Experimental { events_kept: 10, ..Experimental::default() },
+            experimental: Experimental { events_max: 10, ..Experimental::default() },
             ..Options::default()
         };
         let db = Builder::new().options(options).env(world.env()).scheduler(Arc::new(scheduler));
@@ -245,7 +245,7 @@ fn the_work_of_a_flush_does_not_grow_with_the_number_of_families() {
             let family = db.create_family(&format!("f{i}"), FamilyOptions::default()).unwrap();
             family.put(b"k", b"v").unwrap();
         }
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         let memory = db.statistics().write_memory;
         assert!(memory < families * 1024, "{families} families with a cell each take {memory} bytes");
         let family = db.default_family();
@@ -285,7 +285,7 @@ fn memory_of_many_small_families_is_flushed_later_than_that_of_one() {
                 family.put(n.to_be_bytes(), [7; 100]).unwrap();
             }
         }
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         let stays = db.statistics().write_memory;
         assert!(stays <= 6 << 20, "{stays} bytes stay");
         db.statistics().flushes
@@ -327,7 +327,7 @@ fn a_thousand_short_lives_leave_no_more_than_a_few_log_files() {
         let mut first = 0;
         for n in 0..1_000u32 {
             let options = Options {
-                experimental: Experimental { log_file_bytes: 256 << 10, ..Experimental::default() },
+                experimental: Experimental { wal_file_bytes: 256 << 10, ..Experimental::default() },
                 ..Options::default()
             };
             let scheduler = Arc::new(SimScheduler::for_world(&world));
@@ -356,7 +356,7 @@ fn a_thousand_short_lives_leave_no_more_than_a_few_log_files() {
 /// which a worker survives.
 fn syncs_of_starts(families: usize) -> Vec<u64> {
     let options = Options {
-        experimental: Experimental { log_file_bytes: 1 << 20, ..Experimental::default() },
+        experimental: Experimental { wal_file_bytes: 1 << 20, ..Experimental::default() },
         ..Options::default()
     };
     let open = |world: &SimWorld| {
@@ -403,7 +403,7 @@ fn work_of_a_start(families: usize) -> [u64; 2] {
     let world = SimWorld::new(8);
     let open = || {
         let options = Options {
-            experimental: Experimental { events_kept: 10, ..Experimental::default() },
+            experimental: Experimental { events_max: 10, ..Experimental::default() },
             ..Options::default()
         };
         let scheduler = Arc::new(SimScheduler::for_world(&world));
@@ -474,9 +474,9 @@ fn a_full_disk_does_not_keep_a_database_from_being_opened_deleted_from_and_compa
 fn settling_on_a_disk_that_was_given_room_does_not_tell_of_the_time_before() {
     let (disk, db) = opened_full(1_000);
     assert!(db.is_disk_full());
-    assert_eq!(db.settle().unwrap_err().kind(), ErrorKind::DiskFull, "there is no room yet");
+    assert_eq!(db.wait_idle().unwrap_err().kind(), ErrorKind::DiskFull, "there is no room yet");
     disk.storage.set_quota(None);
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     assert!(!db.is_disk_full());
     assert!(db.get(1u64.to_be_bytes()).unwrap().is_some());
 }
@@ -499,7 +499,7 @@ fn of_small_disks() -> Options {
     Options {
         write_memory: 256 << 10,
         memory_budget: 1 << 20,
-        experimental: Experimental { log_file_bytes: 128 << 10, ..Experimental::default() },
+        experimental: Experimental { wal_file_bytes: 128 << 10, ..Experimental::default() },
         ..Options::default()
     }
 }
@@ -551,7 +551,7 @@ fn a_flush_that_fails_for_hours_leaves_no_segment_of_every_try() {
     }
     scheduler.run(20);
     assert!(db.statistics().background_error.is_some());
-    let segments = || db.default_family().segments().len();
+    let segments = || db.default_family().memtables().len();
     let (segments_before, failures) = (segments(), world.storage.faults_injected());
     for n in 0..100u64 {
         db.put(n.to_be_bytes(), b"v").unwrap();
@@ -619,7 +619,7 @@ fn reading_beside_a_writer_meets_no_damage() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
         write_memory: 256 << 10,
-        experimental: Experimental { log_file_bytes: 64 << 10, ..Experimental::default() },
+        experimental: Experimental { wal_file_bytes: 64 << 10, ..Experimental::default() },
         ..Options::default()
     };
     let db = Db::builder().options(options).open(dir.path()).unwrap();
@@ -646,7 +646,7 @@ fn many_more_tables_than_may_be_open_all_give_right_answers() {
     let strategy = "nomerge".parse().unwrap();
     let options = Options {
         cache_fill: siltstone::CacheFill::None,
-        experimental: Experimental { open_tables: 8, ..Experimental::default() },
+        experimental: Experimental { open_files_max: 8, ..Experimental::default() },
         ..Options::default()
     };
     let family = FamilyOptions { strategy, ..FamilyOptions::default() };
@@ -712,7 +712,7 @@ fn a_family_that_is_being_dropped_is_there_after_a_crash_before_that_is_durable(
     let scheduler = SimScheduler::for_world(&world);
     let open = |world: &SimWorld, scheduler: SimScheduler| {
         let options = Options {
-            experimental: Experimental { log_file_bytes: 4 << 10, ..Experimental::default() },
+            experimental: Experimental { wal_file_bytes: 4 << 10, ..Experimental::default() },
             ..Options::default()
         };
         Db::builder().options(options).env(world.env()).scheduler(Arc::new(scheduler)).open("db").unwrap()

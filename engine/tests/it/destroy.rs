@@ -77,7 +77,7 @@ fn files_of_others_stay_and_a_directory_without_a_database_is_untouched() {
 fn a_directory_of_tables_is_no_database() {
     let dir = tempfile::tempdir().unwrap();
     let (path, tables) = (dir.path().join("db"), dir.path().join("tables"));
-    let options = Options { tables: Some(tables.clone()), ..Options::default() };
+    let options = Options { sstable_store: Some(tables.clone()), ..Options::default() };
     let db = Db::builder().options(options).open(&path).unwrap();
     for n in 0..100 {
         db.put(format!("{n:03}"), [b'v'; 100]).unwrap();
@@ -147,7 +147,7 @@ fn what_a_repair_put_aside_stays() {
 fn tables_that_lie_elsewhere_are_not_left_behind_in_silence() {
     let dir = tempfile::tempdir().unwrap();
     let (path, tables) = (dir.path().join("db"), dir.path().join("tables"));
-    let options = Options { tables: Some(tables.clone()), ..Options::default() };
+    let options = Options { sstable_store: Some(tables.clone()), ..Options::default() };
     let db = Db::builder().options(options).open(&path).unwrap();
     db.put("k", "v").unwrap();
     db.close().unwrap();

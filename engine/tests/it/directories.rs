@@ -25,7 +25,7 @@ fn contents(dir: &Path) -> BTreeMap<PathBuf, (u64, Vec<u8>)> {
 
 fn small() -> Options {
     let mut options = Options { write_memory: 1 << 20, memory_budget: 8 << 20, ..Options::default() };
-    options.experimental.log_file_bytes = 64 << 10;
+    options.experimental.wal_file_bytes = 64 << 10;
     options
 }
 
@@ -143,7 +143,7 @@ fn a_blank_file_without_the_mark_of_a_creation_is_somebody_elses() {
     fs::create_dir(&tables).unwrap();
     fs::write(tables.join("OWNER.new"), "").unwrap();
     let before = contents(dir.path());
-    let options = Options { tables: Some(tables), ..Options::default() };
+    let options = Options { sstable_store: Some(tables), ..Options::default() };
     let opened = Builder::new().options(options).open(dir.path().join("db"));
     assert_eq!(opened.map(drop).unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(contents(dir.path()), before);

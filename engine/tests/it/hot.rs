@@ -17,7 +17,7 @@ const WRITE_MEMORY: u64 = 64 << 10;
 fn family(hot_keys: &str) -> FamilyOptions {
     // Compactions in memory would leave flushes no updates to count.
     let memory = "none".parse().unwrap();
-    FamilyOptions { hot_keys: hot_keys.parse().unwrap(), memory, ..FamilyOptions::default() }
+    FamilyOptions { hot_keys: hot_keys.parse().unwrap(), memory_policy: memory, ..FamilyOptions::default() }
 }
 
 fn open_with(world: &SimWorld, hot_keys: &str) -> Db {
@@ -30,7 +30,7 @@ fn open_scheduled(world: &SimWorld, hot_keys: &str) -> (Db, Arc<SimScheduler>) {
         write_memory: WRITE_MEMORY,
         memory_budget: 4 * WRITE_MEMORY,
         workers: 1,
-        experimental: Experimental { log_file_bytes: 32 << 10, ..Experimental::default() },
+        experimental: Experimental { wal_file_bytes: 32 << 10, ..Experimental::default() },
         ..Options::default()
     };
     let db = Builder::new()
@@ -73,7 +73,7 @@ fn until_kept(db: &Db) -> u64 {
     let mut round = 0;
     while db.statistics().hot_cells == 0 {
         rounds(db, round..round + 1);
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         round += 1;
         assert!(round < 1_000, "nothing is ever kept");
     }
@@ -81,7 +81,7 @@ fn until_kept(db: &Db) -> u64 {
 }
 
 fn kept_segments(db: &Db) -> usize {
-    let segments = db.default_family().segments();
+    let segments = db.default_family().memtables();
     let newest = segments.iter().map(|s| s.generation).max().unwrap();
     // The first of a pair of ids is for kept cells.
     segments.iter().filter(|s| s.state == "flat" && (newest - s.generation) % 2 == 1).count()
@@ -93,7 +93,7 @@ fn hot_keys_stay_in_memory_and_cold_ones_go_to_disk() {
         let world = SimWorld::new(1);
         let db = open_with(&world, hot_keys);
         rounds(&db, 0..600);
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         let done = db.statistics();
         let stay = |world: &SimWorld| {
             let db = open_with(world, hot_keys);
@@ -123,7 +123,7 @@ fn nothing_is_kept_where_keys_are_written_once_and_the_rule_can_be_switched_off_
     for n in 0..3_000u64 {
         db.put((n * 7919 % 3_000).to_be_bytes(), [7; 100]).unwrap();
     }
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let done = db.statistics();
     assert!(done.flushes > 3 && done.hot_cells == 0, "{} in {} flushes", done.hot_cells, done.flushes);
     assert!(db.events().iter().any(|e| e.kind == EventKind::HotKeys && e.reason.contains("few are hot")));
@@ -146,7 +146,7 @@ fn a_cell_kept_eight_times_without_an_update_goes_to_disk() {
     }
     let before = db.events().len();
     rounds(&db, from..from + 300);
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let kept =
         |event: &siltstone::Event| (event.kind == EventKind::HotKeys).then(|| event.numbers["hot_cells"]);
     let kept: Vec<u64> = db.events()[before..].iter().filter_map(kept).collect();
@@ -164,7 +164,7 @@ fn flushes_that_were_asked_for_leave_memory_empty() {
     assert!(kept_segments(&db) > 0);
     rounds(&db, round - 5..round);
     db.flush().unwrap();
-    let segments = db.default_family().segments();
+    let segments = db.default_family().memtables();
     assert!(segments.iter().all(|s| s.cells == 0), "{segments:?}");
     assert_eq!(value(&db.default_family(), &hot(3)).unwrap(), format!("{}", round - 1));
 }
@@ -186,7 +186,7 @@ fn a_hot_write_back_is_synced_before_the_manifest_commit() {
             // Often enough that the log went on in another file after the flush set was taken.
             while db.statistics().hot_cells < kept + 200 {
                 rounds(&db, at..at + 1);
-                db.settle().unwrap();
+                db.wait_idle().unwrap();
                 at += 1;
             }
         });
@@ -218,7 +218,7 @@ fn a_cell_under_a_newer_range_tombstone_is_not_kept() {
             db.put(hot(n), format!("{at:>100}").as_bytes()).unwrap();
         }
         at += 1;
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
     }
     let check = |db: &Db| {
         for n in 0..10 {
@@ -278,7 +278,7 @@ fn cells_logged_again_by_a_flush_that_failed_do_not_come_back_over_ingested_ones
         let mut at = round;
         while !*failed.borrow() {
             rounds(&db, at..at + 1);
-            let _ = db.settle();
+            let _ = db.wait_idle();
             at += 1;
         }
     });
@@ -312,7 +312,7 @@ fn a_batch_over_two_families_is_whole_when_one_was_flushed_and_kept_its_part() {
                     db.write(&batch).unwrap();
                 }
                 db.put(format!("cold{at:06}").as_bytes(), [7; 200]).unwrap();
-                db.settle().unwrap();
+                db.wait_idle().unwrap();
                 at += 1;
             }
         });
@@ -350,7 +350,7 @@ fn a_second_crash_after_a_torn_tail_loses_no_kept_cell() {
             let mut at = round + 5;
             while db.statistics().hot_cells < kept + 60 {
                 rounds(&db, at..at + 1);
-                db.settle().unwrap();
+                db.wait_idle().unwrap();
                 at += 1;
             }
         });

@@ -13,7 +13,6 @@ mod destroy;
 mod directories;
 #[cfg(feature = "testing")]
 mod hot;
-mod log_tables;
 mod memory;
 mod moving;
 mod offload;
@@ -38,20 +37,21 @@ mod transactions;
 mod turns;
 #[cfg(feature = "testing")]
 mod versions;
+mod wal_values;
 #[cfg(feature = "testing")]
 mod warm;
 
 /// All methods, with tables of that size, and with levels and numbers of runs that little data reaches.
 #[cfg(feature = "testing")]
-fn strategies(table_bytes: u64) -> Vec<siltstone::strategy::StrategyOptions> {
+fn strategies(sstable_bytes: u64) -> Vec<siltstone::strategy::StrategyOptions> {
     use siltstone::strategy::{METHODS, StrategyOptions};
     let small = |text: &&str| {
         let strategy: StrategyOptions = text.parse().expect("a method");
-        let mut strategy = strategy.with_table_bytes(table_bytes);
+        let mut strategy = strategy.with_sstable_bytes(sstable_bytes);
         match &mut strategy {
             StrategyOptions::Auto(auto) => auto.runs_max = 6,
             StrategyOptions::Leveled(leveled) => {
-                (leveled.base_bytes, leveled.multiplier) = (2 * table_bytes, 2);
+                (leveled.base_bytes, leveled.multiplier) = (2 * sstable_bytes, 2);
             }
             StrategyOptions::Exploring(exploring) => exploring.min_runs = 2,
             _ => {}

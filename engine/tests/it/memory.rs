@@ -15,14 +15,14 @@ fn options() -> Options {
     Options {
         write_memory: 256 << 10,
         memory_budget: 1 << 20,
-        experimental: Experimental { log_file_bytes: 64 << 10, ..Experimental::default() },
+        experimental: Experimental { wal_file_bytes: 64 << 10, ..Experimental::default() },
         ..Options::default()
     }
 }
 
 fn open(dir: &std::path::Path, policy: &str) -> Db {
     let memory: MemoryPolicy = policy.parse().unwrap();
-    let family = FamilyOptions { memory, ..FamilyOptions::default() };
+    let family = FamilyOptions { memory_policy: memory, ..FamilyOptions::default() };
     Builder::new().options(options()).family("default", family).open(dir).unwrap()
 }
 
@@ -48,7 +48,7 @@ fn updates_of_few_keys_stay_in_memory_and_the_log_is_let_go() {
         let db = open(dir.path(), policy);
         // 12 MB of writes through 256 KiB of memory.
         overwrite(&db, 0..600);
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         let done = db.statistics();
         assert!(done.memtable_data_compactions > 0, "{policy}");
         assert!(done.user_bytes > 30 * options().write_memory);
@@ -68,7 +68,8 @@ fn updates_of_few_keys_stay_in_memory_and_the_log_is_let_go() {
 
 #[test]
 fn every_policy_gives_the_same_answers_to_snapshots_scans_and_gets() {
-    for policy in ["none", "basic{segments=2}", "eager", "adaptive{segments=1, r=0.2}", "sketch{segments=2}"]
+    for policy in
+        ["none", "basic{memtables=2}", "eager", "adaptive{memtables=1, r=0.2}", "sketch{memtables=2}"]
     {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path(), policy);
@@ -117,7 +118,7 @@ fn simulated(world: &SimWorld, options: Options, family: FamilyOptions) -> (Db, 
 }
 
 fn policy(text: &str) -> FamilyOptions {
-    FamilyOptions { memory: text.parse().unwrap(), ..FamilyOptions::default() }
+    FamilyOptions { memory_policy: text.parse().unwrap(), ..FamilyOptions::default() }
 }
 
 /// What is seen of the database at every visit of that place.
@@ -146,7 +147,7 @@ fn what_a_compaction_in_memory_takes_while_it_runs_is_write_memory_and_stays_wit
     let world = SimWorld::new(1);
     let (db, scheduler) = simulated(&world, options(), policy("eager"));
     let see = |db: &Db| {
-        let listed: u64 = db.default_family().segments().iter().map(|segment| segment.bytes).sum();
+        let listed: u64 = db.default_family().memtables().iter().map(|segment| segment.bytes).sum();
         (db.statistics().write_memory, listed)
     };
     let seen = seen_at("join-before-swap", &db, see, || {
@@ -162,8 +163,8 @@ fn what_a_compaction_in_memory_takes_while_it_runs_is_write_memory_and_stays_wit
     assert!(seen.iter().all(|(counted, listed)| *counted > listed + listed / 8), "{seen:?}");
     assert!(seen.iter().all(|(counted, _)| *counted <= options().write_memory * 11 / 10), "{seen:?}");
     db.flush().unwrap();
-    db.settle().unwrap();
-    let left: u64 = db.default_family().segments().iter().map(|segment| segment.bytes).sum();
+    db.wait_idle().unwrap();
+    let left: u64 = db.default_family().memtables().iter().map(|segment| segment.bytes).sum();
     assert_eq!(db.statistics().write_memory, left, "nothing of it stays counted");
 }
 
@@ -174,7 +175,7 @@ fn each_memtable_freeze_is_an_event_that_says_of_how_much() {
         db.put(n.to_be_bytes(), [7; 100]).unwrap();
         scheduler.run(2);
     }
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let flat: Vec<_> = db.events().into_iter().filter(|e| e.kind == EventKind::MemtableFreeze).collect();
     assert_eq!(flat.len() as u64, db.statistics().memtable_freezes);
     let cells: u64 = flat.iter().map(|event| event.numbers["cells"]).sum();
@@ -190,7 +191,7 @@ fn statistics_are_the_sums_of_events() {
     let (db, scheduler) = simulated(
         &world,
         options(),
-        FamilyOptions { log_tables: true, log_tables_merged_max: 1e6, ..policy("sketch") },
+        FamilyOptions { wal_values: true, wal_values_write_amp_max: 1e6, ..policy("sketch") },
     );
     for round in 0..40u32 {
         for n in 0..150u32 {
@@ -199,7 +200,7 @@ fn statistics_are_the_sums_of_events() {
             scheduler.run(1);
         }
     }
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let (events, done) = (db.events(), db.statistics());
     let of = |kind: EventKind| events.iter().filter(move |e| e.kind == kind);
     let sum = |kind, name: &str| of(kind).map(|e| e.numbers[name]).sum::<u64>();
@@ -276,10 +277,10 @@ fn what_a_flush_and_a_merge_wrote_before_they_failed_is_counted() {
     {
         let world = SimWorld::new(1);
         let options = Options {
-            experimental: Experimental { step_bytes: 16 << 10, ..options().experimental },
+            experimental: Experimental { compaction_step_bytes: 16 << 10, ..options().experimental },
             ..options()
         };
-        let strategy = "leveled{table_bytes=16384}".parse().unwrap();
+        let strategy = "leveled{sstable_bytes=16384}".parse().unwrap();
         let (compression, compression_last) = (Compression::None, None);
         let hot_keys = "factor{hot_factor=0}".parse().unwrap();
         let family = FamilyOptions { strategy, compression, compression_last, hot_keys, ..policy("none") };
@@ -324,7 +325,7 @@ fn what_a_flush_and_a_merge_wrote_before_they_failed_is_counted() {
 #[test]
 fn old_versions_within_a_segment_leave_memory_once_it_is_flat_and_snapshots_keep_theirs() {
     let run = |text: &str| {
-        let family = FamilyOptions { active_share: 0.2, ..policy(text) };
+        let family = FamilyOptions { active_memtable_share: 0.2, ..policy(text) };
         let (db, scheduler) = simulated(&SimWorld::new(1), options(), family);
         overwrite(&db, 0..1);
         let snapshot = db.snapshot();
@@ -341,7 +342,7 @@ fn old_versions_within_a_segment_leave_memory_once_it_is_flat_and_snapshots_keep
         }
         let now = newest(&db);
         assert!((0..10).all(|n| now[n] == (990 + n).to_string()), "{text}: {:?}", &now[..10]);
-        let frozen: Vec<_> = db.default_family().segments();
+        let frozen: Vec<_> = db.default_family().memtables();
         let bytes = frozen.iter().filter(|segment| segment.state == "flat").map(|segment| segment.bytes);
         let freed = db
             .events()
@@ -349,7 +350,7 @@ fn old_versions_within_a_segment_leave_memory_once_it_is_flat_and_snapshots_keep
             .filter(|event| event.reason.starts_with("dead cells in the newest memtable"));
         (bytes.sum::<u64>(), freed.count())
     };
-    let ((kept, none), (left, freed)) = (run("none"), run("sketch{segments=64}"));
+    let ((kept, none), (left, freed)) = (run("none"), run("sketch{memtables=64}"));
     assert!(none == 0 && freed > 4, "{none} and {freed}");
     assert!(left < kept * 3 / 4, "{left} of {kept} bytes");
 }
@@ -361,7 +362,7 @@ fn a_merge_in_memory_that_a_flush_overtook_says_nothing_of_the_pipeline_after_it
     };
     for seed in 0..8 {
         let world = SimWorld::new(seed);
-        let (db, _) = simulated(&world, options(), policy("adaptive{segments=1, r=0}"));
+        let (db, _) = simulated(&world, options(), policy("adaptive{memtables=1, r=0}"));
         let flushed = Rc::new(RefCell::new(None));
         let (once, of) = (flushed.clone(), db.clone());
         let hook = move |name| {
@@ -375,7 +376,7 @@ fn a_merge_in_memory_that_a_flush_overtook_says_nothing_of_the_pipeline_after_it
         with_kill_hook(hook, || {
             for _ in 0..60 {
                 overwrite(&db, 0..1);
-                db.settle().unwrap();
+                db.wait_idle().unwrap();
             }
         });
         let from = flushed.borrow().expect("a merge in memory");
@@ -399,7 +400,7 @@ fn a_merge_in_memory_that_a_flush_overtook_is_an_event() {
     with_kill_hook(hook, || {
         for _ in 0..60 {
             overwrite(&db, 0..1);
-            db.settle().unwrap();
+            db.wait_idle().unwrap();
         }
     });
     let begun = |event: &Event| event.kind == EventKind::MemtableAbort && event.numbers["begun"] == 1;
@@ -452,7 +453,7 @@ fn a_compaction_in_memory_that_a_flush_overtakes_is_dropped_and_brings_nothing_b
                 for n in (0..200).filter(|n| *n != 7 || db.statistics().flushes == 0) {
                     db.put(format!("key{n:03}").as_bytes(), [n as u8; 80]).unwrap();
                 }
-                db.settle().unwrap();
+                db.wait_idle().unwrap();
             }
         });
         let done = db.statistics();
@@ -486,7 +487,7 @@ fn what_a_flush_makes_free_is_used_again_within_the_bound() {
     assert_eq!(db.statistics().spare_memory, 0);
     fill(&db, 0..30_000);
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let now = db.statistics();
     assert!(now.spare_memory > MIB && now.spare_memory + now.write_memory <= 8 * MIB, "{now:?}");
     // What is written next takes from it.
@@ -494,7 +495,7 @@ fn what_a_flush_makes_free_is_used_again_within_the_bound() {
     fill(&db, 0..3_000);
     let now = db.statistics();
     assert!(now.spare_memory < left && now.spare_memory + now.write_memory <= 8 * MIB, "{now:?}");
-    db.set_memory(MIB, 16 * MIB).unwrap();
+    db.set_memory_limits(MIB, 16 * MIB).unwrap();
     let now = db.statistics();
     assert!(now.spare_memory + now.write_memory <= MIB.max(now.write_memory), "{now:?}");
 }
@@ -506,19 +507,19 @@ fn memory_moves_between_writes_and_cache_at_run_time() {
     let big = Options {
         write_memory: MIB,
         memory_budget: 16 * MIB,
-        experimental: Experimental { log_file_bytes: 64 << 10, ..Experimental::default() },
+        experimental: Experimental { wal_file_bytes: 64 << 10, ..Experimental::default() },
         ..Options::default()
     };
     let db = Builder::new().options(big.clone()).open(dir.path()).unwrap();
     // Tables larger than the cache will be, all of it read once.
     fill(&db, 0..60_000);
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     assert!(db.scan::<&[u8]>(..).all(|entry| entry.is_ok()));
     let before = db.statistics();
     assert!(before.cache_bytes > 8 * MIB, "{} cached", before.cache_bytes);
 
-    db.set_memory(12 * MIB, 16 * MIB).unwrap();
+    db.set_memory_limits(12 * MIB, 16 * MIB).unwrap();
     let now = db.statistics();
     assert!(now.cache_bytes <= now.cache_capacity && now.cache_capacity <= 4 * MIB, "{now:?}");
     assert_eq!((db.options().write_memory, db.options().memory_budget), (12 * MIB, 16 * MIB));
@@ -527,17 +528,17 @@ fn memory_moves_between_writes_and_cache_at_run_time() {
     // As much as would have been flushed several times before stays in memory.
     let flushes = now.flushes;
     fill(&db, 100_000..116_000);
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let now = db.statistics();
     assert!(now.flushes == flushes && now.write_memory > 3 * MIB, "{now:?}");
 
-    db.set_memory(MIB, 16 * MIB).unwrap();
+    db.set_memory_limits(MIB, 16 * MIB).unwrap();
     let at_once = db.statistics();
     assert!(
         at_once.cache_capacity + at_once.write_memory + at_once.sstable_memory_bytes <= 16 * MIB,
         "{at_once:?}"
     );
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let now = db.statistics();
     assert!(now.flushes > flushes && now.write_memory <= MIB / 2 + MIB / 10, "{now:?}");
     assert!(now.cache_capacity >= 14 * MIB, "{now:?}");
@@ -567,7 +568,7 @@ fn a_quarter_of_a_gigabyte_moves_to_writes_and_back_in_less_than_a_second() {
     let clock = Env::local().clock;
     let move_to = |write_memory| {
         let began = clock.monotonic_ns();
-        db.set_memory(write_memory, all).unwrap();
+        db.set_memory_limits(write_memory, all).unwrap();
         let micros = (clock.monotonic_ns() - began) / 1_000;
         println!("{} MiB of write memory after {micros} us", write_memory / MIB);
         assert!(micros < 1_000_000, "{micros} us");
@@ -578,7 +579,7 @@ fn a_quarter_of_a_gigabyte_moves_to_writes_and_back_in_less_than_a_second() {
     put(24_000..42_000);
     assert!(db.statistics().write_memory > 128 * MIB && db.statistics().flushes == flushes);
     move_to(little);
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     assert!(db.statistics().cache_capacity > 256 * MIB, "{:?}", db.statistics());
     assert!((0..42_000u32).step_by(100).all(|n| db.get(n.to_be_bytes()).unwrap().is_some()));
 }
@@ -587,16 +588,16 @@ fn a_quarter_of_a_gigabyte_moves_to_writes_and_back_in_less_than_a_second() {
 fn a_division_of_memory_that_makes_no_sense_is_refused_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let limited = Options {
-        experimental: Experimental { log_bytes_max: 2 << 20, ..options().experimental },
+        experimental: Experimental { wal_bytes_max: 2 << 20, ..options().experimental },
         ..options()
     };
     let db = Builder::new().options(limited.clone()).open(dir.path()).unwrap();
     for (write_memory, memory_budget) in [(1, 1 << 20), (2 << 20, 1 << 20), (1 << 20, 8 << 20)] {
-        db.set_memory(write_memory, memory_budget).unwrap_err();
+        db.set_memory_limits(write_memory, memory_budget).unwrap_err();
     }
     assert_eq!(db.options(), limited);
     db.close().unwrap();
-    db.set_memory(128 << 10, 1 << 20).unwrap_err();
+    db.set_memory_limits(128 << 10, 1 << 20).unwrap_err();
 }
 
 #[test]
@@ -605,7 +606,7 @@ fn less_write_memory_also_means_smaller_segments_log_and_batches() {
     let wide = Options {
         write_memory: 4 << 20,
         memory_budget: 8 << 20,
-        experimental: Experimental { log_file_bytes: 64 << 10, ..Experimental::default() },
+        experimental: Experimental { wal_file_bytes: 64 << 10, ..Experimental::default() },
         ..Options::default()
     };
     // Nothing joins segments.
@@ -617,27 +618,27 @@ fn less_write_memory_also_means_smaller_segments_log_and_batches() {
         batch.put(&db.default_family(), n.to_be_bytes(), [7; 100 << 10]);
     }
     db.write(&batch).unwrap();
-    db.set_memory(128 << 10, 8 << 20).unwrap();
+    db.set_memory_limits(128 << 10, 8 << 20).unwrap();
     assert!(db.write(&batch).unwrap_err().to_string().contains("the limit is 131072"));
     fill(&db, 0..20_000);
     db.family("empty").unwrap().put(b"k", b"v").unwrap();
-    let first = db.family("empty").unwrap().segments();
+    let first = db.family("empty").unwrap().memtables();
     assert!(first.iter().all(|s| s.bytes < 16 << 10), "a chunk of the size it has now: {first:?}");
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let now = db.statistics();
     assert!(now.wal_bytes <= 8 * (128 << 10), "{} bytes of log", now.wal_bytes);
-    assert!(db.default_family().segments().iter().all(|s| s.bytes <= 32 << 10), "{now:?}");
+    assert!(db.default_family().memtables().iter().all(|s| s.bytes <= 32 << 10), "{now:?}");
 }
 
 #[test]
 fn the_share_at_which_segments_are_frozen_is_an_option_of_the_family() {
-    let freezes = |active_share: f64, write_memory: u64| -> Statistics {
+    let freezes = |active_memtable_share: f64, write_memory: u64| -> Statistics {
         let world = SimWorld::new(1);
-        let family = FamilyOptions { active_share, write_memory, ..policy("none") };
+        let family = FamilyOptions { active_memtable_share, write_memory, ..policy("none") };
         let roomy = Options { write_memory: 4 << 20, memory_budget: 8 << 20, ..options() };
         let (db, _) = simulated(&world, roomy, family);
         fill(&db, 0..6_000);
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         assert_eq!(db.statistics().flushes, 0);
         db.statistics()
     };
@@ -645,8 +646,8 @@ fn the_share_at_which_segments_are_frozen_is_an_option_of_the_family() {
         [(0.04, 0), (0.2, 0), (0.5, 0), (0.2, 1600 << 10)].map(|(a, own)| freezes(a, own).memtable_freezes);
     assert!(little > 3 * usual && usual > much, "{little}, {usual} and {much} segments");
     assert!(own > usual, "a share of its own limit: {own} and {usual}");
-    assert!(FamilyOptions { active_share: 0.6, ..FamilyOptions::default() }.validate().is_err());
-    assert!(FamilyOptions { active_share: 0.01, ..FamilyOptions::default() }.validate().is_err());
+    assert!(FamilyOptions { active_memtable_share: 0.6, ..FamilyOptions::default() }.validate().is_err());
+    assert!(FamilyOptions { active_memtable_share: 0.01, ..FamilyOptions::default() }.validate().is_err());
 }
 
 #[test]
@@ -661,7 +662,7 @@ fn every_policy_that_merges_in_memory_does_so_at_its_default_settings() {
             db.put(key.to_be_bytes(), [7; 200]).unwrap();
             scheduler.run(u32::from(n % 8 == 0) * 8);
         }
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         let done = db.statistics();
         assert!(done.flushes > 0, "{name}: {done:?}");
         assert!(

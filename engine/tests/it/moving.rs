@@ -253,7 +253,7 @@ fn values_in_the_log_go_into_tables_before_a_family_leaves() {
         let dir = tempfile::tempdir().unwrap();
         let (here, there) =
             (Db::open(dir.path().join("a")).unwrap(), Db::open(dir.path().join("b")).unwrap());
-        let options = FamilyOptions { log_tables: true, log_tables_merged_max: 1e6, ..Default::default() };
+        let options = FamilyOptions { wal_values: true, wal_values_write_amp_max: 1e6, ..Default::default() };
         let family = here.create_family("events", options).unwrap();
         let value = |n: u32| vec![n as u8; 5_000];
         for n in 0..2_000u32 {

@@ -1,8 +1,8 @@
 //! Merges offered to another process: what it may not do, and what the database does then.
 
 use siltstone::offload::{
-    CompactionSpec, Decision, MergeAnswer, MergeRunner, Offer, Offload, OffloadedMerge, RetainOutputs,
-    RunningCompaction,
+    CompactionAnswer, CompactionRunner, CompactionSpec, Decision, Offer, Offload, OffloadedCompaction,
+    RetainOutputs, RunningCompaction,
 };
 use siltstone::{Db, EventKind, Experimental, FamilyOptions, Options, Result};
 use std::path::PathBuf;
@@ -18,21 +18,21 @@ fn fill(db: &Db) -> usize {
         db.put(format!("key{:05}", n * 7 % 3_000).as_bytes(), [b'v'; 60]).unwrap();
     }
     db.family("default").unwrap().compact::<&str>(..).unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     db.scan::<&str>(..).collect::<Result<Vec<_>>>().unwrap().len()
 }
 
 /// Runs each merge at once, and once more, and takes none.
 #[derive(Debug)]
 struct Twice {
-    runner: MergeRunner,
+    runner: CompactionRunner,
     refused: Mutex<Vec<String>>,
 }
 
-fn run(runner: &MergeRunner, spec: &CompactionSpec) -> Result<()> {
+fn run(runner: &CompactionRunner, spec: &CompactionSpec) -> Result<()> {
     let carried = CompactionSpec::from_bytes(&spec.to_bytes()?)?;
     let mut merge = runner.begin(&carried, RetainOutputs::No)?;
-    while !MergeAnswer::from_bytes(&merge.advance()?.to_bytes())?.is_last() {}
+    while !CompactionAnswer::from_bytes(&merge.advance()?.to_bytes())?.is_last() {}
     Ok(())
 }
 
@@ -49,7 +49,7 @@ impl Offload for Twice {
 fn a_merge_that_is_run_again_writes_over_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let offload =
-        Arc::new(Twice { runner: Db::builder().merge_runner(1 << 20, 0), refused: Mutex::default() });
+        Arc::new(Twice { runner: Db::builder().compaction_runner(1 << 20, 0), refused: Mutex::default() });
     let db = Db::builder().options(options()).offload(offload.clone()).open(dir.path()).unwrap();
     assert_eq!(fill(&db), 3_000);
     let refused = offload.refused.lock().unwrap();
@@ -63,8 +63,8 @@ struct Failing(Mutex<Vec<(PathBuf, u64)>>);
 
 struct Fails(u32);
 
-impl OffloadedMerge for Fails {
-    fn advance(&mut self) -> Result<Option<MergeAnswer>> {
+impl OffloadedCompaction for Fails {
+    fn advance(&mut self) -> Result<Option<CompactionAnswer>> {
         self.0 += 1;
         if self.0.is_multiple_of(3) {
             Err(siltstone::Error::new(siltstone::ErrorKind::Io, "it fails"))
@@ -105,18 +105,18 @@ fn a_merge_that_fails_elsewhere_is_offered_three_times_under_other_names_and_the
 /// Runs merges in this process. When a merge begins, the answer that ended the one before comes once more.
 #[derive(Debug)]
 struct Stale {
-    runner: MergeRunner,
-    last: Arc<Mutex<Option<MergeAnswer>>>,
+    runner: CompactionRunner,
+    last: Arc<Mutex<Option<CompactionAnswer>>>,
 }
 
 struct ComesAgain {
     merge: RunningCompaction,
-    last: Arc<Mutex<Option<MergeAnswer>>>,
+    last: Arc<Mutex<Option<CompactionAnswer>>>,
     began: bool,
 }
 
-impl OffloadedMerge for ComesAgain {
-    fn advance(&mut self) -> Result<Option<MergeAnswer>> {
+impl OffloadedCompaction for ComesAgain {
+    fn advance(&mut self) -> Result<Option<CompactionAnswer>> {
         if !std::mem::replace(&mut self.began, true)
             && let Some(before) = self.last.lock().unwrap().take()
         {
@@ -141,7 +141,8 @@ impl Offload for Stale {
 #[test]
 fn the_answer_of_another_merge_is_refused_though_its_counts_fit() {
     let dir = tempfile::tempdir().unwrap();
-    let offload = Arc::new(Stale { runner: Db::builder().merge_runner(1 << 20, 0), last: Arc::default() });
+    let offload =
+        Arc::new(Stale { runner: Db::builder().compaction_runner(1 << 20, 0), last: Arc::default() });
     let family = || FamilyOptions { strategy: "leveled".parse().unwrap(), ..FamilyOptions::default() };
     let builder = Db::builder().options(options()).family("gone", family()).family("kept", family());
     let db = builder.offload(offload).open(dir.path()).unwrap();
@@ -160,7 +161,7 @@ fn the_answer_of_another_merge_is_refused_though_its_counts_fit() {
         write(family, false);
         write(family, deletes);
         family.compact::<&[u8]>(..).unwrap();
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
     }
     assert_eq!((gone.scan::<&[u8]>(..).count(), kept.scan::<&[u8]>(..).count()), (0, 500));
     let events = db.events();
@@ -176,7 +177,7 @@ fn the_answer_of_another_merge_is_refused_though_its_counts_fit() {
 /// dead.
 #[derive(Debug)]
 struct Dies {
-    runner: MergeRunner,
+    runner: CompactionRunner,
     at: u64,
     seen: Arc<Mutex<Seen>>,
 }
@@ -196,8 +197,8 @@ struct Dying {
     seen: Arc<Mutex<Seen>>,
 }
 
-impl OffloadedMerge for Dying {
-    fn advance(&mut self) -> Result<Option<MergeAnswer>> {
+impl OffloadedCompaction for Dying {
+    fn advance(&mut self) -> Result<Option<CompactionAnswer>> {
         let mut seen = self.seen.lock().unwrap();
         if seen.written >= self.at {
             return Err(siltstone::Error::new(siltstone::ErrorKind::Io, "it is dead"));
@@ -218,7 +219,7 @@ impl Offload for Dies {
             seen.offered.push(bytes);
         }
         let merge = is_first.then(|| self.runner.begin(offer.spec, RetainOutputs::No).unwrap());
-        let run = merge.map(|merge| -> Box<dyn OffloadedMerge> {
+        let run = merge.map(|merge| -> Box<dyn OffloadedCompaction> {
             Box::new(Dying { merge, at: self.at, seen: self.seen.clone() })
         });
         Decision { run, ..Decision::here() }
@@ -232,15 +233,15 @@ fn of_a_merge_that_is_killed_at_nine_tenths_at_most_one_step_is_done_again() {
     let merged = |at: u64| {
         let dir = tempfile::tempdir().unwrap();
         let seen = Arc::new(Mutex::new(Seen::default()));
-        let offload = Dies { runner: Db::builder().merge_runner(1 << 20, 0), at, seen: seen.clone() };
+        let offload = Dies { runner: Db::builder().compaction_runner(1 << 20, 0), at, seen: seen.clone() };
         let options = Options {
             memory_budget: 32 << 20,
             write_memory: 16 << 20,
-            experimental: Experimental { step_bytes: STEP_BYTES, ..Experimental::default() },
+            experimental: Experimental { compaction_step_bytes: STEP_BYTES, ..Experimental::default() },
             ..Options::default()
         };
         let family = FamilyOptions {
-            strategy: "leveled{table_bytes=64KiB}".parse().unwrap(),
+            strategy: "leveled{sstable_bytes=64KiB}".parse().unwrap(),
             compression: siltstone::Compression::None,
             ..FamilyOptions::default()
         };
@@ -253,7 +254,7 @@ fn of_a_merge_that_is_killed_at_nine_tenths_at_most_one_step_is_done_again() {
             db.flush().unwrap();
         }
         db.default_family().compact::<&[u8]>(..).unwrap();
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         for (n, row) in (0_u32..).zip(db.scan::<&[u8]>(..)) {
             let row = row.unwrap();
             assert_eq!(

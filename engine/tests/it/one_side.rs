@@ -20,16 +20,16 @@ fn open(world: &SimWorld, scan_one_side: bool) -> Db {
         workers: 1,
         cache_fill: CacheFill::None,
         experimental: Experimental {
-            log_file_bytes: 64 << 10,
-            step_bytes: 64 << 10,
-            merge_rest: 0,
+            wal_file_bytes: 64 << 10,
+            compaction_step_bytes: 64 << 10,
+            compaction_pacing: 0,
             scan_one_side,
             ..Experimental::default()
         },
         ..Options::default()
     };
     let family = FamilyOptions {
-        strategy: "leveled{table_bytes=32KiB,base_bytes=128KiB}".parse().unwrap(),
+        strategy: "leveled{sstable_bytes=32KiB,base_bytes=128KiB}".parse().unwrap(),
         compression: Compression::None,
         ..FamilyOptions::default()
     };
@@ -70,7 +70,7 @@ fn measured(scan_one_side: bool) -> (u64, Vec<u64>, u64) {
     let world = SimWorld::new(5);
     let db = open(&world, scan_one_side);
     put_all(&db, 1);
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     put_all(&db, 2);
     db.default_family().delete_range(1_000_u64.to_be_bytes()..1_300_u64.to_be_bytes()).unwrap();
     db.flush().unwrap();
@@ -94,7 +94,7 @@ fn measured(scan_one_side: bool) -> (u64, Vec<u64>, u64) {
         }
     };
     with_kill_hook(hook, || db.default_family().compact::<&[u8]>(..).unwrap());
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let after = scanned(&db, true);
     let tables = db.default_family().shape().tables().count();
     let files = world.storage.list(Path::new("/db")).unwrap();

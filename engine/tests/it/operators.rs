@@ -143,7 +143,7 @@ fn operators_and_filters_may_read_and_are_refused_what_would_wait_for_themselves
     let refused: [(&str, Call); 13] = [
         ("flush", |_, f| f.flush()),
         ("compact", |_, f| f.compact::<&str>(..)),
-        ("settle", |db, _| db.settle()),
+        ("wait_idle", |db, _| db.wait_idle()),
         ("sync", |db, _| db.sync()),
         ("put", |_, f| f.put("y", "1").map(drop)),
         ("delete_range", |_, f| f.delete_range("y".."z").map(drop)),
@@ -152,7 +152,9 @@ fn operators_and_filters_may_read_and_are_refused_what_would_wait_for_themselves
         ("drop_family", |db, f| db.drop_family(f.name())),
         ("alter", |_, f| f.alter(f.options())),
         ("checkpoint", |db, _| db.checkpoint(db.path().join("copy")).map(drop)),
-        ("set_memory", |db, _| db.set_memory(db.options().write_memory, db.options().memory_budget)),
+        ("set_memory_limits", |db, _| {
+            db.set_memory_limits(db.options().write_memory, db.options().memory_budget)
+        }),
         ("close", |db, _| db.close()),
     ];
     let answered: [(&str, Call); 2] = [
@@ -172,7 +174,7 @@ fn operators_and_filters_may_read_and_are_refused_what_would_wait_for_themselves
             let builder = Builder::new().merge_operator("calls", calling.clone());
             let builder = builder.filter("calls", calling.clone());
             let merged = FamilyOptions { merge_operator: Some("calls".into()), ..Default::default() };
-            let filtered = FamilyOptions { filter: Some("calls".into()), ..Default::default() };
+            let filtered = FamilyOptions { compaction_filter: Some("calls".into()), ..Default::default() };
             let db = builder.family("m", merged).family("f", filtered).open(dir.path()).unwrap();
             let (m, f) = (db.family("m").unwrap(), db.family("f").unwrap());
             db.put("x", "1").unwrap();

@@ -14,9 +14,9 @@ const FAMILIES: [(&str, &str, &str); 7] = [
     ("strategy", "exploring", "strategy `exploring`"),
     ("strategy", "remerge", "strategy `remerge`"),
     ("strategy", "nomerge", "strategy `nomerge`"),
-    ("memory", "basic", "memory `basic`"),
-    ("memory", "eager{segments=3}", "memory `eager`"),
-    ("memory", "adaptive", "memory `adaptive`"),
+    ("memory_policy", "basic", "memory_policy `basic`"),
+    ("memory_policy", "eager{memtables=3}", "memory_policy `eager`"),
+    ("memory_policy", "adaptive", "memory_policy `adaptive`"),
     ("hot_keys", "top{percent=2}", "hot_keys `top`"),
 ];
 
@@ -87,7 +87,7 @@ fn families_that_need_the_feature_stop_nothing_and_are_refused_by_name_until_the
             assert!(text.contains(says) && text.contains("feature `papers`"), "{text}");
         }
         db.flush().unwrap();
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         db.close().unwrap();
     }
     // By its handle, and by what is said at an open.

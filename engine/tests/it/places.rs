@@ -6,7 +6,7 @@ use siltstone::{Builder, Db, ErrorKind, Options};
 use std::path::Path;
 
 fn builder(world: &SimWorld, tables: Option<&str>) -> Builder {
-    let options = Options { tables: tables.map(Into::into), ..Options::default() };
+    let options = Options { sstable_store: tables.map(Into::into), ..Options::default() };
     Db::builder().options(options).env(world.env())
 }
 

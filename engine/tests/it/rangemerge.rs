@@ -9,7 +9,7 @@ use siltstone::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const LEVELED: &str = "leveled{l0_runs_trigger=2, multiplier=2, base_bytes=16384, table_bytes=16384}";
+const LEVELED: &str = "leveled{l0_runs_trigger=2, multiplier=2, base_bytes=16384, sstable_bytes=16384}";
 
 fn options() -> Options {
     Options {
@@ -17,8 +17,8 @@ fn options() -> Options {
         memory_budget: 1 << 20,
         workers: 2,
         experimental: Experimental {
-            log_file_bytes: 16 << 10,
-            step_bytes: 8 << 10,
+            wal_file_bytes: 16 << 10,
+            compaction_step_bytes: 8 << 10,
             ..Experimental::default()
         },
         ..Options::default()
@@ -119,10 +119,10 @@ fn most_runs(strategy: &str) -> usize {
 #[test]
 fn each_key_lies_in_one_table_and_in_as_many_deltas_as_are_allowed() {
     for strategy in [
-        "rangemerge{f=16384, victim=most-bytes}",
-        "rangemerge{f=16384}",
-        "rangemerge{f=16384, deltas=3}",
-        "rangemerge{f=4096, deltas=3, victim=most-bytes}",
+        "rangemerge{sstable_bytes=16384, victim=most-bytes}",
+        "rangemerge{sstable_bytes=16384}",
+        "rangemerge{sstable_bytes=16384, deltas_max=3}",
+        "rangemerge{sstable_bytes=4096, deltas_max=3, victim=most-bytes}",
     ] {
         let world = SimWorld::new(7);
         let (db, scheduler) = open(&world, strategy);
@@ -131,7 +131,7 @@ fn each_key_lies_in_one_table_and_in_as_many_deltas_as_are_allowed() {
             history.go_on(&db, &scheduler, 1500);
             history.agrees(&db);
         }
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         let (runs, tables) = runs_and_tables(&db);
         assert!(runs <= most_runs(strategy), "{strategy}: {runs} runs\n{}", db.default_family().shape());
         assert!(tables > 6, "{strategy}: {tables} tables");
@@ -145,7 +145,7 @@ fn each_key_lies_in_one_table_and_in_as_many_deltas_as_are_allowed() {
         history.agrees(&db);
         history.go_on(&db, &scheduler, 1500);
         db.flush().unwrap();
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         assert!(runs_and_tables(&db).0 <= most_runs(strategy), "{strategy}");
         history.agrees(&db);
     }
@@ -155,8 +155,13 @@ fn each_key_lies_in_one_table_and_in_as_many_deltas_as_are_allowed() {
 fn strategies_change_on_reopen_and_while_open_and_answers_stay() {
     let world = SimWorld::new(3);
     let mut history = History::new(2);
-    let strategies =
-        [LEVELED, "rangemerge{f=16384}", "rangemerge{f=16384, deltas=3}", "rangemerge{f=65536}", LEVELED];
+    let strategies = [
+        LEVELED,
+        "rangemerge{sstable_bytes=16384}",
+        "rangemerge{sstable_bytes=16384, deltas_max=3}",
+        "rangemerge{sstable_bytes=65536}",
+        LEVELED,
+    ];
     for strategy in strategies {
         let (db, scheduler) = open(&world, strategy);
         history.agrees(&db);
@@ -170,7 +175,7 @@ fn strategies_change_on_reopen_and_while_open_and_answers_stay() {
         }
         let family = db.default_family();
         family.alter(FamilyOptions { strategy: strategy.parse().unwrap(), ..family.options() }).unwrap();
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         if strategy != LEVELED {
             assert!(runs_and_tables(&db).0 <= most_runs(strategy), "{}", family.shape());
         }
@@ -181,13 +186,13 @@ fn strategies_change_on_reopen_and_while_open_and_answers_stay() {
 #[test]
 fn a_damaged_table_of_a_range_stops_no_writer() {
     let world = SimWorld::new(5);
-    let (db, scheduler) = open(&world, "rangemerge{f=16384}");
+    let (db, scheduler) = open(&world, "rangemerge{sstable_bytes=16384}");
     let put = |n: u32, fill: u8| {
         db.put(format!("key{n:05}").as_bytes(), [fill; 60]).unwrap();
     };
     (0..3000).for_each(|n| put(n, 7));
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let shape = db.default_family().shape();
     let (_, _, table) = shape.tables().nth(shape.tables().count() / 2).unwrap();
     let path = std::path::Path::new("/db").join(table.id.file_name());
@@ -219,11 +224,11 @@ fn a_damaged_table_of_a_range_stops_no_writer() {
 #[test]
 fn a_range_that_is_hardly_written_does_not_hold_the_log() {
     let world = SimWorld::new(5);
-    let (db, scheduler) = open(&world, "rangemerge{f=16384}");
+    let (db, scheduler) = open(&world, "rangemerge{sstable_bytes=16384}");
     for n in 0..3000u32 {
         db.put(format!("key{n:05}").as_bytes(), [7; 60]).unwrap();
     }
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     assert!(runs_and_tables(&db).1 > 6);
     for round in 0..20_000u32 {
         scheduler.run(u32::from(round % 8 == 0) * 4);
@@ -239,13 +244,13 @@ fn a_range_that_is_hardly_written_does_not_hold_the_log() {
 #[test]
 fn a_get_costs_one_access_and_a_scan_one_a_block_once_indices_are_read() {
     let world = SimWorld::new(8);
-    let (db, _) = open(&world, "rangemerge{f=65536}");
+    let (db, _) = open(&world, "rangemerge{sstable_bytes=65536}");
     let key = |n: u64| format!("key{n:05}").into_bytes();
     for n in 0..4_000 {
         db.put(key(n * 7919 % 4_000), [n as u8; 200]).unwrap();
     }
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let (runs, tables) = runs_and_tables(&db);
     assert!(runs == 1 && tables > 8, "{runs} runs of {tables} tables");
     // All indices and filters, which open tables keep.
@@ -253,7 +258,7 @@ fn a_get_costs_one_access_and_a_scan_one_a_block_once_indices_are_read() {
         db.get(key(n * 10)).unwrap();
     }
     // No block of data stays in a cache of nothing.
-    db.set_memory(options().write_memory, options().write_memory).unwrap();
+    db.set_memory_limits(options().write_memory, options().write_memory).unwrap();
     for n in 0..100 {
         let cost = crate::reads(&world, || assert!(db.get(key(n * 37 + 5)).unwrap().is_some()));
         assert!(cost <= 1, "the get of key {n} took {cost} accesses");
@@ -273,7 +278,7 @@ fn a_get_costs_one_access_right_after_its_range_was_merged_while_anybody_looks_t
     let key = |n: u64| format!("key{n:05}").into_bytes();
     let dearest = |looks: &dyn Fn(u64) -> bool| {
         let world = SimWorld::new(8);
-        let (db, scheduler) = open(&world, "rangemerge{f=65536}");
+        let (db, scheduler) = open(&world, "rangemerge{sstable_bytes=65536}");
         for n in 0..16_000 {
             scheduler.run(u32::from(n % 8 == 0) * 4);
             db.put(key(n * 7919 % 4_000), [n as u8; 200]).unwrap();
@@ -281,7 +286,7 @@ fn a_get_costs_one_access_right_after_its_range_was_merged_while_anybody_looks_t
                 assert!(db.get(format!("key{absent:05}x").as_bytes()).unwrap().is_none());
             }
         }
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         let costs = (0..4_000).map(|n| crate::reads(&world, || assert!(db.get(key(n)).unwrap().is_some())));
         costs.max().unwrap()
     };
@@ -295,19 +300,19 @@ fn a_get_costs_one_access_right_after_its_range_was_merged_while_anybody_looks_t
 #[test]
 fn a_get_costs_one_access_right_after_a_delete_of_a_range_was_merged_into_its_file() {
     let world = SimWorld::new(9);
-    let (db, _) = open(&world, "rangemerge{f=1MiB}");
+    let (db, _) = open(&world, "rangemerge{sstable_bytes=1MiB}");
     let key = |n: u64| format!("key{n:05}").into_bytes();
     for n in 0..4_000 {
         db.put(key(n * 7919 % 4_000), [n as u8; 200]).unwrap();
     }
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let absent = |n: u64| format!("key{n:05}x").into_bytes();
     (0..4_000).for_each(|n| assert!(db.get(absent(n)).unwrap().is_none()));
     let merged = db.statistics().compaction_written_bytes;
     db.default_family().delete_range(key(1_990)..key(2_010)).unwrap();
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     assert!(db.statistics().compaction_written_bytes > merged + 100_000, "with the file");
     for n in (0..1_990).chain(2_010..4_000) {
         let cost = crate::reads(&world, || assert!(db.get(key(n)).unwrap().is_some()));
@@ -319,13 +324,13 @@ fn a_get_costs_one_access_right_after_a_delete_of_a_range_was_merged_into_its_fi
 #[test]
 fn keys_written_again_leave_as_many_files_as_they_need() {
     let world = SimWorld::new(4);
-    let (db, scheduler) = open(&world, "rangemerge{f=65536}");
+    let (db, scheduler) = open(&world, "rangemerge{sstable_bytes=65536}");
     let put = |n: u64| db.put(format!("key{:05}", n * 7919 % 2_000).as_bytes(), [n as u8; 200]).unwrap();
     for n in 0..60_000 {
         scheduler.run(u32::from(n % 8 == 0) * 4);
         put(n);
     }
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let shape = db.default_family().shape();
     let (files, bytes) = (shape.tables().count() as u64, shape.live_bytes());
     assert!(files <= bytes * 3 / 2 / 65536, "{files} files of 64 KiB for {bytes} bytes");
@@ -334,11 +339,11 @@ fn keys_written_again_leave_as_many_files_as_they_need() {
 #[test]
 fn a_major_merge_takes_one_range_after_another() {
     let world = SimWorld::new(9);
-    let (db, scheduler) = open(&world, "rangemerge{f=16384, deltas=2}");
+    let (db, scheduler) = open(&world, "rangemerge{sstable_bytes=16384, deltas_max=2}");
     let mut history = History::new(4);
     history.go_on(&db, &scheduler, 8_000);
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     history.go_on(&db, &scheduler, 1_000);
     let ranges = db.default_family().shape().levels.last().unwrap().runs.last().unwrap().tables().len();
     assert!(ranges > 8, "{ranges} ranges");
@@ -360,9 +365,9 @@ fn a_major_merge_takes_tables_that_lie_over_several_ranges() {
     let mut history = History::new(5);
     history.go_on(&db, &scheduler, 6_000);
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let family = db.default_family();
-    let strategy = "rangemerge{f=16384}".parse().unwrap();
+    let strategy = "rangemerge{sstable_bytes=16384}".parse().unwrap();
     // Nothing is brought home on its way.
     db.set_rate_limit(1);
     family.alter(FamilyOptions { strategy, ..family.options() }).unwrap();
@@ -377,7 +382,7 @@ fn a_major_merge_takes_tables_that_lie_over_several_ranges() {
 #[test]
 fn a_cancelled_compaction_leaves_what_it_has_merged() {
     let world = SimWorld::new(6);
-    let (db, scheduler) = open(&world, "rangemerge{f=16384, deltas=4}");
+    let (db, scheduler) = open(&world, "rangemerge{sstable_bytes=16384, deltas_max=4}");
     let mut history = History::new(6);
     history.go_on(&db, &scheduler, 8_000);
     let control = siltstone::CompactionControl::default();
@@ -406,9 +411,9 @@ fn a_cancelled_compaction_leaves_what_it_has_merged() {
 fn memory_of_hot_keys_is_compacted_before_a_range_is_flushed() {
     let flushes = |memory: &str| {
         let world = SimWorld::new(4);
-        let (db, scheduler) = open(&world, "rangemerge{f=16384, deltas=3}");
+        let (db, scheduler) = open(&world, "rangemerge{sstable_bytes=16384, deltas_max=3}");
         let family = db.default_family();
-        family.alter(FamilyOptions { memory: memory.parse().unwrap(), ..family.options() }).unwrap();
+        family.alter(FamilyOptions { memory_policy: memory.parse().unwrap(), ..family.options() }).unwrap();
         let key = |n: u64| format!("key{n:05}").into_bytes();
         let mut last = BTreeMap::new();
         for n in 0..40_000u64 {
@@ -445,13 +450,14 @@ fn the_log_is_cleaned_while_memory_is_divided_by_range_and_nothing_is_lost() {
     let raced = std::rc::Rc::new(Cell::new((0, 0)));
     // Nearly always there is a file to be cleaned.
     let mut settings = options();
-    (settings.experimental.log_file_bytes, settings.experimental.log_clean_bytes) = (8 << 10, 20 << 10);
+    (settings.experimental.wal_file_bytes, settings.experimental.wal_clean_bytes) = (8 << 10, 20 << 10);
     for seed in 0..6 {
         let world = SimWorld::new(seed);
-        let (db, scheduler) = open_with(&world, "rangemerge{f=16384, deltas=3}", settings.clone());
+        let (db, scheduler) =
+            open_with(&world, "rangemerge{sstable_bytes=16384, deltas_max=3}", settings.clone());
         let family = db.default_family();
         let memory = if seed % 2 == 0 { "none" } else { "eager" };
-        family.alter(FamilyOptions { memory: memory.parse().unwrap(), ..family.options() }).unwrap();
+        family.alter(FamilyOptions { memory_policy: memory.parse().unwrap(), ..family.options() }).unwrap();
         let key = |n: u64| format!("key{n:05}").into_bytes();
         let (of, turns, seen, inside) = (db.clone(), scheduler.clone(), raced.clone(), Cell::new(false));
         let clock = world.clock.clone();
@@ -485,7 +491,7 @@ fn the_log_is_cleaned_while_memory_is_divided_by_range_and_nothing_is_lost() {
         });
         db.sync().unwrap();
         let image = world.with_storage(world.storage.clone_crashed(Survive::None, seed));
-        let (again, _) = open_with(&image, "rangemerge{f=16384, deltas=3}", settings.clone());
+        let (again, _) = open_with(&image, "rangemerge{sstable_bytes=16384, deltas_max=3}", settings.clone());
         for (at, n) in last {
             let value = again.get(key(at)).unwrap().map(|value| value.to_vec());
             assert_eq!(value, Some(n.to_be_bytes().repeat(8)), "seed {seed}, key {at}");

@@ -151,7 +151,7 @@ fn a_shared_table_counts_once_and_goes_when_the_last_part_was_compacted_away() {
     left.put(b"a", b"new").unwrap();
     left.flush().unwrap();
     left.compact::<&[u8]>(..).unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     assert!(tables(&env, "db").is_superset(&shared), "the other part needs it");
     assert_eq!(keys(&right).len(), 14);
     db.close().unwrap();
@@ -162,7 +162,7 @@ fn a_shared_table_counts_once_and_goes_when_the_last_part_was_compacted_away() {
     right.put(b"z", b"new").unwrap();
     right.flush().unwrap();
     right.compact::<&[u8]>(..).unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let named: usize = [db.default_family(), right].iter().map(|f| f.shape().tables().count()).sum();
     db.close().unwrap();
     assert!(tables(&env, "db").is_disjoint(&shared), "nobody has it any more");
@@ -175,7 +175,7 @@ fn a_dropped_part_leaves_the_other_its_tables() {
     let db = letters(&world);
     db.default_family().split("m", "right").unwrap();
     db.drop_family("right").unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     assert_eq!(keys(&db.default_family()).len(), 12);
     db.close().unwrap();
     let db = self::db(&world);
@@ -326,7 +326,7 @@ fn segments_that_were_cut_are_one_again_after_a_join() {
         }
         let (_, right) = left.split([b'b' + (round % 24) as u8], "right").unwrap();
         left.join(&right).unwrap();
-        let segments = left.segments().len();
+        let segments = left.memtables().len();
         assert!(segments <= 2 * round as usize + 10, "{segments} after {round} rounds");
     }
     let all: Vec<_> = left.scan::<&[u8]>(..).map(|row| row.unwrap().value.to_vec()).collect();

@@ -10,7 +10,7 @@ use siltstone::{
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-const LEVELED: &str = "leveled{base_bytes=128KiB, table_bytes=64KiB}";
+const LEVELED: &str = "leveled{base_bytes=128KiB, sstable_bytes=64KiB}";
 
 /// All methods, with tables of a quarter of a step.
 fn strategies() -> impl Iterator<Item = String> {
@@ -38,7 +38,7 @@ fn open(world: &SimWorld, options: Options, strategy: &str) -> (Db, Arc<Between>
     let family = FamilyOptions {
         strategy: strategy.parse().unwrap(),
         compression: Compression::None,
-        memory: MemoryPolicy::None,
+        memory_policy: MemoryPolicy::None,
         hot_keys: HotKeys::Off,
         ..FamilyOptions::default()
     };
@@ -52,8 +52,8 @@ fn options() -> Options {
         memory_budget: 1 << 20,
         workers: 1,
         experimental: Experimental {
-            log_file_bytes: 64 << 10,
-            step_bytes: 256 << 10,
+            wal_file_bytes: 64 << 10,
+            compaction_step_bytes: 256 << 10,
             ..Experimental::default()
         },
         ..Options::default()
@@ -73,7 +73,7 @@ fn a_flush_starts_within_10_ms_of_being_due_though_a_major_merge_holds_the_only_
             db.put((n * 7919 % 12_000).to_be_bytes(), rng.bytes(250)).unwrap();
         }
         db.flush().unwrap();
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         // Runs that are not merged when the major merge comes.
         db.set_rate_limit(1);
         (0..400u64).for_each(|n| drop(db.put((n * 30).to_be_bytes(), rng.bytes(250))));
@@ -83,7 +83,7 @@ fn a_flush_starts_within_10_ms_of_being_due_though_a_major_merge_holds_the_only_
         let waits: Arc<Mutex<Vec<u64>>> = Arc::default();
         let (told, writer, clock, mut due) = (waits.clone(), db.clone(), world.clock.clone(), None);
         let act = move || {
-            let flushing = writer.default_family().segments().iter().any(|s| s.state == "flushing");
+            let flushing = writer.default_family().memtables().iter().any(|s| s.state == "flushing");
             match due {
                 Some((since, flushes)) if writer.statistics().flushes > flushes => {
                     let events = writer.events();
@@ -130,10 +130,10 @@ fn with_nothing_owed_a_merge_writes_no_faster_than_the_floor() {
         experimental: Experimental { rate_limit_auto: FLOOR, ..options().experimental },
         ..options()
     };
-    let (db, _) = open(&world, options, "leveled{base_bytes=64MiB, table_bytes=64KiB}");
+    let (db, _) = open(&world, options, "leveled{base_bytes=64MiB, sstable_bytes=64KiB}");
     load(&db, &mut Rng::new(1), 1_000, 800);
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     assert_eq!((db.statistics().compaction_debt_bytes, db.statistics().compaction_rate), (0, FLOOR));
     let (before, from) = (db.statistics().compaction_written_bytes, world.clock.monotonic_ns());
     db.default_family().compact::<&str>(..).unwrap();
@@ -156,7 +156,7 @@ fn a_rate_that_follows_the_debt_slows_no_writer_where_a_fixed_one_stops_them() {
             experimental: Experimental { rate_limit_auto, slow_writers, ..options().experimental },
             ..options()
         };
-        let (db, _) = open(&world, options, "leveled{base_bytes=128KiB, table_bytes=64KiB, multiplier=4}");
+        let (db, _) = open(&world, options, "leveled{base_bytes=128KiB, sstable_bytes=64KiB, multiplier=4}");
         let mut rng = Rng::new(2);
         let (mut least, mut most) = (u64::MAX, 0);
         for _ in 0..80 {
@@ -254,14 +254,14 @@ impl Load {
 fn loaded(world: &SimWorld, strategy: &str) -> (Db, Arc<Between>, Rng) {
     let options = Options {
         write_memory: 96 << 10,
-        experimental: Experimental { step_bytes: 16 << 10, ..options().experimental },
+        experimental: Experimental { compaction_step_bytes: 16 << 10, ..options().experimental },
         ..options()
     };
     let (db, scheduler) = open(world, options, strategy);
     let mut rng = Rng::new(7);
     load(&db, &mut rng, 4_000, 1_000_000);
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     db.set_rate_limit(2_000_000);
     load(&db, &mut rng, 100, 1_000_000);
     (db, scheduler, rng)
@@ -270,11 +270,11 @@ fn loaded(world: &SimWorld, strategy: &str) -> (Db, Arc<Between>, Rng) {
 #[test]
 fn what_comes_to_level_0_behind_a_long_merge_is_merged_among_itself_and_stops_nobody() {
     for strategy in [
-        "leveled{base_bytes=128KiB, table_bytes=64KiB}",
-        "sma{k=4, table_bytes=64KiB}",
-        "geometric{r=2, table_bytes=64KiB}",
-        "remerge{table_bytes=64KiB}",
-        "exploring{table_bytes=64KiB}",
+        "leveled{base_bytes=128KiB, sstable_bytes=64KiB}",
+        "size_tiered{runs=4, sstable_bytes=64KiB}",
+        "geometric{ratio=2, sstable_bytes=64KiB}",
+        "remerge{sstable_bytes=64KiB}",
+        "exploring{sstable_bytes=64KiB}",
     ] {
         let world = SimWorld::new(7);
         let (db, scheduler, rng) = loaded(&world, strategy);
@@ -313,7 +313,7 @@ fn keys_appended_beside_a_compaction_do_not_prolong_it() {
 #[test]
 fn beside_a_major_merge_by_ranges_the_memory_of_other_ranges_goes_to_their_tables() {
     let world = SimWorld::new(7);
-    let (db, scheduler, mut rng) = loaded(&world, "rangemerge{f=64KiB, deltas=4}");
+    let (db, scheduler, mut rng) = loaded(&world, "rangemerge{sstable_bytes=64KiB, deltas_max=4}");
     db.set_rate_limit(0);
     let (family, told) = (db.default_family(), Told::default());
     let before = db.statistics();
@@ -338,7 +338,7 @@ fn beside_a_major_merge_by_ranges_the_memory_of_other_ranges_goes_to_their_table
 #[test]
 fn behind_a_merge_of_all_data_that_nobody_asked_for_the_only_worker_merges_what_comes() {
     let world = SimWorld::new(9);
-    let (db, scheduler, rng) = loaded(&world, "remerge{table_bytes=64KiB}");
+    let (db, scheduler, rng) = loaded(&world, "remerge{sstable_bytes=64KiB}");
     let (family, told) = (db.default_family(), Told::default());
     let mut act = Load { db: db.clone(), family: family.clone(), rng, turns: 0 }.act(&told);
     db.flush().unwrap();
@@ -381,10 +381,10 @@ fn a_long_merge_of_one_family_keeps_no_other_family_from_merging() {
 #[test]
 fn files_that_a_scan_held_go_a_few_at_a_time() {
     let world = SimWorld::new(9);
-    let (db, scheduler) = open(&world, options(), "sma{k=4, table_bytes=4096}");
+    let (db, scheduler) = open(&world, options(), "size_tiered{runs=4, sstable_bytes=4096}");
     load(&db, &mut Rng::new(9), 1_000, 1_000_000);
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let scan = db.scan::<&str>(..);
     db.default_family().compact::<&str>(..).unwrap();
     scheduler.run(10);
@@ -407,9 +407,9 @@ fn files_that_a_scan_held_go_a_few_at_a_time() {
 fn a_range_that_scans_find_in_many_runs_is_merged_when_they_looked_often_enough() {
     for strategy in [
         "leveled{l0_runs_trigger=8, defer_below=0}",
-        "sma{k=8}",
+        "size_tiered{runs=8}",
         "exploring{min_runs=8}",
-        "rangemerge{deltas=8}",
+        "rangemerge{deltas_max=8}",
     ] {
         let world = SimWorld::new(4);
         let (db, _) = open(&world, options(), strategy);
@@ -419,7 +419,7 @@ fn a_range_that_scans_find_in_many_runs_is_merged_when_they_looked_often_enough(
                 db.put(key.to_be_bytes(), rng.bytes(200)).unwrap();
             }
             db.flush().unwrap();
-            db.settle().unwrap();
+            db.wait_idle().unwrap();
         }
         let runs = db.default_family().shape().runs().count();
         assert!(runs >= 3, "{strategy}: {runs} runs to begin with");
@@ -428,7 +428,7 @@ fn a_range_that_scans_find_in_many_runs_is_merged_when_they_looked_often_enough(
                 assert_eq!(db.scan::<&str>(..).take(3).count(), 3);
             }
             world.clock.advance_us(61_000_000);
-            db.settle().unwrap();
+            db.wait_idle().unwrap();
             db.default_family().shape().runs().count()
         };
         assert_eq!(scan(3), runs, "{strategy}: a few scans are no reason");
@@ -449,7 +449,7 @@ fn a_range_that_scans_find_in_many_runs_is_merged_when_they_looked_often_enough(
 
 #[test]
 fn two_runs_become_one_once_reads_have_paid_since_the_newer_one_came() {
-    for strategy in ["leveled", "sma{k=4}", "exploring{min_runs=8}"] {
+    for strategy in ["leveled", "size_tiered{runs=4}", "exploring{min_runs=8}"] {
         let world = SimWorld::new(6);
         let (db, _) = open(&world, options(), strategy);
         let family = db.default_family();
@@ -462,7 +462,7 @@ fn two_runs_become_one_once_reads_have_paid_since_the_newer_one_came() {
         let scan = |times: u64| {
             (0..times).for_each(|_| assert_eq!(db.scan::<&str>(..).take(3).count(), 3));
             world.clock.advance_us(3_000_000);
-            db.settle().unwrap();
+            db.wait_idle().unwrap();
             family.shape().runs().count()
         };
         put(0..400);
@@ -478,7 +478,7 @@ fn two_runs_become_one_once_reads_have_paid_since_the_newer_one_came() {
 
 #[test]
 fn deleted_and_expired_ranges_give_their_space_back_before_their_turn() {
-    for strategy in ["leveled", "sma{k=4}", "geometric{r=2}", "exploring", "rangemerge"] {
+    for strategy in ["leveled", "size_tiered{runs=4}", "geometric{ratio=2}", "exploring", "rangemerge"] {
         for expire in [false, true] {
             let world = SimWorld::new(5);
             let (db, _) = open(&world, options(), strategy);
@@ -500,14 +500,14 @@ fn deleted_and_expired_ranges_give_their_space_back_before_their_turn() {
             }
             db.flush().unwrap();
             world.clock.advance_us(61_000_000);
-            db.settle().unwrap();
+            db.wait_idle().unwrap();
             if !expire {
                 let left = db.statistics().sstable_bytes;
                 assert!(left > 200_000, "{strategy}: {left} bytes left under a snapshot");
             }
             drop(snapshot);
             world.clock.advance_us(61_000_000);
-            db.settle().unwrap();
+            db.wait_idle().unwrap();
             let left = db.statistics().sstable_bytes;
             assert!(
                 left < 20_000,
@@ -528,14 +528,14 @@ fn a_merge_that_is_put_off_is_told_as_an_event_once() {
         db.put(n.to_be_bytes(), rng.bytes(500)).unwrap();
     }
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     for round in 0..3u64 {
         for n in 0..40u64 {
             db.put((n * 50 + round).to_be_bytes(), rng.bytes(500)).unwrap();
         }
         db.flush().unwrap();
-        db.settle().unwrap();
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
+        db.wait_idle().unwrap();
     }
     let mut told: Vec<_> = db
         .events()
@@ -553,7 +553,7 @@ fn a_merge_that_is_put_off_is_told_as_an_event_once() {
 #[test]
 fn a_writer_at_a_hard_bound_is_turned_away_after_its_time_and_nothing_of_it_is_written() {
     let dir = tempfile::tempdir().unwrap();
-    let experimental = Experimental { stop_wait_ms: 50, ..Experimental::default() };
+    let experimental = Experimental { write_stop_ms_max: 50, ..Experimental::default() };
     let options = Options {
         write_memory: 1 << 20,
         memory_budget: 4 << 20,
@@ -562,7 +562,7 @@ fn a_writer_at_a_hard_bound_is_turned_away_after_its_time_and_nothing_of_it_is_w
         ..Options::default()
     };
     let whole = Db::builder().options(options).open(dir.path()).unwrap();
-    let strategy = "leveled{base_bytes=128KiB, table_bytes=64KiB}".parse().unwrap();
+    let strategy = "leveled{base_bytes=128KiB, sstable_bytes=64KiB}".parse().unwrap();
     let db = whole.create_family("f", FamilyOptions { strategy, ..FamilyOptions::default() }).unwrap();
     let mut random = Rng::new(1);
     let mut value = || (0..2_000).flat_map(|_| random.next_u64().to_le_bytes()).collect::<Vec<u8>>();

@@ -36,13 +36,17 @@ fn filled(world: &SimWorld, strategy: &StrategyOptions) -> (Db, Arc<Between>, Co
         write_memory: 1 << 20,
         memory_budget: 4 << 20,
         workers: 1,
-        experimental: Experimental { log_file_bytes: 64 << 10, step_bytes: STEP, ..Experimental::default() },
+        experimental: Experimental {
+            wal_file_bytes: 64 << 10,
+            compaction_step_bytes: STEP,
+            ..Experimental::default()
+        },
         ..Options::default()
     };
     let scheduler = Between::new(world);
     let builder = Builder::new().options(options).env(world.env()).scheduler(scheduler.clone());
     let db =
-        builder.family("default", family(strategy.clone().with_table_bytes(1 << 20))).open("/db").unwrap();
+        builder.family("default", family(strategy.clone().with_sstable_bytes(1 << 20))).open("/db").unwrap();
     let mut model = Contents::new();
     let mut put = |n: u64| {
         let (key, value) = ((n * 7919 % KEYS).to_be_bytes().to_vec(), vec![n as u8; VALUE_BYTES]);
@@ -51,9 +55,9 @@ fn filled(world: &SimWorld, strategy: &StrategyOptions) -> (Db, Arc<Between>, Co
     };
     (0..KEYS).for_each(&mut put);
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     db.default_family().alter(family(strategy.clone())).unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     db.set_rate_limit(1);
     (KEYS..KEYS + 100).for_each(put);
     db.flush().unwrap();
@@ -205,7 +209,7 @@ fn checkpoints_and_backups_in_the_middle_of_a_major_merge_are_exact() {
 fn cache_and_open_tables_share_what_write_memory_leaves_of_the_budget() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { write_memory: 256 << 10, memory_budget: 1 << 20, ..Options::default() };
-    let strategy = "leveled{table_bytes=16KiB,base_bytes=64KiB}".parse().unwrap();
+    let strategy = "leveled{sstable_bytes=16KiB,base_bytes=64KiB}".parse().unwrap();
     let family = FamilyOptions { strategy, compression: Compression::None, ..Default::default() };
     let open = || {
         Builder::new().options(options.clone()).family("default", family.clone()).open(dir.path()).unwrap()
@@ -227,7 +231,7 @@ fn cache_and_open_tables_share_what_write_memory_leaves_of_the_budget() {
         );
         assert_eq!(s.cache_capacity + s.sstable_memory_bytes, 768 << 10);
     };
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     full(&db);
     // Reads leave marks in tables, which count as theirs until they go.
     let before = db.statistics().sstable_memory_bytes;
@@ -235,7 +239,7 @@ fn cache_and_open_tables_share_what_write_memory_leaves_of_the_budget() {
     assert!(db.statistics().sstable_memory_bytes > before);
     for _ in 0..3 {
         db.default_family().compact::<&[u8]>(..).unwrap();
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         let now = db.statistics();
         assert!(now.sstable_memory_bytes < 2 * before && now.cache_capacity > 512 << 10, "{now:?}");
     }

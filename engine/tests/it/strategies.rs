@@ -33,8 +33,8 @@ fn a_strategy_is_changed_while_merges_run_and_every_answer_stays() {
             memory_budget: 1 << 20,
             workers: 2,
             experimental: Experimental {
-                log_file_bytes: 64 << 10,
-                step_bytes: 16 << 10,
+                wal_file_bytes: 64 << 10,
+                compaction_step_bytes: 16 << 10,
                 ..Experimental::default()
             },
             ..Options::default()
@@ -72,7 +72,7 @@ fn a_strategy_is_changed_while_merges_run_and_every_answer_stays() {
                 );
             }
             if rng.one_in(4) {
-                db.settle().unwrap();
+                db.wait_idle().unwrap();
             }
             db.default_family().shape().check().unwrap();
             let rows = db.scan::<&str>(..).map(|row| row.map(|row| (row.key.to_vec(), row.value.to_vec())));
@@ -81,7 +81,7 @@ fn a_strategy_is_changed_while_merges_run_and_every_answer_stays() {
             assert!(rows == expected, "seed {seed}, round {round}: another answer");
         }
         db.default_family().compact::<&str>(..).unwrap();
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         assert_eq!(
             db.default_family().shape().runs().count(),
             1,
@@ -101,12 +101,12 @@ fn a_change_of_strategy_is_an_event_and_rewrites_nothing() {
         db.put((n % 500).to_be_bytes(), [7; 200]).unwrap();
     }
     db.default_family().compact::<&str>(..).unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let written = db.statistics().compaction_written_bytes;
     let family = db.default_family();
-    for text in ["sma{k=4}", "nomerge", "geometric{r=2}", "leveled"] {
+    for text in ["size_tiered{runs=4}", "nomerge", "geometric{ratio=2}", "leveled"] {
         family.alter(FamilyOptions { strategy: strategy(text), ..family.options() }).unwrap();
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         let told = db
             .events()
             .into_iter()
@@ -118,7 +118,7 @@ fn a_change_of_strategy_is_an_event_and_rewrites_nothing() {
 
 #[test]
 fn what_a_strategy_left_stops_no_writer_of_the_next_one() {
-    for next in ["leveled", "rangemerge{f=65536}"] {
+    for next in ["leveled", "rangemerge{sstable_bytes=65536}"] {
         let world = SimWorld::new(1);
         let options = Options { write_memory: 64 << 10, memory_budget: 1 << 20, ..Options::default() };
         let never = FamilyOptions {
@@ -133,7 +133,7 @@ fn what_a_strategy_left_stops_no_writer_of_the_next_one() {
             db.put(rng.range(0..1 << 40).to_be_bytes(), [7; 100]).unwrap();
         };
         (0..60_000).for_each(|_| put(&db));
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         let family = db.default_family();
         let runs = family.shape().levels[0].runs.len();
         assert!(runs > 60 && db.statistics().compaction_debt_bytes == 0, "{runs} runs");
@@ -162,7 +162,7 @@ fn what_a_strategy_left_stops_no_writer_of_the_next_one() {
         }
         assert_ne!(held_up(&db), (0, 0), "{next}");
         db.set_rate_limit(0);
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         assert_eq!(db.statistics().compaction_debt_bytes, 0, "{next}");
     }
 }
@@ -196,7 +196,7 @@ fn really(strategy: &StrategyOptions, keys: impl Iterator<Item = Vec<u64>>, memo
         write_memory: 2 * memory,
         memory_budget: 4 * memory,
         workers: 1,
-        experimental: Experimental { step_bytes: 256 << 10, ..Experimental::default() },
+        experimental: Experimental { compaction_step_bytes: 256 << 10, ..Experimental::default() },
         ..Options::default()
     };
     let (db, _scheduler) = open(&world, &options, Some(counted_in_bytes(strategy)));
@@ -206,7 +206,7 @@ fn really(strategy: &StrategyOptions, keys: impl Iterator<Item = Vec<u64>>, memo
             db.put(key.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), rng.bytes(1000)).unwrap();
         }
         db.flush().unwrap();
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         done.runs = done.runs.max(db.default_family().shape().runs().count() as u64);
         let events = db.events().into_iter().filter(|event| event.kind == EventKind::Compaction);
         done.largest = events.map(|event| event.numbers["bytes_in"]).fold(done.largest, u64::max);
@@ -219,15 +219,15 @@ fn really(strategy: &StrategyOptions, keys: impl Iterator<Item = Vec<u64>>, memo
 fn simulated_bytes_runs_and_largest_merges_agree_with_a_real_run_within_5_percent() {
     const PER_FLUSH: u64 = 250;
     for text in [
-        "leveled{base_bytes=1MiB, table_bytes=128KiB, defer_below=0}",
-        "sma{k=4, table_bytes=128KiB}",
-        "sma{k=2, table_bytes=128KiB}",
-        "nomerge{table_bytes=128KiB}",
-        "geometric{r=2, table_bytes=128KiB}",
-        "geometric{r=3, table_bytes=128KiB}",
-        "geometric{p=2, table_bytes=128KiB}",
-        "remerge{table_bytes=128KiB}",
-        "exploring{table_bytes=128KiB}",
+        "leveled{base_bytes=1MiB, sstable_bytes=128KiB, defer_below=0}",
+        "size_tiered{runs=4, sstable_bytes=128KiB}",
+        "size_tiered{runs=2, sstable_bytes=128KiB}",
+        "nomerge{sstable_bytes=128KiB}",
+        "geometric{ratio=2, sstable_bytes=128KiB}",
+        "geometric{ratio=3, sstable_bytes=128KiB}",
+        "geometric{runs=2, sstable_bytes=128KiB}",
+        "remerge{sstable_bytes=128KiB}",
+        "exploring{sstable_bytes=128KiB}",
     ] {
         let strategy = strategy(text);
         // Among windows of one size a byte decides which exploring takes, and a sketch whether leveled
@@ -285,9 +285,11 @@ fn simulated_bytes_runs_and_largest_merges_agree_with_a_real_run_within_5_percen
 fn simulated_bytes_of_rangemerge_agree_with_a_real_run_within_5_percent() {
     const KEYS: u64 = 8_000;
     let mut far = Vec::new();
-    for text in
-        ["rangemerge{f=512KiB, victim=most-bytes}", "rangemerge{f=512KiB}", "rangemerge{f=512KiB, deltas=3}"]
-    {
+    for text in [
+        "rangemerge{sstable_bytes=512KiB, victim=most-bytes}",
+        "rangemerge{sstable_bytes=512KiB}",
+        "rangemerge{sstable_bytes=512KiB, deltas_max=3}",
+    ] {
         let strategy = strategy(text);
         let world = SimWorld::new(3);
         let options =
@@ -302,8 +304,8 @@ fn simulated_bytes_of_rangemerge_agree_with_a_real_run_within_5_percent() {
         for (n, key) in (0u64..).zip(fill.chain(overwrite)) {
             db.put(key.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), rng.bytes(1000)).unwrap();
             if n % 16 == 15 {
-                db.settle().unwrap();
-                held = held.max(db.default_family().segments().iter().map(|segment| segment.cells).sum());
+                db.wait_idle().unwrap();
+                held = held.max(db.default_family().memtables().iter().map(|segment| segment.cells).sum());
             }
             if n + 1 == KEYS {
                 flushed_by_fill = db.statistics().flushed_bytes;
@@ -349,7 +351,7 @@ fn a_shorter_period_of_major_merges_holds_from_the_change_on() {
     }
     let runs_after = |seconds: u64| {
         world.clock.advance_us(seconds * 1_000_000);
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         db.default_family().shape().runs().count()
     };
     assert_eq!(runs_after(7200), 2, "a week has not passed");

@@ -43,7 +43,7 @@ fn read_after(versions: u32, calls: &[Call], stirred: &[u64]) -> Vec<(Vec<u8>, u
     let world = SimWorld::new(1);
     let later = world.env().clock.wall_us() + DAY_US as u64;
     let open = || {
-        let options = FamilyOptions { filter: Some("hiding".into()), ..counted(versions) };
+        let options = FamilyOptions { compaction_filter: Some("hiding".into()), ..counted(versions) };
         let builder = Builder::new().env(world.env()).scheduler(Arc::new(SimScheduler::for_world(&world)));
         let builder = builder.filter("hiding", Arc::new(Hiding(later))).family("f", options);
         builder.open("/db").unwrap()
@@ -120,7 +120,7 @@ fn which_versions_a_filter_leaves_depends_on_no_flush_and_no_merge() {
 #[test]
 fn of_versions_that_a_filter_hides_merges_keep_no_value_and_no_more_than_count() {
     let world = SimWorld::new(1);
-    let options = FamilyOptions { filter: Some("hiding".into()), ..counted(2) };
+    let options = FamilyOptions { compaction_filter: Some("hiding".into()), ..counted(2) };
     let builder = Builder::new().env(world.env()).scheduler(Arc::new(SimScheduler::for_world(&world)));
     let builder = builder.filter("hiding", Arc::new(Hiding(0))).family("f", options);
     let db = builder.open("/db").unwrap();
@@ -200,10 +200,10 @@ fn ranges_of_cells_that_nobody_needs_any_more_are_merged_unasked() {
     for options in [FamilyOptions::default(), counted(0)] {
         let (db, f) = in_simulation(options);
         let held = overwritten_under_snapshots(&db, &f);
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         assert_eq!(cells(&f), 90, "snapshots need them");
         drop(held);
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         assert_eq!(cells(&f), 41);
     }
     let (db, f) = in_simulation(counted(5));
@@ -213,7 +213,7 @@ fn ranges_of_cells_that_nobody_needs_any_more_are_merged_unasked() {
     f.compact::<&str>(..).unwrap();
     assert_eq!(cells(&f), 500);
     f.alter(FamilyOptions { versions: 1, ..f.options() }).unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     assert_eq!(cells(&f), 100);
 }
 
@@ -246,7 +246,7 @@ fn operands_that_nothing_combines_are_not_merged_for_being_many() {
     let f = db.family("f").unwrap();
     f.compact::<&str>(..).unwrap();
     let merges = db.statistics().compactions;
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     f.compact::<&str>(..).unwrap();
     assert_eq!((db.statistics().compactions, cells(&f)), (merges, 50));
 }

@@ -17,18 +17,18 @@ const POLICIES: [CacheFill; 4] =
     [CacheFill::None, CacheFill::WriteThrough, CacheFill::Before, CacheFill::Step];
 
 fn open(world: &SimWorld, fill: CacheFill, cache: u64) -> Db {
-    open_resting(world, fill, cache, Options::default().experimental.merge_rest)
+    open_resting(world, fill, cache, Options::default().experimental.compaction_pacing)
 }
 
-fn open_resting(world: &SimWorld, fill: CacheFill, cache: u64, merge_rest: u32) -> Db {
-    open_as(world, fill, cache, merge_rest, "leveled{table_bytes=32KiB,base_bytes=128KiB}")
+fn open_resting(world: &SimWorld, fill: CacheFill, cache: u64, compaction_pacing: u32) -> Db {
+    open_as(world, fill, cache, compaction_pacing, "leveled{sstable_bytes=32KiB,base_bytes=128KiB}")
 }
 
-fn open_as(world: &SimWorld, fill: CacheFill, cache: u64, merge_rest: u32, strategy: &str) -> Db {
-    builder(world, fill, cache, merge_rest, strategy).open("/db").unwrap()
+fn open_as(world: &SimWorld, fill: CacheFill, cache: u64, compaction_pacing: u32, strategy: &str) -> Db {
+    builder(world, fill, cache, compaction_pacing, strategy).open("/db").unwrap()
 }
 
-fn builder(world: &SimWorld, fill: CacheFill, cache: u64, merge_rest: u32, strategy: &str) -> Builder {
+fn builder(world: &SimWorld, fill: CacheFill, cache: u64, compaction_pacing: u32, strategy: &str) -> Builder {
     let write_memory = 256 << 10;
     let options = Options {
         write_memory,
@@ -36,9 +36,9 @@ fn builder(world: &SimWorld, fill: CacheFill, cache: u64, merge_rest: u32, strat
         workers: 1,
         cache_fill: fill,
         experimental: Experimental {
-            log_file_bytes: 64 << 10,
-            step_bytes: 64 << 10,
-            merge_rest,
+            wal_file_bytes: 64 << 10,
+            compaction_step_bytes: 64 << 10,
+            compaction_pacing,
             ..Experimental::default()
         },
         ..Options::default()
@@ -71,7 +71,7 @@ fn put(family: &Family, n: u64, round: u8) {
 fn fill(db: &Db) {
     (0..KEYS).for_each(|n| put(&db.default_family(), n, 1));
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     (0..KEYS).step_by(3).for_each(|n| put(&db.default_family(), n, 2));
     db.flush().unwrap();
 }
@@ -173,9 +173,9 @@ fn what_was_read_before_a_merge_is_in_the_cache_after_it() {
 fn what_was_read_of_a_range_stays_in_the_cache_when_memory_is_merged_into_its_file() {
     for fill_by in [CacheFill::None, CacheFill::Step] {
         let world = SimWorld::new(23);
-        let db = open_as(&world, fill_by, 300 << 10, 0, "rangemerge{f=4MiB}");
+        let db = open_as(&world, fill_by, 300 << 10, 0, "rangemerge{sstable_bytes=4MiB}");
         fill(&db);
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         for _ in 0..2 {
             misses(&db, popular());
         }
@@ -183,7 +183,7 @@ fn what_was_read_of_a_range_stays_in_the_cache_when_memory_is_merged_into_its_fi
         let (earlier, flushes) = (db.events().len(), db.statistics().flushes);
         let others = (0..KEYS).filter(|n| n * 7919 % KEYS >= KEYS / 10);
         others.for_each(|n| put(&db.default_family(), n, if n.is_multiple_of(3) { 2 } else { 1 }));
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         assert!(db.statistics().flushes > flushes, "memory was merged into the file");
         let after = misses(&db, popular());
         let blocks = KEYS / 10 * 210 / 4096;
@@ -243,7 +243,7 @@ fn blocks_of_files_that_are_gone_leave_the_cache() {
         let full = db.statistics().cache_bytes;
         assert!(full > KEYS * 200, "{full}");
         compact(&db);
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         let left = db.statistics().cache_bytes;
         match fill_by {
             CacheFill::None => assert!(left < KEYS * 20, "{left} bytes of {full} are left"),
@@ -257,7 +257,7 @@ fn blocks_of_files_that_are_gone_leave_the_cache() {
         assert!(db.statistics().cache_bytes > left + KEYS * 100);
         drop(other);
         db.drop_family("other").unwrap();
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         assert!(db.statistics().cache_bytes <= left + 4096, "{fill_by:?}");
     }
 }
@@ -270,12 +270,12 @@ fn a_merge_that_fails_leaves_nothing_in_the_cache_of_tables_that_never_were() {
             let world = SimWorld::new(16);
             let db = open(&world, fill_by, 8 << 20);
             fill(&db);
-            db.settle().unwrap();
+            db.wait_idle().unwrap();
             (world, db)
         };
         let (_world, db) = fresh();
         compact(&db);
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         let usual = db.statistics().cache_bytes;
         for nth in (1..60).step_by(3) {
             let (world, db) = fresh();
@@ -285,7 +285,7 @@ fn a_merge_that_fails_leaves_nothing_in_the_cache_of_tables_that_never_were() {
             if compacted.is_err() {
                 failed += 1;
                 compact(&db);
-                db.settle().unwrap();
+                db.wait_idle().unwrap();
                 let bytes = db.statistics().cache_bytes;
                 assert!(bytes <= usual + usual / 33, "{bytes} bytes, {usual} where nothing failed");
             }
@@ -328,7 +328,7 @@ fn merges_beside_each_other_share_what_their_steps_may_put_into_the_cache() {
         };
         let waits = "nomerge".parse().unwrap();
         let merges = StrategyOptions::Leveled(LeveledOptions {
-            table_bytes: 256 << 10,
+            sstable_bytes: 256 << 10,
             l0_runs_trigger: 100,
             ..Default::default()
         });
@@ -393,7 +393,7 @@ fn what_was_written_for_a_step_that_failed_is_removed_at_once() {
             let world = SimWorld::new(21);
             let db = open(&world, fill_by, 8 << 20);
             fill(&db);
-            db.settle().unwrap();
+            db.wait_idle().unwrap();
             if flushes {
                 (0..KEYS).step_by(7).for_each(|n| put(&db.default_family(), n, 3));
             }
@@ -412,7 +412,7 @@ fn what_was_written_for_a_step_that_failed_is_removed_at_once() {
             // What failed is tried again after a while.
             world.clock.advance_us(1_000_000);
             db.flush().unwrap();
-            db.settle().unwrap();
+            db.wait_idle().unwrap();
             let names = world.env().storage.list(std::path::Path::new("/db")).unwrap();
             let tables = names.iter().filter(|name| name.ends_with(".table")).count();
             let named = db.statistics().sstables;
@@ -428,7 +428,7 @@ fn a_fill_that_cannot_be_read_is_no_failure_of_the_merge() {
         let world = SimWorld::new(17);
         let db = open(&world, CacheFill::Before, 8 << 20);
         fill(&db);
-        db.settle().unwrap();
+        db.wait_idle().unwrap();
         // From the last output's making on only the fill reads.
         let (storage, armed) = (world.storage.clone(), Rc::new(Cell::new(0)));
         let at = armed.clone();
@@ -488,9 +488,9 @@ fn a_throttled_merge_takes_as_long_as_its_fills() {
 
 #[test]
 fn a_compaction_rests_beside_readers_and_not_where_nobody_reads() {
-    let took = |merge_rest: u32, reads: bool| {
+    let took = |compaction_pacing: u32, reads: bool| {
         let world = SimWorld::new(20);
-        let db = open_resting(&world, CacheFill::Step, 8 << 20, merge_rest);
+        let db = open_resting(&world, CacheFill::Step, 8 << 20, compaction_pacing);
         fill(&db);
         let reader = db.clone();
         let hook = move |_: &str| (0..4).filter(|_| reads).for_each(|n| check(&reader, n));
@@ -505,8 +505,8 @@ fn a_compaction_rests_beside_readers_and_not_where_nobody_reads() {
 
 /// Merges that run elsewhere, and the database that has them run there.
 fn open_elsewhere(world: &SimWorld, fill: CacheFill, cache: u64, damaged: bool) -> (Db, Elsewhere) {
-    let rest = Options::default().experimental.merge_rest;
-    let builder = builder(world, fill, cache, rest, "leveled{table_bytes=32KiB,base_bytes=128KiB}");
+    let rest = Options::default().experimental.compaction_pacing;
+    let builder = builder(world, fill, cache, rest, "leveled{sstable_bytes=32KiB,base_bytes=128KiB}");
     let elsewhere = match damaged {
         true => Elsewhere::faulty(&builder, &[MergeFault::Damage], 1),
         false => Elsewhere::beside(&builder),
@@ -650,7 +650,7 @@ fn steps_of_a_merge_elsewhere_bring_as_much_into_the_cache_as_those_here_may() {
     let steps = |fill_by, is_read: bool| {
         let world = SimWorld::new(36);
         let open = || {
-            let strategy = "leveled{table_bytes=512KiB,base_bytes=1MiB}";
+            let strategy = "leveled{sstable_bytes=512KiB,base_bytes=1MiB}";
             let builder = builder(&world, fill_by, 2 << 20, 0, strategy);
             let elsewhere = Elsewhere::beside(&builder);
             (builder.offload(Arc::new(elsewhere.clone())).open("/db").unwrap(), elsewhere)

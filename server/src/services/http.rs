@@ -130,7 +130,7 @@ pub(crate) fn picture(shared: &Shared) -> Value {
     json!({
         "tables": tables,
         "statistics": statistics,
-        "wal": db.log_listing(),
+        "wal": db.wal_files(),
         "events": events,
         "compactors": shared.compactors.as_ref().map(|compactors| seen(compactors)),
         "manager": shared.compactors.as_ref().and_then(|compactors| compactors.manager()).map(|manager| {
@@ -223,7 +223,7 @@ fn region(region: &Region) -> Value {
         "start": start,
         "rate": traffic.rate(),
         "levels": levels,
-        "memtables": store.segments(),
+        "memtables": store.memtables(),
         "statistics": store.statistics(),
     })
 }

@@ -105,7 +105,7 @@ pub(crate) struct FamilySchema {
     #[serde(default)]
     pub(crate) gc: Gc,
     /// Options of its stores that were set for it, as text.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, deserialize_with = "store_options::kept", skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) settings: BTreeMap<String, String>,
     /// What its cells add up to; fixed when it is created.
     #[serde(default)]

@@ -82,7 +82,7 @@ async fn regions_are_split_by_size_and_joined_when_small_and_samples_tell() {
         config.region_rate = 0;
         config.write_memory = siltstone_server::Size(1 << 20);
         config.tables.insert("compression".into(), "none".into());
-        let strategy = "leveled{table_bytes=256KiB, base_bytes=1MiB}";
+        let strategy = "leveled{sstable_bytes=256KiB, base_bytes=1MiB}";
         config.tables.insert("strategy".into(), strategy.into());
     })
     .await;

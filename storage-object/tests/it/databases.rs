@@ -8,7 +8,7 @@ use std::path::Path;
 
 fn options(tables: Option<&str>) -> Options {
     Options {
-        tables: tables.map(Into::into),
+        sstable_store: tables.map(Into::into),
         write_memory: 1 << 20,
         memory_budget: 16 << 20,
         ..Options::default()
@@ -17,7 +17,7 @@ fn options(tables: Option<&str>) -> Options {
 
 pub(crate) fn builder(stores: &ObjectStores, tables: Option<&str>) -> Builder {
     let stores = stores.clone();
-    let strategy = "leveled{table_bytes=256KiB, base_bytes=1MiB}".parse().unwrap();
+    let strategy = "leveled{sstable_bytes=256KiB, base_bytes=1MiB}".parse().unwrap();
     let family = FamilyOptions { strategy, ..FamilyOptions::default() };
     let builder = Db::builder().object_stores(move |location| stores.open(location)).options(options(tables));
     builder.family("default", family)
@@ -113,7 +113,7 @@ fn backups_lie_in_the_bucket_share_tables_and_are_copied_within_it() {
     let db = builder(&stores, None).open(dir.path().join("db")).unwrap();
     fill(&db);
     // No compaction makes other SSTables between the two.
-    db.settle().unwrap();
+    db.wait_idle().unwrap();
     let first = db.backup_families_to(&backups(home, &[]), &|_| true, &mut |_| {}).unwrap();
     let copied = tables(&at.join("home"));
     db.put("late", "one").unwrap();

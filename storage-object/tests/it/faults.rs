@@ -33,13 +33,13 @@ fn case(fault: Fate, seed: u64) {
     let open = || {
         let stores = stores.clone();
         let options = Options {
-            tables: Some("s3://bucket/t".into()),
+            sstable_store: Some("s3://bucket/t".into()),
             write_memory: 32 << 10,
             memory_budget: 1 << 20,
             ..Options::default()
         };
         let family = FamilyOptions {
-            strategy: "leveled{table_bytes=16KiB, base_bytes=32KiB}".parse().unwrap(),
+            strategy: "leveled{sstable_bytes=16KiB, base_bytes=32KiB}".parse().unwrap(),
             ..FamilyOptions::default()
         };
         let builder = Db::builder().object_stores(move |location| stores.open(location)).options(options);

@@ -61,7 +61,7 @@ fn run(what: &str, db: &Db) -> Result<Option<u64>> {
     let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
     let fill = |from: u64| {
         (from..from + CELLS).try_for_each(|n| db.put(key(n), VALUE).map(|_| ()))?;
-        db.settle()
+        db.wait_idle()
     };
     let in_tables = || fill(0).and_then(|()| db.flush());
     let operations = match what {

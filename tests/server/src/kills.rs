@@ -23,7 +23,7 @@ const ROWS: u64 = 150;
 /// Bytes beside each number, so that regions grow.
 const FILLING: usize = 3_000;
 const CONFIG: &str = "memory = \"64MiB\"\nwrite-memory = \"8MiB\"\nregion-bytes = \"1MiB\"\nchange-log = \"4GiB\"\n\
-    [tables]\nstrategy = \"leveled{table_bytes=128KiB, base_bytes=1MiB}\"\n";
+    [tables]\nstrategy = \"leveled{sstable_bytes=128KiB, base_bytes=1MiB}\"\n";
 /// Among so many kills one must be at a kill point; one among eight comes after a backup.
 const POINTS_AMONG: u64 = 20;
 /// Kill points that are drawn for one kill as long as none was met.

@@ -196,7 +196,7 @@ const SETTINGS: [&str; 20] = [
     "[tls]",
     "certificate = \"c\"\nkey = \"k\"",
     "[tables]",
-    "strategy = \"leveled{table_bytes=128KiB, base_bytes=1MiB}\"",
+    "strategy = \"leveled{sstable_bytes=128KiB, base_bytes=1MiB}\"",
     "compression = \"zstd:3\"",
     "block_bytes = 0",
     "[[table]]",

@@ -109,7 +109,7 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
     let config = format!(
         "memory = \"64MiB\"\nwrite-memory = \"2MiB\"\nregion-bytes = \"4MiB\"\n\
          [offload]\nservers = [\"127.0.0.1:{}\"]\nmanager = \"127.0.0.1:{manager_port}\"\nbytes-min = \"64KiB\"\npatience-seconds = 1\n\
-         [tables]\nstrategy = \"leveled{{table_bytes=128KiB, base_bytes=1MiB}}\"\n",
+         [tables]\nstrategy = \"leveled{{sstable_bytes=128KiB, base_bytes=1MiB}}\"\n",
         ports[0]
     );
     let mut server = Server::start(&config).await?;

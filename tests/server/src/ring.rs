@@ -17,7 +17,7 @@ const KILLED_AMONG: u64 = 4 * KILL_EVERY * BATCH;
 /// The fewest rows whose success says something.
 pub(crate) const LEAST: u64 = 2 * KILLED_AMONG;
 const CONFIG: &str = "memory = \"64MiB\"\nwrite-memory = \"8MiB\"\nregion-bytes = \"4MiB\"\n\
-    [tables]\nstrategy = \"leveled{table_bytes=256KiB, base_bytes=1MiB}\"\n";
+    [tables]\nstrategy = \"leveled{sstable_bytes=256KiB, base_bytes=1MiB}\"\n";
 /// How long a batch may take with all its tries.
 const BATCH_WAIT: Duration = Duration::from_secs(60);
 

@@ -140,9 +140,10 @@ impl Case {
 
     /// From now on SSTables end at that size. Compactions that write smaller ones than they read pass their
     /// inputs in several steps.
-    fn cut(&self, table_bytes: u64) -> siltstone::Result<()> {
-        let strategy =
-            format!("leveled{{l0_runs_trigger=2, multiplier=2, base_bytes=4096, table_bytes={table_bytes}}}");
+    fn cut(&self, sstable_bytes: u64) -> siltstone::Result<()> {
+        let strategy = format!(
+            "leveled{{l0_runs_trigger=2, multiplier=2, base_bytes=4096, sstable_bytes={sstable_bytes}}}"
+        );
         for family in &self.run.subject.families {
             let strategy = strategy.parse().expect("a strategy");
             family.alter(FamilyOptions { strategy, ..family.options() })?;

@@ -149,7 +149,7 @@ impl Case {
         for setup in &self.run.setup.families {
             let family = self.second.family(&named(number, setup.name)).map_err(failed("family"))?;
             // Compactions that write smaller SSTables than they read pass their inputs in several steps.
-            let strategy = "leveled{l0_runs_trigger=2, multiplier=2, base_bytes=4096, table_bytes=4096}";
+            let strategy = "leveled{l0_runs_trigger=2, multiplier=2, base_bytes=4096, sstable_bytes=4096}";
             let strategy = strategy.parse()?;
             let altered = family.alter(FamilyOptions { strategy, ..family.options() });
             altered.map_err(failed("alter"))?;

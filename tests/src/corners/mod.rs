@@ -47,7 +47,7 @@ fn small() -> Options {
     Options {
         write_memory: 256 << 10,
         memory_budget: 1 << 20,
-        experimental: Experimental { log_file_bytes: 64 << 10, ..Experimental::default() },
+        experimental: Experimental { wal_file_bytes: 64 << 10, ..Experimental::default() },
         ..Options::default()
     }
 }
@@ -78,7 +78,7 @@ fn short_lives(rng: &mut Rng, seed: u64) -> Checked {
         return Err(format!("{found} of {lives} writes are left"));
     }
     // Of what earlier lives left nothing is reserved behind the history.
-    let files = db.log_listing();
+    let files = db.wal_files();
     let idle: u64 = files.iter().rev().skip(1).map(|file| file.reserved - file.used).sum();
     match idle < 4096 * files.len() as u64 {
         true => Ok(()),
@@ -91,7 +91,7 @@ fn many_families(rng: &mut Rng, seed: u64) -> Checked {
     let world = SimWorld::new(seed);
     let count = if seed % 20 == 1 { 1_000 } else { rng.range(100..300) };
     let options = Options {
-        experimental: Experimental { events_kept: 10, ..Experimental::default() },
+        experimental: Experimental { events_max: 10, ..Experimental::default() },
         ..Options::default()
     };
     let db = builder(&world, options).open("/db").map_err(failed("open"))?;
@@ -100,7 +100,7 @@ fn many_families(rng: &mut Rng, seed: u64) -> Checked {
             db.create_family(&format!("f{i}"), FamilyOptions::default()).map_err(failed("create"))?;
         family.put(i.to_be_bytes(), b"v").map_err(failed("put"))?;
     }
-    db.settle().map_err(failed("settle"))?;
+    db.wait_idle().map_err(failed("settle"))?;
     let family = db.family(&format!("f{}", rng.range(0..count))).map_err(failed("family"))?;
     family.flush().map_err(failed("flush"))?;
     let before = db.statistics().families_planned;
@@ -156,13 +156,13 @@ fn unreadable_input(rng: &mut Rng, seed: u64) -> Checked {
     }
     // Meanwhile tries come and go.
     world.clock.advance_us(400_000);
-    let settled = db.settle();
+    let settled = db.wait_idle();
     match (for_good, settled.is_err()) {
         (true, false) => {
             return Err("merges fail for good, and who waits for them is told that all is well".into());
         }
         (false, true) if world.storage.faults_injected() < 2 => {
-            db.settle().map_err(failed("settle after one failure"))?;
+            db.wait_idle().map_err(failed("settle after one failure"))?;
         }
         _ => {}
     }
@@ -172,7 +172,7 @@ fn unreadable_input(rng: &mut Rng, seed: u64) -> Checked {
     world.storage.clear_faults();
     world.clock.advance_us(60_000_000);
     db.default_family().compact::<&[u8]>(..).map_err(failed("compact"))?;
-    db.settle().map_err(failed("settle once the table can be read"))?;
+    db.wait_idle().map_err(failed("settle once the table can be read"))?;
     match db.scan::<&[u8]>(..).count() {
         4 => Ok(()),
         found => Err(format!("{found} of 4 keys are left")),
@@ -185,12 +185,12 @@ fn merges_that_lose_cells(rng: &mut Rng, seed: u64) -> Checked {
     let world = SimWorld::new(seed);
     let explicit = rng.chance(50);
     let timestamps = if explicit { Timestamps::Explicit } else { Timestamps::Implicit };
-    let strategy = "leveled{table_bytes=4KiB, base_bytes=4KiB, l0_runs_trigger=2}";
+    let strategy = "leveled{sstable_bytes=4KiB, base_bytes=4KiB, l0_runs_trigger=2}";
     let strategy = strategy.parse().map_err(|e: String| e)?;
     let versions = u32::from(!explicit);
     let options =
         FamilyOptions { timestamps, versions, strategy, block_bytes: 300, ..FamilyOptions::default() };
-    let experimental = Experimental { step_bytes: 8 << 10, ..Experimental::default() };
+    let experimental = Experimental { compaction_step_bytes: 8 << 10, ..Experimental::default() };
     let builder = builder(&world, Options { experimental, ..small() }).family("f", options);
     let elsewhere = Elsewhere::faulty(&builder, &[MergeFault::Loss], seed);
     let db = builder.offload(Arc::new(elsewhere.clone())).open("/db").map_err(failed("open"))?;

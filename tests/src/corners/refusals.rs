@@ -142,7 +142,7 @@ fn stir_one(db: &Db, family: &Family, rng: &mut Rng) -> Checked {
     match rng.range(0..12) {
         0 => family.flush().map_err(failed("flush")),
         1 => family.compact::<&[u8]>(..).map_err(failed("compact")),
-        2 => db.settle().map_err(failed("settle")),
+        2 => db.wait_idle().map_err(failed("settle")),
         _ => stir(db, rng),
     }
 }
@@ -157,7 +157,7 @@ pub(super) fn missing_descriptors(rng: &mut Rng, seed: u64) -> Checked {
     let world = SimWorld::new(seed);
     let open = || {
         let options = siltstone::Options {
-            experimental: siltstone::Experimental { open_tables: 1, ..small().experimental },
+            experimental: siltstone::Experimental { open_files_max: 1, ..small().experimental },
             ..small()
         };
         let scheduler = Arc::new(SimScheduler::for_world(&world));
@@ -191,7 +191,7 @@ pub(super) fn missing_descriptors(rng: &mut Rng, seed: u64) -> Checked {
                 0 => db.flush(),
                 1 => db.default_family().compact::<&[u8]>(..),
                 2 => db.get(&key).map(drop),
-                3 => db.settle(),
+                3 => db.wait_idle(),
                 _ => Ok(()),
             };
             done.or_else(|e| typed("a call", &e))?;
@@ -203,7 +203,7 @@ pub(super) fn missing_descriptors(rng: &mut Rng, seed: u64) -> Checked {
         may_have.insert(b"again".to_vec(), vec![Some(b"v".to_vec())]);
         db.flush().map_err(failed("a flush with descriptors again"))?;
         db.default_family().compact::<&[u8]>(..).map_err(failed("a compaction with descriptors again"))?;
-        db.settle().map_err(failed("settle with descriptors again"))?;
+        db.wait_idle().map_err(failed("settle with descriptors again"))?;
         has_all(&db, &mut may_have)?;
         if rng.chance(50) {
             db.close().map_err(failed("close"))?;

@@ -144,7 +144,7 @@ fn chores(db: &Db, oracle: &Oracle, paths: &Paths, orders: Orders, stop: &Atomic
             12 => overwrite(db, &mut rng, stop)?,
             9 => {
                 let write_memory = (32 << 10) << rng.range(0..3);
-                db.set_memory(write_memory, 2 << 20).map_err(|e| format!("move memory: {e}"))?;
+                db.set_memory_limits(write_memory, 2 << 20).map_err(|e| format!("move memory: {e}"))?;
             }
             10 => {
                 let family = db.family(FAMILIES[rng.index(FAMILIES.len())]).map_err(text)?;
@@ -193,8 +193,8 @@ fn passing_family(db: &Db, oracle: &Oracle, rng: &mut Rng) -> Result<(), String>
 /// Writes few keys of many again and again, so that ranges of memory are worth compacting.
 fn overwrite(db: &Db, rng: &mut Rng, stop: &AtomicBool) -> Result<(), String> {
     let options = FamilyOptions {
-        strategy: "rangemerge{f=16384, deltas=3}".parse()?,
-        memory: "eager".parse()?,
+        strategy: "rangemerge{sstable_bytes=16384, deltas_max=3}".parse()?,
+        memory_policy: "eager".parse()?,
         ..FamilyOptions::default()
     };
     let family = match db.family(OVERWRITTEN) {

@@ -137,11 +137,11 @@ fn builder(seed: u64) -> Builder {
         mapped_reads: rng.one_in(2),
         rate_limit: *rng.pick(&[0, 0, 0, 16 << 20]),
         experimental: Experimental {
-            log_file_bytes: 16 << (10 + 2 * rng.range(0..4)),
-            log_written_ahead: rng.chance(30),
-            log_clean_bytes: *rng.pick(&[0, 48 << 10]),
-            log_flush_threshold: *rng.pick(&[0.0, 0.25, 1.0]),
-            step_bytes: 16 << (10 + 2 * rng.range(0..2)),
+            wal_file_bytes: 16 << (10 + 2 * rng.range(0..4)),
+            wal_prefill: rng.chance(30),
+            wal_clean_bytes: *rng.pick(&[0, 48 << 10]),
+            wal_flush_threshold: *rng.pick(&[0.0, 0.25, 1.0]),
+            compaction_step_bytes: 16 << (10 + 2 * rng.range(0..2)),
             rate_limit_auto: *rng.pick(&[0, 0, 0, 4 << 20]),
             ..Experimental::default()
         },
@@ -152,13 +152,16 @@ fn builder(seed: u64) -> Builder {
         block_bytes: *rng.pick(&[256, 1024, 4096]),
         bloom_bits: *rng.pick(&[0, 10]),
         strategy: strategy(&mut rng),
-        memory: rng.pick(&["none", "basic", "eager", "adaptive{r=0.1}", "sketch"]).parse().expect("a policy"),
+        memory_policy: rng
+            .pick(&["none", "basic", "eager", "adaptive{r=0.1}", "sketch"])
+            .parse()
+            .expect("a policy"),
         hot_keys: rng
             .pick(&["off", "factor{hot_factor=0}", "factor{hot_factor=1}", "top{percent=20}"])
             .parse()
             .expect("a rule"),
-        log_tables: rng.chance(70),
-        log_tables_merged_max: 1e6,
+        wal_values: rng.chance(70),
+        wal_values_write_amp_max: 1e6,
         ..FamilyOptions::default()
     };
     let builder = Builder::new().options(options);
@@ -168,10 +171,10 @@ fn builder(seed: u64) -> Builder {
 /// A family's strategy, leveled as often as all others together.
 pub fn strategy(rng: &mut Rng) -> StrategyOptions {
     if rng.chance(55) {
-        return "leveled{table_bytes=64KiB, multiplier=4}".parse().expect("a strategy");
+        return "leveled{sstable_bytes=64KiB, multiplier=4}".parse().expect("a strategy");
     }
-    let table_bytes = if rng.one_in(4) { 16 << 10 } else { 64 << 10 };
-    strategies::draw_other(rng, table_bytes)
+    let sstable_bytes = if rng.one_in(4) { 16 << 10 } else { 64 << 10 };
+    strategies::draw_other(rng, sstable_bytes)
 }
 
 /// The number in a stream's marker, the same in both families; 0 when there is none.

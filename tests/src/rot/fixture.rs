@@ -40,7 +40,7 @@ impl Size {
         }
     }
 
-    fn table_bytes(self) -> u64 {
+    fn sstable_bytes(self) -> u64 {
         match self {
             Size::Large => 16 << 10,
             Size::Small => 4 << 10,
@@ -48,8 +48,8 @@ impl Size {
     }
 
     fn strategy(self) -> String {
-        let table_bytes = self.table_bytes();
-        format!("leveled{{table_bytes={table_bytes}, base_bytes={}, multiplier=2}}", 3 * table_bytes)
+        let sstable_bytes = self.sstable_bytes();
+        format!("leveled{{sstable_bytes={sstable_bytes}, base_bytes={}, multiplier=2}}", 3 * sstable_bytes)
     }
 
     fn options(self) -> Options {
@@ -57,8 +57,8 @@ impl Size {
             Size::Large => options(),
             Size::Small => Options {
                 experimental: Experimental {
-                    log_file_bytes: 4 << 10,
-                    step_bytes: 4 << 10,
+                    wal_file_bytes: 4 << 10,
+                    compaction_step_bytes: 4 << 10,
                     ..options().experimental
                 },
                 ..options()
@@ -148,9 +148,9 @@ pub(crate) fn options() -> Options {
         write_memory: 512 << 10,
         memory_budget: 4 << 20,
         experimental: Experimental {
-            log_file_bytes: 16 << 10,
-            step_bytes: 16 << 10,
-            events_kept: 20,
+            wal_file_bytes: 16 << 10,
+            compaction_step_bytes: 16 << 10,
+            events_max: 20,
             ..Experimental::default()
         },
         ..Options::default()
@@ -168,7 +168,7 @@ pub(crate) fn builder(disk: &SimStorage, seed: u64) -> Builder {
 fn family_options(family: usize, size: Size, seed: u64) -> FamilyOptions {
     let strategy = match family {
         2 if size == Size::Large => {
-            strategies::other((seed % strategies::others().count() as u64) as usize, size.table_bytes())
+            strategies::other((seed % strategies::others().count() as u64) as usize, size.sstable_bytes())
         }
         _ => size.strategy().parse().expect("a strategy"),
     };
@@ -178,8 +178,8 @@ fn family_options(family: usize, size: Size, seed: u64) -> FamilyOptions {
         // Its values are left in the WAL where they are long enough.
         1 => FamilyOptions {
             compression: Compression::None,
-            log_tables: true,
-            log_tables_merged_max: 1e6,
+            wal_values: true,
+            wal_values_write_amp_max: 1e6,
             ..options
         },
         _ => FamilyOptions {
@@ -248,7 +248,7 @@ fn write(disk: &SimStorage, seed: u64, size: Size, rng: &mut Rng) -> (Vec<Histor
         family.flush().expect("a flush");
         scheduler.run(3);
         round += 1;
-        let tables: u64 = FAMILIES.iter().map(|name| table_bytes(&db, name)).sum();
+        let tables: u64 = FAMILIES.iter().map(|name| sstable_bytes(&db, name)).sum();
         if earlier.is_none() && tables >= size.bytes_min() / 2 {
             earlier = Some(disk.clone_killed());
         }
@@ -257,14 +257,14 @@ fn write(disk: &SimStorage, seed: u64, size: Size, rng: &mut Rng) -> (Vec<Histor
         }
         assert!(round < 200, "no merge stopped at a clip: {tables} bytes of tables");
     }
-    leave_in_log(&db, size, rng, &mut families);
+    leave_in_wal(&db, size, rng, &mut families);
     db.close().expect("the fixture closes");
     (families, earlier.unwrap_or_else(|| disk.clone_killed()))
 }
 
 /// Gives the second family an SSTable whose values are in the WAL, and the others something in the WAL alone
 /// once more.
-fn leave_in_log(db: &Db, size: Size, rng: &mut Rng, families: &mut [History]) {
+fn leave_in_wal(db: &Db, size: Size, rng: &mut Rng, families: &mut [History]) {
     let family = db.family(FAMILIES[1]).expect("a family");
     family.flush().expect("a flush");
     // Alone, as only files stay that are nearly all of one family.
@@ -274,12 +274,12 @@ fn leave_in_log(db: &Db, size: Size, rng: &mut Rng, families: &mut [History]) {
         families[1].entry(at).or_default().push(Written { seq, value: Some(value) });
     }
     family.flush().expect("a flush");
-    let has_log_table = family.shape().tables().any(|(_, _, table)| !table.logs.is_empty());
-    assert!(has_log_table, "values were left in the log");
+    let has_wal_values = family.shape().tables().any(|(_, _, table)| !table.logs.is_empty());
+    assert!(has_wal_values, "values were left in the log");
     (0..size.writes() / 2).for_each(|_| put_one(db, rng, families));
 }
 
-fn table_bytes(db: &Db, name: &str) -> u64 {
+fn sstable_bytes(db: &Db, name: &str) -> u64 {
     db.family(name).expect("a family").shape().tables().map(|(_, _, info)| info.bytes).sum()
 }
 
@@ -300,7 +300,7 @@ fn has_clip(db: &Db, name: &str) -> bool {
 /// Whether two families have a fair amount of writes that no SSTable holds.
 fn has_unflushed(db: &Db, size: Size) -> bool {
     let cells =
-        |name: &str| db.family(name).expect("a family").segments().iter().map(|s| s.cells).sum::<u64>();
+        |name: &str| db.family(name).expect("a family").memtables().iter().map(|s| s.cells).sum::<u64>();
     FAMILIES.iter().filter(|name| cells(name) > size.writes() / 10).count() > 1
 }
 

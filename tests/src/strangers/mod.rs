@@ -46,7 +46,7 @@ const OPERATIONS: &[(&str, Operation)] = &[
     ("open", |_, dir| write_to(builder().open(dir)?)),
     ("open-read-only", |_, dir| builder().open_read_only(dir).map(drop)),
     ("open-with-tables", |work, dir| {
-        let options = Options { tables: Some(dir.to_path_buf()), ..options() };
+        let options = Options { sstable_store: Some(dir.to_path_buf()), ..options() };
         write_to(Builder::new().options(options).open(work.fresh("with-tables"))?)
     }),
     ("check", |_, dir| check(&Env::local(), dir, &mut |_| {}).map(drop)),

@@ -103,19 +103,19 @@ mod tests {
     #[test]
     fn an_import_against_the_order_is_found_and_one_with_it_is_not() {
         let wrong = |path: &str, text: &str| imports(&[Source::new(Path::new(path), text)]).len();
-        assert_eq!(wrong("engine/src/types/key.rs", "use crate::log::Log;"), 1);
-        assert_eq!(wrong("engine/src/types/key.rs", "use crate::{error::Result, log};"), 1);
+        assert_eq!(wrong("engine/src/types/key.rs", "use crate::wal::Wal;"), 1);
+        assert_eq!(wrong("engine/src/types/key.rs", "use crate::{error::Result, wal};"), 1);
         assert_eq!(wrong("engine/src/types/key.rs", "use crate::error::Result;\n// crate::db"), 0);
-        assert_eq!(wrong("engine/src/strategy/a.rs", "use crate::merge::Merge;"), 1);
+        assert_eq!(wrong("engine/src/strategy/a.rs", "use crate::compaction::Merge;"), 1);
         assert_eq!(wrong("engine/src/strategy/a.rs", "use crate::shape::{Run, Shape};"), 0);
         assert_eq!(wrong("engine/src/compaction/retention.rs", "fn f(x: crate::db::Db) {}"), 1);
-        assert_eq!(wrong("engine/src/cache/mod.rs", "use crate::table::Table;"), 1);
+        assert_eq!(wrong("engine/src/cache/mod.rs", "use crate::sstable::Sstable;"), 1);
         assert_eq!(
-            wrong("engine/src/cache/mod.rs", "#[cfg(test)] mod tests { use crate::table::Table; }"),
+            wrong("engine/src/cache/mod.rs", "#[cfg(test)] mod tests { use crate::sstable::Sstable; }"),
             0
         );
-        assert_eq!(wrong("engine/src/cache/tests.rs", "use crate::table::Table;"), 0);
-        assert_eq!(wrong("engine/src/db/get.rs", "use crate::merge::Merge;"), 0);
+        assert_eq!(wrong("engine/src/cache/tests.rs", "use crate::sstable::Sstable;"), 0);
+        assert_eq!(wrong("engine/src/db/get.rs", "use crate::compaction::Merge;"), 0);
         assert_eq!(wrong("engine/src/event.rs", "use crate::options::Options;"), 0);
         assert_eq!(wrong("engine/src/other.rs", ""), 1, "not in the list");
     }

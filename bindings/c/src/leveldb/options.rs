@@ -61,19 +61,19 @@ impl LevelOptions {
             memory_budget: write_memory + self.cache_bytes.clamp(1 << 20, 1 << 40),
             ..DbOptions::default()
         };
-        options.experimental.open_tables = self.open_files;
+        options.experimental.open_files_max = self.open_files;
         // So that batches may be much larger than the memory for writes, as in LevelDB, and the WAL no longer
         // for it.
-        options.experimental.log_bytes_max = LOG_BYTES.max(4 * write_memory);
-        options.experimental.log_clean_bytes = 4 * write_memory;
+        options.experimental.wal_bytes_max = LOG_BYTES.max(4 * write_memory);
+        options.experimental.wal_clean_bytes = 4 * write_memory;
         let mut family = FamilyOptions {
             block_bytes: self.block_bytes.clamp(64, 16 << 20),
             bloom_bits: self.filter_bits,
             compression: if self.compressed { Compression::Lz4 } else { Compression::None },
             ..FamilyOptions::default()
         };
-        let table_bytes = self.file_bytes.clamp(1 << 20, 1 << 30);
-        family.set("strategy", &format!("leveled{{table_bytes={table_bytes}}}"))?;
+        let sstable_bytes = self.file_bytes.clamp(1 << 20, 1 << 30);
+        family.set("strategy", &format!("leveled{{sstable_bytes={sstable_bytes}}}"))?;
         Ok((options, family))
     }
 }

@@ -111,7 +111,7 @@ def open(
 
     Options go by their names in the engine, such as ``memory_budget`` and ``write_memory`` in bytes,
     ``create_if_missing`` or ``mapped_reads``. ``families`` names families with their options, and makes those that are not
-    there: ``{"events": {"timestamps": "explicit", "ttl": timedelta(days=30), "strategy": "sma{k=4}"}}``.
+    there: ``{"events": {"timestamps": "explicit", "ttl": timedelta(days=30), "strategy": "size_tiered{runs=4}"}}``.
 
     A merge operator is called with a key, its value or None, and operands, oldest first; it returns the value, or
     raises, which is a refusal. A filter is called with a key, a timestamp, a value and the time in microseconds; it says

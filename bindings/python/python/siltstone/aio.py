@@ -231,8 +231,8 @@ class Db(Family):
     async def sync(self) -> None:
         await self._run(self._db.sync)
 
-    async def settle(self) -> None:
-        await self._run(self._db.settle)
+    async def wait_idle(self) -> None:
+        await self._run(self._db.wait_idle)
 
     async def stats(self) -> dict[str, _t.Any]:
         return await self._run(self._db.stats)

@@ -10,7 +10,7 @@ const DATABASE: u64 = 77;
 const FIRST_ENTRY: u64 = 80 + 32 + 3;
 
 /// An SSTable over `cells`, with the newest version of each key in the WAL, and others in the SSTable.
-fn log_table(cells: Vec<Cell>, cache_bytes: u64) -> Fixture {
+fn wal_values_table(cells: Vec<Cell>, cache_bytes: u64) -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(ID.file_name());
     let env = Env::local();
@@ -49,7 +49,7 @@ fn log_table(cells: Vec<Cell>, cache_bytes: u64) -> Fixture {
         builder.add_with(&cell.as_ref(), long.then_some(&reference)).unwrap();
     }
     let info = builder.finish().unwrap();
-    assert!(info.is_log_table() && info.log_bytes > 0);
+    assert!(info.has_wal_values() && info.log_bytes > 0);
     Fixture { _dir: dir, path, storage, cache: BlockCache::new(cache_bytes), info, cells }
 }
 
@@ -57,13 +57,13 @@ fn log_table(cells: Vec<Cell>, cache_bytes: u64) -> Fixture {
 fn values_in_the_log_read_back_whether_merges_may_hold_the_log_or_not() {
     let probes: Vec<Vec<u8>> = (0..80).map(|i| format!("a/common/prefix/{i:06}").into_bytes()).collect();
     for cache_bytes in [1 << 20, 0] {
-        assert_reads_back(&log_table(numbered(40, 3), cache_bytes), &probes);
+        assert_reads_back(&wal_values_table(numbered(40, 3), cache_bytes), &probes);
     }
 }
 
 #[test]
 fn a_pinned_value_outlives_the_next_step_of_its_cursor() {
-    let fixture = log_table(numbered(40, 1), 1 << 20);
+    let fixture = wal_values_table(numbered(40, 1), 1 << 20);
     let mut cursor = fixture.open().unwrap().cursor(CursorOptions::default());
     cursor.seek(b"").unwrap();
     let mut pins: Vec<Pinned> = Vec::new();
@@ -78,7 +78,7 @@ fn a_pinned_value_outlives_the_next_step_of_its_cursor() {
 
 #[test]
 fn a_reference_to_a_sound_entry_of_another_cell_is_refused() {
-    let mut fixture = log_table(numbered(40, 1), 1 << 20);
+    let mut fixture = wal_values_table(numbered(40, 1), 1 << 20);
     let options = small(Compression::None);
     let storage = fixture.storage.clone();
     storage.remove(&fixture.path).unwrap();

@@ -23,7 +23,7 @@ use crate::commit::Store;
 use crate::compaction::Merging;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::memtable::{Again, Judge, Memtable, SegmentCursor, Visibility};
+use crate::memtable::{Again, Judge, Memtable, MemtableCursor, Visibility};
 use crate::strategy::{FrontFacts, FrontPlan, plan_front};
 use crate::types::{
     Cell, Cursor, Generation, KeyRange, LogFileId, LogPosition, RangeTombstone, SeqNo, StoreId,
@@ -72,7 +72,7 @@ struct Cleaning {
     store: Arc<Store>,
     /// Newest first.
     segments: Vec<Part>,
-    cursor: Option<Merging<SegmentCursor>>,
+    cursor: Option<Merging<MemtableCursor>>,
     judge: Judge,
     key: Option<Vec<u8>>,
     /// Bytes found to be needed.
@@ -133,9 +133,9 @@ impl CleanJob {
             file_bytes,
             live: Vec::new(),
             log_bytes: log.bytes(),
-            log_limit: options.log_limit(),
+            wal_limit: options.wal_limit(),
             memory_bytes: catalog.commit.tally.memory.get(),
-            memory_small: (options.write_memory as f64 * options.experimental.log_flush_threshold) as u64,
+            memory_small: (options.write_memory as f64 * options.experimental.wal_flush_threshold) as u64,
         };
         let began_ns = catalog.cx.env.clock.monotonic_ns();
         let id = catalog.next_job();
@@ -163,7 +163,7 @@ impl CleanJob {
             let more = cleaning.look(CELLS)?;
             let most = self.stores.iter().map(|cleaning| cleaning.live).max().unwrap_or(0);
             let small = self.facts.memory_bytes < self.facts.memory_small
-                && self.facts.log_bytes > self.facts.log_limit;
+                && self.facts.log_bytes > self.facts.wal_limit;
             // Once one store needs too much, which is then the one that needs most, no more is gathered.
             if self.must || small || 2 * most <= self.facts.file_bytes {
                 self.at += usize::from(!more);

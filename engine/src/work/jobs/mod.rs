@@ -33,8 +33,8 @@ use std::sync::Arc;
 /// Work that is under way.
 pub(super) enum Job {
     Flush(Box<FlushJob>),
-    Merge(Box<CompactionJob>),
-    Join(Box<MemtableCompactionJob>),
+    Compaction(Box<CompactionJob>),
+    MemtableCompaction(Box<MemtableCompactionJob>),
     Clean(Box<CleanJob>),
 }
 
@@ -47,26 +47,26 @@ impl Job {
         let turn = FlushTurn::begin(&store)?;
         let is_by_range = store.settings().by_range().is_some();
         let take = if is_by_range && may_stay && !store.is_leaving() { Take::Range(at) } else { Take::All };
-        let policy = FlushPolicy { keep: may_stay, leave_in_log: !is_cleaning };
+        let policy = FlushPolicy { keep: may_stay, leave_in_wal: !is_cleaning };
         let job = FlushJob::start(catalog, &store, turn, &take, reason, policy)?;
         Some(Job::Flush(Box::new(job)))
     }
 
     /// Begins what the plan says, for a caller if one waits for it. `None` when the store no longer fits the
     /// plan. An error is one of whoever is to run it.
-    pub(super) fn begin_merge(
+    pub(super) fn begin_compaction(
         catalog: &Arc<Catalog>,
         store: &Arc<Store>,
         plan: CompactionPlan,
         manual: Option<Arc<ManualCompaction>>,
     ) -> Result<Option<Self>> {
         let job = CompactionJob::start(catalog, store, plan, manual)?;
-        Ok(job.map(|job| Job::Merge(Box::new(job))))
+        Ok(job.map(|job| Job::Compaction(Box::new(job))))
     }
 
     /// Begins a compaction of the store's memtables in memory, if its policy wants one and none is under way.
-    pub(super) fn begin_join(catalog: &Catalog, store: &Arc<Store>) -> Option<Self> {
-        MemtableCompactionJob::start(catalog, store).map(|job| Job::Join(Box::new(job)))
+    pub(super) fn begin_memtable_compaction(catalog: &Catalog, store: &Arc<Store>) -> Option<Self> {
+        MemtableCompactionJob::start(catalog, store).map(|job| Job::MemtableCompaction(Box::new(job)))
     }
 
     /// Begins to clean the WAL's oldest file, if that is complete and no flush is about to free it.
@@ -77,23 +77,23 @@ impl Job {
     pub(super) fn id(&self) -> u32 {
         match self {
             Job::Flush(job) => job.id(),
-            Job::Merge(job) => job.id(),
-            Job::Join(job) => job.id(),
+            Job::Compaction(job) => job.id(),
+            Job::MemtableCompaction(job) => job.id(),
             Job::Clean(job) => job.id(),
         }
     }
 
     /// Whether it rests beside readers.
     pub(super) fn rests(&self) -> bool {
-        matches!(self, Job::Merge(job) if job.runs_here())
+        matches!(self, Job::Compaction(job) if job.runs_here())
     }
 
     /// Does a little.
     pub(super) fn advance(&mut self, catalog: &Arc<Catalog>) -> Result<JobProgress> {
         match self {
             Job::Flush(job) => job.advance(catalog),
-            Job::Merge(job) => job.advance(catalog),
-            Job::Join(job) => job.advance(catalog),
+            Job::Compaction(job) => job.advance(catalog),
+            Job::MemtableCompaction(job) => job.advance(catalog),
             Job::Clean(job) => job.advance(catalog),
         }
     }
@@ -110,8 +110,8 @@ impl Job {
     pub(super) fn abandon(self, catalog: &Catalog, why: &Error) -> Option<(Arc<Store>, &'static str)> {
         match self {
             Job::Flush(job) => Some((job.abandon(catalog, why), "flush")),
-            Job::Merge(job) => Some((job.abandon(catalog, why), "compaction")),
-            Job::Join(job) => Some((job.abandon(catalog), "memtable compaction")),
+            Job::Compaction(job) => Some((job.abandon(catalog, why), "compaction")),
+            Job::MemtableCompaction(job) => Some((job.abandon(catalog), "memtable compaction")),
             Job::Clean(mut job) => {
                 job.abandon(catalog, why, 0);
                 None

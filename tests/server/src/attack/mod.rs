@@ -110,10 +110,10 @@ const FEW_CONNECTIONS: &str = "connections-max = 64\n";
 const OPEN_MANAGER: &str = "[manager]\nlisten = \"127.0.0.1:{manager}\"\n";
 const MANAGER: &str = "write-memory = \"2MiB\"\n[manager]\nlisten = \"127.0.0.1:{manager}\"\n\
     [offload]\nsecret-file = \"{secret}\"\nby-cost = false\nbytes-min = \"64KiB\"\n\
-    [tables]\ncompression = \"none\"\nstrategy = \"leveled{table_bytes=128KiB, base_bytes=1MiB}\"\n";
+    [tables]\ncompression = \"none\"\nstrategy = \"leveled{sstable_bytes=128KiB, base_bytes=1MiB}\"\n";
 const OFFLOAD: &str = "write-memory = \"2MiB\"\n[offload]\nservers = [\"127.0.0.1:{helper}\"]\nby-cost = false\n\
     bytes-min = \"64KiB\"\npatience-seconds = 2\n[tables]\ncompression = \"none\"\n\
-    strategy = \"leveled{table_bytes=128KiB, base_bytes=1MiB}\"\n";
+    strategy = \"leveled{sstable_bytes=128KiB, base_bytes=1MiB}\"\n";
 
 /// All of them.
 const ATTACKS: &[Attack] = &[

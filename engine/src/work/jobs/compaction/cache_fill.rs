@@ -80,7 +80,7 @@ impl FillStats {
     }
 
     /// Records the event, if anything entered or left.
-    pub(crate) fn tell(&self, catalog: &Catalog, store: &Store, (keys, warm_keys): (u64, u64)) {
+    pub(crate) fn record_event(&self, catalog: &Catalog, store: &Store, (keys, warm_keys): (u64, u64)) {
         if self.blocks + self.evicted_blocks == 0 && self.failed.is_none() {
             return;
         }

@@ -127,7 +127,7 @@ impl CompactionJob {
         }
         let settings = store.settings();
         let spec = match plan.kind {
-            CompactionKind::Move => None,
+            CompactionKind::TrivialMove => None,
             CompactionKind::Merge => Some(merge_spec(catalog, store, &version, &plan, id)),
         };
         let turn = CompactionTurn::begin(store, &mut work, id, plan.clone());
@@ -166,7 +166,7 @@ impl CompactionJob {
     /// Does a little. What runs here rests after it beside readers, as far as compaction debt allows.
     pub(crate) fn advance(&mut self, catalog: &Arc<Catalog>) -> Result<JobProgress> {
         let commit = &catalog.commit;
-        let times = commit.rest();
+        let times = commit.pacing();
         if times == 0.0 || !self.runs_here() {
             return self.work(catalog);
         }
@@ -206,7 +206,7 @@ impl CompactionJob {
             running.run.end_steps_at_filled(step_fill_bytes(catalog, 0));
         }
         let advance = match running.run.advance() {
-            Err(e) if running.is_elsewhere() => return self.go_on(catalog, &e),
+            Err(e) if running.is_elsewhere() => return self.resume(catalog, &e),
             advance => advance?,
         };
         self.account(catalog);
@@ -217,7 +217,7 @@ impl CompactionJob {
         };
         let verified = self.phase.running_mut().map_or(Ok(None), |running| running.verify(catalog, &step));
         let opened = match verified {
-            Err(e) => return self.go_on(catalog, &e),
+            Err(e) => return self.resume(catalog, &e),
             Ok(opened) => opened,
         };
         self.account(catalog);
@@ -240,7 +240,7 @@ impl CompactionJob {
             opened: None,
         })?;
         catalog.cx.metrics.trivial_moves.add(1);
-        self.tell(catalog, EventKind::TrivialMove, self.plan.reason.clone());
+        self.record_event(catalog, EventKind::TrivialMove, self.plan.reason.clone());
         self.leave(None);
         Ok(JobProgress::Done)
     }
@@ -273,7 +273,7 @@ impl CompactionJob {
     }
 
     /// Offers the rest again after a failure elsewhere, from the last true step on; in the end it runs here.
-    fn go_on(&mut self, catalog: &Catalog, why: &Error) -> Result<JobProgress> {
+    fn resume(&mut self, catalog: &Catalog, why: &Error) -> Result<JobProgress> {
         let carried = self.totals();
         if let Some(running) = self.phase.running() {
             running.remove_left(catalog);
@@ -358,9 +358,9 @@ impl CompactionJob {
                 self.store.metrics.compaction_read_bytes.add(self.plan.bytes);
                 let totals = self.totals();
                 catalog.cx.metrics.cells_dropped.add(totals.taken - totals.kept);
-                self.tell(catalog, EventKind::Compaction, self.plan.reason.clone());
+                self.record_event(catalog, EventKind::Compaction, self.plan.reason.clone());
                 self.leave(None);
-                self.fill.stats.tell(catalog, &self.store, totals.keys);
+                self.fill.stats.record_event(catalog, &self.store, totals.keys);
                 Ok(JobProgress::Done)
             }
         }
@@ -386,7 +386,7 @@ impl CompactionJob {
     }
 
     /// Counts the compaction and records its event.
-    fn tell(&self, catalog: &Catalog, kind: EventKind, reason: String) {
+    fn record_event(&self, catalog: &Catalog, kind: EventKind, reason: String) {
         let Totals { taken, kept, bytes_written: bytes, .. } = self.totals();
         catalog.cx.metrics.compaction_written_bytes.add(bytes);
         self.store.metrics.compaction_written_bytes.add(bytes);
@@ -428,7 +428,11 @@ impl CompactionJob {
     pub(crate) fn abandon(mut self, catalog: &Catalog, why: &Error) -> Arc<Store> {
         self.leave(Some(why));
         if self.progress.steps > 0 {
-            self.tell(catalog, EventKind::Compaction, format!("{}; given up: {why}", self.plan.reason));
+            self.record_event(
+                catalog,
+                EventKind::Compaction,
+                format!("{}; given up: {why}", self.plan.reason),
+            );
         }
         if let Some(running) = self.phase.running() {
             running.remove_left(catalog);

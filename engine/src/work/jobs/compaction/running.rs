@@ -4,10 +4,12 @@ use super::cache_fill::Opened;
 use super::spec::{cached, in_small_steps, open_runs, predicted};
 use crate::catalog::Catalog;
 use crate::commit::Store;
-use crate::compaction::{Bounds, CompactionSpec, MemoryInputs, MergeRun, Step, Totals, Verifier};
+use crate::compaction::{Bounds, CompactionRun, CompactionSpec, MemoryInputs, Step, Totals, Verifier};
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::offload::{Decision, MergeTables, Offer, OffloadedMerge, OffloadedRun, OwnTables, RemoteCache};
+use crate::offload::{
+    CompactionTables, Decision, Offer, OffloadedCompaction, OffloadedRun, OwnTables, RemoteCache,
+};
 use crate::shape::TableInfo;
 use crate::version::Version;
 use std::cell::LazyCell;
@@ -15,7 +17,7 @@ use std::sync::Arc;
 
 /// A compaction that runs, here or elsewhere.
 pub(in crate::work::jobs) struct Running {
-    pub(in crate::work::jobs) run: Box<dyn MergeRun>,
+    pub(in crate::work::jobs) run: Box<dyn CompactionRun>,
     /// What checks the steps; `None` for one that runs here.
     verifier: Option<(Verifier, Bounds)>,
     /// The memory of the process that runs it, if that can be read.
@@ -37,7 +39,7 @@ impl Running {
             let there = in_small_steps(catalog, store, spec, &|| *cached);
             let (predicted, cached) = (&|| predicted(version, spec, kept), &|| *cached);
             let tables =
-                &|| -> Arc<dyn MergeTables> { Arc::new(OwnTables::new(catalog.tables.store(), &there)) };
+                &|| -> Arc<dyn CompactionTables> { Arc::new(OwnTables::new(catalog.tables.store(), &there)) };
             let offer = Offer { spec: &there, keep, predicted, cached, tables };
             let Decision { run, reason, numbers } = offload.decide(&offer);
             if !reason.is_empty() {
@@ -60,7 +62,7 @@ impl Running {
     }
 
     /// The compaction in another process, of SSTables of that version.
-    fn there(run: Box<dyn OffloadedMerge>, version: &Version, spec: &CompactionSpec) -> Self {
+    fn there(run: Box<dyn OffloadedCompaction>, version: &Version, spec: &CompactionSpec) -> Self {
         let inputs = spec.inputs.iter().map(|run| run.iter().map(|table| table.id));
         let bounds = Bounds::new(spec, open_runs(version, inputs));
         let remote = run.remote_cache();

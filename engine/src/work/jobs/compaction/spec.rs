@@ -40,7 +40,8 @@ pub(super) fn merge_spec(
     id: u32,
 ) -> CompactionSpec {
     let beside_readers = catalog.cx.rates.pace.begin(catalog.cache.blocks_asked_for());
-    let resting = beside_readers && catalog.commit.rest() > 0.0 && catalog.tables.store().writes_in_pieces();
+    let resting =
+        beside_readers && catalog.commit.pacing() > 0.0 && catalog.tables.store().writes_in_pieces();
     let inputs: BTreeSet<TableId> = plan.tables().collect();
     let oldest = plan.inputs.last().map_or((0, 0), |input| (input.level, input.run));
     // Older than the oldest input: deeper levels, older runs of its level, and what its own run holds beside
@@ -102,7 +103,7 @@ fn described(
         range: plan.range.clone(),
         keep: keep_spec(catalog, &store.settings(), below),
         output: output_spec(catalog, store, plan, id, last),
-        step_bytes: catalog.cx.settings.options.experimental.step_bytes,
+        step_bytes: catalog.cx.settings.options.experimental.compaction_step_bytes,
         read_ahead: READ_AHEAD as u64,
     }
 }
@@ -112,7 +113,7 @@ fn output_spec(catalog: &Catalog, store: &Store, plan: &CompactionPlan, id: u32,
     let names = store.table_names().into_iter().map(|(name, value)| (name.to_string(), value));
     OutputSpec {
         table: store.settings().table_options(last),
-        table_bytes: plan.table_bytes,
+        sstable_bytes: plan.sstable_bytes,
         cuts: Vec::new(),
         id: TableId { store: store.id, epoch: catalog.epoch, job: id, part: 0 },
         names: names.collect(),
@@ -129,7 +130,7 @@ fn keep_spec(catalog: &Catalog, settings: &FamilySettings, below: TombstoneElisi
         ttl_us: settings.read.ttl_us,
         now_us: catalog.cx.env.clock.wall_us(),
         operator: options.merge_operator.clone(),
-        filter: options.filter.clone(),
+        filter: options.compaction_filter.clone(),
         strategy: options.strategy.to_string(),
         below,
     }
@@ -148,9 +149,9 @@ pub(super) fn in_small_steps(
     if catalog.cx.settings.steps_end_by_fill() && store.settings().by_range().is_none() {
         let (input, cached) = (spec.input_bytes().max(1), cached().max(1));
         let bytes = u128::from(step_fill_bytes(catalog, 1)) * u128::from(input) / u128::from(cached);
-        let least = spec.output.table_bytes / 8;
+        let least = spec.output.sstable_bytes / 8;
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).max(least);
-        spec.output.table_bytes = spec.output.table_bytes.min(bytes);
+        spec.output.sstable_bytes = spec.output.sstable_bytes.min(bytes);
         spec.step_bytes = spec.step_bytes.min(bytes);
     }
     spec

@@ -14,7 +14,7 @@
 use super::take::FlushPolicy;
 use crate::catalog::Catalog;
 use crate::commit::Store;
-use crate::compaction::{AsideRules, MergeRun, Step};
+use crate::compaction::{AsideRules, CompactionRun, Step};
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::memtable::{FlatMemtable, Memtable};
@@ -94,7 +94,7 @@ impl HotKeysStage {
     }
 
     /// Records what was left, and remembers for the next flush what this one met.
-    pub(super) fn note(&self, catalog: &Catalog, store: &Store, run: &mut dyn MergeRun) {
+    pub(super) fn note(&self, catalog: &Catalog, store: &Store, run: &mut dyn CompactionRun) {
         let heats = run.take_heats();
         let numbers = [
             ("over", self.plan.over.map_or(0, u64::from)),

@@ -9,7 +9,7 @@
 
 use super::hot_keys::HotKeysStage;
 use super::take::{FlushPolicy, Take, plan_plain, plan_range, take_all, take_range};
-use super::wal_values::{LogTableJob, prepare_log_table};
+use super::wal_values::{WalValuesJob, prepare_wal_values};
 use crate::catalog::{Catalog, Flushed, Install, check_bounds};
 use crate::commit::{CompactionTurn, FlushTurn, Store};
 use crate::compaction::{Advance, MemoryInputs, Source, Step, Totals};
@@ -50,7 +50,7 @@ pub(crate) struct FlushJob {
     left_over: bool,
     hot: Option<HotKeysStage>,
     /// What leaves its values in the WAL, if they may stay there.
-    wal_values: Option<Box<LogTableJob>>,
+    wal_values: Option<Box<WalValuesJob>>,
     progress: Progress,
 }
 
@@ -94,7 +94,7 @@ impl FlushJob {
             }
             _ => {
                 if !left_over {
-                    choice = prepare_log_table(catalog, store, policy);
+                    choice = prepare_wal_values(catalog, store, policy);
                 }
                 take_all(catalog, store);
                 let (logged_to, version) = (logged_to(catalog), store.version_full());
@@ -114,7 +114,7 @@ impl FlushJob {
         };
         let leaves = hot.as_ref().is_some_and(HotKeysStage::leaves);
         let wal_values =
-            choice.map(|choice| Box::new(LogTableJob::new(catalog, store, choice, flushing, logged_to)));
+            choice.map(|choice| Box::new(WalValuesJob::new(catalog, store, choice, flushing, logged_to)));
         let progress = Progress {
             memtables: flushing.all().count() as u64,
             memory_bytes: flushing.bytes(),
@@ -164,7 +164,7 @@ impl FlushJob {
         let worked = worked?;
         if matches!(worked, JobProgress::Done) {
             self.note_done(catalog);
-            self.tell(catalog, self.plan.reason.clone());
+            self.record_event(catalog, self.plan.reason.clone());
             self.leave(catalog);
         }
         Ok(worked)
@@ -277,7 +277,7 @@ impl FlushJob {
 
     /// Counts the flush and records its events, when it is done or given up; also of what it left in memory
     /// and in the WAL.
-    fn tell(&mut self, catalog: &Catalog, reason: String) {
+    fn record_event(&mut self, catalog: &Catalog, reason: String) {
         if let (Some(hot), Some(running)) = (&self.hot, &mut self.running) {
             hot.note(catalog, &self.store, &mut *running.run);
         }
@@ -306,7 +306,7 @@ impl FlushJob {
         ];
         catalog.cx.events.record(EventKind::Flush, &self.store.name, reason, &numbers);
         if self.reads_tables() {
-            self.progress.fills.tell(catalog, &self.store, totals.keys);
+            self.progress.fills.record_event(catalog, &self.store, totals.keys);
         }
     }
 
@@ -335,7 +335,7 @@ impl FlushJob {
     /// Gives up: what was installed stays, the rest of the flush set stays in memory for the next flush.
     pub(crate) fn abandon(mut self, catalog: &Catalog, why: &Error) -> Arc<Store> {
         if self.progress.steps > 0 {
-            self.tell(catalog, format!("{}; given up: {why}", self.plan.reason));
+            self.record_event(catalog, format!("{}; given up: {why}", self.plan.reason));
         }
         self.leave(catalog);
         if let Some(running) = &self.running {

@@ -32,7 +32,7 @@ pub(crate) struct FlushPolicy {
     /// Hot keys may stay in memory: a caller who asks for a flush wants it empty.
     pub(crate) keep: bool,
     /// Values may stay in the WAL: not while its oldest file is being cleaned.
-    pub(crate) leave_in_log: bool,
+    pub(crate) leave_in_wal: bool,
 }
 
 /// The plan of a flush, with its turn among the running compactions if it reads SSTables.
@@ -176,7 +176,7 @@ pub(super) fn plan_plain(version: &Version, store: &Store, reason: String) -> Co
         range: flushing.range.clone(),
         kind: CompactionKind::Merge,
         bytes: flushing.bytes(),
-        table_bytes: store.settings().options.strategy.strategy().table_bytes(),
+        sstable_bytes: store.settings().options.strategy.strategy().sstable_bytes(),
         score: f64::MAX,
         reason,
     }

@@ -1,7 +1,7 @@
 //! SSTables with values in the WAL (CL-SSTables, TRI-4): flushes that leave values there, and the WAL files
 //! that stay for them.
 //!
-//! A flush of a family with `log_tables` asks `strategy::leave_in_log`. If that says yes, a WAL file is
+//! A flush of a family with `wal_values` asks `strategy::leave_in_wal`. If that says yes, a WAL file is
 //! begun, so that the memory to be flushed lies in complete files, and once the flush set is taken these
 //! files are read through, once and in order, for the places of its cells (`wal/value_positions.rs`, with the
 //! reasons). The SSTables are then written with references for values; before the edit that names them the
@@ -18,11 +18,11 @@
 use super::take::FlushPolicy;
 use crate::catalog::Catalog;
 use crate::commit::Store;
-use crate::compaction::{LeftInLog, MergeRun};
+use crate::compaction::{CompactionRun, LeftInWal};
 use crate::event::EventKind;
 use crate::shape::TableInfo;
 use crate::sstable::{Reference, VALUE_BYTES_MIN};
-use crate::strategy::{LogTableChoice, LogTableFacts, leave_in_log};
+use crate::strategy::{WalValuesChoice, WalValuesFacts, leave_in_wal};
 use crate::types::{CellRef, Kind, LogFileId, LogPosition};
 use crate::version::{FlushSet, Version};
 use crate::wal::{PlaceScan, ValuePositions};
@@ -40,8 +40,8 @@ const FRAMES_PER_LOOK: u32 = 32;
 const KEY_BYTES: f64 = 24.0;
 
 /// The part of a flush that leaves its values in the WAL.
-pub(super) struct LogTableJob {
-    choice: LogTableChoice,
+pub(super) struct WalValuesJob {
+    choice: WalValuesChoice,
     /// The search for places, until they are known.
     scan: Option<PlaceScan>,
     files: usize,
@@ -58,12 +58,12 @@ fn referred_bytes(version: &Version) -> u64 {
     files.values().sum()
 }
 
-impl LogTableJob {
+impl WalValuesJob {
     /// The part of a flush whose set was just taken, all of which was logged before `logged_to`.
     pub(super) fn new(
         catalog: &Catalog,
         store: &Store,
-        choice: LogTableChoice,
+        choice: WalValuesChoice,
         flush: &FlushSet,
         logged_to: LogPosition,
     ) -> Self {
@@ -77,7 +77,7 @@ impl LogTableJob {
     }
 
     /// Looks for places a little; when done, tells the run. Whether there is more to do.
-    pub(super) fn advance(&mut self, catalog: &Catalog, store: &Store, run: &mut dyn MergeRun) -> bool {
+    pub(super) fn advance(&mut self, catalog: &Catalog, store: &Store, run: &mut dyn CompactionRun) -> bool {
         let Some(mut scan) = self.scan.take() else { return false };
         let began = catalog.cx.env.clock.monotonic_ns();
         let mut looks = 0u32;
@@ -85,7 +85,7 @@ impl LogTableJob {
             match scan.advance() {
                 Ok(true) => {}
                 Ok(false) => {
-                    self.tell(scan.finish(), catalog.front_of_others(store), run);
+                    self.set_positions(scan.finish(), catalog.front_of_others(store), run);
                     return false;
                 }
                 Err(_) => {
@@ -105,7 +105,7 @@ impl LogTableJob {
 
     /// Tells the run which places are found, but for files with too little of this store. Other stores
     /// still need the WAL from `others` on.
-    fn tell(&mut self, mut places: ValuePositions, others: LogFileId, run: &mut dyn MergeRun) {
+    fn set_positions(&mut self, mut places: ValuePositions, others: LogFileId, run: &mut dyn CompactionRun) {
         places.retain(|file| {
             let is_alone = file.file < others;
             4 * file.owned >= 3 * file.entries || is_alone && 5 * file.owned >= 2 * file.entries
@@ -115,13 +115,13 @@ impl LogTableJob {
         if self.files > 0 {
             let database = places.database;
             let find = Box::new(move |cell: &CellRef<'_>| reference(&places, cell));
-            run.leave_in_log(LeftInLog { database, find });
+            run.leave_in_wal(LeftInWal { database, find });
         }
     }
 
     /// Counts what an installed step left in the WAL.
     pub(super) fn note(&mut self, catalog: &Catalog, outputs: &[Arc<TableInfo>]) {
-        let tables = outputs.iter().filter(|table| table.is_log_table()).count() as u64;
+        let tables = outputs.iter().filter(|table| table.has_wal_values()).count() as u64;
         let bytes = outputs.iter().map(|table| table.log_bytes).sum();
         self.left_bytes += bytes;
         catalog.cx.metrics.wal_value_sstables.add(tables);
@@ -130,7 +130,7 @@ impl LogTableJob {
 
     /// Records what was decided, on which numbers, and what it gave.
     pub(super) fn finish(&self, catalog: &Catalog, store: &Store) {
-        let LogTableFacts { cells, user_bytes, survive, compressed, .. } = self.choice.facts;
+        let WalValuesFacts { cells, user_bytes, survive, compressed, .. } = self.choice.facts;
         store
             .work
             .lock()
@@ -167,21 +167,21 @@ fn reference(places: &ValuePositions, cell: &CellRef<'_>) -> Option<Reference> {
 
 /// Decides for the flush that is about to take the store's memory; begins a WAL file if its values are to be
 /// left.
-pub(super) fn prepare_log_table(
+pub(super) fn prepare_wal_values(
     catalog: &Catalog,
     store: &Store,
     policy: FlushPolicy,
-) -> Option<LogTableChoice> {
+) -> Option<WalValuesChoice> {
     // What leaves this database must not leave values behind. A cleaning under way may let go of a file
     // before any table that refers to it is known. (One that comes later sees the flush set, and leaves the
     // files it came from.)
     let settings = store.settings();
-    if !settings.options.log_tables || settings.by_range().is_some() || store.is_leaving() {
+    if !settings.options.wal_values || settings.by_range().is_some() || store.is_leaving() {
         return None;
     }
-    let mut choice = leave_in_log(&log_table_facts(catalog, store)?);
-    if choice.leave && !policy.leave_in_log {
-        choice = LogTableChoice { leave: false, reason: "the WAL is being cleaned".into(), ..choice };
+    let mut choice = leave_in_wal(&wal_values_facts(catalog, store)?);
+    if choice.leave && !policy.leave_in_wal {
+        choice = WalValuesChoice { leave: false, reason: "the WAL is being cleaned".into(), ..choice };
     }
     if choice.leave {
         // Reserved and synced ahead here, so that writers hardly wait for the change of files.
@@ -189,19 +189,19 @@ pub(super) fn prepare_log_table(
             catalog.commit.log().and_then(|log| log.prepare()).and_then(|_| catalog.commit.begin_log_file());
         kill_point!("flush-log-file-begun");
         if begun.is_err() {
-            choice = LogTableChoice { leave: false, reason: "no WAL file could be begun".into(), ..choice };
+            choice = WalValuesChoice { leave: false, reason: "no WAL file could be begun".into(), ..choice };
         }
     }
     Some(choice)
 }
 
 /// The facts that this decision rests on; `None` where nothing in memory is in the WAL.
-fn log_table_facts(catalog: &Catalog, store: &Store) -> Option<LogTableFacts> {
+fn wal_values_facts(catalog: &Catalog, store: &Store) -> Option<WalValuesFacts> {
     let version = store.version();
     let front = version.memory.log_front()?;
     let segments = || version.memory.unflushed().chain(std::iter::once(&version.memory.active));
     let survived = store.work.lock().flush.survived;
-    let mut facts = LogTableFacts {
+    let mut facts = WalValuesFacts {
         cells: segments().map(|segment| segment.cells() as u64).sum(),
         user_bytes: segments().map(|segment| segment.user_bytes() as u64).sum(),
         survive: surviving_share(&version, survived),
@@ -214,14 +214,14 @@ fn log_table_facts(catalog: &Catalog, store: &Store) -> Option<LogTableFacts> {
             .filter(|f| f.file >= front)
             .map(|f| f.used)
             .sum(),
-        log_file_bytes: catalog.cx.settings.options.experimental.log_file_bytes,
+        wal_file_bytes: catalog.cx.settings.options.experimental.wal_file_bytes,
         key_bytes: KEY_BYTES,
         compressed: bytes_per_user_byte(&version).min(1.0),
         value_bytes_min: VALUE_BYTES_MIN as u64,
         referred_bytes: referred_bytes(&version),
         merge_memory: catalog.cache.may_keep_at_most().saturating_sub(catalog.table_memory()),
         merged: store.work.lock().merges.rewritten.times(),
-        merged_max: store.settings().options.log_tables_merged_max,
+        write_amp_max: store.settings().options.wal_values_write_amp_max,
     };
     if let Some(open) = version.tables().find(|open| open.info.cells > 0) {
         let p = open.table().properties();

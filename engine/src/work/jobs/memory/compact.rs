@@ -19,7 +19,7 @@ use crate::catalog::Catalog;
 use crate::commit::Store;
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::memtable::{LogPlace, Memtable, MemtableCompaction};
+use crate::memtable::{Memtable, MemtableCompaction, WalPlace};
 use crate::strategy::MemtableCompactionKind;
 use crate::types::{Generation, KeyRange, LogPosition};
 use crate::version::{Memtables, Version};
@@ -101,9 +101,9 @@ impl MemtableCompactionJob {
         let from = catalog.cx.env.clock.monotonic_ns();
         let durable = catalog.commit.log().is_ok_and(|log| log.synced() >= self.logged_to);
         let needed = due.sources.iter().zip(join.lives()).filter(|(_, lives)| *lives || !durable);
-        let places: Vec<LogPlace> = needed.map(|(source, _)| source.log_place()).collect();
+        let places: Vec<WalPlace> = needed.map(|(source, _)| source.wal_place()).collect();
         let joined = join.finish(due.range == KeyRange::all());
-        let joined = Memtable::flat(Arc::new(joined), LogPlace::of_all(&places));
+        let joined = Memtable::flat(Arc::new(joined), WalPlace::of_all(&places));
         kill_point!("join-before-swap");
         let mut swapped = false;
         self.store.swap_if(|now| {
@@ -152,9 +152,9 @@ impl MemtableCompactionJob {
         }
         let (kind, count) = match due.kind {
             MemtableCompactionKind::Indices => {
-                (EventKind::MemtableIndexCompaction, &catalog.cx.metrics.index_merges)
+                (EventKind::MemtableIndexCompaction, &catalog.cx.metrics.memtable_index_compactions)
             }
-            _ => (EventKind::MemtableDataCompaction, &catalog.cx.metrics.memory_compactions),
+            _ => (EventKind::MemtableDataCompaction, &catalog.cx.metrics.memtable_data_compactions),
         };
         count.add(1);
         catalog.cx.metrics.memtable_freed_bytes.add(freed);

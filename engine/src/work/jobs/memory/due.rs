@@ -75,7 +75,7 @@ fn due_in_one(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> Optio
     }
     let facts = pipeline_facts(catalog, work.memory.copy_ns_per_byte, &flats);
     work.memory.joined_upto = newest;
-    let (kind, reason) = store.settings().options.memory.plan(&facts, &work.memory.pipeline)?;
+    let (kind, reason) = store.settings().options.memory_policy.plan(&facts, &work.memory.pipeline)?;
     let copies = kind == MemtableCompactionKind::Indices && !MemtableCompaction::can_share_chunks(&flats);
     let kind = if copies { MemtableCompactionKind::Compact } else { kind };
     let expected = expected_bytes(kind, &facts);
@@ -148,7 +148,7 @@ pub(crate) fn compacts_before(catalog: &Catalog, store: &Store, version: &Versio
         work.memory.copy_ns_per_byte
     };
     let settings = store.settings();
-    let policy = &settings.options.memory;
+    let policy = &settings.options.memory_policy;
     if !policy.compacts() || store.is_leaving() {
         return false;
     }

@@ -21,7 +21,7 @@ pub(crate) fn compactable_bytes(store: &Store, version: &Version, work: &StoreWo
     let Memtables { waiting, ranges, .. } = &version.memory;
     let newest = waiting.first().or(ranges.memtables().next()).map(Memtable::generation);
     let due = work.memory.is_compacting() || newest.is_some_and(|newest| newest > work.memory.joined_upto);
-    if work.memory.pipeline.compactions == 0 || !due || !store.settings().options.memory.compacts() {
+    if work.memory.pipeline.compactions == 0 || !due || !store.settings().options.memory_policy.compacts() {
         return 0;
     }
     let waiting: u64 = waiting.iter().map(|memtable| memtable.bytes() as u64).sum();
@@ -66,7 +66,7 @@ pub(super) fn pipeline_facts(catalog: &Catalog, copy_ns: f64, flats: &[Arc<FlatM
     let mut sketch = Sketch::new();
     flats.iter().for_each(|flat| flat.sketch_into(&mut sketch));
     PipelineFacts {
-        segments: flats.len(),
+        memtables: flats.len(),
         cells: flats.iter().map(|flat| flat.cells() as u64).sum(),
         distinct: sketch.estimate(),
         bytes: flats.iter().map(|flat| flat.bytes() as u64).sum(),
@@ -81,7 +81,7 @@ pub(super) fn pipeline_facts(catalog: &Catalog, copy_ns: f64, flats: &[Arc<FlatM
 
 /// What a byte of keys and values takes in an SSTable, as one of the store's has it.
 pub(crate) fn bytes_per_user_byte(version: &Version) -> f64 {
-    let Some(open) = version.tables().find(|open| open.info.cells > 0 && !open.info.is_log_table()) else {
+    let Some(open) = version.tables().find(|open| open.info.cells > 0 && !open.info.has_wal_values()) else {
         return 1.0;
     };
     let properties = open.table().properties();

@@ -5,7 +5,7 @@ use super::facts::bytes_per_user_byte;
 use super::visibility::Visible;
 use crate::catalog::Catalog;
 use crate::commit::Store;
-use crate::memtable::{FlatMemtable, LogPlace, Memtable, MemtableRanges, Visibility};
+use crate::memtable::{FlatMemtable, Memtable, MemtableRanges, Visibility, WalPlace};
 use crate::strategy::{ByRange, RangeMemory};
 use crate::types::{KeyRange, SeqNo};
 use crate::version::{Memtables, Version};
@@ -58,9 +58,9 @@ pub(crate) fn range_memory(
 pub(super) fn gathered(sources: &[&Memtable], range: &KeyRange, keep: &Visibility<'_>) -> Option<Memtable> {
     let flats: Vec<Arc<FlatMemtable>> = sources.iter().filter_map(|one| one.as_flat().cloned()).collect();
     // Before the cells are looked at: cleaning moves places on only.
-    let places: Vec<LogPlace> = sources.iter().map(|one| one.log_place()).collect();
+    let places: Vec<WalPlace> = sources.iter().map(|one| one.wal_place()).collect();
     let gathered = FlatMemtable::gathered(&flats, range, keep)?;
-    Some(Memtable::flat(Arc::new(gathered), LogPlace::of_all(&places)))
+    Some(Memtable::flat(Arc::new(gathered), WalPlace::of_all(&places)))
 }
 
 /// Memory in other ranges than before. O(ranges log ranges), and copies of the memtables that a new bound

@@ -8,11 +8,11 @@
 //! order of the WAL, and fetching each one separately, at some microsecond, would cost more processor time
 //! than was saved. The share of all bytes that can be saved is 1/(2+W), where W is the bytes that compactions
 //! write per byte, and the extra cost of a compaction is paid W times: so W must be small
-//! (`FamilyOptions::log_tables_merged_max`).
+//! (`FamilyOptions::wal_values_write_amp_max`).
 
 /// What the decision rests on.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct LogTableFacts {
+pub(crate) struct WalValuesFacts {
     /// Cells in the memory to be flushed, and the bytes of their keys and values.
     pub(crate) cells: u64,
     pub(crate) user_bytes: u64,
@@ -21,7 +21,7 @@ pub(crate) struct LogTableFacts {
     /// Bytes of WAL since the oldest of these cells, including other stores'.
     pub(crate) log_bytes: u64,
     /// Length of a WAL file.
-    pub(crate) log_file_bytes: u64,
+    pub(crate) wal_file_bytes: u64,
     /// Length of a key.
     pub(crate) key_bytes: f64,
     /// Bytes that this store's SSTables take for each byte of keys and values.
@@ -34,7 +34,7 @@ pub(crate) struct LogTableFacts {
     pub(crate) merge_memory: u64,
     /// Bytes that compactions have written per byte flushed, and the limit.
     pub(crate) merged: f64,
-    pub(crate) merged_max: f64,
+    pub(crate) write_amp_max: f64,
 }
 
 /// Bytes of a reference, with its key's overhead.
@@ -48,7 +48,7 @@ const FILE_SHARE_MIN: u64 = 16;
 
 /// The decision.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct LogTableChoice {
+pub(crate) struct WalValuesChoice {
     pub(crate) leave: bool,
     pub(crate) reason: String,
     /// The share of a plain flush's bytes that is expected to be saved, and the size of a plain SSTable as a
@@ -56,12 +56,12 @@ pub(crate) struct LogTableChoice {
     pub(crate) saved_percent: u64,
     pub(crate) live_percent: u64,
     /// The facts behind it.
-    pub(crate) facts: LogTableFacts,
+    pub(crate) facts: WalValuesFacts,
 }
 
 /// Whether to leave values in the WAL.
-pub(crate) fn leave_in_log(facts: &LogTableFacts) -> LogTableChoice {
-    let choice = |leave: bool, reason: &str, saved_percent, live_percent| LogTableChoice {
+pub(crate) fn leave_in_wal(facts: &WalValuesFacts) -> WalValuesChoice {
+    let choice = |leave: bool, reason: &str, saved_percent, live_percent| WalValuesChoice {
         leave,
         reason: reason.into(),
         saved_percent,
@@ -69,7 +69,7 @@ pub(crate) fn leave_in_log(facts: &LogTableFacts) -> LogTableChoice {
         facts: *facts,
     };
     let no = |reason: &str| choice(false, reason, 0, 0);
-    if facts.cells == 0 || facts.log_bytes * FILE_SHARE_MIN < facts.log_file_bytes {
+    if facts.cells == 0 || facts.log_bytes * FILE_SHARE_MIN < facts.wal_file_bytes {
         return no("too little was logged");
     }
     let cells = facts.cells as f64;
@@ -83,7 +83,7 @@ pub(crate) fn leave_in_log(facts: &LogTableFacts) -> LogTableChoice {
     let live = plain / facts.log_bytes as f64;
     let (leave, reason) = match () {
         () if saved < SAVED_MIN => (false, "references would save little"),
-        () if facts.merged > facts.merged_max => (false, "compactions write what comes too often"),
+        () if facts.merged > facts.write_amp_max => (false, "compactions write what comes too often"),
         () if live < LIVE_MIN => (false, "too little of the WAL is live"),
         () if facts.referred_bytes + facts.log_bytes > facts.merge_memory => {
             (false, "compactions could not hold so much of the WAL in memory")
@@ -99,52 +99,52 @@ mod tests {
     use super::*;
 
     /// A million cells of 8 and 255 bytes, alone in the WAL.
-    fn uniform() -> LogTableFacts {
-        LogTableFacts {
+    fn uniform() -> WalValuesFacts {
+        WalValuesFacts {
             cells: 1_000_000,
             user_bytes: 263_000_000,
             survive: 0.98,
             log_bytes: 312_000_000,
-            log_file_bytes: 16 << 20,
+            wal_file_bytes: 16 << 20,
             key_bytes: 8.0,
             compressed: 1.0,
             value_bytes_min: 48,
             referred_bytes: 0,
             merge_memory: 1 << 30,
             merged: 0.5,
-            merged_max: 1.0,
+            write_amp_max: 1.0,
         }
     }
 
     #[test]
     fn long_values_that_are_alone_in_the_log_stay_there() {
-        let choice = leave_in_log(&uniform());
+        let choice = leave_in_wal(&uniform());
         assert!(choice.leave, "{choice:?}");
         assert!(choice.saved_percent > 90 && choice.live_percent > 80, "{choice:?}");
     }
 
     #[test]
     fn what_does_not_pay_is_written() {
-        let refused = |facts: LogTableFacts| {
-            let choice = leave_in_log(&facts);
+        let refused = |facts: WalValuesFacts| {
+            let choice = leave_in_wal(&facts);
             assert!(!choice.leave, "{choice:?}");
             choice.reason
         };
         let facts = uniform();
-        assert_eq!(refused(LogTableFacts { cells: 0, user_bytes: 0, ..facts }), "too little was logged");
-        assert_eq!(refused(LogTableFacts { log_bytes: 1 << 19, ..facts }), "too little was logged");
-        assert_eq!(refused(LogTableFacts { user_bytes: 50_000_000, ..facts }), "values are short");
-        assert_eq!(refused(LogTableFacts { survive: 0.1, ..facts }), "too little of the WAL is live");
-        assert_eq!(refused(LogTableFacts { compressed: 0.3, ..facts }), "too little of the WAL is live");
-        let shared = LogTableFacts { log_bytes: 4 * facts.log_bytes, ..facts };
+        assert_eq!(refused(WalValuesFacts { cells: 0, user_bytes: 0, ..facts }), "too little was logged");
+        assert_eq!(refused(WalValuesFacts { log_bytes: 1 << 19, ..facts }), "too little was logged");
+        assert_eq!(refused(WalValuesFacts { user_bytes: 50_000_000, ..facts }), "values are short");
+        assert_eq!(refused(WalValuesFacts { survive: 0.1, ..facts }), "too little of the WAL is live");
+        assert_eq!(refused(WalValuesFacts { compressed: 0.3, ..facts }), "too little of the WAL is live");
+        let shared = WalValuesFacts { log_bytes: 4 * facts.log_bytes, ..facts };
         assert_eq!(refused(shared), "too little of the WAL is live");
-        let after = LogTableFacts { referred_bytes: 2 * facts.log_bytes, ..facts };
-        assert!(leave_in_log(&after).leave);
-        let tight = LogTableFacts { merge_memory: 3 * facts.log_bytes - 1, ..after };
+        let after = WalValuesFacts { referred_bytes: 2 * facts.log_bytes, ..facts };
+        assert!(leave_in_wal(&after).leave);
+        let tight = WalValuesFacts { merge_memory: 3 * facts.log_bytes - 1, ..after };
         assert_eq!(refused(tight), "compactions could not hold so much of the WAL in memory");
-        let churn = LogTableFacts { merged: 1.1, ..facts };
+        let churn = WalValuesFacts { merged: 1.1, ..facts };
         assert_eq!(refused(churn), "compactions write what comes too often");
-        let wide = LogTableFacts { key_bytes: 200.0, ..facts };
+        let wide = WalValuesFacts { key_bytes: 200.0, ..facts };
         assert_eq!(refused(wide), "references would save little");
     }
 }

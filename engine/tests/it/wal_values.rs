@@ -12,29 +12,29 @@ use std::sync::Arc;
 const KEYS: u32 = 660;
 const VALUE_BYTES: usize = 400;
 
-fn family(log_tables: bool) -> FamilyOptions {
+fn family(wal_values: bool) -> FamilyOptions {
     FamilyOptions {
-        log_tables,
-        log_tables_merged_max: 1e6,
-        memory: "none".parse().unwrap(),
+        wal_values,
+        wal_values_write_amp_max: 1e6,
+        memory_policy: "none".parse().unwrap(),
         compression: siltstone::Compression::None,
         strategy: "leveled{l0_runs_trigger=4}".parse().unwrap(),
         ..FamilyOptions::default()
     }
 }
 
-fn builder(write_memory: u64, log_tables: bool) -> Builder {
+fn builder(write_memory: u64, wal_values: bool) -> Builder {
     let options = Options {
         write_memory,
         memory_budget: 4 * write_memory,
-        experimental: Experimental { log_file_bytes: 256 << 10, ..Experimental::default() },
+        experimental: Experimental { wal_file_bytes: 256 << 10, ..Experimental::default() },
         ..Options::default()
     };
-    Builder::new().options(options).family("default", family(log_tables))
+    Builder::new().options(options).family("default", family(wal_values))
 }
 
-fn open_with(dir: &Path, log_tables: bool) -> Db {
-    builder(1 << 20, log_tables).open(dir).unwrap()
+fn open_with(dir: &Path, wal_values: bool) -> Db {
+    builder(1 << 20, wal_values).open(dir).unwrap()
 }
 
 fn open(dir: &Path) -> Db {
@@ -92,7 +92,7 @@ fn checked(dir: &Path) -> CheckReport {
 }
 
 /// A closed database with one log table; its log files.
-fn with_log_table(dir: &Path) -> Vec<u64> {
+fn with_wal_values(dir: &Path) -> Vec<u64> {
     let db = open(dir);
     fill(&db, 1);
     db.flush().unwrap();
@@ -127,9 +127,9 @@ fn values_stay_in_the_log_and_every_way_of_reading_finds_them() {
 
 #[test]
 fn where_merges_write_all_more_than_once_values_are_not_left_in_the_log() {
-    let log_tables = |log_tables_merged_max: f64| {
+    let wal_values = |wal_values_write_amp_max: f64| {
         let dir = tempfile::tempdir().unwrap();
-        let family = FamilyOptions { log_tables_merged_max, ..family(true) };
+        let family = FamilyOptions { wal_values_write_amp_max, ..family(true) };
         let db = builder(1 << 20, true).family("default", family).open(dir.path()).unwrap();
         for round in 1..3 {
             fill(&db, round);
@@ -142,8 +142,8 @@ fn where_merges_write_all_more_than_once_values_are_not_left_in_the_log() {
         choices.map(|event| event.reason).collect::<Vec<_>>()
     };
     let left = "the WAL holds the values already".to_string();
-    assert_eq!(log_tables(2.0), [left.clone(), left.clone()]);
-    assert_eq!(log_tables(0.5), [left, "compactions write what comes too often".into()]);
+    assert_eq!(wal_values(2.0), [left.clone(), left.clone()]);
+    assert_eq!(wal_values(0.5), [left, "compactions write what comes too often".into()]);
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn assert_gone(dir: &Path, files: &[u64]) {
 fn a_read_costs_one_access_to_the_log_and_a_merge_reads_log_files_whole() {
     use siltstone::schedule::SimScheduler;
     use siltstone::storage::sim::SimWorld;
-    let [plain, left] = [false, true].map(|log_tables| {
+    let [plain, left] = [false, true].map(|wal_values| {
         let world = SimWorld::new(1);
         let scheduler = Arc::new(SimScheduler::for_world(&world));
         let options = Options {
@@ -274,14 +274,14 @@ fn a_read_costs_one_access_to_the_log_and_a_merge_reads_log_files_whole() {
             memory_budget: 8 << 20,
             cache_fill: siltstone::CacheFill::None,
             workers: 1,
-            experimental: Experimental { log_file_bytes: 256 << 10, ..Experimental::default() },
+            experimental: Experimental { wal_file_bytes: 256 << 10, ..Experimental::default() },
             ..Options::default()
         };
         let builder = Builder::new().options(options).env(world.env()).scheduler(scheduler);
-        let db = builder.family("default", family(log_tables)).open("/db").unwrap();
+        let db = builder.family("default", family(wal_values)).open("/db").unwrap();
         fill(&db, 1);
         db.flush().unwrap();
-        assert_eq!(db.statistics().wal_value_sstables, u64::from(log_tables));
+        assert_eq!(db.statistics().wal_value_sstables, u64::from(wal_values));
         let few = (0..KEYS).step_by(60);
         let once = few.clone().map(|n| crate::reads(&world, || drop(db.get(key(n)).unwrap().unwrap())));
         let gets: Vec<u64> = once.collect();
@@ -319,7 +319,7 @@ fn log_files_of_tables_that_a_running_backup_copies_stay_until_it_has_ended() {
                 // Meanwhile the tables are merged away, and memory and log let go of everything.
                 fill(&inner, 4);
                 inner.default_family().compact::<&str>(..).unwrap();
-                inner.settle().unwrap();
+                inner.wait_idle().unwrap();
                 assert!(needed(&inner).is_empty());
                 let gone = |file: &&u64| !log_path(&at, **file).exists();
                 assert_eq!(held.iter().find(gone), None, "at {point}");
@@ -340,7 +340,7 @@ fn log_files_of_tables_that_a_running_backup_copies_stay_until_it_has_ended() {
 #[test]
 fn files_that_only_tables_need_survive_an_open_and_go_when_they_are_not_needed() {
     let dir = tempfile::tempdir().unwrap();
-    let files = with_log_table(dir.path());
+    let files = with_wal_values(dir.path());
     for _ in 0..3 {
         let db = open(dir.path());
         assert_eq!(needed(&db), files);
@@ -363,7 +363,7 @@ fn files_that_only_tables_need_survive_an_open_and_go_when_they_are_not_needed()
 #[test]
 fn a_flipped_bit_in_a_log_file_is_an_error_that_names_it_and_never_a_wrong_answer() {
     let dir = tempfile::tempdir().unwrap();
-    let files = with_log_table(dir.path());
+    let files = with_wal_values(dir.path());
     let path = log_path(dir.path(), files[0]);
     let mut bytes = std::fs::read(&path).unwrap();
     let n = (0..KEYS).find(|n| bytes.windows(VALUE_BYTES).any(|w| w == value(*n, 1))).unwrap();
@@ -403,7 +403,7 @@ fn a_flipped_bit_in_a_log_file_is_an_error_that_names_it_and_never_a_wrong_answe
 #[test]
 fn a_missing_log_file_is_one_clear_error_and_a_repair_says_what_was_in_it() {
     let dir = tempfile::tempdir().unwrap();
-    let files = with_log_table(dir.path());
+    let files = with_wal_values(dir.path());
     let path = log_path(dir.path(), files[0]);
     std::fs::remove_file(&path).unwrap();
     let refused = Builder::new().open(dir.path()).unwrap_err();
@@ -442,7 +442,7 @@ fn short_values_and_dead_ones_are_written_as_ever() {
         }
         scheduler.run(1);
     }
-    assert!(db.default_family().segments().iter().any(|segment| segment.state == "flat"));
+    assert!(db.default_family().memtables().iter().any(|segment| segment.state == "flat"));
     db.flush().unwrap();
     assert_eq!(db.statistics().wal_value_sstables, 0, "{:?}", db.events());
 }
