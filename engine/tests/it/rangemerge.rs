@@ -113,7 +113,7 @@ fn runs_and_tables(db: &Db) -> (usize, usize) {
 }
 
 fn most_runs(strategy: &str) -> usize {
-    if strategy.contains("deltas=3") { 4 } else { 1 }
+    if strategy.contains("deltas_max=3") { 4 } else { 1 }
 }
 
 #[test]

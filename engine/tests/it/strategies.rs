@@ -234,7 +234,7 @@ fn simulated_bytes_runs_and_largest_merges_agree_with_a_real_run_within_5_percen
         // gathers; that evens out over more flushes.
         let in_fill: u64 = match text {
             _ if text.starts_with("leveled") => 100,
-            _ if text.starts_with("exploring") => 60,
+            _ if text.starts_with("exploring") => 80,
             _ => 20,
         };
         // What a flush of so many keys takes in memory decides when one begins by itself, and bounds runs.
