@@ -301,7 +301,9 @@ siltstone_error *siltstone_flush(const siltstone_db *db);
 siltstone_error *siltstone_wait_idle(const siltstone_db *db);
 
 // Sets the limits of memory, in bytes: for unflushed writes, and in total.
-siltstone_error *siltstone_set_memory_limits(const siltstone_db *db, uint64_t write_memory, uint64_t memory_budget);
+siltstone_error *siltstone_set_memory_limits(const siltstone_db *db,
+                                             uint64_t write_memory,
+                                             uint64_t memory_budget);
 
 // Bytes a second that flushes and compactions may write together; 0 for no limit.
 siltstone_error *siltstone_set_rate_limit(const siltstone_db *db, uint64_t bytes_per_second);
