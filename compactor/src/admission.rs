@@ -90,7 +90,7 @@ mod tests {
         }
         let mut waiting = vec![admission.queue().unwrap(), admission.queue().unwrap()];
         assert_eq!((admission.running(), admission.queued()), (3, 2));
-        assert_eq!(admission.queue().err().unwrap(), "3 merges run here and 2 wait");
+        assert_eq!(admission.queue().err().unwrap(), "3 compactions run here and 2 wait");
         drop(running.pop());
         running.push(admission.turn(waiting.remove(0)).await);
         assert_eq!((admission.running(), admission.queued()), (3, 1));

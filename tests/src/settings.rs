@@ -53,6 +53,10 @@ pub const DATABASE: Values<Options> = &[
             |o| o.experimental.wal_flush_threshold = 1.0,
         ],
     ),
+    (
+        "offload_range_flushes",
+        &[|o| o.experimental.offload_range_flushes = false, |o| o.experimental.offload_range_flushes = true],
+    ),
     ("wal_prefill", &[|o| o.experimental.wal_prefill = false, |o| o.experimental.wal_prefill = true]),
     (
         "cache_fill",

@@ -11,7 +11,7 @@ mod refusals;
 mod secrets;
 mod support;
 
-use siltstone::EventKind;
+use siltstone::{EventKind, FamilyOptions};
 use siltstone_compactor::{Compactors, CompactorsOptions, MeasuredRates};
 use std::sync::Arc;
 use support::{World, contents, eventually, merged, server, write};
@@ -43,6 +43,49 @@ fn merges_run_at_a_server_give_what_they_give_here() {
     let MeasuredRates { merge_rate, handover_rate, memory, merge_bytes } = MeasuredRates::of(&state).unwrap();
     assert!((1e5..1e10).contains(&merge_rate) && handover_rate > 1e5, "{state:?}");
     assert!(memory == state.memory_max as f64 && (1e4..1e7).contains(&merge_bytes), "{state:?}");
+    there.reopened_has(&contents(&here));
+}
+
+/// A flush of `rangemerge` compacts a range's memory with its SSTables, at the server: with as many steps as it
+/// has, while readers look, and when the server goes away.
+#[test]
+fn a_flush_of_a_range_runs_at_a_server_with_its_memory() {
+    let world = World::new();
+    let server = server(&world, 4);
+    let builder = || {
+        let strategy = "rangemerge{sstable_bytes=32KiB}".parse().unwrap();
+        let family =
+            FamilyOptions { strategy, merge_operator: Some("concat".into()), ..FamilyOptions::default() };
+        support::builder_with(|options| options.experimental.offload_range_flushes = true)
+            .family("default", family)
+    };
+    let here = world.open_as("here", builder(), None);
+    let there = world.open_as("there", builder(), Some(support::connect(&[&server])));
+    let events = |kind: EventKind| there.events().into_iter().filter(|event| event.kind == kind).count();
+    for round in 0..6 {
+        for db in [&here, &there] {
+            write(db, round, 4_000);
+        }
+        assert_eq!(contents(&here), contents(&there), "after round {round}");
+    }
+    there.wait_idle().unwrap();
+    let state = there.compactors.as_ref().unwrap().servers()[0].state.clone().unwrap();
+    let (compactions, offers) = (events(EventKind::Compaction), events(EventKind::Offload));
+    println!("{} done there, {offers} offers, {compactions} compactions", state.done);
+    assert!(offers > compactions + 10 && events(EventKind::OffloadFailure) == 0);
+    drop(server);
+    for round in 6..9 {
+        for db in [&here, &there] {
+            write(db, round, 4_000);
+        }
+    }
+    for db in [&here, &there] {
+        db.wait_idle().unwrap();
+    }
+    assert_eq!(contents(&here), contents(&there), "without the server");
+    let files = std::fs::read_dir(&there.dir).unwrap().map(|file| file.unwrap().file_name());
+    let tables = files.filter(|name| name.to_string_lossy().ends_with(".table")).count();
+    assert_eq!(tables, there.default_family().shape().tables().count(), "what was carried is gone");
     there.reopened_has(&contents(&here));
 }
 

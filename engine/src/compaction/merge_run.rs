@@ -64,6 +64,20 @@ pub(crate) enum Advance {
     Step(Step),
 }
 
+impl Totals {
+    /// These, of a run that went on where another one, which had come to `before`, was given up.
+    pub(crate) fn after(self, before: &Totals) -> Totals {
+        Totals {
+            // What was done elsewhere is taken as the other process said it.
+            bytes_written: before.bytes_written.saturating_add(self.bytes_written),
+            taken: before.taken.saturating_add(self.taken),
+            kept: before.kept.saturating_add(self.kept),
+            forgotten: before.forgotten.max(self.forgotten),
+            ..self
+        }
+    }
+}
+
 /// The result of one step.
 pub(crate) struct Step {
     /// Finished, synced tables (their names are not durable yet).

@@ -148,3 +148,98 @@ fn of_ranges(
     };
     ranges.memtables_of(within.start).iter().filter(concerns).map(source).collect()
 }
+
+#[cfg(all(test, not(models)))]
+mod tests {
+    use super::*;
+    use crate::memtable::{ActiveMemtable, MemoryOptions, Sizes, Visibility};
+    use crate::types::{Generation, Kind, Timestamp};
+    use crate::version::FlushSet;
+
+    /// A memtable with those keys, all written as that sequence number.
+    fn memtable(seq: u64, keys: &[&[u8]]) -> Memtable {
+        let memory = MemoryOptions { chunks: Sizes::all(1 << 10), spares: None };
+        let active = ActiveMemtable::new(Generation(seq), memory);
+        for key in keys {
+            let (timestamp, seq) = (Timestamp::ZERO, SeqNo(seq));
+            assert!(active.writer().insert(&CellRef {
+                key,
+                timestamp,
+                seq,
+                kind: Kind::Value,
+                written: 0,
+                value: b"",
+            }));
+        }
+        Arc::new(active).into()
+    }
+
+    fn flat(seq: u64, keys: &[&[u8]]) -> Memtable {
+        memtable(seq, keys).flatten(&Visibility { counts: false, visible: SeqNo::ZERO, snapshots: &[] })
+    }
+
+    /// The sequence numbers of a key, in the order in which sources have it.
+    fn order(version: &Version, key: &[u8], range: &KeyRange, reverse: bool) -> Vec<u64> {
+        let mut found = Vec::new();
+        for mut source in sources(version, range, SeqNo::MAX, TimeRange::ALL) {
+            match reverse {
+                false => source.seek(key).unwrap(),
+                true => source.seek_before(Some(&[key, &[0]].concat())).unwrap(),
+            }
+            found.extend((source.valid() && source.key() == key).then(|| source.cell().seq.0));
+        }
+        found
+    }
+
+    /// The memory of a store in one range, or in two, of the same age: each key was written many times, and a
+    /// flush is half done.
+    fn version(is_one: bool, flushed_upto: &[u8]) -> Version {
+        let (a, m, z): (&[u8], &[u8], &[u8]) = (b"a", b"m", b"z");
+        let mut version = Version::new(memtable(9, &[a, m, z]));
+        let lists = |seqs: [u64; 2]| match is_one {
+            true => MemtableRanges::one(seqs.map(|seq| flat(seq, &[a, m, z])).to_vec(), Generation(seqs[0])),
+            false => {
+                let low = seqs.map(|seq| flat(seq, &[a])).to_vec();
+                // One list is shorter: the next chain has nothing there.
+                let high = vec![flat(seqs[0], &[m, z])];
+                MemtableRanges::new(vec![b"k".to_vec()], vec![low, high], Generation(seqs[0]))
+            }
+        };
+        version.memory.waiting = vec![memtable(8, &[a, m, z]), memtable(7, &[a, m, z])];
+        version.memory.ranges = Arc::new(lists([6, 5]));
+        let range = KeyRange { start: flushed_upto.to_vec(), end: None };
+        let ranges = Arc::new(lists([4, 3]));
+        version.memory.flushing = FlushSet { ranges, range, ..FlushSet::default() };
+        version
+    }
+
+    #[test]
+    fn gets_and_scans_meet_newer_memory_first_in_one_range_and_in_several() {
+        for (is_one, key, flushed_upto, expected) in [
+            (true, b"a", "", &[9, 8, 7, 6, 5, 4, 3][..]),
+            (true, b"a", "b", &[9, 8, 7, 6, 5]),
+            (true, b"m", "b", &[9, 8, 7, 6, 5, 4, 3]),
+            (false, b"a", "", &[9, 8, 7, 6, 5, 4, 3]),
+            (false, b"a", "b", &[9, 8, 7, 6, 5]),
+            (false, b"m", "b", &[9, 8, 7, 6, 4]),
+            (false, b"z", "n", &[9, 8, 7, 6, 4]),
+        ] {
+            let version = version(is_one, flushed_upto.as_bytes());
+            let case =
+                format!("one range: {is_one}, key {}, flushed up to {flushed_upto}", key.escape_ascii());
+            let mut met = Vec::new();
+            for memtable in version.memory.at(key) {
+                let _ = memtable.get(key, SeqNo::MAX, &mut |cell, _| {
+                    met.push(cell.seq.0);
+                    std::ops::ControlFlow::Break(())
+                });
+            }
+            assert_eq!(met, expected, "a get: {case}");
+            for reverse in [false, true] {
+                assert_eq!(order(&version, key, &KeyRange::all(), reverse), expected, "{case}");
+                let only = KeyRange { start: key.to_vec(), end: Some([&key[..], &[1]].concat()) };
+                assert_eq!(order(&version, key, &only, reverse), expected, "a short scan: {case}");
+            }
+        }
+    }
+}

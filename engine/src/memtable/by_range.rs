@@ -1,14 +1,15 @@
 //! A store's immutable memtables that are laid out, held by key range.
 //!
-//! The ranges tile the key space. Each has a short list of memtables, newest first, all flat, whose cells and
+//! The ranges tile the key space. Each has a list of memtables, newest first, all flat, whose cells and
 //! range tombstones lie in that range alone. A strategy that flushes one range at a time (RNG-2) has many
 //! ranges; any other has one, which is Accordion's pipeline (ACC-2). A value of this type is never changed;
 //! every change makes another one.
 //!
 //! *Laying out.* A memtable that is full is frozen and waits. A chore lays the oldest one that waits out into
-//! the ranges that there are. One range takes it as it is, flat over the chunks that it was written to, so
-//! nothing is copied. Of several each gets a copy of its cells, exactly sized, in which the newest memtables
-//! of the range are copied along as `memtables_to_join` says: so flushing a range frees all its memory.
+//! the ranges that there are. Where the strategy flushes all memory at once the only range takes it as it is,
+//! flat over the chunks that it was written to, so nothing is copied. Else each range gets a copy of its
+//! cells, exactly sized, into which the newest memtables of the range are copied too as `memtables_to_join`
+//! says: so lists are short, and flushing a range frees all its memory.
 //!
 //! *Order* (I3). Memtables are laid out oldest first, so all of what is laid out is older than what waits,
 //! and in a range each memtable is newer than those behind it. Hot cells that a flush leaves in memory come
@@ -18,14 +19,14 @@
 //! the next chain.
 //!
 //! *Generations* (I1). A memtable has the generation of the one it was laid out from, the highest if it is of
-//! several; `newest` is the highest that was laid out, in any range. A flush takes a range, or all, only when
-//! nothing older than its claim waits elsewhere: one of a range (or of all, where there are several) begins
-//! when no memtable waits, one of all of a single range takes what waits along. So all cells of generations
-//! up to `newest`, and of what waited, are in the flush set as far as the flush's keys go, and that is what
-//! it claims, for these keys alone. Hot cells that it leaves in memory have a generation reserved above that
-//! and below the active memtable's; `newest` is at least that from then on. (The same holds after recovery,
-//! which puts cells of all generations that the WAL held into memtables of its own: what it put in memory was
-//! frozen then.)
+//! several; `newest` is the highest that was laid out, in any range. A flush of all memory where there is one
+//! range takes what waits along; any other flush begins only when no memtable waits. So whatever is not in the
+//! flush set, as far as the flush's keys go, is in the active memtable, and the set has all cells of
+//! generations up to its own. That is what the flush claims, for these keys alone. Hot cells that it leaves
+//! in memory have a generation reserved above that and below the active memtable's; `newest` is at least that
+//! from then on. Recovery puts cells of all generations that the WAL held into memtables of its own, so after
+//! it a flush claims all of these generations, too: what was replayed is never in the active memtable, and so
+//! in the set of the first flush of its keys.
 //!
 //! *The WAL.* A memtable that was laid out needs the WAL from where it did before; what was left out of it is
 //! covered by cells that stand in the WAL behind that. Nothing but memory is touched here, so a crash at any
@@ -195,7 +196,7 @@ impl MemtableRanges {
 
     /// A copy with a memtable that is newer than all: as it is in the only range. `None`: none of it is left.
     pub(crate) fn with_newest(&self, memtable: Option<Memtable>, generation: Generation) -> MemtableRanges {
-        debug_assert!(self.is_one());
+        assert!(self.is_one(), "several ranges are divided");
         let memtables = memtable.into_iter().chain(self.ranges[0].iter().cloned()).collect();
         MemtableRanges::one(memtables, self.newest.max(generation))
     }
@@ -203,7 +204,7 @@ impl MemtableRanges {
     /// A copy with the hot cells that a flush left in memory, which are older than all: at the old end of the
     /// only range. (Hot cells stay only where there is one, and no other bounds are chosen during a flush.)
     pub(crate) fn with_hot_cells(&self, hot: Memtable) -> MemtableRanges {
-        debug_assert!(self.is_one());
+        assert!(self.is_one(), "hot cells stay where all keys are one range");
         let newest = self.newest.max(hot.generation());
         MemtableRanges::one(self.ranges[0].iter().cloned().chain([hot]).collect(), newest)
     }

@@ -161,6 +161,9 @@ pub struct Experimental {
     /// Without it they go at full speed until they are stopped at the bound. For comparisons. Default true.
     #[cfg(feature = "papers")]
     pub slow_writers: bool,
+    /// Offer flushes that compact a range with its SSTables (`rangemerge`) to compaction servers, like other
+    /// compactions. Their memory goes along in SSTables, which are written for that. Default false.
+    pub offload_range_flushes: bool,
     /// SSTable files that are open at a time, at most: those read last. 0 for three quarters of what the
     /// process may have open, for which its soft limit is raised to the hard one. Default 0.
     pub open_files_max: usize,
@@ -188,6 +191,7 @@ impl Default for Experimental {
             scan_one_side: false,
             #[cfg(feature = "papers")]
             slow_writers: true,
+            offload_range_flushes: false,
             open_files_max: 0,
             write_stop_ms_max: 0,
             events_max: 1_000,

@@ -1,6 +1,6 @@
 //! Memory by range: puts gather in the active memtable and, when that is full, in the memory of each range.
 //! While all of it exceeds its limit the strategy's victim is merged with its SSTables, as in
-//! `work/jobs/memory/scatter.rs` and `work/jobs/flush/range.rs`.
+//! `memtable/by_range.rs` and `work/jobs/flush/take.rs`.
 
 use super::content::{self, Piece};
 use super::line::Put;

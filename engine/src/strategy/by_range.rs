@@ -72,21 +72,21 @@ pub(crate) fn victim_beside(
     }
 }
 
-/// The most pieces that a range's memory may be in.
+/// The most memtables that a range's memory may be in.
 const MEMTABLES_MAX: usize = 4;
-/// The largest piece that joining may make: positions in memory reach twice as far.
+/// The largest memtable that joining may make: positions in memory reach twice as far.
 const JOINED_BYTES_MAX: u64 = 8 << 30;
 
-/// The number of a range's pieces (bytes of each, newest first) that are joined with `new` bytes of new
+/// The number of a range's memtables (bytes of each, newest first) that are joined with `new` bytes of new
 /// cells.
 ///
 /// As few as leave at most four, and on from there as long as the next is no larger than what is copied
 /// already: so a cell is copied a number of times that grows with the logarithm of the range's memory, and a
 /// reader has few places to look.
-pub(crate) fn memtables_to_join(new: u64, pieces: &[u64]) -> usize {
+pub(crate) fn memtables_to_join(new: u64, memtables: &[u64]) -> usize {
     let (mut taken, mut bytes) = (0, new);
-    let mut left = pieces.len() + 1;
-    while let Some(next) = pieces.get(taken)
+    let mut left = memtables.len() + 1;
+    while let Some(next) = memtables.get(taken)
         && (left > MEMTABLES_MAX || (taken > 0 && *next <= bytes))
         && bytes + next <= JOINED_BYTES_MAX
     {
@@ -128,17 +128,17 @@ mod tests {
     }
 
     #[test]
-    fn a_range_has_at_most_four_pieces_and_each_cell_is_copied_a_few_times() {
+    fn a_range_has_at_most_four_memtables_and_each_cell_is_copied_a_few_times() {
         for (rounds, most) in [(20, 4.0), (1000, 20.0)] {
-            let (mut pieces, mut copied) = (Vec::<u64>::new(), 0);
+            let (mut memtables, mut copied) = (Vec::<u64>::new(), 0);
             for _ in 0..rounds {
-                let taken = memtables_to_join(100, &pieces);
-                let joined = 100 + pieces.drain(..taken).sum::<u64>();
+                let taken = memtables_to_join(100, &memtables);
+                let joined = 100 + memtables.drain(..taken).sum::<u64>();
                 copied += joined;
-                pieces.insert(0, joined);
-                assert!(pieces.len() <= MEMTABLES_MAX, "{pieces:?}");
+                memtables.insert(0, joined);
+                assert!(memtables.len() <= MEMTABLES_MAX, "{memtables:?}");
             }
-            assert_eq!(pieces.iter().sum::<u64>(), 100 * rounds);
+            assert_eq!(memtables.iter().sum::<u64>(), 100 * rounds);
             let times = copied as f64 / (100 * rounds) as f64;
             assert!(times < most, "of {rounds} each was copied {times} times");
         }

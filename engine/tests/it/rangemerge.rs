@@ -501,3 +501,40 @@ fn the_log_is_cleaned_while_memory_is_divided_by_range_and_nothing_is_lost() {
     println!("the log was cleaned during {laid_out} layouts and {compacted} compactions");
     assert!(laid_out > 0);
 }
+
+/// What recovery put in memory was logged under other generations than its memtables have. A flush that takes
+/// some of them must not say that all are in SSTables.
+#[cfg(feature = "testing")]
+#[test]
+fn a_flush_of_all_memory_after_a_recovery_leaves_nothing_that_it_claims() {
+    use siltstone::storage::sim::Survive;
+    let world = SimWorld::new(3);
+    let mut history = History::new(8);
+    {
+        let (db, scheduler) = open(&world, "rangemerge{sstable_bytes=16384}");
+        history.go_on(&db, &scheduler, 6_000);
+        db.sync().unwrap();
+    }
+    let written = world.storage.clone_crashed(Survive::None, 1);
+    for turns in 0..12 {
+        let image = world.with_storage(written.clone_crashed(Survive::None, 1));
+        let (db, scheduler) = open(&image, "rangemerge{sstable_bytes=16384}");
+        scheduler.run(turns);
+        let family = db.default_family();
+        family.alter(FamilyOptions { strategy: LEVELED.parse().unwrap(), ..family.options() }).unwrap();
+        // Enough for a flush that nobody asks for.
+        for n in 0..60 {
+            db.put(format!("more{n:05}"), [7; 300]).unwrap();
+        }
+        for more in 0..40 {
+            scheduler.run(1);
+            let crashed = image.with_storage(image.storage.clone_crashed(Survive::None, more));
+            let (again, _) = open(&crashed, LEVELED);
+            for (key, value) in &history.model {
+                let found = again.get(key).unwrap().map(|value| value.to_vec());
+                let when = format!("after {turns} and {more} turns, {}", key.escape_ascii());
+                assert_eq!(found.as_ref(), Some(value), "{when}");
+            }
+        }
+    }
+}

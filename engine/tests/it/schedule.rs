@@ -331,7 +331,8 @@ fn beside_a_major_merge_by_ranges_the_memory_of_other_ranges_goes_to_their_table
     scheduler.during(act, || family.compact::<&str>(..)).unwrap();
     let ((_, most), now) = (*told.lock().unwrap(), db.statistics());
     assert!(now.flushes - before.flushes > 300, "{} flushes", now.flushes - before.flushes);
-    assert!(most <= 8, "level 0 had {most} runs");
+    // Where all went to L0 there would be dozens.
+    assert!(most <= 12, "L0 had {most} runs");
     assert_eq!(now.write_stops, before.write_stops, "writers were stopped");
 }
 

@@ -187,7 +187,7 @@ impl CleanJob {
                         at if at.is_some() || is_whole || !may_stay => {
                             self.outcome.flush = Some(FlushRequest { store, reason, may_stay, at });
                         }
-                        // It is in what is written now, and a range only once that is scattered.
+                        // It is in what is written now, and a range only once that is laid out.
                         _ => catalog.commit.freeze(&store),
                     }
                 }

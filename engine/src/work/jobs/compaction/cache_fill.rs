@@ -32,7 +32,7 @@ const COMING_BYTES: u64 = 1 << 20;
 const BLOCK_MAX: u64 = 4 << 20;
 
 /// Outputs that are open before they are published.
-pub(super) type Opened = BTreeMap<TableId, Arc<TableHandle>>;
+pub(in crate::work::jobs) type Opened = BTreeMap<TableId, Arc<TableHandle>>;
 
 /// What a compaction, or a flush that merged, did to the cache.
 #[derive(Default)]

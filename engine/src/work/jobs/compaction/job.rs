@@ -374,15 +374,7 @@ impl CompactionJob {
     /// What was done so far; nothing for a trivial move.
     fn totals(&self) -> Totals {
         let now = self.phase.running().map(Running::totals).unwrap_or_default();
-        let carried = &self.progress.carried;
-        Totals {
-            // What was done elsewhere is taken as the other process said it.
-            bytes_written: carried.bytes_written.saturating_add(now.bytes_written),
-            taken: carried.taken.saturating_add(now.taken),
-            kept: carried.kept.saturating_add(now.kept),
-            forgotten: carried.forgotten.max(now.forgotten),
-            ..now
-        }
+        now.after(&self.progress.carried)
     }
 
     /// Counts the compaction and records its event.

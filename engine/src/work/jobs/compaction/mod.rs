@@ -15,7 +15,7 @@ mod remote_reads;
 mod running;
 mod spec;
 
-pub(super) use cache_fill::FillStats;
+pub(super) use cache_fill::{FillStats, Opened};
 pub(super) use job::CompactionJob;
 pub(super) use running::Running;
 pub(super) use spec::flush_spec;

@@ -11,7 +11,7 @@ use crate::offload::{
     CompactionTables, Decision, Offer, OffloadedCompaction, OffloadedRun, OwnTables, RemoteCache,
 };
 use crate::shape::TableInfo;
-use crate::version::Version;
+use crate::version::{OpenTable, Version};
 use std::cell::LazyCell;
 use std::sync::Arc;
 
@@ -32,24 +32,33 @@ impl Running {
         version: &Version,
         spec: &CompactionSpec,
     ) -> Result<Self> {
-        if let Some(offload) = &catalog.offload {
-            let keep = catalog.cx.settings.options.cache_fill.into();
-            let kept = store.settings().versions_kept();
-            let cached = LazyCell::new(|| cached(version, spec));
-            let there = in_small_steps(catalog, store, spec, &|| *cached);
-            let (predicted, cached) = (&|| predicted(version, spec, kept), &|| *cached);
-            let tables =
-                &|| -> Arc<dyn CompactionTables> { Arc::new(OwnTables::new(catalog.tables.store(), &there)) };
-            let offer = Offer { spec: &there, keep, predicted, cached, tables };
-            let Decision { run, reason, numbers } = offload.decide(&offer);
-            if !reason.is_empty() {
-                catalog.cx.events.record(EventKind::Offload, &store.name, reason, &numbers);
-            }
-            if let Some(run) = run {
-                return Ok(Self::there(run, version, &there));
-            }
+        Self::elsewhere(catalog, store, version, spec, &[])
+            .map_or_else(|| Self::here(catalog, spec, None), Ok)
+    }
+
+    /// Begins the compaction elsewhere, if somebody takes it. `carried` are those SSTables, of its first run,
+    /// that the version lacks.
+    pub(in crate::work::jobs) fn elsewhere(
+        catalog: &Catalog,
+        store: &Store,
+        version: &Version,
+        spec: &CompactionSpec,
+        carried: &[OpenTable],
+    ) -> Option<Self> {
+        let offload = catalog.offload.as_ref()?;
+        let keep = catalog.cx.settings.options.cache_fill.into();
+        let kept = store.settings().versions_kept();
+        let cached = LazyCell::new(|| cached(version, spec));
+        let there = in_small_steps(catalog, store, spec, &|| *cached);
+        let (predicted, cached) = (&|| predicted(version, spec, kept), &|| *cached);
+        let tables =
+            &|| -> Arc<dyn CompactionTables> { Arc::new(OwnTables::new(catalog.tables.store(), &there)) };
+        let offer = Offer { spec: &there, keep, predicted, cached, tables };
+        let Decision { run, reason, numbers } = offload.decide(&offer);
+        if !reason.is_empty() {
+            catalog.cx.events.record(EventKind::Offload, &store.name, reason, &numbers);
         }
-        Self::here(catalog, spec, None)
+        run.map(|run| Self::there(run, version, &there, carried))
     }
 
     /// Begins the compaction in this process, of that memory too if it is a flush.
@@ -61,10 +70,19 @@ impl Running {
         Ok(Self { run: catalog.local.begin(spec, memory)?, verifier: None, remote: None })
     }
 
-    /// The compaction in another process, of SSTables of that version.
-    fn there(run: Box<dyn OffloadedCompaction>, version: &Version, spec: &CompactionSpec) -> Self {
+    /// The compaction in another process, of SSTables of that version and those that are carried along.
+    fn there(
+        run: Box<dyn OffloadedCompaction>,
+        version: &Version,
+        spec: &CompactionSpec,
+        carried: &[OpenTable],
+    ) -> Self {
         let inputs = spec.inputs.iter().map(|run| run.iter().map(|table| table.id));
-        let bounds = Bounds::new(spec, open_runs(version, inputs));
+        let mut runs = open_runs(version, inputs);
+        if let Some(first) = runs.first_mut() {
+            first.extend_from_slice(carried);
+        }
+        let bounds = Bounds::new(spec, runs);
         let remote = run.remote_cache();
         Self {
             run: Box::new(OffloadedRun::new(run, spec)),
@@ -83,7 +101,7 @@ impl Running {
     }
 
     /// Checks a step that was made elsewhere before it is made true; its outputs, open.
-    pub(super) fn verify(&mut self, catalog: &Catalog, step: &Step) -> Result<Option<Opened>> {
+    pub(in crate::work::jobs) fn verify(&mut self, catalog: &Catalog, step: &Step) -> Result<Option<Opened>> {
         #[cfg(feature = "papers")]
         let remote = self.remote.clone();
         let Self { run, verifier: Some((verifier, bounds)), .. } = self else { return Ok(None) };

@@ -7,12 +7,13 @@
 //! still lose, or a crash would leave a hole. What was logged since is in no SSTable, so it may wait: by the
 //! time of the first step those WAL files are mostly complete, and syncing a complete one is cheap.
 
+use super::carry::Carry;
 use super::hot_keys::HotKeysStage;
 use super::take::{FlushPolicy, Take, plan_plain, plan_range, take_all, take_range};
 use super::wal_values::{WalValuesJob, prepare_wal_values};
 use crate::catalog::{Catalog, Flushed, Install, check_bounds};
 use crate::commit::{CompactionTurn, FlushTurn, Store};
-use crate::compaction::{Advance, MemoryInputs, Source, Step, Totals};
+use crate::compaction::{Advance, CompactionSpec, MemoryInputs, Source, Step, Totals};
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::memtable::Memtable;
@@ -20,7 +21,7 @@ use crate::shape::{Run, Shape, TableInfo};
 use crate::strategy::{CompactionPlan, Target};
 use crate::types::{Generation, KeyRange, LogPosition, TimeRange};
 use crate::version::Version;
-use crate::work::jobs::compaction::{FillStats, Running, flush_spec};
+use crate::work::jobs::compaction::{FillStats, Opened, Running, flush_spec};
 use crate::work::jobs::outcome::JobProgress;
 use std::sync::Arc;
 
@@ -48,6 +49,8 @@ pub(crate) struct FlushJob {
     running: Option<Running>,
     /// Whether the set was left by an earlier flush, so that what it holds is not all to be written.
     left_over: bool,
+    /// The memory on its way to whoever is to do the work, or there.
+    carry: Option<Carry>,
     hot: Option<HotKeysStage>,
     /// What leaves its values in the WAL, if they may stay there.
     wal_values: Option<Box<WalValuesJob>>,
@@ -62,6 +65,10 @@ struct Progress {
     clip: Vec<u8>,
     /// Steps that are installed.
     steps: u64,
+    /// How often another process has failed, or not taken it.
+    failures: u32,
+    /// What was done before the run that is under way.
+    before: Totals,
     fills: FillStats,
     began_ns: u64,
     busy_ns: u64,
@@ -93,7 +100,9 @@ impl FlushJob {
                 (logged_to(catalog), plan_range(catalog, store, by_range, id, reason))
             }
             _ => {
-                if !left_over {
+                let memory = &store.version_full().memory;
+                // Not where nothing may be taken yet: it begins a WAL file.
+                if !left_over && (memory.ranges.is_one() || memory.ranges.is_empty()) {
                     choice = prepare_wal_values(catalog, store, policy);
                 }
                 take_all(catalog, store);
@@ -120,6 +129,8 @@ impl FlushJob {
             memory_bytes: flushing.bytes(),
             clip: flushing.range.start.clone(),
             steps: 0,
+            failures: 0,
+            before: Totals::default(),
             fills: FillStats::default(),
             began_ns: catalog.cx.env.clock.monotonic_ns(),
             busy_ns: 0,
@@ -136,6 +147,7 @@ impl FlushJob {
             logged_to,
             running: None,
             left_over,
+            carry: None,
             hot,
             wal_values,
             progress,
@@ -170,38 +182,81 @@ impl FlushJob {
         Ok(worked)
     }
 
-    /// Begins to work, on all that is not in SSTables yet.
-    fn begin(&self, catalog: &Catalog) -> Result<Running> {
-        let version = self.store.version_full();
-        check_bounds(&self.store, &version, &self.bounds)?;
-        let plan = &self.plan;
-        let ranges = self.store.settings();
-        // The flush of one range writes between two of them.
-        let ranges = ranges.by_range().filter(|_| plan.range == KeyRange::all());
+    /// Describes what is to be done with all that is not in SSTables yet, and what it reads of memory.
+    fn described(&self, catalog: &Catalog, version: &Version) -> Result<(CompactionSpec, MemoryInputs)> {
+        check_bounds(&self.store, version, &self.bounds)?;
+        let (plan, settings) = (&self.plan, self.store.settings());
+        // In L0 they keep an SSTable from lying over many ranges.
+        let ranges = settings.by_range().filter(|_| plan.output.level == 0);
         let mut cuts = ranges.map_or(Vec::new(), |by_range| by_range.bounds(&version.shape));
         cuts.extend(bounds_in_run(&version.shape, plan.output));
         cuts.sort();
         cuts.dedup();
-        let spec = flush_spec(catalog, &self.store, &version, plan, self.id, cuts);
-        let memory = memory_inputs(&version, &plan.range, self.left_over, self.hot.as_ref());
-        Running::here(catalog, &spec, Some(memory))
+        let goes_on = self.progress.steps > 0;
+        // Names of its own: what was written elsewhere may still appear.
+        let id = if self.progress.failures > 0 { catalog.next_job() } else { self.id };
+        let mut spec = flush_spec(catalog, &self.store, version, plan, id, cuts);
+        spec.range.start.clone_from(&self.progress.clip);
+        let memory = memory_inputs(version, &spec.range, self.left_over || goes_on, self.hot.as_ref());
+        Ok((spec, memory))
+    }
+
+    /// Whether the flush is to be offered to whoever runs compactions elsewhere.
+    fn is_offered(&self, catalog: &Catalog) -> bool {
+        catalog.offload.is_some()
+            && catalog.cx.settings.options.experimental.offload_range_flushes
+            && self.reads_tables()
+            && self.progress.failures == 0
+    }
+
+    /// Begins to work: elsewhere, once memory is carried there, or here. Does a little of that.
+    fn begin(&mut self, catalog: &Catalog) -> Result<()> {
+        let version = self.store.version_full();
+        let (mut spec, memory) = self.described(catalog, &version)?;
+        if self.is_offered(catalog) {
+            let carried = match &mut self.carry {
+                Some(carry) => carry.advance(catalog),
+                None => Carry::begin(catalog, &self.store, &version, memory).map(|carry| {
+                    self.carry = Some(carry);
+                    None
+                }),
+            };
+            match carried {
+                Ok(None) => return Ok(()),
+                Ok(Some(carried)) => {
+                    spec.inputs.insert(0, carried.iter().map(|open| TableInfo::clone(&open.info)).collect());
+                    let running = Running::elsewhere(catalog, &self.store, &version, &spec, carried);
+                    self.running = running;
+                }
+                Err(_) => {}
+            }
+            let totals = self.carry.as_ref().map(Carry::totals).unwrap_or_default();
+            // What was dropped on the way; the rest is met again.
+            let dropped = totals.taken - totals.kept;
+            self.progress.before = Totals { taken: dropped, kept: 0, ..totals };
+            // What is not taken elsewhere is not offered again.
+            self.progress.failures += u32::from(self.running.is_none());
+            return Ok(());
+        }
+        self.running = Some(Running::here(catalog, &spec, Some(memory))?);
+        Ok(())
     }
 
     fn work(&mut self, catalog: &Arc<Catalog>) -> Result<JobProgress> {
-        let running = match self.running.take() {
-            Some(running) => self.running.insert(running),
-            None => {
-                let running = self.begin(catalog)?;
-                self.running.insert(running)
-            }
+        let Some(running) = &mut self.running else {
+            self.begin(catalog)?;
+            return Ok(JobProgress::More);
         };
         if let Some(wal_values) = &mut self.wal_values
             && wal_values.advance(catalog, &self.store, &mut *running.run)
         {
             return Ok(JobProgress::More);
         }
-        let advance = running.run.advance()?;
-        let totals = running.totals();
+        let advance = match running.run.advance() {
+            Err(e) if running.is_elsewhere() => return Ok(self.go_on_here(catalog, &e)),
+            advance => advance?,
+        };
+        let totals = self.totals();
         // A flush frees memory that writers wait for, so it only takes from the rate limit and never waits.
         let written = totals.bytes_written.max(self.progress.reported);
         catalog.cx.rates.merges.take_unasked(written - self.progress.reported);
@@ -210,19 +265,43 @@ impl FlushJob {
         if self.reads_tables() {
             catalog.cx.rates.fills.take_unasked(filled);
         }
-        match advance {
-            Advance::Working => Ok(JobProgress::More),
-            Advance::NotYet(ns) => Ok(JobProgress::NotYet(ns)),
-            Advance::Step(step) => self.publish(catalog, step),
+        let step = match advance {
+            Advance::Working => return Ok(JobProgress::More),
+            Advance::NotYet(ns) => return Ok(JobProgress::NotYet(ns)),
+            Advance::Step(step) => step,
+        };
+        let verified = self.running.as_mut().map_or(Ok(None), |running| running.verify(catalog, &step));
+        match verified {
+            Err(e) => Ok(self.go_on_here(catalog, &e)),
+            Ok(opened) => self.publish(catalog, step, opened),
         }
     }
 
+    /// Does the rest here after a failure elsewhere, from the last installed step on.
+    fn go_on_here(&mut self, catalog: &Catalog, why: &Error) -> JobProgress {
+        self.progress.before = self.totals();
+        if let Some(running) = self.running.take() {
+            running.remove_left(catalog);
+        }
+        self.progress.failures += 1;
+        let reason = format!("a flush failed elsewhere: {why}");
+        let numbers = [("steps", self.progress.steps), ("failures", u64::from(self.progress.failures))];
+        catalog.cx.events.record(EventKind::OffloadFailure, &self.store.name, reason, &numbers);
+        JobProgress::More
+    }
+
     fn totals(&self) -> Totals {
-        self.running.as_ref().map(Running::totals).unwrap_or_default()
+        let now = self.running.as_ref().map(Running::totals).unwrap_or_default();
+        now.after(&self.progress.before)
     }
 
     /// Makes what a step says true.
-    fn publish(&mut self, catalog: &Arc<Catalog>, mut step: Step) -> Result<JobProgress> {
+    fn publish(
+        &mut self,
+        catalog: &Arc<Catalog>,
+        mut step: Step,
+        opened: Option<Opened>,
+    ) -> Result<JobProgress> {
         let done = step.upto.is_none();
         let hot = match &mut self.hot {
             Some(hot) => hot.log(catalog, &self.store, &step),
@@ -254,7 +333,7 @@ impl FlushJob {
             flushed: Some(Flushed { range, generation: self.claims, kept: hot.map(|hot| hot.segment) }),
             filled: std::mem::take(&mut step.filled),
             forgotten: self.totals().forgotten,
-            opened: None,
+            opened,
         })?;
         self.progress.fills.note_evicted(blocks, bytes);
         kill_point!("flush-after-install");
@@ -323,6 +402,9 @@ impl FlushJob {
 
     /// Ends the flush for the store.
     fn leave(&mut self, catalog: &Catalog) {
+        if let Some(carry) = self.carry.take() {
+            carry.remove(catalog);
+        }
         if let Some(hot) = &mut self.hot {
             hot.leave(catalog);
         }

@@ -15,7 +15,7 @@ use crate::strategy::{
 };
 use crate::types::{Generation, KeyRange, TableId};
 use crate::version::{FlushSet, Memtables, Unions, Version, flushed_run};
-use crate::work::jobs::memory::{compacts_before, fit_ranges, memory_by_range, range_memory};
+use crate::work::jobs::memory::{compacts_before, compacts_first, fit_ranges, memory_by_range, range_memory};
 use std::sync::Arc;
 
 /// What a flush takes.
@@ -38,9 +38,8 @@ pub(crate) struct FlushPolicy {
 /// The plan of a flush, with its turn among the running compactions if it reads SSTables.
 pub(super) type Planned = (Arc<Version>, CompactionPlan, Option<CompactionTurn>);
 
-/// Makes all memory of the store the flush set, or takes up one that is there. Where memory is held by
-/// several ranges, what waits is laid out first: nothing is taken before, and no more than was asked for
-/// waits for it.
+/// Makes all memory of the store the flush set, or takes up one that is there. Where memory is held by several
+/// ranges, nothing is taken before all that waits is laid out.
 pub(super) fn take_all(catalog: &Catalog, store: &Store) {
     let version = store.version();
     let Memtables { ranges, flushing, waiting, .. } = &version.memory;
@@ -57,20 +56,22 @@ pub(super) fn take_all(catalog: &Catalog, store: &Store) {
     }
     let settings = store.settings();
     let by_range = settings.by_range();
-    let (asked, replayed) = (store.work.lock().flush.asked, store.replayed_generation());
+    let replayed = store.replayed_generation();
     store.swap_if(|now| {
         let bounds = || by_range.map_or(Vec::new(), |by_range| by_range.bounds(&now.shape));
-        with_all_taken(now, asked, replayed, bounds)
+        with_all_taken(now, replayed, bounds)
     });
     catalog.commit.recount(store);
 }
 
-/// The version whose flush set is all memory. It joins one that a job left of which nothing is installed:
-/// what is newer may be the delete without which there is no room for what that set holds. `None`: there is
-/// another set, or something is still to be laid out.
+/// The version whose flush set is all memory. It joins one that a job left of which nothing is installed: what
+/// is newer may be the delete without which there is no room for what that set holds. `None`: there is another
+/// set, or something is still to be laid out.
+///
+/// No older cell may stay in memory, not even in a memtable of a higher generation: recovery puts cells there
+/// that were logged under generations up to `replayed`, which a flush claims with its own.
 fn with_all_taken(
     now: &Version,
-    asked: Generation,
     replayed: Generation,
     bounds: impl FnOnce() -> Vec<Vec<u8>>,
 ) -> Option<Version> {
@@ -79,30 +80,29 @@ fn with_all_taken(
         return None;
     }
     let takes_waiting = ranges.is_one() || ranges.is_empty();
-    let oldest = waiting.last().map(Memtable::generation);
-    let (taken, left) = match takes_waiting {
+    let taken = match takes_waiting {
         true => {
             let all = now.memory.unflushed().chain(flushing.all()).cloned().collect();
-            (MemtableRanges::one(all, ranges.newest()), Vec::new())
+            MemtableRanges::one(all, ranges.newest())
         }
-        // What waits must be newer than what was asked for, and than what is taken.
-        false if oldest.is_some_and(|oldest| oldest <= asked.max(ranges.newest())) => return None,
-        false => (MemtableRanges::clone(ranges), waiting.clone()),
+        false if waiting.is_empty() => MemtableRanges::clone(ranges),
+        false => return None,
     };
     if taken.is_empty() {
         return None;
     }
     let newest = taken.memtables().map(Memtable::generation).max().unwrap_or_default();
     let generation = if takes_waiting { newest } else { ranges.newest() };
-    // Recovery may have put cells there that were logged under a later generation than theirs.
-    let replayed = generation.max(replayed);
-    // What is newer than all of it is the active memtable, whose id has the reserved one before it; or it
-    // waits.
-    let reserved = if takes_waiting { Generation(active.generation().0 - 1) } else { generation };
-    let run = flushed_run(&now.shape, replayed, &KeyRange::all());
-    let flushing = FlushSet { ranges: Arc::new(taken), range: KeyRange::all(), generation, reserved, run };
+    let flushing = FlushSet {
+        ranges: Arc::new(taken),
+        range: KeyRange::all(),
+        generation,
+        // What is newer than all of it is the active memtable, whose id has the reserved one before it.
+        reserved: Generation(active.generation().0 - 1),
+        run: flushed_run(&now.shape, generation.max(replayed), &KeyRange::all()),
+    };
     let ranges = Arc::new(ranges.emptied_into(bounds()));
-    Some(now.with_memory(Memtables { active: active.clone(), waiting: left, ranges, flushing }))
+    Some(now.with_memory(Memtables { active: active.clone(), waiting: Vec::new(), ranges, flushing }))
 }
 
 /// Takes one range's memory as flush set, that of the key `at` or else the one that the strategy chooses, and
@@ -113,6 +113,10 @@ pub(super) fn take_range(
     by_range: &dyn ByRange,
     at: Option<&[u8]>,
 ) -> Option<String> {
+    // Before all ranges are looked at, as this is asked again and again.
+    if !store.version().memory.waiting.is_empty() || (at.is_none() && compacts_first(catalog, store)) {
+        return None;
+    }
     let version = fit_ranges(catalog, store, by_range);
     let memory = memory_by_range(catalog, &version);
     let facts: Vec<RangeMemory> = memory.iter().map(|(_, memory)| memory.clone()).collect();
@@ -203,15 +207,15 @@ pub(super) fn plan_range(
     };
     // Once before the lock: it looks at all ranges, and reads sketches, which are known then.
     let before = store.version_full();
+    if before.memory.flushing.is_empty() {
+        return None;
+    }
     let early = by_range.is_early(&before.shape, &before.memory.flushing.range);
     with_tables(&before, early);
     drop(before);
     let mut work = store.work.lock();
     let version = store.version_full();
     let FlushSet { range, .. } = &version.memory.flushing;
-    if version.memory.flushing.is_empty() {
-        return None;
-    }
     let running = work.merges.running();
     // Not where its tables are being compacted: beside them it may still be a delta.
     let early = early && !running.iter().any(|other| other.range_left().overlaps(range));

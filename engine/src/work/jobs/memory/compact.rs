@@ -21,7 +21,7 @@ use crate::error::Result;
 use crate::event::EventKind;
 use crate::memtable::{Memtable, MemtableCompaction, WalPlace};
 use crate::strategy::MemtableCompactionKind;
-use crate::types::{Generation, KeyRange, LogPosition};
+use crate::types::{Generation, LogPosition};
 use crate::version::{Memtables, Version};
 use crate::work::jobs::outcome::JobProgress;
 use std::ops::Range;
@@ -102,7 +102,7 @@ impl MemtableCompactionJob {
         let durable = catalog.commit.log().is_ok_and(|log| log.synced() >= self.logged_to);
         let needed = due.sources.iter().zip(join.lives()).filter(|(_, lives)| *lives || !durable);
         let places: Vec<WalPlace> = needed.map(|(source, _)| source.wal_place()).collect();
-        let joined = join.finish(due.range == KeyRange::all());
+        let joined = join.finish(!due.is_of_range);
         let joined = Memtable::flat(Arc::new(joined), WalPlace::of_all(&places));
         kill_point!("join-before-swap");
         let mut swapped = false;
@@ -134,7 +134,7 @@ impl MemtableCompactionJob {
         let freed = self.bytes.saturating_sub(after);
         {
             let mut work = self.store.work.lock();
-            if due.range != KeyRange::all() {
+            if due.is_of_range {
                 // What sketches do not know: that a cell's other versions stay, or that a snapshot sees them.
                 work.memory.compacted_in_vain = freed < self.bytes / FREES_MIN;
             } else if due.kind == MemtableCompactionKind::CompactNewest {
@@ -173,7 +173,7 @@ impl MemtableCompactionJob {
         catalog.cx.events.record(kind, &self.store.name, due.reason.clone(), &numbers);
     }
 
-    /// Records that a flush has taken the memtables meanwhile (ACC-7).
+    /// Records that the memtables are gone: a flush has taken them (ACC-7), or the store was split or joined.
     pub(crate) fn overtaken(&self, catalog: &Catalog) {
         let Some(due) = &self.due else { return };
         catalog.cx.metrics.memtable_compactions_aborted.add(1);

@@ -1,13 +1,14 @@
 //! Which memtables of a range are to be compacted in memory (ACC-5), and when.
 //!
-//! Where all keys are one range, the family's policy is asked once for each memtable that comes, about all
-//! that are laid out: nothing else changes the answer, but for the draw.
+//! Where a flush takes all memory, the family's policy is asked once for each memtable that is laid out, about
+//! all that are: nothing else changes the answer, but for the draw.
 //!
-//! Where memory is held by several ranges, it is asked when one is about to be flushed, about those ranges
-//! where most could be dead: the memtables of one may be worth copying into one first, less what nobody can
-//! see any more. A range of one memtable is left as it is, and one of which little would be freed; after a
-//! compaction that freed little, a range is flushed first. So compactions put a flush off but do not replace
-//! it. A policy decides by what is expected to be redundant there, in place of what the last compaction met.
+//! Where one range is flushed at a time, it is asked when one is about to be flushed, about those ranges where
+//! most could be dead: the memtables of one may be worth copying into one first, less what nobody can see any
+//! more. A range of one memtable is left as it is, and one of which little would be freed; after a compaction
+//! that freed little, a range is flushed first. So compactions put a flush off but do not replace it. A policy
+//! decides by what is expected to be redundant there, in place of what the last compaction met. A flush waits
+//! for such a compaction only while that does not stop writers.
 
 use super::facts::pipeline_facts;
 use crate::catalog::Catalog;
@@ -30,6 +31,8 @@ pub(super) struct Due {
     /// While this is there no other begins.
     pub(super) _turn: MemtableCompactionTurn,
     pub(super) range: KeyRange,
+    /// Whether it was found before a flush of that range; else it is of all memory that is laid out.
+    pub(super) is_of_range: bool,
     /// The memtables to be compacted: the newest of the range.
     pub(super) sources: Vec<Memtable>,
     pub(super) kind: MemtableCompactionKind,
@@ -50,7 +53,11 @@ pub(super) fn flats(memtables: &[Memtable]) -> Vec<Arc<FlatMemtable>> {
 /// The compaction that is due now, if none is under way.
 pub(super) fn due(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> Option<Due> {
     match store.settings().by_range() {
-        None => due_in_one(catalog, store, version),
+        None => {
+            // The strategy may have been another one.
+            store.work.lock().memory.compacts = None;
+            due_in_one(catalog, store, version)
+        }
         Some(_) => due_in_range(catalog, store, version),
     }
 }
@@ -67,8 +74,6 @@ fn due_in_one(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> Optio
     if work.memory.is_compacting() || work.flush.is_under_way() || store.is_dropped() {
         return None;
     }
-    // The strategy may have been another one.
-    work.memory.compacts = None;
     let newest = sources[0].generation();
     if work.memory.joined_upto >= newest {
         return None;
@@ -93,7 +98,17 @@ fn due_in_one(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> Optio
     }
     let flushes = work.flush.tries();
     let turn = MemtableCompactionTurn::begin(store, &mut work);
-    Some(Due { _turn: turn, range: KeyRange::all(), sources, kind, reason, facts, expected, flushes })
+    Some(Due {
+        _turn: turn,
+        range: KeyRange::all(),
+        is_of_range: false,
+        sources,
+        kind,
+        reason,
+        facts,
+        expected,
+        flushes,
+    })
 }
 
 /// The compaction of the range that was found to be compacted before one is flushed.
@@ -115,15 +130,15 @@ fn due_in_range(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> Opt
     let (kind, flushes) = (MemtableCompactionKind::Compact, work.flush.tries());
     let expected = expected_bytes(kind, &facts);
     let turn = MemtableCompactionTurn::begin(store, &mut work);
-    Some(Due { _turn: turn, range, sources, kind, reason, facts, expected, flushes })
+    Some(Due { _turn: turn, range, is_of_range: true, sources, kind, reason, facts, expected, flushes })
 }
 
 /// How the compaction uses memory: as active memtables do, or, of one range among several, in chunks that
 /// its share fills.
 pub(super) fn memory_options(store: &Store, due: &Due) -> MemoryOptions {
-    match due.range == KeyRange::all() {
-        true => store.memory_options(),
-        false => MemoryOptions::for_copy_of(due.expected as usize),
+    match due.is_of_range {
+        false => store.memory_options(),
+        true => MemoryOptions::for_copy_of(due.expected as usize),
     }
 }
 
@@ -135,14 +150,27 @@ fn expected_bytes(kind: MemtableCompactionKind, facts: &PipelineFacts) -> u64 {
     }
 }
 
+/// Whether a compaction of a range is under way, or due, for which a flush waits. Where memory is short none
+/// waits, and one that has not begun is given up.
+pub(crate) fn compacts_first(catalog: &Catalog, store: &Store) -> bool {
+    let is_short = is_memory_short(catalog, 0);
+    let mut work = store.work.lock();
+    if is_short && !work.memory.is_compacting() {
+        work.memory.compacts = None;
+    }
+    work.memory.compacts.is_some() && !is_short
+}
+
+/// Whether writers would stop for so many bytes more.
+fn is_memory_short(catalog: &Catalog, more: u64) -> bool {
+    catalog.commit.memory_taken() + more > catalog.cx.settings.write_memory()
+}
+
 /// Whether some range is to be compacted before one is flushed; the compaction is then due.
 pub(crate) fn compacts_before(catalog: &Catalog, store: &Store, version: &Version) -> bool {
     let copy_ns = {
         let work = store.work.lock();
-        if work.memory.compacts.is_some() {
-            return true;
-        }
-        if work.memory.compacted_in_vain {
+        if work.memory.compacted_in_vain || work.memory.is_compacting() {
             return false;
         }
         work.memory.copy_ns_per_byte
@@ -159,7 +187,8 @@ pub(crate) fn compacts_before(catalog: &Catalog, store: &Store, version: &Versio
         let state = PipelineState::expecting(facts.distinct, facts.cells);
         let Some((MemtableCompactionKind::Compact, reason)) = policy.plan(&facts, &state) else { continue };
         let expected = facts.stays(MemtableCompactionKind::Compact);
-        if facts.bytes.saturating_sub(expected) < facts.bytes / FREES_MIN {
+        let frees_little = facts.bytes.saturating_sub(expected) < facts.bytes / FREES_MIN;
+        if frees_little || is_memory_short(catalog, expected) {
             continue;
         }
         store.work.lock().memory.compacts = Some((ranges.range(number), reason, facts));

@@ -1,9 +1,9 @@
 //! Laying out: the oldest memtable that waits goes into the ranges that the store's memory has.
 //!
 //! What that means, and why no reader, flush or recovery is misled by it, stands in `memtable/by_range.rs`.
-//! In one range the memtable becomes flat over its own chunks, without the versions that nobody sees (ACC-3,
-//! I4); over several its cells are copied, once, together with as many of the ranges' newest memtables as
-//! keep their lists short.
+//! The memtable becomes flat over its own chunks, without the versions that nobody sees (ACC-3, I4). Where the
+//! strategy flushes one range at a time its cells are copied then, once, together with as many of the ranges'
+//! newest memtables as keep their lists short.
 //!
 //! *Bounds* come from the SSTables (`ByRange::bounds`), where the strategy has any. They are chosen when
 //! nothing is laid out and nothing is being flushed, and looked at again before a flush chooses its range
@@ -31,7 +31,8 @@ pub(crate) fn lay_out_oldest(catalog: &Catalog, store: &Store) -> bool {
         true => Arc::new(version.memory.ranges.emptied_into(wanted())),
         false => version.memory.ranges.clone(),
     };
-    let divided = (!before.is_one()).then(|| Arc::new(divided(&before, &flat, &seen.by(store))));
+    let divides = settings.by_range().is_some() || !before.is_one();
+    let divided = divides.then(|| Arc::new(divided(&before, &flat, &seen.by(store))));
     kill_point!("lay-out-copied");
     let mut swapped = false;
     store.swap_if(|now| {

@@ -16,7 +16,7 @@ mod ranges;
 mod visibility;
 
 pub(super) use compact::MemtableCompactionJob;
-pub(super) use due::compacts_before;
+pub(super) use due::{compacts_before, compacts_first};
 pub(super) use facts::bytes_per_user_byte;
 pub(in crate::work) use facts::{compactable_bytes, surviving_share};
 pub(super) use lay_out::lay_out_oldest;
