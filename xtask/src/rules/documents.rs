@@ -1,4 +1,5 @@
-//! The documents name only files and tests that exist, in lines that fit a screen.
+//! The documents name only files and tests that exist, in lines that fit a screen; those in `docs` are short
+//! enough to be read.
 
 use super::Finding;
 use super::sources::Source;
@@ -7,6 +8,9 @@ use std::path::{Path, PathBuf};
 
 /// Lines of documents are at most this long.
 const COLUMNS_MAX: usize = 120;
+
+/// Words of all documents in `docs` together. Who adds to one shortens what is said twice, or is out of date.
+const WORDS_MAX: usize = 40_000;
 
 /// What documents name.
 const ENDINGS: [&str; 3] = [".rs", ".md", ".toml"];
@@ -44,6 +48,19 @@ pub(super) fn find(root: &Path, sources: &[Source<'_>]) -> Vec<Finding> {
         }
     }
     wrong
+}
+
+/// Whether `docs` has too many words.
+pub(super) fn long(root: &Path) -> Vec<Finding> {
+    let files = files(root);
+    let texts = below_docs(&files).filter_map(|page| std::fs::read_to_string(root.join(page)).ok());
+    too_long(&texts.collect::<Vec<_>>())
+}
+
+fn too_long(texts: &[String]) -> Vec<Finding> {
+    let words: usize = texts.iter().map(|text| text.split_whitespace().count()).sum();
+    let what = format!("docs has {words} words, over {WORDS_MAX}");
+    (words > WORDS_MAX).then_some(Finding { file: "docs".to_owned(), what }).into_iter().collect()
 }
 
 const MISSING: &str = "is not there";
@@ -143,6 +160,14 @@ mod tests {
             assert_eq!(fault(missing, &files).as_deref(), Some(MISSING), "{missing}");
         }
         assert_eq!(fault("mod.rs", &files).as_deref(), Some("may be e/src/options/mod.rs or e/src/x/mod.rs"));
+    }
+
+    #[test]
+    fn words_of_all_documents_count_together() {
+        let mut texts = vec!["two\n words ".repeat(WORDS_MAX / 4); 2];
+        assert_eq!(too_long(&texts), []);
+        texts.push("| one".to_owned());
+        assert_eq!(too_long(&texts)[0].what, "docs has 40002 words, over 40000");
     }
 
     #[test]
