@@ -34,7 +34,7 @@ struct Rule {
     find: fn(&Path, &[Source<'_>]) -> Vec<Finding>,
 }
 
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 10] = [
     Rule { says: "engine folders import one way", list: None, find: |_, sources| order::imports(sources) },
     Rule {
         says: "ARCHITECTURE.md lists the engine's modules in their order",
@@ -66,6 +66,7 @@ const RULES: [Rule; 9] = [
         find: |_, sources| comments::openings(sources),
     },
     Rule { says: "documents name what exists", list: None, find: documents::find },
+    Rule { says: "documents are short", list: None, find: |root, _| documents::long(root) },
 ];
 
 /// How many steps the rules are.
