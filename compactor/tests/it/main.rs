@@ -46,8 +46,8 @@ fn merges_run_at_a_server_give_what_they_give_here() {
     there.reopened_has(&contents(&here));
 }
 
-/// A flush of `rangemerge` compacts a range's memory with its SSTables, at the server: with as many steps as it
-/// has, while readers look, and when the server goes away.
+/// A flush of `rangemerge` compacts a range's memory with its SSTables, at the server: with as many steps as
+/// it has, while readers look, and when the server goes away.
 #[test]
 fn a_flush_of_a_range_runs_at_a_server_with_its_memory() {
     let world = World::new();

@@ -20,8 +20,8 @@
 //!
 //! *Generations* (I1). A memtable has the generation of the one it was laid out from, the highest if it is of
 //! several; `newest` is the highest that was laid out, in any range. A flush of all memory where there is one
-//! range takes what waits along; any other flush begins only when no memtable waits. So whatever is not in the
-//! flush set, as far as the flush's keys go, is in the active memtable, and the set has all cells of
+//! range takes what waits along; any other flush begins only when no memtable waits. So whatever is not in
+//! the flush set, as far as the flush's keys go, is in the active memtable, and the set has all cells of
 //! generations up to its own. That is what the flush claims, for these keys alone. Hot cells that it leaves
 //! in memory have a generation reserved above that and below the active memtable's; `newest` is at least that
 //! from then on. Recovery puts cells of all generations that the WAL held into memtables of its own, so after

@@ -109,6 +109,7 @@ impl Default for Options {
 /// let experimental = Experimental { compaction_step_bytes: 16 << 20, ..Default::default() };
 /// assert!(Options { experimental, ..Default::default() }.validate().is_ok());
 /// ```
+// Over 15 fields: each is a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Experimental {

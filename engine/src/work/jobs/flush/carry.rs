@@ -1,11 +1,11 @@
 //! The memory of a flush, carried to the process that is to run it.
 //!
 //! A flush that compacts a range with its SSTables may run elsewhere, like a compaction
-//! (`offload_range_flushes`). Its memory is first written, as a flush into L0 would write it, to SSTables that
-//! no manifest names; in the description these stand before the others, as the newest run. They are obsolete
-//! from the moment they are there, so that they go when the flush lets go of them; what a crash leaves of them
-//! is removed at the next open, like other files that the manifest does not name. Where anything fails the
-//! flush runs here, on the memtables that it has.
+//! (`offload_range_flushes`). Its memory is first written, as a flush into L0 would write it, to SSTables
+//! that no manifest names; in the description these stand before the others, as the newest run. They are
+//! obsolete from the moment they are there, so that they go when the flush lets go of them; what a crash
+//! leaves of them is removed at the next open, like other files that the manifest does not name. Where
+//! anything fails the flush runs here, on the memtables that it has.
 
 use super::take::plan_plain;
 use crate::catalog::Catalog;

@@ -9,7 +9,7 @@
 
 use super::carry::Carry;
 use super::hot_keys::HotKeysStage;
-use super::take::{FlushPolicy, Take, plan_plain, plan_range, take_all, take_range};
+use super::take::{FlushPolicy, Planned, Take, plan_plain, plan_range, take_all, take_range};
 use super::wal_values::{WalValuesJob, prepare_wal_values};
 use crate::catalog::{Catalog, Flushed, Install, check_bounds};
 use crate::commit::{CompactionTurn, FlushTurn, Store};
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::memtable::Memtable;
 use crate::shape::{Run, Shape, TableInfo};
-use crate::strategy::{CompactionPlan, Target};
+use crate::strategy::{CompactionPlan, Target, WalValuesChoice};
 use crate::types::{Generation, KeyRange, LogPosition, TimeRange};
 use crate::version::Version;
 use crate::work::jobs::compaction::{FillStats, Opened, Running, flush_spec};
@@ -88,30 +88,8 @@ impl FlushJob {
         policy: FlushPolicy,
     ) -> Option<Self> {
         let left_over = !store.version().memory.flushing.is_empty();
-        let settings = store.settings();
         let id = catalog.next_job();
-        let mut choice = None;
-        let (logged_to, planned) = match (take, settings.by_range()) {
-            (Take::Range(at), Some(by_range)) if !left_over => {
-                let reason = match take_range(catalog, store, by_range, at.as_deref()) {
-                    Some(why) => format!("{reason}; {why}"),
-                    None => reason,
-                };
-                (logged_to(catalog), plan_range(catalog, store, by_range, id, reason))
-            }
-            _ => {
-                let memory = &store.version_full().memory;
-                // Not where nothing may be taken yet: it begins a WAL file.
-                if !left_over && (memory.ranges.is_one() || memory.ranges.is_empty()) {
-                    choice = prepare_wal_values(catalog, store, policy);
-                }
-                take_all(catalog, store);
-                let (logged_to, version) = (logged_to(catalog), store.version_full());
-                let is_taken = !version.memory.flushing.is_empty();
-                let plan = is_taken.then(|| plan_plain(&version, store, reason));
-                (logged_to, plan.map(|plan| (version, plan, None)))
-            }
-        };
+        let (logged_to, choice, planned) = taken(catalog, store, take, id, reason, policy, left_over);
         let (version, plan, running) = planned?;
         let flushing = &version.memory.flushing;
         // Recovery may have put cells there that were logged under a later generation than theirs.
@@ -425,6 +403,36 @@ impl FlushJob {
         }
         self.store
     }
+}
+
+/// Takes memory for a flush. The position before which all of it was logged, whether values may stay in the
+/// WAL, and the plan; none where there is nothing to take yet.
+fn taken(
+    catalog: &Catalog,
+    store: &Arc<Store>,
+    take: &Take,
+    id: u32,
+    reason: String,
+    policy: FlushPolicy,
+    left_over: bool,
+) -> (LogPosition, Option<WalValuesChoice>, Option<Planned>) {
+    let settings = store.settings();
+    if let (Take::Range(at), Some(by_range), false) = (take, settings.by_range(), left_over) {
+        let reason = match take_range(catalog, store, by_range, at.as_deref()) {
+            Some(why) => format!("{reason}; {why}"),
+            None => reason,
+        };
+        return (logged_to(catalog), None, plan_range(catalog, store, by_range, id, reason));
+    }
+    let memory = &store.version_full().memory;
+    // Not where nothing may be taken yet: it begins a WAL file.
+    let may_take = !left_over && (memory.ranges.is_one() || memory.ranges.is_empty());
+    let choice = if may_take { prepare_wal_values(catalog, store, policy) } else { None };
+    take_all(catalog, store);
+    let (logged_to, version) = (logged_to(catalog), store.version_full());
+    let is_taken = !version.memory.flushing.is_empty();
+    let plan = is_taken.then(|| plan_plain(&version, store, reason));
+    (logged_to, choice, plan.map(|plan| (version, plan, None)))
 }
 
 /// The end of the WAL now.

@@ -38,8 +38,8 @@ pub(crate) struct FlushPolicy {
 /// The plan of a flush, with its turn among the running compactions if it reads SSTables.
 pub(super) type Planned = (Arc<Version>, CompactionPlan, Option<CompactionTurn>);
 
-/// Makes all memory of the store the flush set, or takes up one that is there. Where memory is held by several
-/// ranges, nothing is taken before all that waits is laid out.
+/// Makes all memory of the store the flush set, or takes up one that is there. Where memory is held by
+/// several ranges, nothing is taken before all that waits is laid out.
 pub(super) fn take_all(catalog: &Catalog, store: &Store) {
     let version = store.version();
     let Memtables { ranges, flushing, waiting, .. } = &version.memory;
@@ -64,9 +64,9 @@ pub(super) fn take_all(catalog: &Catalog, store: &Store) {
     catalog.commit.recount(store);
 }
 
-/// The version whose flush set is all memory. It joins one that a job left of which nothing is installed: what
-/// is newer may be the delete without which there is no room for what that set holds. `None`: there is another
-/// set, or something is still to be laid out.
+/// The version whose flush set is all memory. It joins one that a job left of which nothing is installed:
+/// what is newer may be the delete without which there is no room for what that set holds. `None`: there is
+/// another set, or something is still to be laid out.
 ///
 /// No older cell may stay in memory, not even in a memtable of a higher generation: recovery puts cells there
 /// that were logged under generations up to `replayed`, which a flush claims with its own.

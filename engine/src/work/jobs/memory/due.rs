@@ -1,14 +1,14 @@
 //! Which memtables of a range are to be compacted in memory (ACC-5), and when.
 //!
-//! Where a flush takes all memory, the family's policy is asked once for each memtable that is laid out, about
-//! all that are: nothing else changes the answer, but for the draw.
+//! Where a flush takes all memory, the family's policy is asked once for each memtable that is laid out,
+//! about all that are: nothing else changes the answer, but for the draw.
 //!
-//! Where one range is flushed at a time, it is asked when one is about to be flushed, about those ranges where
-//! most could be dead: the memtables of one may be worth copying into one first, less what nobody can see any
-//! more. A range of one memtable is left as it is, and one of which little would be freed; after a compaction
-//! that freed little, a range is flushed first. So compactions put a flush off but do not replace it. A policy
-//! decides by what is expected to be redundant there, in place of what the last compaction met. A flush waits
-//! for such a compaction only while that does not stop writers.
+//! Where one range is flushed at a time, it is asked when one is about to be flushed, about those ranges
+//! where most could be dead: the memtables of one may be worth copying into one first, less what nobody can
+//! see any more. A range of one memtable is left as it is, and one of which little would be freed; after a
+//! compaction that freed little, a range is flushed first. So compactions put a flush off but do not replace
+//! it. A policy decides by what is expected to be redundant there, in place of what the last compaction met.
+//! A flush waits for such a compaction only while that does not stop writers.
 
 use super::facts::pipeline_facts;
 use crate::catalog::Catalog;

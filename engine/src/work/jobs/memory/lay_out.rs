@@ -1,9 +1,9 @@
 //! Laying out: the oldest memtable that waits goes into the ranges that the store's memory has.
 //!
 //! What that means, and why no reader, flush or recovery is misled by it, stands in `memtable/by_range.rs`.
-//! The memtable becomes flat over its own chunks, without the versions that nobody sees (ACC-3, I4). Where the
-//! strategy flushes one range at a time its cells are copied then, once, together with as many of the ranges'
-//! newest memtables as keep their lists short.
+//! The memtable becomes flat over its own chunks, without the versions that nobody sees (ACC-3, I4). Where
+//! the strategy flushes one range at a time its cells are copied then, once, together with as many of the
+//! ranges' newest memtables as keep their lists short.
 //!
 //! *Bounds* come from the SSTables (`ByRange::bounds`), where the strategy has any. They are chosen when
 //! nothing is laid out and nothing is being flushed, and looked at again before a flush chooses its range
