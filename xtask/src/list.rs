@@ -36,7 +36,7 @@ pub(crate) const CAMPAIGNS: &[Campaign] = &[
         run: "siltstone-kill",
         gate: 500,
         release: 50_000,
-        least: 364,
+        least: 360,
     },
     Campaign {
         row: "1",

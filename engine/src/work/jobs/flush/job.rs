@@ -20,7 +20,7 @@ use crate::memtable::Memtable;
 use crate::shape::{Run, Shape, TableInfo};
 use crate::strategy::{CompactionPlan, Target, WalValuesChoice};
 use crate::types::{Generation, KeyRange, LogPosition, TimeRange};
-use crate::version::Version;
+use crate::version::{OpenTable, Version};
 use crate::work::jobs::compaction::{FillStats, Opened, Running, flush_spec};
 use crate::work::jobs::outcome::JobProgress;
 use std::sync::Arc;
@@ -187,36 +187,40 @@ impl FlushJob {
             && self.progress.failures == 0
     }
 
+    /// Carries memory to whoever is to do the work, a little; `None` until all of it is there.
+    fn carried(&mut self, catalog: &Catalog, version: &Version) -> Result<Option<Vec<OpenTable>>> {
+        if let Some(carry) = &mut self.carry {
+            return Ok(carry.advance(catalog)?.map(<[OpenTable]>::to_vec));
+        }
+        let (_, memory) = self.described(catalog, version)?;
+        self.carry = Some(Carry::begin(catalog, &self.store, version, memory)?);
+        Ok(None)
+    }
+
     /// Begins to work: elsewhere, once memory is carried there, or here. Does a little of that.
     fn begin(&mut self, catalog: &Catalog) -> Result<()> {
         let version = self.store.version_full();
-        let (mut spec, memory) = self.described(catalog, &version)?;
-        if self.is_offered(catalog) {
-            let carried = match &mut self.carry {
-                Some(carry) => carry.advance(catalog),
-                None => Carry::begin(catalog, &self.store, &version, memory).map(|carry| {
-                    self.carry = Some(carry);
-                    None
-                }),
-            };
-            match carried {
-                Ok(None) => return Ok(()),
-                Ok(Some(carried)) => {
-                    spec.inputs.insert(0, carried.iter().map(|open| TableInfo::clone(&open.info)).collect());
-                    let running = Running::elsewhere(catalog, &self.store, &version, &spec, carried);
-                    self.running = running;
-                }
-                Err(_) => {}
-            }
-            let totals = self.carry.as_ref().map(Carry::totals).unwrap_or_default();
-            // What was dropped on the way; the rest is met again.
-            let dropped = totals.taken - totals.kept;
-            self.progress.before = Totals { taken: dropped, kept: 0, ..totals };
-            // What is not taken elsewhere is not offered again.
-            self.progress.failures += u32::from(self.running.is_none());
+        if !self.is_offered(catalog) {
+            let (spec, memory) = self.described(catalog, &version)?;
+            self.running = Some(Running::here(catalog, &spec, Some(memory))?);
             return Ok(());
         }
-        self.running = Some(Running::here(catalog, &spec, Some(memory))?);
+        // What cannot be carried is flushed here.
+        let carried = match self.carried(catalog, &version) {
+            Ok(None) => return Ok(()),
+            carried => carried.ok().flatten(),
+        };
+        if let Some(carried) = carried {
+            let (mut spec, _) = self.described(catalog, &version)?;
+            spec.inputs.insert(0, carried.iter().map(|open| TableInfo::clone(&open.info)).collect());
+            self.running = Running::elsewhere(catalog, &self.store, &version, &spec, &carried);
+        }
+        let totals = self.carry.as_ref().map(Carry::totals).unwrap_or_default();
+        // What was dropped on the way; the rest is met again.
+        let dropped = totals.taken - totals.kept;
+        self.progress.before = Totals { taken: dropped, kept: 0, ..totals };
+        // What is not taken elsewhere is not offered again.
+        self.progress.failures += u32::from(self.running.is_none());
         Ok(())
     }
 
