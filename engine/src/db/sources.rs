@@ -100,10 +100,10 @@ pub(super) fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: T
     }
     let concerns = |memtable: &&Memtable| memtable.concerns(range, read) && memtable.speaks_of(times);
     cursors.extend(waiting.iter().filter(concerns).map(Source::of_immutable));
-    cursors.extend(of_ranges(ranges, range, read, times, &[]));
+    push_ranges(&mut cursors, ranges, range, read, times, &[]);
     if !flushing.is_empty() {
         let left = range.intersect(&flushing.range);
-        cursors.extend(of_ranges(&flushing.ranges, &left, read, times, &flushing.range.start));
+        push_ranges(&mut cursors, &flushing.ranges, &left, read, times, &flushing.range.start);
     }
     let options = CursorOptions { fill_cache: true, read_ahead_bytes: 0, through_cache: true };
     for run in version.runs.iter() {
@@ -127,26 +127,31 @@ pub(super) fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: T
     cursors
 }
 
-/// Cursors over the memtables of the ranges, from that key on: those of one range as they are, those of
+/// Adds cursors over the memtables of the ranges, from that key on: those of one range as they are, those of
 /// several as chains.
-fn of_ranges(
+fn push_ranges(
+    cursors: &mut Vec<Source>,
     ranges: &Arc<MemtableRanges>,
     range: &KeyRange,
     read: SeqNo,
     times: TimeRange,
     floor: &[u8],
-) -> Vec<Source> {
-    let within = ranges.within(range);
+) {
+    if ranges.is_empty() {
+        return;
+    }
+    let within = if ranges.is_one() { 0..1 } else { ranges.within(range) };
     if within.len() > 1 {
         let chains = ranges.chains(range, times);
-        return chains.map(|chain| Source::Chain(Within::above(chain, floor.to_vec()))).collect();
+        cursors.extend(chains.map(|chain| Source::Chain(Within::above(chain, floor.to_vec()))));
+        return;
     }
     let concerns = |memtable: &&Memtable| memtable.concerns(range, read) && memtable.speaks_of(times);
     let source = |memtable: &Memtable| match floor.is_empty() {
         true => Source::of_immutable(memtable),
         false => Source::Flushing(Within::above(memtable.cursor(), floor.to_vec())),
     };
-    ranges.memtables_of(within.start).iter().filter(concerns).map(source).collect()
+    cursors.extend(ranges.memtables_of(within.start).iter().filter(concerns).map(source));
 }
 
 #[cfg(all(test, not(models)))]
