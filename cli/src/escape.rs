@@ -4,7 +4,7 @@
 
 use std::str::FromStr;
 
-/// What some programs put at the beginning of a file.
+/// The bytes with which some programs begin a file of UTF-8.
 pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Bytes as one printable field: no tab, newline or other control character is left.

@@ -145,7 +145,7 @@ impl Capacity {
     /// Takes time in the number of compactions.
     ///
     /// # Errors
-    /// As [`Capacity::plan`], but for too many compactions of a region; no servers.
+    /// The errors of [`Capacity::plan`], but for too many compactions of a region; no servers.
     pub fn waits(&self, servers: u64, intervals: u32, seed: u64) -> Result<Vec<Waits>, String> {
         if servers == 0 {
             return Err("no servers".into());

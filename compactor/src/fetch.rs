@@ -18,7 +18,7 @@ pub(crate) struct Memory {
     client: CompactorClient<Channel>,
     calls: Calls,
     database: u64,
-    /// What comes is to be compressed, as the SSTables are not.
+    /// Whether the server compresses blocks on the way, as the SSTables are not compressed.
     compress: bool,
     /// The time after which a fetch is given up.
     patience: Duration,

@@ -1,8 +1,8 @@
 //! TRIAD (USENIX ATC 2017, section 5): its parts, each alone and all together, against the same store without
 //! them.
 //!
-//! As fast as it can our store writes so much that fifteen flushes gather before L0 is compacted, whatever
-//! its trigger is. So ws3 is also run at a rate at which compactions keep up, with L0 of four flushes and
+//! Our store, unpaced, writes so much that fifteen flushes gather before L0 is compacted, whatever its
+//! trigger is. So ws3 is also run at a rate at which compactions keep up, with L0 of four flushes and
 //! SSTables of 2 MB, as the paper's store had them: there each part has something to act on.
 //!
 //! The paper's write amplification is (flushed + compacted) over flushed bytes. Its read amplification, disk

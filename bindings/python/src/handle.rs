@@ -15,7 +15,7 @@ pub(crate) struct Inside {
     pub(crate) family: siltstone::Family,
 }
 
-/// What a write waits for.
+/// The durability of a write that waits for a sync, or for none.
 pub(crate) fn durability(sync: bool) -> Durability {
     if sync { Durability::Sync } else { Durability::Buffered }
 }
