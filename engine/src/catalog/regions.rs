@@ -244,7 +244,7 @@ fn bytes_before(version: &Version, at: &[u8]) -> Result<Vec<(TableId, u64)>> {
     open.map(|open| Ok((open.info.id, open.dead_below(at)?))).collect()
 }
 
-/// What the memory has of these keys. What was laid out is laid out anew.
+/// The part of the memory with these keys. Memtables that were laid out are laid out anew.
 fn memory_within(memory: &Memtables, keys: &KeyRange) -> Memtables {
     let Memtables { active, ranges, flushing, .. } = memory;
     let flushing = match flushing.is_empty() || flushing.range.intersect(keys).is_empty() {

@@ -5,6 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::MemoryOptions;
 use crate::operator::Registry;
 use crate::options::{FamilyOptions, Timestamps};
+use crate::shape::Shape;
 use crate::sstable::TableOptions;
 use crate::strategy::ByRange;
 use crate::sync::{AtomicU64, Ordering};
@@ -61,6 +62,11 @@ impl FamilySettings {
     /// What the strategy decides about ranges of memory, if it flushes one range at a time.
     pub(crate) fn by_range(&self) -> Option<&dyn ByRange> {
         self.options.strategy.strategy().by_range()
+    }
+
+    /// The keys at which ranges of memory begin, but for the first; none where a flush takes all memory.
+    pub(crate) fn range_bounds(&self, shape: &Shape) -> Vec<Vec<u8>> {
+        self.by_range().map_or(Vec::new(), |by_range| by_range.bounds(shape))
     }
 
     /// Resolves the options of a new family; an operator or filter that is not registered is an error.

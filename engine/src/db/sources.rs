@@ -98,8 +98,7 @@ pub(super) fn sources(version: &Version, range: &KeyRange, read: SeqNo, times: T
     if !active.is_empty() && active.speaks_of(times) {
         cursors.push(Source::Memtable(active.cursor(), None));
     }
-    let concerns = |memtable: &&Memtable| memtable.concerns(range, read) && memtable.speaks_of(times);
-    cursors.extend(waiting.iter().filter(concerns).map(Source::of_immutable));
+    cursors.extend(concerned(waiting, range, read, times).map(Source::of_immutable));
     push_ranges(&mut cursors, ranges, range, read, times, &[]);
     if !flushing.is_empty() {
         let left = range.intersect(&flushing.range);
@@ -146,12 +145,22 @@ fn push_ranges(
         cursors.extend(chains.map(|chain| Source::Chain(Within::above(chain, floor.to_vec()))));
         return;
     }
-    let concerns = |memtable: &&Memtable| memtable.concerns(range, read) && memtable.speaks_of(times);
     let source = |memtable: &Memtable| match floor.is_empty() {
         true => Source::of_immutable(memtable),
         false => Source::Flushing(Within::above(memtable.cursor(), floor.to_vec())),
     };
-    cursors.extend(ranges.memtables_of(within.start).iter().filter(concerns).map(source));
+    cursors.extend(concerned(ranges.memtables_of(within.start), range, read, times).map(source));
+}
+
+/// The memtables that may have something of the range at those timestamps.
+fn concerned<'a>(
+    memtables: &'a [Memtable],
+    range: &'a KeyRange,
+    read: SeqNo,
+    times: TimeRange,
+) -> impl Iterator<Item = &'a Memtable> {
+    let concerns = move |one: &&Memtable| one.concerns(range, read) && one.speaks_of(times);
+    memtables.iter().filter(concerns)
 }
 
 #[cfg(all(test, not(models)))]

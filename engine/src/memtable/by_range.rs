@@ -101,6 +101,11 @@ impl MemtableRanges {
         self.bounds.is_empty()
     }
 
+    /// Whether a memtable that waits may stand in front of all that is here, as in one range.
+    pub(crate) fn counts_as_one(&self) -> bool {
+        self.is_one() || self.is_empty()
+    }
+
     pub(crate) fn bounds(&self) -> &[Vec<u8>] {
         &self.bounds
     }

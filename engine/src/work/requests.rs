@@ -46,7 +46,7 @@ impl Work {
                 expired: expired.map(Timestamp),
                 surplus: &|table| having.get_or_init(find).contains(&table),
             };
-            let bounds = by_range.map_or(Vec::new(), |by_range| by_range.bounds(&version.shape));
+            let bounds = settings.range_bounds(&version.shape);
             let Some(mut plan) = manual.plan(&version.shape, strategy, &bounds, asked) else {
                 self.cx.scheduler.notify();
                 continue;

@@ -160,23 +160,33 @@ impl FlushJob {
         Ok(worked)
     }
 
-    /// Describes what is to be done with all that is not in SSTables yet, and what it reads of memory.
-    fn described(&self, catalog: &Catalog, version: &Version) -> Result<(CompactionSpec, MemoryInputs)> {
-        check_bounds(&self.store, version, &self.bounds)?;
-        let (plan, settings) = (&self.plan, self.store.settings());
-        // In L0 they keep an SSTable from lying over many ranges.
-        let ranges = settings.by_range().filter(|_| plan.output.level == 0);
-        let mut cuts = ranges.map_or(Vec::new(), |by_range| by_range.bounds(&version.shape));
+    /// Describes what is to be done with all that is not in SSTables yet.
+    fn described(&self, catalog: &Catalog, version: &Version) -> CompactionSpec {
+        let plan = &self.plan;
+        // They keep an SSTable of L0 from lying over many ranges.
+        let mut cuts = match plan.output.level {
+            0 => self.store.settings().range_bounds(&version.shape),
+            _ => Vec::new(),
+        };
         cuts.extend(bounds_in_run(&version.shape, plan.output));
         cuts.sort();
         cuts.dedup();
-        let goes_on = self.progress.steps > 0;
         // Names of its own: what was written elsewhere may still appear.
         let id = if self.progress.failures > 0 { catalog.next_job() } else { self.id };
         let mut spec = flush_spec(catalog, &self.store, version, plan, id, cuts);
-        spec.range.start.clone_from(&self.progress.clip);
-        let memory = memory_inputs(version, &spec.range, self.left_over || goes_on, self.hot.as_ref());
-        Ok((spec, memory))
+        spec.range = self.range_left();
+        spec
+    }
+
+    /// The keys that are not in SSTables yet.
+    fn range_left(&self) -> KeyRange {
+        KeyRange { start: self.progress.clip.clone(), end: self.plan.range.end.clone() }
+    }
+
+    /// What the flush reads of memory.
+    fn memory(&self, version: &Version) -> MemoryInputs {
+        let is_cut = self.left_over || self.progress.steps > 0;
+        memory_inputs(version, &self.range_left(), is_cut, self.hot.as_ref())
     }
 
     /// Whether the flush is to be offered to whoever runs compactions elsewhere.
@@ -192,16 +202,16 @@ impl FlushJob {
         if let Some(carry) = &mut self.carry {
             return Ok(carry.advance(catalog)?.map(<[OpenTable]>::to_vec));
         }
-        let (_, memory) = self.described(catalog, version)?;
-        self.carry = Some(Carry::begin(catalog, &self.store, version, memory)?);
+        self.carry = Some(Carry::begin(catalog, &self.store, version, self.memory(version))?);
         Ok(None)
     }
 
     /// Begins to work: elsewhere, once memory is carried there, or here. Does a little of that.
     fn begin(&mut self, catalog: &Catalog) -> Result<()> {
         let version = self.store.version_full();
+        check_bounds(&self.store, &version, &self.bounds)?;
         if !self.is_offered(catalog) {
-            let (spec, memory) = self.described(catalog, &version)?;
+            let (spec, memory) = (self.described(catalog, &version), self.memory(&version));
             self.running = Some(Running::here(catalog, &spec, Some(memory))?);
             return Ok(());
         }
@@ -211,7 +221,7 @@ impl FlushJob {
             carried => carried.ok().flatten(),
         };
         if let Some(carried) = carried {
-            let (mut spec, _) = self.described(catalog, &version)?;
+            let mut spec = self.described(catalog, &version);
             spec.inputs.insert(0, carried.iter().map(|open| TableInfo::clone(&open.info)).collect());
             self.running = Running::elsewhere(catalog, &self.store, &version, &spec, &carried);
         }
@@ -278,12 +288,7 @@ impl FlushJob {
     }
 
     /// Makes what a step says true.
-    fn publish(
-        &mut self,
-        catalog: &Arc<Catalog>,
-        mut step: Step,
-        opened: Option<Opened>,
-    ) -> Result<JobProgress> {
+    fn publish(&mut self, catalog: &Arc<Catalog>, step: Step, opened: Option<Opened>) -> Result<JobProgress> {
         let done = step.upto.is_none();
         let hot = match &mut self.hot {
             Some(hot) => hot.log(catalog, &self.store, &step),
@@ -313,14 +318,16 @@ impl FlushJob {
             outputs: step.outputs,
             upto: step.upto,
             flushed: Some(Flushed { range, generation: self.claims, kept: hot.map(|hot| hot.segment) }),
-            filled: std::mem::take(&mut step.filled),
+            filled: step.filled,
             forgotten: self.totals().forgotten,
             opened,
         })?;
         self.progress.fills.note_evicted(blocks, bytes);
         kill_point!("flush-after-install");
         self.progress.steps += 1;
-        self.note_step(catalog, &outputs);
+        if let Some(wal_values) = &mut self.wal_values {
+            wal_values.note(catalog, &outputs);
+        }
         if done {
             return Ok(JobProgress::Done);
         }
@@ -328,12 +335,6 @@ impl FlushJob {
             running.raise_clip(&self.progress.clip);
         }
         Ok(JobProgress::Wait(0))
-    }
-
-    fn note_step(&mut self, catalog: &Catalog, outputs: &[Arc<TableInfo>]) {
-        if let Some(wal_values) = &mut self.wal_values {
-            wal_values.note(catalog, outputs);
-        }
     }
 
     /// Counts the flush and records its events, when it is done or given up; also of what it left in memory
@@ -430,7 +431,7 @@ fn taken(
     }
     let memory = &store.version_full().memory;
     // Not where nothing may be taken yet: it begins a WAL file.
-    let may_take = !left_over && (memory.ranges.is_one() || memory.ranges.is_empty());
+    let may_take = !left_over && memory.ranges.counts_as_one();
     let choice = if may_take { prepare_wal_values(catalog, store, policy) } else { None };
     take_all(catalog, store);
     let (logged_to, version) = (logged_to(catalog), store.version_full());

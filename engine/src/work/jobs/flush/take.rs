@@ -43,7 +43,7 @@ pub(super) type Planned = (Arc<Version>, CompactionPlan, Option<CompactionTurn>)
 pub(super) fn take_all(catalog: &Catalog, store: &Store) {
     let version = store.version();
     let Memtables { ranges, flushing, waiting, .. } = &version.memory;
-    let takes_waiting = ranges.is_one() || ranges.is_empty();
+    let takes_waiting = ranges.counts_as_one();
     // Not at every try: each would leave a memtable, until there is room for the first.
     let freezes = match flushing.is_empty() {
         true => takes_waiting || (waiting.is_empty() && store.flush_is_asked_of_active()),
@@ -54,13 +54,8 @@ pub(super) fn take_all(catalog: &Catalog, store: &Store) {
         catalog.commit.freeze(store);
         catalog.cx.scheduler.notify();
     }
-    let settings = store.settings();
-    let by_range = settings.by_range();
-    let replayed = store.replayed_generation();
-    store.swap_if(|now| {
-        let bounds = || by_range.map_or(Vec::new(), |by_range| by_range.bounds(&now.shape));
-        with_all_taken(now, replayed, bounds)
-    });
+    let (settings, replayed) = (store.settings(), store.replayed_generation());
+    store.swap_if(|now| with_all_taken(now, replayed, || settings.range_bounds(&now.shape)));
     catalog.commit.recount(store);
 }
 
@@ -79,7 +74,7 @@ fn with_all_taken(
     if !now.memory.may_join_flush() {
         return None;
     }
-    let takes_waiting = ranges.is_one() || ranges.is_empty();
+    let takes_waiting = ranges.counts_as_one();
     let taken = match takes_waiting {
         true => {
             let all = now.memory.unflushed().chain(flushing.all()).cloned().collect();

@@ -85,9 +85,9 @@ fn due_in_one(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> Optio
     let kind = if copies { MemtableCompactionKind::Compact } else { kind };
     let expected = expected_bytes(kind, &facts);
     // Writers would stop for one that does not fit, and the flush that comes instead frees more.
-    let (taken, bound) = (catalog.commit.memory_taken(), catalog.cx.settings.write_memory());
-    if taken + expected > bound {
+    if is_memory_short(catalog, expected) {
         drop(work);
+        let (taken, bound) = (catalog.commit.memory_taken(), catalog.cx.settings.write_memory());
         let reason = format!("{reason}; there is no room for it");
         let numbers = [("begun", 0), ("expected_bytes", expected), ("memory_bytes", taken), ("bound", bound)];
         catalog.cx.events.record(EventKind::MemtableAbort, &store.name, reason, &numbers);

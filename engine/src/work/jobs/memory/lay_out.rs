@@ -23,12 +23,11 @@ pub(crate) fn lay_out_oldest(catalog: &Catalog, store: &Store) -> bool {
     let version = store.version_full();
     let Some(oldest) = version.memory.waiting.last() else { return false };
     let settings = store.settings();
-    let wanted = || settings.by_range().map_or(Vec::new(), |by_range| by_range.bounds(&version.shape));
     let seen = Visible::now(catalog);
     let began_ns = catalog.cx.env.clock.monotonic_ns();
     let flat = oldest.flatten(&seen.by(store));
     let before = match version.memory.ranges.is_empty() && version.memory.flushing.is_empty() {
-        true => Arc::new(version.memory.ranges.emptied_into(wanted())),
+        true => Arc::new(version.memory.ranges.emptied_into(settings.range_bounds(&version.shape))),
         false => version.memory.ranges.clone(),
     };
     let divides = settings.by_range().is_some() || !before.is_one();
@@ -37,13 +36,13 @@ pub(crate) fn lay_out_oldest(catalog: &Catalog, store: &Store) -> bool {
     let mut swapped = false;
     store.swap_if(|now| {
         let waits = now.memory.waiting.last().is_some_and(|last| last.is(oldest));
+        let is_same = Arc::ptr_eq(&now.memory.ranges, &version.memory.ranges);
         let ranges = match &divided {
-            Some(divided) => Arc::ptr_eq(&now.memory.ranges, &version.memory.ranges).then(|| divided.clone()),
+            Some(divided) => is_same.then(|| divided.clone()),
             // Whatever was compacted or flushed meanwhile is older.
             None => {
-                let is_same = || Arc::ptr_eq(&now.memory.ranges, &version.memory.ranges);
                 let is_one = now.memory.ranges.is_one();
-                let one = if is_one { Some(&now.memory.ranges) } else { Some(&before).filter(|_| is_same()) };
+                let one = if is_one { Some(&now.memory.ranges) } else { is_same.then_some(&before) };
                 let flat = || flat.as_flat().is_some().then(|| flat.clone());
                 one.map(|one| Arc::new(one.with_newest(flat(), oldest.generation())))
             }
