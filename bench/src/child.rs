@@ -29,6 +29,9 @@ pub(crate) struct Child {
     /// Writes to the store that is there and waits to be killed.
     #[arg(long)]
     pub(crate) killed: bool,
+    /// The build that runs it, where that is another one than this.
+    #[arg(skip)]
+    pub(crate) program: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) scale: Scale,
 }
@@ -36,7 +39,8 @@ pub(crate) struct Child {
 impl Child {
     /// The process itself.
     pub(crate) fn command(&self) -> Result<Command> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let program = self.program.clone().map_or_else(std::env::current_exe, Ok)?;
+        let mut command = Command::new(program);
         command.arg("child").arg("--dir").arg(&self.dir).args(["--store", &self.store]);
         command.args(["--workload", &self.workload.join(","), "--run", &self.run.to_string()]);
         command.args(["--seed", &self.seed.to_string()]).args(self.scale.args());

@@ -14,12 +14,14 @@ use crate::record::{Latency, RatioRecord, RefusalRecord, RunRecord};
 use crate::store::{self, Named};
 use crate::workload::{Scale, named};
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// How often a run is done again because of what else the machine did.
 const AGAIN: u32 = 4;
+/// What a configuration's name ends with in records of the build before ([`Plan::before`]).
+const BEFORE: &str = "@before";
 
 /// What to measure.
 #[derive(clap::Args, Clone, Debug)]
@@ -33,6 +35,10 @@ pub(crate) struct Plan {
     /// All workloads that users compare stores by, on all stores of this build, where none are named.
     #[arg(long)]
     pub(crate) matrix: bool,
+    /// Another build of this program, for `compare`: every store runs in it too, in turns, and ratios are of
+    /// this build to it. Its records have `@before` behind the store's configuration.
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) before: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) how: How,
     #[command(flatten)]
@@ -80,6 +86,9 @@ struct Group {
     name: &'static str,
     workloads: Vec<String>,
 }
+
+/// A store of a round, and the build that runs it: `None` for this one.
+type Turn<'a> = (&'a Named, Option<&'a Path>);
 
 /// A plan whose names are all known.
 pub(crate) struct Checked<'a> {
@@ -147,7 +156,7 @@ impl How {
             Some(dir) => dir.clone(),
             None => {
                 let program = std::env::current_exe()?;
-                let target = program.parent().and_then(std::path::Path::parent);
+                let target = program.parent().and_then(Path::parent);
                 target.ok_or("this program lies in no folder")?.join("bench-data")
             }
         };
@@ -198,13 +207,14 @@ impl Checked<'_> {
         for run in 1..=self.plan.how.runs {
             let mut scale = self.plan.scale.clone();
             for group in &self.groups {
-                let mut stores = self.stores.clone();
+                let mut turns = self.turns();
                 if run % 2 == 0 {
-                    stores.reverse();
+                    turns.reverse();
                 }
-                for store in stores {
+                for turn in turns {
+                    let (store, _) = turn;
                     let (records, ended) =
-                        self.plan.how.calmest(|told| self.child(&store, group, &scale, run, &base, told));
+                        self.plan.how.calmest(|told| self.child(turn, group, &scale, run, &base, told));
                     if self.plan.scale.most_puts.is_none() {
                         records.iter().for_each(|record| scale.note_most(record));
                     }
@@ -221,14 +231,20 @@ impl Checked<'_> {
         Ok(failures)
     }
 
+    /// The processes of one round in order.
+    fn turns(&self) -> Vec<Turn<'_>> {
+        let builds = || [None].into_iter().chain(self.plan.before.as_deref().map(Some));
+        self.stores.iter().flat_map(|store| builds().map(move |build| (store, build))).collect()
+    }
+
     /// One process. Its records count even if it failed.
     fn child(
         &self,
-        store: &Named,
+        (store, build): Turn<'_>,
         group: &Group,
         scale: &Scale,
         run: u32,
-        base: &std::path::Path,
+        base: &Path,
         told: &mut Vec<RunRecord>,
     ) -> Result<()> {
         let dir = tempfile::Builder::new().prefix("bench-").tempdir_in(base)?;
@@ -241,6 +257,7 @@ impl Checked<'_> {
             seed: self.plan.how.seed,
             dir: dir.path().into(),
             killed: false,
+            program: build.map(Path::to_path_buf),
             scale: scale.clone(),
         };
         let mut child = child.command()?.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
@@ -262,15 +279,32 @@ impl Checked<'_> {
             std::thread::sleep(Duration::from_millis(20));
         };
         let records = reader.join().map_err(|_| "its output could not be read")?;
-        told.extend(records?);
+        let records = records?.into_iter().map(|mut record| {
+            if build.is_some() {
+                record.config.push_str(BEFORE);
+            }
+            record
+        });
+        told.extend(records);
         let status = status?;
         if status.success() { Ok(()) } else { Err(format!("ended with {status}").into()) }
     }
 
-    /// The ratios of the first store to each other one, and where there is none.
+    /// The configurations that are related, as records name them: each store's of this build to that of the
+    /// build before, or else the first store's to each other one's.
+    fn related(&self) -> Vec<[(&'static str, String); 2]> {
+        let name = |store: &Named| (store.store, store.config.to_string());
+        if self.plan.before.is_some() {
+            let before = |store: &Named| (store.store, format!("{}{BEFORE}", store.config));
+            return self.stores.iter().map(|store| [name(store), before(store)]).collect();
+        }
+        let Some((first, others)) = self.stores.split_first() else { return Vec::new() };
+        others.iter().map(|other| [name(first), name(other)]).collect()
+    }
+
+    /// The ratios of what is related, and where there is none.
     pub(crate) fn ratios(&self, runs: &[RunRecord]) -> (Vec<RatioRecord>, Vec<RefusalRecord>) {
         let (mut ratios, mut refusals) = (Vec::new(), Vec::new());
-        let Some((first, others)) = self.stores.split_first() else { return (ratios, refusals) };
         let mut workloads: Vec<&str> = Vec::new();
         for run in runs {
             if !workloads.contains(&run.workload.as_str()) {
@@ -278,14 +312,14 @@ impl Checked<'_> {
             }
         }
         for workload in workloads {
-            let of = |store: &Named| -> Vec<&RunRecord> {
+            let of = |(store, config): &(&str, String)| -> Vec<&RunRecord> {
                 let its = |run: &&RunRecord| {
-                    run.workload == workload && run.store == store.store && run.config == store.config
+                    run.workload == workload && run.store == *store && run.config == *config
                 };
                 runs.iter().filter(its).collect()
             };
-            for other in others {
-                match relate(&of(first), &of(other)) {
+            for [a, b] in self.related() {
+                match relate(&of(&a), &of(&b)) {
                     Ok(made) => ratios.extend(made),
                     Err(Some(refusal)) => refusals.push(refusal),
                     Err(None) => {}

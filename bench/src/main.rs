@@ -73,6 +73,7 @@ enum Task {
     #[command(after_help = "Examples:
   siltstone-bench compare --workload fillrandom,overwrite --stores siltstone,rocksdb:tuned --runs 3
   siltstone-bench compare --workload ws1 --stores siltstone,rocksdb:tuned --runs 3 --json
+  siltstone-bench compare --workload ws1 --before ../before/target/release/siltstone-bench --runs 5
   siltstone-bench compare --matrix --runs 3 --html matrix.html --markdown matrix.md
   siltstone-bench compare --workload unseen --stores siltstone,rocksdb:tuned,rocksdb:universal --json > unseen.jsonl")]
     Compare(Plan),

@@ -147,12 +147,36 @@ fn workloads_that_share_a_store_share_a_process() {
             .to_vec(),
         stores: vec!["siltstone".into()],
         matrix: false,
+        before: None,
         how: how(),
         scale: Scale::default(),
     };
     let groups = plan.check().unwrap().groups;
     let groups: Vec<String> = groups.iter().map(|group| group.workloads.join(" ")).collect();
     assert_eq!(groups, ["ycsb-a ycsb-c:uniform", "fillseq", "readrandom readseq", "syncput:1", "syncput:8"]);
+}
+
+#[test]
+fn each_store_takes_turns_with_itself_in_the_build_before() {
+    let plan = Plan {
+        workload: vec!["fillrandom".into()],
+        stores: vec!["siltstone".into(), "siltstone:auto".into()],
+        matrix: false,
+        before: Some("before/siltstone-bench".into()),
+        how: how(),
+        scale: Scale::default(),
+    };
+    let checked = plan.check().unwrap();
+    let turns = checked.turns();
+    assert_eq!(
+        turns.iter().map(|(_, build)| build.is_some()).collect::<Vec<_>>(),
+        [false, true, false, true]
+    );
+    let before = |ops_s| RunRecord { config: "default@before".into(), ..run(1, ops_s) };
+    let (ratios, refusals) = checked.ratios(&[run(1, 300.0), before(100.0)]);
+    let names = (ratios[0].a.as_str(), ratios[0].b.as_str());
+    assert_eq!(names, ("siltstone:default", "siltstone:default@before"));
+    assert!((ratios[0].median - 3.0).abs() < 1e-9 && refusals.is_empty());
 }
 
 #[test]

@@ -206,6 +206,7 @@ impl Paper {
                 workload: vec![cell.workload.into()],
                 stores: cell.configs.iter().map(|config| full_name(config)).collect(),
                 matrix: false,
+                before: None,
                 how: self.how.clone(),
                 scale: Scale::of(cell.workload, self.scale, cell.memory)?,
             };
