@@ -18,7 +18,7 @@ use crate::workload::random::Rng;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use siltstone::offload::{Decision, Offer, Offload};
-use siltstone::{Compression, DEFAULT_FAMILY, Db, Experimental, FamilyOptions, Options};
+use siltstone::{Compression, DEFAULT_FAMILY, Db, FamilyOptions, Options, SstableReads, Tuning};
 use siltstone_compactor::Compactors;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -242,8 +242,8 @@ impl Store {
         let options = Options {
             memory_budget: 2 * data + (16 << 20),
             write_memory: 8 << 20,
-            direct_reads: true,
-            experimental: Experimental { compaction_pacing: 0, ..Experimental::default() },
+            sstable_reads: SstableReads::Direct,
+            tuning: Tuning { compaction_pacing: 0, ..Tuning::default() },
             ..Options::default()
         };
         let family = FamilyOptions { compression: Compression::None, ..FamilyOptions::default() };

@@ -13,7 +13,7 @@ use crate::workload::bytes::Values;
 use crate::workload::random::Rng;
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use siltstone::{Db, Experimental, Options};
+use siltstone::{Db, Options, SstableReads, Tuning};
 use siltstone_storage_object::{DiskCache, ObjectStores, Settings};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -188,8 +188,8 @@ fn open(home: &Path, tables: Option<&str>, stores: &ObjectStores, data: u64) -> 
         sstable_store: tables.map(Into::into),
         memory_budget: 2 * write_memory,
         write_memory,
-        direct_reads: true,
-        experimental: Experimental { compaction_pacing: 0, ..Experimental::default() },
+        sstable_reads: SstableReads::Direct,
+        tuning: Tuning { compaction_pacing: 0, ..Tuning::default() },
         ..Options::default()
     };
     let stores = stores.clone();

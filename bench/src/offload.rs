@@ -15,7 +15,7 @@ use crate::workload::bytes::Values;
 use siltstone::offload::{
     CompactionAnswer, Decision, Offer, Offload, OffloadedCompaction, RemoteCache, RemoteRead,
 };
-use siltstone::{CacheFill, Compression, Db, Experimental, FamilyOptions, Options, TableId};
+use siltstone::{CacheFill, Compression, Db, FamilyOptions, Options, SstableReads, TableId, Tuning};
 use siltstone_compactor::Compactors;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -142,8 +142,8 @@ impl Costs {
             memory_budget: 3 * data + (128 << 20),
             write_memory: 64 << 20,
             cache_fill: way.fill,
-            direct_reads: true,
-            experimental: Experimental { compaction_pacing: 0, ..Experimental::default() },
+            sstable_reads: SstableReads::Direct,
+            tuning: Tuning { compaction_pacing: 0, ..Tuning::default() },
             ..Options::default()
         };
         let family = FamilyOptions { compression: way.compression, ..FamilyOptions::default() };

@@ -62,7 +62,9 @@ pub use latency::{Histogram, Latencies};
 pub use memtable::probe as memory_probe;
 pub use metrics::{FamilyStatistics, Statistics};
 pub use operator::{CompactionFilter, MergeOperator};
-pub use options::{CacheFill, Durability, Experimental, FamilyOptions, Options, Timestamps};
+#[cfg(feature = "papers")]
+pub use options::Tuning;
+pub use options::{CacheFill, Durability, FamilyOptions, Options, SstableReads, Timestamps};
 pub use repair::{CheckProgress, CheckReport, Damage, Loss, RepairReport, check, check_with_objects, repair};
 pub use snapshot::Snapshot;
 pub use sstable::Compression;

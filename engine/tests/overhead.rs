@@ -6,7 +6,7 @@
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::Env;
 use siltstone::storage::sim::SimRandom;
-use siltstone::{Builder, CacheFill, Compression, Db, Experimental, FamilyOptions, Options};
+use siltstone::{Builder, CacheFill, Compression, Db, FamilyOptions, Options, Tuning};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::Path;
@@ -84,7 +84,7 @@ fn open(dir: &Path, triad: bool, cache: u64) -> (Db, Arc<SimScheduler>) {
         memory_budget: write_memory + cache,
         cache_fill: CacheFill::None,
         workers: 1,
-        experimental: Experimental { wal_file_bytes: 1 << 20, events_max: 0, ..Experimental::default() },
+        tuning: Tuning { wal_file_bytes: 1 << 20, events_max: 0, ..Tuning::default() },
         ..Options::default()
     };
     let family = FamilyOptions {

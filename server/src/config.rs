@@ -4,7 +4,7 @@ use crate::names;
 use crate::store_options;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use siltstone::storage::{FileAccess, OpenObjectStore};
-use siltstone::{CacheFill, Durability, FamilyOptions, Options};
+use siltstone::{CacheFill, Durability, FamilyOptions, Options, SstableReads};
 use siltstone_compactor::{
     ClientTls, CompactionManager, Compactors, CompactorsOptions, ManagerConfig, ServerTls, Spread,
     is_loopback,
@@ -80,10 +80,10 @@ pub struct Config {
     pub rate_limit: Size,
     /// The blocks that compactions put into the cache.
     pub cache_fill: CacheFill,
-    /// Read what families without compression hold through memory mappings: faster where all of it fits the
-    /// memory that is left beside `memory`, slower where it does not, as each page that is missing is a read
-    /// of 4 KiB.
-    pub mapped_reads: bool,
+    /// How SSTables are read: `page-cache`; `direct`, past the page cache; or `mapped`, what families without
+    /// compression hold through memory mappings: faster where all of it fits the memory that is left beside
+    /// `memory`, slower where it does not, as each page that is missing is a read of 4 KiB.
+    pub sstable_reads: SstableReads,
     /// Who may read the files that the server makes: `owner`, its user alone; `group`; or `umask`, whom the
     /// process's umask lets.
     pub file_access: FileAccess,
@@ -457,7 +457,7 @@ impl Default for Config {
             workers: 2,
             rate_limit: Size(0),
             cache_fill: CacheFill::default(),
-            mapped_reads: false,
+            sstable_reads: SstableReads::default(),
             file_access: FileAccess::default(),
             tls: None,
             tokens: None,
@@ -667,23 +667,22 @@ impl Config {
 
     /// The engine's options.
     pub(crate) fn options(&self) -> Options {
-        let mut options = Options {
+        Options {
             memory_budget: self.memory.0,
             write_memory: self.write_memory.0,
             workers: self.workers,
             rate_limit: self.rate_limit.0,
             change_log_bytes: self.change_log.0,
             cache_fill: self.cache_fill,
-            mapped_reads: self.mapped_reads,
+            sstable_reads: self.sstable_reads,
             file_access: self.file_access,
             sstable_store: self.sstable_store.clone(),
             latencies: true,
+            write_stop_ms_max: STOP_WAIT_MS,
+            // A row may have 256 MiB, and a batch a quarter of the WAL.
+            wal_bytes_max: (4 * self.write_memory.0).max(1 << 30),
             ..Options::default()
-        };
-        options.experimental.write_stop_ms_max = STOP_WAIT_MS;
-        // A row may have 256 MiB, and a batch a quarter of the WAL.
-        options.experimental.wal_bytes_max = (4 * self.write_memory.0).max(1 << 30);
-        options
+        }
     }
 
     /// The options for stores.

@@ -16,8 +16,8 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::testing::with_kill_hook;
 use siltstone::{
-    Builder, CacheFill, Compression, Db, Experimental, Family, FamilyOptions, Options, Result, Scan,
-    Timestamp, Timestamps,
+    Builder, CacheFill, Compression, Db, Family, FamilyOptions, Options, Result, Scan, Timestamp, Timestamps,
+    Tuning,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -76,11 +76,11 @@ impl Store {
             write_memory,
             memory_budget: write_memory + (64 << 10),
             cache_fill,
-            experimental: Experimental {
+            tuning: Tuning {
                 wal_file_bytes: 32 << 10,
                 compaction_step_bytes: 4 << 10,
                 events_max: 10,
-                ..Experimental::default()
+                ..Tuning::default()
             },
             ..Options::default()
         };

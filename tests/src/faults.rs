@@ -283,7 +283,7 @@ impl Session {
             let compacted = family.compact::<&[u8]>(..);
             compacted.map_err(|e| format!("on a full disk, all deleted, a compaction answered {e:?}"))?;
         }
-        let fits = self.disk().used_bytes() + 2 * self.setup.options.experimental.wal_file_bytes <= quota;
+        let fits = self.disk().used_bytes() + 2 * self.setup.options.tuning.wal_file_bytes <= quota;
         if let Some(e) = self.write(Durability::Sync)?.filter(|_| fits) {
             return Err(format!("all is deleted and compacted, but a write answers {e:?}"));
         }

@@ -6,7 +6,7 @@ use crate::campaign::{CaseResult, Row};
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Rng, SimObjects, SimWorld};
 use siltstone::storage::{ObjectStore, Storage};
-use siltstone::{Builder, Db, Error, ErrorKind, Experimental, FamilyOptions, Options};
+use siltstone::{Builder, Db, Error, ErrorKind, FamilyOptions, Options, Tuning};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,11 +33,7 @@ impl Case {
         let options = Options {
             write_memory: 16 << 10,
             memory_budget: 48 << 10,
-            experimental: Experimental {
-                wal_file_bytes: 8 << 10,
-                compaction_step_bytes: 8 << 10,
-                ..Experimental::default()
-            },
+            tuning: Tuning { wal_file_bytes: 8 << 10, compaction_step_bytes: 8 << 10, ..Tuning::default() },
             ..Options::default()
         };
         let family = FamilyOptions {

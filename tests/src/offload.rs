@@ -9,7 +9,7 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Rng, SimObjects, SimWorld};
 use siltstone::storage::{ObjectStore, Storage};
 use siltstone::testing::{Elsewhere, MergeFault};
-use siltstone::{Builder, CacheFill, Db, Experimental, FamilyOptions, Options};
+use siltstone::{Builder, CacheFill, Db, FamilyOptions, Options, Tuning};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -56,10 +56,10 @@ impl Case {
             write_memory: 16 << 10,
             memory_budget: 64 << 10,
             cache_fill: *rng.pick(&crate::settings::FILLS),
-            experimental: Experimental {
+            tuning: Tuning {
                 wal_file_bytes: 8 << 10,
                 compaction_step_bytes: *rng.pick(&[4 << 10, 8 << 10, 1 << 20]),
-                ..Experimental::default()
+                ..Tuning::default()
             },
             ..Options::default()
         };

@@ -16,7 +16,7 @@ use siltstone::storage::sim::{Rng, SimStorage, SimWorld, Survive};
 use siltstone::storage::{Clock, Storage};
 use siltstone::testing::with_kill_hook;
 use siltstone::{
-    Builder, Db, Durability, Error, ErrorKind, Experimental, Family, FamilyOptions, Options, Snapshot,
+    Builder, Db, Durability, Error, ErrorKind, Family, FamilyOptions, Options, Snapshot, Tuning,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -128,10 +128,10 @@ impl Case {
         let mut options = Options {
             write_memory: 16 << 10,
             memory_budget: 64 << 10,
-            experimental: Experimental {
+            tuning: Tuning {
                 wal_file_bytes: *rng.pick(&[4 << 10, 16 << 10]),
                 compaction_step_bytes: *rng.pick(&[4 << 10, 1 << 20]),
-                ..Experimental::default()
+                ..Tuning::default()
             },
             ..Options::default()
         };
@@ -139,7 +139,7 @@ impl Case {
         // SSTables wider than a step, of which a compaction frees parts while others have them.
         let wide = rng.one_in(4);
         if wide {
-            options.experimental.compaction_step_bytes = 4 << 10;
+            options.tuning.compaction_step_bytes = 4 << 10;
             value_bytes = 1_500;
         }
         let parsed = |text: &str| text.parse().expect("a strategy");

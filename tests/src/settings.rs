@@ -7,7 +7,7 @@ use crate::strategies;
 use siltstone::strategy::{
     Adaptive, HotFactor, HotKeys, HotTop, LeveledOptions, MemoryPolicy, MemtableLimit, StrategyOptions,
 };
-use siltstone::{CacheFill, Compression, FamilyOptions, Options};
+use siltstone::{CacheFill, Compression, FamilyOptions, Options, SstableReads};
 
 /// Every way to fill the cache.
 pub const FILLS: [CacheFill; 4] =
@@ -32,32 +32,26 @@ pub const DATABASE: Values<Options> = &[
     (
         "wal_file_bytes",
         &[
-            |o| o.experimental.wal_file_bytes = 4 << 10,
-            |o| o.experimental.wal_file_bytes = 8 << 10,
-            |o| o.experimental.wal_file_bytes = 32 << 10,
+            |o| o.tuning.wal_file_bytes = 4 << 10,
+            |o| o.tuning.wal_file_bytes = 8 << 10,
+            |o| o.tuning.wal_file_bytes = 32 << 10,
         ],
     ),
-    (
-        "wal_bytes_max",
-        &[|o| o.experimental.wal_bytes_max = 0, |o| o.experimental.wal_bytes_max = 6 * o.write_memory],
-    ),
-    (
-        "wal_clean_bytes",
-        &[|o| o.experimental.wal_clean_bytes = 0, |o| o.experimental.wal_clean_bytes = 12 << 10],
-    ),
+    ("wal_bytes_max", &[|o| o.wal_bytes_max = 0, |o| o.wal_bytes_max = 6 * o.write_memory]),
+    ("wal_clean_bytes", &[|o| o.tuning.wal_clean_bytes = 0, |o| o.tuning.wal_clean_bytes = 12 << 10]),
     (
         "wal_flush_threshold",
         &[
-            |o| o.experimental.wal_flush_threshold = 0.0,
-            |o| o.experimental.wal_flush_threshold = 0.25,
-            |o| o.experimental.wal_flush_threshold = 1.0,
+            |o| o.tuning.wal_flush_threshold = 0.0,
+            |o| o.tuning.wal_flush_threshold = 0.25,
+            |o| o.tuning.wal_flush_threshold = 1.0,
         ],
     ),
     (
         "offload_range_flushes",
-        &[|o| o.experimental.offload_range_flushes = false, |o| o.experimental.offload_range_flushes = true],
+        &[|o| o.tuning.offload_range_flushes = false, |o| o.tuning.offload_range_flushes = true],
     ),
-    ("wal_prefill", &[|o| o.experimental.wal_prefill = false, |o| o.experimental.wal_prefill = true]),
+    ("wal_prefill", &[|o| o.tuning.wal_prefill = false, |o| o.tuning.wal_prefill = true]),
     (
         "cache_fill",
         &[
@@ -67,54 +61,41 @@ pub const DATABASE: Values<Options> = &[
             |o| o.cache_fill = CacheFill::Step,
         ],
     ),
+    ("cache_fill_rate", &[|o| o.tuning.cache_fill_rate = 0, |o| o.tuning.cache_fill_rate = 1 << 20]),
     (
-        "cache_fill_rate",
-        &[|o| o.experimental.cache_fill_rate = 0, |o| o.experimental.cache_fill_rate = 1 << 20],
-    ),
-    ("mapped_reads", &[|o| o.mapped_reads = false, |o| o.mapped_reads = true]),
-    ("direct_reads", &[|o| o.direct_reads = false, |o| o.direct_reads = true]),
-    (
-        "open_files_max",
+        "sstable_reads",
         &[
-            |o| o.experimental.open_files_max = 0,
-            |o| o.experimental.open_files_max = 1,
-            |o| o.experimental.open_files_max = 5,
+            |o| o.sstable_reads = SstableReads::PageCache,
+            |o| o.sstable_reads = SstableReads::Direct,
+            |o| o.sstable_reads = SstableReads::Mapped,
         ],
     ),
+    ("open_files_max", &[|o| o.open_files_max = 0, |o| o.open_files_max = 1, |o| o.open_files_max = 5]),
     ("workers", &[|o| o.workers = 1, |o| o.workers = 2, |o| o.workers = 3]),
     (
         "compaction_step_bytes",
         &[
-            |o| o.experimental.compaction_step_bytes = 4 << 10,
-            |o| o.experimental.compaction_step_bytes = 16 << 10,
-            |o| o.experimental.compaction_step_bytes = 1 << 20,
+            |o| o.tuning.compaction_step_bytes = 4 << 10,
+            |o| o.tuning.compaction_step_bytes = 16 << 10,
+            |o| o.tuning.compaction_step_bytes = 1 << 20,
         ],
     ),
     ("rate_limit", &[|o| o.rate_limit = 0, |o| o.rate_limit = 1 << 20]),
-    ("scan_one_side", &[|o| o.experimental.scan_one_side = false, |o| o.experimental.scan_one_side = true]),
-    ("slow_writers", &[|o| o.experimental.slow_writers = true, |o| o.experimental.slow_writers = false]),
-    (
-        "compaction_pacing",
-        &[|o| o.experimental.compaction_pacing = 0, |o| o.experimental.compaction_pacing = 7],
-    ),
-    (
-        "rate_limit_auto",
-        &[|o| o.experimental.rate_limit_auto = 0, |o| o.experimental.rate_limit_auto = 64 << 10],
-    ),
+    ("scan_one_side", &[|o| o.tuning.scan_one_side = false, |o| o.tuning.scan_one_side = true]),
+    ("slow_writers", &[|o| o.tuning.slow_writers = true, |o| o.tuning.slow_writers = false]),
+    ("compaction_pacing", &[|o| o.tuning.compaction_pacing = 0, |o| o.tuning.compaction_pacing = 7]),
+    ("rate_limit_auto", &[|o| o.rate_limit_auto = 0, |o| o.rate_limit_auto = 64 << 10]),
     (
         "change_log_bytes",
         &[|o| o.change_log_bytes = 0, |o| o.change_log_bytes = 20 << 10, |o| o.change_log_bytes = 1 << 30],
     ),
     (
         "change_log_open_bytes_max",
-        &[
-            |o| o.experimental.change_log_open_bytes_max = 0,
-            |o| o.experimental.change_log_open_bytes_max = 64 << 10,
-        ],
+        &[|o| o.tuning.change_log_open_bytes_max = 0, |o| o.tuning.change_log_open_bytes_max = 64 << 10],
     ),
     ("latencies", &[|o| o.latencies = false, |o| o.latencies = true]),
-    ("write_stop_ms_max", &[|o| o.experimental.write_stop_ms_max = 600_000]),
-    ("events_max", &[|o| o.experimental.events_max = 0, |o| o.experimental.events_max = 10]),
+    ("write_stop_ms_max", &[|o| o.write_stop_ms_max = 600_000]),
+    ("events_max", &[|o| o.tuning.events_max = 0, |o| o.tuning.events_max = 10]),
 ];
 
 /// Values for the options of a family, except its strategy.
@@ -271,7 +252,7 @@ pub fn name(column: usize, value: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use siltstone::Experimental;
+    use siltstone::Tuning;
     use siltstone::strategy::{ExploringOptions, GeometricOptions, RangemergeOptions, SizeTieredOptions};
     use std::collections::BTreeSet;
 
@@ -296,8 +277,8 @@ mod tests {
         };
         let none = BTreeSet::new();
         let mut of_database = fields(&Options::default());
-        assert!(of_database.remove("experimental"));
-        of_database.extend(fields(&Experimental::default()));
+        assert!(of_database.remove("tuning"));
+        of_database.extend(fields(&Tuning::default()));
         assert_eq!(missing(of_database, listed(DATABASE)), none);
         assert_eq!(missing(fields(&FamilyOptions::default()), listed(FAMILY)), none);
         assert_eq!(missing(fields(&LeveledOptions::default()), listed(LEVELED)), none);

@@ -17,8 +17,7 @@ use crate::disks::{Disk, KINDS, Kind};
 use crate::strategies;
 use siltstone::storage::sim::Rng;
 use siltstone::{
-    Batch, Builder, Compression, Db, Durability, Error, ErrorKind, EventKind, Experimental, FamilyOptions,
-    Options,
+    Batch, Builder, Compression, Db, Durability, Error, ErrorKind, EventKind, FamilyOptions, Options, Tuning,
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -174,11 +173,7 @@ fn open(dir: &Path) -> siltstone::Result<Db> {
     let options = Options {
         write_memory: 1 << 20,
         memory_budget: 3 << 20,
-        experimental: Experimental {
-            wal_file_bytes: 512 << 10,
-            compaction_step_bytes: 256 << 10,
-            ..Experimental::default()
-        },
+        tuning: Tuning { wal_file_bytes: 512 << 10, compaction_step_bytes: 256 << 10, ..Tuning::default() },
         ..Options::default()
     };
     let family = FamilyOptions {

@@ -8,8 +8,8 @@ use siltstone::storage::{Clock, Storage};
 use siltstone::strategy::StrategyOptions;
 use siltstone::testing::{Elsewhere, MergeFault};
 use siltstone::{
-    Batch, Builder, CompactionFilter, Compression, Db, Durability, Error, Experimental, Family,
-    FamilyOptions, KeyRange, MergeOperator, Options, SeqNo, Timestamp, Timestamps, Transaction,
+    Batch, Builder, CompactionFilter, Compression, Db, Durability, Error, Family, FamilyOptions, KeyRange,
+    MergeOperator, Options, SeqNo, SstableReads, Timestamp, Timestamps, Transaction, Tuning,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -139,10 +139,13 @@ impl Setup {
             change_log_bytes: *rng.pick(&[0, 0, 0, 64 << 10, 1 << 30]),
             workers: rng.range(1..4) as usize,
             cache_fill: *rng.pick(&crate::settings::FILLS),
-            direct_reads: rng.one_in(3),
-            mapped_reads: rng.one_in(2),
+            sstable_reads: match (rng.one_in(3), rng.one_in(2)) {
+                (true, _) => SstableReads::Direct,
+                (_, true) => SstableReads::Mapped,
+                _ => SstableReads::PageCache,
+            },
             rate_limit: *rng.pick(&[0, 0, 1 << 20]),
-            experimental: Experimental {
+            tuning: Tuning {
                 wal_file_bytes: *rng.pick(&[4 << 10, 8 << 10, 32 << 10]),
                 wal_clean_bytes: *rng.pick(&[0, 8 << 10, 12 << 10]),
                 wal_flush_threshold: *rng.pick(&[0.0, 0.25, 1.0]),
@@ -150,12 +153,12 @@ impl Setup {
                 compaction_step_bytes: *rng.pick(&[4 << 10, 16 << 10, 1 << 20]),
                 cache_fill_rate: *rng.pick(&[0, 0, 1 << 20]),
                 scan_one_side: rng.one_in(3),
-                open_files_max: *rng.pick(&[0, 0, 1, 3]),
                 compaction_pacing: *rng.pick(&[0, 7]),
-                rate_limit_auto: *rng.pick(&[0, 0, 64 << 10]),
                 events_max: 10,
-                ..Experimental::default()
+                ..Tuning::default()
             },
+            open_files_max: *rng.pick(&[0, 0, 1, 3]),
+            rate_limit_auto: *rng.pick(&[0, 0, 64 << 10]),
             ..Options::default()
         };
         let plain = FamilySetup {
@@ -362,11 +365,7 @@ impl Setup {
 
 /// Another division of memory that these options allow: write memory and budget.
 pub fn draw_memory(options: &Options, rng: &mut Rng) -> (u64, u64) {
-    let most = if options.experimental.wal_bytes_max == 0 {
-        u64::MAX
-    } else {
-        options.experimental.wal_bytes_max / 4
-    };
+    let most = if options.wal_bytes_max == 0 { u64::MAX } else { options.wal_bytes_max / 4 };
     let write_memory = most.min(*rng.pick(&[16 << 10, 24 << 10, 64 << 10]));
     (write_memory, write_memory + *rng.pick(&[0, 16 << 10, 1 << 20]))
 }

@@ -153,8 +153,8 @@ fn draw_setup(rng: &mut Rng, now_us: u64) -> Setup {
     let mut setup = Setup::draw(rng, now_us);
     setup.options.write_memory = *rng.pick(&[16 << 10, 24 << 10]);
     setup.options.memory_budget = setup.options.write_memory + *rng.pick(&[0, 1 << 20]);
-    setup.options.experimental.wal_file_bytes = *rng.pick(&[4 << 10, 8 << 10]);
-    setup.options.experimental.wal_clean_bytes = *rng.pick(&[8 << 10, 12 << 10]);
+    setup.options.tuning.wal_file_bytes = *rng.pick(&[4 << 10, 8 << 10]);
+    setup.options.tuning.wal_clean_bytes = *rng.pick(&[8 << 10, 12 << 10]);
     for family in &mut setup.families {
         let options = &mut family.options;
         options.wal_values = true;

@@ -3,7 +3,7 @@
 
 use siltstone::storage::sim::Rng;
 use siltstone::testing::Elsewhere;
-use siltstone::{Builder, Db, EventKind, Experimental, FamilyOptions, Options};
+use siltstone::{Builder, Db, EventKind, FamilyOptions, Options, Tuning};
 use siltstone_tests::subject::Concat;
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn builder() -> Builder {
     let options = Options {
         write_memory: 64 << 10,
         memory_budget: 1 << 20,
-        experimental: Experimental { compaction_step_bytes: 64 << 10, ..Experimental::default() },
+        tuning: Tuning { compaction_step_bytes: 64 << 10, ..Tuning::default() },
         ..Options::default()
     };
     let plain = FamilyOptions { merge_operator: Some("concat".into()), ..FamilyOptions::default() };

@@ -6,8 +6,8 @@
 
 use siltstone::storage::Env;
 use siltstone::{
-    Builder, Compression, Db, Entry, Experimental, Family, FamilyOptions, MergeOperator, Options, Timestamp,
-    Timestamps,
+    Builder, Compression, Db, Entry, Family, FamilyOptions, MergeOperator, Options, Timestamp, Timestamps,
+    Tuning,
 };
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,9 +30,8 @@ fn fixture() -> PathBuf {
 }
 
 fn builder() -> Builder {
-    let experimental = Experimental { wal_file_bytes: 32 << 10, ..Experimental::default() };
-    let options =
-        Options { write_memory: 64 << 10, memory_budget: 8 << 20, experimental, ..Options::default() };
+    let tuning = Tuning { wal_file_bytes: 32 << 10, ..Tuning::default() };
+    let options = Options { write_memory: 64 << 10, memory_budget: 8 << 20, tuning, ..Options::default() };
     Builder::new().options(options).merge_operator("append", Arc::new(Append))
 }
 

@@ -15,6 +15,7 @@ use siltstone::strategy::{
 };
 use siltstone::{
     Batch, CacheFill, Compression, Db, Entry, Event, EventKind, Family, FamilyOptions, Options, Scan,
+    SstableReads,
 };
 use siltstone_compactor::CompactorState;
 use std::sync::Arc;
@@ -210,7 +211,7 @@ const PARTS: &[(&str, &str, Change)] = &[
         },
     ),
     ("ahead", "log files written ahead of use", |Setup { options, .. }, _| {
-        options.experimental.wal_prefill = true;
+        options.tuning.wal_prefill = true;
         true
     }),
     ("nofilter", "without filters", |Setup { family, .. }, _| {
@@ -223,7 +224,7 @@ const PARTS: &[(&str, &str, Change)] = &[
     }),
     ("mapped", "without compression, tables read through mappings", |Setup { options, family, .. }, _| {
         family.compression = Compression::None;
-        options.mapped_reads = true;
+        options.sstable_reads = SstableReads::Mapped;
         true
     }),
     ("cold", "merges put nothing into the cache", |Setup { options, .. }, _| {
@@ -247,15 +248,15 @@ const PARTS: &[(&str, &str, Change)] = &[
         true
     }),
     ("warm+fill8", "the same, at most 8 MiB a second", |Setup { options, .. }, mib| {
-        options.experimental.cache_fill_rate = bytes_of(mib);
+        options.tuning.cache_fill_rate = bytes_of(mib);
         true
     }),
     ("cold+onestep", "a merge is one step", |Setup { options, .. }, _| {
-        options.experimental.compaction_step_bytes = 1 << 50;
+        options.tuning.compaction_step_bytes = 1 << 50;
         true
     }),
     ("warm+step16", "steps of 16 MiB", |Setup { options, .. }, mib| {
-        options.experimental.compaction_step_bytes = bytes_of(mib);
+        options.tuning.compaction_step_bytes = bytes_of(mib);
         true
     }),
     ("warm+rate32", "merges and flushes write at most 32 MiB a second", |Setup { options, .. }, mib| {
@@ -266,7 +267,7 @@ const PARTS: &[(&str, &str, Change)] = &[
         "warm+rest0",
         "merges rest at most 0 times as long as they work while others read",
         |Setup { options, .. }, rest| {
-            options.experimental.compaction_pacing = rest as u32;
+            options.tuning.compaction_pacing = rest as u32;
             rest.fract() == 0.0
         },
     ),
@@ -274,7 +275,7 @@ const PARTS: &[(&str, &str, Change)] = &[
         "warm+auto8",
         "merges write 8 MiB a second while nothing is owed, and faster with the debt",
         |Setup { options, .. }, mib| {
-            options.experimental.rate_limit_auto = bytes_of(mib);
+            options.rate_limit_auto = bytes_of(mib);
             true
         },
     ),
@@ -282,7 +283,7 @@ const PARTS: &[(&str, &str, Change)] = &[
         "range+abrupt",
         "writers are not slowed before a bound, but stopped there",
         |Setup { options, .. }, _| {
-            options.experimental.slow_writers = false;
+            options.tuning.slow_writers = false;
             true
         },
     ),
@@ -290,7 +291,7 @@ const PARTS: &[(&str, &str, Change)] = &[
         "none+flushth0",
         "a full log has memory flushed, however small (FLUSH_TH)",
         |Setup { options, .. }, share| {
-            options.experimental.wal_flush_threshold = share;
+            options.tuning.wal_flush_threshold = share;
             true
         },
     ),
@@ -400,11 +401,14 @@ fn open(wanted: &Wanted<'_>, config: &str) -> Result<Box<dyn Store>> {
     let options = Options {
         memory_budget: 2 * memory.write + memory.cache,
         write_memory: 2 * memory.write,
-        direct_reads: wanted.direct_reads,
         ..Options::default()
     };
     let mut setup = Setup { options, ..Setup::default() };
     change(config, &mut setup)?;
+    // Whatever the configuration says.
+    if wanted.direct_reads {
+        setup.options.sstable_reads = SstableReads::Direct;
+    }
     let largest_merge_bytes = Arc::new(AtomicU64::new(0));
     let largest = largest_merge_bytes.clone();
     // Before any thread is begun.
@@ -491,7 +495,7 @@ impl Store for Siltstone {
         settings.push(("hot_keys", family.hot_keys.to_string()));
         let fill = format!("{:?}", options.cache_fill).to_lowercase();
         settings.push(("cache_fill", fill));
-        settings.push(("compaction_pacing", options.experimental.compaction_pacing.to_string()));
+        settings.push(("compaction_pacing", options.tuning.compaction_pacing.to_string()));
         settings.push(("active_memtable_share", family.active_memtable_share.to_string()));
         if self.setup.families > 1 {
             settings.push(("families", self.setup.families.to_string()));
@@ -506,7 +510,7 @@ impl Store for Siltstone {
             settings.push(("fetched_bytes", sum(|state| state.fetched_bytes).to_string()));
             settings.push(("filled_bytes", self.db.statistics().cache_filled_bytes.to_string()));
         }
-        if options.experimental.wal_prefill {
+        if options.tuning.wal_prefill {
             settings.push(("wal_prefill", "true".into()));
         }
         if family.bloom_bits != FamilyOptions::default().bloom_bits {

@@ -28,7 +28,7 @@ use hdrhistogram::Histogram;
 use schema::Table;
 use serde::Serialize;
 use served::Served;
-use siltstone::{CacheFill, Db, Experimental, Options};
+use siltstone::{CacheFill, Db, Options, Tuning};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -201,7 +201,7 @@ impl Tpcc {
                     memory_budget: self.memory,
                     write_memory: self.memory / 4,
                     cache_fill: self.cache_fill,
-                    experimental: Experimental { compaction_pacing: 0, ..Experimental::default() },
+                    tuning: Tuning { compaction_pacing: 0, ..Tuning::default() },
                     ..Options::default()
                 };
                 let mut builder = Db::builder().options(options);

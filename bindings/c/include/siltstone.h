@@ -210,7 +210,7 @@ siltstone_options *siltstone_options_new(void);
 // "64MiB", times numbers of microseconds or texts such as "30days":
 //
 //     write_memory = "128MiB"
-//     experimental.compaction_step_bytes = "16MiB"
+//     sstable_reads = "mapped"
 //     [families.events]               # made if it is not there
 //     timestamps = "explicit"
 //     strategy = "size_tiered{runs=4}"

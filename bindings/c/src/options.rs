@@ -81,7 +81,7 @@ fn texts(table: Table, within: &str) -> Vec<(String, String)> {
     for (name, value) in table {
         let name = format!("{within}{name}");
         match value {
-            Value::Table(inner) if name == "experimental" => all.extend(texts(inner, "experimental.")),
+            Value::Table(inner) if name == "tuning" => all.extend(texts(inner, "tuning.")),
             Value::String(text) => all.push((name, text)),
             // As JSON, which the engine reads.
             other => all.push((name, serde_json::to_string(&other).unwrap_or_default())),
@@ -101,7 +101,7 @@ pub extern "C" fn siltstone_options_new() -> Option<Box<Options>> {
 /// "64MiB", times numbers of microseconds or texts such as "30days":
 ///
 ///     write_memory = "128MiB"
-///     experimental.compaction_step_bytes = "16MiB"
+///     sstable_reads = "mapped"
 ///     [families.events]               # made if it is not there
 ///     timestamps = "explicit"
 ///     strategy = "size_tiered{runs=4}"

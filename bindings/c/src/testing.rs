@@ -13,8 +13,8 @@ pub fn all() -> Vec<Target> {
 
 fn option_seeds() -> Vec<Vec<u8>> {
     let texts = [
-        "write_memory = \"128MiB\"\nexperimental.compaction_step_bytes = \"16MiB\"\n[families.events]\ntimestamps = \"explicit\"\n",
-        "workers = 2\n[families.events]\nstrategy = \"size_tiered{runs=4}\"\n[experimental]\nwal_file_bytes = 65536\n",
+        "write_memory = \"128MiB\"\ntuning.compaction_step_bytes = \"16MiB\"\n[families.events]\ntimestamps = \"explicit\"\n",
+        "workers = 2\n[families.events]\nstrategy = \"size_tiered{runs=4}\"\n[tuning]\nwal_file_bytes = 65536\n",
     ];
     texts.map(|text| text.as_bytes().to_vec()).to_vec()
 }

@@ -383,7 +383,7 @@ int main(int argc, char **argv) {
   siltstone_options *options = siltstone_options_new();
   OK(siltstone_options_parse(options,
                              "write_memory = '256KiB'\n"
-                             "experimental.compaction_pacing = 0\n"
+                             "sstable_reads = 'page-cache'\n"
                              "[families.texts]\nmerge_operator = 'concatenate'\n"
                              "[families.posts]\ncompaction_filter = 'drafts'\nstrategy = 'size_tiered{runs=3}'\n"));
   OK(siltstone_options_merge_operator(options, "concatenate", concatenate, &calls, freed));

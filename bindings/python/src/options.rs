@@ -35,7 +35,7 @@ fn ttl_us(ttl: &Bound<'_, PyAny>) -> PyResult<u64> {
     if ttl.is_none() { Ok(0) } else { duration_us(ttl) }
 }
 
-/// A database's options; those under `experimental` by a dictionary of their own.
+/// A database's options.
 pub(crate) fn of_db(said: &Bound<'_, PyDict>) -> PyResult<Options> {
     let values = said.copy()?;
     let mut texts = Vec::new();

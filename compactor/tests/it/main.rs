@@ -56,8 +56,7 @@ fn a_flush_of_a_range_runs_at_a_server_with_its_memory() {
         let strategy = "rangemerge{sstable_bytes=32KiB}".parse().unwrap();
         let family =
             FamilyOptions { strategy, merge_operator: Some("concat".into()), ..FamilyOptions::default() };
-        support::builder_with(|options| options.experimental.offload_range_flushes = true)
-            .family("default", family)
+        support::builder_with(|options| options.tuning.offload_range_flushes = true).family("default", family)
     };
     let here = world.open_as("here", builder(), None);
     let there = world.open_as("there", builder(), Some(support::connect(&[&server])));

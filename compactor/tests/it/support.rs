@@ -1,7 +1,7 @@
 //! Databases and compaction servers in one directory.
 
 use siltstone::storage::Env;
-use siltstone::{Db, Experimental, FamilyOptions, MergeOperator, Options, Rng};
+use siltstone::{Db, FamilyOptions, MergeOperator, Options, Rng, Tuning};
 use siltstone_compactor::{CompactorConfig, CompactorServer, Compactors, CompactorsOptions};
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub(crate) fn builder_with(change: impl Fn(&mut Options)) -> siltstone::Builder 
     let mut options = Options {
         write_memory: 64 << 10,
         memory_budget: 2 << 20,
-        experimental: Experimental { compaction_step_bytes: 64 << 10, ..Experimental::default() },
+        tuning: Tuning { compaction_step_bytes: 64 << 10, ..Tuning::default() },
         ..Options::default()
     };
     change(&mut options);

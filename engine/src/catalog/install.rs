@@ -86,7 +86,7 @@ impl Catalog {
         }
         let removed: Vec<TableId> = change.removed.iter().map(|place| place.table).collect();
         #[cfg(feature = "papers")]
-        let kept = self.cx.settings.options.experimental.scan_one_side.then(|| change.clone());
+        let kept = self.cx.settings.options.tuning().scan_one_side.then(|| change.clone());
         let (edit, front) = self.edit_of(&manifest, store, change, forgotten, flushed.as_ref(), last)?;
         // Inputs that other stores have, too.
         let owned_before: BTreeSet<TableId> =

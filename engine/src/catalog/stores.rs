@@ -5,7 +5,7 @@ use crate::commit::{DEFAULT_FAMILY, FamilySettings, PapersMissing, Store, by_id,
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::memtable::ActiveMemtable;
-use crate::options::{FamilyOptions, Options, without_papers};
+use crate::options::{FamilyOptions, Options, stored_options};
 use crate::types::{StoreId, TableId, size_text};
 use crate::version::Version;
 use crate::version::edit::Change;
@@ -195,14 +195,11 @@ impl Catalog {
 
     /// The options of a family in what the manifest holds, and what of them this build lacks.
     pub(crate) fn parse_options(name: &str, json: &str) -> Result<(FamilyOptions, Option<PapersMissing>)> {
-        if let Some((options, missing)) = without_papers(name, json) {
-            return Ok((options, Some((missing, json.into()))));
-        }
-        let parsed = serde_json::from_str(json).map_err(|e| {
+        let (options, missing) = stored_options(name, json).map_err(|e| {
             let message = format!("options of family {name} in the manifest: {e}; was a newer release here?");
             Error::new(ErrorKind::Unsupported, message)
-        });
-        Ok((parsed?, None))
+        })?;
+        Ok((options, missing.map(|missing| (missing, json.into()))))
     }
 
     /// Marks all stores as due.

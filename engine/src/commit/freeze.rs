@@ -94,7 +94,7 @@ impl Commit {
         entries: impl Iterator<Item = Entry<'c>>,
     ) -> Result<Option<Copied>> {
         let stages = self.stages()?;
-        let frame_bytes = COPIES_BYTES.min(self.cx.settings.options.experimental.wal_file_bytes / 4);
+        let frame_bytes = COPIES_BYTES.min(self.cx.settings.options.tuning().wal_file_bytes / 4);
         let mut entries = entries.peekable();
         let mut copied: Option<Copied> = None;
         while entries.peek().is_some() {

@@ -41,7 +41,7 @@ impl Commit {
     /// Sets the rate at which compactions write, by the debt.
     pub(crate) fn tune_rate(&self) {
         let rate = merge_rate(
-            self.cx.settings.options.experimental.rate_limit_auto,
+            self.cx.settings.options.rate_limit_auto,
             self.cx.rates.limit.get(),
             &self.pressure_of_merges(),
         );
@@ -53,7 +53,7 @@ impl Commit {
     /// The pauses of compactions beside readers, as a multiple of their working time. It is the same for all
     /// stores and goes by the one with the most excess runs in L0.
     pub(crate) fn pacing(&self) -> f64 {
-        pacing(self.cx.settings.options.experimental.compaction_pacing, &self.pressure_of_merges())
+        pacing(self.cx.settings.options.tuning().compaction_pacing, &self.pressure_of_merges())
     }
 
     /// The nanoseconds for which compactions still pause.
@@ -76,10 +76,7 @@ impl Commit {
     fn pressure(&self, level0_runs: u64) -> Pressure {
         let memory_hard = self.cx.settings.write_memory();
         let memory_low = self.memory_low().midpoint(memory_hard);
-        #[cfg(feature = "papers")]
-        let slowed = self.cx.settings.options.experimental.slow_writers;
-        #[cfg(not(feature = "papers"))]
-        let slowed = true;
+        let slowed = self.cx.settings.options.tuning().slow_writers;
         let debt_low = memory_hard.saturating_mul(4).saturating_add(self.tally.table_bytes.get() / 4);
         Pressure {
             memory_used: self.tally.memory.get(),
@@ -148,7 +145,7 @@ impl Commit {
             failed = failed.take().or_else(|| self.in_the_way(&pressure, fullest()));
             failed.is_some() || backpressure(&pressure) != Delay::Stop
         };
-        match self.cx.settings.options.experimental.write_stop_ms_max {
+        match self.cx.settings.options.write_stop_ms_max {
             0 => self.cx.scheduler.wait(&mut goes_on),
             limit => {
                 // The time alone wakes nobody.

@@ -25,7 +25,7 @@ impl Rates {
             pace: Pace::default(),
             merges: Limiter::new(clock.clone(), options.rate_limit),
             limit,
-            fills: Limiter::new(clock.clone(), options.experimental.cache_fill_rate),
+            fills: Limiter::new(clock.clone(), options.tuning().cache_fill_rate),
             filling: Arc::new(()),
         }
     }

@@ -74,7 +74,7 @@ impl Settings {
         match self.options.cache_fill {
             #[cfg(feature = "papers")]
             CacheFill::Before => u64::MAX,
-            _ => self.options.experimental.compaction_step_bytes,
+            _ => self.options.tuning().compaction_step_bytes,
         }
     }
 

@@ -82,11 +82,11 @@ pub enum ChangeKind {
 /// A stream of changes, in the order in which they became visible, batch by batch. Each batch comes whole and
 /// once, and what comes is durable: where the newest writes are not synced yet, the stream syncs the WAL.
 ///
-/// It reads the WAL. Files that it has not read yet are retained for it, up to
-/// [`Experimental::change_log_open_bytes_max`](crate::Experimental::change_log_open_bytes_max) bytes. What
-/// the WAL does not have (any more) makes an error of kind [`ChangesLost`](ErrorKind::ChangesLost) that names
-/// the sequence numbers; the stream goes on behind them. Ingested SSTables and attached families are such,
-/// too: they take sequence numbers and are not logged.
+/// It reads the WAL. Files that it has not read yet are retained for it, up to 256 MiB, or
+/// [`Options::change_log_bytes`](crate::Options::change_log_bytes) if that is more. What the WAL does not
+/// have (any more) makes an error of kind [`ChangesLost`](ErrorKind::ChangesLost) that names the sequence
+/// numbers; the stream goes on behind them. Ingested SSTables and attached families are such, too: they take
+/// sequence numbers and are not logged.
 ///
 /// As an iterator it ends where nothing more is visible for now, and may go on later; an error that is not
 /// `ChangesLost` ends it for good.

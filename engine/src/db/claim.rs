@@ -4,6 +4,7 @@
 use super::builder::Builder;
 use crate::catalog::{NOTE_NEW, no_database, refuse_occupied};
 use crate::error::{Error, ErrorKind, Result};
+use crate::options::SstableReads;
 use crate::storage::{
     DirLock, Env, LOCK_FILE, NOTE, SMALL_FILE_BYTES, TableStore, begins_with_number, create_dir_durably,
     create_over_own, lock_dir, mark_begun, read_file,
@@ -41,7 +42,7 @@ pub(super) fn lock_and_load(
             }
         };
         // Before any SSTable is there to be refused.
-        if builder.options.direct_reads {
+        if builder.options.sstable_reads == SstableReads::Direct {
             let path = dir.join(LOCK_FILE);
             env.storage.open_direct(&path).map_err(|e| Error::io("read directly", &path, e))?;
         }

@@ -4,7 +4,7 @@ use crate::schedule::ThreadScheduler;
 use crate::storage::sim::{SimStorage, SimWorld, Survive};
 use crate::sync::thread::{JoinHandle, spawn};
 use crate::sync::{Limits, check};
-use crate::{Batch, Compression, Db, Durability, ErrorKind, Experimental, FamilyOptions, Options};
+use crate::{Batch, Compression, Db, Durability, ErrorKind, FamilyOptions, Options, Tuning};
 use std::sync::Arc;
 
 const LIMITS: Limits = Limits { preemptions: 0, schedules: 2_000 };
@@ -13,7 +13,7 @@ fn options() -> Options {
     Options {
         write_memory: 16 << 10,
         memory_budget: 24 << 10,
-        experimental: Experimental { wal_file_bytes: 4 << 10, ..Experimental::default() },
+        tuning: Tuning { wal_file_bytes: 4 << 10, ..Tuning::default() },
         ..Options::default()
     }
 }
@@ -200,7 +200,7 @@ fn values_left_in_the_log_are_in_sight_while_its_files_are_cleaned_and_let_go() 
     check(LIMITS, || {
         let options = Options {
             memory_budget: 1 << 20,
-            experimental: Experimental { wal_clean_bytes: 8 << 10, ..options().experimental },
+            tuning: Tuning { wal_clean_bytes: 8 << 10, ..options().tuning },
             ..options()
         };
         let family = FamilyOptions {

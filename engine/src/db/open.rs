@@ -19,7 +19,7 @@ use crate::context::{Context, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events};
 use crate::memtable::ActiveMemtable;
-use crate::options::{FamilyOptions, Options};
+use crate::options::{FamilyOptions, Options, SstableReads};
 use crate::schedule::Worker;
 use crate::sstable::{Through, tail_bytes};
 use crate::storage::{Clock, Env, OpenFiles, TableStore};
@@ -170,13 +170,13 @@ fn start_manifest(
 }
 
 fn log_options(options: &Options) -> LogOptions {
-    let ahead = options.experimental.wal_prefill;
+    let ahead = options.tuning().wal_prefill;
     LogOptions {
-        file_bytes: options.experimental.wal_file_bytes,
+        file_bytes: options.tuning().wal_file_bytes,
         recycle_max: 2,
         written_ahead: if ahead { WrittenAhead::WhenSyncsDominate } else { WrittenAhead::Never },
         kept_bytes: options.change_log_bytes,
-        followed_bytes: options.experimental.change_log_open_bytes_max,
+        followed_bytes: options.tuning().change_log_open_bytes_max,
     }
 }
 
@@ -192,7 +192,7 @@ fn files_for(builder: &Builder, store: &TableStore) -> Result<Arc<OpenFiles>> {
             "the process may have {most} files open, {message} {OPEN_FILES_MIN} (see `ulimit -n`)"
         )));
     }
-    let most = match builder.options.experimental.open_files_max {
+    let most = match builder.options.open_files_max {
         // They take no descriptors.
         _ if store.is_far() => usize::MAX,
         0 => storage.open_files_max().map_or(usize::MAX, |most| (most / 4 * 3) as usize),
@@ -209,10 +209,10 @@ pub(super) fn open_tables(
     graveyard: &Arc<Graveyard>,
 ) -> Result<Arc<OpenTables>> {
     let files = files_for(builder, &store)?;
-    let through = match &builder.options {
-        options if options.direct_reads => Through::Device,
-        options if options.mapped_reads && !store.is_far() => Through::Mapping,
-        _ => Through::PageCache,
+    let through = match builder.options.sstable_reads {
+        SstableReads::Direct => Through::Device,
+        SstableReads::Mapped if !store.is_far() => Through::Mapping,
+        SstableReads::Mapped | SstableReads::PageCache => Through::PageCache,
     };
     if through == Through::Mapping {
         cache.believe(&builder.env.clock);
@@ -226,7 +226,7 @@ pub(super) fn cache_for(options: &Options) -> Arc<BlockCache> {
 }
 
 pub(super) fn events_of(builder: &Builder, dir: &Path) -> Events {
-    Events::new(&builder.env, dir, builder.options.experimental.events_max, builder.listener.clone())
+    Events::new(&builder.env, dir, builder.options.tuning().events_max, builder.listener.clone())
 }
 
 /// The least number of bytes between two events about the replay; for a long WAL it is a sixteenth of it.

@@ -1,13 +1,16 @@
 //! Settings: plain data that can be read from a file or code. Components (storage, operators, filters) are
-//! given to [`crate::Builder`] instead. `text` reads options by name; `without_papers` knows the options that
-//! need the feature `papers`.
+//! given to [`crate::Builder`] instead. `text` reads options by name; `tuning` has those that only builds
+//! with the feature `papers` can set, and `without_papers` reads what such builds stored.
 
 mod text;
+mod tuning;
 #[cfg(any(not(feature = "papers"), feature = "testing"))]
 mod without_papers;
 
+#[cfg(feature = "papers")]
+pub use tuning::Tuning;
 #[cfg(any(not(feature = "papers"), feature = "testing"))]
-pub(crate) use without_papers::without_papers;
+pub(crate) use without_papers::stored_options;
 
 use crate::error::{Error, Result};
 use crate::sstable::Compression;
@@ -15,11 +18,13 @@ use crate::storage::{FileAccess, TableStore};
 use crate::strategy::{HotKeys, MemoryPolicy, StrategyOptions};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+#[cfg(not(feature = "papers"))]
+use tuning::Tuning;
 
-/// With the feature, nothing is missing.
+/// A family's options in what is stored of it. With the feature, nothing is missing.
 #[cfg(all(feature = "papers", not(feature = "testing")))]
-pub(crate) fn without_papers(_: &str, _: &str) -> Option<(FamilyOptions, Error)> {
-    None
+pub(crate) fn stored_options(_: &str, json: &str) -> serde_json::Result<(FamilyOptions, Option<Error>)> {
+    Ok((serde_json::from_str(json)?, None))
 }
 
 /// Bytes of the smallest active memtable.
@@ -31,6 +36,7 @@ const ACTIVE_BYTES_MIN: f64 = 1024.0;
 /// let options = siltstone::Options { memory_budget: 512 << 20, ..Default::default() };
 /// assert!(options.validate().is_ok());
 /// ```
+// Over 15 fields: each is a setting.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
@@ -46,39 +52,46 @@ pub struct Options {
     /// Bytes of WAL that are kept for [`changes_since`](crate::Db::changes_since) beyond what recovery needs,
     /// also over reopens, so that a reader of changes can go on after a pause. Default 0.
     pub change_log_bytes: u64,
+    /// Bytes of WAL beyond which its oldest part is cleaned, or the family that needs most of that part is
+    /// flushed; at least four times `write_memory`, which is also the default (written as 0). Where it is
+    /// more, parts of which at most half is needed are cleaned from the default on. A batch may take a
+    /// quarter. At most four WAL files' space comes on top: the reserved rest of the newest file, the next
+    /// one, and two to be recycled (`Statistics::wal_disk_bytes` counts them all).
+    pub wal_bytes_max: u64,
     /// Background workers for flushes and compactions. Default 2.
     pub workers: usize,
     /// Bytes a second that flushes and compactions may write together; 0 for no limit. Flushes count towards
     /// the limit but never wait for it, as writers wait for the memory that they free; compactions do wait.
     /// Default 0.
     pub rate_limit: u64,
+    /// Bytes a second that compactions may write while there is no compaction debt. The rate rises with the
+    /// debt until only `rate_limit` bounds it, before writers would be delayed. 0 for `rate_limit` alone.
+    /// Default 0.
+    pub rate_limit_auto: u64,
+    /// Milliseconds that a write stall at a hard bound of memory or debt lasts before the write fails with
+    /// `Busy` and nothing is written; 0 for no such limit. Default 0.
+    pub write_stop_ms_max: u64,
     /// Which blocks of the outputs of flushes and compactions enter the block cache before they are read.
     /// Default `step`.
     pub cache_fill: CacheFill,
-    /// Read SSTables past the page cache (`O_DIRECT`), so that the block cache is the only one. Opening fails
-    /// where the file system refuses that. WAL files are read through the page cache. Default false.
-    pub direct_reads: bool,
-    /// Read the uncompressed blocks of SSTables ([`FamilyOptions::compression`]) through memory mappings, so
-    /// that the page cache is the cache. Gets and scans take half to three quarters of the time as long as
-    /// the SSTables fit it. Where they do not, leave this off: each page that is not cached costs a fault and
-    /// a read of 4 KiB. Values are copied when they are handed out. Checksums are verified on reads, but not
-    /// twice within a second. A handler for SIGBUS is installed in the process, which turns pages that cannot
-    /// be read into errors; another library that takes this signal for itself must pass it on. Up to 32,768
-    /// SSTables of a process are mapped. Without effect with `direct_reads` and for SSTables in an object
-    /// store. Default false.
-    pub mapped_reads: bool,
+    /// How SSTables are read. Default `page-cache`.
+    pub sstable_reads: SstableReads,
     /// Where SSTables lie, apart from WAL and manifest: a directory, by an absolute path, or an object store,
     /// such as `s3://bucket/prefix`, if [`Builder::object_stores`](crate::Builder::object_stores) finds it.
     /// The place belongs to one database. `None`: in the database's directory. Set when the database is
     /// created; later opens find it by themselves and refuse another one. Default `None`.
     pub sstable_store: Option<std::path::PathBuf>,
+    /// SSTable files that are open at a time, at most: those read last. 0 for three quarters of what the
+    /// process may have open, for which its soft limit is raised to the hard one. Default 0.
+    pub open_files_max: usize,
     /// Access rights to the files and directories that the database creates: by default its user alone.
     /// Existing ones keep their mode. In text `owner`, `group` or `umask`.
     pub file_access: FileAccess,
     /// Measure how long each get and write takes, for [`Db::latencies`](crate::Db::latencies). Default false.
     pub latencies: bool,
-    /// Options that few users need to change.
-    pub experimental: Experimental,
+    /// Settings that experiments and tests change.
+    #[cfg(feature = "papers")]
+    pub tuning: Tuning,
 }
 
 impl Default for Options {
@@ -89,113 +102,19 @@ impl Default for Options {
             memory_budget: 256 << 20,
             write_memory: 64 << 20,
             change_log_bytes: 0,
+            wal_bytes_max: 0,
             workers: 2,
             rate_limit: 0,
+            rate_limit_auto: 0,
+            write_stop_ms_max: 0,
             cache_fill: CacheFill::default(),
-            direct_reads: false,
-            mapped_reads: false,
+            sstable_reads: SstableReads::default(),
             sstable_store: None,
+            open_files_max: 0,
             file_access: FileAccess::default(),
             latencies: false,
-            experimental: Experimental::default(),
-        }
-    }
-}
-
-/// Settings of a database that few users need. They may change, or go, in any release.
-///
-/// ```
-/// use siltstone::{Experimental, Options};
-/// let experimental = Experimental { compaction_step_bytes: 16 << 20, ..Default::default() };
-/// assert!(Options { experimental, ..Default::default() }.validate().is_ok());
-/// ```
-// Over 15 fields: each is a setting.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Experimental {
-    /// Bytes of one WAL file. Default 16 MiB.
-    pub wal_file_bytes: u64,
-    /// Bytes of WAL that open streams of changes may hold beyond what recovery needs, or `change_log_bytes`
-    /// if that is more. A stream that falls further behind fails, and its error names what it lost. Default
-    /// 256 MiB.
-    pub change_log_open_bytes_max: u64,
-    /// Bytes of WAL beyond which its oldest part is cleaned, or the family that needs most of that part is
-    /// flushed; at least four times `write_memory`, which is also the default (written as 0). At most four
-    /// WAL files' space comes on top: the reserved rest of the newest file, the next one, and two to be
-    /// recycled (`Statistics::wal_disk_bytes` counts them all).
-    pub wal_bytes_max: u64,
-    /// Bytes of WAL beyond which its oldest files are cleaned if at most half of each is still needed: the
-    /// cells in memory that come from them are logged again at the end. 0 for `wal_bytes_max`; a lower value
-    /// shortens recovery. Default 0.
-    pub wal_clean_bytes: u64,
-    /// Share of `write_memory`: while memory holds less, a WAL over its limit is cleaned however much of it
-    /// is needed, and nothing is flushed for it. Default 0.25.
-    pub wal_flush_threshold: f64,
-    /// Write WAL files full of zeros before first use, so that each sync needs no metadata; costs device
-    /// bytes once, because files are recycled. Pays where most writes are `Sync`. Default false.
-    pub wal_prefill: bool,
-    /// Bytes of one compaction step: bounds the pause, the I/O burst and the extra disk space that any
-    /// compaction can cause (except with `CacheFill::Before`, where a compaction is one step). A step has at
-    /// least one whole SSTable, so larger SSTables (`sstable_bytes` of a strategy) make larger steps.
-    /// Default 64 MiB.
-    pub compaction_step_bytes: u64,
-    /// Compaction pacing: the ratio of sleep to work of compactions while there are readers and no debt. The
-    /// sleep gets shorter as debt grows, and is zero where writers would be delayed for compactions. All
-    /// compactions of a database sleep together, mostly for some milliseconds, and 100 at most. They disturb
-    /// readers less and take that much longer. 0 for no sleep. Default 7.
-    pub compaction_pacing: u32,
-    /// Bytes a second that compactions may write while there is no compaction debt. The rate rises with the
-    /// debt until only `rate_limit` bounds it, before writers would be delayed. 0 for `rate_limit` alone.
-    /// Default 0.
-    pub rate_limit_auto: u64,
-    /// Bytes a second that compactions may put into the block cache, for every `cache_fill`; 0 for no limit.
-    /// A compaction that fills faster waits, so with `write-through` this also limits what compactions write.
-    /// A flush that merges with SSTables counts but does not wait, as with [`Options::rate_limit`]. Default
-    /// 0.
-    pub cache_fill_rate: u64,
-    /// Scans that begin above the key that a running compaction has reached read the SSTables as they were
-    /// before it, and none of its outputs, as in the paper on offloaded compaction. Results are the same
-    /// either way. Inputs then stay on disk until these scans end. For comparisons. Default false.
-    #[cfg(feature = "papers")]
-    pub scan_one_side: bool,
-    /// Writers are delayed, more and more, between a low mark and the hard bound of memory, L0 and debt.
-    /// Without it they go at full speed until they are stopped at the bound. For comparisons. Default true.
-    #[cfg(feature = "papers")]
-    pub slow_writers: bool,
-    /// Offer flushes that compact a range with its SSTables (`rangemerge`) to compaction servers, like other
-    /// compactions. Their memory goes along in SSTables, which are written for that. Default false.
-    pub offload_range_flushes: bool,
-    /// SSTable files that are open at a time, at most: those read last. 0 for three quarters of what the
-    /// process may have open, for which its soft limit is raised to the hard one. Default 0.
-    pub open_files_max: usize,
-    /// Milliseconds that a write stall at a hard bound of memory or debt lasts before the write fails with
-    /// `Busy` and nothing is written; 0 for no such limit. Default 0.
-    pub write_stop_ms_max: u64,
-    /// Number of events and decisions that are kept in memory for `inspect`. Default 1,000.
-    pub events_max: usize,
-}
-
-impl Default for Experimental {
-    fn default() -> Self {
-        Self {
-            wal_file_bytes: 16 << 20,
-            change_log_open_bytes_max: 256 << 20,
-            wal_bytes_max: 0,
-            wal_clean_bytes: 0,
-            wal_flush_threshold: 0.25,
-            wal_prefill: false,
-            compaction_step_bytes: 64 << 20,
-            compaction_pacing: 7,
-            rate_limit_auto: 0,
-            cache_fill_rate: 0,
             #[cfg(feature = "papers")]
-            scan_one_side: false,
-            #[cfg(feature = "papers")]
-            slow_writers: true,
-            offload_range_flushes: false,
-            open_files_max: 0,
-            write_stop_ms_max: 0,
-            events_max: 1_000,
+            tuning: Tuning::DEFAULT,
         }
     }
 }
@@ -221,39 +140,41 @@ impl Options {
         if self.memory_budget < self.write_memory {
             return refuse("memory_budget is smaller than write_memory");
         }
-        if self.experimental.wal_file_bytes < 4 << 10 || self.experimental.wal_file_bytes > 1 << 30 {
-            return refuse("wal_file_bytes is not between 4 KiB and 1 GiB");
-        }
-        if self.experimental.wal_bytes_max != 0 && self.experimental.wal_bytes_max < 4 * self.write_memory {
+        if self.wal_bytes_max != 0 && self.wal_bytes_max < 4 * self.write_memory {
             return refuse("wal_bytes_max is under four times write_memory");
-        }
-        if !(0.0..=1.0).contains(&self.experimental.wal_flush_threshold) {
-            return refuse("wal_flush_threshold is not between 0 and 1");
         }
         if self.workers == 0 || self.workers > 256 {
             return refuse("workers is not between 1 and 256");
         }
-        if self.experimental.compaction_step_bytes < 4 << 10 {
-            return refuse("compaction_step_bytes is under 4 KiB");
+        self.tuning().check().or_else(refuse)
+    }
+
+    /// The settings that only builds with the feature `papers` can change.
+    pub(crate) fn tuning(&self) -> Tuning {
+        #[cfg(feature = "papers")]
+        {
+            self.tuning
         }
-        Ok(())
+        #[cfg(not(feature = "papers"))]
+        {
+            Tuning::DEFAULT
+        }
     }
 
     pub(crate) fn wal_limit(&self) -> u64 {
-        (4 * self.write_memory).max(self.experimental.wal_bytes_max)
+        (4 * self.write_memory).max(self.wal_bytes_max)
     }
 
     pub(crate) fn wal_clean_limit(&self) -> u64 {
-        if self.experimental.wal_clean_bytes == 0 {
-            self.wal_limit()
-        } else {
-            self.experimental.wal_clean_bytes.min(self.wal_limit())
+        match self.tuning().wal_clean_bytes {
+            0 => 4 * self.write_memory,
+            bytes => bytes.min(self.wal_limit()),
         }
     }
 
     /// Largest batch with so much write memory: a quarter of the WAL limit.
     pub(crate) fn batch_bytes_max(&self, write_memory: u64) -> u64 {
-        write_memory.max(self.experimental.wal_bytes_max / 4)
+        write_memory.max(self.wal_bytes_max / 4)
     }
 
     /// Bytes that the block cache may take.
@@ -285,13 +206,39 @@ pub enum CacheFill {
     /// Blocks with cells that were cached and read lately in the inputs, or updated in memory before a flush;
     /// step by step, as each step replaces its part of the inputs. Their indices and filters come with them,
     /// and those that replace pinned ones: a get costs no more after a compaction.
-    /// [`Experimental::cache_fill_rate`] does not count these two.
+    /// [`Db::set_cache_fill_rate`](crate::Db::set_cache_fill_rate) does not count these two.
     #[default]
     Step,
     /// Nothing for local compactions. Outputs of a compaction server are read from that server's memory, not
     /// from storage, as long as it has them (the paper's remote cache, RC).
     #[cfg(feature = "papers")]
     Remote,
+}
+
+/// How SSTables are read. WAL files are read through the page cache.
+///
+/// ```
+/// use siltstone::{Options, SstableReads};
+/// let options = Options { sstable_reads: SstableReads::Mapped, ..Default::default() };
+/// assert!(options.validate().is_ok());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SstableReads {
+    /// Through the page cache.
+    #[default]
+    PageCache,
+    /// Past the page cache (`O_DIRECT`), so that the block cache is the only one. Opening fails where the
+    /// file system refuses that.
+    Direct,
+    /// Uncompressed blocks ([`FamilyOptions::compression`]) through memory mappings, so that the page cache
+    /// is the cache; other blocks, and SSTables in an object store, as with `PageCache`. Gets and scans take
+    /// half to three quarters of the time as long as the SSTables fit it. Where they do not, this is not for
+    /// you: each page that is not cached costs a fault and a read of 4 KiB. Values are copied when they are
+    /// handed out. Checksums are verified on reads, but not twice within a second. A handler for SIGBUS is
+    /// installed in the process, which turns pages that cannot be read into errors; another library that
+    /// takes this signal for itself must pass it on. Up to 32,768 SSTables of a process are mapped.
+    Mapped,
 }
 
 /// Whether cells of a family carry timestamps.
@@ -353,6 +300,7 @@ pub struct FamilyOptions {
     /// Upper bound on the family's recent write amplification by compactions, in bytes compacted for each
     /// byte written. Above it values are not left in the WAL, because a compaction has to read them
     /// uncompressed and write them to an SSTable. Default 1.
+    #[cfg(feature = "papers")]
     #[serde(alias = "log_tables_merged_max")]
     pub wal_values_write_amp_max: f64,
     /// Bytes of unflushed writes of this family alone; 0 for no limit but the database's. Default 0.
@@ -360,6 +308,7 @@ pub struct FamilyOptions {
     /// Share of what a flush takes at which the active memtable is frozen (A): 0.02 to 0.5. A flush takes
     /// half of the database's write memory, or the family's own. Less makes smaller memtables, which are
     /// searched faster and compacted in memory more often. Default 0.1.
+    #[cfg(feature = "papers")]
     #[serde(alias = "active_share")]
     pub active_memtable_share: f64,
     /// Name of a registered [`crate::MergeOperator`].
@@ -383,9 +332,11 @@ impl Default for FamilyOptions {
             memory_policy: MemoryPolicy::default(),
             hot_keys: HotKeys::default(),
             wal_values: false,
-            wal_values_write_amp_max: 1.0,
+            #[cfg(feature = "papers")]
+            wal_values_write_amp_max: tuning::WAL_VALUES_WRITE_AMP_MAX,
             write_memory: 0,
-            active_memtable_share: 0.1,
+            #[cfg(feature = "papers")]
+            active_memtable_share: tuning::ACTIVE_MEMTABLE_SHARE,
             merge_operator: None,
             compaction_filter: None,
         }
@@ -411,10 +362,10 @@ impl FamilyOptions {
         if self.bloom_bits > 64 {
             return refuse("bloom_bits is over 64");
         }
-        if !(0.02..=0.5).contains(&self.active_memtable_share) {
+        if !(0.02..=0.5).contains(&self.active_share()) {
             return refuse("active_memtable_share is not between 0.02 and 0.5");
         }
-        if !(0.0..=1e6).contains(&self.wal_values_write_amp_max) {
+        if !(0.0..=1e6).contains(&self.write_amp_max()) {
             return refuse("wal_values_write_amp_max is not between 0 and 1,000,000");
         }
         self.memory_policy
@@ -433,7 +384,30 @@ impl FamilyOptions {
     /// enough for a few cells, however small the family's own limit is.
     pub(crate) fn active_bytes(&self, all: u64) -> u64 {
         let flushed = self.write_limit(all).min(all / 2);
-        (flushed as f64 * self.active_memtable_share).max(ACTIVE_BYTES_MIN) as u64
+        (flushed as f64 * self.active_share()).max(ACTIVE_BYTES_MIN) as u64
+    }
+
+    fn active_share(&self) -> f64 {
+        #[cfg(feature = "papers")]
+        {
+            self.active_memtable_share
+        }
+        #[cfg(not(feature = "papers"))]
+        {
+            tuning::ACTIVE_MEMTABLE_SHARE
+        }
+    }
+
+    /// The write amplification by compactions above which a flush leaves no values in the WAL.
+    pub(crate) fn write_amp_max(&self) -> f64 {
+        #[cfg(feature = "papers")]
+        {
+            self.wal_values_write_amp_max
+        }
+        #[cfg(not(feature = "papers"))]
+        {
+            tuning::WAL_VALUES_WRITE_AMP_MAX
+        }
     }
 
     /// Whether each cell keeps the time of its writing: only families that count a TTL from it.

@@ -16,21 +16,24 @@ use serde_json::{Map, Value};
 use std::str::FromStr;
 
 impl Options {
-    /// Sets one option by its name, those of [`Experimental`](super::Experimental) as `experimental.NAME`, to
-    /// a number, a truth value, a text or a size such as `64MiB`. An unknown name or a wrong value is
-    /// `Invalid` and changes nothing.
+    /// Sets one option by its name to a number, a truth value, a text or a size such as `64MiB`. An unknown
+    /// name or a wrong value is `Invalid` and changes nothing. Builds with the feature `papers` also have
+    /// options whose names are `tuning.NAME`.
     ///
     /// ```
     /// let mut options = siltstone::Options::default();
     /// options.set("write_memory", "128MiB")?;
-    /// options.set("experimental.compaction_pacing", "0")?;
-    /// assert_eq!((options.write_memory, options.experimental.compaction_pacing), (128 << 20, 0));
+    /// options.set("sstable_reads", "mapped")?;
+    /// assert_eq!(options.write_memory, 128 << 20);
     /// assert!(options.set("write_memroy", "1").unwrap_err().to_string().contains("write_memory"));
     /// # Ok::<(), siltstone::Error>(())
     /// ```
     pub fn set(&mut self, name: &str, text: &str) -> Result<()> {
-        match name.strip_prefix("experimental.") {
-            Some(name) => set(&mut self.experimental, "experimental option", name, text),
+        match name.strip_prefix("tuning.") {
+            #[cfg(feature = "papers")]
+            Some(name) => set(&mut self.tuning, "tuning option", name, text),
+            #[cfg(not(feature = "papers"))]
+            Some(_) => Err(needs_papers("option", name)),
             None => set(self, "option", name, text),
         }
     }
@@ -50,6 +53,10 @@ impl FamilyOptions {
     /// # Ok::<(), siltstone::Error>(())
     /// ```
     pub fn set(&mut self, name: &str, text: &str) -> Result<()> {
+        #[cfg(not(feature = "papers"))]
+        if without_papers::CONSTANTS.iter().any(|(constant, ..)| *constant == name) {
+            return Err(needs_papers("family option", name));
+        }
         set(self, "family option", name, text)
     }
 
@@ -110,14 +117,16 @@ fn read(name: &str, text: &str) -> Result<Value, String> {
     }
 }
 
+/// The refusal of an option that other builds have.
+#[cfg(not(feature = "papers"))]
+fn needs_papers(what: &str, name: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("{what} {name} {NEEDS_PAPERS}"))
+}
+
 /// Sets an option from text; the type of its present value says how to read the text.
 fn set<T: Serialize + DeserializeOwned>(options: &mut T, what: &str, name: &str, text: &str) -> Result<()> {
-    #[cfg(not(feature = "papers"))]
-    if what == "experimental option" && without_papers::EXPERIMENTAL.contains(&name) {
-        return Err(Error::new(ErrorKind::Unsupported, format!("{what} {name} {NEEDS_PAPERS}")));
-    }
     let all = values(options);
-    let is_one = |value: &Value| !matches!((name, value), ("experimental", Value::Object(_)));
+    let is_one = |value: &Value| !matches!((name, value), ("tuning", Value::Object(_)));
     if !all.get(name).is_some_and(is_one) {
         let names: Vec<&str> = all.keys().map(String::as_str).collect();
         return Err(Error::invalid(format!("there is no {what} `{name}`; there are {}", names.join(", "))));
@@ -227,7 +236,7 @@ mod tests {
         let before = FamilyOptions::default();
         let mut options = before.clone();
         for (name, text, named) in [
-            ("strateg", "size_tiered", "there are active_memtable_share"),
+            ("strateg", "size_tiered", "there are "),
             ("versions", "many", "family option versions cannot be `many`"),
             ("strategy", "flat", "flat"),
             ("ttl_us", "soon", "soon"),
@@ -240,10 +249,10 @@ mod tests {
         }
         let mut options = Options::default();
         for (name, text, named) in [
-            ("experimental.step", "1", "there are"),
-            ("experimental", "{\"compaction_step_bytes\": 65536}", "there are"),
+            ("tuning.step", "1", "there are"),
+            ("tuning", "{\"compaction_step_bytes\": 65536}", "there are"),
             ("workers", "1.9", "1.9"),
-            ("experimental.compaction_pacing", "often", "compaction_pacing"),
+            ("tuning.compaction_pacing", "often", "compaction_pacing"),
             ("workers", "-1", "option workers cannot be `-1`"),
         ] {
             let why = options.set(name, text).unwrap_err().to_string();

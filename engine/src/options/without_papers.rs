@@ -2,51 +2,57 @@
 //! their place, and refuses changes until it is altered.
 
 use super::FamilyOptions;
+use super::tuning::{ACTIVE_MEMTABLE_SHARE, WAL_VALUES_WRITE_AMP_MAX};
 use crate::error::{Error, ErrorKind};
 use crate::strategy::{NEEDS_PAPERS, SizeTieredOptions};
 use serde_json::{Map, Value};
 
-/// Database options that need the feature.
-#[cfg(not(feature = "papers"))]
-pub(super) const EXPERIMENTAL: [&str; 2] = ["scan_one_side", "slow_writers"];
 /// Values of `cache_fill` that need the feature.
 #[cfg(not(feature = "papers"))]
 pub(super) const CACHE_FILLS: [&str; 2] = ["before", "remote"];
+/// Family options that are constants without the feature: name, name in options of older databases, value.
+pub(super) const CONSTANTS: [(&str, &str, f64); 2] = [
+    ("active_memtable_share", "active_share", ACTIVE_MEMTABLE_SHARE),
+    ("wal_values_write_amp_max", "log_tables_merged_max", WAL_VALUES_WRITE_AMP_MAX),
+];
 
 /// The names of `memory_policy`, of `size_tiered`, and of `runs` in options of older databases.
 const OLD_MEMORY: &str = "memory";
 const OLD_SIZE_TIERED: &str = "sma";
 const OLD_RUNS: [&str; 2] = ["k", "p"];
 
-/// The family's options, with defaults where the feature is needed, and the error that names what needs it;
-/// `None` where nothing does.
-pub(crate) fn without_papers(family: &str, json: &str) -> Option<(FamilyOptions, Error)> {
+/// A family's options in what is stored of it, with defaults where the feature is needed, and the error that
+/// names what needs it.
+pub(crate) fn stored_options(family: &str, json: &str) -> serde_json::Result<(FamilyOptions, Option<Error>)> {
     #[cfg(feature = "papers")]
     if !crate::hooks::lacks_papers() {
-        return None;
+        return Ok((serde_json::from_str(json)?, None));
     }
-    let mut options: Map<String, Value> = serde_json::from_str(json).ok()?;
+    let mut options: Map<String, Value> = serde_json::from_str(json)?;
     if let Some(policy) = options.remove(OLD_MEMORY) {
         options.insert("memory_policy".into(), policy);
     }
     let finds = [("strategy", strategy as Find), ("memory_policy", memory), ("hot_keys", hot_keys)];
-    let needed: Vec<String> = finds
-        .into_iter()
-        .filter_map(|(option, find)| {
-            let name = find(options.get(option)?)?.to_string();
+    let mut needed = Vec::new();
+    for (option, find) in finds {
+        if let Some(name) = options.get(option).and_then(find) {
+            needed.push(format!("{option} `{name}`"));
             options.remove(option);
-            Some(format!("{option} `{name}`"))
-        })
-        .collect();
-    if needed.is_empty() {
-        return None;
+        }
     }
-    let message = format!(
-        "family {family} has {}, which {NEEDS_PAPERS}: it can be read, and written to once it is altered",
-        needed.join(" and ")
-    );
-    let options = serde_json::from_value(Value::Object(options)).ok()?;
-    Some((options, Error::new(ErrorKind::Unsupported, message)))
+    for (option, old, constant) in CONSTANTS {
+        let stored = [option, old].map(|name| options.remove(name));
+        let other = stored.into_iter().flatten().find(|value| value.as_f64() != Some(constant));
+        needed.extend(other.map(|value| format!("{option} `{value}`")));
+    }
+    let missing = (!needed.is_empty()).then(|| {
+        let message = format!(
+            "family {family} has {}, which {NEEDS_PAPERS}: it can be read, and written to once it is altered",
+            needed.join(" and ")
+        );
+        Error::new(ErrorKind::Unsupported, message)
+    });
+    Ok((serde_json::from_value(Value::Object(options))?, missing))
 }
 
 /// Finds the name of what needs the feature in the value of an option.
@@ -78,4 +84,21 @@ fn hot_keys(value: &Value) -> Option<&str> {
 /// The name of an enum's variant, and its settings.
 fn variant(value: &Value) -> Option<(&str, &Value)> {
     value.as_object()?.iter().next().map(|(name, settings)| (&**name, settings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Options;
+    use super::*;
+
+    /// Settings are counted so that they do not grow in number unseen.
+    #[test]
+    fn users_have_at_most_thirty_settings_of_a_database_and_a_family() {
+        let names = |options: Value| options.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        let mut all = names(serde_json::to_value(Options::default()).unwrap());
+        all.extend(names(serde_json::to_value(FamilyOptions::default()).unwrap()));
+        let constant = |name: &String| CONSTANTS.iter().any(|(constant, ..)| constant == name);
+        all.retain(|name| name != "tuning" && !constant(name));
+        assert!(all.len() <= 30, "{} settings: {all:?}", all.len());
+    }
 }

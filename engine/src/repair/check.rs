@@ -6,7 +6,7 @@ use crate::cache::BlockCache;
 use crate::catalog::{NOTE_NEW, needed_logs, read_log, refuse_leftovers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EVENTS_NEW;
-use crate::options::{FamilyOptions, without_papers};
+use crate::options::stored_options;
 use crate::shape::TableInfo;
 use crate::sstable::{Access, Sstable};
 use crate::storage::{BEGUN, Env, OpenObjectStore, TableStore, absolute, lock_dir};
@@ -203,11 +203,8 @@ impl Check<'_> {
     fn store(&mut self, manifest_name: &str, store: &StoreState, tables: &TableStore) {
         let wrong =
             |what: String| Error::corruption(manifest_name, 0, format!("family {}: {what}", store.name));
-        let options = match without_papers(&store.name, &store.options) {
-            Some((options, _)) => Ok(options),
-            None => serde_json::from_str::<FamilyOptions>(&store.options).map_err(|e| wrong(e.to_string())),
-        };
-        if let Err(e) = options.and_then(|options| options.validate()) {
+        let options = stored_options(&store.name, &store.options).map_err(|e| wrong(e.to_string()));
+        if let Err(e) = options.and_then(|(options, _)| options.validate()) {
             self.damaged(manifest_name, &e);
         }
         if let Err(what) = store.shape.check() {

@@ -29,7 +29,7 @@ use super::{CheckProgress, Loss, Meter, RepairReport, list};
 use crate::catalog::needed_logs;
 use crate::commit::{FAMILY, OPTIONS, STORE, table_names};
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::{FamilyOptions, Timestamps, without_papers};
+use crate::options::{FamilyOptions, Timestamps, stored_options};
 use crate::shape::{Level, Run, Shape, ShapeChange, TableInfo, TablePlace};
 use crate::sstable::{ScanReport, Sstable, ends_as_table, is_own_file};
 use crate::storage::{Env, NOTE, TableStore, absolute, copy_file, is_blank, lock_dir};
@@ -382,12 +382,11 @@ impl Rescue<'_> {
 
     /// The options in what was found of the family; options that this build lacks are reported as lost.
     fn parse_options(&mut self, name: &str, json: Option<&str>) -> Option<FamilyOptions> {
-        let json = json?;
-        let Some((options, missing)) = without_papers(name, json) else {
-            return serde_json::from_str(json).ok();
-        };
-        let message = format!("{missing}; it has defaults in their place now");
-        self.report.lost.push(Loss { family: Some(name.to_string()), ..loss(CURRENT, message) });
+        let (options, missing) = stored_options(name, json?).ok()?;
+        if let Some(missing) = missing {
+            let message = format!("{missing}; it has defaults in their place now");
+            self.report.lost.push(Loss { family: Some(name.to_string()), ..loss(CURRENT, message) });
+        }
         Some(options)
     }
 
@@ -608,8 +607,9 @@ impl Names {
     fn new(names: &BTreeMap<String, String>) -> Self {
         let get = |name: &str| names.get(name).cloned().unwrap_or_default();
         let json = get(OPTIONS);
-        let store = get(STORE).parse().ok().map(StoreId);
-        Self { store, family: get(FAMILY), options: serde_json::from_str(&json).ok(), json }
+        let (store, family) = (get(STORE).parse().ok().map(StoreId), get(FAMILY));
+        let options = stored_options(&family, &json).ok().map(|(options, _)| options);
+        Self { store, family, json, options }
     }
 }
 
@@ -618,7 +618,7 @@ fn names_of(report: &ScanReport) -> Names {
 }
 
 fn style_of(id: StoreId, store: &StoreState) -> Style {
-    let options = serde_json::from_str(&store.options).unwrap_or_default();
+    let options = stored_options(&store.name, &store.options).map(|(options, _)| options).unwrap_or_default();
     Style::new(&options, table_names(id, &store.name, store.options.clone()))
 }
 

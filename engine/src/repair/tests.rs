@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "damages real files")]
 
 use super::{CheckReport, RepairReport, check, repair};
-use crate::options::{Experimental, FamilyOptions, Options};
+use crate::options::{FamilyOptions, Options, Tuning};
 use crate::storage::Env;
 use crate::types::TableId;
 use crate::{Builder, Db, ErrorKind, Timestamp, Timestamps};
@@ -13,7 +13,7 @@ fn small() -> Options {
     Options {
         write_memory: 1 << 20,
         memory_budget: 4 << 20,
-        experimental: Experimental { wal_file_bytes: 32 << 10, ..Experimental::default() },
+        tuning: Tuning { wal_file_bytes: 32 << 10, ..Tuning::default() },
         ..Options::default()
     }
 }

@@ -53,7 +53,7 @@ pub struct SimulateOptions {
     /// Bytes that a flush writes: in a database, half of [`Options::write_memory`](crate::Options).
     pub memory_bytes: u64,
     /// The active memtable's share of `memory_bytes` when it is full; with memory by range, it is not divided
-    /// yet. By default a tenth, as with `FamilyOptions::active_memtable_share`; 0 in the paper RNG.
+    /// yet. By default a tenth, as in a database; 0 in the paper RNG.
     pub active_memtable_share: f64,
     /// Bytes of a key.
     pub key_bytes: u64,

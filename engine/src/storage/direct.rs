@@ -26,7 +26,7 @@ impl DirectRead {
         match e.raw_os_error() {
             Some(libc::EINVAL) => io::Error::new(
                 io::ErrorKind::Unsupported,
-                "its file system takes no reads past the page cache (O_DIRECT), which direct_reads asks for",
+                "its file system takes no reads past the page cache (O_DIRECT), which sstable_reads asks for",
             ),
             _ => e,
         }
@@ -129,6 +129,6 @@ mod tests {
         let Err(error) = LocalStorage::new().open_direct(Path::new("/proc/version")) else {
             panic!("/proc has nothing to read directly")
         };
-        assert!(error.to_string().contains("direct_reads"), "{error}");
+        assert!(error.to_string().contains("sstable_reads"), "{error}");
     }
 }

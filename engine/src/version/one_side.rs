@@ -1,4 +1,4 @@
-//! Scans that are served wholly by one side of a compaction (OFF-5, [`crate::Experimental::scan_one_side`]).
+//! Scans that are served wholly by one side of a compaction (OFF-5, [`crate::Tuning::scan_one_side`]).
 //!
 //! A compaction that is installed step by step has new SSTables below the key up to which it has come, and
 //! old ones, clipped, above it. A scan over that key reads both, which is right: they are of one version. The

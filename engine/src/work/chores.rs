@@ -116,7 +116,7 @@ impl Work {
     /// the number of families. A failure changes nothing: the next open tries again.
     pub(crate) fn gather_log(&self) {
         let Ok(log) = self.commit.log() else { return };
-        let file_bytes = self.cx.settings.options.experimental.wal_file_bytes;
+        let file_bytes = self.cx.settings.options.tuning().wal_file_bytes;
         let newest = log.files().last().map(|file| file.file);
         let at_first = |bytes: u64| if bytes > file_bytes / 4 { FILES_LEFT_OF_MUCH } else { FILES_LEFT };
         // Once begun it goes on until few are left.

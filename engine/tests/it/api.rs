@@ -1,8 +1,8 @@
 //! What the API promises, one story each.
 
 use siltstone::{
-    Batch, Builder, CompactionControl, CompactionFilter, Db, Durability, ErrorKind, EventKind, Experimental,
-    FamilyOptions, MergeOperator, Options, SstableWriter, Timestamp, Timestamps,
+    Batch, Builder, CompactionControl, CompactionFilter, Db, Durability, ErrorKind, EventKind, FamilyOptions,
+    MergeOperator, Options, SstableWriter, Timestamp, Timestamps, Tuning,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -406,7 +406,7 @@ fn a_value_larger_than_memory_and_log_files_is_stored_whole() {
     let options = Options {
         write_memory: 64 << 10,
         memory_budget: 1 << 20,
-        experimental: Experimental { wal_file_bytes: 16 << 10, ..Experimental::default() },
+        tuning: Tuning { wal_file_bytes: 16 << 10, ..Tuning::default() },
         ..Options::default()
     };
     let big: Vec<u8> = (0..3_000_000u32).map(|n| (n ^ (n >> 8)) as u8).collect();

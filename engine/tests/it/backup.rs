@@ -5,7 +5,7 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Event, Mode, OpKind, SimWorld};
 use siltstone::storage::{Env, Storage};
 use siltstone::testing::with_kill_hook;
-use siltstone::{Backups, Builder, Compression, Db, ErrorKind, Experimental, FamilyOptions, Options};
+use siltstone::{Backups, Builder, Compression, Db, ErrorKind, FamilyOptions, Options, Tuning};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn open(dir: &Path) -> Db {
     let options = Options {
         write_memory: 1 << 20,
         memory_budget: 4 << 20,
-        experimental: Experimental { wal_file_bytes: 32 << 10, ..Experimental::default() },
+        tuning: Tuning { wal_file_bytes: 32 << 10, ..Tuning::default() },
         ..Options::default()
     };
     Builder::new().options(options).open(dir).unwrap()
@@ -242,11 +242,7 @@ fn backups_under_writers_and_merges_hold_a_prefix_up_to_their_sequence_number() 
     let options = Options {
         write_memory: 256 << 10,
         memory_budget: 1 << 20,
-        experimental: Experimental {
-            wal_file_bytes: 32 << 10,
-            compaction_step_bytes: 16 << 10,
-            ..Experimental::default()
-        },
+        tuning: Tuning { wal_file_bytes: 32 << 10, compaction_step_bytes: 16 << 10, ..Tuning::default() },
         ..Options::default()
     };
     let strategy = "leveled{l0_runs_trigger=2, multiplier=2, base_bytes=65536, sstable_bytes=32768}";
@@ -313,11 +309,7 @@ fn what_a_backup_is_to_copy_stays_whole_while_merges_and_the_log_go_on() {
             write_memory: 1 << 20,
             memory_budget: 2 << 20,
             workers: 1,
-            experimental: Experimental {
-                wal_file_bytes: 16 << 10,
-                compaction_step_bytes: 4 << 10,
-                ..Experimental::default()
-            },
+            tuning: Tuning { wal_file_bytes: 16 << 10, compaction_step_bytes: 4 << 10, ..Tuning::default() },
             ..Options::default()
         };
         let builder = Builder::new().options(options).env(world.env()).scheduler(scheduler.clone());

@@ -1,16 +1,12 @@
 //! Writing, reading, flushing, merging, reopening.
 
-use siltstone::{Batch, Builder, Db, Durability, ErrorKind, Experimental, KEY_BYTES_MAX, Options};
+use siltstone::{Batch, Builder, Db, Durability, ErrorKind, KEY_BYTES_MAX, Options, Tuning};
 
 fn small() -> Options {
     Options {
         write_memory: 256 << 10,
         memory_budget: 2 << 20,
-        experimental: Experimental {
-            wal_file_bytes: 64 << 10,
-            compaction_step_bytes: 64 << 10,
-            ..Experimental::default()
-        },
+        tuning: Tuning { wal_file_bytes: 64 << 10, compaction_step_bytes: 64 << 10, ..Tuning::default() },
         ..Options::default()
     }
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "damages and lists real files")]
 
 use siltstone::{
-    Batch, Change, ChangeKind, Db, ErrorKind, Experimental, FamilyOptions, Options, SeqNo, SstableWriter,
+    Batch, Change, ChangeKind, Db, ErrorKind, FamilyOptions, Options, SeqNo, SstableWriter, Tuning,
 };
 use std::path::Path;
 use std::time::Duration;
@@ -11,11 +11,7 @@ fn open(dir: &Path, kept: u64, held: u64) -> Db {
     let options = Options {
         write_memory: 4 << 20,
         change_log_bytes: kept,
-        experimental: Experimental {
-            wal_file_bytes: 64 << 10,
-            change_log_open_bytes_max: held,
-            ..Experimental::default()
-        },
+        tuning: Tuning { wal_file_bytes: 64 << 10, change_log_open_bytes_max: held, ..Tuning::default() },
         ..Options::default()
     };
     Db::builder().options(options).open(dir).unwrap()

@@ -4,7 +4,7 @@ use crate::crashes_at;
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{SimWorld, Survive};
 use siltstone::testing::with_kill_hook;
-use siltstone::{Builder, Db, Durability, EventKind, Experimental, FamilyOptions, Options};
+use siltstone::{Builder, Db, Durability, EventKind, FamilyOptions, Options, Tuning};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn options() -> Options {
         write_memory: 256 << 10,
         memory_budget: 1 << 20,
         workers: 2,
-        experimental: Experimental { wal_file_bytes: LOG_FILE, ..Experimental::default() },
+        tuning: Tuning { wal_file_bytes: LOG_FILE, ..Tuning::default() },
         ..Options::default()
     }
 }
@@ -39,10 +39,7 @@ fn open_with(world: &SimWorld, options: Options, memory: &str) -> (Db, Arc<SimSc
 fn open(world: &SimWorld) -> (Db, Arc<SimScheduler>) {
     open_with(
         world,
-        Options {
-            experimental: Experimental { wal_clean_bytes: 3 * LOG_FILE, ..options().experimental },
-            ..options()
-        },
+        Options { tuning: Tuning { wal_clean_bytes: 3 * LOG_FILE, ..options().tuning }, ..options() },
         "none",
     )
 }
@@ -86,7 +83,7 @@ fn a_full_log_with_small_memory_flushes_nothing_and_goes_on_with_the_newest_cell
 fn with_needed_front(wal_flush_threshold: f64) -> Db {
     let (db, scheduler) = open_with(
         &SimWorld::new(1),
-        Options { experimental: Experimental { wal_flush_threshold, ..options().experimental }, ..options() },
+        Options { tuning: Tuning { wal_flush_threshold, ..options().tuning }, ..options() },
         "eager",
     );
     for n in 0..256u64 {
@@ -150,11 +147,7 @@ fn of_two_stores_that_need_the_front_the_one_that_needs_more_is_flushed() {
     let options = Options {
         write_memory: 4 << 20,
         memory_budget: 16 << 20,
-        experimental: Experimental {
-            wal_file_bytes: 256 << 10,
-            wal_flush_threshold: 0.0,
-            ..options().experimental
-        },
+        tuning: Tuning { wal_file_bytes: 256 << 10, wal_flush_threshold: 0.0, ..options().tuning },
         ..options()
     };
     let (db, scheduler) = open_with(&world, options, "eager");

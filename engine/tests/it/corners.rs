@@ -4,8 +4,8 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, Rng, SimWorld, Survive};
 use siltstone::testing::{with_kill_hook, work_of};
 use siltstone::{
-    Batch, Builder, Condition, Db, Durability, ErrorKind, Expected, Experimental, Family, FamilyOptions,
-    Options, Pinned, Result, SeqNo, Timestamp, Timestamps,
+    Batch, Builder, Condition, Db, Durability, ErrorKind, Expected, Family, FamilyOptions, Options, Pinned,
+    Result, SeqNo, Timestamp, Timestamps, Tuning,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -235,10 +235,8 @@ fn the_work_of_a_flush_does_not_grow_with_the_number_of_families() {
     let looked_at = |families: u64| {
         let world = SimWorld::new(1);
         let scheduler = SimScheduler::for_world(&world);
-        let options = Options {
-            experimental: Experimental { events_max: 10, ..Experimental::default() },
-            ..Options::default()
-        };
+        let options =
+            Options { tuning: Tuning { events_max: 10, ..Tuning::default() }, ..Options::default() };
         let db = Builder::new().options(options).env(world.env()).scheduler(Arc::new(scheduler));
         let db = db.open("/db").unwrap();
         for i in 0..families {
@@ -327,7 +325,7 @@ fn a_thousand_short_lives_leave_no_more_than_a_few_log_files() {
         let mut first = 0;
         for n in 0..1_000u32 {
             let options = Options {
-                experimental: Experimental { wal_file_bytes: 256 << 10, ..Experimental::default() },
+                tuning: Tuning { wal_file_bytes: 256 << 10, ..Tuning::default() },
                 ..Options::default()
             };
             let scheduler = Arc::new(SimScheduler::for_world(&world));
@@ -355,10 +353,8 @@ fn a_thousand_short_lives_leave_no_more_than_a_few_log_files() {
 /// Counted work: syncs of each of many starts over a log with much in it, after closes and kills, none of
 /// which a worker survives.
 fn syncs_of_starts(families: usize) -> Vec<u64> {
-    let options = Options {
-        experimental: Experimental { wal_file_bytes: 1 << 20, ..Experimental::default() },
-        ..Options::default()
-    };
+    let options =
+        Options { tuning: Tuning { wal_file_bytes: 1 << 20, ..Tuning::default() }, ..Options::default() };
     let open = |world: &SimWorld| {
         let scheduler = Arc::new(SimScheduler::for_world(world));
         Builder::new().options(options.clone()).env(world.env()).scheduler(scheduler).open("/db").unwrap()
@@ -402,10 +398,8 @@ fn a_start_syncs_no_more_often_for_two_thousand_families_than_for_one() {
 fn work_of_a_start(families: usize) -> [u64; 2] {
     let world = SimWorld::new(8);
     let open = || {
-        let options = Options {
-            experimental: Experimental { events_max: 10, ..Experimental::default() },
-            ..Options::default()
-        };
+        let options =
+            Options { tuning: Tuning { events_max: 10, ..Tuning::default() }, ..Options::default() };
         let scheduler = Arc::new(SimScheduler::for_world(&world));
         Builder::new().options(options).env(world.env()).scheduler(scheduler).open("/db").unwrap()
     };
@@ -499,7 +493,7 @@ fn of_small_disks() -> Options {
     Options {
         write_memory: 256 << 10,
         memory_budget: 1 << 20,
-        experimental: Experimental { wal_file_bytes: 128 << 10, ..Experimental::default() },
+        tuning: Tuning { wal_file_bytes: 128 << 10, ..Tuning::default() },
         ..Options::default()
     }
 }
@@ -619,7 +613,7 @@ fn reading_beside_a_writer_meets_no_damage() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
         write_memory: 256 << 10,
-        experimental: Experimental { wal_file_bytes: 64 << 10, ..Experimental::default() },
+        tuning: Tuning { wal_file_bytes: 64 << 10, ..Tuning::default() },
         ..Options::default()
     };
     let db = Db::builder().options(options).open(dir.path()).unwrap();
@@ -644,11 +638,7 @@ fn reading_beside_a_writer_meets_no_damage() {
 fn many_more_tables_than_may_be_open_all_give_right_answers() {
     let dir = tempfile::tempdir().unwrap();
     let strategy = "nomerge".parse().unwrap();
-    let options = Options {
-        cache_fill: siltstone::CacheFill::None,
-        experimental: Experimental { open_files_max: 8, ..Experimental::default() },
-        ..Options::default()
-    };
+    let options = Options { cache_fill: siltstone::CacheFill::None, open_files_max: 8, ..Options::default() };
     let family = FamilyOptions { strategy, ..FamilyOptions::default() };
     let builder = Builder::new().options(options).family("default", family);
     let db = builder.clone().open(dir.path()).unwrap();
@@ -711,10 +701,8 @@ fn a_family_that_is_being_dropped_is_there_after_a_crash_before_that_is_durable(
     let world = SimWorld::new(5);
     let scheduler = SimScheduler::for_world(&world);
     let open = |world: &SimWorld, scheduler: SimScheduler| {
-        let options = Options {
-            experimental: Experimental { wal_file_bytes: 4 << 10, ..Experimental::default() },
-            ..Options::default()
-        };
+        let options =
+            Options { tuning: Tuning { wal_file_bytes: 4 << 10, ..Tuning::default() }, ..Options::default() };
         Db::builder().options(options).env(world.env()).scheduler(Arc::new(scheduler)).open("db").unwrap()
     };
     let db = open(&world, scheduler);

@@ -25,7 +25,7 @@ fn contents(dir: &Path) -> BTreeMap<PathBuf, (u64, Vec<u8>)> {
 
 fn small() -> Options {
     let mut options = Options { write_memory: 1 << 20, memory_budget: 8 << 20, ..Options::default() };
-    options.experimental.wal_file_bytes = 64 << 10;
+    options.tuning.wal_file_bytes = 64 << 10;
     options
 }
 

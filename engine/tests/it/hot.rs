@@ -6,7 +6,7 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, SimStorage, SimWorld, Survive};
 use siltstone::testing::with_kill_hook;
 use siltstone::{
-    Batch, Builder, Db, EventKind, Experimental, Family, FamilyOptions, Options, SstableWriter, Statistics,
+    Batch, Builder, Db, EventKind, Family, FamilyOptions, Options, SstableWriter, Statistics, Tuning,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -30,7 +30,7 @@ fn open_scheduled(world: &SimWorld, hot_keys: &str) -> (Db, Arc<SimScheduler>) {
         write_memory: WRITE_MEMORY,
         memory_budget: 4 * WRITE_MEMORY,
         workers: 1,
-        experimental: Experimental { wal_file_bytes: 32 << 10, ..Experimental::default() },
+        tuning: Tuning { wal_file_bytes: 32 << 10, ..Tuning::default() },
         ..Options::default()
     };
     let db = Builder::new()

@@ -5,7 +5,7 @@ use siltstone::storage::sim::{Mode, OpKind, SimWorld};
 use siltstone::strategy::{HotKeys, MemoryPolicy};
 use siltstone::testing::with_kill_hook;
 use siltstone::{
-    Builder, Compression, Db, Event, EventKind, Experimental, Family, FamilyOptions, Options, Statistics,
+    Builder, Compression, Db, Event, EventKind, Family, FamilyOptions, Options, Statistics, Tuning,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ fn options() -> Options {
     Options {
         write_memory: 256 << 10,
         memory_budget: 1 << 20,
-        experimental: Experimental { wal_file_bytes: 64 << 10, ..Experimental::default() },
+        tuning: Tuning { wal_file_bytes: 64 << 10, ..Tuning::default() },
         ..Options::default()
     }
 }
@@ -276,10 +276,8 @@ fn what_a_flush_and_a_merge_wrote_before_they_failed_is_counted() {
         [("flush-before-install", EventKind::Flush), ("merge-before-install", EventKind::Compaction)]
     {
         let world = SimWorld::new(1);
-        let options = Options {
-            experimental: Experimental { compaction_step_bytes: 16 << 10, ..options().experimental },
-            ..options()
-        };
+        let options =
+            Options { tuning: Tuning { compaction_step_bytes: 16 << 10, ..options().tuning }, ..options() };
         let strategy = "leveled{sstable_bytes=16384}".parse().unwrap();
         let (compression, compression_last) = (Compression::None, None);
         let hot_keys = "factor{hot_factor=0}".parse().unwrap();
@@ -507,7 +505,7 @@ fn memory_moves_between_writes_and_cache_at_run_time() {
     let big = Options {
         write_memory: MIB,
         memory_budget: 16 * MIB,
-        experimental: Experimental { wal_file_bytes: 64 << 10, ..Experimental::default() },
+        tuning: Tuning { wal_file_bytes: 64 << 10, ..Tuning::default() },
         ..Options::default()
     };
     let db = Builder::new().options(big.clone()).open(dir.path()).unwrap();
@@ -587,10 +585,7 @@ fn a_quarter_of_a_gigabyte_moves_to_writes_and_back_in_less_than_a_second() {
 #[test]
 fn a_division_of_memory_that_makes_no_sense_is_refused_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let limited = Options {
-        experimental: Experimental { wal_bytes_max: 2 << 20, ..options().experimental },
-        ..options()
-    };
+    let limited = Options { wal_bytes_max: 2 << 20, ..options() };
     let db = Builder::new().options(limited.clone()).open(dir.path()).unwrap();
     for (write_memory, memory_budget) in [(1, 1 << 20), (2 << 20, 1 << 20), (1 << 20, 8 << 20)] {
         db.set_memory_limits(write_memory, memory_budget).unwrap_err();
@@ -606,7 +601,7 @@ fn less_write_memory_also_means_smaller_segments_log_and_batches() {
     let wide = Options {
         write_memory: 4 << 20,
         memory_budget: 8 << 20,
-        experimental: Experimental { wal_file_bytes: 64 << 10, ..Experimental::default() },
+        tuning: Tuning { wal_file_bytes: 64 << 10, ..Tuning::default() },
         ..Options::default()
     };
     // Nothing joins segments.

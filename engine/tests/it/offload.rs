@@ -4,7 +4,7 @@ use siltstone::offload::{
     CompactionAnswer, CompactionRunner, CompactionSpec, Decision, Offer, Offload, OffloadedCompaction,
     RetainOutputs, RunningCompaction,
 };
-use siltstone::{Db, EventKind, Experimental, FamilyOptions, Options, Result};
+use siltstone::{Db, EventKind, FamilyOptions, Options, Result, Tuning};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -237,7 +237,7 @@ fn of_a_merge_that_is_killed_at_nine_tenths_at_most_one_step_is_done_again() {
         let options = Options {
             memory_budget: 32 << 20,
             write_memory: 16 << 20,
-            experimental: Experimental { compaction_step_bytes: STEP_BYTES, ..Experimental::default() },
+            tuning: Tuning { compaction_step_bytes: STEP_BYTES, ..Tuning::default() },
             ..Options::default()
         };
         let family = FamilyOptions {

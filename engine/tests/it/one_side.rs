@@ -5,7 +5,7 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::Storage;
 use siltstone::storage::sim::SimWorld;
 use siltstone::testing::with_kill_hook;
-use siltstone::{Builder, CacheFill, Compression, Db, Experimental, FamilyOptions, Options};
+use siltstone::{Builder, CacheFill, Compression, Db, FamilyOptions, Options, Tuning};
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
@@ -19,12 +19,12 @@ fn open(world: &SimWorld, scan_one_side: bool) -> Db {
         memory_budget: (2 << 20) + (100 << 10),
         workers: 1,
         cache_fill: CacheFill::None,
-        experimental: Experimental {
+        tuning: Tuning {
             wal_file_bytes: 64 << 10,
             compaction_step_bytes: 64 << 10,
             compaction_pacing: 0,
             scan_one_side,
-            ..Experimental::default()
+            ..Tuning::default()
         },
         ..Options::default()
     };

@@ -10,7 +10,7 @@ use siltstone::{Builder, Db, ErrorKind, Family, FamilyOptions, check, repair};
 use std::path::Path;
 
 /// A family for each option that needs the feature, and what the refusal says.
-const FAMILIES: [(&str, &str, &str); 7] = [
+const FAMILIES: [(&str, &str, &str); 9] = [
     ("strategy", "exploring", "strategy `exploring`"),
     ("strategy", "remerge", "strategy `remerge`"),
     ("strategy", "nomerge", "strategy `nomerge`"),
@@ -18,6 +18,8 @@ const FAMILIES: [(&str, &str, &str); 7] = [
     ("memory_policy", "eager{memtables=3}", "memory_policy `eager`"),
     ("memory_policy", "adaptive", "memory_policy `adaptive`"),
     ("hot_keys", "top{percent=2}", "hot_keys `top`"),
+    ("active_memtable_share", "0.2", "active_memtable_share `0.2`"),
+    ("wal_values_write_amp_max", "2.0", "wal_values_write_amp_max `2.0`"),
 ];
 
 const ROWS: u32 = 200;

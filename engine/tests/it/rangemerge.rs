@@ -3,9 +3,7 @@
 
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::SimWorld;
-use siltstone::{
-    Builder, Compression, Db, ErrorKind, EventKind, Experimental, FamilyOptions, KeyRange, Options,
-};
+use siltstone::{Builder, Compression, Db, ErrorKind, EventKind, FamilyOptions, KeyRange, Options, Tuning};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,11 +14,7 @@ fn options() -> Options {
         write_memory: 64 << 10,
         memory_budget: 1 << 20,
         workers: 2,
-        experimental: Experimental {
-            wal_file_bytes: 16 << 10,
-            compaction_step_bytes: 8 << 10,
-            ..Experimental::default()
-        },
+        tuning: Tuning { wal_file_bytes: 16 << 10, compaction_step_bytes: 8 << 10, ..Tuning::default() },
         ..Options::default()
     }
 }
@@ -450,7 +444,7 @@ fn the_log_is_cleaned_while_memory_is_divided_by_range_and_nothing_is_lost() {
     let raced = std::rc::Rc::new(Cell::new((0, 0)));
     // Nearly always there is a file to be cleaned.
     let mut settings = options();
-    (settings.experimental.wal_file_bytes, settings.experimental.wal_clean_bytes) = (8 << 10, 20 << 10);
+    (settings.tuning.wal_file_bytes, settings.tuning.wal_clean_bytes) = (8 << 10, 20 << 10);
     for seed in 0..6 {
         let world = SimWorld::new(seed);
         let (db, scheduler) =

@@ -4,9 +4,7 @@ use crate::turns::Between;
 use siltstone::storage::sim::{Rng, SimClock, SimWorld};
 use siltstone::storage::{Clock, Env, Storage};
 use siltstone::strategy::{HotKeys, MemoryPolicy};
-use siltstone::{
-    Builder, Compression, Db, ErrorKind, EventKind, Experimental, Family, FamilyOptions, Options,
-};
+use siltstone::{Builder, Compression, Db, ErrorKind, EventKind, Family, FamilyOptions, Options, Tuning};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -51,11 +49,7 @@ fn options() -> Options {
         write_memory: 256 << 10,
         memory_budget: 1 << 20,
         workers: 1,
-        experimental: Experimental {
-            wal_file_bytes: 64 << 10,
-            compaction_step_bytes: 256 << 10,
-            ..Experimental::default()
-        },
+        tuning: Tuning { wal_file_bytes: 64 << 10, compaction_step_bytes: 256 << 10, ..Tuning::default() },
         ..Options::default()
     }
 }
@@ -126,10 +120,7 @@ fn load(db: &Db, rng: &mut Rng, puts: u64, keys: u64) {
 fn with_nothing_owed_a_merge_writes_no_faster_than_the_floor() {
     const FLOOR: u64 = 100_000;
     let world = SimWorld::new(1);
-    let options = Options {
-        experimental: Experimental { rate_limit_auto: FLOOR, ..options().experimental },
-        ..options()
-    };
+    let options = Options { rate_limit_auto: FLOOR, ..options() };
     let (db, _) = open(&world, options, "leveled{base_bytes=64MiB, sstable_bytes=64KiB}");
     load(&db, &mut Rng::new(1), 1_000, 800);
     db.flush().unwrap();
@@ -153,7 +144,8 @@ fn a_rate_that_follows_the_debt_slows_no_writer_where_a_fixed_one_stops_them() {
         let world = SimWorld::new(2);
         let options = Options {
             rate_limit,
-            experimental: Experimental { rate_limit_auto, slow_writers, ..options().experimental },
+            rate_limit_auto,
+            tuning: Tuning { slow_writers, ..options().tuning },
             ..options()
         };
         let (db, _) = open(&world, options, "leveled{base_bytes=128KiB, sstable_bytes=64KiB, multiplier=4}");
@@ -254,7 +246,7 @@ impl Load {
 fn loaded(world: &SimWorld, strategy: &str) -> (Db, Arc<Between>, Rng) {
     let options = Options {
         write_memory: 96 << 10,
-        experimental: Experimental { compaction_step_bytes: 16 << 10, ..options().experimental },
+        tuning: Tuning { compaction_step_bytes: 16 << 10, ..options().tuning },
         ..options()
     };
     let (db, scheduler) = open(world, options, strategy);
@@ -554,12 +546,11 @@ fn a_merge_that_is_put_off_is_told_as_an_event_once() {
 #[test]
 fn a_writer_at_a_hard_bound_is_turned_away_after_its_time_and_nothing_of_it_is_written() {
     let dir = tempfile::tempdir().unwrap();
-    let experimental = Experimental { write_stop_ms_max: 50, ..Experimental::default() };
     let options = Options {
         write_memory: 1 << 20,
         memory_budget: 4 << 20,
         rate_limit: 16 << 10,
-        experimental,
+        write_stop_ms_max: 50,
         ..Options::default()
     };
     let whole = Db::builder().options(options).open(dir.path()).unwrap();

@@ -5,7 +5,7 @@ use crate::turns::Between;
 use siltstone::storage::Storage;
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::strategy::StrategyOptions;
-use siltstone::{Backups, Builder, Compression, Db, Experimental, FamilyOptions, Options};
+use siltstone::{Backups, Builder, Compression, Db, FamilyOptions, Options, Tuning};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -36,11 +36,7 @@ fn filled(world: &SimWorld, strategy: &StrategyOptions) -> (Db, Arc<Between>, Co
         write_memory: 1 << 20,
         memory_budget: 4 << 20,
         workers: 1,
-        experimental: Experimental {
-            wal_file_bytes: 64 << 10,
-            compaction_step_bytes: STEP,
-            ..Experimental::default()
-        },
+        tuning: Tuning { wal_file_bytes: 64 << 10, compaction_step_bytes: STEP, ..Tuning::default() },
         ..Options::default()
     };
     let scheduler = Between::new(world);

@@ -4,7 +4,7 @@ use siltstone::schedule::SimScheduler;
 use siltstone::simulate::{SimulateOptions, simulate};
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::strategy::StrategyOptions;
-use siltstone::{Builder, Compression, Db, EventKind, Experimental, FamilyOptions, Options};
+use siltstone::{Builder, Compression, Db, EventKind, FamilyOptions, Options, Tuning};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -32,11 +32,7 @@ fn a_strategy_is_changed_while_merges_run_and_every_answer_stays() {
             write_memory: 128 << 10,
             memory_budget: 1 << 20,
             workers: 2,
-            experimental: Experimental {
-                wal_file_bytes: 64 << 10,
-                compaction_step_bytes: 16 << 10,
-                ..Experimental::default()
-            },
+            tuning: Tuning { wal_file_bytes: 64 << 10, compaction_step_bytes: 16 << 10, ..Tuning::default() },
             ..Options::default()
         };
         let (mut db, mut scheduler) = open(&world, &options, None);
@@ -196,7 +192,7 @@ fn really(strategy: &StrategyOptions, keys: impl Iterator<Item = Vec<u64>>, memo
         write_memory: 2 * memory,
         memory_budget: 4 * memory,
         workers: 1,
-        experimental: Experimental { compaction_step_bytes: 256 << 10, ..Experimental::default() },
+        tuning: Tuning { compaction_step_bytes: 256 << 10, ..Tuning::default() },
         ..Options::default()
     };
     let (db, _scheduler) = open(&world, &options, Some(counted_in_bytes(strategy)));

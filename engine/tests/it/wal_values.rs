@@ -5,7 +5,7 @@
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::Env;
 use siltstone::storage::sim::SimRandom;
-use siltstone::{Builder, CheckReport, Db, Experimental, FamilyOptions, Options, check, repair};
+use siltstone::{Builder, CheckReport, Db, FamilyOptions, Options, Tuning, check, repair};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn builder(write_memory: u64, wal_values: bool) -> Builder {
     let options = Options {
         write_memory,
         memory_budget: 4 * write_memory,
-        experimental: Experimental { wal_file_bytes: 256 << 10, ..Experimental::default() },
+        tuning: Tuning { wal_file_bytes: 256 << 10, ..Tuning::default() },
         ..Options::default()
     };
     Builder::new().options(options).family("default", family(wal_values))
@@ -274,7 +274,7 @@ fn a_read_costs_one_access_to_the_log_and_a_merge_reads_log_files_whole() {
             memory_budget: 8 << 20,
             cache_fill: siltstone::CacheFill::None,
             workers: 1,
-            experimental: Experimental { wal_file_bytes: 256 << 10, ..Experimental::default() },
+            tuning: Tuning { wal_file_bytes: 256 << 10, ..Tuning::default() },
             ..Options::default()
         };
         let builder = Builder::new().options(options).env(world.env()).scheduler(scheduler);

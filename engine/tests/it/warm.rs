@@ -6,7 +6,7 @@ use siltstone::storage::sim::{Mode, OpKind, SimWorld};
 use siltstone::strategy::{HotKeys, LeveledOptions, StrategyOptions};
 use siltstone::testing::{Elsewhere, MergeFault, with_kill_hook};
 use siltstone::{
-    Builder, CacheFill, Compression, Db, EventKind, Experimental, Family, FamilyOptions, Options, Statistics,
+    Builder, CacheFill, Compression, Db, EventKind, Family, FamilyOptions, Options, Statistics, Tuning,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ const POLICIES: [CacheFill; 4] =
     [CacheFill::None, CacheFill::WriteThrough, CacheFill::Before, CacheFill::Step];
 
 fn open(world: &SimWorld, fill: CacheFill, cache: u64) -> Db {
-    open_resting(world, fill, cache, Options::default().experimental.compaction_pacing)
+    open_resting(world, fill, cache, Options::default().tuning.compaction_pacing)
 }
 
 fn open_resting(world: &SimWorld, fill: CacheFill, cache: u64, compaction_pacing: u32) -> Db {
@@ -35,11 +35,11 @@ fn builder(world: &SimWorld, fill: CacheFill, cache: u64, compaction_pacing: u32
         memory_budget: write_memory + cache,
         workers: 1,
         cache_fill: fill,
-        experimental: Experimental {
+        tuning: Tuning {
             wal_file_bytes: 64 << 10,
             compaction_step_bytes: 64 << 10,
             compaction_pacing,
-            ..Experimental::default()
+            ..Tuning::default()
         },
         ..Options::default()
     };
@@ -505,7 +505,7 @@ fn a_compaction_rests_beside_readers_and_not_where_nobody_reads() {
 
 /// Merges that run elsewhere, and the database that has them run there.
 fn open_elsewhere(world: &SimWorld, fill: CacheFill, cache: u64, damaged: bool) -> (Db, Elsewhere) {
-    let rest = Options::default().experimental.compaction_pacing;
+    let rest = Options::default().tuning.compaction_pacing;
     let builder = builder(world, fill, cache, rest, "leveled{sstable_bytes=32KiB,base_bytes=128KiB}");
     let elsewhere = match damaged {
         true => Elsewhere::faulty(&builder, &[MergeFault::Damage], 1),

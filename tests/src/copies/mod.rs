@@ -52,8 +52,8 @@ impl Run {
         setup.marker = true;
         setup.options.write_memory = write_memory;
         setup.options.memory_budget = write_memory + (1 << 20);
-        setup.options.experimental.compaction_step_bytes =
-            setup.options.experimental.compaction_step_bytes.min(step_bytes_max);
+        setup.options.tuning.compaction_step_bytes =
+            setup.options.tuning.compaction_step_bytes.min(step_bytes_max);
         setup.value_bytes = setup.value_bytes.min(200);
         let history = History::new(setup.rules());
         let subject = Subject::open(&setup, &world).map_err(|e| format!("open: {e:?}"))?;

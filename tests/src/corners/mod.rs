@@ -12,8 +12,8 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, Rng, SimWorld};
 use siltstone::testing::{Elsewhere, MergeFault};
 use siltstone::{
-    Batch, Builder, Condition, Db, Durability, ErrorKind, Expected, Experimental, FamilyOptions, KeyRange,
-    Options, Timestamp, Timestamps,
+    Batch, Builder, Condition, Db, Durability, ErrorKind, Expected, FamilyOptions, KeyRange, Options,
+    Timestamp, Timestamps, Tuning,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,7 +47,7 @@ fn small() -> Options {
     Options {
         write_memory: 256 << 10,
         memory_budget: 1 << 20,
-        experimental: Experimental { wal_file_bytes: 64 << 10, ..Experimental::default() },
+        tuning: Tuning { wal_file_bytes: 64 << 10, ..Tuning::default() },
         ..Options::default()
     }
 }
@@ -90,10 +90,7 @@ fn short_lives(rng: &mut Rng, seed: u64) -> Checked {
 fn many_families(rng: &mut Rng, seed: u64) -> Checked {
     let world = SimWorld::new(seed);
     let count = if seed % 20 == 1 { 1_000 } else { rng.range(100..300) };
-    let options = Options {
-        experimental: Experimental { events_max: 10, ..Experimental::default() },
-        ..Options::default()
-    };
+    let options = Options { tuning: Tuning { events_max: 10, ..Tuning::default() }, ..Options::default() };
     let db = builder(&world, options).open("/db").map_err(failed("open"))?;
     for i in 0..count {
         let family =
@@ -190,8 +187,8 @@ fn merges_that_lose_cells(rng: &mut Rng, seed: u64) -> Checked {
     let versions = u32::from(!explicit);
     let options =
         FamilyOptions { timestamps, versions, strategy, block_bytes: 300, ..FamilyOptions::default() };
-    let experimental = Experimental { compaction_step_bytes: 8 << 10, ..Experimental::default() };
-    let builder = builder(&world, Options { experimental, ..small() }).family("f", options);
+    let tuning = Tuning { compaction_step_bytes: 8 << 10, ..Tuning::default() };
+    let builder = builder(&world, Options { tuning, ..small() }).family("f", options);
     let elsewhere = Elsewhere::faulty(&builder, &[MergeFault::Loss], seed);
     let db = builder.offload(Arc::new(elsewhere.clone())).open("/db").map_err(failed("open"))?;
     let family = db.family("f").map_err(failed("family"))?;

@@ -156,10 +156,7 @@ const TAKE_A_DESCRIPTOR: [OpKind; 7] =
 pub(super) fn missing_descriptors(rng: &mut Rng, seed: u64) -> Checked {
     let world = SimWorld::new(seed);
     let open = || {
-        let options = siltstone::Options {
-            experimental: siltstone::Experimental { open_files_max: 1, ..small().experimental },
-            ..small()
-        };
+        let options = siltstone::Options { open_files_max: 1, ..small() };
         let scheduler = Arc::new(SimScheduler::for_world(&world));
         Builder::new().options(options).env(world.env()).scheduler(scheduler).open("/db")
     };

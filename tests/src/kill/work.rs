@@ -4,7 +4,7 @@ use crate::strategies;
 use siltstone::storage::sim::Rng;
 use siltstone::strategy::StrategyOptions;
 use siltstone::{
-    Batch, Builder, Compression, Db, ErrorKind, Experimental, Family, FamilyOptions, Options, Result,
+    Batch, Builder, Compression, Db, ErrorKind, Family, FamilyOptions, Options, Result, SstableReads, Tuning,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -134,17 +134,17 @@ fn builder(seed: u64) -> Builder {
         memory_budget: 2 << 20,
         workers: 1 + rng.index(2),
         cache_fill: *rng.pick(&crate::settings::FILLS),
-        mapped_reads: rng.one_in(2),
+        sstable_reads: if rng.one_in(2) { SstableReads::Mapped } else { SstableReads::PageCache },
         rate_limit: *rng.pick(&[0, 0, 0, 16 << 20]),
-        experimental: Experimental {
+        tuning: Tuning {
             wal_file_bytes: 16 << (10 + 2 * rng.range(0..4)),
             wal_prefill: rng.chance(30),
             wal_clean_bytes: *rng.pick(&[0, 48 << 10]),
             wal_flush_threshold: *rng.pick(&[0.0, 0.25, 1.0]),
             compaction_step_bytes: 16 << (10 + 2 * rng.range(0..2)),
-            rate_limit_auto: *rng.pick(&[0, 0, 0, 4 << 20]),
-            ..Experimental::default()
+            ..Tuning::default()
         },
+        rate_limit_auto: *rng.pick(&[0, 0, 0, 4 << 20]),
         ..Options::default()
     };
     let mut family = || FamilyOptions {

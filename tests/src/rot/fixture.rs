@@ -8,7 +8,7 @@ use crate::strategies;
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::Env;
 use siltstone::storage::sim::{Mode, OpKind, Rng, SimClock, SimRandom, SimStorage};
-use siltstone::{Builder, Compression, Db, Experimental, FamilyOptions, Options, Timestamp, Timestamps};
+use siltstone::{Builder, Compression, Db, FamilyOptions, Options, Timestamp, Timestamps, Tuning};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,10 +56,10 @@ impl Size {
         match self {
             Size::Large => options(),
             Size::Small => Options {
-                experimental: Experimental {
+                tuning: Tuning {
                     wal_file_bytes: 4 << 10,
                     compaction_step_bytes: 4 << 10,
-                    ..options().experimental
+                    ..options().tuning
                 },
                 ..options()
             },
@@ -147,11 +147,11 @@ pub(crate) fn options() -> Options {
     Options {
         write_memory: 512 << 10,
         memory_budget: 4 << 20,
-        experimental: Experimental {
+        tuning: Tuning {
             wal_file_bytes: 16 << 10,
             compaction_step_bytes: 16 << 10,
             events_max: 20,
-            ..Experimental::default()
+            ..Tuning::default()
         },
         ..Options::default()
     }

@@ -54,18 +54,16 @@ impl LevelOptions {
     pub(super) fn engine(&self) -> Result<(DbOptions, FamilyOptions)> {
         // LevelDB fills one buffer while it writes another.
         let write_memory = 2 * (self.buffer_bytes as u64).clamp(64 << 10, 1 << 30);
-        let mut options = DbOptions {
+        let options = DbOptions {
             create_if_missing: self.create_if_missing,
             error_if_exists: self.error_if_exists,
             write_memory,
             memory_budget: write_memory + self.cache_bytes.clamp(1 << 20, 1 << 40),
+            open_files_max: self.open_files,
+            // So that batches may be much larger than the memory for writes, as in LevelDB.
+            wal_bytes_max: LOG_BYTES.max(4 * write_memory),
             ..DbOptions::default()
         };
-        options.experimental.open_files_max = self.open_files;
-        // So that batches may be much larger than the memory for writes, as in LevelDB, and the WAL no longer
-        // for it.
-        options.experimental.wal_bytes_max = LOG_BYTES.max(4 * write_memory);
-        options.experimental.wal_clean_bytes = 4 * write_memory;
         let mut family = FamilyOptions {
             block_bytes: self.block_bytes.clamp(64, 16 << 20),
             bloom_bits: self.filter_bits,

@@ -110,7 +110,7 @@ def open(
     """Opens the database in a directory, which is made if it is not there.
 
     Options go by their names in the engine, such as ``memory_budget`` and ``write_memory`` in bytes,
-    ``create_if_missing`` or ``mapped_reads``. ``families`` names families with their options, and makes those that are not
+    ``create_if_missing`` or ``sstable_reads``. ``families`` names families with their options, and makes those that are not
     there: ``{"events": {"timestamps": "explicit", "ttl": timedelta(days=30), "strategy": "size_tiered{runs=4}"}}``.
 
     A merge operator is called with a key, its value or None, and operands, oldest first; it returns the value, or

@@ -135,7 +135,7 @@ impl CleanJob {
             log_bytes: log.bytes(),
             wal_limit: options.wal_limit(),
             memory_bytes: catalog.commit.tally.memory.get(),
-            memory_small: (options.write_memory as f64 * options.experimental.wal_flush_threshold) as u64,
+            memory_small: (options.write_memory as f64 * options.tuning().wal_flush_threshold) as u64,
         };
         let began_ns = catalog.cx.env.clock.monotonic_ns();
         let id = catalog.next_job();

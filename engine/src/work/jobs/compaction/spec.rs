@@ -103,7 +103,7 @@ fn described(
         range: plan.range.clone(),
         keep: keep_spec(catalog, &store.settings(), below),
         output: output_spec(catalog, store, plan, id, last),
-        step_bytes: catalog.cx.settings.options.experimental.compaction_step_bytes,
+        step_bytes: catalog.cx.settings.options.tuning().compaction_step_bytes,
         read_ahead: READ_AHEAD as u64,
     }
 }

@@ -192,7 +192,7 @@ impl FlushJob {
     /// Whether the flush is to be offered to whoever runs compactions elsewhere.
     fn is_offered(&self, catalog: &Catalog) -> bool {
         catalog.offload.is_some()
-            && catalog.cx.settings.options.experimental.offload_range_flushes
+            && catalog.cx.settings.options.tuning().offload_range_flushes
             && self.reads_tables()
             && self.progress.failures == 0
     }

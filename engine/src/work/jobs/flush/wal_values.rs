@@ -214,14 +214,14 @@ fn wal_values_facts(catalog: &Catalog, store: &Store) -> Option<WalValuesFacts> 
             .filter(|f| f.file >= front)
             .map(|f| f.used)
             .sum(),
-        wal_file_bytes: catalog.cx.settings.options.experimental.wal_file_bytes,
+        wal_file_bytes: catalog.cx.settings.options.tuning().wal_file_bytes,
         key_bytes: KEY_BYTES,
         compressed: bytes_per_user_byte(&version).min(1.0),
         value_bytes_min: VALUE_BYTES_MIN as u64,
         referred_bytes: referred_bytes(&version),
         merge_memory: catalog.cache.may_keep_at_most().saturating_sub(catalog.table_memory()),
         merged: store.work.lock().merges.rewritten.times(),
-        write_amp_max: store.settings().options.wal_values_write_amp_max,
+        write_amp_max: store.settings().options.write_amp_max(),
     };
     if let Some(open) = version.tables().find(|open| open.info.cells > 0) {
         let p = open.table().properties();
