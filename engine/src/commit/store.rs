@@ -4,7 +4,7 @@ use super::emptied::Emptied;
 use super::family::{FamilySettings, table_names};
 use super::store_work::StoreWork;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memtable::{ActiveMemtable, MemoryOptions, Spares, prefetch_value};
+use crate::memtable::{ActiveMemtable, MemoryOptions, Memtable, Spares, prefetch_value};
 use crate::metrics::StoreMetrics;
 use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Guard, Mutex, Ordering};
 use crate::types::{Generation, LogFileId, SeqNo, StoreId};
@@ -277,6 +277,24 @@ impl Store {
     /// The L0 run that the flush set is written to, by a flush under way or one to be resumed.
     pub(crate) fn flushing_run(&self, version: &Version) -> Option<u64> {
         (!version.memory.flushing.is_empty()).then_some(version.memory.flushing.run)
+    }
+
+    /// Whether a flush of some of its memory was asked for.
+    pub(crate) fn flush_is_asked(&self) -> bool {
+        let asked = self.work.lock().flush.asked;
+        let version = self.version();
+        let oldest = version.memory.immutable().map(Memtable::generation).min();
+        let oldest = oldest
+            .into_iter()
+            .chain((!version.memory.active.is_empty()).then(|| version.memory.active.generation()))
+            .min();
+        oldest.is_some_and(|oldest| oldest <= asked)
+    }
+
+    /// Whether a flush of the active memtable was asked for.
+    pub(crate) fn flush_is_asked_of_active(&self) -> bool {
+        let active = self.version().memory.active.generation();
+        active <= self.work.lock().flush.asked
     }
 
     /// Notes that recovery found this generation in the WAL.
