@@ -264,6 +264,12 @@ impl Store {
         Generation(self.replayed.load(Ordering::Relaxed))
     }
 
+    /// The generation up to which a flush of cells up to that one claims its keys. Recovery may have put cells
+    /// there that were logged under later generations than theirs.
+    pub(crate) fn claimed(&self, flushed: Generation) -> Generation {
+        flushed.max(self.replayed_generation())
+    }
+
     /// The highest generation of memory that may come from other stores, or that recovery found in the WAL.
     pub(crate) fn inherited(&self) -> Generation {
         Generation(self.inherited.load(Ordering::Relaxed)).max(self.replayed_generation())
