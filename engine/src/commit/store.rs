@@ -181,7 +181,14 @@ impl Store {
 
     pub(crate) fn set_settings(&self, settings: FamilySettings) {
         self.settings.store(Arc::new(settings));
+        // A flush that still has the old settings finds them changed when it has the lock.
+        self.work.lock().memory.compacts = None;
         self.fit_memory(self.write_memory.load(Ordering::Relaxed));
+    }
+
+    /// Whether it still has those settings.
+    pub(crate) fn has_settings(&self, settings: &Arc<FamilySettings>) -> bool {
+        Arc::ptr_eq(settings, &self.settings())
     }
 
     /// Sets the database's write memory. Must be called for each new store before it takes writes.
@@ -264,8 +271,8 @@ impl Store {
         Generation(self.replayed.load(Ordering::Relaxed))
     }
 
-    /// The generation up to which a flush of cells up to that one claims its keys. Recovery may have put cells
-    /// there that were logged under later generations than theirs.
+    /// The generation that a flush of cells up to that one claims for its keys. Recovery may have put cells
+    /// there that were logged under later generations than their memtable's.
     pub(crate) fn claimed(&self, flushed: Generation) -> Generation {
         flushed.max(self.replayed_generation())
     }

@@ -89,7 +89,7 @@ pub(crate) struct MemoryWork {
     /// A compaction of memtables is under way.
     pub(super) joining: bool,
     /// Where memory is held by several ranges: the one to be compacted before one is flushed, why, and on
-    /// which facts. Until that compaction has ended.
+    /// which facts. Until that compaction has ended, or the store has other settings.
     pub(crate) compacts: Option<(KeyRange, String, PipelineFacts)>,
     /// Whether the last such compaction freed hardly anything, with no range flushed since.
     pub(crate) compacted_in_vain: bool,
