@@ -1,13 +1,14 @@
-//! A database of format version 1 that was written once and is read ever since (row 20 of the campaigns'
-//! table).
+//! Databases that were written once and are read ever since: one of format version 1 (row 20 of the
+//! campaigns' table), and one of a build with the feature `papers`, for builds without it.
 //!
-//! `SILTSTONE_WRITE_FIXTURE=1 cargo test -p siltstone-tests --test fixture` writes it anew: only for a new
-//! format version, in a directory of its own.
+//! `SILTSTONE_WRITE_FIXTURE=NAME cargo test -p siltstone-tests --test fixture` writes `fixtures/NAME` anew:
+//! only for a new format version, in a directory of its own.
 
 use siltstone::storage::Env;
+use siltstone::testing::lack_papers;
 use siltstone::{
-    Builder, Compression, Db, Entry, Family, FamilyOptions, MergeOperator, Options, Timestamp, Timestamps,
-    Tuning,
+    Builder, Compression, Db, Entry, ErrorKind, Family, FamilyOptions, MergeOperator, Options, Timestamp,
+    Timestamps, Tuning,
 };
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,8 +26,8 @@ impl MergeOperator for Append {
     }
 }
 
-fn fixture() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/format-1")
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
 }
 
 fn builder() -> Builder {
@@ -42,9 +43,13 @@ fn contents(db: &Db) -> Contents {
     db.families().into_iter().map(|name| (name.clone(), rows(db.family(&name).unwrap()))).collect()
 }
 
+fn value(n: u32, len: usize) -> String {
+    format!("{:x}", u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15)).repeat(len)
+}
+
 /// Everything that leaves its own bytes in SSTables, manifest and WAL.
 // Over 70 lines: all that the fixture has, one thing after another.
-fn write(dir: &Path) -> Contents {
+fn write_format_1(dir: &Path) -> Contents {
     let db = builder().open(dir).unwrap();
     let family = |name: &str, options: FamilyOptions| db.create_family(name, options).unwrap();
     let versions = family(
@@ -83,8 +88,6 @@ fn write(dir: &Path) -> Contents {
     );
     let aged = family("aged", FamilyOptions { ttl_us: u64::MAX / 4, ..FamilyOptions::default() });
     let mut events = vec![family("events", FamilyOptions::default())];
-    let value =
-        |n: u32, len: usize| format!("{:x}", u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15)).repeat(len);
     for round in 0..3u32 {
         for n in 0..150u32 {
             let key = format!("{:04}", n * 7919 % 1000);
@@ -117,8 +120,64 @@ fn write(dir: &Path) -> Contents {
     contents
 }
 
-fn copied(to: &Path) {
-    for entry in fs::read_dir(fixture()).unwrap() {
+/// Families with options of the feature `papers`, by option and value, and what refuses a write without it.
+const PAPERS: [(&str, &str, &str); 7] = [
+    ("strategy", "exploring", "strategy `exploring`"),
+    ("strategy", "remerge", "strategy `remerge`"),
+    ("strategy", "nomerge", "strategy `nomerge`"),
+    ("memory_policy", "basic", "memory_policy `basic`"),
+    ("memory_policy", "eager{memtables=3}", "memory_policy `eager`"),
+    ("memory_policy", "adaptive", "memory_policy `adaptive`"),
+    ("hot_keys", "top{percent=2}", "hot_keys `top`"),
+];
+
+/// A family for each of these options, with SSTables, with memtables of which only the WAL knows, and with a
+/// key that is hot.
+fn write_papers(dir: &Path) -> Contents {
+    let db = builder().open(dir).unwrap();
+    let mut families = vec![db.default_family()];
+    for (option, value, _) in PAPERS {
+        let mut options = FamilyOptions::default();
+        options.set(option, value).unwrap();
+        families.push(db.create_family(value, options).unwrap());
+    }
+    for round in 0..4u32 {
+        for n in 0..100u32 {
+            let key = format!("{:04}", n * 7919 % 1000);
+            for family in &families {
+                family.put(&key, value(n + round, 3)).unwrap();
+                family.put("hot", value(n * round, 2)).unwrap();
+            }
+        }
+        for family in &families {
+            family.delete_range(format!("5{round}")..format!("5{round}5")).unwrap();
+            family.delete(format!("{:04}", round * 7919 % 1000)).unwrap();
+        }
+        if round < 3 {
+            db.flush().unwrap();
+            db.wait_idle().unwrap();
+        }
+    }
+    let contents = contents(&db);
+    db.close().unwrap();
+    contents
+}
+
+/// The contents of the fixture of that name; it is written first where that was asked for.
+fn expected(name: &str, write: fn(&Path) -> Contents) -> Contents {
+    let dir = fixture(name);
+    if std::env::var("SILTSTONE_WRITE_FIXTURE").is_ok_and(|wanted| wanted == name) {
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).unwrap();
+        let contents = write(&dir);
+        ["LOCK", "RESERVE"].iter().for_each(|name| fs::remove_file(dir.join(name)).unwrap());
+        fs::write(dir.join("contents.json"), serde_json::to_string_pretty(&contents).unwrap()).unwrap();
+    }
+    serde_json::from_str(&fs::read_to_string(dir.join("contents.json")).unwrap()).unwrap()
+}
+
+fn copied(name: &str, to: &Path) {
+    for entry in fs::read_dir(fixture(name)).unwrap() {
         let entry = entry.unwrap();
         fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
     }
@@ -127,18 +186,10 @@ fn copied(to: &Path) {
 
 #[test]
 fn a_database_of_format_1_is_read_checked_and_written_on() {
-    if std::env::var_os("SILTSTONE_WRITE_FIXTURE").is_some() {
-        let _ = fs::remove_dir_all(fixture());
-        fs::create_dir_all(fixture()).unwrap();
-        let contents = write(&fixture());
-        ["LOCK", "RESERVE"].iter().for_each(|name| fs::remove_file(fixture().join(name)).unwrap());
-        fs::write(fixture().join("contents.json"), serde_json::to_string_pretty(&contents).unwrap()).unwrap();
-    }
-    let expected: Contents =
-        serde_json::from_str(&fs::read_to_string(fixture().join("contents.json")).unwrap()).unwrap();
+    let expected = expected("format-1", write_format_1);
     assert_eq!(expected.len(), 9);
     let dir = tempfile::tempdir().unwrap();
-    copied(dir.path());
+    copied("format-1", dir.path());
     let report = siltstone::check(&Env::local(), dir.path(), &mut |_| {}).unwrap();
     assert!(report.is_clean() && report.tables > 8 && report.log_frames > 100, "{report:?}");
     assert_eq!(contents(&builder().open_read_only(dir.path()).unwrap()), expected);
@@ -156,4 +207,50 @@ fn a_database_of_format_1_is_read_checked_and_written_on() {
     assert_eq!(db.get("0838").unwrap().unwrap(), "written on");
     let events = db.family("events").unwrap().scan::<&[u8]>(..).count();
     assert_eq!(events, expected["events"].len() + expected["events/05"].len());
+}
+
+#[test]
+fn a_database_of_a_build_with_the_feature_papers_is_read_without_it_and_written_once_altered() {
+    let expected = expected("papers", write_papers);
+    assert_eq!(expected.len(), 1 + PAPERS.len());
+    let written_on = |family: &Family| {
+        family.put("k", "v").unwrap();
+        family.delete("k").unwrap();
+        family.compact::<&[u8]>(..).unwrap();
+    };
+    let dir = tempfile::tempdir().unwrap();
+    copied("papers", dir.path());
+    let db = builder().open(dir.path()).unwrap();
+    for (option, value, _) in PAPERS {
+        let family = db.family(value).unwrap();
+        let mut options = family.options();
+        options.set(option, value).unwrap();
+        assert_eq!(family.options(), options, "{value} is kept");
+        written_on(&family);
+    }
+    assert_eq!(contents(&db), expected);
+    db.close().unwrap();
+    // The same bytes, opened by this thread as a build without the feature opens them.
+    let dir = tempfile::tempdir().unwrap();
+    copied("papers", dir.path());
+    lack_papers(true);
+    let report = siltstone::check(&Env::local(), dir.path(), &mut |_| {}).unwrap();
+    assert!(report.is_clean() && report.tables >= 8 && report.log_frames > 0, "{report:?}");
+    assert_eq!(contents(&builder().open_read_only(dir.path()).unwrap()), expected);
+    let db = builder().open(dir.path()).unwrap();
+    written_on(&db.default_family());
+    for (_, value, says) in PAPERS {
+        let refused = db.family(value).unwrap().put("k", "v").unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported, "{value}: {refused}");
+        assert!(refused.to_string().contains(says), "{value}: {refused}");
+    }
+    assert_eq!(contents(&db), expected);
+    for (_, value, _) in PAPERS {
+        let family = db.family(value).unwrap();
+        family.alter(FamilyOptions::default()).unwrap();
+        written_on(&family);
+    }
+    db.close().unwrap();
+    assert_eq!(contents(&builder().open(dir.path()).unwrap()), expected);
+    lack_papers(false);
 }

@@ -2,13 +2,14 @@
 //!
 //! [`Catalog`] owns the list of stores (`stores`), the manifest, the files of SSTables and the list of those
 //! to be removed (`tables`). `install` is the one place where SSTables change. `regions` splits and joins
-//! stores. `moment` says what a copy consists of, `directory` where a database may be made, `recover` and
-//! `replay` bring back what WAL and manifest hold, `strays` removes SSTables that a compaction elsewhere left
-//! behind.
+//! stores. `full_disk` frees the reserve for deletes. `moment` says what a copy consists of, `directory`
+//! where a database may be made, `recover` and `replay` bring back what WAL and manifest hold, `strays`
+//! removes SSTables that a compaction elsewhere left behind.
 //!
 //! Not owned here: the path of a write (`commit`), who flushes and compacts, and when (`work`).
 
 mod directory;
+mod full_disk;
 mod install;
 mod moment;
 mod recover;
@@ -27,24 +28,19 @@ pub(crate) use replay::Replay;
 pub(crate) use stores::check_name;
 
 use crate::cache::BlockCache;
-use crate::commit::{CELL_BYTES, Commit, Depends, Op, Store};
+use crate::commit::{Commit, Store};
 use crate::compaction::Local;
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::offload::Offload;
 use crate::operator::Registry;
-use crate::options::Durability;
 use crate::sync::{ArcSwap, AtomicU32, Mutex, Ordering};
-use crate::types::{LogFileId, SeqNo, StoreId, TableId};
+use crate::types::{LogFileId, StoreId, TableId};
 use crate::version::manifest::Manifest;
 use crate::version::{Graveyard, OpenTables};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// The limit of bytes of deletes of keys with the disk full, until a flush or compaction succeeds; with those
-/// of ranges twice as many.
-const BEYOND_FULL_BYTES: u64 = 64 << 10;
 
 /// See the page above.
 // Over 15 fields: what a database shares between its stores, each with a lock of its own.
@@ -148,39 +144,5 @@ impl Catalog {
     /// Number for the names of a job's outputs.
     pub(crate) fn next_job(&self) -> u32 {
         self.next_job.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// [`Commit::write`], with the reserve for a full disk.
-    pub(crate) fn write(
-        &self,
-        ops: &[Op<'_>],
-        durability: Durability,
-        depends: Option<&dyn Depends>,
-    ) -> Result<SeqNo> {
-        let write = || self.commit.write(ops, durability, depends, false);
-        let written = self.cx.timed(|timers| &timers.write, write);
-        let full = |written: &Result<SeqNo>| written.as_ref().is_err_and(|e| e.kind() == ErrorKind::DiskFull);
-        if !full(&written) {
-            return written;
-        }
-        let written = if self.give_up_kept_log() { write() } else { written };
-        if !full(&written) || !ops.iter().all(Op::deletes) {
-            return written;
-        }
-        // The reserve for a full disk is for deletes, which make room on disk and in memory. They may not
-        // take all of it, as an SSTable and version edits must fit; deletes of single keys leave some of it
-        // to a range delete, which may empty everything.
-        let bytes = ops.iter().map(|op| (op.bytes() + CELL_BYTES) as u64).sum();
-        let is_range = ops.iter().any(Op::deletes_range);
-        let most = if is_range { 2 * BEYOND_FULL_BYTES } else { BEYOND_FULL_BYTES };
-        if self.commit.room.beyond_full.get() + bytes > most {
-            return written;
-        }
-        self.manifest.lock().free_reserve();
-        let written = self.commit.write(ops, durability, depends, true);
-        if written.is_ok() {
-            self.commit.room.beyond_full.add(bytes);
-        }
-        written
     }
 }

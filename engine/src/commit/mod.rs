@@ -4,7 +4,8 @@
 //! (snapshots), write stalls (`write_stall`, `write_memory`, with what `store_counters` counts) and the
 //! stores whose compactions fail (`failing`). `store` is one column family as writers and readers meet it,
 //! `family` its options, `rules` what readers may see of it, `emptied` where they found nothing, `store_work`
-//! the state of its background work. `freeze` changes WAL and memory between two writes.
+//! the state of its background work, `work_turns` the guards of the jobs that are under way. `freeze` changes
+//! WAL and memory between two writes.
 //!
 //! Not owned here: which stores there are, SSTables and the manifest (`catalog`), and who flushes and
 //! compacts (`work`).
@@ -20,6 +21,7 @@ mod store;
 mod store_counters;
 mod store_work;
 mod turns;
+mod work_turns;
 mod write;
 mod write_memory;
 mod write_stall;
@@ -30,7 +32,8 @@ pub(crate) use family::{FAMILY, FamilySettings, OPTIONS, PapersMissing, STORE, m
 pub(crate) use rules::ReadRules;
 pub(crate) use store::{Generations, Store};
 pub(crate) use store_counters::{Tally, by_id};
-pub(crate) use store_work::{CompactionTurn, FlushTurn, LayoutTurn, MemtableCompactionTurn, StoreWork};
+pub(crate) use store_work::StoreWork;
+pub(crate) use work_turns::{CompactionTurn, FlushTurn, LayoutTurn, MemtableCompactionTurn};
 pub(crate) use write::{Action, CELL_BYTES, Depends, Op, Stages};
 pub(crate) use write_memory::Room;
 pub(crate) use write_stall::Drain;

@@ -4,7 +4,7 @@ use super::emptied::Emptied;
 use super::family::{FamilySettings, table_names};
 use super::store_work::StoreWork;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memtable::{ActiveMemtable, MemoryOptions, Spares, prefetch_value};
+use crate::memtable::{ActiveMemtable, MemoryOptions, Memtable, Spares, prefetch_value};
 use crate::metrics::StoreMetrics;
 use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Guard, Mutex, Ordering};
 use crate::types::{Generation, LogFileId, SeqNo, StoreId};
@@ -181,7 +181,14 @@ impl Store {
 
     pub(crate) fn set_settings(&self, settings: FamilySettings) {
         self.settings.store(Arc::new(settings));
+        // A flush that still has the old settings finds them changed when it has the lock.
+        self.work.lock().memory.compacts = None;
         self.fit_memory(self.write_memory.load(Ordering::Relaxed));
+    }
+
+    /// Whether it still has those settings.
+    pub(crate) fn has_settings(&self, settings: &Arc<FamilySettings>) -> bool {
+        Arc::ptr_eq(settings, &self.settings())
     }
 
     /// Sets the database's write memory. Must be called for each new store before it takes writes.
@@ -264,6 +271,12 @@ impl Store {
         Generation(self.replayed.load(Ordering::Relaxed))
     }
 
+    /// The generation that a flush of cells up to that one claims for its keys. Recovery may have put cells
+    /// there that were logged under later generations than their memtable's.
+    pub(crate) fn claimed(&self, flushed: Generation) -> Generation {
+        flushed.max(self.replayed_generation())
+    }
+
     /// The highest generation of memory that may come from other stores, or that recovery found in the WAL.
     pub(crate) fn inherited(&self) -> Generation {
         Generation(self.inherited.load(Ordering::Relaxed)).max(self.replayed_generation())
@@ -277,6 +290,24 @@ impl Store {
     /// The L0 run that the flush set is written to, by a flush under way or one to be resumed.
     pub(crate) fn flushing_run(&self, version: &Version) -> Option<u64> {
         (!version.memory.flushing.is_empty()).then_some(version.memory.flushing.run)
+    }
+
+    /// Whether a flush of some of its memory was asked for.
+    pub(crate) fn flush_is_asked(&self) -> bool {
+        let asked = self.work.lock().flush.asked;
+        let version = self.version();
+        let oldest = version.memory.immutable().map(Memtable::generation).min();
+        let oldest = oldest
+            .into_iter()
+            .chain((!version.memory.active.is_empty()).then(|| version.memory.active.generation()))
+            .min();
+        oldest.is_some_and(|oldest| oldest <= asked)
+    }
+
+    /// Whether a flush of the active memtable was asked for.
+    pub(crate) fn flush_is_asked_of_active(&self) -> bool {
+        let active = self.version().memory.active.generation();
+        active <= self.work.lock().flush.asked
     }
 
     /// Notes that recovery found this generation in the WAL.

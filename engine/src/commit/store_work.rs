@@ -1,16 +1,10 @@
-//! The state of background work on one store.
-//!
-//! Beginning a flush, a compaction, or work in memory returns a guard: [`FlushTurn`], [`CompactionTurn`],
-//! [`LayoutTurn`], [`MemtableCompactionTurn`]. Dropping the guard removes the entry, however the job ends.
+//! The state of background work on one store: what is under way, what was asked for, and what the planner
+//! keeps.
 
 use super::family::FamilySettings;
-use super::store::Store;
 use crate::error::Error;
-use crate::memtable::Memtable;
 use crate::shape::Shape;
-use crate::strategy::{
-    CompactionPlan, Deferred, HotState, PipelineFacts, PipelineState, PlanState, RunningCompaction,
-};
+use crate::strategy::{Deferred, HotState, PipelineFacts, PipelineState, PlanState, RunningCompaction};
 use crate::types::{Generation, KeyRange};
 use crate::version::Unions;
 use std::sync::Arc;
@@ -27,15 +21,15 @@ pub(crate) struct StoreWork {
 #[derive(Default)]
 pub(crate) struct FlushWork {
     /// One is under way.
-    under_way: bool,
+    pub(super) under_way: bool,
     /// One is installed, or about to be, without its event so far.
-    ends: bool,
+    pub(super) ends: bool,
     /// A request: everything up to this generation is to be flushed.
     pub(crate) asked: Generation,
     /// No flush begins before this moment (monotonic ns), as the last one failed.
     pub(crate) not_before: u64,
     /// How often one was tried.
-    tries: u64,
+    pub(super) tries: u64,
     /// Which try was the last to fail, and why.
     pub(crate) failed: Option<(u64, Error)>,
     /// The history of flushes, for the choice of hot keys.
@@ -50,7 +44,7 @@ pub(crate) struct CompactionWork {
     pub(crate) plan_state: PlanState,
     /// The last question of the planner for which nothing of L0 could be compacted.
     pub(crate) nothing_of_level0: Option<LevelZeroQuestion>,
-    running: Vec<(u32, RunningCompaction)>,
+    pub(super) running: Vec<(u32, RunningCompaction)>,
     /// No compaction begins before this moment (monotonic ns), as the last one failed.
     pub(crate) not_before: u64,
     /// How many compactions have failed since the last that succeeded.
@@ -91,11 +85,11 @@ impl PartialEq for LevelZeroQuestion {
 #[derive(Default)]
 pub(crate) struct MemoryWork {
     /// An immutable memtable is being laid out.
-    laying_out: bool,
+    pub(super) laying_out: bool,
     /// A compaction of memtables is under way.
-    joining: bool,
+    pub(super) joining: bool,
     /// Where memory is held by several ranges: the one to be compacted before one is flushed, why, and on
-    /// which facts. Until that compaction has ended.
+    /// which facts. Until that compaction has ended, or the store has other settings.
     pub(crate) compacts: Option<(KeyRange, String, PipelineFacts)>,
     /// Whether the last such compaction freed hardly anything, with no range flushed since.
     pub(crate) compacted_in_vain: bool,
@@ -146,107 +140,6 @@ impl CompactionWork {
     }
 }
 
-/// The turn of a flush that is under way. The flush has ended when its turn is dropped.
-pub(crate) struct FlushTurn {
-    store: Arc<Store>,
-    number: u64,
-}
-
-impl FlushTurn {
-    /// Begins a flush; `None` where one is under way, or the store is gone.
-    pub(crate) fn begin(store: &Arc<Store>) -> Option<Self> {
-        let mut work = store.work.lock();
-        if work.flush.under_way || store.is_dropped() {
-            return None;
-        }
-        work.flush.under_way = true;
-        work.memory.pipeline = PipelineState::default();
-        work.flush.tries += 1;
-        Some(Self { store: store.clone(), number: work.flush.tries })
-    }
-
-    /// Its number among the store's flushes.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// Its last step is about to be installed.
-    pub(crate) fn note_end(&self) {
-        self.store.work.lock().flush.ends = true;
-    }
-}
-
-impl Drop for FlushTurn {
-    fn drop(&mut self) {
-        let mut work = self.store.work.lock();
-        (work.flush.under_way, work.flush.ends) = (false, false);
-    }
-}
-
-/// The turn of a compaction that runs. The compaction has ended when its turn is dropped.
-pub(crate) struct CompactionTurn {
-    store: Arc<Store>,
-    id: u32,
-}
-
-impl CompactionTurn {
-    /// Adds the compaction of that number. `work` is the store's, locked since the plan was checked.
-    pub(crate) fn begin(store: &Arc<Store>, work: &mut StoreWork, id: u32, plan: CompactionPlan) -> Self {
-        work.merges.running.push((id, RunningCompaction { plan, clip: None }));
-        Self { store: store.clone(), id }
-    }
-
-    /// Raises the compaction's clip: keys below it are done.
-    pub(crate) fn raise_clip(&self, key: &[u8]) {
-        let mut work = self.store.work.lock();
-        if let Some((_, running)) = work.merges.running.iter_mut().find(|(id, _)| *id == self.id) {
-            running.clip = Some(key.to_vec());
-        }
-        work.merges.nothing_of_level0 = None;
-    }
-}
-
-impl Drop for CompactionTurn {
-    fn drop(&mut self) {
-        self.store.work.lock().merges.running.retain(|(id, _)| *id != self.id);
-    }
-}
-
-/// The right to lay out memtables of a store, for one job at a time.
-pub(crate) struct LayoutTurn<'s>(&'s Store);
-
-impl<'s> LayoutTurn<'s> {
-    /// `None` if another job has it.
-    pub(crate) fn begin(store: &'s Store) -> Option<Self> {
-        let is_taken = std::mem::replace(&mut store.work.lock().memory.laying_out, true);
-        (!is_taken).then(|| Self(store))
-    }
-}
-
-impl Drop for LayoutTurn<'_> {
-    fn drop(&mut self) {
-        self.0.work.lock().memory.laying_out = false;
-    }
-}
-
-/// The turn of a compaction of a store's memtables. The compaction has ended when its turn is dropped.
-pub(crate) struct MemtableCompactionTurn(Arc<Store>);
-
-impl MemtableCompactionTurn {
-    /// Enters it. `work` is the store's, locked since [`MemoryWork::is_compacting`] said that there is none.
-    pub(crate) fn begin(store: &Arc<Store>, work: &mut StoreWork) -> Self {
-        work.memory.joining = true;
-        Self(store.clone())
-    }
-}
-
-impl Drop for MemtableCompactionTurn {
-    fn drop(&mut self) {
-        let mut work = self.0.work.lock();
-        (work.memory.joining, work.memory.compacts) = (false, None);
-    }
-}
-
 impl MemoryWork {
     /// Whether a compaction of memtables is under way.
     pub(crate) fn is_compacting(&self) -> bool {
@@ -291,24 +184,5 @@ impl Rewritten {
     /// How often compactions have rewritten each flushed byte, on average.
     pub(crate) fn times(&self) -> f64 {
         self.merged / self.came.max(1.0)
-    }
-}
-
-impl Store {
-    pub(crate) fn flush_is_asked(&self) -> bool {
-        let asked = self.work.lock().flush.asked;
-        let version = self.version();
-        let oldest = version.memory.immutable().map(Memtable::generation).min();
-        let oldest = oldest
-            .into_iter()
-            .chain((!version.memory.active.is_empty()).then(|| version.memory.active.generation()))
-            .min();
-        oldest.is_some_and(|oldest| oldest <= asked)
-    }
-
-    /// Whether a flush of the active memtable was asked for.
-    pub(crate) fn flush_is_asked_of_active(&self) -> bool {
-        let active = self.version().memory.active.generation();
-        active <= self.work.lock().flush.asked
     }
 }

@@ -118,11 +118,9 @@ impl From<CacheFill> for RetainOutputs {
     fn from(fill: CacheFill) -> Self {
         match fill {
             CacheFill::None => Self::No,
-            CacheFill::WriteThrough | CacheFill::Step => Self::UntilPublished,
-            #[cfg(feature = "papers")]
-            CacheFill::Before => Self::UntilPublished,
             #[cfg(feature = "papers")]
             CacheFill::Remote => Self::WhileThereIsRoom,
+            _ => Self::UntilPublished,
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::commit::Store;
 use crate::compaction::{Step, Totals};
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::offload::{RemoteCache, RemoteRead};
+use crate::offload::{RemoteCache, RemoteRead, RetainOutputs};
 use crate::options::CacheFill;
 use crate::shape::TableInfo;
 use crate::sstable::{Choice, Gather, Piece, Replaced, Wanted, WarmUp};
@@ -179,15 +179,14 @@ impl Publishing {
                 let opened = opened.map_or_else(open, Ok).inspect_err(|_| catalog.remove_outputs(outputs))?;
                 (Some(Prefill::all(opened, outputs, Origin::Storage)), None)
             }
-            #[cfg(feature = "papers")]
-            (CacheFill::Before, Some(remote), Some(opened)) => {
-                (Some(Prefill::all(opened, outputs, Origin::Remote(remote))), None)
-            }
-            (CacheFill::WriteThrough, Some(remote), Some(opened)) => {
-                (Some(Prefill::all(opened, outputs, Origin::Remote(remote))), None)
-            }
             (CacheFill::Step, Some(remote), Some(opened)) => {
                 (Some(Prefill::wanted(opened, outputs, Origin::Remote(remote), &inputs(), keys)), None)
+            }
+            // What is held there until the step is published is held to be brought.
+            (fill, Some(remote), Some(opened))
+                if RetainOutputs::from(fill) == RetainOutputs::UntilPublished =>
+            {
+                (Some(Prefill::all(opened, outputs, Origin::Remote(remote))), None)
             }
             (_, _, opened) => (None, opened),
         };

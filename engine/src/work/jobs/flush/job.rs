@@ -92,8 +92,7 @@ impl FlushJob {
         let (logged_to, choice, planned) = taken(catalog, store, take, id, reason, policy, left_over);
         let (version, plan, running) = planned?;
         let flushing = &version.memory.flushing;
-        // Recovery may have put cells there that were logged under a later generation than theirs.
-        let generation = flushing.generation.max(store.replayed_generation());
+        let generation = store.claimed(flushing.generation);
         let is_range = matches!(take, Take::Range(_));
         let hot = match left_over || is_range {
             true => None,

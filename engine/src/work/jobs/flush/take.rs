@@ -54,8 +54,8 @@ pub(super) fn take_all(catalog: &Catalog, store: &Store) {
         catalog.commit.freeze(store);
         catalog.cx.scheduler.notify();
     }
-    let (settings, replayed) = (store.settings(), store.replayed_generation());
-    store.swap_if(|now| with_all_taken(now, replayed, || settings.range_bounds(&now.shape)));
+    let settings = store.settings();
+    store.swap_if(|now| with_all_taken(now, store, || settings.range_bounds(&now.shape)));
     catalog.commit.recount(store);
 }
 
@@ -63,13 +63,9 @@ pub(super) fn take_all(catalog: &Catalog, store: &Store) {
 /// what is newer may be the delete without which there is no room for what that set holds. `None`: there is
 /// another set, or something is still to be laid out.
 ///
-/// No older cell may stay in memory, not even in a memtable of a higher generation: recovery puts cells there
-/// that were logged under generations up to `replayed`, which a flush claims with its own.
-fn with_all_taken(
-    now: &Version,
-    replayed: Generation,
-    bounds: impl FnOnce() -> Vec<Vec<u8>>,
-) -> Option<Version> {
+/// No older cell may stay in memory, not even in a memtable of a higher generation: a flush claims what
+/// recovery put there with its own generations ([`Store::claimed`]).
+fn with_all_taken(now: &Version, store: &Store, bounds: impl FnOnce() -> Vec<Vec<u8>>) -> Option<Version> {
     let Memtables { active, waiting, ranges, flushing } = &now.memory;
     if !now.memory.may_join_flush() {
         return None;
@@ -94,7 +90,7 @@ fn with_all_taken(
         generation,
         // What is newer than all of it is the active memtable, whose id has the reserved one before it.
         reserved: Generation(active.generation().0 - 1),
-        run: flushed_run(&now.shape, generation.max(replayed), &KeyRange::all()),
+        run: flushed_run(&now.shape, store.claimed(generation), &KeyRange::all()),
     };
     let ranges = Arc::new(ranges.emptied_into(bounds()));
     Some(now.with_memory(Memtables { active: active.clone(), waiting: Vec::new(), ranges, flushing }))
@@ -154,7 +150,7 @@ pub(super) fn take_range(
                 range: range.clone(),
                 generation,
                 reserved: generation,
-                run: flushed_run(&now.shape, generation.max(store.replayed_generation()), &range),
+                run: flushed_run(&now.shape, store.claimed(generation), &range),
             };
             let ranges = Arc::new(ranges.with(number, Vec::new()));
             now.with_memory(Memtables { ranges, flushing, ..now.memory.clone() })

@@ -53,11 +53,7 @@ pub(super) fn flats(memtables: &[Memtable]) -> Vec<Arc<FlatMemtable>> {
 /// The compaction that is due now, if none is under way.
 pub(super) fn due(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> Option<Due> {
     match store.settings().by_range() {
-        None => {
-            // The strategy may have been another one.
-            store.work.lock().memory.compacts = None;
-            due_in_one(catalog, store, version)
-        }
+        None => due_in_one(catalog, store, version),
         Some(_) => due_in_range(catalog, store, version),
     }
 }
@@ -191,7 +187,13 @@ pub(crate) fn compacts_before(catalog: &Catalog, store: &Store, version: &Versio
         if frees_little || is_memory_short(catalog, expected) {
             continue;
         }
-        store.work.lock().memory.compacts = Some((ranges.range(number), reason, facts));
+        let mut work = store.work.lock();
+        // What was found under other settings may never become due.
+        if !store.has_settings(&settings) {
+            return false;
+        }
+        work.memory.compacts = Some((ranges.range(number), reason, facts));
+        drop(work);
         catalog.commit.touch(store.id);
         catalog.cx.scheduler.notify();
         return true;
