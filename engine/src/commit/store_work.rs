@@ -27,15 +27,15 @@ pub(crate) struct StoreWork {
 #[derive(Default)]
 pub(crate) struct FlushWork {
     /// One is under way.
-    under_way: bool,
+    pub(crate) under_way: bool,
     /// One is installed, or about to be, without its event so far.
-    ends: bool,
+    pub(crate) ends: bool,
     /// A request: everything up to this generation is to be flushed.
     pub(crate) asked: Generation,
     /// No flush begins before this moment (monotonic ns), as the last one failed.
     pub(crate) not_before: u64,
     /// How often one was tried.
-    tries: u64,
+    pub(crate) tries: u64,
     /// Which try was the last to fail, and why.
     pub(crate) failed: Option<(u64, Error)>,
     /// The history of flushes, for the choice of hot keys.
@@ -93,7 +93,7 @@ pub(crate) struct MemoryWork {
     /// An immutable memtable is being laid out.
     laying_out: bool,
     /// A compaction of memtables is under way.
-    joining: bool,
+    pub(crate) is_compacting: bool,
     /// Where memory is held by several ranges: the one to be compacted before one is flushed, why, and on
     /// which facts. Until that compaction has ended.
     pub(crate) compacts: Option<(KeyRange, String, PipelineFacts)>,
@@ -105,21 +105,6 @@ pub(crate) struct MemoryWork {
     pub(crate) pipeline: PipelineState,
     /// Measured cost of copying; zero before there was any.
     pub(crate) copy_ns_per_byte: f64,
-}
-
-impl FlushWork {
-    pub(crate) fn is_under_way(&self) -> bool {
-        self.under_way
-    }
-
-    /// Whether one is installed, or about to be, without its event so far.
-    pub(crate) fn ends(&self) -> bool {
-        self.ends
-    }
-
-    pub(crate) fn tries(&self) -> u64 {
-        self.tries
-    }
 }
 
 impl CompactionWork {
@@ -149,7 +134,8 @@ impl CompactionWork {
 /// The turn of a flush that is under way. The flush has ended when its turn is dropped.
 pub(crate) struct FlushTurn {
     store: Arc<Store>,
-    number: u64,
+    /// Its number among the store's flushes.
+    pub(crate) number: u64,
 }
 
 impl FlushTurn {
@@ -163,11 +149,6 @@ impl FlushTurn {
         work.memory.pipeline = PipelineState::default();
         work.flush.tries += 1;
         Some(Self { store: store.clone(), number: work.flush.tries })
-    }
-
-    /// Its number among the store's flushes.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
     }
 
     /// Its last step is about to be installed.
@@ -235,7 +216,7 @@ pub(crate) struct MemtableCompactionTurn(Arc<Store>);
 impl MemtableCompactionTurn {
     /// Enters it. `work` is the store's, locked since [`MemoryWork::is_compacting`] said that there is none.
     pub(crate) fn begin(store: &Arc<Store>, work: &mut StoreWork) -> Self {
-        work.memory.joining = true;
+        work.memory.is_compacting = true;
         Self(store.clone())
     }
 }
@@ -243,16 +224,11 @@ impl MemtableCompactionTurn {
 impl Drop for MemtableCompactionTurn {
     fn drop(&mut self) {
         let mut work = self.0.work.lock();
-        (work.memory.joining, work.memory.compacts) = (false, None);
+        (work.memory.is_compacting, work.memory.compacts) = (false, None);
     }
 }
 
 impl MemoryWork {
-    /// Whether a compaction of memtables is under way.
-    pub(crate) fn is_compacting(&self) -> bool {
-        self.joining
-    }
-
     /// Records how long a copy of live cells into so many bytes took.
     pub(crate) fn note_copy(&mut self, bytes: u64, busy_ns: u64) {
         if bytes > COPY_NOTED_MIN {

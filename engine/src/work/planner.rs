@@ -137,7 +137,7 @@ impl Work {
         !store.is_dropped()
             && (compacts
                 || !version.memory.waiting.is_empty()
-                || (!version.memory.flushing.is_empty() && !store.work.lock().flush.is_under_way())
+                || (!version.memory.flushing.is_empty() && !store.work.lock().flush.under_way)
                 || (limit > 0 && version.memory.unflushed_bytes() > limit))
     }
 
@@ -150,7 +150,7 @@ impl Work {
         files.len() > 1
             && now >= self.queue.clean_not_before.load(Ordering::Relaxed)
             && (!is_left || log.bytes() > self.cx.settings.now().wal_limit())
-            && !self.queue.list.lock().iter().any(|slot| slot.urgency == Urgency::Clean)
+            && !self.queue.is_cleaning()
     }
 
     pub(crate) fn store_facts<'a>(
@@ -163,9 +163,8 @@ impl Work {
         let version = store.version();
         let work = store.work.lock();
         let memory_bytes = version.memory.unflushed_bytes();
-        let left_over = !version.memory.flushing.is_empty() && !work.flush.is_under_way();
-        let flushing_bytes =
-            if work.flush.is_under_way() { version.memory.bytes() - memory_bytes } else { 0 };
+        let left_over = !version.memory.flushing.is_empty() && !work.flush.under_way;
+        let flushing_bytes = if work.flush.under_way { version.memory.bytes() - memory_bytes } else { 0 };
         // After a failure the store waits; what an interrupted flush left over is due at once.
         let waits = now < work.flush.not_before;
         let settings = store.settings();
@@ -241,7 +240,8 @@ impl Work {
                 false
             }
             Ok(Some(job)) => {
-                self.queue.add(Slot { asked, ..Slot::new(urgency, Some(store.id), job, since_ns) });
+                let slot = Slot { asked, ..Slot::new(urgency, Some(store.id), job, since_ns) };
+                self.queue.list.lock().push(slot);
                 true
             }
             Ok(None) => false,
@@ -250,7 +250,7 @@ impl Work {
 
     fn add_job(&self, urgency: Urgency, store: Option<StoreId>, job: Job) {
         let since_ns = self.cx.env.clock.monotonic_ns();
-        self.queue.add(Slot::new(urgency, store, job, since_ns));
+        self.queue.list.lock().push(Slot::new(urgency, store, job, since_ns));
     }
 
     /// The merges the store's strategy would start now, best first, with so many places for merges free.

@@ -43,8 +43,8 @@ impl Work {
             }
             found = self.take_job(now);
         }
-        if matches!(found, Some((_, urgency, _)) if urgency < Urgency::Clean) && self.is_flush_pressed() {
-            let (id, _, job) = found.expect("just matched");
+        let waits = |urgency: &Urgency| *urgency < Urgency::Clean && self.is_flush_pressed();
+        if let Some((id, _, job)) = found.take_if(|(_, urgency, _)| waits(urgency)) {
             self.queue.give_back(id, job);
             return Turn::Until(HELD_NS);
         }
@@ -57,7 +57,8 @@ impl Work {
 
     /// Merges of SSTables that have begun and not ended. O(jobs).
     pub(crate) fn merges_running(&self) -> u64 {
-        self.queue.merges_running()
+        let list = self.queue.list.lock();
+        list.iter().filter(|slot| slot.urgency.is_of_merge()).count() as u64
     }
 
     /// The most urgent job that is ready.
@@ -113,14 +114,14 @@ impl Work {
                 }
                 Ok(JobProgress::Done) => {
                     if let Job::Clean(job) = &mut job {
-                        self.cleaned(job.outcome());
+                        self.cleaned(std::mem::take(&mut job.outcome));
                     }
                     if !matches!(job, Job::MemtableCompaction(_) | Job::Clean(_)) {
                         *self.cx.health.flush_error.lock() = None;
                         self.commit.room.beyond_full.set(0);
                     }
                     if let Job::Compaction(job) = &job {
-                        self.commit.gets_on(job.store());
+                        self.commit.gets_on(&job.store);
                     }
                     self.end_job(id);
                     return self.cx.scheduler.notify();
@@ -145,7 +146,7 @@ impl Work {
         let job = match job {
             Job::Clean(mut job) => {
                 job.abandon(&self.catalog, error, pause);
-                return self.cleaned(job.outcome());
+                return self.cleaned(job.outcome);
             }
             job => job,
         };

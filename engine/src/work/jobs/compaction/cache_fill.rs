@@ -177,14 +177,14 @@ impl Publishing {
             (CacheFill::Before, None, opened) if !outputs.is_empty() => {
                 let open = || catalog.open_tables(outputs, &mut []);
                 let opened = opened.map_or_else(open, Ok).inspect_err(|_| catalog.remove_outputs(outputs))?;
-                (Some(Prefill::all(opened, outputs, Origin::Storage)), None)
+                (Some(Prefill::new(opened, outputs, Origin::Storage, None)), None)
             }
             #[cfg(feature = "papers")]
             (CacheFill::Before, Some(remote), Some(opened)) => {
-                (Some(Prefill::all(opened, outputs, Origin::Remote(remote))), None)
+                (Some(Prefill::new(opened, outputs, Origin::Remote(remote), None)), None)
             }
             (CacheFill::WriteThrough, Some(remote), Some(opened)) => {
-                (Some(Prefill::all(opened, outputs, Origin::Remote(remote))), None)
+                (Some(Prefill::new(opened, outputs, Origin::Remote(remote), None)), None)
             }
             (CacheFill::Step, Some(remote), Some(opened)) => {
                 (Some(Prefill::wanted(opened, outputs, Origin::Remote(remote), &inputs(), keys)), None)
@@ -196,11 +196,6 @@ impl Publishing {
 }
 
 impl Prefill {
-    /// Brings all blocks of these outputs.
-    fn all(opened: Opened, outputs: &[Arc<TableInfo>], from: Origin) -> Self {
-        Self::new(opened, outputs, from, None)
-    }
-
     /// Brings the blocks of these outputs of which the cache has what they replace: the blocks of these runs,
     /// in `range`.
     fn wanted(
@@ -223,6 +218,7 @@ impl Prefill {
         Self::new(opened, outputs, from, Some(gathering))
     }
 
+    /// Brings the blocks of these outputs that are found to be wanted, or all.
     fn new(opened: Opened, outputs: &[Arc<TableInfo>], from: Origin, gathering: Option<Gathering>) -> Self {
         let tables = outputs.iter().map(|info| opened[&info.id].table.clone()).collect();
         let block_max = match from {

@@ -20,55 +20,6 @@ const FAILURES_ELSEWHERE: u32 = 3;
 /// Pause before it is looked again for blocks that are on their way.
 const LOOK_AGAIN_NS: u64 = 500_000;
 
-/// The phase in which a compaction is.
-enum Phase {
-    /// A trivial move: nothing is read.
-    Move,
-    Merging(Running),
-    /// A step is ready; blocks of it may still be on their way into the cache.
-    Publishing(Running, Box<Publishing>),
-}
-
-impl Phase {
-    fn running(&self) -> Option<&Running> {
-        match self {
-            Phase::Move => None,
-            Phase::Merging(running) | Phase::Publishing(running, _) => Some(running),
-        }
-    }
-
-    fn running_mut(&mut self) -> Option<&mut Running> {
-        match self {
-            Phase::Move => None,
-            Phase::Merging(running) | Phase::Publishing(running, _) => Some(running),
-        }
-    }
-
-    /// The step is ready.
-    fn begin_publishing(&mut self, publishing: Publishing) {
-        *self = match std::mem::replace(self, Phase::Move) {
-            Phase::Move => Phase::Move,
-            Phase::Merging(running) | Phase::Publishing(running, _) => {
-                Phase::Publishing(running, Box::new(publishing))
-            }
-        };
-    }
-
-    /// The step that was ready, which is published now, or given up.
-    fn end_publishing(&mut self) -> Option<Publishing> {
-        match std::mem::replace(self, Phase::Move) {
-            Phase::Publishing(running, publishing) => {
-                *self = Phase::Merging(running);
-                Some(*publishing)
-            }
-            other => {
-                *self = other;
-                None
-            }
-        }
-    }
-}
-
 /// How far a compaction has come.
 #[derive(Default)]
 struct Progress {
@@ -94,14 +45,17 @@ struct StepFill {
 
 /// A compaction under way.
 pub(crate) struct CompactionJob {
-    id: u32,
+    pub(crate) id: u32,
     /// `None` once it has ended.
     turn: Option<CompactionTurn>,
-    store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
     plan: CompactionPlan,
     /// The store's keys when this began.
     bounds: Arc<KeyRange>,
-    phase: Phase,
+    /// What does the work; `None` for a trivial move, which reads nothing.
+    running: Option<Running>,
+    /// A step to be published; blocks of it may still be on their way into the cache.
+    ready: Option<Publishing>,
     progress: Progress,
     fill: StepFill,
     manual: Option<Arc<ManualCompaction>>,
@@ -142,7 +96,8 @@ impl CompactionJob {
             store: store.clone(),
             plan,
             bounds: version.bounds.clone(),
-            phase: run.map_or(Phase::Move, Phase::Merging),
+            running: run,
+            ready: None,
             progress: Progress::default(),
             fill: StepFill { stats: FillStats::default(), ends_steps, filling: None },
             manual,
@@ -150,17 +105,9 @@ impl CompactionJob {
         }))
     }
 
-    pub(crate) fn id(&self) -> u32 {
-        self.id
-    }
-
     /// Whether a caller waits for it, who is told what becomes of it.
     pub(crate) fn is_asked(&self) -> bool {
         self.manual.is_some()
-    }
-
-    pub(crate) fn store(&self) -> &Store {
-        &self.store
     }
 
     /// Does a little. What runs here rests after it beside readers, as far as compaction debt allows.
@@ -183,7 +130,7 @@ impl CompactionJob {
 
     /// Whether this process does the work, and so rests. A compaction elsewhere has little to do here.
     pub(crate) fn runs_here(&self) -> bool {
-        self.phase.running().is_some_and(|running| !running.is_elsewhere())
+        self.running.as_ref().is_some_and(|running| !running.is_elsewhere())
     }
 
     /// Does a little, without a rest.
@@ -191,14 +138,14 @@ impl CompactionJob {
         if self.manual.as_ref().is_some_and(|m| m.is_canceled()) || self.store.is_dropped() {
             return Err(Error::new(ErrorKind::Canceled, "the compaction was cancelled"));
         }
-        if matches!(self.phase, Phase::Move) {
-            return self.make_move(catalog);
-        }
+        let Some(running) = &mut self.running else { return self.make_move(catalog) };
         let wait = catalog.cx.rates.merges.wait().max(catalog.cx.rates.fills.wait());
         if wait > 0 {
             return Ok(JobProgress::NotYet(wait));
         }
-        let Phase::Merging(running) = &mut self.phase else { return self.bring(catalog) };
+        if self.ready.is_some() {
+            return self.bring(catalog);
+        }
         if self.fill.ends_steps {
             if self.fill.stats.bytes > 0 {
                 self.fill.filling.get_or_insert_with(|| catalog.cx.rates.filling.clone());
@@ -215,14 +162,13 @@ impl CompactionJob {
             Advance::NotYet(ns) => return Ok(JobProgress::NotYet(ns)),
             Advance::Step(step) => step,
         };
-        let verified = self.phase.running_mut().map_or(Ok(None), |running| running.verify(catalog, &step));
+        let verified = self.running.as_mut().map_or(Ok(None), |running| running.verify(catalog, &step));
         let opened = match verified {
             Err(e) => return self.resume(catalog, &e),
             Ok(opened) => opened,
         };
         self.account(catalog);
-        let publishing = self.publishing(catalog, step, opened)?;
-        self.phase.begin_publishing(publishing);
+        self.ready = Some(self.publishing(catalog, step, opened)?);
         self.bring(catalog)
     }
 
@@ -260,7 +206,7 @@ impl CompactionJob {
 
     /// The step as it is published, with what of it is to be brought into the cache before.
     fn publishing(&self, catalog: &Catalog, step: Step, opened: Option<Opened>) -> Result<Publishing> {
-        let remote = self.phase.running().and_then(|running| running.remote.clone());
+        let remote = self.running.as_ref().and_then(|running| running.remote.clone());
         let keys = KeyRange {
             start: self.progress.clip.as_ref().unwrap_or(&self.plan.range.start).clone(),
             end: step.upto.as_ref().or(self.plan.range.end.as_ref()).cloned(),
@@ -275,7 +221,7 @@ impl CompactionJob {
     /// Offers the rest again after a failure elsewhere, from the last true step on; in the end it runs here.
     fn resume(&mut self, catalog: &Catalog, why: &Error) -> Result<JobProgress> {
         let carried = self.totals();
-        if let Some(running) = self.phase.running() {
+        if let Some(running) = &self.running {
             running.remove_left(catalog);
         }
         self.progress.failures += 1;
@@ -287,7 +233,7 @@ impl CompactionJob {
         // Names of its own: what was written elsewhere may still appear.
         let mut spec = merge_spec(catalog, &self.store, &version, &self.plan, catalog.next_job());
         spec.range.start = self.progress.clip.clone().unwrap_or(spec.range.start);
-        self.phase = Phase::Merging(match self.progress.failures < FAILURES_ELSEWHERE {
+        self.running = Some(match self.progress.failures < FAILURES_ELSEWHERE {
             true => Running::begin(catalog, &self.store, &version, &spec)?,
             false => Running::here(catalog, &spec, None)?,
         });
@@ -297,10 +243,8 @@ impl CompactionJob {
 
     /// Brings a piece of what the cache is to have of a step; publishes the step when all is there.
     fn bring(&mut self, catalog: &Arc<Catalog>) -> Result<JobProgress> {
-        let Phase::Publishing(_, publishing) = &mut self.phase else {
-            return Ok(JobProgress::More);
-        };
-        match publishing.prefill.as_mut().map_or(FillProgress::All, Prefill::advance) {
+        let Some(ready) = &mut self.ready else { return Ok(JobProgress::More) };
+        match ready.prefill.as_mut().map_or(FillProgress::All, Prefill::advance) {
             FillProgress::NotYet => return Ok(JobProgress::NotYet(LOOK_AGAIN_NS)),
             FillProgress::Blocks(blocks, bytes) => {
                 self.fill.stats.note_brought(blocks, bytes);
@@ -309,12 +253,12 @@ impl CompactionJob {
             }
             FillProgress::All => {}
         }
-        let Some(Publishing { step, opened, prefill }) = self.phase.end_publishing() else {
+        let Some(Publishing { step, opened, prefill }) = self.ready.take() else {
             return Ok(JobProgress::More);
         };
         let Some(prefill) = prefill else { return self.publish(catalog, step, opened) };
         let is_in_vain = prefill.failed.is_some() && prefill.remote_bytes == 0;
-        if let Some(running) = self.phase.running_mut().filter(|_| is_in_vain) {
+        if let Some(running) = self.running.as_mut().filter(|_| is_in_vain) {
             // Later steps do not wait for it again.
             running.remote = None;
         }
@@ -373,7 +317,7 @@ impl CompactionJob {
 
     /// What was done so far; nothing for a trivial move.
     fn totals(&self) -> Totals {
-        let now = self.phase.running().map(Running::totals).unwrap_or_default();
+        let now = self.running.as_ref().map(Running::totals).unwrap_or_default();
         now.after(&self.progress.carried)
     }
 
@@ -426,10 +370,10 @@ impl CompactionJob {
                 format!("{}; given up: {why}", self.plan.reason),
             );
         }
-        if let Some(running) = self.phase.running() {
+        if let Some(running) = &self.running {
             running.remove_left(catalog);
         }
-        if let Some(Publishing { step, prefill, .. }) = self.phase.end_publishing() {
+        if let Some(Publishing { step, prefill, .. }) = self.ready.take() {
             if let Some(prefill) = prefill {
                 prefill.undo();
             }

@@ -31,11 +31,12 @@ const DRAIN_MIN: u64 = 64 << 10;
 
 /// A flush under way.
 pub(crate) struct FlushJob {
-    id: u32,
+    pub(crate) id: u32,
     /// The store's flush, and its place among the compactions that run, where it reads SSTables; `None` once
     /// it has ended.
     turns: Option<(FlushTurn, Option<CompactionTurn>)>,
-    number: u64,
+    /// Its number among the store's flushes.
+    pub(crate) number: u64,
     store: Arc<Store>,
     /// The flush as a plan, mostly without inputs, so that a step is installed like any other.
     plan: CompactionPlan,
@@ -58,6 +59,7 @@ pub(crate) struct FlushJob {
 }
 
 /// How far a flush is, and what it took.
+#[derive(Default)]
 struct Progress {
     memtables: u64,
     memory_bytes: u64,
@@ -106,17 +108,12 @@ impl FlushJob {
             memtables: flushing.all().count() as u64,
             memory_bytes: flushing.bytes(),
             clip: flushing.range.start.clone(),
-            steps: 0,
-            failures: 0,
-            before: Totals::default(),
-            fills: FillStats::default(),
             began_ns: catalog.cx.env.clock.monotonic_ns(),
-            busy_ns: 0,
-            reported: 0,
+            ..Progress::default()
         };
         Some(Self {
             id,
-            number: turn.number(),
+            number: turn.number,
             turns: Some((turn, running)),
             store: store.clone(),
             plan,
@@ -130,15 +127,6 @@ impl FlushJob {
             wal_values,
             progress,
         })
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// Its number among the store's flushes.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
     }
 
     /// Whether it compacts the memory of a range with the range's SSTables.

@@ -32,7 +32,7 @@ const ENTRIES: usize = 2_000;
 
 /// A compaction of flat memtables that is under way: of their indices, or of their cells too.
 pub(crate) struct MemtableCompactionJob {
-    id: u32,
+    pub(crate) id: u32,
     store: Arc<Store>,
     /// What it began with; `None` once it has ended.
     due: Option<Due>,
@@ -64,10 +64,6 @@ impl MemtableCompactionJob {
             busy_ns: 0,
             due: Some(due),
         })
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.id
     }
 
     /// Does a little.
@@ -140,7 +136,7 @@ impl MemtableCompactionJob {
             } else if due.kind == MemtableCompactionKind::CompactNewest {
                 // Without what was dead in it all may be worth a compaction, too.
                 work.memory.joined_upto = Generation::ZERO;
-            } else if work.flush.tries() == due.flushes {
+            } else if work.flush.tries == due.flushes {
                 // What a flush that has begun since starts with is not about these memtables, which it takes
                 // or has taken.
                 let stayed = 1.0 - freed as f64 / self.bytes.max(1) as f64;
