@@ -69,11 +69,10 @@ impl Catalog {
                 version.with_memory(memory).with_shape(shape(id), &BTreeMap::new()).within(range.clone())
             };
             let version = part(&before, theirs, right, &there);
-            let attached = store.attached_over();
+            let attached = (store.attached_from, store.attached_at);
             let generations = &self.commit.generations;
             let graveyard = self.graveyard.clone();
-            let new =
-                Store::attached(right, name.into(), settings, version, generations, graveyard, attached);
+            let new = Store::new(right, name.into(), settings, version, generations, graveyard, attached);
             new.fit_memory(self.cx.settings.write_memory());
             new.forget(store.forgotten());
             new.note_replayed(store.replayed_generation());
@@ -134,7 +133,7 @@ impl Catalog {
             });
             // Before anybody can ask which WAL files are needed.
             self.commit.enter_fronts(std::slice::from_ref(store));
-            with.mark_dropped();
+            with.set_dropped(true);
             // The old name of a renamed SSTable belongs to no store any more, unless another store has it.
             for (old, _) in renamed.iter().filter(|(old, _)| !manifest.state().has_table(*old)) {
                 theirs

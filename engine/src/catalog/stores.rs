@@ -1,12 +1,11 @@
 //! The stores of a database: making, changing and dropping them, and what concerns all of them.
 
 use super::Catalog;
-use crate::commit::{DEFAULT_FAMILY, FamilySettings, PapersMissing, Store, by_id, memory_options};
+use crate::commit::{DEFAULT_FAMILY, FamilySettings, PapersMissing, Store, by_id, first_active};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::memtable::ActiveMemtable;
 use crate::options::{FamilyOptions, Options, without_papers};
-use crate::types::{StoreId, TableId, size_text};
+use crate::types::{SeqNo, StoreId, TableId, size_text};
 use crate::version::Version;
 use crate::version::edit::Change;
 use std::sync::Arc;
@@ -38,12 +37,11 @@ impl Catalog {
         self.commit_edit(&vec![Change::NewStore { id, name: name.to_string(), options }])?;
         kill_point!("family-create-committed");
         let write_memory = self.cx.settings.write_memory();
-        let generation = self.commit.generations.take();
-        let active =
-            Arc::new(ActiveMemtable::new(generation, memory_options(&settings.options, write_memory)));
-        let version = Version::new(active.into());
-        let name = name.to_string();
-        let store = Store::new(id, name, settings, version, &self.commit.generations, self.graveyard.clone());
+        let generations = &self.commit.generations;
+        let active = first_active(&settings.options, generations.take(), write_memory);
+        let (version, graveyard) = (Version::new(active.into()), self.graveyard.clone());
+        let attached = (SeqNo::ZERO, SeqNo::ZERO);
+        let store = Store::new(id, name.to_string(), settings, version, generations, graveyard, attached);
         store.fit_memory(write_memory);
         self.add_store(store.clone());
         self.cx.events.record(EventKind::Family, &store.name, "created".into(), &[]);
@@ -105,7 +103,7 @@ impl Catalog {
     /// Takes a store out of the database for good. The caller has the lock of families.
     pub(crate) fn forget(&self, store: &Arc<Store>) -> Result<()> {
         // Nothing may be logged for the store after the manifest has forgotten it.
-        store.mark_dropped();
+        store.set_dropped(true);
         self.commit.with_writes_held(|_| ())?;
         kill_point!("family-drop-marked");
         // Writes to other families that depended on this one's must not be lost if the drop is durable (I2).
@@ -117,7 +115,7 @@ impl Catalog {
         };
         if let Err(e) = self.commit_edit(&vec![Change::LogSynced(synced), Change::DropStore { id: store.id }])
         {
-            store.unmark_dropped();
+            store.set_dropped(false);
             // It was not counted meanwhile.
             self.commit.recount(store);
             return Err(e);

@@ -29,7 +29,7 @@ pub(crate) struct Store {
     /// Bytes at which the active memtable is frozen: from the write memory and the options.
     active_bytes: AtomicU64,
     /// Runs in L0 beyond the number that its strategy allows.
-    level0_over: AtomicU64,
+    pub(super) level0_over: AtomicU64,
     pub(crate) id: StoreId,
     dropped: AtomicBool,
     gone: AtomicBool,
@@ -49,9 +49,9 @@ pub(crate) struct Store {
     inherited: AtomicU64,
     /// The sequence number at which the store was attached, or zero. Its cells have numbers of another
     /// database, so an older read point would show some of them.
-    attached_at: SeqNo,
+    pub(crate) attached_at: SeqNo,
     /// The first sequence number that the attach skipped: no write has one from here to `attached_at`.
-    attached_from: SeqNo,
+    pub(crate) attached_from: SeqNo,
     /// The sequence number up to which compactions may have dropped every cell of a key: see
     /// [`Store::forgotten`].
     forgotten: AtomicU64,
@@ -114,21 +114,9 @@ impl Generations {
 }
 
 impl Store {
+    /// A store with that version. If it comes from another database, the attach skipped the sequence numbers
+    /// from the first of the two to the last, so no write has them; else both are zero.
     pub(crate) fn new(
-        id: StoreId,
-        name: String,
-        settings: FamilySettings,
-        version: Version,
-        generations: &Arc<Generations>,
-        graveyard: Arc<Graveyard>,
-    ) -> Arc<Self> {
-        let none = (SeqNo::ZERO, SeqNo::ZERO);
-        Self::attached(id, name, settings, version, generations, graveyard, none)
-    }
-
-    /// A store that comes from another database. The attach skipped the sequence numbers from the first of
-    /// the two to the last, so no write has them.
-    pub(crate) fn attached(
         id: StoreId,
         name: String,
         settings: FamilySettings,
@@ -193,11 +181,6 @@ impl Store {
     /// The number of runs in L0 beyond those that its strategy allows, as last counted.
     pub(crate) fn level0_over(&self) -> u64 {
         self.level0_over.load(Ordering::Relaxed)
-    }
-
-    /// Sets that number of excess runs; returns the one before.
-    pub(crate) fn set_level0_over(&self, runs: u64) -> u64 {
-        self.level0_over.swap(runs, Ordering::Relaxed)
     }
 
     /// Makes its memtables take chunks from that pool.
@@ -313,12 +296,8 @@ impl Store {
         self.dropped.load(Ordering::Acquire)
     }
 
-    pub(crate) fn mark_dropped(&self) {
-        self.dropped.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn unmark_dropped(&self) {
-        self.dropped.store(false, Ordering::Release);
+    pub(crate) fn set_dropped(&self, dropped: bool) {
+        self.dropped.store(dropped, Ordering::Release);
     }
 
     /// Notes that the manifest no longer names it.
@@ -368,16 +347,6 @@ impl Store {
         self.forgotten.fetch_max(upto.0, Ordering::AcqRel);
     }
 
-    /// The sequence number at which it came from another database; zero if it did not.
-    pub(crate) fn attached_at(&self) -> SeqNo {
-        self.attached_at
-    }
-
-    /// The first and the last of the sequence numbers that the attach skipped; no write has them.
-    pub(crate) fn attached_over(&self) -> (SeqNo, SeqNo) {
-        (self.attached_from, self.attached_at)
-    }
-
     /// Refuses a read point from before the store was attached.
     #[inline]
     pub(crate) fn check_read_point(&self, seq: SeqNo) -> Result<()> {
@@ -394,39 +363,15 @@ impl Store {
         }
         Ok(())
     }
-}
 
-impl Store {
     /// Bytes of memory as last counted.
     pub(crate) fn counted_memory(&self) -> u64 {
         self.counted.memory.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn count_memory(&self, bytes: u64) -> u64 {
-        self.counted.memory.swap(bytes, Ordering::AcqRel)
-    }
-
-    /// Adds a write's memory to the store's count; the sum over all stores has it already.
-    #[inline]
-    pub(crate) fn grew(&self, bytes: u64) {
-        self.counted.memory.fetch_add(bytes, Ordering::Release);
-    }
-
-    pub(crate) fn count_tables(&self, bytes: u64) -> u64 {
-        self.counted.tables.swap(bytes, Ordering::Relaxed)
-    }
-
-    pub(crate) fn count_kept(&self, bytes: u64) -> u64 {
-        self.counted.kept.swap(bytes, Ordering::Relaxed)
     }
 
     /// The WAL file that it is listed under in `tally`; `None` while it has no memory.
     #[inline]
     pub(crate) fn front(&self) -> Option<LogFileId> {
         Some(LogFileId(self.counted.front.load(Ordering::Relaxed))).filter(|front| *front != LogFileId::MAX)
-    }
-
-    pub(crate) fn set_front(&self, front: Option<LogFileId>) {
-        self.counted.front.store(front.unwrap_or(LogFileId::MAX).0, Ordering::Relaxed);
     }
 }

@@ -53,13 +53,13 @@ impl Inner {
         store.check_not_dropped()?;
         let (newest, has_cell) = self.newest_write(store, key)?;
         if planted!(Bug::ForgetWhatMergesDropped) {
-            return Ok(Since::of(newest.max(store.attached_at()) > seq, true));
+            return Ok(Since::of(newest.max(store.attached_at) > seq, true));
         }
         // Without timestamps, if a cell of the key is left, it is the newest: a tombstone is dropped with all
         // that it deleted. (A range tombstone may stay for other keys, and does not show what came after it.)
         let is_known = has_cell && !store.settings().read.explicit;
         // Asked after the version was taken.
-        let is_known = store.attached_at() <= seq && (is_known || store.forgotten() <= seq);
+        let is_known = store.attached_at <= seq && (is_known || store.forgotten() <= seq);
         Ok(Since::of(newest > seq, is_known))
     }
 
@@ -93,7 +93,7 @@ impl Inner {
         let in_tables = version.runs.iter().filter_map(|run| run.find(key));
         in_tables.into_iter().any(|open| open.info.seqs.1 > seq)
             || store.forgotten() > seq
-            || store.attached_at() > seq
+            || store.attached_at > seq
     }
 
     /// The sequence number of the newest write that concerns the key, deletes included; zero when there is
@@ -141,7 +141,7 @@ impl Inner {
             segment.has_newer_tombstone(range, seq) || newer().unwrap_or(true)
         });
         let in_tables = |run: &OpenRun| run.tables[run.within(range)].iter().any(|t| t.info.seqs.1 > seq);
-        changed || version.runs.iter().any(in_tables) || store.forgotten() > seq || store.attached_at() > seq
+        changed || version.runs.iter().any(in_tables) || store.forgotten() > seq || store.attached_at > seq
     }
 
     /// Whether anything that concerns a key of the range was written after `seq`: as [`Inner::key_since`].
@@ -149,7 +149,7 @@ impl Inner {
         store.check_not_dropped()?;
         let version = store.version();
         // Keys that another family has now may have been written to there.
-        if store.attached_at() > seq || version.check_range(range).is_err() {
+        if store.attached_at > seq || version.check_range(range).is_err() {
             return Ok(Since::Unknown);
         }
         let in_tables = |run: &OpenRun| {

@@ -27,10 +27,9 @@
 
 use super::{CompactionControl, DEFAULT_FAMILY, Db, Family, Inner};
 use crate::catalog::{Catalog, check_name};
-use crate::commit::{FamilySettings, Store, memory_options};
+use crate::commit::{FamilySettings, Store, first_active};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::memtable::ActiveMemtable;
 use crate::shape::{Shape, ShapeChange, TableInfo};
 use crate::storage::{Copied, Env, absolute, create_dir_durably, lock_dir};
 use crate::types::{Generation, KeyRange, SeqNo, StoreId, TableId};
@@ -368,14 +367,12 @@ impl Inner {
         let mut stores = Vec::with_capacity(ids.len());
         for ((family, id), shape) in arriving.into_iter().zip(ids).zip(shapes) {
             self.commit.generations.above(family.last_generation());
-            let first = self.commit.generations.take();
+            let generations = &self.commit.generations;
             let Arriving { name, state, settings, .. } = family;
-            let active =
-                Arc::new(ActiveMemtable::new(first, memory_options(&settings.options, write_memory)));
+            let active = first_active(&settings.options, generations.take(), write_memory);
             let version = Version::new(active.into()).with_shape(shape, opened).within(state.range);
             let graveyard = self.catalog.graveyard.clone();
-            let generations = &self.commit.generations;
-            let store = Store::attached(id, name, settings, version, generations, graveyard, taken);
+            let store = Store::new(id, name, settings, version, generations, graveyard, taken);
             store.fit_memory(write_memory);
             self.catalog.add_store(store.clone());
             stores.push(store);

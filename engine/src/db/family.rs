@@ -173,14 +173,14 @@ impl Family {
     /// The sequence number that [`Db::attach`](crate::Db::attach) gave it, which no write in the WAL has.
     /// `None` for a family that was created in this database.
     pub fn attached_at(&self) -> Option<SeqNo> {
-        Some(self.store.attached_at()).filter(|seq| *seq > SeqNo::ZERO)
+        Some(self.store.attached_at).filter(|seq| *seq > SeqNo::ZERO)
     }
 
     /// The first of the sequence numbers that the attach skipped, so no write has them; the last is
     /// [`Family::attached_at`]. They are several if the database that it came from had given out higher
     /// numbers than this one.
     pub fn attached_from(&self) -> Option<SeqNo> {
-        self.attached_at().map(|_| self.store.attached_over().0)
+        self.attached_at().map(|_| self.store.attached_from)
     }
 
     /// Splits the family at a key, by one edit of the manifest whatever its size: this one keeps the keys
