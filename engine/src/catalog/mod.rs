@@ -20,7 +20,7 @@ mod tables;
 
 pub(crate) use directory::{NOTE_NEW, no_database, refuse_leftovers, refuse_no_database, refuse_occupied};
 pub(crate) use install::{Flushed, Install};
-pub(crate) use moment::{Moment, PinnedCopy};
+pub(crate) use moment::PinnedCopy;
 pub(crate) use recover::{highest_manifest, needed_logs, read_log, remove_orphans, remove_unnamed_tables};
 pub(crate) use regions::check_bounds;
 pub(crate) use replay::Replay;
@@ -124,7 +124,7 @@ impl Catalog {
         });
         catalog.recount_all();
         commit.enter_fronts(&catalog.stores());
-        catalog.touch_all();
+        commit.touch_all(&catalog.stores());
         catalog.fit_cache();
         catalog
     }

@@ -136,10 +136,8 @@ impl Catalog {
             with.set_dropped(true);
             // The old name of a renamed SSTable belongs to no store any more, unless another store has it.
             for (old, _) in renamed.iter().filter(|(old, _)| !manifest.state().has_table(*old)) {
-                theirs
-                    .tables()
-                    .filter(|open| open.info.id == *old)
-                    .for_each(|open| open.handle.make_obsolete());
+                let gone = theirs.tables().filter(|open| open.info.id == *old);
+                gone.for_each(|open| open.handle.make_obsolete());
             }
             Ok::<_, Error>(mark)
         })??;
@@ -183,15 +181,19 @@ impl Catalog {
     /// The stores have other keys than before.
     fn reshaped(&self, stores: &[&Arc<Store>]) {
         for store in stores {
-            {
-                let mut work = store.work.lock();
-                work.merges.plan_state = Default::default();
-            }
+            store.work.lock().merges.plan_state = Default::default();
             self.commit.recount(store);
             self.commit.touch(store.id);
         }
         self.fit_cache();
         self.cx.scheduler.notify();
+    }
+
+    /// The settings of a store for one that is split off it.
+    fn settings_again(&self, store: &Store) -> Result<FamilySettings> {
+        let now = store.settings();
+        let settings = FamilySettings::resolve_known(&store.name, now.options.clone(), &self.registry)?;
+        Ok(FamilySettings { papers_missing: now.papers_missing.clone(), ..settings })
     }
 }
 
@@ -288,15 +290,6 @@ fn reunited(segments: Vec<Memtable>) -> Vec<Memtable> {
         }
     }
     all
-}
-
-impl Catalog {
-    /// The settings of a store for one that is split off it.
-    fn settings_again(&self, store: &Store) -> Result<FamilySettings> {
-        let now = store.settings();
-        let settings = FamilySettings::resolve_known(&store.name, now.options.clone(), &self.registry)?;
-        Ok(FamilySettings { papers_missing: now.papers_missing.clone(), ..settings })
-    }
 }
 
 /// An error for a job of a store that has other keys than when the job began.

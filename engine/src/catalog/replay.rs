@@ -46,14 +46,6 @@ struct Replayed {
     segments: Vec<(SeqNo, Memtable)>,
 }
 
-impl Replayed {
-    /// The memtable for an entry of that sequence number.
-    fn segment(&self, seq: SeqNo) -> &Memtable {
-        let after = self.segments.partition_point(|(first, _)| *first <= seq);
-        &self.segments[after.max(1) - 1].1
-    }
-}
-
 impl Replay {
     pub(crate) fn new(
         state: &State,
@@ -181,7 +173,8 @@ impl Replayed {
 
     fn entry(&self, logged: &Logged<'_>, seq: SeqNo) {
         let generation = logged.generation;
-        let segment = self.segment(seq);
+        let after = self.segments.partition_point(|(first, _)| *first <= seq);
+        let (_, segment) = &self.segments[after.max(1) - 1];
         let file = logged.place.at.file;
         let active = || segment.as_active().expect("nothing is flattened before recovery has ended");
         match &logged.entry {

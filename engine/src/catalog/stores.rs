@@ -66,8 +66,7 @@ impl Catalog {
     /// The name of a store that exists, or was dropped since the database was opened.
     pub(crate) fn name_of(&self, id: StoreId) -> Option<Arc<str>> {
         let stores = self.stores();
-        let found = stores.binary_search_by_key(&id, |store| store.id).ok();
-        let is_there = found.map(|at| stores[at].name.as_str().into());
+        let is_there = by_id(&stores, id).map(|store| store.name.as_str().into());
         is_there.or_else(|| self.names_gone.lock().get(&id).map(|(_, name)| name.clone()))
     }
 
@@ -203,11 +202,6 @@ impl Catalog {
         Ok((parsed?, None))
     }
 
-    /// Marks all stores as due.
-    pub(crate) fn touch_all(&self) {
-        self.commit.touch_all(&self.stores());
-    }
-
     /// The stores that planning looks at now: those that were touched, those with jobs, some in rotation, and
     /// those with most memory if some has to be freed. By number.
     pub(crate) fn take_due(&self, working: &[StoreId], now: u64) -> Vec<Arc<Store>> {
@@ -266,7 +260,7 @@ impl Catalog {
             self.fit_active(store);
         }
         self.recount_all();
-        self.touch_all();
+        self.commit.touch_all(&self.stores());
         self.fit_cache();
         let reason = format!(
             "write memory {} of {}, it was {} of {}",

@@ -1,9 +1,8 @@
 //! Backups of an open database: exact at one sequence number over all families, while writers and compactions
 //! go on.
 //!
-//! As with a checkpoint, one moment under the manifest's lock decides what the copy consists of. But nothing
-//! is linked, since a backup may lie on another file system; and copying takes too long to hold the lock.
-//! Instead:
+//! As with a checkpoint, one moment (`catalog/moment.rs`) decides what the copy consists of. But nothing is
+//! linked, since a backup may lie on another file system. Instead:
 //!
 //! - The backup pins the WAL files. They are few (the WAL's limit) and copied first.
 //! - Handles pin the SSTables: compactions may drop them from the manifest but not delete their files, and
@@ -84,7 +83,6 @@ impl Db {
 }
 
 impl Inner {
-    // Over 70 lines: one row of steps whose order is what the page above is about.
     fn backup(
         &self,
         backups: &Backups,
@@ -94,18 +92,19 @@ impl Inner {
         self.cx.check_writable()?;
         let database = format!("{:016x}", self.catalog.manifest.lock().state().database);
         let mut making = Making::begin(backups, &database)?;
-        let PinnedCopy { moment, created_us, tables, log, files } = self.catalog.hold_moment(picks)?;
+        let held = self.catalog.hold_moment(picks)?;
+        let PinnedCopy { state, manifest_number, mut logs, table_logs, created_us, .. } = held;
+        let (tables, held_logs, held_tables) = (held.tables, held.held_logs, held.held_tables);
         kill_point!("backup-moment");
         // A backup must not hold writes that this database could still lose.
         self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;
 
         let tables: Vec<_> = tables.into_iter().map(|info| (making.known(&info), info)).collect();
         let missing = tables.iter().filter(|(known, _)| known.is_none()).map(|(_, info)| info.bytes);
-        let mut logs = moment.logs.clone();
-        for name in &moment.table_logs {
-            let path = self.catalog.dir.join(name);
+        for name in table_logs {
+            let path = self.catalog.dir.join(&name);
             let bytes = self.cx.env.storage.open(&path).and_then(|file| file.len());
-            logs.push((name.clone(), bytes.map_err(|e| Error::io("look at", &path, e))?));
+            logs.push((name, bytes.map_err(|e| Error::io("look at", &path, e))?));
         }
         let total = missing.sum::<u64>() + logs.iter().map(|(_, bytes)| bytes).sum::<u64>();
         let mut done = 0;
@@ -120,7 +119,7 @@ impl Inner {
                 making.copy(&*self.cx.env.storage, &from, name.clone(), *bytes, &mut |n| advance(name, n))?,
             );
         }
-        drop(log);
+        drop(held_logs);
         kill_point!("backup-logs-copied");
         let mut stored_tables = Vec::new();
         for (known, info) in tables {
@@ -132,26 +131,22 @@ impl Inner {
             kill_point!("backup-table-copied");
         }
         self.cx.check_open()?;
-        drop(files);
+        drop(held_tables);
 
-        let bytes = manifest::encode_whole(&moment.state, moment.manifest_number);
+        let bytes = manifest::encode_whole(&state, manifest_number);
         let descriptor = Descriptor {
             id: making.id(),
             database,
-            seq: moment.state.last_seq,
+            seq: state.last_seq,
             created_us,
-            manifest_number: moment.manifest_number,
+            manifest_number,
             manifest: making.write_manifest(&bytes)?,
             logs: stored_logs,
             tables: stored_tables,
         };
         let made = making.finish(&descriptor)?;
-        let numbers = [
-            ("id", made.id),
-            ("seq", made.seq.0),
-            ("bytes", made.bytes),
-            ("copied_bytes", made.copied_bytes),
-        ];
+        let BackupInfo { id, seq, bytes, copied_bytes, .. } = made;
+        let numbers = [("id", id), ("seq", seq.0), ("bytes", bytes), ("copied_bytes", copied_bytes)];
         self.cx.events.record(EventKind::Backup, "", format!("into {}", backups.dir().display()), &numbers);
         Ok(made)
     }

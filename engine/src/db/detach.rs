@@ -221,8 +221,7 @@ impl Inner {
             stores: [(store.id, of_store), (default_id, default)].into(),
             ..State::default()
         };
-        let handles = store.version().tables().map(|open| open.handle.clone()).collect();
-        Ok((state, self.catalog.graveyard.hold(handles)))
+        Ok((state, self.catalog.hold_tables(std::slice::from_ref(store))))
     }
 
     fn write_detached(&self, env: &Env, dir: &Path, state: State, copied: &mut Copied) -> Result<u64> {

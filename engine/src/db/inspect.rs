@@ -233,7 +233,7 @@ impl Inner {
             cache_evicted_bytes: cache.evicted.1,
             cache_bytes: cache.data_bytes + cache.meta_bytes,
             cache_capacity: cache.capacity,
-            sstable_memory_bytes: self.catalog.table_memory(),
+            sstable_memory_bytes: self.catalog.cache.table_memory(),
             families_planned: m.families_planned.get(),
             background_error: poisoned.or_else(|| self.commit.background_failure()).map(|e| e.to_string()),
         }

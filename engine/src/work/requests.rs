@@ -188,7 +188,7 @@ impl Work {
         // What failed before may have been for want of what is there now: it is tried again, and only that
         // counts.
         *self.cx.health.flush_error.lock() = None;
-        self.catalog.touch_all();
+        self.commit.touch_all(&self.catalog.stores());
         self.cx.scheduler.notify();
         let mut failed = None;
         self.cx.scheduler.wait(&mut || {
