@@ -1,6 +1,6 @@
 //! Column families: the handle, creating, changing and dropping them.
 
-use super::{CompactionControl, Entry, Inner, Scan, Shared, inspect::MemtableListing};
+use super::{CompactionControl, Entry, Scan, Shared, inspect::MemtableListing};
 use crate::commit::{Action, Op, Store};
 use crate::error::{Error, Result};
 use crate::metrics::FamilyStatistics;
@@ -259,12 +259,12 @@ impl Family {
 
     /// The keys of a range in order, as of now. An error shows at the first step.
     pub fn scan<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
-        Inner::scan(&self.db, &self.store, KeyRange::from_bounds(&range), None)
+        Scan::new(&self.db, &self.store, KeyRange::from_bounds(&range), None)
     }
 
     /// The keys that begin with `prefix`.
     pub fn scan_prefix(&self, prefix: impl AsRef<[u8]>) -> Scan {
-        Inner::scan(&self.db, &self.store, KeyRange::prefix(prefix.as_ref()), None)
+        Scan::new(&self.db, &self.store, KeyRange::prefix(prefix.as_ref()), None)
     }
 
     /// The entry with the lowest key. It may have to go past deleted ones.
@@ -388,18 +388,16 @@ impl Reader {
 
     /// See [`Family::scan`].
     pub fn scan<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
-        let range = KeyRange::from_bounds(&range);
-        Inner::scan(&self.family.db, &self.family.store, range, Some(self.snapshot.clone()))
+        self.scan_range(KeyRange::from_bounds(&range))
     }
 
     /// See [`Family::scan_prefix`].
     pub fn scan_prefix(&self, prefix: impl AsRef<[u8]>) -> Scan {
-        Inner::scan(
-            &self.family.db,
-            &self.family.store,
-            KeyRange::prefix(prefix.as_ref()),
-            Some(self.snapshot.clone()),
-        )
+        self.scan_range(KeyRange::prefix(prefix.as_ref()))
+    }
+
+    fn scan_range(&self, range: KeyRange) -> Scan {
+        Scan::new(&self.family.db, &self.family.store, range, Some(self.snapshot.clone()))
     }
 
     /// See [`Family::first`].
