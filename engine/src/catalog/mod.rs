@@ -46,7 +46,6 @@ use std::sync::Arc;
 /// of ranges twice as many.
 const BEYOND_FULL_BYTES: u64 = 64 << 10;
 
-/// See the page above.
 // Over 15 fields: what a database shares between its stores, each with a lock of its own.
 pub(crate) struct Catalog {
     pub(crate) cx: Arc<Context>,

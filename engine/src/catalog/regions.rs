@@ -44,11 +44,8 @@ impl Catalog {
         let (mark, new) = self.commit.with_writes_held(|_| {
             let bounds = store.version().bounds.clone();
             if at <= bounds.start.as_slice() || !bounds.ends_after(at) {
-                let message = format!(
-                    "{} cannot be split at \"{}\": its keys are {bounds}",
-                    store.name,
-                    at.escape_ascii()
-                );
+                let (name, at) = (&store.name, at.escape_ascii());
+                let message = format!("{name} cannot be split at \"{at}\": its keys are {bounds}");
                 return Err(Error::invalid(message));
             }
             let left = KeyRange { start: bounds.start.clone(), end: Some(at.to_vec()) };
@@ -101,10 +98,8 @@ impl Catalog {
         self.removable(&with.name)?;
         let same = store.settings().options.timestamps == with.settings().options.timestamps;
         if Arc::ptr_eq(store, with) || !same {
-            return Err(Error::invalid(format!(
-                "families {} and {} cannot be joined",
-                store.name, with.name
-            )));
+            let message = format!("families {} and {} cannot be joined", store.name, with.name);
+            return Err(Error::invalid(message));
         }
         let mut manifest = self.manifest.lock();
         store.check_takes_writes()?;

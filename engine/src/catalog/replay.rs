@@ -16,7 +16,6 @@ use crate::wal::{Entry, Frame, Logged};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// See the page above.
 pub(crate) struct Replay {
     stores: BTreeMap<StoreId, Replayed>,
     /// The heirs of each store that was split or joined: the stores that now have the cells logged for it.

@@ -55,7 +55,6 @@ pub(crate) struct Store {
     /// The sequence number up to which compactions may have dropped every cell of a key: see
     /// [`Store::forgotten`].
     forgotten: AtomicU64,
-    /// The database's write memory.
     write_memory: AtomicU64,
     /// The database's pool of memory chunks.
     spares: OnceLock<Arc<Spares>>,
@@ -178,7 +177,6 @@ impl Store {
         self.active_bytes.store(self.settings().options.active_bytes(write_memory), Ordering::Relaxed);
     }
 
-    /// The number of runs in L0 beyond those that its strategy allows, as last counted.
     pub(crate) fn level0_over(&self) -> u64 {
         self.level0_over.load(Ordering::Relaxed)
     }
@@ -188,13 +186,11 @@ impl Store {
         let _ = self.spares.set(spares.clone());
     }
 
-    /// Bytes at which its active memtable is frozen.
     #[inline]
     pub(crate) fn active_bytes(&self) -> u64 {
         self.active_bytes.load(Ordering::Relaxed)
     }
 
-    /// How its memtables use memory.
     pub(crate) fn memory_options(&self) -> MemoryOptions {
         let expected = self.active_expected.load(Ordering::Relaxed) as usize;
         MemoryOptions::for_active_bytes(self.active_bytes() as usize, expected, self.spares.get().cloned())
@@ -238,7 +234,6 @@ impl Store {
         }
     }
 
-    /// See [`Generations::take`].
     pub(crate) fn take_generation(&self) -> Generation {
         self.generations.take()
     }
@@ -364,7 +359,6 @@ impl Store {
         Ok(())
     }
 
-    /// Bytes of memory as last counted.
     pub(crate) fn counted_memory(&self) -> u64 {
         self.counted.memory.load(Ordering::Relaxed)
     }

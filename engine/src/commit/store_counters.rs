@@ -70,7 +70,6 @@ impl Tally {
         before
     }
 
-    /// Counts the store's memory anew.
     pub(super) fn count_memory(&self, store: &Store, bytes: u64) {
         change(&self.memory, store.counted.memory.swap(bytes, Ordering::AcqRel), bytes);
     }
@@ -163,7 +162,6 @@ impl Commit {
         self.tally.due.lock().touched.insert(store);
     }
 
-    /// Marks all these stores as due.
     pub(crate) fn touch_all(&self, stores: &[Arc<Store>]) {
         self.tally.due.lock().touched.extend(stores.iter().map(|store| store.id));
     }

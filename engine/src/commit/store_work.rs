@@ -26,7 +26,6 @@ pub(crate) struct StoreWork {
 /// The store's flushes.
 #[derive(Default)]
 pub(crate) struct FlushWork {
-    /// One is under way.
     pub(crate) under_way: bool,
     /// One is installed, or about to be, without its event so far.
     pub(crate) ends: bool,
@@ -34,7 +33,6 @@ pub(crate) struct FlushWork {
     pub(crate) asked: Generation,
     /// No flush begins before this moment (monotonic ns), as the last one failed.
     pub(crate) not_before: u64,
-    /// How often one was tried.
     pub(crate) tries: u64,
     /// Which try was the last to fail, and why.
     pub(crate) failed: Option<(u64, Error)>,
@@ -73,7 +71,6 @@ pub(crate) struct LevelZeroQuestion {
     shape: Arc<Shape>,
     settings: Arc<FamilySettings>,
     flush_bytes: u64,
-    /// The running compactions.
     running: Vec<u32>,
     waits: bool,
 }

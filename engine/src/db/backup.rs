@@ -135,7 +135,7 @@ impl Inner {
 
         let bytes = manifest::encode_whole(&state, manifest_number);
         let descriptor = Descriptor {
-            id: making.id(),
+            id: making.id,
             database,
             seq: state.last_seq,
             created_us,
@@ -147,7 +147,7 @@ impl Inner {
         let made = making.finish(&descriptor)?;
         let BackupInfo { id, seq, bytes, copied_bytes, .. } = made;
         let numbers = [("id", id), ("seq", seq.0), ("bytes", bytes), ("copied_bytes", copied_bytes)];
-        self.cx.events.record(EventKind::Backup, "", format!("into {}", backups.dir().display()), &numbers);
+        self.cx.events.record(EventKind::Backup, "", format!("into {}", backups.dir.display()), &numbers);
         Ok(made)
     }
 }

@@ -217,13 +217,8 @@ impl Family {
 
     /// Adds a merge operand; where timestamps are explicit, at the present time.
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<SeqNo> {
-        self.cell(
-            Kind::Operand,
-            key.as_ref(),
-            self.unnamed(Kind::Operand),
-            operand.as_ref(),
-            Durability::Buffered,
-        )
+        let timestamp = self.unnamed(Kind::Operand);
+        self.cell(Kind::Operand, key.as_ref(), timestamp, operand.as_ref(), Durability::Buffered)
     }
 
     /// The key's newest value.

@@ -244,7 +244,6 @@ impl Db {
     }
 }
 
-/// The statistics of one store.
 pub(super) fn family_statistics(inner: &Inner, store: &Store) -> FamilyStatistics {
     inner.commit.recount(store);
     let version = store.version();

@@ -101,7 +101,6 @@ impl OfFamily {
         }
     }
 
-    /// The ranges that were deleted.
     pub(super) fn deleted_ranges(&self) -> Vec<KeyRange> {
         self.ranges.within(&KeyRange::all()).into_iter().map(|tombstone| tombstone.range).collect()
     }

@@ -26,7 +26,6 @@ const FAILURES_TOLD: u32 = 2;
 const RETRY_DAMAGED_NS: u64 = 30_000_000_000;
 
 impl Work {
-    /// Takes one turn.
     pub(super) fn turn(&self) -> Turn {
         if !self.cx.health.is_open() {
             return Turn::Idle;
@@ -87,7 +86,6 @@ impl Work {
             && self.queue.list.lock().iter().any(|slot| slot.urgency == Urgency::Flush && slot.job.is_none())
     }
 
-    /// Forgets a job that has ended.
     fn end_job(&self, id: u32) {
         let mut list = self.queue.list.lock();
         if let Some(at) = list.iter().position(|slot| slot.id == id)
@@ -195,12 +193,8 @@ impl Work {
 
     /// A merge of the store was not begun by whoever is to run it.
     pub(super) fn merge_not_begun(&self, store: &Arc<Store>, error: &Error, asked: bool) {
-        self.cx.events.record(
-            EventKind::Failure,
-            &store.name,
-            format!("a compaction could not be begun: {error}"),
-            &[],
-        );
+        let reason = format!("a compaction could not be begun: {error}");
+        self.cx.events.record(EventKind::Failure, &store.name, reason, &[]);
         if !asked && !store.is_dropped() {
             let pause = if error.kind() == ErrorKind::Corruption { RETRY_DAMAGED_NS } else { RETRY_NS };
             self.merge_failed(store, error, self.cx.env.clock.monotonic_ns(), pause);

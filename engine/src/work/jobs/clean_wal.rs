@@ -154,7 +154,6 @@ impl CleanJob {
         })
     }
 
-    /// Does a little.
     pub(crate) fn advance(&mut self, catalog: &Arc<Catalog>) -> Result<JobProgress> {
         if let Some(cleaning) = self.stores.get_mut(self.at) {
             let more = cleaning.look(CELLS)?;

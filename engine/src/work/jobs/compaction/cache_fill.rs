@@ -239,7 +239,6 @@ impl Prefill {
         }
     }
 
-    /// Does a little.
     pub(super) fn advance(&mut self) -> FillProgress {
         self.try_advance().unwrap_or_else(|e| {
             self.failed = Some(e.to_string());

@@ -270,7 +270,6 @@ impl CompactionJob {
         published
     }
 
-    /// Installs the step.
     fn publish(&mut self, catalog: &Arc<Catalog>, step: Step, opened: Option<Opened>) -> Result<JobProgress> {
         let upto = step.upto.clone();
         kill_point!("merge-before-install");
@@ -364,11 +363,8 @@ impl CompactionJob {
     pub(crate) fn abandon(mut self, catalog: &Catalog, why: &Error) -> Arc<Store> {
         self.leave(Some(why));
         if self.progress.steps > 0 {
-            self.record_event(
-                catalog,
-                EventKind::Compaction,
-                format!("{}; given up: {why}", self.plan.reason),
-            );
+            let reason = format!("{}; given up: {why}", self.plan.reason);
+            self.record_event(catalog, EventKind::Compaction, reason);
         }
         if let Some(running) = &self.running {
             running.remove_left(catalog);

@@ -4,7 +4,7 @@
 //! A flush is described like a compaction; its memory goes beside the description.
 
 use crate::catalog::Catalog;
-use crate::commit::{FamilySettings, Store};
+use crate::commit::Store;
 use crate::compaction::{CompactionSpec, OutputSpec, RULES_VERSION, RetentionSpec, TombstoneElision};
 use crate::shape::TableInfo;
 use crate::strategy::{CompactionPlan, InputRun};
@@ -80,6 +80,7 @@ pub(crate) fn flush_spec(
     spec
 }
 
+/// What the plan asks for; `last` says whether its outputs go to the last level.
 fn described(
     catalog: &Catalog,
     store: &Store,
@@ -94,6 +95,9 @@ fn described(
         let there = input.tables.iter().filter_map(|id| infos.get(id));
         there.map(|info| TableInfo::clone(info)).collect()
     };
+    let settings = store.settings();
+    let options = &settings.options;
+    let names = store.table_names().into_iter().map(|(name, value)| (name.to_string(), value));
     CompactionSpec {
         rules_version: RULES_VERSION,
         database: catalog.database,
@@ -101,38 +105,26 @@ fn described(
         log_dir: catalog.dir.clone(),
         inputs: plan.inputs.iter().map(of_run).collect(),
         range: plan.range.clone(),
-        keep: keep_spec(catalog, &store.settings(), below),
-        output: output_spec(catalog, store, plan, id, last),
+        keep: RetentionSpec {
+            read_points: catalog.commit.snapshots.read_points().to_vec(),
+            explicit: settings.read.explicit,
+            versions: settings.read.versions,
+            ttl_us: settings.read.ttl_us,
+            now_us: catalog.cx.env.clock.wall_us(),
+            operator: options.merge_operator.clone(),
+            filter: options.compaction_filter.clone(),
+            strategy: options.strategy.to_string(),
+            below,
+        },
+        output: OutputSpec {
+            table: settings.table_options(last),
+            sstable_bytes: plan.sstable_bytes,
+            cuts: Vec::new(),
+            id: TableId { store: store.id, epoch: catalog.epoch, job: id, part: 0 },
+            names: names.collect(),
+        },
         step_bytes: catalog.cx.settings.options.experimental.compaction_step_bytes,
         read_ahead: READ_AHEAD as u64,
-    }
-}
-
-/// How the plan's outputs are written; `last` says whether they go to the last level.
-fn output_spec(catalog: &Catalog, store: &Store, plan: &CompactionPlan, id: u32, last: bool) -> OutputSpec {
-    let names = store.table_names().into_iter().map(|(name, value)| (name.to_string(), value));
-    OutputSpec {
-        table: store.settings().table_options(last),
-        sstable_bytes: plan.sstable_bytes,
-        cuts: Vec::new(),
-        id: TableId { store: store.id, epoch: catalog.epoch, job: id, part: 0 },
-        names: names.collect(),
-    }
-}
-
-/// Which cells a compaction or flush of the family keeps that begins now.
-fn keep_spec(catalog: &Catalog, settings: &FamilySettings, below: TombstoneElision) -> RetentionSpec {
-    let options = &settings.options;
-    RetentionSpec {
-        read_points: catalog.commit.snapshots.read_points().to_vec(),
-        explicit: settings.read.explicit,
-        versions: settings.read.versions,
-        ttl_us: settings.read.ttl_us,
-        now_us: catalog.cx.env.clock.wall_us(),
-        operator: options.merge_operator.clone(),
-        filter: options.compaction_filter.clone(),
-        strategy: options.strategy.to_string(),
-        below,
     }
 }
 

@@ -122,10 +122,6 @@ impl HotKeysStage {
 fn keep_budget(catalog: &Catalog, store: &Store, flush_bytes: u64) -> u64 {
     let all = catalog.cx.settings.write_memory();
     let limit = store.settings().options.write_limit(all);
-    strategy::keep_budget(
-        limit,
-        all,
-        catalog.commit.kept_by_others(store) + catalog.commit.room.keeping.get(),
-        flush_bytes,
-    )
+    let elsewhere = catalog.commit.kept_by_others(store) + catalog.commit.room.keeping.get();
+    strategy::keep_budget(limit, all, elsewhere, flush_bytes)
 }

@@ -134,7 +134,6 @@ impl FlushJob {
         !self.plan.inputs.is_empty()
     }
 
-    /// Does a little.
     pub(crate) fn advance(&mut self, catalog: &Arc<Catalog>) -> Result<JobProgress> {
         let from = catalog.cx.env.clock.monotonic_ns();
         let worked = self.work(catalog);
@@ -371,7 +370,6 @@ impl FlushJob {
         self.store.work.lock().flush.survived = Some(totals.kept as f64 / totals.taken.max(1) as f64);
     }
 
-    /// Ends the flush for the store.
     fn leave(&mut self, catalog: &Catalog) {
         if let Some(carry) = self.carry.take() {
             carry.remove(catalog);
@@ -428,7 +426,6 @@ fn taken(
     (logged_to, choice, plan.map(|plan| (version, plan, None)))
 }
 
-/// The end of the WAL now.
 fn logged_to(catalog: &Catalog) -> LogPosition {
     catalog.commit.log().map_or(LogPosition::default(), |log| log.end())
 }

@@ -46,7 +46,6 @@ pub(crate) struct MemtableCompactionJob {
 }
 
 impl MemtableCompactionJob {
-    /// Begins the one that is due.
     pub(crate) fn start(catalog: &Catalog, store: &Arc<Store>) -> Option<Self> {
         let due = due(catalog, store, &store.version_full())?;
         // Several that are begun together each see what the others will take.
@@ -66,7 +65,6 @@ impl MemtableCompactionJob {
         })
     }
 
-    /// Does a little.
     pub(crate) fn advance(&mut self, catalog: &Catalog) -> Result<JobProgress> {
         let from = catalog.cx.env.clock.monotonic_ns();
         let Some(due) = &self.due else { return Ok(JobProgress::Done) };

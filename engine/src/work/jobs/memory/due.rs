@@ -37,7 +37,6 @@ pub(super) struct Due {
     pub(super) sources: Vec<Memtable>,
     pub(super) kind: MemtableCompactionKind,
     pub(super) reason: String,
-    /// The facts that the decision rests on.
     pub(super) facts: PipelineFacts,
     /// Bytes that it is expected to take at most beside its sources.
     pub(super) expected: u64,
@@ -45,7 +44,6 @@ pub(super) struct Due {
     pub(super) flushes: u64,
 }
 
-/// The memtables, flat.
 pub(super) fn flats(memtables: &[Memtable]) -> Vec<Arc<FlatMemtable>> {
     memtables.iter().filter_map(|memtable| memtable.as_flat().cloned()).collect()
 }
