@@ -68,6 +68,7 @@ pub(crate) struct Store {
 
 /// A store's part of the sums in `tally`, as last counted.
 #[repr(align(64))]
+#[derive(Default)]
 pub(crate) struct Counted {
     /// Locked while memory and SSTables are recounted, so that the last count is of the last version.
     pub(crate) counting: Mutex<()>,
@@ -79,19 +80,6 @@ pub(crate) struct Counted {
     pub(crate) front: AtomicU64,
     /// Visits by scans of cells that a range tombstone covers, since the active memtable was begun.
     dead_looks: AtomicU64,
-}
-
-impl Counted {
-    fn new() -> Self {
-        Self {
-            counting: Mutex::new(()),
-            memory: AtomicU64::new(0),
-            tables: AtomicU64::new(0),
-            kept: AtomicU64::new(0),
-            front: AtomicU64::new(u64::MAX),
-            dead_looks: AtomicU64::new(0),
-        }
-    }
 }
 
 /// The source of generations, each given out once in a database, so that memory and SSTables of stores that
@@ -145,7 +133,8 @@ impl Store {
             active_bytes: AtomicU64::new(0),
             active_expected: AtomicU64::new(0),
             level0_over: AtomicU64::new(0),
-            counted: Counted::new(),
+            // Listed nowhere yet.
+            counted: Counted { front: AtomicU64::new(u64::MAX), ..Counted::default() },
             emptied: Emptied::new(),
             metrics: StoreMetrics::default(),
             work: Mutex::default(),

@@ -344,13 +344,8 @@ impl Commit {
             let _seq = match &op.action {
                 Action::Cell { .. } => frame.cell(&cell_of(op, SeqNo::ZERO, wall_us)),
                 Action::DeleteRange { range, from, to } => {
-                    let seq = SeqNo::ZERO;
-                    frame.range_tombstone(&RangeTombstone {
-                        range: (*range).clone(),
-                        from: *from,
-                        to: *to,
-                        seq,
-                    })
+                    let (range, seq) = ((*range).clone(), SeqNo::ZERO);
+                    frame.range_tombstone(&RangeTombstone { range, from: *from, to: *to, seq })
                 }
             };
         }

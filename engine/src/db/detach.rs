@@ -174,14 +174,11 @@ impl Inner {
     pub(super) fn empty_memory(self: &Arc<Self>, store: &Arc<Store>) -> Result<()> {
         self.flush_out(store)?;
         self.compact_wal_values(store)?;
-        match has_wal_values(store) {
-            true => {
-                let message =
-                    format!("family {} has values in the log that no merge took out of it", store.name);
-                Err(Error::new(ErrorKind::Unsupported, message))
-            }
-            false => Ok(()),
+        if has_wal_values(store) {
+            let message = format!("family {} has values in the log that no merge took out of it", store.name);
+            return Err(Error::new(ErrorKind::Unsupported, message));
         }
+        Ok(())
     }
 
     /// Compacts a store that has values in the WAL, which stays behind.
@@ -196,8 +193,7 @@ impl Inner {
     fn flush_out(self: &Arc<Self>, store: &Arc<Store>) -> Result<()> {
         for _ in 0..FLUSHES_MAX {
             self.work.flush(store)?;
-            let version = store.version();
-            if version.memory.is_empty() {
+            if store.version().memory.is_empty() {
                 return Ok(());
             }
         }

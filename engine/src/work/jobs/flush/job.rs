@@ -170,10 +170,30 @@ impl FlushJob {
         KeyRange { start: self.progress.clip.clone(), end: self.plan.range.end.clone() }
     }
 
-    /// What the flush reads of memory.
+    /// The flush set as what a compaction reads of it, newest first.
     fn memory(&self, version: &Version) -> MemoryInputs {
-        let is_cut = self.left_over || self.progress.steps > 0;
-        memory_inputs(version, &self.range_left(), is_cut, self.hot.as_ref())
+        let (set, range) = (&version.memory.flushing, self.range_left());
+        let source = |memtable: &Memtable| Source {
+            tombstones: memtable.tombstones_within(&range),
+            cursor: Box::new(memtable.cursor()),
+        };
+        let sources = match set.ranges.is_one() {
+            true => set.ranges.memtables_of(0).iter().map(source).collect(),
+            false => {
+                let chains = set.ranges.chains(&range, TimeRange::ALL);
+                let mut chains: Vec<Source> =
+                    chains.map(|chain| Source { tombstones: Vec::new(), cursor: Box::new(chain) }).collect();
+                if let Some(last) = chains.last_mut() {
+                    let tombstones = set.ranges.with_tombstones(&range);
+                    last.tombstones = tombstones.flat_map(|one| one.tombstones_within(&range)).collect();
+                }
+                chains
+            }
+        };
+        // Of a set that was left, and of parts of memtables, not all cells are in the range.
+        let is_cut = self.left_over || self.progress.steps > 0 || set.all().any(Memtable::is_part);
+        let cells = (!is_cut).then(|| set.all().map(|memtable| memtable.cells() as u64).sum());
+        MemoryInputs { sources, cells, aside: self.hot.as_ref().map(HotKeysStage::rules) }
     }
 
     /// Whether the flush is to be offered to whoever runs compactions elsewhere.
@@ -428,37 +448,6 @@ fn taken(
 
 fn logged_to(catalog: &Catalog) -> LogPosition {
     catalog.commit.log().map_or(LogPosition::default(), |log| log.end())
-}
-
-/// The flush set as what a compaction reads of it, newest first.
-fn memory_inputs(
-    version: &Version,
-    range: &KeyRange,
-    left_over: bool,
-    hot: Option<&HotKeysStage>,
-) -> MemoryInputs {
-    let set = &version.memory.flushing;
-    let source = |memtable: &Memtable| Source {
-        tombstones: memtable.tombstones_within(range),
-        cursor: Box::new(memtable.cursor()),
-    };
-    let sources = match set.ranges.is_one() {
-        true => set.ranges.memtables_of(0).iter().map(source).collect(),
-        false => {
-            let chains = set.ranges.chains(range, TimeRange::ALL);
-            let mut chains: Vec<Source> =
-                chains.map(|chain| Source { tombstones: Vec::new(), cursor: Box::new(chain) }).collect();
-            if let Some(last) = chains.last_mut() {
-                let tombstones = set.ranges.with_tombstones(range);
-                last.tombstones = tombstones.flat_map(|one| one.tombstones_within(range)).collect();
-            }
-            chains
-        }
-    };
-    // Of a set that was left, and of parts of memtables, not all cells are in the range.
-    let is_whole = !left_over && !set.all().any(Memtable::is_part);
-    let cells = is_whole.then(|| set.all().map(|memtable| memtable.cells() as u64).sum());
-    MemoryInputs { sources, cells, aside: hot.map(HotKeysStage::rules) }
 }
 
 /// The keys where SSTables begin and end in the run of L0 that a flush is to write. There are some where
