@@ -51,9 +51,8 @@ impl Making {
             };
             if descriptor.database != database {
                 let (dir, other) = (dir.display(), descriptor.database);
-                return Err(Error::invalid(format!(
-                    "{dir} holds backups of database {other}, this is {database}"
-                )));
+                let message = format!("{dir} holds backups of database {other}, this is {database}");
+                return Err(Error::invalid(message));
             }
             earlier.push(descriptor);
         }

@@ -2,11 +2,8 @@
 //! it is copied, and the manifest with the files; `CURRENT` comes last. So what was restored was whole, and
 //! before that there is nothing that opens.
 //!
-//! SSTables may be shared instead of copied: they never change, so a hard link is a reference that the file
-//! system counts. Backup and database each have a name of the file and remove their own; the bytes go with
-//! the last. A database frees parts of SSTables in place, but none that has a second name
-//! (`Storage::punch_hole`). A reference in a manifest would not do here: the two directories know nothing of
-//! each other, and either may be removed as a whole. WAL files are overwritten in place, so they are copied.
+//! SSTables may be shared instead of copied, by hard links, as `db/copying.rs` explains. WAL files are
+//! overwritten in place, so they are copied.
 
 use super::descriptor::{Descriptor, StoredFile};
 use super::{BackupInfo, Backups};

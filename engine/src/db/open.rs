@@ -186,10 +186,8 @@ const OPEN_FILES_MIN: u64 = 32;
 fn files_for(builder: &Builder, store: &TableStore) -> Result<Arc<OpenFiles>> {
     let storage = &builder.env.storage;
     if let Some(most) = storage.open_files_max().filter(|most| *most < OPEN_FILES_MIN) {
-        let message = "a database needs at least";
-        return Err(Error::invalid(format!(
-            "the process may have {most} files open, {message} {OPEN_FILES_MIN} (see `ulimit -n`)"
-        )));
+        let needs = format!("a database needs at least {OPEN_FILES_MIN} (see `ulimit -n`)");
+        return Err(Error::invalid(format!("the process may have {most} files open, {needs}")));
     }
     let most = match builder.options.experimental.open_files_max {
         // They take no descriptors.
