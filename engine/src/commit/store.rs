@@ -241,11 +241,6 @@ impl Store {
         self.inherited.fetch_max(newest.0, Ordering::Relaxed);
     }
 
-    /// The L0 run that the flush set is written to, by a flush under way or one to be resumed.
-    pub(crate) fn flushing_run(&self, version: &Version) -> Option<u64> {
-        (!version.memory.flushing.is_empty()).then_some(version.memory.flushing.run)
-    }
-
     /// Notes that recovery found this generation in the WAL.
     pub(crate) fn note_replayed(&self, taken: Generation) {
         self.replayed.fetch_max(taken.0, Ordering::Relaxed);

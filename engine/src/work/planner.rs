@@ -174,7 +174,7 @@ impl Work {
             () if left_over => self.cx.settings.write_memory(),
             () => memory_bytes,
         };
-        let size = flush_size(&version, &settings, due, left_over);
+        let (freed_bytes, taken, rewritten) = flush_size(&version, &settings, due, left_over);
         let survive = if self.commit.tally.memory.get() > self.commit.memory_low() {
             surviving_share(&version, work.flush.survived)
         } else {
@@ -183,11 +183,11 @@ impl Work {
         StoreFacts {
             store: store.id,
             memory_bytes: due,
-            freed_bytes: size.freed,
+            freed_bytes,
             memory_limit: settings.options.write_memory,
             compactable_bytes: compactable_bytes(store, &version, &work),
             flushing_bytes,
-            flush_write_bytes: (size.memory as f64 * survive) as u64 + size.rewritten,
+            flush_write_bytes: (taken as f64 * survive) as u64 + rewritten,
             log_freed_bytes,
             merges,
         }
@@ -277,7 +277,7 @@ impl Work {
             clock: self.cx.env.clock.wall_us() / 1_000_000 / CLOCK_BUCKET_S * CLOCK_BUCKET_S,
             draw: self.cx.env.random.next_u64(),
             running: &running,
-            flushing: store.flushing_run(&version),
+            flushing: (!version.memory.flushing.is_empty()).then_some(version.memory.flushing.run),
             flush_bytes: match settings.options.write_memory {
                 0 => self.cx.settings.half(),
                 own => own.min(self.cx.settings.half()),
@@ -328,25 +328,15 @@ impl Work {
     }
 }
 
-/// How much a flush takes and writes.
-struct FlushSize {
-    freed: u64,
-    /// Bytes of memory, before what is dead in it is left out.
-    memory: u64,
-    /// Bytes of SSTables that are compacted with it.
-    rewritten: u64,
-}
-
-/// The size of a flush that begins now, with `due` bytes in memory.
-fn flush_size(version: &Version, settings: &FamilySettings, due: u64, left_over: bool) -> FlushSize {
+/// The size of a flush that begins now, with `due` bytes in memory: the bytes of memory that it frees, those
+/// that it takes before what is dead in them is left out, and those of SSTables that are compacted with it.
+fn flush_size(version: &Version, settings: &FamilySettings, due: u64, left_over: bool) -> (u64, u64, u64) {
     let memory = &version.memory;
-    let Some(by_range) = settings.by_range() else {
-        return FlushSize { freed: due, memory: memory.unflushed_bytes(), rewritten: 0 };
-    };
+    let Some(by_range) = settings.by_range() else { return (due, memory.unflushed_bytes(), 0) };
     // A range, or what has not been laid out yet.
     let part = memory.ranges.largest().max(memory.active.bytes() as u64);
     let freed = if left_over { due } else { due.min(part) };
-    FlushSize { freed, memory: part, rewritten: by_range.rewritten(&version.shape) }
+    (freed, part, by_range.rewritten(&version.shape))
 }
 
 /// What open SSTables tell. It is asked about L0 at every plan (`auto`), about other levels every few
