@@ -31,7 +31,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sstable;
 use crate::storage::{
     BEGUN, DirLock, Env, LOST_AND_FOUND, Maker, ObjectFiles, ObjectStore, Storage, is_blank, is_mark,
-    is_own_lock, lock_dir, maker, mark_begun, remove_mark,
+    is_own_lock, lock_dir, maker, mark_begun, read_file, remove_mark,
 };
 use crate::sync::Mutex;
 use crate::types::SeqNo;
@@ -293,7 +293,9 @@ impl Backups {
     }
 
     fn read(&self, id: u64) -> Result<Descriptor> {
-        Descriptor::read(&self.env, &self.dir, id)
+        let path = self.dir.join(descriptor::file_name(id));
+        let bytes = read_file(&self.env, &path, descriptor::DESCRIPTOR_BYTES_MAX)?;
+        Descriptor::decode(&bytes, id, &path)
     }
 
     /// Removes the files of backups that no descriptor names: those of deleted ones, and of one that never

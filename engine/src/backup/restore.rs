@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::repair::CheckProgress;
 use crate::storage::{
     Copied, DirLock, Env, LOCK_FILE, LOST_AND_FOUND, absolute, copy_file, create_dir_durably, is_mark,
-    is_own_lock, lock_dir,
+    is_own_lock, lock_dir, read_file,
 };
 use crate::version::edit::State;
 use crate::version::manifest::{self, Manifest};
@@ -151,7 +151,7 @@ impl Backups {
     pub(super) fn manifest_of(&self, backup: &Descriptor) -> Result<State> {
         self.check_length(&backup.manifest)?;
         let path = self.dir.join(&backup.manifest.file);
-        let bytes = crate::storage::read_file(&self.env, &path, manifest::MANIFEST_BYTES_MAX)?;
+        let bytes = read_file(&self.env, &path, manifest::MANIFEST_BYTES_MAX)?;
         self.check_sum(&backup.manifest, crc32c::crc32c(&bytes))?;
         let wrong = |what: String| Error::corruption(&path, 0, what);
         let database = u64::from_str_radix(&backup.database, 16);

@@ -15,8 +15,8 @@ use crate::types::{CellRef, Cursor, KeyRange, Owner, SeqNo, TimeRange, successor
 use crate::version::OpenRun;
 use std::ops::ControlFlow;
 
-/// `Conflict` where something was written, or may have been: the evidence was compacted away, or is in another
-/// family.
+/// `Conflict` where something was written, or may have been: the evidence was compacted away, or is in
+/// another family.
 fn check_unchanged(is_written: bool, is_known: bool, what: impl FnOnce() -> String) -> Result<()> {
     let said = match (is_written, is_known) {
         (true, _) => "was written to",
