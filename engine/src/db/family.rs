@@ -1,9 +1,8 @@
 //! Column families: the handle, creating, changing and dropping them.
 
-use super::{CompactionControl, Entry, Scan, Shared, inspect::MemtableListing};
+use super::{CompactionControl, Entry, Scan, Shared};
 use crate::commit::{Action, Op, Store};
 use crate::error::{Error, Result};
-use crate::metrics::FamilyStatistics;
 use crate::options::{Durability, FamilyOptions};
 use crate::shape::Shape;
 use crate::snapshot::Snapshot;
@@ -306,19 +305,9 @@ impl Family {
         self.db.work.compact(&self.store, KeyRange::from_bounds(&range), control)
     }
 
-    /// Counts of its contents, and of operations and background work since the database was opened.
-    pub fn statistics(&self) -> FamilyStatistics {
-        super::inspect::family_statistics(&self.db, &self.store)
-    }
-
     /// Its SSTables as plain data.
     pub fn shape(&self) -> Shape {
         (*self.store.version().shape).clone()
-    }
-
-    /// Its memtables.
-    pub fn memtables(&self) -> Vec<MemtableListing> {
-        super::inspect::memtables(&self.store)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Listings for people: a database's memtables, WAL and statistics, and the contents of one SSTable file.
 
-use super::{Db, Inner};
+use super::{Db, Family};
 use crate::cache::BlockCache;
 use crate::commit::Store;
 use crate::error::Result;
@@ -151,23 +151,6 @@ pub(crate) fn log_files(files: &[LogFileInfo]) -> Vec<WalListing> {
     files.iter().map(|f| WalListing { file: f.file.0, reserved: f.reserved, used: f.used }).collect()
 }
 
-pub(crate) fn memtables(store: &Store) -> Vec<MemtableListing> {
-    let version = store.version();
-    let list = |state: &'static str, segment: &crate::memtable::Memtable| MemtableListing {
-        state,
-        generation: segment.generation().0,
-        bytes: segment.bytes() as u64,
-        cells: segment.cells() as u64,
-        hot_bytes: segment.as_flat().map_or(0, |flat| flat.kept_bytes() as u64),
-        log_front: segment.log_front().map(|file| file.0),
-    };
-    std::iter::once(list("active", &version.memory.active))
-        .chain(version.memory.waiting.iter().map(|s| list("immutable", s)))
-        .chain(version.memory.ranges.memtables().map(|s| list("flat", s)))
-        .chain(version.memory.flushing.all().map(|s| list("flushing", s)))
-        .collect()
-}
-
 impl Db {
     /// The WAL's files; of a read-only database those that were there when it was opened.
     pub fn wal_files(&self) -> Vec<WalListing> {
@@ -244,22 +227,44 @@ impl Db {
     }
 }
 
-pub(super) fn family_statistics(inner: &Inner, store: &Store) -> FamilyStatistics {
-    inner.commit.recount(store);
-    let version = store.version();
-    let runs = || version.shape.runs();
-    FamilyStatistics {
-        memory_bytes: store.counted.memory.load(Ordering::Relaxed),
-        memtables: version.memory.all().count() as u64,
-        l0_runs: runs().filter(|(level, _)| *level == 0).count() as u64,
-        runs: runs().count() as u64,
-        sstables: version.tables().count() as u64,
-        sstable_bytes: store.counted.tables.load(Ordering::Relaxed),
-        flushes: store.metrics.flushes.get(),
-        flushed_bytes: store.metrics.flushed_bytes.get(),
-        compactions: store.metrics.compactions.get(),
-        compaction_read_bytes: store.metrics.compaction_read_bytes.get(),
-        compaction_written_bytes: store.metrics.compaction_written_bytes.get(),
+impl Family {
+    /// Counts of its contents, and of operations and background work since the database was opened.
+    pub fn statistics(&self) -> FamilyStatistics {
+        let store = &self.store;
+        self.db.commit.recount(store);
+        let version = store.version();
+        let runs = || version.shape.runs();
+        FamilyStatistics {
+            memory_bytes: store.counted.memory.load(Ordering::Relaxed),
+            memtables: version.memory.all().count() as u64,
+            l0_runs: runs().filter(|(level, _)| *level == 0).count() as u64,
+            runs: runs().count() as u64,
+            sstables: version.tables().count() as u64,
+            sstable_bytes: store.counted.tables.load(Ordering::Relaxed),
+            flushes: store.metrics.flushes.get(),
+            flushed_bytes: store.metrics.flushed_bytes.get(),
+            compactions: store.metrics.compactions.get(),
+            compaction_read_bytes: store.metrics.compaction_read_bytes.get(),
+            compaction_written_bytes: store.metrics.compaction_written_bytes.get(),
+        }
+    }
+
+    /// Its memtables.
+    pub fn memtables(&self) -> Vec<MemtableListing> {
+        let version = self.store.version();
+        let list = |state: &'static str, segment: &crate::memtable::Memtable| MemtableListing {
+            state,
+            generation: segment.generation().0,
+            bytes: segment.bytes() as u64,
+            cells: segment.cells() as u64,
+            hot_bytes: segment.as_flat().map_or(0, |flat| flat.kept_bytes() as u64),
+            log_front: segment.log_front().map(|file| file.0),
+        };
+        std::iter::once(list("active", &version.memory.active))
+            .chain(version.memory.waiting.iter().map(|s| list("immutable", s)))
+            .chain(version.memory.ranges.memtables().map(|s| list("flat", s)))
+            .chain(version.memory.flushing.all().map(|s| list("flushing", s)))
+            .collect()
     }
 }
 
