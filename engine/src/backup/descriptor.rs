@@ -4,7 +4,6 @@
 use super::BackupInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::shape::TableInfo;
-use crate::storage::Env;
 use crate::types::{SeqNo, TableId};
 use crate::wal;
 use serde::{Deserialize, Serialize};
@@ -14,7 +13,7 @@ use std::path::Path;
 const MAGIC: &str = "SILTBKP";
 const VERSION: char = '1';
 /// Some 300 bytes an SSTable.
-const DESCRIPTOR_BYTES_MAX: u64 = 1 << 30;
+pub(super) const DESCRIPTOR_BYTES_MAX: u64 = 1 << 30;
 /// The name of the copied manifest, after the number of its backup.
 pub(super) const MANIFEST: &str = "manifest";
 
@@ -145,12 +144,6 @@ impl Descriptor {
     }
 
     /// Reads and checks the one of that number.
-    pub(super) fn read(env: &Env, dir: &Path, id: u64) -> Result<Self> {
-        let path = dir.join(file_name(id));
-        let bytes = crate::storage::read_file(env, &path, DESCRIPTOR_BYTES_MAX)?;
-        Self::decode(&bytes, id, &path)
-    }
-
     pub(crate) fn decode(bytes: &[u8], id: u64, path: &Path) -> Result<Self> {
         let wrong = |at: usize, what: String| Error::corruption(path, at as u64, what);
         let text = std::str::from_utf8(bytes);

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// A backup in the making. Dropped before its end it takes its files away again.
 pub(crate) struct Making {
     backups: Backups,
-    id: u64,
+    pub(crate) id: u64,
     /// The SSTables of earlier backups, by name.
     known: HashMap<String, Vec<StoredFile>>,
     written: Vec<PathBuf>,
@@ -51,9 +51,8 @@ impl Making {
             };
             if descriptor.database != database {
                 let (dir, other) = (dir.display(), descriptor.database);
-                return Err(Error::invalid(format!(
-                    "{dir} holds backups of database {other}, this is {database}"
-                )));
+                let message = format!("{dir} holds backups of database {other}, this is {database}");
+                return Err(Error::invalid(message));
             }
             earlier.push(descriptor);
         }
@@ -75,11 +74,6 @@ impl Making {
         let taken = names.iter().filter_map(|n| descriptor::number_in(n.trim_end_matches('/')));
         let id = taken.chain(ids).max().unwrap_or(0) + 1;
         Ok(Self { backups, id, known, written: Vec::new(), is_marked, _lock: lock })
-    }
-
-    /// The number it will have.
-    pub(crate) fn id(&self) -> u64 {
-        self.id
     }
 
     /// The SSTable as an earlier backup has it: [`Making::known_as`].

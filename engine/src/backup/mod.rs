@@ -31,7 +31,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sstable;
 use crate::storage::{
     BEGUN, DirLock, Env, LOST_AND_FOUND, Maker, ObjectFiles, ObjectStore, Storage, is_blank, is_mark,
-    is_own_lock, lock_dir, maker, mark_begun, remove_mark,
+    is_own_lock, lock_dir, maker, mark_begun, read_file, remove_mark,
 };
 use crate::sync::Mutex;
 use crate::types::SeqNo;
@@ -106,7 +106,7 @@ fn maker_of_stored(storage: &dyn Storage, path: &Path, name: &str) -> io::Result
 pub struct Backups {
     /// Environment of the directory that holds the backups.
     env: Env,
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
     /// Environment in which databases are restored.
     local: Env,
     /// The numbers of backups that are in the object store whatever a listing says, until they are removed
@@ -130,12 +130,6 @@ impl Backups {
         Self { env, dir, local, known: Some(Arc::new(Mutex::new(known.to_vec()))) }
     }
 
-    /// Their place, for people.
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    /// Whether they lie in an object store.
     fn are_objects(&self) -> bool {
         self.known.is_some()
     }
@@ -145,7 +139,6 @@ impl Backups {
         if self.are_objects() { Ok(None) } else { lock_dir(&self.env, &self.dir, create) }
     }
 
-    /// Whether the directory is there.
     fn is_there(&self) -> Result<bool> {
         let exists = || self.env.storage.exists(&self.dir).map_err(|e| Error::io("look for", &self.dir, e));
         if self.are_objects() { Ok(true) } else { exists() }
@@ -300,7 +293,9 @@ impl Backups {
     }
 
     fn read(&self, id: u64) -> Result<Descriptor> {
-        Descriptor::read(&self.env, &self.dir, id)
+        let path = self.dir.join(descriptor::file_name(id));
+        let bytes = read_file(&self.env, &path, descriptor::DESCRIPTOR_BYTES_MAX)?;
+        Descriptor::decode(&bytes, id, &path)
     }
 
     /// Removes the files of backups that no descriptor names: those of deleted ones, and of one that never

@@ -2,11 +2,8 @@
 //! it is copied, and the manifest with the files; `CURRENT` comes last. So what was restored was whole, and
 //! before that there is nothing that opens.
 //!
-//! SSTables may be shared instead of copied: they never change, so a hard link is a reference that the file
-//! system counts. Backup and database each have a name of the file and remove their own; the bytes go with
-//! the last. A database frees parts of SSTables in place, but none that has a second name
-//! (`Storage::punch_hole`). A reference in a manifest would not do here: the two directories know nothing of
-//! each other, and either may be removed as a whole. WAL files are overwritten in place, so they are copied.
+//! SSTables may be shared instead of copied, by hard links, as `db/copying.rs` explains. WAL files are
+//! overwritten in place, so they are copied.
 
 use super::descriptor::{Descriptor, StoredFile};
 use super::{BackupInfo, Backups};
@@ -14,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::repair::CheckProgress;
 use crate::storage::{
     Copied, DirLock, Env, LOCK_FILE, LOST_AND_FOUND, absolute, copy_file, create_dir_durably, is_mark,
-    is_own_lock, lock_dir,
+    is_own_lock, lock_dir, read_file,
 };
 use crate::version::edit::State;
 use crate::version::manifest::{self, Manifest};
@@ -154,7 +151,7 @@ impl Backups {
     pub(super) fn manifest_of(&self, backup: &Descriptor) -> Result<State> {
         self.check_length(&backup.manifest)?;
         let path = self.dir.join(&backup.manifest.file);
-        let bytes = crate::storage::read_file(&self.env, &path, manifest::MANIFEST_BYTES_MAX)?;
+        let bytes = read_file(&self.env, &path, manifest::MANIFEST_BYTES_MAX)?;
         self.check_sum(&backup.manifest, crc32c::crc32c(&bytes))?;
         let wrong = |what: String| Error::corruption(&path, 0, what);
         let database = u64::from_str_radix(&backup.database, 16);

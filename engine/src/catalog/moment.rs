@@ -7,19 +7,17 @@
 use super::Catalog;
 use super::recover::needed_logs;
 use crate::DEFAULT_FAMILY;
-use crate::commit::Store;
 use crate::error::{Error, Result};
 use crate::shape::TableInfo;
 use crate::types::{StoreId, TableId};
+use crate::version::TablesHeld;
 use crate::version::edit::{Change, State, StoreState};
-use crate::version::manifest::Manifest;
-use crate::version::{TableHandle, TablesHeld};
 use crate::wal::{LogEnd, LogHold, file_name};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The contents of a copy of the database as it is at one moment.
-pub(crate) struct Moment {
+/// The contents of a copy of the database as it is at one moment, with everything pinned that it needs.
+pub(crate) struct PinnedCopy {
     /// The state for the copy's manifest: it ends history at this moment.
     pub(crate) state: State,
     /// The number that the copy's manifest must have.
@@ -28,22 +26,21 @@ pub(crate) struct Moment {
     pub(crate) logs: Vec<(String, u64)>,
     /// Names of the WAL files that only SSTables need. They stay as long as the SSTables do.
     pub(crate) table_logs: Vec<String>,
-}
-
-/// The database at one moment, with everything pinned that a copy of it needs.
-pub(crate) struct PinnedCopy {
-    pub(crate) moment: Moment,
     pub(crate) created_us: u64,
     pub(crate) tables: Vec<Arc<TableInfo>>,
-    pub(crate) log: LogHold,
-    pub(crate) files: TablesHeld,
+    pub(crate) held_logs: LogHold,
+    pub(crate) held_tables: TablesHeld,
 }
 
 impl Catalog {
-    /// The database between two writes, without the families that are not picked. As long as the manifest
-    /// stays locked its SSTables and WAL files stay too.
-    pub(crate) fn moment(&self, manifest: &Manifest, picks: &dyn Fn(&str) -> bool) -> Result<Moment> {
+    /// The database between two writes, without the families that are not picked.
+    pub(crate) fn hold_moment(&self, picks: &dyn Fn(&str) -> bool) -> Result<PinnedCopy> {
+        // No family may be on its way between the manifest and the list of families.
+        let _one = self.families.lock();
+        // As long as it stays locked, SSTables and WAL files stay too.
+        let manifest = self.manifest.lock();
         let log = self.commit.log()?;
+        let held_logs = log.hold();
         let (last, end) = self.commit.with_writes_held(|last| (last, log.end()))?;
         let mut state = manifest.state().clone();
         let is_left = |store: &StoreState| store.name != DEFAULT_FAMILY && !picks(&store.name);
@@ -71,19 +68,10 @@ impl Catalog {
         state.log_kept = Arc::default();
         state.log_ends.push(LogEnd { at: end, next: next.next() });
         // Its number follows the manifest's, which the WAL's notes name.
-        Ok(Moment { state, manifest_number: manifest.mark().number + 1, logs, table_logs })
-    }
-
-    pub(crate) fn hold_moment(&self, picks: &dyn Fn(&str) -> bool) -> Result<PinnedCopy> {
-        // No family may be on its way between the manifest and the list of families.
-        let _one = self.families.lock();
-        let manifest = self.manifest.lock();
-        let log = self.commit.log()?.hold();
-        let moment = self.moment(&manifest, picks)?;
+        let manifest_number = manifest.mark().number + 1;
         let created_us = self.cx.env.clock.wall_us();
-        let shapes = moment.state.stores.values().map(|store| &store.shape);
         let mut tables: BTreeMap<TableId, Arc<TableInfo>> = BTreeMap::new();
-        for (_, _, info) in shapes.flat_map(|shape| shape.tables()) {
+        for (_, _, info) in state.stores.values().flat_map(|store| store.shape.tables()) {
             // An SSTable that several stores have is copied once, with all that any of them reads.
             let known = tables.entry(info.id).or_insert_with(|| info.clone());
             if info.live_start() < known.live_start() {
@@ -91,10 +79,16 @@ impl Catalog {
             }
         }
         let tables = tables.into_values().collect();
-        let handles = |store: &Arc<Store>| -> Vec<Arc<TableHandle>> {
-            store.version().tables().map(|open| open.handle.clone()).collect()
-        };
-        let files = self.graveyard.hold(self.stores().iter().flat_map(handles).collect());
-        Ok(PinnedCopy { moment, created_us, tables, log, files })
+        let held_tables = self.hold_tables(&self.stores());
+        Ok(PinnedCopy {
+            state,
+            manifest_number,
+            logs,
+            table_logs,
+            created_us,
+            tables,
+            held_logs,
+            held_tables,
+        })
     }
 }

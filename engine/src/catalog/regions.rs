@@ -44,11 +44,8 @@ impl Catalog {
         let (mark, new) = self.commit.with_writes_held(|_| {
             let bounds = store.version().bounds.clone();
             if at <= bounds.start.as_slice() || !bounds.ends_after(at) {
-                let message = format!(
-                    "{} cannot be split at \"{}\": its keys are {bounds}",
-                    store.name,
-                    at.escape_ascii()
-                );
+                let (name, at) = (&store.name, at.escape_ascii());
+                let message = format!("{name} cannot be split at \"{at}\": its keys are {bounds}");
                 return Err(Error::invalid(message));
             }
             let left = KeyRange { start: bounds.start.clone(), end: Some(at.to_vec()) };
@@ -69,11 +66,10 @@ impl Catalog {
                 version.with_memory(memory).with_shape(shape(id), &BTreeMap::new()).within(range.clone())
             };
             let version = part(&before, theirs, right, &there);
-            let attached = store.attached_over();
+            let attached = (store.attached_from, store.attached_at);
             let generations = &self.commit.generations;
             let graveyard = self.graveyard.clone();
-            let new =
-                Store::attached(right, name.into(), settings, version, generations, graveyard, attached);
+            let new = Store::new(right, name.into(), settings, version, generations, graveyard, attached);
             new.fit_memory(self.cx.settings.write_memory());
             new.forget(store.forgotten());
             new.note_replayed(store.replayed_generation());
@@ -102,10 +98,8 @@ impl Catalog {
         self.removable(&with.name)?;
         let same = store.settings().options.timestamps == with.settings().options.timestamps;
         if Arc::ptr_eq(store, with) || !same {
-            return Err(Error::invalid(format!(
-                "families {} and {} cannot be joined",
-                store.name, with.name
-            )));
+            let message = format!("families {} and {} cannot be joined", store.name, with.name);
+            return Err(Error::invalid(message));
         }
         let mut manifest = self.manifest.lock();
         store.check_takes_writes()?;
@@ -134,13 +128,11 @@ impl Catalog {
             });
             // Before anybody can ask which WAL files are needed.
             self.commit.enter_fronts(std::slice::from_ref(store));
-            with.mark_dropped();
+            with.set_dropped(true);
             // The old name of a renamed SSTable belongs to no store any more, unless another store has it.
             for (old, _) in renamed.iter().filter(|(old, _)| !manifest.state().has_table(*old)) {
-                theirs
-                    .tables()
-                    .filter(|open| open.info.id == *old)
-                    .for_each(|open| open.handle.make_obsolete());
+                let gone = theirs.tables().filter(|open| open.info.id == *old);
+                gone.for_each(|open| open.handle.make_obsolete());
             }
             Ok::<_, Error>(mark)
         })??;
@@ -184,15 +176,19 @@ impl Catalog {
     /// The stores have other keys than before.
     fn reshaped(&self, stores: &[&Arc<Store>]) {
         for store in stores {
-            {
-                let mut work = store.work.lock();
-                work.merges.plan_state = Default::default();
-            }
+            store.work.lock().merges.plan_state = Default::default();
             self.commit.recount(store);
             self.commit.touch(store.id);
         }
         self.fit_cache();
         self.cx.scheduler.notify();
+    }
+
+    /// The settings of a store for one that is split off it.
+    fn settings_again(&self, store: &Store) -> Result<FamilySettings> {
+        let now = store.settings();
+        let settings = FamilySettings::resolve_known(&store.name, now.options.clone(), &self.registry)?;
+        Ok(FamilySettings { papers_missing: now.papers_missing.clone(), ..settings })
     }
 }
 
@@ -289,15 +285,6 @@ fn reunited(segments: Vec<Memtable>) -> Vec<Memtable> {
         }
     }
     all
-}
-
-impl Catalog {
-    /// The settings of a store for one that is split off it.
-    fn settings_again(&self, store: &Store) -> Result<FamilySettings> {
-        let now = store.settings();
-        let settings = FamilySettings::resolve_known(&store.name, now.options.clone(), &self.registry)?;
-        Ok(FamilySettings { papers_missing: now.papers_missing.clone(), ..settings })
-    }
 }
 
 /// An error for a job of a store that has other keys than when the job began.

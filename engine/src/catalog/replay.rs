@@ -16,7 +16,6 @@ use crate::wal::{Entry, Frame, Logged};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// See the page above.
 pub(crate) struct Replay {
     stores: BTreeMap<StoreId, Replayed>,
     /// The heirs of each store that was split or joined: the stores that now have the cells logged for it.
@@ -44,14 +43,6 @@ struct Replayed {
     flushed: Flushed,
     /// All its memtables, oldest first, each with its first sequence number. The last one is active.
     segments: Vec<(SeqNo, Memtable)>,
-}
-
-impl Replayed {
-    /// The memtable for an entry of that sequence number.
-    fn segment(&self, seq: SeqNo) -> &Memtable {
-        let after = self.segments.partition_point(|(first, _)| *first <= seq);
-        &self.segments[after.max(1) - 1].1
-    }
 }
 
 impl Replay {
@@ -181,7 +172,8 @@ impl Replayed {
 
     fn entry(&self, logged: &Logged<'_>, seq: SeqNo) {
         let generation = logged.generation;
-        let segment = self.segment(seq);
+        let after = self.segments.partition_point(|(first, _)| *first <= seq);
+        let (_, segment) = &self.segments[after.max(1) - 1];
         let file = logged.place.at.file;
         let active = || segment.as_active().expect("nothing is flattened before recovery has ended");
         match &logged.entry {

@@ -1,12 +1,11 @@
 //! The stores of a database: making, changing and dropping them, and what concerns all of them.
 
 use super::Catalog;
-use crate::commit::{DEFAULT_FAMILY, FamilySettings, PapersMissing, Store, by_id, memory_options};
+use crate::commit::{DEFAULT_FAMILY, FamilySettings, PapersMissing, Store, by_id, first_active};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::memtable::ActiveMemtable;
 use crate::options::{FamilyOptions, Options, stored_options};
-use crate::types::{StoreId, TableId, size_text};
+use crate::types::{SeqNo, StoreId, TableId, size_text};
 use crate::version::Version;
 use crate::version::edit::Change;
 use std::sync::Arc;
@@ -38,12 +37,11 @@ impl Catalog {
         self.commit_edit(&vec![Change::NewStore { id, name: name.to_string(), options }])?;
         kill_point!("family-create-committed");
         let write_memory = self.cx.settings.write_memory();
-        let generation = self.commit.generations.take();
-        let active =
-            Arc::new(ActiveMemtable::new(generation, memory_options(&settings.options, write_memory)));
-        let version = Version::new(active.into());
-        let name = name.to_string();
-        let store = Store::new(id, name, settings, version, &self.commit.generations, self.graveyard.clone());
+        let generations = &self.commit.generations;
+        let active = first_active(&settings.options, generations.take(), write_memory);
+        let (version, graveyard) = (Version::new(active.into()), self.graveyard.clone());
+        let attached = (SeqNo::ZERO, SeqNo::ZERO);
+        let store = Store::new(id, name.to_string(), settings, version, generations, graveyard, attached);
         store.fit_memory(write_memory);
         self.add_store(store.clone());
         self.cx.events.record(EventKind::Family, &store.name, "created".into(), &[]);
@@ -68,8 +66,7 @@ impl Catalog {
     /// The name of a store that exists, or was dropped since the database was opened.
     pub(crate) fn name_of(&self, id: StoreId) -> Option<Arc<str>> {
         let stores = self.stores();
-        let found = stores.binary_search_by_key(&id, |store| store.id).ok();
-        let is_there = found.map(|at| stores[at].name.as_str().into());
+        let is_there = by_id(&stores, id).map(|store| store.name.as_str().into());
         is_there.or_else(|| self.names_gone.lock().get(&id).map(|(_, name)| name.clone()))
     }
 
@@ -105,7 +102,7 @@ impl Catalog {
     /// Takes a store out of the database for good. The caller has the lock of families.
     pub(crate) fn forget(&self, store: &Arc<Store>) -> Result<()> {
         // Nothing may be logged for the store after the manifest has forgotten it.
-        store.mark_dropped();
+        store.set_dropped(true);
         self.commit.with_writes_held(|_| ())?;
         kill_point!("family-drop-marked");
         // Writes to other families that depended on this one's must not be lost if the drop is durable (I2).
@@ -117,7 +114,7 @@ impl Catalog {
         };
         if let Err(e) = self.commit_edit(&vec![Change::LogSynced(synced), Change::DropStore { id: store.id }])
         {
-            store.unmark_dropped();
+            store.set_dropped(false);
             // It was not counted meanwhile.
             self.commit.recount(store);
             return Err(e);
@@ -202,11 +199,6 @@ impl Catalog {
         Ok((options, missing.map(|missing| (missing, json.into()))))
     }
 
-    /// Marks all stores as due.
-    pub(crate) fn touch_all(&self) {
-        self.commit.touch_all(&self.stores());
-    }
-
     /// The stores that planning looks at now: those that were touched, those with jobs, some in rotation, and
     /// those with most memory if some has to be freed. By number.
     pub(crate) fn take_due(&self, working: &[StoreId], now: u64) -> Vec<Arc<Store>> {
@@ -265,7 +257,7 @@ impl Catalog {
             self.fit_active(store);
         }
         self.recount_all();
-        self.touch_all();
+        self.commit.touch_all(&self.stores());
         self.fit_cache();
         let reason = format!(
             "write memory {} of {}, it was {} of {}",

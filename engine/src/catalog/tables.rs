@@ -9,7 +9,7 @@ use crate::sstable::Filled;
 use crate::strategy::{CompactionKind, CompactionPlan};
 use crate::types::{LogFileId, TableId};
 use crate::version::edit::Change;
-use crate::version::{Dead, TableHandle, Version};
+use crate::version::{Dead, TableHandle, TablesHeld, Version};
 use crate::wal::{self, Claim};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,9 +31,12 @@ impl Catalog {
         infos.iter().map(&mut open).collect()
     }
 
-    /// Bytes that open SSTables hold beside the cache.
-    pub(crate) fn table_memory(&self) -> u64 {
-        self.cache.table_memory()
+    /// Pins the SSTables of these stores as they are now.
+    pub(crate) fn hold_tables(&self, stores: &[Arc<Store>]) -> TablesHeld {
+        let handles = |store: &Arc<Store>| -> Vec<Arc<TableHandle>> {
+            store.version().tables().map(|open| open.handle.clone()).collect()
+        };
+        self.graveyard.hold(stores.iter().flat_map(handles).collect())
     }
 
     /// Removes SSTables that a compaction wrote before it was given up, and that no manifest names. What
@@ -118,7 +121,7 @@ impl Catalog {
         let left = memory.saturating_sub(write_memory.max(self.commit.memory_taken()));
         // Some cache always stays: without one, each read would read its index anew.
         let least = memory.saturating_sub(write_memory) / 8;
-        self.cache.set_capacity(left.saturating_sub(self.table_memory()).max(least));
+        self.cache.set_capacity(left.saturating_sub(self.cache.table_memory()).max(least));
     }
 
     /// The manifest changes by which no WAL file before `front` is needed any more.

@@ -15,7 +15,6 @@ use std::sync::Arc;
 /// Ranges that are remembered: a store may hold several queues.
 const RANGES: usize = 16;
 
-/// See the page above.
 pub(crate) struct Emptied(ArcSwap<EmptyRanges>);
 
 /// The ranges found so far, of a store that has the keys `bounds`.

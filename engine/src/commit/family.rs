@@ -2,14 +2,14 @@
 
 use super::rules::ReadRules;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memtable::MemoryOptions;
+use crate::memtable::{ActiveMemtable, MemoryOptions};
 use crate::operator::Registry;
 use crate::options::{FamilyOptions, Timestamps};
 use crate::shape::Shape;
 use crate::sstable::TableOptions;
 use crate::strategy::ByRange;
 use crate::sync::{AtomicU64, Ordering};
-use crate::types::StoreId;
+use crate::types::{Generation, StoreId};
 use std::sync::Arc;
 
 /// Name of the family that every database has.
@@ -155,7 +155,12 @@ pub(crate) fn table_names(id: StoreId, name: &str, options: String) -> Vec<(&'st
     vec![(STORE, id.to_string()), (FAMILY, name.to_string()), (OPTIONS, options)]
 }
 
-/// How a family's memtables use memory where the database's write memory is `write_memory`.
-pub(crate) fn memory_options(family: &FamilyOptions, write_memory: u64) -> MemoryOptions {
-    MemoryOptions::for_active_bytes(family.active_bytes(write_memory) as usize, 0, None)
+/// The first active memtable of a family where the database's write memory is `write_memory`.
+pub(crate) fn first_active(
+    family: &FamilyOptions,
+    generation: Generation,
+    write_memory: u64,
+) -> Arc<ActiveMemtable> {
+    let bytes = family.active_bytes(write_memory) as usize;
+    Arc::new(ActiveMemtable::new(generation, MemoryOptions::for_active_bytes(bytes, 0, None)))
 }

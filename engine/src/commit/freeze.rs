@@ -8,16 +8,10 @@ use crate::error::Result;
 use crate::types::{Generation, LogPosition, SeqNo};
 use crate::version::manifest::Mark;
 use crate::wal::{Entry, Note};
+use std::ops::Range;
 
 /// Bytes of one frame of cells that are logged again.
 const COPIES_BYTES: u64 = 64 << 10;
-
-/// The place in the WAL of cells that were logged again.
-#[derive(Clone, Copy)]
-pub(crate) struct Copied {
-    pub(crate) from: LogPosition,
-    pub(crate) to: LogPosition,
-}
 
 impl Commit {
     /// Freezes the store's active memtable and begins a fresh one, unless it is empty.
@@ -92,11 +86,11 @@ impl Commit {
         store: &Store,
         generation: Generation,
         entries: impl Iterator<Item = Entry<'c>>,
-    ) -> Result<Option<Copied>> {
+    ) -> Result<Option<Range<LogPosition>>> {
         let stages = self.stages()?;
         let frame_bytes = COPIES_BYTES.min(self.cx.settings.options.tuning().wal_file_bytes / 4);
         let mut entries = entries.peekable();
-        let mut copied: Option<Copied> = None;
+        let mut copied: Option<Range<LogPosition>> = None;
         while entries.peek().is_some() {
             self.cx.check_not_poisoned()?;
             let mut stage = stages.stage.lock();
@@ -112,8 +106,8 @@ impl Commit {
                 }
             }
             let at = self.append(appender, frame)?;
-            let from = copied.map_or(at.start, |copied| copied.from);
-            copied = Some(Copied { from, to: at.end });
+            let start = copied.map_or(at.start, |copied| copied.start);
+            copied = Some(start..at.end);
         }
         Ok(copied)
     }

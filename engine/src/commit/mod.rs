@@ -28,7 +28,7 @@ mod write_stall;
 
 pub(crate) use emptied::EmptyRanges;
 pub use family::DEFAULT_FAMILY;
-pub(crate) use family::{FAMILY, FamilySettings, OPTIONS, PapersMissing, STORE, memory_options, table_names};
+pub(crate) use family::{FAMILY, FamilySettings, OPTIONS, PapersMissing, STORE, first_active, table_names};
 pub(crate) use rules::ReadRules;
 pub(crate) use store::{Generations, Store};
 pub(crate) use store_counters::{Tally, by_id};

@@ -8,7 +8,7 @@ use crate::memtable::{ActiveMemtable, MemoryOptions, Sizes, Visibility};
 use crate::operator::Registry;
 use crate::options::FamilyOptions;
 use crate::snapshot::Snapshots;
-use crate::sync::thread::{spawn, yield_now};
+use crate::sync::thread::{JoinHandle, spawn, yield_now};
 use crate::sync::{Limits, Mutex, check};
 use crate::types::{CellRef, Generation, Kind, SeqNo, StoreId, Timestamp};
 use crate::version::{Graveyard, Memtables, Version};
@@ -54,9 +54,19 @@ impl Parts {
         let version = Version::new(active(1).into());
         let generations = Arc::new(Generations::default());
         generations.above(Generation(1));
-        let store = Store::new(StoreId(1), "f".into(), settings, version, &generations, graveyard.clone());
+        let (name, attached) = ("f".into(), (SeqNo::ZERO, SeqNo::ZERO));
+        let buried = graveyard.clone();
+        let store = Store::new(StoreId(1), name, settings, version, &generations, buried, attached);
         let stage = Mutex::new(Stage { next_seq: 1, next_ticket: 0 });
         Arc::new(Self { store, graveyard, snapshots: Arc::default(), stage, turns: Turns::new() })
+    }
+
+    fn beside<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        let parts = self.clone();
+        spawn(move || work(&parts))
     }
 
     /// Log stage and apply stage of a put; the WAL's record says which memtable the cell is for.
@@ -84,10 +94,7 @@ impl Parts {
     fn freeze(&self) {
         let stage = self.stage.lock();
         self.turns.wait_all(stage.next_ticket);
-        let fresh = Arc::new(ActiveMemtable::new(
-            self.store.take_generation(),
-            MemoryOptions { chunks: Sizes::all(1 << 10), spares: None },
-        ));
+        let fresh = active(self.store.take_generation().0);
         self.store.swap(|now| now.with_fresh_active(fresh.clone()));
     }
 
@@ -132,14 +139,11 @@ fn two_changes_of_a_version_at_once_are_both_in_the_outcome() {
     check(Limits { preemptions: 3, schedules: 5_000 }, || {
         let parts = Parts::new();
         put(parts.store.version().active(), 1);
-        let other = {
-            let parts = parts.clone();
-            spawn(move || {
-                parts.store.swap(|now| {
-                    now.with_memory(Memtables { waiting: vec![active(1).into()], ..now.memory.clone() })
-                })
+        let other = parts.beside(|parts| {
+            parts.store.swap(|now| {
+                now.with_memory(Memtables { waiting: vec![active(1).into()], ..now.memory.clone() })
             })
-        };
+        });
         let fresh = active(9);
         parts.store.swap(|now| now.with_fresh_active(fresh.clone()));
         other.join().unwrap();
@@ -157,10 +161,7 @@ fn two_changes_of_a_version_at_once_are_both_in_the_outcome() {
 fn a_write_beside_a_freeze_goes_into_the_segment_that_was_logged() {
     check(Limits { preemptions: 3, schedules: 5_000 }, || {
         let parts = Parts::new();
-        let writer = {
-            let parts = parts.clone();
-            spawn(move || parts.write())
-        };
+        let writer = parts.beside(Parts::write);
         parts.freeze();
         let seq = writer.join().unwrap();
         assert_eq!(parts.read(), (Some(seq), seq));
@@ -172,10 +173,7 @@ fn a_reader_beside_a_write_sees_all_that_was_visible_when_it_came() {
     check(Limits { preemptions: 3, schedules: 5_000 }, || {
         let parts = Parts::new();
         parts.write();
-        let writer = {
-            let parts = parts.clone();
-            spawn(move || (0..2).for_each(|_| assert!(parts.write() > 1)))
-        };
+        let writer = parts.beside(|parts| (0..2).for_each(|_| assert!(parts.write() > 1)));
         let (found, read) = parts.read();
         assert_eq!(found, Some(read), "every number up to the read point was a write of this key");
         writer.join().unwrap();
@@ -187,14 +185,11 @@ fn a_reader_beside_a_freeze_and_a_flattening_finds_its_version_of_a_key() {
     check(Limits { preemptions: 2, schedules: 5_000 }, || {
         let parts = Parts::new();
         parts.write();
-        let writer = {
-            let parts = parts.clone();
-            spawn(move || {
-                parts.write();
-                parts.freeze();
-                parts.flatten();
-            })
-        };
+        let writer = parts.beside(|parts| {
+            parts.write();
+            parts.freeze();
+            parts.flatten();
+        });
         // No snapshot keeps the old version: only the order in which a reader takes version and read point
         // does.
         let (found, read) = parts.read();
@@ -208,15 +203,12 @@ fn a_version_is_freed_by_the_sweep_and_only_when_no_reader_has_it() {
     check(Limits { preemptions: 3, schedules: 5_000 }, || {
         let parts = Parts::new();
         parts.write();
-        let reader = {
-            let parts = parts.clone();
-            spawn(move || {
-                let version = parts.store.version_full();
-                yield_now();
-                assert_eq!(newest(&version, SeqNo::MAX), Some(1));
-                assert!(Arc::strong_count(&version) > 1, "a reader would free it");
-            })
-        };
+        let reader = parts.beside(|parts| {
+            let version = parts.store.version_full();
+            yield_now();
+            assert_eq!(newest(&version, SeqNo::MAX), Some(1));
+            assert!(Arc::strong_count(&version) > 1, "a reader would free it");
+        });
         let fresh = active(9);
         parts.store.swap(|now| now.with_fresh_active(fresh.clone()));
         parts.graveyard.sweep();

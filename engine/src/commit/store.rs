@@ -29,7 +29,7 @@ pub(crate) struct Store {
     /// Bytes at which the active memtable is frozen: from the write memory and the options.
     active_bytes: AtomicU64,
     /// Runs in L0 beyond the number that its strategy allows.
-    level0_over: AtomicU64,
+    pub(super) level0_over: AtomicU64,
     pub(crate) id: StoreId,
     dropped: AtomicBool,
     gone: AtomicBool,
@@ -49,13 +49,12 @@ pub(crate) struct Store {
     inherited: AtomicU64,
     /// The sequence number at which the store was attached, or zero. Its cells have numbers of another
     /// database, so an older read point would show some of them.
-    attached_at: SeqNo,
+    pub(crate) attached_at: SeqNo,
     /// The first sequence number that the attach skipped: no write has one from here to `attached_at`.
-    attached_from: SeqNo,
+    pub(crate) attached_from: SeqNo,
     /// The sequence number up to which compactions may have dropped every cell of a key: see
     /// [`Store::forgotten`].
     forgotten: AtomicU64,
-    /// The database's write memory.
     write_memory: AtomicU64,
     /// The database's pool of memory chunks.
     spares: OnceLock<Arc<Spares>>,
@@ -69,6 +68,7 @@ pub(crate) struct Store {
 
 /// A store's part of the sums in `tally`, as last counted.
 #[repr(align(64))]
+#[derive(Default)]
 pub(crate) struct Counted {
     /// Locked while memory and SSTables are recounted, so that the last count is of the last version.
     pub(crate) counting: Mutex<()>,
@@ -80,19 +80,6 @@ pub(crate) struct Counted {
     pub(crate) front: AtomicU64,
     /// Visits by scans of cells that a range tombstone covers, since the active memtable was begun.
     dead_looks: AtomicU64,
-}
-
-impl Counted {
-    fn new() -> Self {
-        Self {
-            counting: Mutex::new(()),
-            memory: AtomicU64::new(0),
-            tables: AtomicU64::new(0),
-            kept: AtomicU64::new(0),
-            front: AtomicU64::new(u64::MAX),
-            dead_looks: AtomicU64::new(0),
-        }
-    }
 }
 
 /// The source of generations, each given out once in a database, so that memory and SSTables of stores that
@@ -114,21 +101,9 @@ impl Generations {
 }
 
 impl Store {
+    /// A store with that version. If it comes from another database, the attach skipped the sequence numbers
+    /// from the first of the two to the last, so no write has them; else both are zero.
     pub(crate) fn new(
-        id: StoreId,
-        name: String,
-        settings: FamilySettings,
-        version: Version,
-        generations: &Arc<Generations>,
-        graveyard: Arc<Graveyard>,
-    ) -> Arc<Self> {
-        let none = (SeqNo::ZERO, SeqNo::ZERO);
-        Self::attached(id, name, settings, version, generations, graveyard, none)
-    }
-
-    /// A store that comes from another database. The attach skipped the sequence numbers from the first of
-    /// the two to the last, so no write has them.
-    pub(crate) fn attached(
         id: StoreId,
         name: String,
         settings: FamilySettings,
@@ -158,7 +133,8 @@ impl Store {
             active_bytes: AtomicU64::new(0),
             active_expected: AtomicU64::new(0),
             level0_over: AtomicU64::new(0),
-            counted: Counted::new(),
+            // Listed nowhere yet.
+            counted: Counted { front: AtomicU64::new(u64::MAX), ..Counted::default() },
             emptied: Emptied::new(),
             metrics: StoreMetrics::default(),
             work: Mutex::default(),
@@ -197,14 +173,8 @@ impl Store {
         self.active_bytes.store(self.settings().options.active_bytes(write_memory), Ordering::Relaxed);
     }
 
-    /// The number of runs in L0 beyond those that its strategy allows, as last counted.
     pub(crate) fn level0_over(&self) -> u64 {
         self.level0_over.load(Ordering::Relaxed)
-    }
-
-    /// Sets that number of excess runs; returns the one before.
-    pub(crate) fn set_level0_over(&self, runs: u64) -> u64 {
-        self.level0_over.swap(runs, Ordering::Relaxed)
     }
 
     /// Makes its memtables take chunks from that pool.
@@ -212,13 +182,11 @@ impl Store {
         let _ = self.spares.set(spares.clone());
     }
 
-    /// Bytes at which its active memtable is frozen.
     #[inline]
     pub(crate) fn active_bytes(&self) -> u64 {
         self.active_bytes.load(Ordering::Relaxed)
     }
 
-    /// How its memtables use memory.
     pub(crate) fn memory_options(&self) -> MemoryOptions {
         let expected = self.active_expected.load(Ordering::Relaxed) as usize;
         MemoryOptions::for_active_bytes(self.active_bytes() as usize, expected, self.spares.get().cloned())
@@ -262,7 +230,6 @@ impl Store {
         }
     }
 
-    /// See [`Generations::take`].
     pub(crate) fn take_generation(&self) -> Generation {
         self.generations.take()
     }
@@ -285,11 +252,6 @@ impl Store {
     /// Notes that it has memory of other stores, up to that generation.
     pub(crate) fn inherit(&self, newest: Generation) {
         self.inherited.fetch_max(newest.0, Ordering::Relaxed);
-    }
-
-    /// The L0 run that the flush set is written to, by a flush under way or one to be resumed.
-    pub(crate) fn flushing_run(&self, version: &Version) -> Option<u64> {
-        (!version.memory.flushing.is_empty()).then_some(version.memory.flushing.run)
     }
 
     /// Whether a flush of some of its memory was asked for.
@@ -344,12 +306,8 @@ impl Store {
         self.dropped.load(Ordering::Acquire)
     }
 
-    pub(crate) fn mark_dropped(&self) {
-        self.dropped.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn unmark_dropped(&self) {
-        self.dropped.store(false, Ordering::Release);
+    pub(crate) fn set_dropped(&self, dropped: bool) {
+        self.dropped.store(dropped, Ordering::Release);
     }
 
     /// Notes that the manifest no longer names it.
@@ -399,16 +357,6 @@ impl Store {
         self.forgotten.fetch_max(upto.0, Ordering::AcqRel);
     }
 
-    /// The sequence number at which it came from another database; zero if it did not.
-    pub(crate) fn attached_at(&self) -> SeqNo {
-        self.attached_at
-    }
-
-    /// The first and the last of the sequence numbers that the attach skipped; no write has them.
-    pub(crate) fn attached_over(&self) -> (SeqNo, SeqNo) {
-        (self.attached_from, self.attached_at)
-    }
-
     /// Refuses a read point from before the store was attached.
     #[inline]
     pub(crate) fn check_read_point(&self, seq: SeqNo) -> Result<()> {
@@ -425,39 +373,14 @@ impl Store {
         }
         Ok(())
     }
-}
 
-impl Store {
-    /// Bytes of memory as last counted.
     pub(crate) fn counted_memory(&self) -> u64 {
         self.counted.memory.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn count_memory(&self, bytes: u64) -> u64 {
-        self.counted.memory.swap(bytes, Ordering::AcqRel)
-    }
-
-    /// Adds a write's memory to the store's count; the sum over all stores has it already.
-    #[inline]
-    pub(crate) fn grew(&self, bytes: u64) {
-        self.counted.memory.fetch_add(bytes, Ordering::Release);
-    }
-
-    pub(crate) fn count_tables(&self, bytes: u64) -> u64 {
-        self.counted.tables.swap(bytes, Ordering::Relaxed)
-    }
-
-    pub(crate) fn count_kept(&self, bytes: u64) -> u64 {
-        self.counted.kept.swap(bytes, Ordering::Relaxed)
     }
 
     /// The WAL file that it is listed under in `tally`; `None` while it has no memory.
     #[inline]
     pub(crate) fn front(&self) -> Option<LogFileId> {
         Some(LogFileId(self.counted.front.load(Ordering::Relaxed))).filter(|front| *front != LogFileId::MAX)
-    }
-
-    pub(crate) fn set_front(&self, front: Option<LogFileId>) {
-        self.counted.front.store(front.unwrap_or(LogFileId::MAX).0, Ordering::Relaxed);
     }
 }

@@ -66,18 +66,23 @@ impl Tally {
     #[inline]
     pub(crate) fn grew(&self, store: &Store, bytes: u64) -> u64 {
         let before = self.memory.take_add(bytes);
-        store.grew(bytes);
+        store.counted.memory.fetch_add(bytes, Ordering::Release);
         before
     }
 
-    /// Counts the store's memory anew.
     pub(super) fn count_memory(&self, store: &Store, bytes: u64) {
-        change(&self.memory, store.count_memory(bytes), bytes);
+        change(&self.memory, store.counted.memory.swap(bytes, Ordering::AcqRel), bytes);
+    }
+
+    /// Counts the bytes of the store's SSTables and of its hot cells anew.
+    fn count_held(&self, store: &Store, tables: u64, kept: u64) {
+        change(&self.table_bytes, store.counted.tables.swap(tables, Ordering::Relaxed), tables);
+        change(&self.kept, store.counted.kept.swap(kept, Ordering::Relaxed), kept);
     }
 
     /// Counts the store's excess runs in L0 anew; whether it had more before.
     fn count_level0(&self, store: &Store, runs: u64) -> bool {
-        let before = store.set_level0_over(runs);
+        let before = store.level0_over.swap(runs, Ordering::Relaxed);
         if before != runs {
             let mut level0 = self.level0.lock();
             level0.remove(&before);
@@ -117,7 +122,7 @@ impl Tally {
                 fronts.remove(&before);
             }
         }
-        store.set_front(front);
+        store.counted.front.store(front.unwrap_or(LogFileId::MAX).0, Ordering::Relaxed);
         if let Some(front) = front.filter(|_| !store.is_gone()) {
             fronts.entry(front).or_default().insert(store.id, store.clone());
         }
@@ -157,7 +162,6 @@ impl Commit {
         self.tally.due.lock().touched.insert(store);
     }
 
-    /// Marks all these stores as due.
     pub(crate) fn touch_all(&self, stores: &[Arc<Store>]) {
         self.tally.due.lock().touched.extend(stores.iter().map(|store| store.id));
     }
@@ -199,10 +203,7 @@ impl Commit {
         }
         let version = store.version();
         self.tally.count_memory(store, version.memory.bytes());
-        let tables = version.shape.live_bytes();
-        change(&self.tally.table_bytes, store.count_tables(tables), tables);
-        let kept = version.memory.ranges.hot_bytes();
-        change(&self.tally.kept, store.count_kept(kept), kept);
+        self.tally.count_held(store, version.shape.live_bytes(), version.memory.ranges.hot_bytes());
         self.count_level0(store, &version);
     }
 
@@ -216,8 +217,7 @@ impl Commit {
         {
             let _counting = store.counted.counting.lock();
             self.tally.count_memory(store, 0);
-            change(&self.tally.table_bytes, store.count_tables(0), 0);
-            change(&self.tally.kept, store.count_kept(0), 0);
+            self.tally.count_held(store, 0, 0);
             self.tally.count_level0(store, 0);
         }
         self.count_debt(&mut store.work.lock(), 0, 0);

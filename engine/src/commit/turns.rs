@@ -375,7 +375,7 @@ mod tests {
 #[cfg(all(test, models))]
 mod model {
     use super::*;
-    use crate::sync::thread::{spawn, yield_now};
+    use crate::sync::thread::{JoinHandle, spawn, yield_now};
     use crate::sync::{Limits, check};
     use std::sync::Arc;
 
@@ -395,6 +395,11 @@ mod model {
     impl Path {
         fn new() -> Arc<Self> {
             Arc::new(Self { stage: Mutex::new(0), turns: Turns::new(), applied: AtomicU64::new(0) })
+        }
+
+        fn beside(self: &Arc<Self>, work: impl FnOnce(&Self) + Send + 'static) -> JoinHandle<()> {
+            let path = self.clone();
+            spawn(move || work(&path))
         }
 
         fn write(&self, syncs: bool) {
@@ -434,11 +439,8 @@ mod model {
         check(LIMITS, || {
             let path = Path::new();
             let (count, writes) = load();
-            let writers = (0..count).map(|n| {
-                let path = path.clone();
-                spawn(move || (0..writes).for_each(|_| path.write(n == 0)))
-            });
-            let writers: Vec<_> = writers.collect();
+            let writer = |n: usize| path.beside(move |path| (0..writes).for_each(|_| path.write(n == 0)));
+            let writers: Vec<_> = (0..count).map(writer).collect();
             writers.into_iter().for_each(|w| w.join().unwrap());
             assert_eq!(path.applied.load(Ordering::SeqCst), (count * writes) as u64);
         });
@@ -449,15 +451,9 @@ mod model {
         check(LIMITS, || {
             let path = Path::new();
             let (count, writes) = load();
-            let writers = (1..count).map(|_| {
-                let path = path.clone();
-                spawn(move || (0..writes).for_each(|_| path.write(true)))
-            });
-            let writers: Vec<_> = writers.collect();
-            let freezer = {
-                let path = path.clone();
-                spawn(move || path.freeze())
-            };
+            let writer = |_| path.beside(move |path| (0..writes).for_each(|_| path.write(true)));
+            let writers: Vec<_> = (1..count).map(writer).collect();
+            let freezer = path.beside(Path::freeze);
             path.freeze();
             writers.into_iter().for_each(|w| w.join().unwrap());
             freezer.join().unwrap();

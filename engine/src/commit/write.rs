@@ -265,9 +265,8 @@ impl Commit {
         let largest = ops.iter().map(Op::bytes).max().unwrap_or(0) as u64;
         // A larger value is allowed alone, so it is allowed with others.
         if logged > limit.saturating_add(largest) {
-            return Err(Error::invalid(format!(
-                "batch has {bytes} bytes, the limit is {limit} and one value"
-            )));
+            let message = format!("batch has {bytes} bytes, the limit is {limit} and one value");
+            return Err(Error::invalid(message));
         }
         Ok(bytes)
     }
@@ -345,13 +344,8 @@ impl Commit {
             let _seq = match &op.action {
                 Action::Cell { .. } => frame.cell(&cell_of(op, SeqNo::ZERO, wall_us)),
                 Action::DeleteRange { range, from, to } => {
-                    let seq = SeqNo::ZERO;
-                    frame.range_tombstone(&RangeTombstone {
-                        range: (*range).clone(),
-                        from: *from,
-                        to: *to,
-                        seq,
-                    })
+                    let (range, seq) = ((*range).clone(), SeqNo::ZERO);
+                    frame.range_tombstone(&RangeTombstone { range, from: *from, to: *to, seq })
                 }
             };
         }

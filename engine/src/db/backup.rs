@@ -1,9 +1,8 @@
 //! Backups of an open database: exact at one sequence number over all families, while writers and compactions
 //! go on.
 //!
-//! As with a checkpoint, one moment under the manifest's lock decides what the copy consists of. But nothing
-//! is linked, since a backup may lie on another file system; and copying takes too long to hold the lock.
-//! Instead:
+//! As with a checkpoint, one moment (`catalog/moment.rs`) decides what the copy consists of. But nothing is
+//! linked, since a backup may lie on another file system. Instead:
 //!
 //! - The backup pins the WAL files. They are few (the WAL's limit) and copied first.
 //! - Handles pin the SSTables: compactions may drop them from the manifest but not delete their files, and
@@ -12,7 +11,7 @@
 //! - If the database is closed meanwhile, another process may open it and delete those files. So the backup
 //!   fails unless the database is still open at its end.
 
-use super::{Db, Inner};
+use super::Db;
 use crate::backup::{BackupInfo, Backups, Descriptor, Making};
 use crate::catalog::PinnedCopy;
 use crate::error::{Error, Result};
@@ -36,7 +35,7 @@ impl Db {
         dir: impl AsRef<Path>,
         progress: &mut dyn FnMut(CheckProgress),
     ) -> Result<BackupInfo> {
-        self.inner.backup(&self.backups_in(dir.as_ref()), &|_| true, progress)
+        self.backup_families_to(&self.backups_in(dir.as_ref()), &|_| true, progress)
     }
 
     /// A backup of the families that `picks` names, and of the default one; a database restored from it has
@@ -64,7 +63,7 @@ impl Db {
         picks: &dyn Fn(&str) -> bool,
         progress: &mut dyn FnMut(CheckProgress),
     ) -> Result<BackupInfo> {
-        self.inner.backup(&self.backups_in(dir.as_ref()), picks, progress)
+        self.backup_families_to(&self.backups_in(dir.as_ref()), picks, progress)
     }
 
     /// [`Db::backup_families`] to where backups lie, which may be an object store
@@ -75,37 +74,23 @@ impl Db {
         picks: &dyn Fn(&str) -> bool,
         progress: &mut dyn FnMut(CheckProgress),
     ) -> Result<BackupInfo> {
-        self.inner.backup(backups, picks, progress)
-    }
-
-    fn backups_in(&self, dir: &Path) -> Backups {
-        Backups::new(&self.inner.cx.env, dir)
-    }
-}
-
-impl Inner {
-    // Over 70 lines: one row of steps whose order is what the page above is about.
-    fn backup(
-        &self,
-        backups: &Backups,
-        picks: &dyn Fn(&str) -> bool,
-        progress: &mut dyn FnMut(CheckProgress),
-    ) -> Result<BackupInfo> {
-        self.cx.check_writable()?;
-        let database = format!("{:016x}", self.catalog.manifest.lock().state().database);
+        let db = &self.inner;
+        db.cx.check_writable()?;
+        let database = format!("{:016x}", db.catalog.manifest.lock().state().database);
         let mut making = Making::begin(backups, &database)?;
-        let PinnedCopy { moment, created_us, tables, log, files } = self.catalog.hold_moment(picks)?;
+        let held = db.catalog.hold_moment(picks)?;
+        let PinnedCopy { state, manifest_number, mut logs, table_logs, created_us, .. } = held;
+        let (tables, held_logs, held_tables) = (held.tables, held.held_logs, held.held_tables);
         kill_point!("backup-moment");
         // A backup must not hold writes that this database could still lose.
-        self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;
+        db.commit.log()?.sync().inspect_err(|e| db.cx.poison(e))?;
 
         let tables: Vec<_> = tables.into_iter().map(|info| (making.known(&info), info)).collect();
         let missing = tables.iter().filter(|(known, _)| known.is_none()).map(|(_, info)| info.bytes);
-        let mut logs = moment.logs.clone();
-        for name in &moment.table_logs {
-            let path = self.catalog.dir.join(name);
-            let bytes = self.cx.env.storage.open(&path).and_then(|file| file.len());
-            logs.push((name.clone(), bytes.map_err(|e| Error::io("look at", &path, e))?));
+        for name in table_logs {
+            let path = db.catalog.dir.join(&name);
+            let bytes = db.cx.env.storage.open(&path).and_then(|file| file.len());
+            logs.push((name, bytes.map_err(|e| Error::io("look at", &path, e))?));
         }
         let total = missing.sum::<u64>() + logs.iter().map(|(_, bytes)| bytes).sum::<u64>();
         let mut done = 0;
@@ -115,44 +100,44 @@ impl Inner {
         };
         let mut stored_logs = Vec::new();
         for (name, bytes) in &logs {
-            let from = self.catalog.dir.join(name);
+            let from = db.catalog.dir.join(name);
             stored_logs.push(
-                making.copy(&*self.cx.env.storage, &from, name.clone(), *bytes, &mut |n| advance(name, n))?,
+                making.copy(&*db.cx.env.storage, &from, name.clone(), *bytes, &mut |n| advance(name, n))?,
             );
         }
-        drop(log);
+        drop(held_logs);
         kill_point!("backup-logs-copied");
         let mut stored_tables = Vec::new();
         for (known, info) in tables {
             let name = info.id.file_name();
             stored_tables.push(match known {
                 Some(stored) => stored,
-                None => making.copy_table(self.catalog.tables.store(), &info, &mut |n| advance(&name, n))?,
+                None => making.copy_table(db.catalog.tables.store(), &info, &mut |n| advance(&name, n))?,
             });
             kill_point!("backup-table-copied");
         }
-        self.cx.check_open()?;
-        drop(files);
+        db.cx.check_open()?;
+        drop(held_tables);
 
-        let bytes = manifest::encode_whole(&moment.state, moment.manifest_number);
+        let bytes = manifest::encode_whole(&state, manifest_number);
         let descriptor = Descriptor {
-            id: making.id(),
+            id: making.id,
             database,
-            seq: moment.state.last_seq,
+            seq: state.last_seq,
             created_us,
-            manifest_number: moment.manifest_number,
+            manifest_number,
             manifest: making.write_manifest(&bytes)?,
             logs: stored_logs,
             tables: stored_tables,
         };
         let made = making.finish(&descriptor)?;
-        let numbers = [
-            ("id", made.id),
-            ("seq", made.seq.0),
-            ("bytes", made.bytes),
-            ("copied_bytes", made.copied_bytes),
-        ];
-        self.cx.events.record(EventKind::Backup, "", format!("into {}", backups.dir().display()), &numbers);
+        let BackupInfo { id, seq, bytes, copied_bytes, .. } = made;
+        let numbers = [("id", id), ("seq", seq.0), ("bytes", bytes), ("copied_bytes", copied_bytes)];
+        db.cx.events.record(EventKind::Backup, "", format!("into {}", backups.dir.display()), &numbers);
         Ok(made)
+    }
+
+    fn backups_in(&self, dir: &Path) -> Backups {
+        Backups::new(&self.inner.cx.env, dir)
     }
 }

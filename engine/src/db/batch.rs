@@ -58,6 +58,18 @@ pub enum Operation<'a> {
     DeleteRange { family: &'a Family, range: &'a KeyRange, from: Timestamp, to: Timestamp },
 }
 
+impl<'a> Operation<'a> {
+    /// The family that it writes to, and the key, unless it deletes a range.
+    pub(super) fn target(&self) -> (&'a Family, Option<&'a [u8]>) {
+        match *self {
+            Self::Put { family, key, .. }
+            | Self::Merge { family, key, .. }
+            | Self::Delete { family, key, .. } => (family, Some(key)),
+            Self::DeleteRange { family, .. } => (family, None),
+        }
+    }
+}
+
 impl std::fmt::Debug for Batch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Batch({} writes, {} bytes)", self.len(), self.bytes.len())

@@ -1,14 +1,12 @@
 //! Checkpoints: an exact copy at one sequence number, while writers go on.
 //!
-//! One moment under the manifest's lock, with no write between WAL and memory, gives the WAL's end E; the
-//! copy's manifest is ours plus "history ends at E". From then on SSTables and WAL files are pinned, and the
-//! lock is free: links to another file system are copies, which take long. So a batch over several families
-//! is in the copy wholly or not at all, without flushing anything. SSTables are linked (they never change; a
-//! linked file is never hole-punched), and so are WAL files that only SSTables need; the few files of the WAL
-//! itself are copied, since the database recycles its own.
+//! The copy has the database at one moment (`catalog/moment.rs`), so a batch over several families is in it
+//! wholly or not at all, without flushing anything. SSTables are linked (they never change; a linked file is
+//! never hole-punched), and so are WAL files that only SSTables need; the few files of the WAL itself are
+//! copied, since the database recycles its own. Links to another file system are copies, which take long.
 
 use super::Inner;
-use crate::catalog::{Moment, PinnedCopy};
+use crate::catalog::PinnedCopy;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::storage::{Copied, Env, absolute, copy_file, create_dir_durably};
@@ -21,12 +19,9 @@ impl Inner {
         self.cx.check_writable()?;
         let to = &absolute(&self.cx.env, to)?;
         let storage = &self.cx.env.storage;
-        let exists = storage.exists(to).map_err(|e| Error::io("look for", to, e))?;
-        if exists {
-            return Err(Error::invalid(format!(
-                "{} exists; a checkpoint needs a new directory",
-                to.display()
-            )));
+        if storage.exists(to).map_err(|e| Error::io("look for", to, e))? {
+            let message = format!("{} exists; a checkpoint needs a new directory", to.display());
+            return Err(Error::invalid(message));
         }
         create_dir_durably(&**storage, to).map_err(|e| Error::io("create the directory", to, e))?;
         let env = self.cx.env.bound_to(to)?;
@@ -39,9 +34,9 @@ impl Inner {
 
     fn copy_to(&self, env: &Env, to: &Path, copied: &mut Copied) -> Result<SeqNo> {
         let storage = &*env.storage;
-        let PinnedCopy { moment, tables, log: held_log, files: held_files, .. } =
-            self.catalog.hold_moment(&|_| true)?;
-        let Moment { state, manifest_number, logs, table_logs } = moment;
+        let held = self.catalog.hold_moment(&|_| true)?;
+        let PinnedCopy { state, manifest_number, logs, table_logs, tables, held_logs, held_tables, .. } =
+            held;
         let seq = state.last_seq;
         self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;
         for info in &tables {
@@ -55,18 +50,12 @@ impl Inner {
         }
         kill_point!("checkpoint-tables-linked");
         for (name, bytes) in logs {
-            copy_file(
-                storage,
-                &self.catalog.dir.join(&name),
-                storage,
-                &copied.file(&name),
-                bytes,
-                &mut |_| {},
-            )?;
+            let (from, target) = (self.catalog.dir.join(&name), copied.file(&name));
+            copy_file(storage, &from, storage, &target, bytes, &mut |_| {})?;
         }
         storage.sync_dir(to).map_err(|e| Error::io("sync the directory", to, e))?;
         kill_point!("checkpoint-logs-copied");
-        drop((held_log, held_files));
+        drop((held_logs, held_tables));
         // Another process may have opened it since it was closed, and removed the files to be copied.
         self.cx.check_open()?;
         // The copy becomes a database by its manifest, so that comes last.

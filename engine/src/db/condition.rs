@@ -114,9 +114,8 @@ impl Condition {
             What::Holds { holds, .. } if inside(|| holds())? => return Ok(()),
             What::Holds { .. } => return conflict("the condition does not hold".into()),
         };
-        let what = || format!("key \"{}\" of family {}", key.escape_ascii(), family.name());
         let holds = match expected {
-            Expected::NotNewerThan(seq) => return db.key_since(&family.store, key, *seq)?.check(what),
+            Expected::NotNewerThan(seq) => return db.check_key_since(&family.store, key, *seq),
             Expected::Absent => db.get(&family.store, key, None)?.is_none(),
             Expected::Present => db.get(&family.store, key, None)?.is_some(),
             Expected::Value(value) => db.get(&family.store, key, None)?.is_some_and(|v| *v == value[..]),
@@ -124,7 +123,7 @@ impl Condition {
         if holds {
             return Ok(());
         }
-        conflict(format!("{} is not as expected", what()))
+        conflict(format!("key \"{}\" of family {} is not as expected", key.escape_ascii(), family.name()))
     }
 
     fn may_have_changed(&self, db: &Inner, since: SeqNo) -> bool {

@@ -15,52 +15,33 @@ use crate::types::{CellRef, Cursor, KeyRange, Owner, SeqNo, TimeRange, successor
 use crate::version::OpenRun;
 use std::ops::ControlFlow;
 
-/// Whether a key or range was written to since some sequence number, as far as that is known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Since {
-    /// Nothing was written to it.
-    Unchanged,
-    /// Something was.
-    Written,
-    /// Something may have been written to it: the evidence was compacted away, or is in another family.
-    Unknown,
-}
-
-impl Since {
-    fn of(is_written: bool, is_known: bool) -> Self {
-        match (is_written, is_known) {
-            (true, _) => Self::Written,
-            (false, true) => Self::Unchanged,
-            (false, false) => Self::Unknown,
-        }
-    }
-
-    /// `Conflict` unless it is unchanged.
-    pub(super) fn check(self, what: impl FnOnce() -> String) -> Result<()> {
-        let said = match self {
-            Self::Unchanged => return Ok(()),
-            Self::Written => "was written to",
-            Self::Unknown => "may have been written to",
-        };
-        Err(Error::new(ErrorKind::Conflict, format!("{} {said}", what())))
-    }
+/// `Conflict` where something was written, or may have been: the evidence was compacted away, or is in
+/// another family.
+fn check_unchanged(is_written: bool, is_known: bool, what: impl FnOnce() -> String) -> Result<()> {
+    let said = match (is_written, is_known) {
+        (true, _) => "was written to",
+        (false, true) => return Ok(()),
+        (false, false) => "may have been written to",
+    };
+    Err(Error::new(ErrorKind::Conflict, format!("{} {said}", what())))
 }
 
 impl Inner {
-    /// Whether anything that concerns the key was written after `seq`. Unknown where a compaction has dropped
-    /// a delete of the key with all that it deleted.
-    pub(super) fn key_since(&self, store: &Store, key: &[u8], seq: SeqNo) -> Result<Since> {
+    /// `Conflict` if anything that concerns the key was written after `seq`, or may have been: a compaction
+    /// has dropped a delete of the key with all that it deleted.
+    pub(super) fn check_key_since(&self, store: &Store, key: &[u8], seq: SeqNo) -> Result<()> {
         store.check_not_dropped()?;
+        let what = || format!("key \"{}\" of family {}", key.escape_ascii(), store.name);
         let (newest, has_cell) = self.newest_write(store, key)?;
         if planted!(Bug::ForgetWhatMergesDropped) {
-            return Ok(Since::of(newest.max(store.attached_at()) > seq, true));
+            return check_unchanged(newest.max(store.attached_at) > seq, true, what);
         }
         // Without timestamps, if a cell of the key is left, it is the newest: a tombstone is dropped with all
         // that it deleted. (A range tombstone may stay for other keys, and does not show what came after it.)
         let is_known = has_cell && !store.settings().read.explicit;
         // Asked after the version was taken.
-        let is_known = store.attached_at() <= seq && (is_known || store.forgotten() <= seq);
-        Ok(Since::of(newest > seq, is_known))
+        let is_known = store.attached_at <= seq && (is_known || store.forgotten() <= seq);
+        check_unchanged(newest > seq, is_known, what)
     }
 
     /// Whether something that concerns the key may have been written after `seq`. Searches memory alone, and
@@ -93,7 +74,7 @@ impl Inner {
         let in_tables = version.runs.iter().filter_map(|run| run.find(key));
         in_tables.into_iter().any(|open| open.info.seqs.1 > seq)
             || store.forgotten() > seq
-            || store.attached_at() > seq
+            || store.attached_at > seq
     }
 
     /// The sequence number of the newest write that concerns the key, deletes included; zero when there is
@@ -116,7 +97,7 @@ impl Inner {
         }
         let mut lookup = Lookup::new(&rules, key, 0);
         search(&version, key, read, &mut lookup)?;
-        Ok((lookup.newest(), lookup.has_cell()))
+        Ok((lookup.newest, lookup.has_cell))
     }
 
     /// Whether something that concerns a key of the range may have been written after `seq`. Searches memory
@@ -141,16 +122,17 @@ impl Inner {
             segment.has_newer_tombstone(range, seq) || newer().unwrap_or(true)
         });
         let in_tables = |run: &OpenRun| run.tables[run.within(range)].iter().any(|t| t.info.seqs.1 > seq);
-        changed || version.runs.iter().any(in_tables) || store.forgotten() > seq || store.attached_at() > seq
+        changed || version.runs.iter().any(in_tables) || store.forgotten() > seq || store.attached_at > seq
     }
 
-    /// Whether anything that concerns a key of the range was written after `seq`: as [`Inner::key_since`].
-    pub(super) fn range_since(&self, store: &Store, range: &KeyRange, seq: SeqNo) -> Result<Since> {
+    /// [`Inner::check_key_since`] of all keys of a range.
+    pub(super) fn check_range_since(&self, store: &Store, range: &KeyRange, seq: SeqNo) -> Result<()> {
         store.check_not_dropped()?;
+        let what = || format!("range {range} of family {}", store.name);
         let version = store.version();
         // Keys that another family has now may have been written to there.
-        if store.attached_at() > seq || version.check_range(range).is_err() {
-            return Ok(Since::Unknown);
+        if store.attached_at > seq || version.check_range(range).is_err() {
+            return check_unchanged(false, false, what);
         }
         let in_tables = |run: &OpenRun| {
             let mut newer = run.tables[run.within(range)].iter().filter(|open| open.info.seqs.1 > seq);
@@ -162,17 +144,17 @@ impl Inner {
         if version.memory.all().any(|segment| segment.has_newer_tombstone(range, seq))
             || version.runs.iter().filter(|run| run.has_ranges).any(in_tables)
         {
-            return Ok(Since::Written);
+            return check_unchanged(true, true, what);
         }
         for cursor in &mut sources(&version, range, SeqNo::MAX, TimeRange::ALL) {
             cursor.seek(&range.start)?;
             while cursor.valid() && range.ends_after(cursor.key()) {
                 if cursor.cell().seq > seq {
-                    return Ok(Since::Written);
+                    return check_unchanged(true, true, what);
                 }
                 cursor.next()?;
             }
         }
-        Ok(Since::of(false, store.forgotten() <= seq))
+        check_unchanged(false, store.forgotten() <= seq, what)
     }
 }

@@ -106,12 +106,7 @@ impl Inner {
         stores.iter().try_for_each(|store| self.empty_memory(store))?;
         let manifest = self.catalog.manifest.lock();
         let states: Result<Vec<_>> = stores.iter().map(|store| known_of(manifest.state(), store)).collect();
-        let versions = stores.iter().map(|store| store.version_full());
-        let handles = versions.flat_map(|version| {
-            let handles = version.tables().map(|open| open.handle.clone());
-            handles.collect::<Vec<_>>()
-        });
-        let held = self.catalog.graveyard.hold(handles.collect());
-        Ok(Resting { states: states?, last_seq: self.commit.snapshots.visible(), tables: held })
+        let tables = self.catalog.hold_tables(stores);
+        Ok(Resting { states: states?, last_seq: self.commit.snapshots.visible(), tables })
     }
 }

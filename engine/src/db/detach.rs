@@ -27,10 +27,9 @@
 
 use super::{CompactionControl, DEFAULT_FAMILY, Db, Family, Inner};
 use crate::catalog::{Catalog, check_name};
-use crate::commit::{FamilySettings, Store, memory_options};
+use crate::commit::{FamilySettings, Store, first_active};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::memtable::ActiveMemtable;
 use crate::shape::{Shape, ShapeChange, TableInfo};
 use crate::storage::{Copied, Env, absolute, create_dir_durably, lock_dir};
 use crate::types::{Generation, KeyRange, SeqNo, StoreId, TableId};
@@ -175,14 +174,11 @@ impl Inner {
     pub(super) fn empty_memory(self: &Arc<Self>, store: &Arc<Store>) -> Result<()> {
         self.flush_out(store)?;
         self.compact_wal_values(store)?;
-        match has_wal_values(store) {
-            true => {
-                let message =
-                    format!("family {} has values in the log that no merge took out of it", store.name);
-                Err(Error::new(ErrorKind::Unsupported, message))
-            }
-            false => Ok(()),
+        if has_wal_values(store) {
+            let message = format!("family {} has values in the log that no merge took out of it", store.name);
+            return Err(Error::new(ErrorKind::Unsupported, message));
         }
+        Ok(())
     }
 
     /// Compacts a store that has values in the WAL, which stays behind.
@@ -197,8 +193,7 @@ impl Inner {
     fn flush_out(self: &Arc<Self>, store: &Arc<Store>) -> Result<()> {
         for _ in 0..FLUSHES_MAX {
             self.work.flush(store)?;
-            let version = store.version();
-            if version.memory.is_empty() {
+            if store.version().memory.is_empty() {
                 return Ok(());
             }
         }
@@ -222,8 +217,7 @@ impl Inner {
             stores: [(store.id, of_store), (default_id, default)].into(),
             ..State::default()
         };
-        let handles = store.version().tables().map(|open| open.handle.clone()).collect();
-        Ok((state, self.catalog.graveyard.hold(handles)))
+        Ok((state, self.catalog.hold_tables(std::slice::from_ref(store))))
     }
 
     fn write_detached(&self, env: &Env, dir: &Path, state: State, copied: &mut Copied) -> Result<u64> {
@@ -368,14 +362,12 @@ impl Inner {
         let mut stores = Vec::with_capacity(ids.len());
         for ((family, id), shape) in arriving.into_iter().zip(ids).zip(shapes) {
             self.commit.generations.above(family.last_generation());
-            let first = self.commit.generations.take();
+            let generations = &self.commit.generations;
             let Arriving { name, state, settings, .. } = family;
-            let active =
-                Arc::new(ActiveMemtable::new(first, memory_options(&settings.options, write_memory)));
+            let active = first_active(&settings.options, generations.take(), write_memory);
             let version = Version::new(active.into()).with_shape(shape, opened).within(state.range);
             let graveyard = self.catalog.graveyard.clone();
-            let generations = &self.commit.generations;
-            let store = Store::attached(id, name, settings, version, generations, graveyard, taken);
+            let store = Store::new(id, name, settings, version, generations, graveyard, taken);
             store.fit_memory(write_memory);
             self.catalog.add_store(store.clone());
             stores.push(store);

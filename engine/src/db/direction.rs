@@ -32,11 +32,12 @@ pub(super) struct View {
     looks_at: TimeRange,
     read: SeqNo,
     now_us: u64,
-    keys_alone: bool,
+    /// Entries come without values.
+    pub(super) keys_alone: bool,
     /// Covered cells visited in the active memtable.
     dead_looks: AtomicU64,
     /// The error of the first step: the view is refused, or nothing can be said of `times`.
-    refused: Option<Error>,
+    pub(super) refused: Option<Error>,
     untimed: Option<Error>,
     _snapshot: Option<Snapshot>,
     _db: Shared,
@@ -85,16 +86,6 @@ impl View {
             Ok(looks_at) => (self.looks_at, self.untimed) = (looks_at, None),
             Err(why) => self.untimed = Some(why),
         }
-    }
-
-    /// Makes the first step answer with that error.
-    pub(super) fn refuse(&mut self, why: Error) {
-        self.refused = Some(why);
-    }
-
-    /// Makes entries come without values.
-    pub(super) fn set_keys_alone(&mut self) {
-        self.keys_alone = true;
     }
 
     /// Whether a key may have several entries, one for each version.

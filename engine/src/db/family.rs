@@ -1,9 +1,8 @@
 //! Column families: the handle, creating, changing and dropping them.
 
-use super::{CompactionControl, Entry, Inner, Scan, Shared, inspect::MemtableListing};
+use super::{CompactionControl, Entry, Scan, Shared};
 use crate::commit::{Action, Op, Store};
 use crate::error::{Error, Result};
-use crate::metrics::FamilyStatistics;
 use crate::options::{Durability, FamilyOptions};
 use crate::shape::Shape;
 use crate::snapshot::Snapshot;
@@ -173,14 +172,14 @@ impl Family {
     /// The sequence number that [`Db::attach`](crate::Db::attach) gave it, which no write in the WAL has.
     /// `None` for a family that was created in this database.
     pub fn attached_at(&self) -> Option<SeqNo> {
-        Some(self.store.attached_at()).filter(|seq| *seq > SeqNo::ZERO)
+        Some(self.store.attached_at).filter(|seq| *seq > SeqNo::ZERO)
     }
 
     /// The first of the sequence numbers that the attach skipped, so no write has them; the last is
     /// [`Family::attached_at`]. They are several if the database that it came from had given out higher
     /// numbers than this one.
     pub fn attached_from(&self) -> Option<SeqNo> {
-        self.attached_at().map(|_| self.store.attached_over().0)
+        self.attached_at().map(|_| self.store.attached_from)
     }
 
     /// Splits the family at a key, by one edit of the manifest whatever its size: this one keeps the keys
@@ -217,13 +216,8 @@ impl Family {
 
     /// Adds a merge operand; where timestamps are explicit, at the present time.
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<SeqNo> {
-        self.cell(
-            Kind::Operand,
-            key.as_ref(),
-            self.unnamed(Kind::Operand),
-            operand.as_ref(),
-            Durability::Buffered,
-        )
+        let timestamp = self.unnamed(Kind::Operand);
+        self.cell(Kind::Operand, key.as_ref(), timestamp, operand.as_ref(), Durability::Buffered)
     }
 
     /// The key's newest value.
@@ -259,12 +253,12 @@ impl Family {
 
     /// The keys of a range in order, as of now. An error shows at the first step.
     pub fn scan<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
-        Inner::scan(&self.db, &self.store, KeyRange::from_bounds(&range), None)
+        Scan::new(&self.db, &self.store, KeyRange::from_bounds(&range), None)
     }
 
     /// The keys that begin with `prefix`.
     pub fn scan_prefix(&self, prefix: impl AsRef<[u8]>) -> Scan {
-        Inner::scan(&self.db, &self.store, KeyRange::prefix(prefix.as_ref()), None)
+        Scan::new(&self.db, &self.store, KeyRange::prefix(prefix.as_ref()), None)
     }
 
     /// The entry with the lowest key. It may have to go past deleted ones.
@@ -311,19 +305,9 @@ impl Family {
         self.db.work.compact(&self.store, KeyRange::from_bounds(&range), control)
     }
 
-    /// Counts of its contents, and of operations and background work since the database was opened.
-    pub fn statistics(&self) -> FamilyStatistics {
-        super::inspect::family_statistics(&self.db, &self.store)
-    }
-
     /// Its SSTables as plain data.
     pub fn shape(&self) -> Shape {
         (*self.store.version().shape).clone()
-    }
-
-    /// Its memtables.
-    pub fn memtables(&self) -> Vec<MemtableListing> {
-        super::inspect::memtables(&self.store)
     }
 }
 
@@ -388,18 +372,16 @@ impl Reader {
 
     /// See [`Family::scan`].
     pub fn scan<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
-        let range = KeyRange::from_bounds(&range);
-        Inner::scan(&self.family.db, &self.family.store, range, Some(self.snapshot.clone()))
+        self.scan_range(KeyRange::from_bounds(&range))
     }
 
     /// See [`Family::scan_prefix`].
     pub fn scan_prefix(&self, prefix: impl AsRef<[u8]>) -> Scan {
-        Inner::scan(
-            &self.family.db,
-            &self.family.store,
-            KeyRange::prefix(prefix.as_ref()),
-            Some(self.snapshot.clone()),
-        )
+        self.scan_range(KeyRange::prefix(prefix.as_ref()))
+    }
+
+    fn scan_range(&self, range: KeyRange) -> Scan {
+        Scan::new(&self.family.db, &self.family.store, range, Some(self.snapshot.clone()))
     }
 
     /// See [`Family::first`].

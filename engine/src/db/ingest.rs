@@ -124,11 +124,8 @@ impl SstableWriter {
 
     fn add(&mut self, kind: Kind, key: &[u8], timestamp: Timestamp, value: &[u8]) -> Result<()> {
         if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
-            return Err(Error::invalid(format!(
-                "key of {} or value of {} bytes is over the limit",
-                key.len(),
-                value.len()
-            )));
+            let (key, value) = (key.len(), value.len());
+            return Err(Error::invalid(format!("key of {key} or value of {value} bytes is over the limit")));
         }
         let ascending = self
             .last
@@ -212,10 +209,8 @@ impl Inner {
             }
             let timed = settings.read.explicit || settings.options.keeps_written();
             if !timed && info.times.1 != Timestamp::ZERO {
-                return Err(Error::invalid(format!(
-                    "{} has timestamps, the family keeps none",
-                    path.display()
-                )));
+                let message = format!("{} has timestamps, the family keeps none", path.display());
+                return Err(Error::invalid(message));
             }
             infos.push((path.clone(), info));
         }

@@ -1,6 +1,6 @@
 //! Listings for people: a database's memtables, WAL and statistics, and the contents of one SSTable file.
 
-use super::Inner;
+use super::{Db, Family};
 use crate::cache::BlockCache;
 use crate::commit::Store;
 use crate::error::Result;
@@ -151,37 +151,24 @@ pub(crate) fn log_files(files: &[LogFileInfo]) -> Vec<WalListing> {
     files.iter().map(|f| WalListing { file: f.file.0, reserved: f.reserved, used: f.used }).collect()
 }
 
-pub(crate) fn memtables(store: &Store) -> Vec<MemtableListing> {
-    let version = store.version();
-    let list = |state: &'static str, segment: &crate::memtable::Memtable| MemtableListing {
-        state,
-        generation: segment.generation().0,
-        bytes: segment.bytes() as u64,
-        cells: segment.cells() as u64,
-        hot_bytes: segment.as_flat().map_or(0, |flat| flat.kept_bytes() as u64),
-        log_front: segment.log_front().map(|file| file.0),
-    };
-    std::iter::once(list("active", &version.memory.active))
-        .chain(version.memory.waiting.iter().map(|s| list("immutable", s)))
-        .chain(version.memory.ranges.memtables().map(|s| list("flat", s)))
-        .chain(version.memory.flushing.all().map(|s| list("flushing", s)))
-        .collect()
-}
-
-impl Inner {
-    pub(crate) fn wal_files(&self) -> Vec<WalListing> {
-        self.commit.log().ok().map_or_else(|| self.log_found.clone(), |log| log_files(&log.files()))
+impl Db {
+    /// The WAL's files; of a read-only database those that were there when it was opened.
+    pub fn wal_files(&self) -> Vec<WalListing> {
+        let log = self.inner.commit.log();
+        log.map_or_else(|_| self.inner.log_found.clone(), |log| log_files(&log.files()))
     }
 
-    pub(crate) fn statistics(&self) -> Statistics {
-        self.catalog.recount_all();
-        let m = &self.cx.metrics;
+    /// Statistics of the database.
+    pub fn statistics(&self) -> Statistics {
+        let inner = &self.inner;
+        inner.catalog.recount_all();
+        let m = &inner.cx.metrics;
         let log =
-            self.commit.log().ok().map(|log| (log.stats(), log.bytes(), log.kept_bytes(), log.disk_bytes()));
+            inner.commit.log().ok().map(|log| (log.stats(), log.bytes(), log.kept_bytes(), log.disk_bytes()));
         let (log, wal_bytes, change_log_bytes, wal_disk_bytes) = log.unwrap_or_default();
-        let cache = self.catalog.cache.stats();
-        let stores = self.catalog.stores();
-        let poisoned = self.cx.health.poisoned.get().cloned();
+        let cache = inner.catalog.cache.stats();
+        let stores = inner.catalog.stores();
+        let poisoned = inner.cx.health.poisoned.get().cloned();
         Statistics {
             writes: m.writes.get(),
             user_bytes: m.user_bytes.get(),
@@ -213,50 +200,71 @@ impl Inner {
             hot_bytes: m.hot_bytes.get(),
             wal_cleanings: m.wal_cleanings.get(),
             wal_cleaned_bytes: m.wal_cleaned_bytes.get(),
-            write_memory: self.commit.memory_taken(),
-            spare_memory: self.commit.room.spares.held() as u64,
-            pinned_bytes: self.catalog.cache.held_elsewhere()
-                + (self.commit.room.spares.out() as u64).saturating_sub(self.commit.memory_taken()),
+            write_memory: inner.commit.memory_taken(),
+            spare_memory: inner.commit.room.spares.held() as u64,
+            pinned_bytes: inner.catalog.cache.held_elsewhere()
+                + (inner.commit.room.spares.out() as u64).saturating_sub(inner.commit.memory_taken()),
             sstables: count_tables(&stores),
-            sstable_bytes: self.commit.tally.table_bytes.get(),
-            compaction_debt_bytes: self.commit.tally.debt.get(),
-            compactions_running: self.work.merges_running(),
-            compaction_rate: self.cx.rates.merges.rate(),
-            snapshots: self.commit.snapshots.count() as u64,
-            old_versions: self.catalog.graveyard.held() as u64,
+            sstable_bytes: inner.commit.tally.table_bytes.get(),
+            compaction_debt_bytes: inner.commit.tally.debt.get(),
+            compactions_running: inner.work.merges_running(),
+            compaction_rate: inner.cx.rates.merges.rate(),
+            snapshots: inner.commit.snapshots.count() as u64,
+            old_versions: inner.catalog.graveyard.held() as u64,
             cache_hits: cache.data.hits,
             cache_misses: cache.data.misses,
             cache_filled_blocks: cache.filled.0,
             cache_filled_bytes: cache.filled.1,
-            remote_cache_bytes: self.catalog.remote_bytes.load(Ordering::Relaxed),
+            remote_cache_bytes: inner.catalog.remote_bytes.load(Ordering::Relaxed),
             cache_evicted_blocks: cache.evicted.0,
             cache_evicted_bytes: cache.evicted.1,
             cache_bytes: cache.data_bytes + cache.meta_bytes,
             cache_capacity: cache.capacity,
-            sstable_memory_bytes: self.catalog.table_memory(),
+            sstable_memory_bytes: inner.catalog.cache.table_memory(),
             families_planned: m.families_planned.get(),
-            background_error: poisoned.or_else(|| self.commit.background_failure()).map(|e| e.to_string()),
+            background_error: poisoned.or_else(|| inner.commit.background_failure()).map(|e| e.to_string()),
         }
     }
 }
 
-/// The statistics of one store.
-pub(super) fn family_statistics(inner: &Inner, store: &Store) -> FamilyStatistics {
-    inner.commit.recount(store);
-    let version = store.version();
-    let runs = || version.shape.runs();
-    FamilyStatistics {
-        memory_bytes: store.counted.memory.load(Ordering::Relaxed),
-        memtables: version.memory.all().count() as u64,
-        l0_runs: runs().filter(|(level, _)| *level == 0).count() as u64,
-        runs: runs().count() as u64,
-        sstables: version.tables().count() as u64,
-        sstable_bytes: store.counted.tables.load(Ordering::Relaxed),
-        flushes: store.metrics.flushes.get(),
-        flushed_bytes: store.metrics.flushed_bytes.get(),
-        compactions: store.metrics.compactions.get(),
-        compaction_read_bytes: store.metrics.compaction_read_bytes.get(),
-        compaction_written_bytes: store.metrics.compaction_written_bytes.get(),
+impl Family {
+    /// Counts of its contents, and of operations and background work since the database was opened.
+    pub fn statistics(&self) -> FamilyStatistics {
+        let store = &self.store;
+        self.db.commit.recount(store);
+        let version = store.version();
+        let runs = || version.shape.runs();
+        FamilyStatistics {
+            memory_bytes: store.counted.memory.load(Ordering::Relaxed),
+            memtables: version.memory.all().count() as u64,
+            l0_runs: runs().filter(|(level, _)| *level == 0).count() as u64,
+            runs: runs().count() as u64,
+            sstables: version.tables().count() as u64,
+            sstable_bytes: store.counted.tables.load(Ordering::Relaxed),
+            flushes: store.metrics.flushes.get(),
+            flushed_bytes: store.metrics.flushed_bytes.get(),
+            compactions: store.metrics.compactions.get(),
+            compaction_read_bytes: store.metrics.compaction_read_bytes.get(),
+            compaction_written_bytes: store.metrics.compaction_written_bytes.get(),
+        }
+    }
+
+    /// Its memtables.
+    pub fn memtables(&self) -> Vec<MemtableListing> {
+        let version = self.store.version();
+        let list = |state: &'static str, segment: &crate::memtable::Memtable| MemtableListing {
+            state,
+            generation: segment.generation().0,
+            bytes: segment.bytes() as u64,
+            cells: segment.cells() as u64,
+            hot_bytes: segment.as_flat().map_or(0, |flat| flat.kept_bytes() as u64),
+            log_front: segment.log_front().map(|file| file.0),
+        };
+        std::iter::once(list("active", &version.memory.active))
+            .chain(version.memory.waiting.iter().map(|s| list("immutable", s)))
+            .chain(version.memory.ranges.memtables().map(|s| list("flat", s)))
+            .chain(version.memory.flushing.all().map(|s| list("flushing", s)))
+            .collect()
     }
 }
 

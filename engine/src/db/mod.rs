@@ -72,7 +72,6 @@ use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::latency::Latencies;
-use crate::metrics::Statistics;
 use crate::operator::check_outside;
 use crate::options::{Durability, FamilyOptions, Options};
 use crate::snapshot::Snapshot;
@@ -292,11 +291,6 @@ impl Db {
         self.inner.checkpoint(dir.as_ref())
     }
 
-    /// Statistics of the database.
-    pub fn statistics(&self) -> Statistics {
-        self.inner.statistics()
-    }
-
     /// Whether the disk is full: a flush or a compaction failed for lack of space, and none has succeeded
     /// since.
     pub fn is_disk_full(&self) -> bool {
@@ -312,11 +306,6 @@ impl Db {
     /// Recent events, oldest first.
     pub fn events(&self) -> Vec<Event> {
         self.inner.cx.events.list()
-    }
-
-    /// The WAL's files; of a read-only database those that were there when it was opened.
-    pub fn wal_files(&self) -> Vec<WalListing> {
-        self.inner.wal_files()
     }
 
     /// Divides memory anew, without a restart: `write_memory` bytes of `memory_budget` are for unflushed

@@ -14,11 +14,10 @@ use crate::cache::BlockCache;
 use crate::catalog::{
     Catalog, Found, Replay, highest_manifest, read_log, remove_orphans, remove_unnamed_tables,
 };
-use crate::commit::{Commit, FamilySettings, Generations, Stages, Store, memory_options};
+use crate::commit::{Commit, FamilySettings, Generations, Stages, Store, first_active};
 use crate::context::{Context, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events};
-use crate::memtable::ActiveMemtable;
 use crate::options::{FamilyOptions, Options, SstableReads};
 use crate::schedule::Worker;
 use crate::sstable::{Through, tail_bytes};
@@ -187,10 +186,8 @@ const OPEN_FILES_MIN: u64 = 32;
 fn files_for(builder: &Builder, store: &TableStore) -> Result<Arc<OpenFiles>> {
     let storage = &builder.env.storage;
     if let Some(most) = storage.open_files_max().filter(|most| *most < OPEN_FILES_MIN) {
-        let message = "a database needs at least";
-        return Err(Error::invalid(format!(
-            "the process may have {most} files open, {message} {OPEN_FILES_MIN} (see `ulimit -n`)"
-        )));
+        let needs = format!("a database needs at least {OPEN_FILES_MIN} (see `ulimit -n`)");
+        return Err(Error::invalid(format!("the process may have {most} files open, {needs}")));
     }
     let most = match builder.options.open_files_max {
         // They take no descriptors.
@@ -309,14 +306,13 @@ fn open_store(
         });
         handles.insert(info.id, opened?);
     }
-    let first = generations.take();
     let write_memory = builder.options.write_memory;
-    let active = Arc::new(ActiveMemtable::new(first, memory_options(&settings.options, write_memory)));
+    let active = first_active(&settings.options, generations.take(), write_memory);
     let version = Version::new(active.into()).with_shape(Arc::new(state.shape.clone()), &handles);
     let version = version.within(state.range.clone());
     let (name, graveyard) = (state.name.clone(), graveyard.clone());
     let taken = (state.attached_from, state.attached);
-    let store = Store::attached(id, name, settings, version, generations, graveyard, taken);
+    let store = Store::new(id, name, settings, version, generations, graveyard, taken);
     store.fit_memory(write_memory);
     store.forget(state.forgotten);
     Ok(store)

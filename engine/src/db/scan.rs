@@ -1,9 +1,9 @@
 //! Scans: iterators over the entries of a range, from both ends.
 
+use super::Shared;
 use super::cursor::Cursor;
 use super::direction::{Direction, View, Walk};
 use super::entry::Entry;
-use super::{Inner, Shared};
 use crate::commit::Store;
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::Snapshot;
@@ -43,7 +43,9 @@ pub struct Scan {
 }
 
 impl Scan {
-    pub(super) fn new(view: View) -> Self {
+    /// A scan; the settings' explicit timestamps decide what it yields, see [`View`].
+    pub(super) fn new(db: &Shared, store: &Arc<Store>, range: KeyRange, snapshot: Option<Snapshot>) -> Self {
+        let view = View::new(db, store, range, snapshot);
         Self { view, front: None, back: None, taken: (None, None), ended: false }
     }
 
@@ -73,7 +75,9 @@ impl Scan {
     pub fn times(mut self, times: impl RangeBounds<Timestamp>) -> Self {
         match self.front.is_some() || self.back.is_some() {
             false => self.view.set_times(TimeRange::from_bounds(&times)),
-            true => self.view.refuse(Error::invalid("the times of a scan are set before its first step")),
+            true => {
+                self.view.refused = Some(Error::invalid("the times of a scan are set before its first step"));
+            }
         }
         self
     }
@@ -89,7 +93,7 @@ impl Scan {
     /// # Ok::<(), siltstone::Error>(())
     /// ```
     pub fn keys(mut self) -> Keys {
-        self.view.set_keys_alone();
+        self.view.keys_alone = true;
         Keys(self)
     }
 
@@ -143,13 +147,6 @@ impl Scan {
     #[cfg(all(test, not(models)))]
     pub(super) fn covers(&self) -> &super::tombstone_skip::Covers {
         &self.front.as_ref().or(self.back.as_deref()).expect("it has begun").covers
-    }
-}
-
-impl Inner {
-    /// The settings' explicit timestamps decide what a scan yields; see [`View`].
-    pub(crate) fn scan(db: &Shared, store: &Arc<Store>, range: KeyRange, snapshot: Option<Snapshot>) -> Scan {
-        Scan::new(View::new(db, store, range, snapshot))
     }
 }
 

@@ -113,31 +113,19 @@ impl Depends for Transaction {
     fn judge(&self) -> Result<()> {
         let (db, seq) = (&self.db.inner, self.snapshot.seq());
         self.depends_on(
-            &mut |family, key| {
-                let what = || format!("key \"{}\" of family {}", key.escape_ascii(), family.name());
-                db.key_since(&family.store, key, seq)?.check(what)
-            },
-            &mut |family, range| {
-                let what = || format!("range {range} of family {}", family.name());
-                db.range_since(&family.store, range, seq)?.check(what)
-            },
+            &mut |family, key| db.check_key_since(&family.store, key, seq),
+            &mut |family, range| db.check_range_since(&family.store, range, seq),
         )
     }
 
     fn may_have_changed(&self, since: SeqNo) -> bool {
         let db = &self.db.inner;
-        let changed = Err(Error::new(ErrorKind::Conflict, ""));
-        let found = self.depends_on(
-            &mut |family, key| match db.may_have_changed(&family.store, key, since) {
-                true => changed.clone(),
-                false => Ok(()),
-            },
-            &mut |family, range| match db.range_may_have_changed(&family.store, range, since) {
-                true => changed.clone(),
-                false => Ok(()),
-            },
+        let unless = |changed| if changed { Err(Error::new(ErrorKind::Conflict, "")) } else { Ok(()) };
+        let unchanged = self.depends_on(
+            &mut |family, key| unless(db.may_have_changed(&family.store, key, since)),
+            &mut |family, range| unless(db.range_may_have_changed(&family.store, range, since)),
         );
-        found.is_err()
+        unchanged.is_err()
     }
 }
 

@@ -21,9 +21,10 @@ pub(crate) struct Lookup<'a> {
     deleted_below: SeqNo,
     operands: Vec<Pinned>,
     answer: Option<Pinned>,
-    /// Sequence number of the newest cell or tombstone met.
-    newest: SeqNo,
-    has_cell: bool,
+    /// The newest write met that concerns the key.
+    pub(super) newest: SeqNo,
+    /// Whether a cell of the key was met.
+    pub(super) has_cell: bool,
 }
 
 impl<'a> Lookup<'a> {
@@ -78,16 +79,6 @@ impl<'a> Lookup<'a> {
             false => Some(self.rules.combine(self.key, self.answer.as_deref(), &self.operands)?),
         };
         Ok(value.filter(|value| !self.rules.unwanted(self.key, Timestamp::ZERO, value, self.now_us)))
-    }
-
-    /// The newest write met that concerns the key.
-    pub(crate) fn newest(&self) -> SeqNo {
-        self.newest
-    }
-
-    /// Whether a cell of the key was met.
-    pub(crate) fn has_cell(&self) -> bool {
-        self.has_cell
     }
 }
 

@@ -9,7 +9,7 @@ use crate::commit::ReadRules;
 use crate::error::Result;
 use crate::memtable::Ranges;
 use crate::types::{Fragments, KeyRange, Kind, Pinned, RangeTombstone, SeqNo, StoreId, Timestamp, successor};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 pub(super) struct Own {
@@ -43,69 +43,45 @@ impl Own {
 
     /// Takes in the batch's last write. O(log n).
     pub(super) fn note_last(&mut self, batch: &Batch) {
-        self.note(batch, batch.len() - 1);
-    }
-
-    fn note(&mut self, batch: &Batch, n: usize) {
+        let n = batch.len() - 1;
         let operation = batch.operation(n);
-        let (family, key) = match &operation {
-            Operation::Put { family, key, .. }
-            | Operation::Merge { family, key, .. }
-            | Operation::Delete { family, key, .. } => (*family, Some(*key)),
-            Operation::DeleteRange { family, .. } => (*family, None),
-        };
+        let (family, key) = operation.target();
         let of = self.families.entry(family.store.id).or_insert_with(|| OfFamily {
             family: family.clone(),
             before: self.before,
             keys: BTreeMap::new(),
             ranges: Ranges::new(),
         });
-        match (key, operation) {
-            (Some(key), _) => match of.keys.get_mut(key) {
-                Some(writes) => writes.push(n),
-                None => _ = of.keys.insert(key.to_vec(), vec![n]),
-            },
-            (None, Operation::DeleteRange { range, from, to, .. }) => {
-                of.ranges.add(RangeTombstone { range: range.clone(), from, to, seq: seq_of(self.before, n) });
-            }
-            (None, _) => {}
+        let Some(key) = key else { return of.add_range(&operation, n) };
+        match of.keys.get_mut(key) {
+            Some(writes) => writes.push(n),
+            None => _ = of.keys.insert(key.to_vec(), vec![n]),
         }
     }
 
     /// Forgets the writes of the batch from the nth on, which are still in it.
     pub(super) fn forget_from(&mut self, batch: &Batch, n: usize) {
-        let mut recut = Vec::new();
+        let mut recut = BTreeSet::new();
         for operation in (n..batch.len()).rev().map(|n| batch.operation(n)) {
-            match operation {
-                Operation::Put { family, key, .. }
-                | Operation::Merge { family, key, .. }
-                | Operation::Delete { family, key, .. } => {
-                    let Some(of) = self.families.get_mut(&family.store.id) else { continue };
-                    if let Some(writes) = of.keys.get_mut(key) {
-                        writes.pop();
-                        if writes.is_empty() {
-                            of.keys.remove(key);
-                        }
-                    }
+            let (family, key) = operation.target();
+            let Some(key) = key else {
+                recut.insert(family.store.id);
+                continue;
+            };
+            let Some(of) = self.families.get_mut(&family.store.id) else { continue };
+            if let Some(writes) = of.keys.get_mut(key) {
+                writes.pop();
+                if writes.is_empty() {
+                    of.keys.remove(key);
                 }
-                Operation::DeleteRange { family, .. } => recut.push(family.store.id),
             }
         }
-        recut.sort_unstable();
-        recut.dedup();
         for store in recut {
             let Some(of) = self.families.get_mut(&store) else { continue };
             of.ranges = Ranges::new();
             for (n, operation) in batch.iter().enumerate().take(n) {
-                if let Operation::DeleteRange { family, range, from, to } = operation
-                    && family.store.id == store
-                {
-                    of.ranges.add(RangeTombstone {
-                        range: range.clone(),
-                        from,
-                        to,
-                        seq: seq_of(self.before, n),
-                    });
+                if operation.target().0.store.id == store {
+                    of.add_range(&operation, n);
                 }
             }
         }
@@ -118,7 +94,13 @@ fn seq_of(before: SeqNo, n: usize) -> SeqNo {
 }
 
 impl OfFamily {
-    /// The ranges that were deleted.
+    /// Takes in the nth write, if it is a range delete.
+    fn add_range(&mut self, operation: &Operation<'_>, n: usize) {
+        if let Operation::DeleteRange { range, from, to, .. } = *operation {
+            self.ranges.add(RangeTombstone { range: range.clone(), from, to, seq: seq_of(self.before, n) });
+        }
+    }
+
     pub(super) fn deleted_ranges(&self) -> Vec<KeyRange> {
         self.ranges.within(&KeyRange::all()).into_iter().map(|tombstone| tombstone.range).collect()
     }

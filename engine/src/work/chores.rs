@@ -18,7 +18,7 @@ const FILES_LEFT_OF_MUCH: usize = 8;
 impl Work {
     /// Whether nothing runs and nothing is due.
     pub(crate) fn is_settled(&self) -> bool {
-        if !self.queue.is_empty() {
+        if !self.queue.list.lock().is_empty() {
             return false;
         }
         let now = self.cx.env.clock.monotonic_ns();
@@ -34,7 +34,7 @@ impl Work {
         let begun = {
             let work = store.work.lock();
             // What failed is tried again.
-            work.flush.is_under_way()
+            work.flush.under_way
                 || work.memory.compacts.is_some()
                 || work.merges.is_running()
                 || work.merges.failures > 0

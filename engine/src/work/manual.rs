@@ -79,6 +79,7 @@ pub(crate) struct ManualCompaction {
     state: Mutex<State>,
 }
 
+#[derive(Default)]
 struct State {
     progress: Progress,
     /// The keys whose merge has not ended.
@@ -94,7 +95,9 @@ struct State {
     written: u64,
 }
 
+#[derive(Default)]
 enum Progress {
+    #[default]
     Waiting,
     Running,
     Ended(Result<()>),
@@ -103,15 +106,7 @@ enum Progress {
 impl ManualCompaction {
     /// A compaction of the keys in `range` that were written up to `upto`. It waits to be started.
     pub(super) fn new(store: Arc<Store>, control: CompactionControl, range: KeyRange, upto: SeqNo) -> Self {
-        let state = State {
-            progress: Progress::Waiting,
-            left: range.clone(),
-            part_end: None,
-            output: None,
-            refused: None,
-            taken: 0,
-            written: 0,
-        };
+        let state = State { left: range.clone(), ..State::default() };
         Self { store, control, range, upto, state: Mutex::new(state) }
     }
 

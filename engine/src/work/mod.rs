@@ -70,10 +70,8 @@ impl Worker for DbWorker {
         let Some(work) = self.0.upgrade() else { return Turn::Idle };
         // Our own bug must not leave writers waiting for work that nobody does any more.
         catch_unwind(AssertUnwindSafe(|| work.turn())).unwrap_or_else(|_| {
-            work.cx.poison(&Error::new(
-                ErrorKind::Poisoned,
-                "a background worker panicked (see standard error)",
-            ));
+            let why = "a background worker panicked (see standard error)";
+            work.cx.poison(&Error::new(ErrorKind::Poisoned, why));
             Turn::Idle
         })
     }

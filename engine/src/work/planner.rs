@@ -137,7 +137,7 @@ impl Work {
         !store.is_dropped()
             && (compacts
                 || !version.memory.waiting.is_empty()
-                || (!version.memory.flushing.is_empty() && !store.work.lock().flush.is_under_way())
+                || (!version.memory.flushing.is_empty() && !store.work.lock().flush.under_way)
                 || (limit > 0 && version.memory.unflushed_bytes() > limit))
     }
 
@@ -150,7 +150,7 @@ impl Work {
         files.len() > 1
             && now >= self.queue.clean_not_before.load(Ordering::Relaxed)
             && (!is_left || log.bytes() > self.cx.settings.now().wal_limit())
-            && !self.queue.list.lock().iter().any(|slot| slot.urgency == Urgency::Clean)
+            && !self.queue.is_cleaning()
     }
 
     pub(crate) fn store_facts<'a>(
@@ -163,9 +163,8 @@ impl Work {
         let version = store.version();
         let work = store.work.lock();
         let memory_bytes = version.memory.unflushed_bytes();
-        let left_over = !version.memory.flushing.is_empty() && !work.flush.is_under_way();
-        let flushing_bytes =
-            if work.flush.is_under_way() { version.memory.bytes() - memory_bytes } else { 0 };
+        let left_over = !version.memory.flushing.is_empty() && !work.flush.under_way;
+        let flushing_bytes = if work.flush.under_way { version.memory.bytes() - memory_bytes } else { 0 };
         // After a failure the store waits; what an interrupted flush left over is due at once.
         let waits = now < work.flush.not_before;
         let settings = store.settings();
@@ -175,7 +174,7 @@ impl Work {
             () if left_over => self.cx.settings.write_memory(),
             () => memory_bytes,
         };
-        let size = flush_size(&version, &settings, due, left_over);
+        let (freed_bytes, taken, rewritten) = flush_size(&version, &settings, due, left_over);
         let survive = if self.commit.tally.memory.get() > self.commit.memory_low() {
             surviving_share(&version, work.flush.survived)
         } else {
@@ -184,11 +183,11 @@ impl Work {
         StoreFacts {
             store: store.id,
             memory_bytes: due,
-            freed_bytes: size.freed,
+            freed_bytes,
             memory_limit: settings.options.write_memory,
             compactable_bytes: compactable_bytes(store, &version, &work),
             flushing_bytes,
-            flush_write_bytes: (size.memory as f64 * survive) as u64 + size.rewritten,
+            flush_write_bytes: (taken as f64 * survive) as u64 + rewritten,
             log_freed_bytes,
             merges,
         }
@@ -241,7 +240,8 @@ impl Work {
                 false
             }
             Ok(Some(job)) => {
-                self.queue.add(Slot { asked, ..Slot::new(urgency, Some(store.id), job, since_ns) });
+                let slot = Slot { asked, ..Slot::new(urgency, Some(store.id), job, since_ns) };
+                self.queue.list.lock().push(slot);
                 true
             }
             Ok(None) => false,
@@ -250,7 +250,7 @@ impl Work {
 
     fn add_job(&self, urgency: Urgency, store: Option<StoreId>, job: Job) {
         let since_ns = self.cx.env.clock.monotonic_ns();
-        self.queue.add(Slot::new(urgency, store, job, since_ns));
+        self.queue.list.lock().push(Slot::new(urgency, store, job, since_ns));
     }
 
     /// The merges the store's strategy would start now, best first, with so many places for merges free.
@@ -277,7 +277,7 @@ impl Work {
             clock: self.cx.env.clock.wall_us() / 1_000_000 / CLOCK_BUCKET_S * CLOCK_BUCKET_S,
             draw: self.cx.env.random.next_u64(),
             running: &running,
-            flushing: store.flushing_run(&version),
+            flushing: (!version.memory.flushing.is_empty()).then_some(version.memory.flushing.run),
             flush_bytes: match settings.options.write_memory {
                 0 => self.cx.settings.half(),
                 own => own.min(self.cx.settings.half()),
@@ -328,25 +328,15 @@ impl Work {
     }
 }
 
-/// How much a flush takes and writes.
-struct FlushSize {
-    freed: u64,
-    /// Bytes of memory, before what is dead in it is left out.
-    memory: u64,
-    /// Bytes of SSTables that are compacted with it.
-    rewritten: u64,
-}
-
-/// The size of a flush that begins now, with `due` bytes in memory.
-fn flush_size(version: &Version, settings: &FamilySettings, due: u64, left_over: bool) -> FlushSize {
+/// The size of a flush that begins now, with `due` bytes in memory: the bytes of memory that it frees, those
+/// that it takes before what is dead in them is left out, and those of SSTables that are compacted with it.
+fn flush_size(version: &Version, settings: &FamilySettings, due: u64, left_over: bool) -> (u64, u64, u64) {
     let memory = &version.memory;
-    let Some(by_range) = settings.by_range() else {
-        return FlushSize { freed: due, memory: memory.unflushed_bytes(), rewritten: 0 };
-    };
+    let Some(by_range) = settings.by_range() else { return (due, memory.unflushed_bytes(), 0) };
     // A range, or what has not been laid out yet.
     let part = memory.ranges.largest().max(memory.active.bytes() as u64);
     let freed = if left_over { due } else { due.min(part) };
-    FlushSize { freed, memory: part, rewritten: by_range.rewritten(&version.shape) }
+    (freed, part, by_range.rewritten(&version.shape))
 }
 
 /// What open SSTables tell. It is asked about L0 at every plan (`auto`), about other levels every few

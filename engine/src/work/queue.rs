@@ -79,27 +79,12 @@ pub(super) enum Urgency {
 }
 
 impl Urgency {
-    fn is_of_merge(self) -> bool {
+    pub(super) fn is_of_merge(self) -> bool {
         matches!(self, Urgency::Compaction | Urgency::Level0Compaction)
     }
 }
 
 impl Queue {
-    /// Whether there is no job.
-    pub(super) fn is_empty(&self) -> bool {
-        self.list.lock().is_empty()
-    }
-
-    /// Merges of SSTables that have begun and not ended. O(jobs).
-    pub(super) fn merges_running(&self) -> u64 {
-        self.list.lock().iter().filter(|slot| slot.urgency.is_of_merge()).count() as u64
-    }
-
-    /// Adds a job.
-    pub(super) fn add(&self, slot: Slot) {
-        self.list.lock().push(slot);
-    }
-
     /// Whether the WAL's oldest file is being cleaned. Flushes and cleanings are started by one planner at a
     /// time, so the answer holds until the planner is done.
     pub(super) fn is_cleaning(&self) -> bool {
@@ -136,16 +121,11 @@ impl Queue {
     /// Drops a compaction in memory whose memtables a flush has taken, so that it does not hold them until
     /// its next turn. One that a worker is advancing finds out by itself.
     pub(super) fn drop_join_of(&self, catalog: &Catalog, store: &Store) {
-        let mut dropped = Vec::new();
-        self.list.lock().retain_mut(|slot| match &slot.job {
-            Some(Job::MemtableCompaction(join)) if join.is_of(store) => {
-                dropped.extend(slot.job.take());
-                false
-            }
-            _ => true,
-        });
-        for job in dropped {
-            if let Job::MemtableCompaction(join) = job {
+        let is_of =
+            |slot: &mut Slot| matches!(&slot.job, Some(Job::MemtableCompaction(job)) if job.is_of(store));
+        let dropped: Vec<Slot> = self.list.lock().extract_if(.., is_of).collect();
+        for slot in dropped {
+            if let Some(Job::MemtableCompaction(join)) = slot.job {
                 join.overtaken(catalog);
                 join.abandon(catalog);
             }

@@ -26,7 +26,6 @@ const FAILURES_TOLD: u32 = 2;
 const RETRY_DAMAGED_NS: u64 = 30_000_000_000;
 
 impl Work {
-    /// Takes one turn.
     pub(super) fn turn(&self) -> Turn {
         if !self.cx.health.is_open() {
             return Turn::Idle;
@@ -43,8 +42,8 @@ impl Work {
             }
             found = self.take_job(now);
         }
-        if matches!(found, Some((_, urgency, _)) if urgency < Urgency::Clean) && self.is_flush_pressed() {
-            let (id, _, job) = found.expect("just matched");
+        let is_below = matches!(found, Some((_, urgency, _)) if urgency < Urgency::Clean);
+        if let Some((id, _, job)) = found.take_if(|_| is_below && self.is_flush_pressed()) {
             self.queue.give_back(id, job);
             return Turn::Until(HELD_NS);
         }
@@ -57,7 +56,8 @@ impl Work {
 
     /// Merges of SSTables that have begun and not ended. O(jobs).
     pub(crate) fn merges_running(&self) -> u64 {
-        self.queue.merges_running()
+        let list = self.queue.list.lock();
+        list.iter().filter(|slot| slot.urgency.is_of_merge()).count() as u64
     }
 
     /// The most urgent job that is ready.
@@ -86,7 +86,6 @@ impl Work {
             && self.queue.list.lock().iter().any(|slot| slot.urgency == Urgency::Flush && slot.job.is_none())
     }
 
-    /// Forgets a job that has ended.
     fn end_job(&self, id: u32) {
         let mut list = self.queue.list.lock();
         if let Some(at) = list.iter().position(|slot| slot.id == id)
@@ -113,14 +112,14 @@ impl Work {
                 }
                 Ok(JobProgress::Done) => {
                     if let Job::Clean(job) = &mut job {
-                        self.cleaned(job.outcome());
+                        self.cleaned(std::mem::take(&mut job.outcome));
                     }
                     if !matches!(job, Job::MemtableCompaction(_) | Job::Clean(_)) {
                         *self.cx.health.flush_error.lock() = None;
                         self.commit.room.beyond_full.set(0);
                     }
                     if let Job::Compaction(job) = &job {
-                        self.commit.gets_on(job.store());
+                        self.commit.gets_on(&job.store);
                     }
                     self.end_job(id);
                     return self.cx.scheduler.notify();
@@ -145,7 +144,7 @@ impl Work {
         let job = match job {
             Job::Clean(mut job) => {
                 job.abandon(&self.catalog, error, pause);
-                return self.cleaned(job.outcome());
+                return self.cleaned(job.outcome);
             }
             job => job,
         };
@@ -194,12 +193,8 @@ impl Work {
 
     /// A merge of the store was not begun by whoever is to run it.
     pub(super) fn merge_not_begun(&self, store: &Arc<Store>, error: &Error, asked: bool) {
-        self.cx.events.record(
-            EventKind::Failure,
-            &store.name,
-            format!("a compaction could not be begun: {error}"),
-            &[],
-        );
+        let reason = format!("a compaction could not be begun: {error}");
+        self.cx.events.record(EventKind::Failure, &store.name, reason, &[]);
         if !asked && !store.is_dropped() {
             let pause = if error.kind() == ErrorKind::Corruption { RETRY_DAMAGED_NS } else { RETRY_NS };
             self.merge_failed(store, error, self.cx.env.clock.monotonic_ns(), pause);

@@ -52,7 +52,7 @@ pub(crate) struct Cleaned {
 
 /// A cleaning of the WAL's oldest file that is under way.
 pub(crate) struct CleanJob {
-    id: u32,
+    pub(crate) id: u32,
     front: LogFileId,
     /// The WAL's files by the sequence number they begin with; the second one is the next after `front`.
     files: Vec<(SeqNo, LogFileId)>,
@@ -60,8 +60,9 @@ pub(crate) struct CleanJob {
     visible: SeqNo,
     stores: Vec<Cleaning>,
     /// Whether the file is cleaned whatever is needed of it.
-    must: bool,
-    outcome: Cleaned,
+    pub(super) must: bool,
+    /// What the look leads to.
+    pub(crate) outcome: Cleaned,
     /// The store being looked at.
     at: usize,
     began_ns: u64,
@@ -153,11 +154,6 @@ impl CleanJob {
         })
     }
 
-    pub(crate) fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// Does a little.
     pub(crate) fn advance(&mut self, catalog: &Arc<Catalog>) -> Result<JobProgress> {
         if let Some(cleaning) = self.stores.get_mut(self.at) {
             let more = cleaning.look(CELLS)?;
@@ -213,7 +209,7 @@ impl CleanJob {
                 let tombstones = part.tombstones.iter().cloned().map(Entry::RangeTombstone);
                 let copied =
                     catalog.commit.log_copies(&cleaning.store, part.generation, cells.chain(tombstones))?;
-                fronts.push(copied.map(|copied| copied.from.file));
+                fronts.push(copied.map(|copied| copied.start.file));
             }
         }
         kill_point!("clean-copied");
@@ -309,16 +305,6 @@ impl CleanJob {
     /// Puts the next look off for so long.
     fn pause(&mut self, catalog: &Catalog, ns: u64) {
         self.outcome.pause_until = Some(catalog.cx.env.clock.monotonic_ns() + ns);
-    }
-
-    /// Has the file cleaned whatever is needed of it.
-    pub(crate) fn must(&mut self) {
-        self.must = true;
-    }
-
-    /// What the look leads to; it can be taken once.
-    pub(crate) fn outcome(&mut self) -> Cleaned {
-        std::mem::take(&mut self.outcome)
     }
 
     /// Gives up: nothing has been let go yet, and copies do no harm.

@@ -76,10 +76,10 @@ impl Job {
 
     pub(super) fn id(&self) -> u32 {
         match self {
-            Job::Flush(job) => job.id(),
-            Job::Compaction(job) => job.id(),
-            Job::MemtableCompaction(job) => job.id(),
-            Job::Clean(job) => job.id(),
+            Job::Flush(job) => job.id,
+            Job::Compaction(job) => job.id,
+            Job::MemtableCompaction(job) => job.id,
+            Job::Clean(job) => job.id,
         }
     }
 
@@ -101,7 +101,7 @@ impl Job {
     /// A flush's number among its store's flushes, and whether it also reads SSTables; `None` for other jobs.
     pub(super) fn as_flush(&self) -> Option<(u64, bool)> {
         match self {
-            Job::Flush(job) => Some((job.number(), job.reads_tables())),
+            Job::Flush(job) => Some((job.number, job.reads_tables())),
             _ => None,
         }
     }
@@ -133,7 +133,7 @@ pub(super) fn lay_out_one(catalog: &Catalog, store: &Store) -> bool {
 /// file is not complete, or a flush is about to free it.
 pub(super) fn clean_now(catalog: &Arc<Catalog>) -> Option<Cleaned> {
     let mut job = CleanJob::start(catalog)?;
-    job.must();
+    job.must = true;
     while let Ok(JobProgress::More) = job.advance(catalog) {}
-    Some(job.outcome())
+    Some(job.outcome)
 }

@@ -7,9 +7,7 @@ use crate::commit::Store;
 use crate::compaction::{Bounds, CompactionRun, CompactionSpec, MemoryInputs, Step, Totals, Verifier};
 use crate::error::Result;
 use crate::event::EventKind;
-use crate::offload::{
-    CompactionTables, Decision, Offer, OffloadedCompaction, OffloadedRun, OwnTables, RemoteCache,
-};
+use crate::offload::{CompactionTables, Decision, Offer, OffloadedRun, OwnTables, RemoteCache};
 use crate::shape::TableInfo;
 use crate::version::{OpenTable, Version};
 use std::cell::LazyCell;
@@ -58,7 +56,14 @@ impl Running {
         if !reason.is_empty() {
             catalog.cx.events.record(EventKind::Offload, &store.name, reason, &numbers);
         }
-        run.map(|run| Self::there(run, version, &there, carried))
+        let run = run?;
+        let mut runs = open_runs(version, there.inputs.iter().map(|run| run.iter().map(|table| table.id)));
+        if let Some(first) = runs.first_mut() {
+            first.extend_from_slice(carried);
+        }
+        let verifier = Some((Verifier::new(&there), Bounds::new(&there, runs)));
+        let remote = run.remote_cache();
+        Some(Self { run: Box::new(OffloadedRun::new(run, &there)), verifier, remote })
     }
 
     /// Begins the compaction in this process, of that memory too if it is a flush.
@@ -68,27 +73,6 @@ impl Running {
         memory: Option<MemoryInputs>,
     ) -> Result<Self> {
         Ok(Self { run: catalog.local.begin(spec, memory)?, verifier: None, remote: None })
-    }
-
-    /// The compaction in another process, of SSTables of that version and those that are carried along.
-    fn there(
-        run: Box<dyn OffloadedCompaction>,
-        version: &Version,
-        spec: &CompactionSpec,
-        carried: &[OpenTable],
-    ) -> Self {
-        let inputs = spec.inputs.iter().map(|run| run.iter().map(|table| table.id));
-        let mut runs = open_runs(version, inputs);
-        if let Some(first) = runs.first_mut() {
-            first.extend_from_slice(carried);
-        }
-        let bounds = Bounds::new(spec, runs);
-        let remote = run.remote_cache();
-        Self {
-            run: Box::new(OffloadedRun::new(run, spec)),
-            verifier: Some((Verifier::new(spec), bounds)),
-            remote,
-        }
     }
 
     pub(in crate::work::jobs) fn is_elsewhere(&self) -> bool {

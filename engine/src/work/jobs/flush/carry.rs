@@ -58,7 +58,6 @@ impl Carry {
         Ok(self.tables.as_deref())
     }
 
-    /// What writing them came to.
     pub(super) fn totals(&self) -> Totals {
         self.running.totals()
     }

@@ -87,10 +87,10 @@ impl HotKeysStage {
         let entries = cells.iter().map(|kept| Entry::Cell(kept.cell.as_ref()));
         let Some(copied) = catalog.commit.log_copies(store, self.reserved, entries)? else { return Ok(None) };
         let flat = FlatMemtable::of_kept(self.reserved, cells, store.memory_options());
-        let segment = Memtable::logged_again(Arc::new(flat), copied.from.file);
+        let segment = Memtable::logged_again(Arc::new(flat), copied.start.file);
         self.left.0 += cells.len() as u64;
         self.left.1 += segment.bytes() as u64;
-        Ok(Some(HotCells { segment, logged_to: copied.to }))
+        Ok(Some(HotCells { segment, logged_to: copied.end }))
     }
 
     /// Records what was left, and remembers for the next flush what this one met.
@@ -122,10 +122,6 @@ impl HotKeysStage {
 fn keep_budget(catalog: &Catalog, store: &Store, flush_bytes: u64) -> u64 {
     let all = catalog.cx.settings.write_memory();
     let limit = store.settings().options.write_limit(all);
-    strategy::keep_budget(
-        limit,
-        all,
-        catalog.commit.kept_by_others(store) + catalog.commit.room.keeping.get(),
-        flush_bytes,
-    )
+    let elsewhere = catalog.commit.kept_by_others(store) + catalog.commit.room.keeping.get();
+    strategy::keep_budget(limit, all, elsewhere, flush_bytes)
 }

@@ -31,11 +31,12 @@ const DRAIN_MIN: u64 = 64 << 10;
 
 /// A flush under way.
 pub(crate) struct FlushJob {
-    id: u32,
+    pub(crate) id: u32,
     /// The store's flush, and its place among the compactions that run, where it reads SSTables; `None` once
     /// it has ended.
     turns: Option<(FlushTurn, Option<CompactionTurn>)>,
-    number: u64,
+    /// Its number among the store's flushes.
+    pub(crate) number: u64,
     store: Arc<Store>,
     /// The flush as a plan, mostly without inputs, so that a step is installed like any other.
     plan: CompactionPlan,
@@ -58,6 +59,7 @@ pub(crate) struct FlushJob {
 }
 
 /// How far a flush is, and what it took.
+#[derive(Default)]
 struct Progress {
     memtables: u64,
     memory_bytes: u64,
@@ -105,17 +107,12 @@ impl FlushJob {
             memtables: flushing.all().count() as u64,
             memory_bytes: flushing.bytes(),
             clip: flushing.range.start.clone(),
-            steps: 0,
-            failures: 0,
-            before: Totals::default(),
-            fills: FillStats::default(),
             began_ns: catalog.cx.env.clock.monotonic_ns(),
-            busy_ns: 0,
-            reported: 0,
+            ..Progress::default()
         };
         Some(Self {
             id,
-            number: turn.number(),
+            number: turn.number,
             turns: Some((turn, running)),
             store: store.clone(),
             plan,
@@ -131,21 +128,11 @@ impl FlushJob {
         })
     }
 
-    pub(crate) fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// Its number among the store's flushes.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
     /// Whether it compacts the memory of a range with the range's SSTables.
     pub(crate) fn reads_tables(&self) -> bool {
         !self.plan.inputs.is_empty()
     }
 
-    /// Does a little.
     pub(crate) fn advance(&mut self, catalog: &Arc<Catalog>) -> Result<JobProgress> {
         let from = catalog.cx.env.clock.monotonic_ns();
         let worked = self.work(catalog);
@@ -182,10 +169,30 @@ impl FlushJob {
         KeyRange { start: self.progress.clip.clone(), end: self.plan.range.end.clone() }
     }
 
-    /// What the flush reads of memory.
+    /// The flush set as what a compaction reads of it, newest first.
     fn memory(&self, version: &Version) -> MemoryInputs {
-        let is_cut = self.left_over || self.progress.steps > 0;
-        memory_inputs(version, &self.range_left(), is_cut, self.hot.as_ref())
+        let (set, range) = (&version.memory.flushing, self.range_left());
+        let source = |memtable: &Memtable| Source {
+            tombstones: memtable.tombstones_within(&range),
+            cursor: Box::new(memtable.cursor()),
+        };
+        let sources = match set.ranges.is_one() {
+            true => set.ranges.memtables_of(0).iter().map(source).collect(),
+            false => {
+                let chains = set.ranges.chains(&range, TimeRange::ALL);
+                let mut chains: Vec<Source> =
+                    chains.map(|chain| Source { tombstones: Vec::new(), cursor: Box::new(chain) }).collect();
+                if let Some(last) = chains.last_mut() {
+                    let tombstones = set.ranges.with_tombstones(&range);
+                    last.tombstones = tombstones.flat_map(|one| one.tombstones_within(&range)).collect();
+                }
+                chains
+            }
+        };
+        // Of a set that was left, and of parts of memtables, not all cells are in the range.
+        let is_cut = self.left_over || self.progress.steps > 0 || set.all().any(Memtable::is_part);
+        let cells = (!is_cut).then(|| set.all().map(|memtable| memtable.cells() as u64).sum());
+        MemoryInputs { sources, cells, aside: self.hot.as_ref().map(HotKeysStage::rules) }
     }
 
     /// Whether the flush is to be offered to whoever runs compactions elsewhere.
@@ -382,7 +389,6 @@ impl FlushJob {
         self.store.work.lock().flush.survived = Some(totals.kept as f64 / totals.taken.max(1) as f64);
     }
 
-    /// Ends the flush for the store.
     fn leave(&mut self, catalog: &Catalog) {
         if let Some(carry) = self.carry.take() {
             carry.remove(catalog);
@@ -439,40 +445,8 @@ fn taken(
     (logged_to, choice, plan.map(|plan| (version, plan, None)))
 }
 
-/// The end of the WAL now.
 fn logged_to(catalog: &Catalog) -> LogPosition {
     catalog.commit.log().map_or(LogPosition::default(), |log| log.end())
-}
-
-/// The flush set as what a compaction reads of it, newest first.
-fn memory_inputs(
-    version: &Version,
-    range: &KeyRange,
-    left_over: bool,
-    hot: Option<&HotKeysStage>,
-) -> MemoryInputs {
-    let set = &version.memory.flushing;
-    let source = |memtable: &Memtable| Source {
-        tombstones: memtable.tombstones_within(range),
-        cursor: Box::new(memtable.cursor()),
-    };
-    let sources = match set.ranges.is_one() {
-        true => set.ranges.memtables_of(0).iter().map(source).collect(),
-        false => {
-            let chains = set.ranges.chains(range, TimeRange::ALL);
-            let mut chains: Vec<Source> =
-                chains.map(|chain| Source { tombstones: Vec::new(), cursor: Box::new(chain) }).collect();
-            if let Some(last) = chains.last_mut() {
-                let tombstones = set.ranges.with_tombstones(range);
-                last.tombstones = tombstones.flat_map(|one| one.tombstones_within(range)).collect();
-            }
-            chains
-        }
-    };
-    // Of a set that was left, and of parts of memtables, not all cells are in the range.
-    let is_whole = !left_over && !set.all().any(Memtable::is_part);
-    let cells = is_whole.then(|| set.all().map(|memtable| memtable.cells() as u64).sum());
-    MemoryInputs { sources, cells, aside: hot.map(HotKeysStage::rules) }
 }
 
 /// The keys where SSTables begin and end in the run of L0 that a flush is to write. There are some where

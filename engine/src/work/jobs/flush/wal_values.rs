@@ -219,7 +219,7 @@ fn wal_values_facts(catalog: &Catalog, store: &Store) -> Option<WalValuesFacts> 
         compressed: bytes_per_user_byte(&version).min(1.0),
         value_bytes_min: VALUE_BYTES_MIN as u64,
         referred_bytes: referred_bytes(&version),
-        merge_memory: catalog.cache.may_keep_at_most().saturating_sub(catalog.table_memory()),
+        merge_memory: catalog.cache.may_keep_at_most().saturating_sub(catalog.cache.table_memory()),
         merged: store.work.lock().merges.rewritten.times(),
         write_amp_max: store.settings().options.write_amp_max(),
     };

@@ -32,7 +32,7 @@ const ENTRIES: usize = 2_000;
 
 /// A compaction of flat memtables that is under way: of their indices, or of their cells too.
 pub(crate) struct MemtableCompactionJob {
-    id: u32,
+    pub(crate) id: u32,
     store: Arc<Store>,
     /// What it began with; `None` once it has ended.
     due: Option<Due>,
@@ -46,7 +46,6 @@ pub(crate) struct MemtableCompactionJob {
 }
 
 impl MemtableCompactionJob {
-    /// Begins the one that is due.
     pub(crate) fn start(catalog: &Catalog, store: &Arc<Store>) -> Option<Self> {
         let due = due(catalog, store, &store.version_full())?;
         // Several that are begun together each see what the others will take.
@@ -66,11 +65,6 @@ impl MemtableCompactionJob {
         })
     }
 
-    pub(crate) fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// Does a little.
     pub(crate) fn advance(&mut self, catalog: &Catalog) -> Result<JobProgress> {
         let from = catalog.cx.env.clock.monotonic_ns();
         let Some(due) = &self.due else { return Ok(JobProgress::Done) };
@@ -140,7 +134,7 @@ impl MemtableCompactionJob {
             } else if due.kind == MemtableCompactionKind::CompactNewest {
                 // Without what was dead in it all may be worth a compaction, too.
                 work.memory.joined_upto = Generation::ZERO;
-            } else if work.flush.tries() == due.flushes {
+            } else if work.flush.tries == due.flushes {
                 // What a flush that has begun since starts with is not about these memtables, which it takes
                 // or has taken.
                 let stayed = 1.0 - freed as f64 / self.bytes.max(1) as f64;

@@ -21,7 +21,6 @@ impl Visible {
         Self { visible, snapshots: catalog.commit.snapshots.read_points() }
     }
 
-    /// What readers of that store may see.
     pub(super) fn by(&self, store: &Store) -> Visibility<'_> {
         let counts = store.settings().counts_versions();
         Visibility { counts, visible: self.visible, snapshots: &self.snapshots }
@@ -42,10 +41,6 @@ pub(super) fn note_memory_flush(catalog: &Catalog, store: &Store, segment: &Memt
         ("share", store.active_bytes()),
         ("micros", (catalog.cx.env.clock.monotonic_ns() - began_ns) / 1_000),
     ];
-    catalog.cx.events.record(
-        EventKind::MemtableFreeze,
-        &store.name,
-        "a memtable was frozen".into(),
-        &numbers,
-    );
+    let reason = "a memtable was frozen".into();
+    catalog.cx.events.record(EventKind::MemtableFreeze, &store.name, reason, &numbers);
 }
