@@ -21,7 +21,7 @@ mod tables;
 
 pub(crate) use directory::{NOTE_NEW, no_database, refuse_leftovers, refuse_no_database, refuse_occupied};
 pub(crate) use install::{Flushed, Install};
-pub(crate) use moment::{Moment, PinnedCopy};
+pub(crate) use moment::PinnedCopy;
 pub(crate) use recover::{highest_manifest, needed_logs, read_log, remove_orphans, remove_unnamed_tables};
 pub(crate) use regions::check_bounds;
 pub(crate) use replay::Replay;
@@ -42,7 +42,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// See the page above.
 // Over 15 fields: what a database shares between its stores, each with a lock of its own.
 pub(crate) struct Catalog {
     pub(crate) cx: Arc<Context>,
@@ -120,7 +119,7 @@ impl Catalog {
         });
         catalog.recount_all();
         commit.enter_fronts(&catalog.stores());
-        catalog.touch_all();
+        commit.touch_all(&catalog.stores());
         catalog.fit_cache();
         catalog
     }

@@ -34,7 +34,7 @@ impl Work {
         let begun = {
             let work = store.work.lock();
             // What failed is tried again.
-            work.flush.under_way
+            work.flush.is_under_way()
                 || work.memory.compacts.is_some()
                 || work.merges.is_running()
                 || work.merges.failures > 0

@@ -137,7 +137,7 @@ impl Work {
         !store.is_dropped()
             && (compacts
                 || !version.memory.waiting.is_empty()
-                || (!version.memory.flushing.is_empty() && !store.work.lock().flush.under_way)
+                || (!version.memory.flushing.is_empty() && !store.work.lock().flush.is_under_way())
                 || (limit > 0 && version.memory.unflushed_bytes() > limit))
     }
 
@@ -163,8 +163,9 @@ impl Work {
         let version = store.version();
         let work = store.work.lock();
         let memory_bytes = version.memory.unflushed_bytes();
-        let left_over = !version.memory.flushing.is_empty() && !work.flush.under_way;
-        let flushing_bytes = if work.flush.under_way { version.memory.bytes() - memory_bytes } else { 0 };
+        let left_over = !version.memory.flushing.is_empty() && !work.flush.is_under_way();
+        let flushing_bytes =
+            if work.flush.is_under_way() { version.memory.bytes() - memory_bytes } else { 0 };
         // After a failure the store waits; what an interrupted flush left over is due at once.
         let waits = now < work.flush.not_before;
         let settings = store.settings();

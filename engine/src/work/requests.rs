@@ -160,7 +160,7 @@ impl Work {
             work.flush.asked = work.flush.asked.max(upto);
             // Whoever asks wants to know now.
             work.flush.not_before = 0;
-            work.flush.tries
+            work.flush.tries()
         };
         // Writers that are stopped wait for the outcome, too.
         *self.cx.health.flush_error.lock() = None;
@@ -173,7 +173,7 @@ impl Work {
             let failure = store.work.lock().flush.failed.clone().filter(|(number, _)| *number > begun);
             failed = self.cx.check_writable().err().or(failure.map(|(_, error)| error));
             // Its statistics and events are there when it returns.
-            let is_told = || !store.work.lock().flush.ends;
+            let is_told = || !store.work.lock().flush.ends();
             failed.is_some() || store.is_dropped() || (!store.flush_is_asked() && is_told())
         });
         failed.map_or(Ok(()), Err)

@@ -119,7 +119,7 @@ impl Work {
                         self.commit.room.beyond_full.set(0);
                     }
                     if let Job::Compaction(job) = &job {
-                        self.commit.gets_on(&job.store);
+                        self.commit.gets_on(job.store());
                     }
                     self.end_job(id);
                     return self.cx.scheduler.notify();

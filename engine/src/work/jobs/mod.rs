@@ -77,7 +77,7 @@ impl Job {
     pub(super) fn id(&self) -> u32 {
         match self {
             Job::Flush(job) => job.id,
-            Job::Compaction(job) => job.id,
+            Job::Compaction(job) => job.id(),
             Job::MemtableCompaction(job) => job.id,
             Job::Clean(job) => job.id,
         }

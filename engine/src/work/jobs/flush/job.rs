@@ -112,7 +112,7 @@ impl FlushJob {
         };
         Some(Self {
             id,
-            number: turn.number,
+            number: turn.number(),
             turns: Some((turn, running)),
             store: store.clone(),
             plan,

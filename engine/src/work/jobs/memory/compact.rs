@@ -134,7 +134,7 @@ impl MemtableCompactionJob {
             } else if due.kind == MemtableCompactionKind::CompactNewest {
                 // Without what was dead in it all may be worth a compaction, too.
                 work.memory.joined_upto = Generation::ZERO;
-            } else if work.flush.tries == due.flushes {
+            } else if work.flush.tries() == due.flushes {
                 // What a flush that has begun since starts with is not about these memtables, which it takes
                 // or has taken.
                 let stayed = 1.0 - freed as f64 / self.bytes.max(1) as f64;

@@ -65,7 +65,7 @@ fn due_in_one(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> Optio
     }
     let flats = flats(&sources);
     let mut work = store.work.lock();
-    if work.memory.is_compacting || work.flush.under_way || store.is_dropped() {
+    if work.memory.is_compacting() || work.flush.is_under_way() || store.is_dropped() {
         return None;
     }
     let newest = sources[0].generation();
@@ -90,7 +90,7 @@ fn due_in_one(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> Optio
     if kind == MemtableCompactionKind::CompactNewest {
         sources.truncate(1);
     }
-    let flushes = work.flush.tries;
+    let flushes = work.flush.tries();
     let turn = MemtableCompactionTurn::begin(store, &mut work);
     Some(Due {
         _turn: turn,
@@ -108,7 +108,7 @@ fn due_in_one(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> Optio
 /// The compaction of the range that was found to be compacted before one is flushed.
 fn due_in_range(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> Option<Due> {
     let mut work = store.work.lock();
-    if work.memory.is_compacting || store.is_dropped() {
+    if work.memory.is_compacting() || store.is_dropped() {
         return None;
     }
     let (range, reason, facts) = work.memory.compacts.clone()?;
@@ -121,7 +121,7 @@ fn due_in_range(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> Opt
         catalog.cx.scheduler.notify();
         return None;
     }
-    let (kind, flushes) = (MemtableCompactionKind::Compact, work.flush.tries);
+    let (kind, flushes) = (MemtableCompactionKind::Compact, work.flush.tries());
     let expected = expected_bytes(kind, &facts);
     let turn = MemtableCompactionTurn::begin(store, &mut work);
     Some(Due { _turn: turn, range, is_of_range: true, sources, kind, reason, facts, expected, flushes })
@@ -149,7 +149,7 @@ fn expected_bytes(kind: MemtableCompactionKind, facts: &PipelineFacts) -> u64 {
 pub(crate) fn compacts_first(catalog: &Catalog, store: &Store) -> bool {
     let is_short = is_memory_short(catalog, 0);
     let mut work = store.work.lock();
-    if is_short && !work.memory.is_compacting {
+    if is_short && !work.memory.is_compacting() {
         work.memory.compacts = None;
     }
     work.memory.compacts.is_some() && !is_short
@@ -164,7 +164,7 @@ fn is_memory_short(catalog: &Catalog, more: u64) -> bool {
 pub(crate) fn compacts_before(catalog: &Catalog, store: &Store, version: &Version) -> bool {
     let copy_ns = {
         let work = store.work.lock();
-        if work.memory.compacted_in_vain || work.memory.is_compacting {
+        if work.memory.compacted_in_vain || work.memory.is_compacting() {
             return false;
         }
         work.memory.copy_ns_per_byte

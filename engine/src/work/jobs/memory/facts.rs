@@ -20,7 +20,7 @@ const COPY_NS_PER_BYTE: f64 = 2.0;
 pub(crate) fn compactable_bytes(store: &Store, version: &Version, work: &StoreWork) -> u64 {
     let Memtables { waiting, ranges, .. } = &version.memory;
     let newest = waiting.first().or(ranges.memtables().next()).map(Memtable::generation);
-    let due = work.memory.is_compacting || newest.is_some_and(|newest| newest > work.memory.joined_upto);
+    let due = work.memory.is_compacting() || newest.is_some_and(|newest| newest > work.memory.joined_upto);
     if work.memory.pipeline.compactions == 0 || !due || !store.settings().options.memory_policy.compacts() {
         return 0;
     }
