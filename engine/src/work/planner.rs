@@ -177,7 +177,7 @@ impl Work {
         };
         let (freed_bytes, taken, rewritten) = flush_size(&version, &settings, due, left_over);
         let survive = if self.commit.tally.memory.get() > self.commit.memory_low() {
-            surviving_share(&version, work.flush.survived)
+            surviving_share(&version, &settings, work.flush.survived)
         } else {
             1.0
         };

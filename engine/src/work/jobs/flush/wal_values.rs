@@ -204,7 +204,7 @@ fn wal_values_facts(catalog: &Catalog, store: &Store) -> Option<WalValuesFacts> 
     let mut facts = WalValuesFacts {
         cells: segments().map(|segment| segment.cells() as u64).sum(),
         user_bytes: segments().map(|segment| segment.user_bytes() as u64).sum(),
-        survive: surviving_share(&version, survived),
+        survive: surviving_share(&version, &store.settings(), survived),
         log_bytes: catalog
             .commit
             .log()

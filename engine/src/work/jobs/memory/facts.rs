@@ -1,7 +1,7 @@
 //! What is known of memtables before it is decided whether they are compacted or flushed.
 
 use crate::catalog::Catalog;
-use crate::commit::{Store, StoreWork};
+use crate::commit::{FamilySettings, Store, StoreWork};
 use crate::memtable::{FlatMemtable, Memtable};
 use crate::strategy::PipelineFacts;
 use crate::types::Sketch;
@@ -30,11 +30,13 @@ pub(crate) fn compactable_bytes(store: &Store, version: &Version, work: &StoreWo
 
 /// About how much of a store's memory a flush would find that is not dead by then. `survived` is that share
 /// of the last flush.
-pub(crate) fn surviving_share(version: &Version, survived: Option<f64>) -> f64 {
+pub(crate) fn surviving_share(version: &Version, settings: &FamilySettings, survived: Option<f64>) -> f64 {
     let (mut cells, mut keys, mut live, mut dead) = (0, Sketch::new(), 0, 0);
     let Memtables { active, waiting, ranges, .. } = &version.memory;
-    // What several ranges would tell is not worth what it costs to ask them all.
-    let asked = if ranges.is_one() { ranges.memtables_of(0) } else { &[] };
+    // Where a flush takes one range, what all of them would tell is not worth what it costs to ask: planning
+    // does at each turn, and this hashes all keys.
+    let asks = ranges.is_one() && settings.by_range().is_none();
+    let asked = if asks { ranges.memtables_of(0) } else { &[] };
     for flat in asked.iter().filter_map(|memtable| memtable.as_flat()) {
         cells += flat.cells();
         live += flat.user_bytes();
