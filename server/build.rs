@@ -1,130 +1,84 @@
-//! Server stubs of the public services, from lists of their methods and the crates' message types. A method
-//! that is not listed answers UNIMPLEMENTED, and its name (`src/net/door.rs`). And the table of the fields of
-//! their requests, out of `src/net/fields/fields.txt`.
+//! What `src/net/api.txt` says becomes code here: server stubs of the services, with the crates' message
+//! types; the table of their methods; and that of the fields of their requests. A method that is not listed
+//! answers UNIMPLEMENTED, and its name (`src/net/door.rs`).
 
 use tonic_build::manual::{Builder, Method, Service, ServiceBuilder};
 
-/// A service's methods, one a line: `NAME [REQUEST] -> [stream] RESPONSE`. The request is `NAMERequest` where
-/// none is named.
-type Methods = &'static str;
+const API: &str = include_str!("src/net/api.txt");
 
-const DATA: Methods = "
-    ReadRows -> stream ReadRowsResponse
-    SampleRowKeys -> stream SampleRowKeysResponse
-    MutateRow -> MutateRowResponse
-    MutateRows -> stream MutateRowsResponse
-    CheckAndMutateRow -> CheckAndMutateRowResponse
-    PingAndWarm -> PingAndWarmResponse
-    ReadModifyWriteRow -> ReadModifyWriteRowResponse
-    GenerateInitialChangeStreamPartitions -> stream GenerateInitialChangeStreamPartitionsResponse
-    ReadChangeStream -> stream ReadChangeStreamResponse
-";
-
-const TABLE_ADMIN: Methods = "
-    CreateTable -> Table
-    ListTables -> ListTablesResponse
-    GetTable -> Table
-    UpdateTable -> longrunning::Operation
-    DeleteTable -> Empty
-    UndeleteTable -> longrunning::Operation
-    ModifyColumnFamilies -> Table
-    DropRowRange -> Empty
-    GenerateConsistencyToken -> GenerateConsistencyTokenResponse
-    CreateBackup -> longrunning::Operation
-    GetBackup -> Backup
-    UpdateBackup -> Backup
-    DeleteBackup -> Empty
-    ListBackups -> ListBackupsResponse
-    RestoreTable -> longrunning::Operation
-    CopyBackup -> longrunning::Operation
-    CreateAuthorizedView -> longrunning::Operation
-    ListAuthorizedViews -> ListAuthorizedViewsResponse
-    GetAuthorizedView -> AuthorizedView
-    UpdateAuthorizedView -> longrunning::Operation
-    DeleteAuthorizedView -> Empty
-    CreateSchemaBundle -> longrunning::Operation
-    ListSchemaBundles -> ListSchemaBundlesResponse
-    GetSchemaBundle -> SchemaBundle
-    UpdateSchemaBundle -> longrunning::Operation
-    DeleteSchemaBundle -> Empty
-    CheckConsistency -> CheckConsistencyResponse
-    GetIamPolicy iam::GetIamPolicyRequest -> iam::Policy
-    SetIamPolicy iam::SetIamPolicyRequest -> iam::Policy
-    TestIamPermissions iam::TestIamPermissionsRequest -> iam::TestIamPermissionsResponse
-";
-
-const INSTANCE_ADMIN: Methods = "
-    CreateInstance -> longrunning::Operation
-    GetInstance -> Instance
-    ListInstances -> ListInstancesResponse
-    UpdateInstance Instance -> Instance
-    PartialUpdateInstance -> longrunning::Operation
-    DeleteInstance -> Empty
-    CreateCluster -> longrunning::Operation
-    GetCluster -> Cluster
-    ListClusters -> ListClustersResponse
-    UpdateCluster Cluster -> longrunning::Operation
-    PartialUpdateCluster -> longrunning::Operation
-    DeleteCluster -> Empty
-    CreateAppProfile -> AppProfile
-    GetAppProfile -> AppProfile
-    ListAppProfiles -> ListAppProfilesResponse
-    UpdateAppProfile -> longrunning::Operation
-    DeleteAppProfile -> Empty
-    ListHotTablets -> ListHotTabletsResponse
-    GetIamPolicy iam::GetIamPolicyRequest -> iam::Policy
-    SetIamPolicy iam::SetIamPolicyRequest -> iam::Policy
-    TestIamPermissions iam::TestIamPermissionsRequest -> iam::TestIamPermissionsResponse
-";
-
-const OPERATIONS: Methods = "
-    GetOperation -> Operation
-";
-
-const OPERATOR: Methods = "
-    State Empty -> Json
-    Table TableName -> Json
-    AlterSettings AlterSettings -> Json
-";
-
-/// Methods whose answer of one message may be long: its memory is counted as long as it waits for its client
-/// (`src/net/answer.rs`).
-const SINGLE: [&str; 14] = [
-    "ReadModifyWriteRow",
-    "GetTable",
-    "ListTables",
-    "ListBackups",
-    "GetAuthorizedView",
-    "ListAuthorizedViews",
-    "CreateSchemaBundle",
-    "GetSchemaBundle",
-    "ListSchemaBundles",
-    "UpdateSchemaBundle",
-    "ListInstances",
-    "ListClusters",
-    "ListAppProfiles",
-    "ListHotTablets",
+/// The modules that have the messages, each with its package. Those of the last three are within requests.
+static MODULES: [(&str, &str); 8] = [
+    ("data", "google.bigtable.v2"),
+    ("admin", "google.bigtable.admin.v2"),
+    ("iam", "google.iam.v1"),
+    ("longrunning", "google.longrunning"),
+    ("operator_messages", "siltstone.v1"),
+    ("prost_types", "google.protobuf"),
+    ("rpc", "google.rpc"),
+    ("common", "google.type"),
 ];
 
-/// A method: its name on the wire, its request, its response, and whether that is a stream.
+/// The methods of data that the empty service has (`src/empty.rs`).
+const EMPTY: [&str; 4] = ["ReadRows", "MutateRow", "MutateRows", "PingAndWarm"];
+
+/// A service whose methods are listed.
+struct Served {
+    package: &'static str,
+    name: &'static str,
+    /// The module of its messages.
+    module: &'static str,
+    methods: Vec<Rpc>,
+}
+
+/// A method: its name on the wire, its request, whether the response is a `stream` or `single`, the response,
+/// and the rights and limits.
 struct Rpc {
     name: &'static str,
     request: String,
+    form: &'static str,
     response: &'static str,
-    streams: bool,
+    rights: &'static str,
 }
 
-fn rpcs(methods: Methods) -> impl Iterator<Item = Rpc> {
-    methods.lines().filter(|line| !line.is_empty()).map(|line| {
-        let (call, response) = line.split_once(" -> ").expect("a method's response");
-        let (name, request) = call.trim().split_once(' ').unwrap_or((call.trim(), ""));
-        let request = if request.is_empty() { format!("{name}Request") } else { request.to_string() };
-        let (streams, response) = match response.strip_prefix("stream ") {
-            Some(response) => (true, response),
-            None => (false, response),
+impl Served {
+    fn path(&self, rpc: &Rpc) -> String {
+        format!("/{}.{}/{}", self.package, self.name, rpc.name)
+    }
+}
+
+/// The lines without indentation, each with those below it.
+fn sections() -> Vec<(&'static str, Vec<&'static str>)> {
+    let mut sections: Vec<(&str, Vec<&str>)> = Vec::new();
+    for line in API.lines().filter(|line| !line.is_empty() && !line.trim_start().starts_with('#')) {
+        match line.strip_prefix("    ") {
+            None => sections.push((line, Vec::new())),
+            Some(part) => sections.last_mut().expect("a section before its parts").1.push(part),
+        }
+    }
+    sections
+}
+
+fn services() -> Vec<Served> {
+    let served = |(head, lines): (&'static str, Vec<&'static str>)| {
+        let [package, name, module] = head.strip_prefix("service ")?.split(' ').collect::<Vec<_>>()[..]
+        else {
+            panic!("no service: {head}");
         };
-        Rpc { name, request, response, streams }
-    })
+        Some(Served { package, name, module, methods: lines.into_iter().map(rpc).collect() })
+    };
+    sections().into_iter().filter_map(served).collect()
+}
+
+fn rpc(line: &'static str) -> Rpc {
+    let parts = line.split_once(": ").and_then(|(types, rights)| Some((types.split_once(" -> ")?, rights)));
+    let Some(((call, answer), rights)) = parts else { panic!("no method: {line}") };
+    let (name, request) = match call.split_once(' ') {
+        Some((name, request)) => (name, request.to_string()),
+        None => (call, format!("{call}Request")),
+    };
+    let (form, response) = answer.split_once(' ').unwrap_or(("", answer));
+    assert!(["", "stream", "single"].contains(&form), "{form} is no form of an answer: {line}");
+    Rpc { name, request, form, response, rights }
 }
 
 /// A name in Rust: `ReadRows` is `read_rows`.
@@ -141,9 +95,9 @@ fn snake_case(name: &str) -> String {
 
 /// How the stubs of a service are made: `encoded` where its long answers are bytes already, which the service
 /// wrote itself.
-fn service(package: &str, name: &str, messages: &str, methods: Methods, encoded: bool) -> Service {
-    let mut service = ServiceBuilder::default().package(package).name(name);
-    for Rpc { name, request, response, streams } in rpcs(methods) {
+fn service(served: &Served, encoded: bool) -> Service {
+    let mut service = ServiceBuilder::default().package(served.package).name(served.name);
+    for Rpc { name, request, form, response, .. } in &served.methods {
         let path = |message: &str| match message {
             "Empty" => "crate::proto::Empty".to_string(),
             "ReadRowsResponse" if encoded => "bytes::Bytes".to_string(),
@@ -151,74 +105,87 @@ fn service(package: &str, name: &str, messages: &str, methods: Methods, encoded:
             "ReadRowsResponse" => "crate::empty::read_rows::ReadRowsResponse".to_string(),
             // Of another package than the service's.
             other if other.contains("::") => format!("crate::proto::{other}"),
-            message => format!("crate::proto::{messages}::{message}"),
+            message => format!("crate::proto::{}::{message}", served.module),
         };
-        let is_single = encoded && SINGLE.contains(&name);
+        let is_single = encoded && *form == "single";
         let answer = match is_single {
             true => format!("crate::net::answer::Single<{}>", path(response)),
             false => path(response),
         };
         let method = Method::builder()
             .name(snake_case(name))
-            .route_name(name)
-            .input_type(path(&request))
+            .route_name(*name)
+            .input_type(path(request))
             .output_type(answer)
-            .codec_path(match name {
+            .codec_path(match *name {
                 "ReadRows" if encoded => "crate::proto::codec::EncodedCodec",
                 _ if is_single => "crate::net::answer::SingleCodec",
                 _ => "crate::proto::codec::MessageCodec",
             });
-        service = service.method(if streams { method.server_streaming().build() } else { method.build() });
+        service = service.method(if *form == "stream" {
+            method.server_streaming().build()
+        } else {
+            method.build()
+        });
     }
     service.build()
 }
 
-/// A service's package, name, messages and methods.
-const SERVICES: [(&str, &str, &str, Methods); 5] = [
-    ("google.bigtable.v2", "Bigtable", "data", DATA),
-    ("google.bigtable.admin.v2", "BigtableTableAdmin", "admin", TABLE_ADMIN),
-    ("google.bigtable.admin.v2", "BigtableInstanceAdmin", "admin", INSTANCE_ADMIN),
-    ("google.longrunning", "Operations", "longrunning", OPERATIONS),
-    ("siltstone.v1", "Operator", "operator_messages", OPERATOR),
-];
+fn out(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(&std::env::var_os("OUT_DIR").expect("cargo sets it")).join(name)
+}
 
-/// Writes a list of the paths of all methods, for tests that go through all.
-fn list_methods() {
-    let paths: Vec<String> = SERVICES
-        .iter()
-        .flat_map(|(package, name, _, methods)| {
-            rpcs(methods).map(move |rpc| format!("/{package}.{name}/{}", rpc.name))
-        })
-        .collect();
-    let out = std::env::var_os("OUT_DIR").expect("cargo sets it");
-    let file = std::path::Path::new(&out).join("methods.rs");
-    std::fs::write(file, format!("&{paths:?}")).expect("a file in OUT_DIR");
+fn write(name: &str, text: &str) {
+    std::fs::write(out(name), text).expect("a file in OUT_DIR");
+}
+
+/// Writes the paths of all methods (`proto::METHODS`), and each with its rights and limits
+/// (`methods::METHODS`).
+fn list_methods(services: &[Served]) {
+    let (mut paths, mut methods) = (String::from("&["), String::from("&[\n"));
+    for served in services {
+        for rpc in &served.methods {
+            let path = served.path(rpc);
+            paths += &format!("{path:?}, ");
+            methods += &format!("    {},\n", rpc.rights.replacen('(', &format!("({path:?}, "), 1));
+        }
+    }
+    write("paths.rs", &(paths + "]"));
+    write("methods.rs", &(methods + "]"));
 }
 
 /// The full name of a request's message.
-fn full_name(messages: &str, message: &str) -> String {
-    let (messages, message) = message.split_once("::").unwrap_or((messages, message));
-    let package = match messages {
-        _ if message == "Empty" => "google.protobuf",
-        "data" => "google.bigtable.v2",
-        "admin" => "google.bigtable.admin.v2",
-        "iam" => "google.iam.v1",
-        "longrunning" => "google.longrunning",
-        "operator_messages" => "siltstone.v1",
-        other => panic!("the package of {other} is not known"),
-    };
+fn full_name(module: &str, message: &str) -> String {
+    let (module, message) = message.split_once("::").unwrap_or((module, message));
+    let module = if message == "Empty" { "prost_types" } else { module };
+    let found = MODULES.iter().find(|(name, _)| *name == module);
+    let (_, package) = found.unwrap_or_else(|| panic!("the package of {module} is not known"));
     format!("{package}.{message}")
 }
 
-/// A line of `src/net/fields/fields.txt`: a field.
-struct Field<'a> {
-    number: u32,
-    name: &'a str,
-    fate: &'a str,
-    kind: &'a str,
+/// The type of a message, by its full name: of `google.bigtable.v2.Type.Array` it is `data::r#type::Array`.
+fn type_of(message: &str) -> String {
+    if message == "google.protobuf.Empty" {
+        return "()".to_string();
+    }
+    let within = |package: &str| message.strip_prefix(package)?.strip_prefix('.');
+    let found = MODULES.iter().find_map(|(module, package)| Some((module, within(package)?)));
+    let (module, names) = found.unwrap_or_else(|| panic!("the module of {message} is not known"));
+    let (outer, name) = names.rsplit_once('.').unwrap_or(("", names));
+    let outer = outer.split('.').filter(|outer| !outer.is_empty());
+    let outer: String = outer.map(|outer| format!("r#{}::", snake_case(outer))).collect();
+    format!("{module}::{outer}{name}")
 }
 
-fn field_of(line: &str) -> Field<'_> {
+/// A line of a message: a field.
+struct Field {
+    number: u32,
+    name: &'static str,
+    fate: &'static str,
+    kind: &'static str,
+}
+
+fn field_of(line: &'static str) -> Field {
     let (facts, why) = line.split_once("  # ").unwrap_or((line, ""));
     let [number, name, fate, kind] = facts.splitn(4, ' ').collect::<Vec<_>>()[..] else {
         panic!("no field: {line}");
@@ -238,16 +205,27 @@ fn field_of(line: &str) -> Field<'_> {
     Field { number: number.parse().expect("a field's number"), name, fate, kind }
 }
 
-/// Writes the table of the fields of all requests (`fields::MESSAGES`), and which message each method takes.
-fn list_fields() {
-    let text = std::fs::read_to_string("src/net/fields/fields.txt").expect("src/net/fields/fields.txt");
-    let mut messages: Vec<(String, Vec<Field<'_>>)> = Vec::new();
-    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        match line.strip_prefix("    ") {
-            None => messages.push((line.to_string(), Vec::new())),
-            Some(field) => messages.last_mut().expect("a message before its fields").1.push(field_of(field)),
-        }
+/// The messages that requests are made of, by name.
+fn messages() -> Vec<(String, Vec<Field>)> {
+    let messages = sections().into_iter().filter(|(name, _)| !name.starts_with("service "));
+    messages.map(|(name, lines)| (name.to_string(), lines.into_iter().map(field_of).collect())).collect()
+}
+
+/// Writes the messages with their types, which a test holds against each other.
+fn list_types(messages: &[(String, Vec<Field>)]) {
+    let mut out = String::from("&[\n");
+    for (name, fields) in messages {
+        let is_number = |kind: &str| ["int32", "int64", "bool", "enum"].contains(&kind);
+        let fields: Vec<_> = fields.iter().map(|field| (field.number, is_number(field.kind))).collect();
+        let of_type = type_of(name);
+        out +=
+            &format!("    Listed {{ name: {name:?}, fields: &{fields:?}, of_type: known::<{of_type}> }},\n");
     }
+    write("types.rs", &(out + "]"));
+}
+
+/// Writes the table of the fields of all requests (`fields::MESSAGES`), and which message each method takes.
+fn list_fields(services: &[Served], mut messages: Vec<(String, Vec<Field>)>) {
     // An entry of a map is a message, too.
     let mut entries = Vec::new();
     for (message, fields) in &messages {
@@ -263,7 +241,7 @@ fn list_fields() {
     messages.extend(entries);
     let place = |name: &str| {
         let found = messages.iter().position(|(message, _)| message == name);
-        found.unwrap_or_else(|| panic!("src/net/fields/fields.txt does not have {name}"))
+        found.unwrap_or_else(|| panic!("src/net/api.txt does not have {name}"))
     };
     let mut out = String::from("pub(crate) static MESSAGES: &[Message] = &[\n");
     for (message, fields) in &messages {
@@ -281,39 +259,37 @@ fn list_fields() {
         out += "    ] },\n";
     }
     out += "];\n\nconst REQUESTS: &[(&str, usize)] = &[\n";
-    for (package, service, of, methods) in SERVICES {
-        for Rpc { name, request, .. } in rpcs(methods) {
-            let at = place(&full_name(of, &request));
-            out += &format!("    (\"/{package}.{service}/{name}\", {at}),\n");
+    for served in services {
+        for rpc in &served.methods {
+            let at = place(&full_name(served.module, &rpc.request));
+            out += &format!("    ({:?}, {at}),\n", served.path(rpc));
         }
     }
-    out += "];\n";
-    let dir = std::env::var_os("OUT_DIR").expect("cargo sets it");
-    std::fs::write(std::path::Path::new(&dir).join("fields.rs"), out).expect("a file in OUT_DIR");
+    write("fields.rs", &(out + "];\n"));
 }
 
 /// Stubs of the first service for one that encodes nothing itself, which the bench measures ours against.
-fn plain_service() {
-    let out = std::env::var_os("OUT_DIR").expect("cargo sets it");
-    let out = std::path::Path::new(&out).join("plain");
+fn plain_service(mut data: Served) {
+    data.methods.retain(|rpc| EMPTY.contains(&rpc.name));
+    let out = out("plain");
     std::fs::create_dir_all(&out).expect("a directory in OUT_DIR");
-    let [(package, name, messages, methods), ..] = SERVICES;
-    let service = service(package, name, messages, methods, false);
-    Builder::new().build_client(false).out_dir(out).compile(&[service]);
+    Builder::new().build_client(false).out_dir(out).compile(&[service(&data, false)]);
 }
 
 fn main() {
-    let services =
-        SERVICES.map(|(package, name, messages, methods)| service(package, name, messages, methods, true));
-    list_methods();
-    list_fields();
-    if std::env::var_os("CARGO_FEATURE_EMPTY").is_some() {
-        plain_service();
-    }
+    let listed = services();
+    list_methods(&listed);
+    let messages = messages();
+    list_types(&messages);
+    list_fields(&listed, messages);
+    let services: Vec<Service> = listed.iter().map(|served| service(served, true)).collect();
     // Of the last one, our own, there is no client elsewhere.
     let (own, public) = services.split_last().expect("there are services");
     Builder::new().build_client(false).compile(public);
     Builder::new().compile(std::slice::from_ref(own));
+    if std::env::var_os("CARGO_FEATURE_EMPTY").is_some() {
+        plain_service(listed.into_iter().next().expect("there are services"));
+    }
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-changed=src/net/fields/fields.txt");
+    println!("cargo:rerun-if-changed=src/net/api.txt");
 }

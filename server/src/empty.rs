@@ -1,12 +1,9 @@
 //! A service of the same messages that does nothing: what the bench measures the server against (feature
-//! `empty`).
+//! `empty`). It has the methods that the bench calls.
 
 use crate::proto::data::{
-    CheckAndMutateRowRequest, CheckAndMutateRowResponse, GenerateInitialChangeStreamPartitionsRequest,
-    GenerateInitialChangeStreamPartitionsResponse, MutateRowRequest, MutateRowResponse, MutateRowsRequest,
-    MutateRowsResponse, PingAndWarmRequest, PingAndWarmResponse, ReadChangeStreamRequest,
-    ReadChangeStreamResponse, ReadModifyWriteRowRequest, ReadModifyWriteRowResponse, ReadRowsRequest,
-    SampleRowKeysRequest, SampleRowKeysResponse, mutate_rows_response,
+    MutateRowRequest, MutateRowResponse, MutateRowsRequest, MutateRowsResponse, PingAndWarmRequest,
+    PingAndWarmResponse, ReadRowsRequest, mutate_rows_response,
 };
 use bigtable::bigtable_server::{Bigtable, BigtableServer};
 use bytes::Bytes;
@@ -67,10 +64,6 @@ struct Empty;
 
 type Streaming<T> = Iter<std::vec::IntoIter<Result<T, Status>>>;
 
-fn unimplemented<T>() -> Result<T, Status> {
-    Err(Status::unimplemented("the empty service"))
-}
-
 fn row(key: Bytes) -> CellChunk {
     CellChunk {
         row_key: key,
@@ -86,11 +79,7 @@ fn row(key: Bytes) -> CellChunk {
 #[tonic::async_trait]
 impl Bigtable for Empty {
     type ReadRowsStream = Streaming<ReadRowsResponse>;
-    type SampleRowKeysStream = Streaming<SampleRowKeysResponse>;
     type MutateRowsStream = Streaming<MutateRowsResponse>;
-    type GenerateInitialChangeStreamPartitionsStream =
-        Streaming<GenerateInitialChangeStreamPartitionsResponse>;
-    type ReadChangeStreamStream = Streaming<ReadChangeStreamResponse>;
 
     async fn read_rows(
         &self,
@@ -105,13 +94,6 @@ impl Bigtable for Empty {
             Ok(ReadRowsResponse { chunks, ..Default::default() })
         });
         Ok(Response::new(stream::iter(messages.collect::<Vec<_>>())))
-    }
-
-    async fn sample_row_keys(
-        &self,
-        _: Request<SampleRowKeysRequest>,
-    ) -> Result<Response<Self::SampleRowKeysStream>, Status> {
-        unimplemented()
     }
 
     async fn mutate_row(&self, _: Request<MutateRowRequest>) -> Result<Response<MutateRowResponse>, Status> {
@@ -129,39 +111,11 @@ impl Bigtable for Empty {
         Ok(Response::new(stream::iter(vec![Ok(message)])))
     }
 
-    async fn check_and_mutate_row(
-        &self,
-        _: Request<CheckAndMutateRowRequest>,
-    ) -> Result<Response<CheckAndMutateRowResponse>, Status> {
-        unimplemented()
-    }
-
-    async fn generate_initial_change_stream_partitions(
-        &self,
-        _: Request<GenerateInitialChangeStreamPartitionsRequest>,
-    ) -> Result<Response<Self::GenerateInitialChangeStreamPartitionsStream>, Status> {
-        unimplemented()
-    }
-
-    async fn read_change_stream(
-        &self,
-        _: Request<ReadChangeStreamRequest>,
-    ) -> Result<Response<Self::ReadChangeStreamStream>, Status> {
-        unimplemented()
-    }
-
     async fn ping_and_warm(
         &self,
         _: Request<PingAndWarmRequest>,
     ) -> Result<Response<PingAndWarmResponse>, Status> {
         Ok(Response::new(PingAndWarmResponse {}))
-    }
-
-    async fn read_modify_write_row(
-        &self,
-        _: Request<ReadModifyWriteRowRequest>,
-    ) -> Result<Response<ReadModifyWriteRowResponse>, Status> {
-        unimplemented()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Whether the campaigns notice mistakes: each bug that the engine can be asked to make is planted in a child
 //! process, and some campaign must fail there within its usual count.
 
-use crate::rows::ROWS;
+use crate::ROWS;
 use siltstone::storage::sim::Rng;
 use siltstone::testing::Bug;
 use std::path::Path;

@@ -5,8 +5,8 @@
 mod list;
 
 use list::CAMPAIGNS;
+use siltstone_tests::ROWS;
 use siltstone_tests::kill::campaign::least;
-use siltstone_tests::rows::ROWS;
 
 /// The count from which a campaign of that command asks what it has met.
 fn least_of(run: &str) -> Option<u64> {

@@ -69,22 +69,6 @@ pub(crate) fn list() -> String {
     text
 }
 
-/// The lines of the README's table.
-#[cfg(test)]
-fn readme_lines() -> Vec<String> {
-    let line = |c: &Campaign| format!("| {} | {} | {} |", c.what, grouped(c.gate), grouped(c.release));
-    CAMPAIGNS.iter().map(line).collect()
-}
-
-/// A number with a comma before each three digits.
-#[cfg(test)]
-fn grouped(number: u64) -> String {
-    match number {
-        0..1_000 => number.to_string(),
-        _ => format!("{},{:03}", grouped(number / 1_000), number % 1_000),
-    }
-}
-
 impl Campaign {
     /// Whether it works on one thread, or waits for other processes and for disks.
     fn leaves_a_processor(&self) -> bool {
@@ -128,23 +112,5 @@ impl Campaign {
         let args = format!("{args} --count {count} --seed {seed}");
         let name = format!("row {}: {} ({count}, seed {seed})", self.row, self.what);
         (name, command(&program.to_string_lossy(), &args))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_readme_has_every_campaign_with_its_counts_and_no_other() {
-        let text = std::fs::read_to_string(root().join("README.md")).unwrap();
-        let (_, table) = text.split_once("\n| what | every change | a release |\n|---|---|---|\n").unwrap();
-        let table: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
-        assert_eq!(table, readme_lines());
-    }
-
-    #[test]
-    fn numbers_have_commas() {
-        assert_eq!([7, 1_000, 25_000_000].map(grouped), ["7", "1,000", "25,000,000"]);
     }
 }

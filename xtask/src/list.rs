@@ -1,6 +1,5 @@
 //! The list of campaigns. The packages that have the programs read this file in their tests, too: what it
-//! says of a program's checks must be what the program itself does, and the README's table must be made of
-//! it.
+//! says of a program's checks must be what the program itself does.
 
 /// A campaign.
 pub(crate) struct Campaign {

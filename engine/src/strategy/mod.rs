@@ -4,9 +4,10 @@
 //!
 //! - `Strategy` is the interface: `plan` ranks compactions, `debt` says how many bytes are still to be
 //!   compacted.
-//! - `options` names the strategies; each is one file (`leveled`, `auto`, `size_tiered`, `geometric`,
-//!   `exploring`) with its options. `runs` is shared by strategies that compact whole runs, `window` chooses
-//!   runs of about one size. `papers` refuses strategies that a build does not have.
+//! - `StrategyOptions` names the strategies; each is one file (`leveled`, `auto`, `size_tiered`, `geometric`,
+//!   `exploring`) with its options, which `options` reads and prints as text. `runs` is shared by strategies
+//!   that compact whole runs, `window` chooses runs of about one size. `papers` refuses strategies that a
+//!   build does not have.
 //! - `by_range` has the decisions of a strategy that divides memory by key range (`rangemerge`).
 //! - `validate` has the rules that every plan must obey, whoever made it; `apply` says how a step of a
 //!   compaction changes the shape, as a `ShapeChange` that the manifest stores.
@@ -70,7 +71,6 @@ pub(crate) use major::{Asked, major_part};
 pub use memtable_policy::Adaptive;
 pub use memtable_policy::{MemoryPolicy, MemtableLimit};
 pub(crate) use memtable_policy::{MemtableCompactionKind, PipelineFacts, PipelineState};
-pub use options::{METHODS, StrategyOptions};
 #[cfg(any(not(feature = "papers"), feature = "testing"))]
 pub(crate) use papers::NEEDS_PAPERS;
 pub(crate) use plan_db::{DbAction, DbFacts, StoreFacts, plan_db};
@@ -83,8 +83,16 @@ pub(crate) use wal_values::{WalValuesChoice, WalValuesFacts, leave_in_wal};
 
 use crate::shape::{Shape, TableInfo};
 use crate::types::{KeyRange, SeqNo, TableId};
+#[cfg(feature = "papers")]
+use options::parse_named;
+use options::{changed, parse_settings, split_settings, without};
+#[cfg(not(feature = "papers"))]
+use papers::needs_papers;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::collections::HashSet;
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// A way to lay out SSTables and compact them.
@@ -113,6 +121,206 @@ pub(crate) trait Strategy: Send + Sync {
     /// as a whole.
     fn by_range(&self) -> Option<&dyn ByRange> {
         None
+    }
+}
+
+/// The strategies, with settings worth comparing: none is best at everything. `auto` is missing, because its
+/// costs depend on readers, and a simulation has none.
+///
+/// ```
+/// use siltstone::strategy::{METHODS, StrategyOptions};
+/// assert!(METHODS.iter().all(|text| text.parse::<StrategyOptions>().is_ok()));
+/// ```
+pub const METHODS: &[&str] = &[
+    "leveled",
+    "size_tiered{runs=4}",
+    "size_tiered{runs=2}",
+    "geometric{ratio=2}",
+    "geometric{ratio=3}",
+    "geometric{runs=2}",
+    #[cfg(feature = "papers")]
+    "remerge",
+    "rangemerge",
+    "rangemerge{deltas_max=4}",
+    #[cfg(feature = "papers")]
+    "exploring",
+    #[cfg(feature = "papers")]
+    "nomerge",
+];
+
+/// A compaction strategy and its settings, chosen per column family.
+///
+/// ```
+/// use siltstone::strategy::StrategyOptions;
+/// let strategy: StrategyOptions = "leveled{multiplier=8}".parse().unwrap();
+/// assert_eq!(strategy.to_string(), "leveled{multiplier=8}");
+/// let error = "leveled{multiplyer=8}".parse::<StrategyOptions>().unwrap_err();
+/// assert!(error.contains("multiplyer"));
+/// ```
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StrategyOptions {
+    /// `leveled`, with an L0 that is compacted as late as reads allow.
+    Auto(AutoOptions),
+    /// One run per level below L0, each level some ten times as large as the one above.
+    Leveled(LeveledOptions),
+    /// One run of files, each with a key range of its own; memory is merged with one of them at a time.
+    Rangemerge(RangemergeOptions),
+    /// Size-tiered: the `runs` runs of a level become one run of the next when another comes. `nomerge` is
+    /// `runs` without end.
+    #[serde(alias = "sma")]
+    SizeTiered(SizeTieredOptions),
+    /// One run per level, each bounded `ratio` times higher than the one above, or `runs` runs at all sizes.
+    /// `remerge` is `runs` 1.
+    Geometric(GeometricOptions),
+    /// HBase's selection of runs adjacent in age, of about one size.
+    #[cfg(feature = "papers")]
+    Exploring(ExploringOptions),
+}
+
+impl Default for StrategyOptions {
+    fn default() -> Self {
+        StrategyOptions::Leveled(LeveledOptions::default())
+    }
+}
+
+#[cfg(feature = "papers")]
+const NAMES: &str = "auto, leveled, size_tiered, nomerge, geometric, remerge, exploring, rangemerge";
+#[cfg(not(feature = "papers"))]
+const NAMES: &str = "auto, leveled, size_tiered, geometric, rangemerge";
+
+/// The name of `size_tiered` in settings of tables that older servers kept as text.
+const OLD_SIZE_TIERED: &str = "sma";
+
+impl StrategyOptions {
+    /// The strategy behind the name.
+    pub(crate) fn strategy(&self) -> &dyn Strategy {
+        match self {
+            StrategyOptions::Auto(options) => options,
+            StrategyOptions::Leveled(options) => options,
+            StrategyOptions::Rangemerge(options) => options,
+            StrategyOptions::SizeTiered(options) => options,
+            StrategyOptions::Geometric(options) => options,
+            #[cfg(feature = "papers")]
+            StrategyOptions::Exploring(options) => options,
+        }
+    }
+
+    /// This strategy with SSTables so large that this much data has at most about `tables_max` of them, and
+    /// the factor by which they grew.
+    pub(crate) fn with_tables_for(&self, data_bytes: u64, tables_max: u64) -> (Self, f64) {
+        // Levels above the last add a good tenth, runs of other strategies as much again, and SSTables come
+        // out smaller than their target.
+        let least = match self {
+            StrategyOptions::Leveled(_) | StrategyOptions::Auto(_) => data_bytes / tables_max / 2 * 3,
+            _ => data_bytes / tables_max * 3,
+        };
+        let mut scaled = self.clone();
+        let sstable_bytes = scaled.sstable_bytes();
+        let factor = (least as f64 / *sstable_bytes as f64).max(1.0);
+        *sstable_bytes = least.max(*sstable_bytes);
+        (scaled, factor)
+    }
+
+    /// This strategy with SSTables of that size, for tests that take all of [`METHODS`].
+    #[cfg(any(test, feature = "testing"))]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_sstable_bytes(mut self, sstable_bytes: u64) -> Self {
+        *self.sstable_bytes() = sstable_bytes;
+        self
+    }
+
+    /// The option for the target size of SSTables.
+    fn sstable_bytes(&mut self) -> &mut u64 {
+        match self {
+            StrategyOptions::Auto(options) => &mut options.sstable_bytes,
+            StrategyOptions::Leveled(options) => &mut options.sstable_bytes,
+            StrategyOptions::Rangemerge(options) => &mut options.sstable_bytes,
+            StrategyOptions::SizeTiered(options) => &mut options.sstable_bytes,
+            StrategyOptions::Geometric(options) => &mut options.sstable_bytes,
+            #[cfg(feature = "papers")]
+            StrategyOptions::Exploring(options) => &mut options.sstable_bytes,
+        }
+    }
+
+    /// Says which setting is out of bounds.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            StrategyOptions::Auto(options) => options.check(),
+            StrategyOptions::Leveled(options) => options.check(),
+            StrategyOptions::Rangemerge(options) => options.check(),
+            StrategyOptions::SizeTiered(options) => options.check(),
+            StrategyOptions::Geometric(options) => options.check(),
+            #[cfg(feature = "papers")]
+            StrategyOptions::Exploring(options) => options.check(),
+        }
+    }
+
+    fn name_and_settings(&self) -> (&'static str, Map<String, Value>) {
+        match self {
+            StrategyOptions::Auto(options) => ("auto", changed(options)),
+            StrategyOptions::Leveled(options) => ("leveled", changed(options)),
+            StrategyOptions::Rangemerge(options) => ("rangemerge", changed(options)),
+            StrategyOptions::SizeTiered(options) => match options.runs {
+                SizeTieredOptions::NEVER => ("nomerge", without(changed(options), "runs")),
+                _ => ("size_tiered", changed(options)),
+            },
+            StrategyOptions::Geometric(options) => match options.runs {
+                Some(1) => ("remerge", without(changed(options), "runs")),
+                _ => ("geometric", changed(options)),
+            },
+            #[cfg(feature = "papers")]
+            StrategyOptions::Exploring(options) => ("exploring", changed(options)),
+        }
+    }
+}
+
+impl FromStr for StrategyOptions {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, settings) = split_settings("strategy", text)?;
+        let strategy = match name {
+            "auto" => StrategyOptions::Auto(parse_settings(name, settings)?),
+            "leveled" => StrategyOptions::Leveled(parse_settings(name, settings)?),
+            "rangemerge" => StrategyOptions::Rangemerge(parse_settings(name, settings)?),
+            "size_tiered" | OLD_SIZE_TIERED => StrategyOptions::SizeTiered(parse_settings(name, settings)?),
+            #[cfg(not(feature = "papers"))]
+            "nomerge" | "remerge" | "exploring" => return Err(needs_papers("strategy", name)),
+            #[cfg(feature = "papers")]
+            "nomerge" => StrategyOptions::SizeTiered(SizeTieredOptions {
+                runs: SizeTieredOptions::NEVER,
+                ..parse_named(name, settings, &["runs"])?
+            }),
+            "geometric" => StrategyOptions::Geometric(parse_settings(name, settings)?),
+            #[cfg(feature = "papers")]
+            "remerge" => StrategyOptions::Geometric(GeometricOptions {
+                runs: Some(1),
+                ..parse_named(name, settings, &["ratio", "runs"])?
+            }),
+            #[cfg(feature = "papers")]
+            "exploring" => StrategyOptions::Exploring(parse_settings(name, settings)?),
+            _ => return Err(format!("unknown strategy `{name}`; there is: {NAMES}")),
+        };
+        strategy.check().map_err(|why| format!("strategy {name}: {why}"))?;
+        Ok(strategy)
+    }
+}
+
+impl fmt::Display for StrategyOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, settings) = self.name_and_settings();
+        f.write_str(name)?;
+        let mut open = "{";
+        for (key, value) in &settings {
+            match value {
+                Value::String(word) => write!(f, "{open}{key}={word}")?,
+                value => write!(f, "{open}{key}={value}")?,
+            }
+            open = ", ";
+        }
+        if settings.is_empty() { Ok(()) } else { f.write_str("}") }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The methods that are served: the rights that each needs, and the limits of a call.
 //!
 //! The rights that a call needs are looked up here, by its path and the table that it names, before the
-//! remaining request is read. A method that is not listed is not served.
+//! remaining request is read. A method that `api.txt` does not list is not served.
 //!
 //! A call of data may name an authorized view instead, at the end of its request. Its headers name it, too,
 //! or its table ([`Said`]): by these a long request is let in. It is judged again by the view that it names.
@@ -88,200 +88,18 @@ const READ: &[Right] = &[Right::Read];
 const WRITE: &[Right] = &[Right::Write];
 const BOTH: &[Right] = &[Right::Read, Right::Write];
 
-static METHODS: &[Method] = &[
-    method("/google.bigtable.v2.Bigtable/ReadRows", Rule::Data(READ, 9), REQUEST_MAX, &wire::READ_ROWS),
-    method("/google.bigtable.v2.Bigtable/MutateRow", Rule::Data(WRITE, 6), WRITE_MAX, &wire::MUTATE_ROW),
-    method("/google.bigtable.v2.Bigtable/MutateRows", Rule::Data(WRITE, 5), WRITE_MAX, &wire::MUTATE_ROWS),
-    named("/google.bigtable.v2.Bigtable/SampleRowKeys", Rule::Data(READ, 4)),
-    method(
-        "/google.bigtable.v2.Bigtable/CheckAndMutateRow",
-        Rule::Data(BOTH, 9),
-        REQUEST_MAX,
-        &wire::CHECK_AND_MUTATE_ROW,
-    ),
-    method(
-        "/google.bigtable.v2.Bigtable/ReadModifyWriteRow",
-        Rule::Data(BOTH, 6),
-        REQUEST_MAX,
-        &wire::READ_MODIFY_WRITE_ROW,
-    ),
-    named("/google.bigtable.v2.Bigtable/PingAndWarm", Rule::Known),
-    named("/google.bigtable.v2.Bigtable/GenerateInitialChangeStreamPartitions", READS),
-    Method {
-        kind: Kind::Changes,
-        ..method(
-            "/google.bigtable.v2.Bigtable/ReadChangeStream",
-            READS,
-            REQUEST_MAX,
-            &wire::READ_CHANGE_STREAM,
-        )
-    },
-    method(
-        "/google.bigtable.admin.v2.BigtableTableAdmin/CreateTable",
-        Rule::Makes,
-        REQUEST_MAX,
-        &wire::CREATE_TABLE,
-    ),
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/ListTables", Rule::Known),
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/GetTable", Rule::Sees(&[1])),
-    method(
-        "/google.bigtable.admin.v2.BigtableTableAdmin/UpdateTable",
-        Rule::May(&[Right::Admin], &[1, 1]),
-        REQUEST_MAX,
-        &wire::UPDATE_TABLE,
-    ),
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/DeleteTable", ADMINISTERS),
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/UndeleteTable", ADMINISTERS),
-    method(
-        "/google.bigtable.admin.v2.BigtableTableAdmin/ModifyColumnFamilies",
-        ADMINISTERS,
-        REQUEST_MAX,
-        &wire::MODIFY_COLUMN_FAMILIES,
-    ),
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/DropRowRange", ADMINISTERS),
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/GenerateConsistencyToken", Rule::Sees(&[1])),
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/CheckConsistency", Rule::Sees(&[1])),
-    method(
-        "/google.bigtable.admin.v2.BigtableTableAdmin/CreateBackup",
-        Rule::May(&[Right::Admin], &[3, 2]),
-        NAMES_MAX,
-        &wire::CREATE_BACKUP,
-    ),
-    // A backup is of a table that its record names.
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/GetBackup", Rule::Known),
-    method(
-        "/google.bigtable.admin.v2.BigtableTableAdmin/UpdateBackup",
-        Rule::Known,
-        NAMES_MAX,
-        &wire::UPDATE_BACKUP,
-    ),
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/DeleteBackup", Rule::Known),
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/ListBackups", Rule::Known),
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/RestoreTable", Rule::Makes),
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/CopyBackup", Rule::Known),
-    // What these are about is an instance, a table, or a backup, of which its record names the table.
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/GetIamPolicy", Rule::Known),
-    method(
-        "/google.bigtable.admin.v2.BigtableTableAdmin/SetIamPolicy",
-        Rule::Known,
-        NAMES_MAX,
-        &wire::SET_IAM_POLICY,
-    ),
-    method(
-        "/google.bigtable.admin.v2.BigtableTableAdmin/TestIamPermissions",
-        Rule::Known,
-        NAMES_MAX,
-        &wire::TEST_IAM_PERMISSIONS,
-    ),
-    method(
-        "/google.bigtable.admin.v2.BigtableTableAdmin/CreateAuthorizedView",
-        ADMINISTERS,
-        NAMES_MAX,
-        &wire::CREATE_AUTHORIZED_VIEW,
-    ),
-    // Of those that the token sees.
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/ListAuthorizedViews", Rule::Known),
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/GetAuthorizedView", Rule::Sees(&[1])),
-    method(
-        "/google.bigtable.admin.v2.BigtableTableAdmin/UpdateAuthorizedView",
-        Rule::Within(&[1, 1]),
-        NAMES_MAX,
-        &wire::UPDATE_AUTHORIZED_VIEW,
-    ),
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/DeleteAuthorizedView", Rule::Within(&[1])),
-    method(
-        "/google.bigtable.admin.v2.BigtableTableAdmin/CreateSchemaBundle",
-        ADMINISTERS,
-        REQUEST_MAX,
-        &wire::PLAIN,
-    ),
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/ListSchemaBundles", Rule::Sees(&[1])),
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/GetSchemaBundle", Rule::SeesWithin(&[1])),
-    method(
-        "/google.bigtable.admin.v2.BigtableTableAdmin/UpdateSchemaBundle",
-        Rule::Within(&[1, 1]),
-        REQUEST_MAX,
-        &wire::UPDATE_SCHEMA_BUNDLE,
-    ),
-    named("/google.bigtable.admin.v2.BigtableTableAdmin/DeleteSchemaBundle", Rule::Within(&[1])),
-    method(
-        "/google.bigtable.admin.v2.BigtableInstanceAdmin/CreateInstance",
-        Rule::MakesInstance,
-        NAMES_MAX,
-        &wire::CREATE_INSTANCE,
-    ),
-    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/GetInstance", Rule::Known),
-    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/ListInstances", Rule::Known),
-    method(
-        "/google.bigtable.admin.v2.BigtableInstanceAdmin/UpdateInstance",
-        GOVERNS,
-        NAMES_MAX,
-        &wire::INSTANCE,
-    ),
-    method(
-        "/google.bigtable.admin.v2.BigtableInstanceAdmin/PartialUpdateInstance",
-        GOVERNS_WITHIN,
-        NAMES_MAX,
-        &wire::PARTIAL_UPDATE_INSTANCE,
-    ),
-    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/DeleteInstance", GOVERNS),
-    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/CreateCluster", GOVERNS),
-    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/GetCluster", Rule::Known),
-    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/ListClusters", Rule::Known),
-    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/UpdateCluster", GOVERNS),
-    method(
-        "/google.bigtable.admin.v2.BigtableInstanceAdmin/PartialUpdateCluster",
-        GOVERNS_WITHIN,
-        NAMES_MAX,
-        &wire::PARTIAL_UPDATE_CLUSTER,
-    ),
-    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/DeleteCluster", GOVERNS),
-    method(
-        "/google.bigtable.admin.v2.BigtableInstanceAdmin/CreateAppProfile",
-        GOVERNS,
-        NAMES_MAX,
-        &wire::CREATE_APP_PROFILE,
-    ),
-    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/GetAppProfile", Rule::Known),
-    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/ListAppProfiles", Rule::Known),
-    method(
-        "/google.bigtable.admin.v2.BigtableInstanceAdmin/UpdateAppProfile",
-        GOVERNS_WITHIN,
-        NAMES_MAX,
-        &wire::UPDATE_APP_PROFILE,
-    ),
-    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/DeleteAppProfile", GOVERNS),
-    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/ListHotTablets", Rule::Known),
-    named("/google.bigtable.admin.v2.BigtableInstanceAdmin/GetIamPolicy", Rule::Known),
-    method(
-        "/google.bigtable.admin.v2.BigtableInstanceAdmin/SetIamPolicy",
-        Rule::Known,
-        NAMES_MAX,
-        &wire::SET_IAM_POLICY,
-    ),
-    method(
-        "/google.bigtable.admin.v2.BigtableInstanceAdmin/TestIamPermissions",
-        Rule::Known,
-        NAMES_MAX,
-        &wire::TEST_IAM_PERMISSIONS,
-    ),
-    named("/google.longrunning.Operations/GetOperation", Rule::Known),
-    named("/siltstone.v1.Operator/State", Rule::Monitor),
-    named("/siltstone.v1.Operator/Table", Rule::Sees(&[1])),
-    method("/siltstone.v1.Operator/AlterSettings", ADMINISTERS, REQUEST_MAX, &wire::ALTER_SETTINGS),
-    Method {
-        kind: Kind::Health,
-        ..method("/grpc.health.v1.Health/Check", Rule::Anybody, HEALTH_MAX, &wire::PLAIN)
-    },
-    Method {
-        kind: Kind::Watch,
-        ..method("/grpc.health.v1.Health/Watch", Rule::Anybody, HEALTH_MAX, &wire::PLAIN)
-    },
+/// The listed methods, in the order of `api.txt`.
+static METHODS: &[Method] = include!(concat!(env!("OUT_DIR"), "/methods.rs"));
+
+/// The methods of the health service, which is not ours.
+static HEALTH: &[Method] = &[
+    method("/grpc.health.v1.Health/Check", Rule::Anybody, HEALTH_MAX, &wire::PLAIN).of_kind(Kind::Health),
+    method("/grpc.health.v1.Health/Watch", Rule::Anybody, HEALTH_MAX, &wire::PLAIN).of_kind(Kind::Watch),
 ];
 
 /// The method of that path.
 pub(crate) fn of(path: &str) -> Option<&'static Method> {
-    METHODS.iter().find(|method| method.path == path)
+    METHODS.iter().chain(HEALTH).find(|method| method.path == path)
 }
 
 /// The error of a call of a method that is not served, of any service: its name, and where the served ones
@@ -332,6 +150,12 @@ pub(crate) enum Allowed {
 }
 
 impl Method {
+    /// The method, counted as one of that kind.
+    const fn of_kind(mut self, kind: Kind) -> Self {
+        self.kind = kind;
+        self
+    }
+
     /// Whether it is answered without a token.
     pub(crate) fn is_open(&self) -> bool {
         self.rule == Rule::Anybody
@@ -451,16 +275,12 @@ impl Method {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
-    fn every_method_that_is_served_has_a_rule_and_only_the_health_is_open() {
-        let served: BTreeSet<_> = crate::proto::METHODS.iter().copied().collect();
-        let health = |path: &str| path.starts_with("/grpc.health.v1.Health/");
-        let listed: BTreeSet<_> = METHODS.iter().map(|m| m.path).filter(|path| !health(path)).collect();
-        assert_eq!(listed, served);
-        for method in METHODS {
-            assert_eq!(method.is_open(), health(method.path), "{}", method.path);
+    fn every_method_is_there_once_and_only_the_health_is_open() {
+        for method in METHODS.iter().chain(HEALTH) {
+            let is_health = method.path.starts_with("/grpc.health.v1.Health/");
+            assert_eq!(method.is_open(), is_health, "{}", method.path);
             assert!(std::ptr::eq(of(method.path).unwrap(), method), "{} is there twice", method.path);
         }
         assert!(of("/google.bigtable.v2.Bigtable/Other").is_none());

@@ -30,4 +30,4 @@ pub(crate) mod data {
 pub(crate) type Empty = ();
 
 /// The paths of all methods that are served.
-pub const METHODS: &[&str] = include!(concat!(env!("OUT_DIR"), "/methods.rs"));
+pub const METHODS: &[&str] = include!(concat!(env!("OUT_DIR"), "/paths.rs"));

@@ -1,6 +1,6 @@
 //! The services: requests in, answers out.
 //!
-//! - `stubs`: the services of gRPC, as they are made of the lists in `build.rs`.
+//! - `stubs`: the services of gRPC, as `build.rs` makes them.
 //! - `bigtable`: data. `turns`: scans and streams of changes, sent turn by turn. `features`: what clients say
 //!   they understand.
 //! - `admin`, `instances`: administration of tables and of instances, with `iam`, which tells what tokens may

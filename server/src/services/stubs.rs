@@ -1,5 +1,5 @@
-//! The services of the API as `build.rs` makes them of its lists: what serves each has to implement, and how
-//! it is called.
+//! The services of the API as `build.rs` makes them of `net/api.txt`: what serves each has to implement, and
+//! how it is called.
 
 /// Service `google.bigtable.v2.Bigtable`.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]

@@ -1,9 +1,9 @@
 //! Runs campaigns over the simulated world: `siltstone-torture power --count 50000 --seed 7 --threads 2`.
 
 use siltstone::testing::{Bug, serve_merges};
+use siltstone_tests::ROWS;
 use siltstone_tests::campaign::{Row, run};
 use siltstone_tests::planted;
-use siltstone_tests::rows::ROWS;
 use siltstone_tests::subject::Concat;
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! The treatment of each field of a request: it is used, stored, without effect for a documented reason, or
 //! refused by its name.
 //!
-//! `fields.txt` lists all of them, and `build.rs` makes [`MESSAGES`] of it. Requests are looked at by it as
-//! they came (`crate::net::wire`): of what the message types do not know nothing is left once they are
+//! `api.txt` lists all of them, and `build.rs` makes [`MESSAGES`] of it. Requests are looked at by it as they
+//! came (`crate::net::wire`): of what the message types do not know nothing is left once they are
 //! decoded.
 
 use tonic::Status;
