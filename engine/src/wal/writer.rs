@@ -403,8 +403,7 @@ impl Wal {
         }
     }
 
-    /// The parts between the synced position and `goal`, file by file, oldest first: the file of each, and its
-    /// end.
+    /// The parts between the synced position and `goal`, oldest first: the file of each, and where it ends.
     pub(super) fn unsynced_parts(&self, goal: LogPosition) -> Vec<(Arc<dyn MappedFile>, LogPosition)> {
         let synced = self.synced();
         let mut live = self.live.lock();

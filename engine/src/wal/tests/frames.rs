@@ -249,7 +249,7 @@ fn a_single_put_takes_at_most_20_bytes_beyond_key_and_value_and_one_of_a_batch_8
         let told = Some(base(8000, SYNCED, store));
         encode(&writes, 8000, SYNCED, told).0.len()
     };
-    let beyond = |store, values: std::ops::Range<usize>| -> Vec<usize> {
+    let beyond = |store, values: Range<usize>| -> Vec<usize> {
         values.map(|value| bytes_of(1, store, value) - 16 - value).collect()
     };
     let mean = |beyond: &[usize]| beyond.iter().sum::<usize>() as f64 / beyond.len() as f64;
