@@ -244,7 +244,7 @@ impl Inner {
     fn attach(&self, name: &str, dir: &Path) -> Result<Arc<Store>> {
         self.cx.check_writable()?;
         // Nobody may write to it meanwhile.
-        let _reading = lock_dir(&self.cx.env, dir, false)?;
+        let _reading = lock_dir(&*self.cx.env.storage, dir, false)?;
         let (state, floor) = self.read_detached(dir)?;
         let arriving = self.arriving(name, state)?;
         let (tables, storage) = (self.catalog.tables.store(), &self.cx.env.storage);

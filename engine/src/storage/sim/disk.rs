@@ -81,9 +81,9 @@ pub(super) struct Disk {
     on_medium: Arc<Names>,
     waiting: Vec<Change>,
     next_id: FileId,
-    quota: Option<u64>,
-    used: u64,
-    peak: u64,
+    pub(super) quota: Option<u64>,
+    pub(super) used: u64,
+    pub(super) peak: u64,
 }
 
 impl Disk {
@@ -178,22 +178,6 @@ impl Disk {
         self.quota.map_or(u64::MAX / 2, |quota| quota.saturating_sub(self.used))
     }
 
-    pub(super) fn set_quota(&mut self, quota: Option<u64>) {
-        self.quota = quota;
-    }
-
-    pub(super) fn used(&self) -> u64 {
-        self.used
-    }
-
-    pub(super) fn peak(&self) -> u64 {
-        self.peak
-    }
-
-    pub(super) fn reset_peak(&mut self) {
-        self.peak = self.used;
-    }
-
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         let id = self.file(from)?;
         self.directory(parent(to))?;
@@ -277,14 +261,8 @@ impl Disk {
     }
 
     pub(super) fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.directory(dir)?;
-        let mut names: Vec<String> = self
-            .names
-            .iter()
-            .filter(|(name, node)| matches!(node, Node::File(_)) && parent(name) == dir)
-            .filter_map(|(name, _)| Some(name.file_name()?.to_str()?.to_owned()))
-            .collect();
-        names.sort_unstable();
+        let mut names = self.list_all(dir)?;
+        names.retain(|name| !name.ends_with('/'));
         Ok(names)
     }
 
