@@ -173,7 +173,7 @@ impl Debug for Spares {
 mod tests {
     use super::*;
     use crate::memtable::{ActiveMemtable, MemoryOptions, Memtable, Sizes, Visibility};
-    use crate::types::{CellRef, Cursor, Generation, Kind, SeqNo, Timestamp};
+    use crate::types::{CellRef, Cursor, Generation, SeqNo};
     use std::sync::Arc;
 
     #[test]
@@ -213,15 +213,7 @@ mod tests {
             let active = Arc::new(ActiveMemtable::new(Generation(generation), memory));
             for n in 0..200u64 {
                 let (key, value) = (format!("key {n:04}"), format!("{generation} {n}"));
-                let cell = CellRef {
-                    key: key.as_bytes(),
-                    timestamp: Timestamp::ZERO,
-                    seq: SeqNo(n + 1),
-                    kind: Kind::Value,
-                    written: 0,
-                    value: value.as_bytes(),
-                };
-                active.writer().insert(&cell);
+                active.writer().insert(&CellRef::plain(key.as_bytes(), n + 1, value.as_bytes()));
             }
             Memtable::from(active)
         };

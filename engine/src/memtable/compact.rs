@@ -18,7 +18,7 @@ use super::cell;
 use super::flat::{Dead, FlatMemtable, Parts, fragments_of};
 use super::flatten::{Judge, Visibility};
 use super::stats::Stats;
-use crate::types::{Fragments, KeyRange, Sketch, common_prefix};
+use crate::types::{Fragments, KeyRange, Sketch, common_prefix, prefix64};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -113,13 +113,10 @@ impl MemtableCompaction {
             .iter()
             .map(|flat| {
                 let beyond = flat.shared().get(shared.len()..).unwrap_or(&[]);
-                let mut lead = [0; 8];
-                let taken = beyond.len().min(8);
-                lead[..taken].copy_from_slice(&beyond[..taken]);
                 let source = Source {
                     flat: flat.clone(),
                     at: 0,
-                    lead: u64::from_be_bytes(lead),
+                    lead: prefix64(beyond),
                     lead_bits: beyond.len().min(8) as u32 * 8,
                     chunk,
                     next_update: 0,

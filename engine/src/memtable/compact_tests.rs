@@ -1,19 +1,17 @@
 //! Compacted memtables against all cells of their sources.
 
-use super::tests::{SMALL, active_of, cell, histories, model_of, same, seen, sketch_of, walk};
+use super::tests::{SMALL, active_of, cell, histories, model_of, same, seen, sketch_of, upto, walk};
 use super::{FlatMemtable, Memtable, MemtableCompaction, Visibility};
 use crate::types::*;
 use proptest::prelude::*;
 use std::sync::Arc;
-
-const NOBODY: Visibility<'static> = Visibility { counts: false, visible: SeqNo::ZERO, snapshots: &[] };
 
 /// The history cut into memtables, newest first, flattened without dropping anything.
 fn segments(cells: &[Cell], cuts: &[usize]) -> Vec<Memtable> {
     let mut bounds: Vec<usize> =
         cuts.iter().map(|cut| cut % (cells.len() + 1)).chain([0, cells.len()]).collect();
     bounds.sort_unstable();
-    let piece = |w: &[usize]| Memtable::from(active_of(&cells[w[0]..w[1]])).flatten(&NOBODY);
+    let piece = |w: &[usize]| Memtable::from(active_of(&cells[w[0]..w[1]])).flatten(&upto(0));
     bounds.windows(2).rev().map(piece).collect()
 }
 
@@ -23,7 +21,7 @@ fn flats(segments: &[Memtable]) -> Vec<Arc<FlatMemtable>> {
 
 /// Compacts, `grain` entries at a time.
 fn join(segments: &[Memtable], keep: Option<Visibility<'_>>, grain: usize) -> Memtable {
-    let mut join = MemtableCompaction::new(&flats(segments), &keep.unwrap_or(NOBODY), keep.map(|_| SMALL));
+    let mut join = MemtableCompaction::new(&flats(segments), &keep.unwrap_or(upto(0)), keep.map(|_| SMALL));
     while join.advance(grain) {}
     Memtable::flat(Arc::new(join.finish(true)), None)
 }
@@ -116,8 +114,7 @@ fn what_is_dead_in_a_segment_is_known_to_the_byte_and_a_compaction_of_it_is_with
         let all = (0..rounds).flat_map(|round| (0..keys).map(move |n| (round, n)));
         all.map(|(round, n)| cell(format!("key{n:02}"), 0, 1 + round * keys + n, vec![7; 53])).collect()
     };
-    let visible = Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] };
-    let flatten = |cells: &[Cell]| Memtable::from(active_of(cells)).flatten(&visible);
+    let flatten = |cells: &[Cell]| Memtable::from(active_of(cells)).flatten(&upto(u64::MAX));
     let dead = |segment: &Memtable| segment.as_flat().unwrap().dead().bytes;
     let (once, thrice) = (flatten(&write(40, 1)), flatten(&write(40, 3)));
     // A header of 20 bytes, the key's 5, the value's 53, up to a multiple of 8.
@@ -146,7 +143,7 @@ fn range_tombstones_of_all_sources_are_in_the_joined_segment() {
         let range = KeyRange::new(from, to);
         let tombstone = RangeTombstone { range, from: Timestamp(0), to: Timestamp(9), seq: SeqNo(seq) };
         active.writer().add_range_tombstone(tombstone);
-        Memtable::from(active).flatten(&NOBODY)
+        Memtable::from(active).flatten(&upto(0))
     };
     let cells = segments(&[cell("c", 0, 2, "v")], &[]);
     let sources = [&[deletes("b", "f", 5), deletes("d", "h", 4)], &cells[..]].concat();

@@ -245,18 +245,12 @@ impl Tree {
     }
 }
 
-fn publishable(nodes: &mut Nodes, node: Node) -> *mut Node {
-    let room = nodes.room::<Node>();
-    // SAFETY: fresh, aligned room for a node.
+/// Puts a [`Node`] or an [`Inner`] into memory of the tree.
+fn publishable<N>(nodes: &mut Nodes, node: N) -> *mut Node {
+    let room = nodes.room::<N>();
+    // SAFETY: fresh, aligned room for it.
     unsafe { room.write(node) };
-    room
-}
-
-fn publishable_inner(nodes: &mut Nodes, inner: Inner) -> *mut Node {
-    let room = nodes.room::<Inner>();
-    // SAFETY: fresh, aligned room for an inner node.
-    unsafe { room.write(inner) };
-    // The pointer keeps access to the whole inner node, as `Node::inner` asks.
+    // The pointer keeps access to the whole of an inner node, as `Node::inner` asks.
     room.cast()
 }
 
@@ -362,8 +356,8 @@ impl<'t, K: Keys> Insert<'t, '_, K> {
         let skip_left = self.spread(left, skip, Bounds { high: middle, ..bounds });
         let skip_right = self.spread(right, skip, Bounds { low: middle, ..bounds });
         let (children_left, children_right) = children.split_at(middle_at + 1);
-        let left = publishable_inner(self.nodes, Inner::new(level, skip_left, left, children_left));
-        let right = publishable_inner(self.nodes, Inner::new(level, skip_right, right, children_right));
+        let left = publishable(self.nodes, Inner::new(level, skip_left, left, children_left));
+        let right = publishable(self.nodes, Inner::new(level, skip_right, right, children_right));
         self.replace(parent, level, left, middle, right);
     }
 
@@ -389,7 +383,7 @@ impl<'t, K: Keys> Insert<'t, '_, K> {
             None => {
                 let separator = (prefix_after(middle_key, 0), middle);
                 let root = Inner::new(level + 1, 0, &[separator], &[left, right]);
-                let root = publishable_inner(self.nodes, root);
+                let root = publishable(self.nodes, root);
                 self.tree.root.store(root, Ordering::Release);
             }
         }

@@ -210,15 +210,7 @@ fn a_file_behind_one_of_copies_alone_begins_with_the_number_that_was_next() {
     let mut encoder = FrameEncoder::new();
     encoder.begin(SeqNo(601), 1);
     encoder.part(StoreId(1), Generation(7));
-    let (timestamp, seq) = (Timestamp::ZERO, SeqNo(500));
-    encoder.copied_cell(&CellRef {
-        key: b"kept",
-        timestamp,
-        seq,
-        kind: Kind::Value,
-        written: 0,
-        value: b"hot",
-    });
+    encoder.copied_cell(&CellRef::plain(b"kept", 500, b"hot"));
     appender.append(&mut encoder).unwrap();
     appender.begin_next(SeqNo(601)).unwrap();
     log.sync().unwrap();

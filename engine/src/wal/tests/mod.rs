@@ -51,11 +51,7 @@ fn put(appender: &mut Appender, n: u64, bytes: u64) -> Result<Appended> {
     let mut encoder = FrameEncoder::new();
     encoder.begin(SeqNo(n), 1000 + n);
     encoder.part(StoreId(1), Generation(7));
-    let value = value_of(n, bytes);
-    let key = n.to_be_bytes();
-    let (timestamp, seq) = (Timestamp::ZERO, SeqNo::ZERO);
-    let cell = CellRef { key: &key, timestamp, seq, kind: Kind::Value, written: 0, value: &value };
-    assert_eq!(encoder.cell(&cell), SeqNo(n));
+    assert_eq!(encoder.cell(&CellRef::plain(&n.to_be_bytes(), 0, &value_of(n, bytes))), SeqNo(n));
     appender.append(&mut encoder)
 }
 
