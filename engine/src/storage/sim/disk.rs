@@ -238,14 +238,6 @@ impl Disk {
         Ok(())
     }
 
-    /// The file of that name, which must be new.
-    pub(super) fn new_file(&mut self, path: &Path) -> io::Result<FileId> {
-        match self.lookup(path) {
-            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
-            Err(_) => self.file_or_new(path),
-        }
-    }
-
     /// Names of files and directories, the latter with a trailing slash.
     pub(super) fn list_all(&self, dir: &Path) -> io::Result<Vec<String>> {
         self.directory(dir)?;
