@@ -110,6 +110,7 @@ pub(super) fn fragments_of(
     keep.reduced(all.iter().flat_map(|fragments| fragments.tombstones_within(range)))
 }
 
+/// Methods without a comment are those of [`super::Memtable`].
 impl FlatMemtable {
     /// Flattens an immutable memtable, into which nobody inserts any more. Its cells stay where they are.
     /// O(cells), one touch of each.
@@ -191,12 +192,10 @@ impl FlatMemtable {
         Some((self.cell_at(0).key(), self.cell_at(last).key()))
     }
 
-    /// The id of the memtable that its cells were written to.
     pub(crate) fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Visits the cells of a key whose sequence number is at most `read`, in order, until `visit` breaks.
     pub(crate) fn get(&self, key: &[u8], read: SeqNo, visit: &mut Visit<'_>) -> ControlFlow<()> {
         if self.all_newer_than(read) {
             return ControlFlow::Continue(());
@@ -233,7 +232,6 @@ impl FlatMemtable {
         self.fragments.clone()
     }
 
-    /// Whether it holds range tombstones.
     #[inline]
     pub(crate) fn has_ranges(&self) -> bool {
         !self.fragments.is_empty()
@@ -254,22 +252,18 @@ impl FlatMemtable {
         self.dead
     }
 
-    /// Number of cells, without range tombstones.
     pub(crate) fn cells(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether it has neither cells nor range tombstones.
     pub(crate) fn is_empty(&self) -> bool {
         self.cells() == 0 && self.fragments.is_empty()
     }
 
-    /// The smallest range holding all keys and range tombstones.
     pub(crate) fn key_range(&self) -> Option<KeyRange> {
         self.key_range.clone()
     }
 
-    /// The range tombstones, cut to the range.
     pub(crate) fn tombstones_within(&self, range: &KeyRange) -> Vec<RangeTombstone> {
         self.fragments.tombstones_within(range).collect()
     }
@@ -280,27 +274,22 @@ impl FlatMemtable {
         over.map(|c| RangeTombstone { range: only.clone(), from: c.from, to: c.to, seq: c.seq }).collect()
     }
 
-    /// See [`ActiveMemtable::look_around`].
     pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
         self.fragments.look_around(key, read, window);
     }
 
-    /// See [`ActiveMemtable::newest_over`].
     pub(crate) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
         self.fragments.newest_over(key, timestamp, read)
     }
 
-    /// See [`ActiveMemtable::has_newer_tombstone`].
     pub(crate) fn has_newer_tombstone(&self, range: &KeyRange, seq: SeqNo) -> bool {
         self.fragments.has_newer(range, seq)
     }
 
-    /// Sequence numbers of cells and range tombstones.
     pub(crate) fn seqs(&self) -> Option<RangeInclusive<SeqNo>> {
         self.stats.seqs()
     }
 
-    /// See [`ActiveMemtable::times`].
     pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         self.stats.times()
     }
