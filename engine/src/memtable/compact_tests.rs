@@ -98,12 +98,9 @@ fn compacting_frees_the_memory_of_what_is_gone_and_tells_which_sources_live() {
     assert_eq!(join.lives().collect::<Vec<_>>(), [true, false, false], "only the newest has cells left");
     let joined = join.finish(true);
     // A sketch of 4 KiB stands in each.
-    assert!(
-        joined.bytes() - Sketch::BYTES < (before - 3 * Sketch::BYTES) / 2,
-        "{} of {before}",
-        joined.bytes()
-    );
-    assert!(taken >= joined.bytes() - Sketch::BYTES, "{taken} were counted of {}", joined.bytes());
+    let left = joined.bytes() - Sketch::BYTES;
+    assert!(left < (before - 3 * Sketch::BYTES) / 2, "{left} of {before}");
+    assert!(taken >= left, "{taken} were counted of {left}");
     assert_eq!(joined.cells(), 40);
     assert_eq!(joined.generation(), Generation(7));
 }
@@ -123,12 +120,8 @@ fn what_is_dead_in_a_segment_is_known_to_the_byte_and_a_compaction_of_it_is_with
     assert_eq!(dead(&join(&both, None, 9)), 80 * 80, "indices only: their chunks are still there");
     let alone = join(std::slice::from_ref(&thrice), keep(u64::MAX, &[]), 9);
     assert_eq!((dead(&alone), alone.cells()), (0, 40));
-    assert!(
-        alone.bytes() + 80 * 80 <= thrice.bytes() + SMALL.chunks.chunk_bytes,
-        "{} of {}",
-        alone.bytes(),
-        thrice.bytes()
-    );
+    let (left, before) = (alone.bytes(), thrice.bytes());
+    assert!(left + 80 * 80 <= before + SMALL.chunks.chunk_bytes, "{left} of {before}");
     for (key, updates) in updates(&write(40, 3)) {
         let mut cursor = alone.as_flat().unwrap().cursor();
         cursor.seek(&key).unwrap();

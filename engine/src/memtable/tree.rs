@@ -263,11 +263,7 @@ struct Insert<'t, 'k, K> {
 }
 
 /// An inner node on the way down, and the number of the child taken.
-#[derive(Clone, Copy)]
-struct Parent<'t> {
-    inner: &'t Inner,
-    rank: usize,
-}
+type Parent<'t> = (&'t Inner, usize);
 
 impl<'t, K: Keys> Insert<'t, '_, K> {
     /// # Safety
@@ -292,7 +288,7 @@ impl<'t, K: Keys> Insert<'t, '_, K> {
             if rank < order.len() {
                 bounds.high = inner.node().place(order.entry(rank));
             }
-            parent = Some(Parent { inner, rank });
+            parent = Some((inner, rank));
             at = inner.child(order, rank).load(Ordering::Relaxed);
         }
         // SAFETY: as above; a leaf.
@@ -373,7 +369,7 @@ impl<'t, K: Keys> Insert<'t, '_, K> {
         // SAFETY: `middle` stands in a node of this index, or is the place just made.
         let middle_key = unsafe { self.keys.key(middle) };
         match parent {
-            Some(Parent { inner, rank }) => {
+            Some((inner, rank)) => {
                 let node = inner.node();
                 let old = inner.child(node.order(), rank);
                 let separator = (prefix_after(middle_key, node.skip() as usize), middle);
