@@ -81,7 +81,7 @@ pub(crate) enum Claim {
 }
 
 /// The start of writing a WAL.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LogStart {
     pub(crate) database_id: u64,
     /// The first file to write. No file of this or a higher number exists.
@@ -98,13 +98,7 @@ impl LogStart {
     /// The start of a new database's WAL.
     #[cfg(test)]
     pub(crate) fn fresh(database_id: u64) -> Self {
-        Self {
-            database_id,
-            file: LogFileId(1),
-            after: LogPosition::default(),
-            live: Vec::new(),
-            kept: Vec::new(),
-        }
+        Self { database_id, file: LogFileId(1), ..Self::default() }
     }
 
     /// The start after a recovered history, which was made durable and whose end was recorded.
