@@ -161,7 +161,7 @@ impl Inner {
         let storage = &self.cx.env.storage;
         create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
         let env = self.cx.env.bound_to(dir)?;
-        let mut copied = Copied::new(&env, dir);
+        let mut copied = Copied::new(&env, dir, true);
         let (state, held) = self.state_alone(store)?;
         let tables = self.write_detached(&env, dir, state, &mut copied)?;
         copied.keep();
