@@ -28,17 +28,18 @@ use std::sync::Arc;
 pub(crate) struct FlatMemtable {
     generation: Generation,
     /// The prefix that all keys share and `prefixes` leave out.
-    shared: Vec<u8>,
-    prefixes: Box<[u64]>,
+    pub(super) shared: Vec<u8>,
+    /// Eight bytes of each entry's key.
+    pub(super) prefixes: Box<[u64]>,
     places: Box<[u32]>,
     chunks: Chunks,
     /// Update counts: (entry of a key's first cell, its updates) for keys with more than one, ascending.
-    updates: Box<[(u32, u32)]>,
+    pub(super) updates: Box<[(u32, u32)]>,
     /// How many flushes left each entry's cell in memory; empty if there are no hot cells.
-    kept: Box<[u8]>,
+    pub(super) kept: Box<[u8]>,
     /// The sketch of distinct keys; absent where it would take more than the cells.
     sketch: Option<Sketch>,
-    stats: Stats,
+    pub(super) stats: Stats,
     fragments: Arc<Fragments>,
     key_range: Option<KeyRange>,
     bytes: usize,
@@ -320,11 +321,6 @@ impl FlatMemtable {
         self.kept.get(entry).copied().unwrap_or(0)
     }
 
-    /// Whether it has hot cells that a flush left in memory.
-    pub(super) fn has_kept(&self) -> bool {
-        !self.kept.is_empty()
-    }
-
     /// A cursor over the cells of this memtable.
     pub(crate) fn cursor(self: &Arc<Self>) -> FlatCursor {
         FlatCursor { entry: self.places.len(), flat: self.clone() }
@@ -368,17 +364,6 @@ impl FlatMemtable {
         found.map_or(1, |at| self.updates[at].1)
     }
 
-    /// The entry's eight bytes of key behind [`FlatMemtable::shared`].
-    #[inline]
-    pub(super) fn prefix(&self, entry: usize) -> u64 {
-        self.prefixes[entry]
-    }
-
-    #[inline]
-    pub(super) fn shared(&self) -> &[u8] {
-        &self.shared
-    }
-
     #[inline]
     pub(super) fn cell(&self, entry: usize) -> CellRef<'_> {
         self.cell_at(entry).get()
@@ -396,14 +381,6 @@ impl FlatMemtable {
 
     pub(super) fn chunk_list(&self) -> &[Arc<Chunk>] {
         &self.chunks.held
-    }
-
-    pub(super) fn updates(&self) -> &[(u32, u32)] {
-        &self.updates
-    }
-
-    pub(super) fn stats(&self) -> &Stats {
-        &self.stats
     }
 
     #[inline]
