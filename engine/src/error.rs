@@ -81,13 +81,8 @@ impl Error {
 
     /// Stored bytes at `offset` of `file` are wrong; the message says what was expected and found.
     pub(crate) fn corruption(file: impl AsRef<Path>, offset: u64, message: impl Into<String>) -> Self {
-        Error(Arc::new(Inner {
-            kind: ErrorKind::Corruption,
-            message: message.into(),
-            file: Some(file.as_ref().to_path_buf()),
-            offset: Some(offset),
-            source: None,
-        }))
+        let (kind, file) = (ErrorKind::Corruption, Some(file.as_ref().to_path_buf()));
+        Error(Arc::new(Inner { kind, message: message.into(), file, offset: Some(offset), source: None }))
     }
 
     /// A storage call failed. A full disk has its own kind.
@@ -96,13 +91,8 @@ impl Error {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::DiskFull,
             _ => ErrorKind::Io,
         };
-        Error(Arc::new(Inner {
-            kind,
-            message: doing.to_string(),
-            file: Some(file.as_ref().to_path_buf()),
-            offset: None,
-            source: Some(source),
-        }))
+        let (message, file) = (doing.to_string(), Some(file.as_ref().to_path_buf()));
+        Error(Arc::new(Inner { kind, message, file, offset: None, source: Some(source) }))
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {

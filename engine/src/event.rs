@@ -154,41 +154,26 @@ pub(crate) struct Events {
     path: PathBuf,
     keep: usize,
     listener: Option<Listener>,
-    newest: Mutex<Newest>,
+    /// The newest events, oldest first.
+    newest: Mutex<VecDeque<Event>>,
     unsaved: AtomicBool,
 }
 
-/// The newest events, oldest first.
-struct Newest {
-    events: VecDeque<Event>,
-    /// The number of memtable freezes among `events`.
-    freezes: usize,
-}
-
-impl Newest {
-    fn new(events: Vec<Event>) -> Self {
-        let freezes = events.iter().filter(|event| event.kind == EventKind::MemtableFreeze).count();
-        Self { events: events.into(), freezes }
-    }
-
-    /// Adds an event, and drops the oldest beyond `keep`. There are some ten memory flushes for each other
-    /// event, so they get half of the space.
-    fn push(&mut self, event: Event, keep: usize) {
-        let is_freeze = |event: &Event| event.kind == EventKind::MemtableFreeze;
-        self.freezes += usize::from(is_freeze(&event));
-        self.events.push_back(event);
-        while self.events.len() > keep {
-            let crowded = 2 * self.freezes > keep;
-            let oldest = if crowded { self.events.iter().position(is_freeze) } else { None };
-            let gone = self.events.remove(oldest.unwrap_or(0));
-            self.freezes -= usize::from(gone.as_ref().is_some_and(is_freeze));
-        }
+/// Adds an event, and drops the oldest beyond `keep`. There are some ten memory flushes for each other event,
+/// so they get half of the space.
+fn push(newest: &mut VecDeque<Event>, event: Event, keep: usize) {
+    let is_freeze = |event: &Event| event.kind == EventKind::MemtableFreeze;
+    newest.push_back(event);
+    while newest.len() > keep {
+        let crowded = 2 * newest.iter().filter(|event| is_freeze(event)).count() > keep;
+        let oldest = if crowded { newest.iter().position(is_freeze) } else { None };
+        newest.remove(oldest.unwrap_or(0));
     }
 }
 
 impl Events {
     pub(crate) fn new(env: &Env, dir: &Path, keep: usize, listener: Option<Listener>) -> Self {
-        let newest = Mutex::new(Newest::new(load(env, dir).unwrap_or_default()));
+        let newest = Mutex::new(load(env, dir).unwrap_or_default().into());
         let (env, path) = (env.clone(), dir.join(EVENTS));
         // A foreign file of that name, or anything that is not a file, stays as it is.
         let is_free = env.storage.exists(&path).is_ok_and(|exists| !exists);
@@ -208,12 +193,12 @@ impl Events {
         if self.keep == 0 {
             return;
         }
-        self.newest.lock().push(event, self.keep);
+        push(&mut self.newest.lock(), event, self.keep);
         self.unsaved.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn list(&self) -> Vec<Event> {
-        self.newest.lock().events.iter().cloned().collect()
+        self.newest.lock().iter().cloned().collect()
     }
 
     /// Writes the file if something happened since the last time.
@@ -222,7 +207,7 @@ impl Events {
             return Ok(());
         }
         let mut text = String::new();
-        for event in &self.newest.lock().events {
+        for event in self.newest.lock().iter() {
             let line = serde_json::to_string(event).map_err(|e| Error::invalid(e.to_string()))?;
             text.push_str(&sealed(&line));
             text.push('\n');
@@ -300,17 +285,17 @@ mod tests {
             reason: String::new(),
             numbers: BTreeMap::new(),
         };
-        let mut newest = Newest::new(vec![event(0, EventKind::Open), event(1, EventKind::MemtableFreeze)]);
+        let mut newest = VecDeque::from([event(0, EventKind::Open), event(1, EventKind::MemtableFreeze)]);
         for at_us in 2..20 {
-            newest.push(event(at_us, EventKind::MemtableFreeze), 6);
+            push(&mut newest, event(at_us, EventKind::MemtableFreeze), 6);
         }
-        let kept = |newest: &Newest| newest.events.iter().map(|event| event.at_us).collect::<Vec<_>>();
+        let kept = |newest: &VecDeque<Event>| newest.iter().map(|event| event.at_us).collect::<Vec<_>>();
         assert_eq!(kept(&newest), [0, 15, 16, 17, 18, 19], "as long as there is room");
         for at_us in 20..24 {
-            newest.push(event(at_us, EventKind::Flush), 6);
+            push(&mut newest, event(at_us, EventKind::Flush), 6);
         }
         assert_eq!(kept(&newest), [18, 19, 20, 21, 22, 23]);
-        newest.push(event(24, EventKind::MemtableFreeze), 6);
+        push(&mut newest, event(24, EventKind::MemtableFreeze), 6);
         assert_eq!(kept(&newest), [19, 20, 21, 22, 23, 24]);
     }
 }

@@ -14,31 +14,19 @@
 //! Planted bugs are switches of the whole process: plant them only where no other test runs beside.
 
 /// Marks a place where a test may end the process.
-#[cfg(any(test, feature = "testing"))]
 macro_rules! kill_point {
-    ($name:literal) => {
-        $crate::hooks::visit(const { $crate::hooks::index_of($name) })
-    };
-}
-
-/// Marks a place where a test may end the process.
-#[cfg(not(any(test, feature = "testing")))]
-macro_rules! kill_point {
-    ($name:literal) => {{}};
+    ($name:literal) => {{
+        #[cfg(any(test, feature = "testing"))]
+        $crate::hooks::visit(const { $crate::hooks::index_of($name) });
+    }};
 }
 
 /// Counts bytes that are read, each time they are.
-#[cfg(any(test, feature = "testing"))]
 macro_rules! work {
-    ($bytes:expr) => {
-        $crate::hooks::work($bytes)
-    };
-}
-
-/// Counts bytes that are read.
-#[cfg(not(any(test, feature = "testing")))]
-macro_rules! work {
-    ($bytes:expr) => {{}};
+    ($bytes:expr) => {{
+        #[cfg(any(test, feature = "testing"))]
+        $crate::hooks::work($bytes);
+    }};
 }
 
 /// Whether a test planted that bug: `planted!(Bug::SkipLogSync)`.

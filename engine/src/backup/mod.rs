@@ -136,7 +136,7 @@ impl Backups {
 
     /// Takes the directory's lock; an object store has none.
     fn lock(&self, create: bool) -> Result<Option<DirLock>> {
-        if self.are_objects() { Ok(None) } else { lock_dir(&self.env, &self.dir, create) }
+        if self.are_objects() { Ok(None) } else { lock_dir(&*self.env.storage, &self.dir, create) }
     }
 
     fn is_there(&self) -> Result<bool> {

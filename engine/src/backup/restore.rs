@@ -85,9 +85,9 @@ impl Backups {
         create_dir_durably(&**storage, to).map_err(|e| Error::io("create the directory", to, e))?;
         let env = self.local.bound_to(to)?;
         let had_lock = env.storage.exists(&to.join(LOCK_FILE)).map_err(|e| Error::io("look for", to, e))?;
-        let _writing = lock_dir(&env, to, true)?;
+        let _writing = lock_dir(&*env.storage, to, true)?;
         // Declared after the lock, so that it is dropped before the lock is released.
-        let mut copied = if existed { Copied::in_existing(&env, to) } else { Copied::new(&env, to) };
+        let mut copied = Copied::new(&env, to, !existed);
         if !had_lock {
             copied.made(LOCK_FILE);
         }

@@ -7,6 +7,7 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 use std::sync::OnceLock;
 
 /// The state for which calls and writes are refused.
+#[derive(Default)]
 pub(crate) struct Health {
     is_read_only: bool,
     closed: AtomicBool,
@@ -24,12 +25,7 @@ pub(crate) fn read_only_error() -> Error {
 
 impl Health {
     pub(super) fn new(is_read_only: bool) -> Self {
-        Self {
-            is_read_only,
-            closed: AtomicBool::new(false),
-            poisoned: OnceLock::new(),
-            flush_error: Mutex::default(),
-        }
+        Self { is_read_only, ..Self::default() }
     }
 
     pub(crate) fn is_open(&self) -> bool {

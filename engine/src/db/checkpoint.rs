@@ -25,7 +25,7 @@ impl Inner {
         }
         create_dir_durably(&**storage, to).map_err(|e| Error::io("create the directory", to, e))?;
         let env = self.cx.env.bound_to(to)?;
-        let mut copied = Copied::new(&env, to);
+        let mut copied = Copied::new(&env, to, true);
         let seq = self.copy_to(&env, to, &mut copied)?;
         copied.keep();
         self.cx.events.record(EventKind::Checkpoint, "", format!("into {}", to.display()), &[("seq", seq.0)]);

@@ -24,7 +24,7 @@ pub(super) fn lock_and_load(
 ) -> Result<(DirLock, ManifestState, Option<Mark>)> {
     for _ in 0..LOCK_AGAIN {
         let env = directory_for(builder, dir)?;
-        let lock = match lock_dir(&env, dir, true) {
+        let lock = match lock_dir(&*env.storage, dir, true) {
             Ok(lock) => lock.expect("its file is made"),
             Err(_) if !is_there_still(&env, dir)? => continue,
             Err(e) => return Err(e),

@@ -66,7 +66,7 @@ pub fn destroy(env: &Env, dir: impl AsRef<Path>) -> Result<()> {
         None if begun.is_none() => return Err(no_database(env, dir)),
         _ => {}
     }
-    let lock = lock_dir(env, dir, true)?;
+    let lock = lock_dir(&*env.storage, dir, true)?;
     let current = dir.join(CURRENT);
     if exists(&current)? {
         storage.rename(&current, &destroyed).map_err(|e| Error::io("rename", &current, e))?;

@@ -160,7 +160,7 @@ impl Inner {
         let storage = &self.cx.env.storage;
         create_dir_durably(&**storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
         let env = self.cx.env.bound_to(dir)?;
-        let mut copied = Copied::new(&env, dir);
+        let mut copied = Copied::new(&env, dir, true);
         let (state, held) = self.state_alone(store)?;
         let tables = self.write_detached(&env, dir, state, &mut copied)?;
         copied.keep();
@@ -238,7 +238,7 @@ impl Inner {
     fn attach(&self, name: &str, dir: &Path) -> Result<Arc<Store>> {
         self.cx.check_writable()?;
         // Nobody may write to it meanwhile.
-        let _reading = lock_dir(&self.cx.env, dir, false)?;
+        let _reading = lock_dir(&*self.cx.env.storage, dir, false)?;
         let (state, floor) = self.read_detached(dir)?;
         let arriving = self.arriving(name, state)?;
         let (tables, storage) = (self.catalog.tables.store(), &self.cx.env.storage);

@@ -54,7 +54,7 @@ fn open_read_only(builder: Builder, dir: &Path) -> Result<Db> {
 
 /// Whether somebody has the database open for writing, as far as that is visible without changing anything.
 fn is_locked(env: &Env, dir: &Path) -> bool {
-    lock_dir(env, dir, false).is_err_and(|e| e.kind() == ErrorKind::Busy)
+    lock_dir(&*env.storage, dir, false).is_err_and(|e| e.kind() == ErrorKind::Busy)
 }
 
 fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {

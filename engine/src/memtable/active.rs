@@ -93,6 +93,7 @@ pub(crate) struct Writer<'a> {
     fingers: MutexGuard<'a, Fingers>,
 }
 
+/// Methods without a comment are those of [`super::Memtable`].
 impl ActiveMemtable {
     pub(crate) fn new(generation: Generation, options: MemoryOptions) -> Self {
         Self {
@@ -106,7 +107,6 @@ impl ActiveMemtable {
         }
     }
 
-    /// The memtable's id (I1).
     pub(crate) fn generation(&self) -> Generation {
         self.generation
     }
@@ -129,7 +129,6 @@ impl ActiveMemtable {
         Writer { active: self, fingers: self.writer.lock() }
     }
 
-    /// Visits the cells of a key whose sequence number is at most `read`, in order, until `visit` breaks.
     #[inline]
     pub(crate) fn get(&self, key: &[u8], read: SeqNo, visit: &mut Visit<'_>) -> ControlFlow<()> {
         let Some(leaf) = self.tree.leaf(To::Key(key), &self.cells) else { return ControlFlow::Continue(()) };
@@ -164,17 +163,14 @@ impl ActiveMemtable {
         self.ranges.look_around(key, read, window);
     }
 
-    /// The newest range tombstone at or below `read` that deletes cells of the key with that timestamp.
     pub(crate) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
         self.ranges.newest_over(key, timestamp, read)
     }
 
-    /// Whether a range tombstone with a higher sequence number overlaps the range.
     pub(crate) fn has_newer_tombstone(&self, range: &KeyRange, seq: SeqNo) -> bool {
         self.ranges.has_newer(range, seq)
     }
 
-    /// Whether it holds range tombstones.
     #[inline]
     pub(crate) fn has_ranges(&self) -> bool {
         self.ranges.len() > 0
@@ -185,22 +181,18 @@ impl ActiveMemtable {
         self.cells.taken() + self.index_bytes.load(Ordering::Relaxed) + self.ranges.bytes()
     }
 
-    /// Key and value bytes of all cells.
     pub(crate) fn user_bytes(&self) -> usize {
         self.stats.user_bytes()
     }
 
-    /// Number of cells, without range tombstones.
     pub(crate) fn cells(&self) -> usize {
         self.stats.cells()
     }
 
-    /// Whether it has neither cells nor range tombstones.
     pub(crate) fn is_empty(&self) -> bool {
         self.cells() == 0 && self.ranges.len() == 0
     }
 
-    /// The smallest range holding all keys and range tombstones.
     pub(crate) fn key_range(&self) -> Option<KeyRange> {
         let ends = self.tree.leaf(To::First, &self.cells).zip(self.tree.leaf(To::Last, &self.cells));
         let keys = ends.map(|(first, last)| {
@@ -215,7 +207,6 @@ impl ActiveMemtable {
         }
     }
 
-    /// Sequence numbers of cells and range tombstones.
     pub(crate) fn seqs(&self) -> Option<RangeInclusive<SeqNo>> {
         self.stats.seqs()
     }

@@ -57,9 +57,7 @@ impl Chunk {
     fn of(spares: &Arc<Spares>, len: usize) -> Self {
         Self { base: spares.take(len), len, spares: Some(spares.clone()) }
     }
-}
 
-impl Chunk {
     /// Its size in memory.
     pub(super) fn bytes(&self) -> usize {
         self.len

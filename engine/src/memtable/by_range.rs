@@ -244,16 +244,25 @@ impl Chain {
         memtable.speaks_of(self.times).then(|| memtable.cursor())
     }
 
+    /// Moves to where `seek` leads in that range's memtable; returns whether there is a cell.
+    #[inline]
+    fn enter(&mut self, range: usize, seek: impl FnOnce(&mut MemtableCursor) -> Result<()>) -> Result<bool> {
+        self.at = None;
+        if let Some(mut cursor) = self.cursor(range) {
+            seek(&mut cursor)?;
+            if cursor.valid() {
+                self.at = Some((range, cursor));
+            }
+        }
+        Ok(self.at.is_some())
+    }
+
     /// Moves to the first cell in that range or behind.
     fn first_from(&mut self, from: usize) -> Result<()> {
         self.at = None;
         for range in from..self.all.ranges.len() {
-            if let Some(mut cursor) = self.cursor(range) {
-                cursor.seek(&[])?;
-                if cursor.valid() {
-                    self.at = Some((range, cursor));
-                    break;
-                }
+            if self.enter(range, |cursor| cursor.seek(&[]))? {
+                break;
             }
         }
         Ok(())
@@ -263,12 +272,8 @@ impl Chain {
     fn last_before(&mut self, range: usize) -> Result<()> {
         self.at = None;
         for range in (0..range).rev() {
-            if let Some(mut cursor) = self.cursor(range) {
-                cursor.seek_before(None)?;
-                if cursor.valid() {
-                    self.at = Some((range, cursor));
-                    break;
-                }
+            if self.enter(range, |cursor| cursor.seek_before(None))? {
+                break;
             }
         }
         Ok(())
@@ -278,25 +283,14 @@ impl Chain {
 impl Cursor for Chain {
     fn seek(&mut self, key: &[u8]) -> Result<()> {
         let range = self.all.find(key);
-        if let Some(mut cursor) = self.cursor(range) {
-            cursor.seek(key)?;
-            if cursor.valid() {
-                self.at = Some((range, cursor));
-                return Ok(());
-            }
-        }
-        self.first_from(range + 1)
+        if self.enter(range, |cursor| cursor.seek(key))? { Ok(()) } else { self.first_from(range + 1) }
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
         let Some(key) = key else { return self.last_before(self.all.ranges.len()) };
         let range = self.all.find(key);
-        if let Some(mut cursor) = self.cursor(range) {
-            cursor.seek_before(Some(key))?;
-            if cursor.valid() {
-                self.at = Some((range, cursor));
-                return Ok(());
-            }
+        if self.enter(range, |cursor| cursor.seek_before(Some(key)))? {
+            return Ok(());
         }
         self.last_before(range)
     }

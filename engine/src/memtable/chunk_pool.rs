@@ -172,8 +172,9 @@ impl Debug for Spares {
 #[cfg(all(test, not(any(models, free_chunks))))]
 mod tests {
     use super::*;
-    use crate::memtable::{ActiveMemtable, MemoryOptions, Memtable, Sizes, Visibility};
-    use crate::types::{CellRef, Cursor, Generation, Kind, SeqNo, Timestamp};
+    use crate::memtable::tests::{upto, walk};
+    use crate::memtable::{ActiveMemtable, MemoryOptions, Memtable, Sizes};
+    use crate::types::{CellRef, Generation};
     use std::sync::Arc;
 
     #[test]
@@ -213,33 +214,17 @@ mod tests {
             let active = Arc::new(ActiveMemtable::new(Generation(generation), memory));
             for n in 0..200u64 {
                 let (key, value) = (format!("key {n:04}"), format!("{generation} {n}"));
-                let cell = CellRef {
-                    key: key.as_bytes(),
-                    timestamp: Timestamp::ZERO,
-                    seq: SeqNo(n + 1),
-                    kind: Kind::Value,
-                    written: 0,
-                    value: value.as_bytes(),
-                };
-                active.writer().insert(&cell);
+                active.writer().insert(&CellRef::plain(key.as_bytes(), n + 1, value.as_bytes()));
             }
             Memtable::from(active)
         };
-        let visibility = Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] };
-        let values = |segment: &Memtable| {
-            let mut cursor = segment.cursor();
-            let mut values = Vec::new();
-            cursor.seek(b"").unwrap();
-            while cursor.valid() {
-                values.push(cursor.cell().value.to_vec());
-                cursor.next().unwrap();
-            }
-            values
+        let values = |segment: &Memtable| -> Vec<Vec<u8>> {
+            walk(segment, b"").into_iter().map(|cell| cell.value).collect()
         };
         let expected =
             |generation: u64| (0..200).map(|n| format!("{generation} {n}").into_bytes()).collect::<Vec<_>>();
         let first = fill(1);
-        let flat = first.flatten(&visibility);
+        let flat = first.flatten(&upto(u64::MAX));
         drop(first);
         let after_index = spares.held();
         assert!(after_index > 0, "its index is free, its cells are the flat segment's");

@@ -18,7 +18,7 @@ use super::cell;
 use super::flat::{Dead, FlatMemtable, Parts, fragments_of};
 use super::flatten::{Judge, Visibility};
 use super::stats::Stats;
-use crate::types::{Fragments, KeyRange, Sketch, common_prefix};
+use crate::types::{Fragments, KeyRange, Sketch, common_prefix, prefix64};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -72,13 +72,13 @@ struct Source {
 impl Source {
     #[inline]
     fn prefix(&self, entry: usize) -> u64 {
-        let prefix = self.flat.prefix(entry);
+        let prefix = self.flat.prefixes[entry];
         if self.lead_bits == 0 { prefix } else { self.lead | prefix.checked_shr(self.lead_bits).unwrap_or(0) }
     }
 
     /// Updates of the key whose first cell is at `at`.
     fn take_updates(&mut self) -> u32 {
-        match self.flat.updates().get(self.next_update) {
+        match self.flat.updates.get(self.next_update) {
             Some(&(entry, updates)) if entry as usize == self.at => {
                 self.next_update += 1;
                 updates
@@ -102,7 +102,7 @@ impl MemtableCompaction {
         let shared = match ends.next() {
             Some(key) => {
                 // The shared prefix may not hold for cells that were dropped, only for those in the index.
-                let known = flats.iter().filter(|flat| flat.ends().is_some()).map(|flat| flat.shared().len());
+                let known = flats.iter().filter(|flat| flat.ends().is_some()).map(|flat| flat.shared.len());
                 let shared = ends.map(|other| common_prefix(key, other)).chain(known).min();
                 key[..shared.unwrap_or(0)].to_vec()
             }
@@ -112,14 +112,11 @@ impl MemtableCompaction {
         let sources: Vec<Source> = flats
             .iter()
             .map(|flat| {
-                let beyond = flat.shared().get(shared.len()..).unwrap_or(&[]);
-                let mut lead = [0; 8];
-                let taken = beyond.len().min(8);
-                lead[..taken].copy_from_slice(&beyond[..taken]);
+                let beyond = flat.shared.get(shared.len()..).unwrap_or(&[]);
                 let source = Source {
                     flat: flat.clone(),
                     at: 0,
-                    lead: u64::from_be_bytes(lead),
+                    lead: prefix64(beyond),
                     lead_bits: beyond.len().min(8) as u32 * 8,
                     chunk,
                     next_update: 0,
@@ -144,7 +141,7 @@ impl MemtableCompaction {
             prefixes: Vec::with_capacity(cells),
             places: Vec::with_capacity(cells),
             updates: Vec::new(),
-            kept: flats.iter().any(|flat| flat.has_kept()).then(|| Vec::with_capacity(cells)),
+            kept: flats.iter().any(|flat| !flat.kept.is_empty()).then(|| Vec::with_capacity(cells)),
             stats: Stats::new(),
             last: None,
             first: 0,
@@ -299,7 +296,7 @@ impl MemtableCompaction {
                 (arena.into_chunks(), addressing, Dead::default())
             }
             None => {
-                self.sources.iter().for_each(|source| self.stats.absorb(source.flat.stats()));
+                self.sources.iter().for_each(|source| self.stats.absorb(&source.flat.stats));
                 let all = self.sources.iter().flat_map(|s| s.flat.chunk_list().iter().cloned());
                 let mut dead = self.dead;
                 self.sources.iter().for_each(|source| dead.add(source.flat.dead()));

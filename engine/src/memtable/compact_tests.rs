@@ -1,19 +1,17 @@
 //! Compacted memtables against all cells of their sources.
 
-use super::tests::{SMALL, active_of, cell, histories, model_of, same, seen, sketch_of, walk};
+use super::tests::{SMALL, active_of, cell, histories, model_of, same, seen, sketch_of, upto, walk};
 use super::{FlatMemtable, Memtable, MemtableCompaction, Visibility};
 use crate::types::*;
 use proptest::prelude::*;
 use std::sync::Arc;
-
-const NOBODY: Visibility<'static> = Visibility { counts: false, visible: SeqNo::ZERO, snapshots: &[] };
 
 /// The history cut into memtables, newest first, flattened without dropping anything.
 fn segments(cells: &[Cell], cuts: &[usize]) -> Vec<Memtable> {
     let mut bounds: Vec<usize> =
         cuts.iter().map(|cut| cut % (cells.len() + 1)).chain([0, cells.len()]).collect();
     bounds.sort_unstable();
-    let piece = |w: &[usize]| Memtable::from(active_of(&cells[w[0]..w[1]])).flatten(&NOBODY);
+    let piece = |w: &[usize]| Memtable::from(active_of(&cells[w[0]..w[1]])).flatten(&upto(0));
     bounds.windows(2).rev().map(piece).collect()
 }
 
@@ -23,7 +21,7 @@ fn flats(segments: &[Memtable]) -> Vec<Arc<FlatMemtable>> {
 
 /// Compacts, `grain` entries at a time.
 fn join(segments: &[Memtable], keep: Option<Visibility<'_>>, grain: usize) -> Memtable {
-    let mut join = MemtableCompaction::new(&flats(segments), &keep.unwrap_or(NOBODY), keep.map(|_| SMALL));
+    let mut join = MemtableCompaction::new(&flats(segments), &keep.unwrap_or(upto(0)), keep.map(|_| SMALL));
     while join.advance(grain) {}
     Memtable::flat(Arc::new(join.finish(true)), None)
 }
@@ -100,12 +98,9 @@ fn compacting_frees_the_memory_of_what_is_gone_and_tells_which_sources_live() {
     assert_eq!(join.lives().collect::<Vec<_>>(), [true, false, false], "only the newest has cells left");
     let joined = join.finish(true);
     // A sketch of 4 KiB stands in each.
-    assert!(
-        joined.bytes() - Sketch::BYTES < (before - 3 * Sketch::BYTES) / 2,
-        "{} of {before}",
-        joined.bytes()
-    );
-    assert!(taken >= joined.bytes() - Sketch::BYTES, "{taken} were counted of {}", joined.bytes());
+    let left = joined.bytes() - Sketch::BYTES;
+    assert!(left < (before - 3 * Sketch::BYTES) / 2, "{left} of {before}");
+    assert!(taken >= left, "{taken} were counted of {left}");
     assert_eq!(joined.cells(), 40);
     assert_eq!(joined.generation(), Generation(7));
 }
@@ -116,8 +111,7 @@ fn what_is_dead_in_a_segment_is_known_to_the_byte_and_a_compaction_of_it_is_with
         let all = (0..rounds).flat_map(|round| (0..keys).map(move |n| (round, n)));
         all.map(|(round, n)| cell(format!("key{n:02}"), 0, 1 + round * keys + n, vec![7; 53])).collect()
     };
-    let visible = Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] };
-    let flatten = |cells: &[Cell]| Memtable::from(active_of(cells)).flatten(&visible);
+    let flatten = |cells: &[Cell]| Memtable::from(active_of(cells)).flatten(&upto(u64::MAX));
     let dead = |segment: &Memtable| segment.as_flat().unwrap().dead().bytes;
     let (once, thrice) = (flatten(&write(40, 1)), flatten(&write(40, 3)));
     // A header of 20 bytes, the key's 5, the value's 53, up to a multiple of 8.
@@ -126,12 +120,8 @@ fn what_is_dead_in_a_segment_is_known_to_the_byte_and_a_compaction_of_it_is_with
     assert_eq!(dead(&join(&both, None, 9)), 80 * 80, "indices only: their chunks are still there");
     let alone = join(std::slice::from_ref(&thrice), keep(u64::MAX, &[]), 9);
     assert_eq!((dead(&alone), alone.cells()), (0, 40));
-    assert!(
-        alone.bytes() + 80 * 80 <= thrice.bytes() + SMALL.chunks.chunk_bytes,
-        "{} of {}",
-        alone.bytes(),
-        thrice.bytes()
-    );
+    let (left, before) = (alone.bytes(), thrice.bytes());
+    assert!(left + 80 * 80 <= before + SMALL.chunks.chunk_bytes, "{left} of {before}");
     for (key, updates) in updates(&write(40, 3)) {
         let mut cursor = alone.as_flat().unwrap().cursor();
         cursor.seek(&key).unwrap();
@@ -146,7 +136,7 @@ fn range_tombstones_of_all_sources_are_in_the_joined_segment() {
         let range = KeyRange::new(from, to);
         let tombstone = RangeTombstone { range, from: Timestamp(0), to: Timestamp(9), seq: SeqNo(seq) };
         active.writer().add_range_tombstone(tombstone);
-        Memtable::from(active).flatten(&NOBODY)
+        Memtable::from(active).flatten(&upto(0))
     };
     let cells = segments(&[cell("c", 0, 2, "v")], &[]);
     let sources = [&[deletes("b", "f", 5), deletes("d", "h", 4)], &cells[..]].concat();

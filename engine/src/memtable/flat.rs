@@ -28,17 +28,18 @@ use std::sync::Arc;
 pub(crate) struct FlatMemtable {
     generation: Generation,
     /// The prefix that all keys share and `prefixes` leave out.
-    shared: Vec<u8>,
-    prefixes: Box<[u64]>,
+    pub(super) shared: Vec<u8>,
+    /// Eight bytes of each entry's key.
+    pub(super) prefixes: Box<[u64]>,
     places: Box<[u32]>,
     chunks: Chunks,
     /// Update counts: (entry of a key's first cell, its updates) for keys with more than one, ascending.
-    updates: Box<[(u32, u32)]>,
+    pub(super) updates: Box<[(u32, u32)]>,
     /// How many flushes left each entry's cell in memory; empty if there are no hot cells.
-    kept: Box<[u8]>,
+    pub(super) kept: Box<[u8]>,
     /// The sketch of distinct keys; absent where it would take more than the cells.
     sketch: Option<Sketch>,
-    stats: Stats,
+    pub(super) stats: Stats,
     fragments: Arc<Fragments>,
     key_range: Option<KeyRange>,
     bytes: usize,
@@ -110,6 +111,7 @@ pub(super) fn fragments_of(
     keep.reduced(all.iter().flat_map(|fragments| fragments.tombstones_within(range)))
 }
 
+/// Methods without a comment are those of [`super::Memtable`].
 impl FlatMemtable {
     /// Flattens an immutable memtable, into which nobody inserts any more. Its cells stay where they are.
     /// O(cells), one touch of each.
@@ -191,12 +193,10 @@ impl FlatMemtable {
         Some((self.cell_at(0).key(), self.cell_at(last).key()))
     }
 
-    /// The id of the memtable that its cells were written to.
     pub(crate) fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Visits the cells of a key whose sequence number is at most `read`, in order, until `visit` breaks.
     pub(crate) fn get(&self, key: &[u8], read: SeqNo, visit: &mut Visit<'_>) -> ControlFlow<()> {
         if self.all_newer_than(read) {
             return ControlFlow::Continue(());
@@ -233,7 +233,6 @@ impl FlatMemtable {
         self.fragments.clone()
     }
 
-    /// Whether it holds range tombstones.
     #[inline]
     pub(crate) fn has_ranges(&self) -> bool {
         !self.fragments.is_empty()
@@ -254,22 +253,18 @@ impl FlatMemtable {
         self.dead
     }
 
-    /// Number of cells, without range tombstones.
     pub(crate) fn cells(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether it has neither cells nor range tombstones.
     pub(crate) fn is_empty(&self) -> bool {
         self.cells() == 0 && self.fragments.is_empty()
     }
 
-    /// The smallest range holding all keys and range tombstones.
     pub(crate) fn key_range(&self) -> Option<KeyRange> {
         self.key_range.clone()
     }
 
-    /// The range tombstones, cut to the range.
     pub(crate) fn tombstones_within(&self, range: &KeyRange) -> Vec<RangeTombstone> {
         self.fragments.tombstones_within(range).collect()
     }
@@ -280,27 +275,22 @@ impl FlatMemtable {
         over.map(|c| RangeTombstone { range: only.clone(), from: c.from, to: c.to, seq: c.seq }).collect()
     }
 
-    /// See [`ActiveMemtable::look_around`].
     pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
         self.fragments.look_around(key, read, window);
     }
 
-    /// See [`ActiveMemtable::newest_over`].
     pub(crate) fn newest_over(&self, key: &[u8], timestamp: Timestamp, read: SeqNo) -> Option<SeqNo> {
         self.fragments.newest_over(key, timestamp, read)
     }
 
-    /// See [`ActiveMemtable::has_newer_tombstone`].
     pub(crate) fn has_newer_tombstone(&self, range: &KeyRange, seq: SeqNo) -> bool {
         self.fragments.has_newer(range, seq)
     }
 
-    /// Sequence numbers of cells and range tombstones.
     pub(crate) fn seqs(&self) -> Option<RangeInclusive<SeqNo>> {
         self.stats.seqs()
     }
 
-    /// See [`ActiveMemtable::times`].
     pub(crate) fn times(&self) -> Option<RangeInclusive<Timestamp>> {
         self.stats.times()
     }
@@ -329,11 +319,6 @@ impl FlatMemtable {
     #[inline]
     pub(super) fn kept(&self, entry: usize) -> u8 {
         self.kept.get(entry).copied().unwrap_or(0)
-    }
-
-    /// Whether it has hot cells that a flush left in memory.
-    pub(super) fn has_kept(&self) -> bool {
-        !self.kept.is_empty()
     }
 
     /// A cursor over the cells of this memtable.
@@ -379,17 +364,6 @@ impl FlatMemtable {
         found.map_or(1, |at| self.updates[at].1)
     }
 
-    /// The entry's eight bytes of key behind [`FlatMemtable::shared`].
-    #[inline]
-    pub(super) fn prefix(&self, entry: usize) -> u64 {
-        self.prefixes[entry]
-    }
-
-    #[inline]
-    pub(super) fn shared(&self) -> &[u8] {
-        &self.shared
-    }
-
     #[inline]
     pub(super) fn cell(&self, entry: usize) -> CellRef<'_> {
         self.cell_at(entry).get()
@@ -407,14 +381,6 @@ impl FlatMemtable {
 
     pub(super) fn chunk_list(&self) -> &[Arc<Chunk>] {
         &self.chunks.held
-    }
-
-    pub(super) fn updates(&self) -> &[(u32, u32)] {
-        &self.updates
-    }
-
-    pub(super) fn stats(&self) -> &Stats {
-        &self.stats
     }
 
     #[inline]

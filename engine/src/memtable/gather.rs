@@ -63,11 +63,8 @@ impl FlatMemtable {
         for tombstone in fragments.tombstones_within(&KeyRange::all()) {
             stats.note_range(&tombstone);
         }
-        let shared = match &all[..] {
-            [(first, _), .., (last, _)] => common_prefix(first.key, last.key),
-            [(only, _)] => only.key.len(),
-            [] => 0,
-        };
+        let ends = all.first().zip(all.last());
+        let shared = ends.map_or(0, |((first, _), (last, _))| common_prefix(first.key, last.key));
         Some(FlatMemtable::assemble(Parts {
             generation: sources.iter().map(|flat| flat.generation()).max().expect("something was found"),
             shared: all.first().map_or(Vec::new(), |(first, _)| first.key[..shared].to_vec()),
@@ -101,7 +98,7 @@ impl FlatMemtable {
 mod tests {
     use super::*;
     use crate::memtable::{ActiveMemtable, MemoryOptions, Memtable, Sizes};
-    use crate::types::{Generation, Kind, RangeTombstone, SeqNo, Timestamp};
+    use crate::types::{Generation, RangeTombstone, SeqNo, Timestamp};
 
     const ALL: Visibility<'_> = Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] };
 
@@ -111,16 +108,8 @@ mod tests {
             MemoryOptions { chunks: Sizes::all(1 << 10), spares: None },
         ));
         for (key, seq) in cells {
-            let (key, value) = (key.as_bytes(), format!("{key}{seq}"));
-            let (timestamp, seq) = (Timestamp::ZERO, SeqNo(*seq));
-            active.writer().insert(&CellRef {
-                key,
-                timestamp,
-                seq,
-                kind: Kind::Value,
-                written: 0,
-                value: value.as_bytes(),
-            });
+            let value = format!("{key}{seq}");
+            active.writer().insert(&CellRef::plain(key.as_bytes(), *seq, value.as_bytes()));
         }
         for (start, end, seq) in deleted {
             let range = KeyRange::new(*start, *end);

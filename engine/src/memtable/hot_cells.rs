@@ -28,11 +28,8 @@ impl FlatMemtable {
             cell::copy(&mut arena, &cell)
         });
         let places: Vec<u32> = places.collect();
-        let shared = match cells {
-            [first, .., last] => common_prefix(&first.cell.key, &last.cell.key),
-            [only] => only.cell.key.len(),
-            [] => 0,
-        };
+        let ends = cells.first().zip(cells.last());
+        let shared = ends.map_or(0, |(first, last)| common_prefix(&first.cell.key, &last.cell.key));
         let updates = cells.iter().enumerate().filter(|(_, kept)| kept.updates > 1);
         FlatMemtable::assemble(Parts {
             generation,

@@ -118,8 +118,7 @@ impl Memtable {
     /// A flat memtable whose cells were all logged again, from that WAL file on.
     pub(crate) fn logged_again(flat: Arc<FlatMemtable>, front: LogFileId) -> Self {
         let again = Again { below: SeqNo::MAX, front: front.0 };
-        let logged = Arc::new(Logged::new(u64::MAX, again));
-        Self { cells: Cells::FlatMemtable(flat), logged, part: None }
+        Self::flat(flat, Some(WalPlace { again, first: u64::MAX }))
     }
 
     /// The immutable memtable as a flat one; itself if it is flat already. See [`FlatMemtable::from_active`].

@@ -10,7 +10,7 @@ use super::sync::as_writer;
 use super::tree::{Found, To, Tree};
 use super::{MemoryOptions, Memtable, Sizes};
 use crate::sync::{Limits, check as run};
-use crate::types::{CellRef, Generation, KeyRange, Kind, LogFileId, RangeTombstone, SeqNo, Timestamp};
+use crate::types::{CellRef, Generation, KeyRange, LogFileId, RangeTombstone, SeqNo, Timestamp};
 use loom::sync::Arc;
 use std::ops::ControlFlow;
 
@@ -126,9 +126,7 @@ fn walks_backward_beside_a_growing_root() {
 }
 
 fn put(active: &ActiveMemtable, seq: u64) {
-    let (timestamp, seq) = (Timestamp::ZERO, SeqNo(seq));
-    let cell = CellRef { key: b"key", timestamp, seq, kind: Kind::Value, written: 0, value: b"value" };
-    assert!(active.writer().insert(&cell));
+    assert!(active.writer().insert(&CellRef::plain(b"key", seq, b"value")));
 }
 
 /// The versions of the key, newest first.

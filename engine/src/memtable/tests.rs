@@ -13,6 +13,11 @@ pub(super) const SMALL: MemoryOptions =
     MemoryOptions { chunks: Sizes { chunk_bytes: 256, first_bytes: 256 }, spares: None };
 const CASES: u32 = if cfg!(miri) { 3 } else { 200 };
 
+/// What flattening must leave to readers at `visible` and later, without snapshots.
+pub(super) fn upto(visible: u64) -> Visibility<'static> {
+    Visibility { counts: false, visible: SeqNo(visible), snapshots: &[] }
+}
+
 pub(super) type Model = BTreeMap<(Vec<u8>, Reverse<Timestamp>, Reverse<SeqNo>), Cell>;
 
 pub(super) fn cell(key: impl Into<Vec<u8>>, timestamp: u64, seq: u64, value: impl Into<Vec<u8>>) -> Cell {
@@ -172,9 +177,8 @@ proptest! {
     #[test]
     fn a_cursor_turns_round_anywhere(cells in histories(), turns in prop::collection::vec(any::<bool>(), 1..200)) {
         let active = Memtable::from(active_of(&cells));
-        let keep = Visibility { counts: false, visible: SeqNo::ZERO, snapshots: &[] };
         let all: Vec<Cell> = model_of(&cells).into_values().collect();
-        for segment in [active.flatten(&keep), active] {
+        for segment in [active.flatten(&upto(0)), active] {
             let mut cursor = segment.cursor();
             cursor.seek(&all[all.len() / 2].key).unwrap();
             let mut at = all.iter().position(|c| c.key == all[all.len() / 2].key);
@@ -224,7 +228,7 @@ fn a_flat_segment_hides_as_much_in_older_sources() {
     // What a tombstone with timestamp 5 hides in an older source must stay hidden, whatever shadows it.
     let tombstone = Cell { kind: Kind::Tombstone, ..cell("k", 5, 10, "") };
     let active = Memtable::from(active_of(&[tombstone.clone(), cell("k", 5, 11, "new")]));
-    let flat = active.flatten(&Visibility { counts: false, visible: SeqNo(20), snapshots: &[] });
+    let flat = active.flatten(&upto(20));
     assert!(walk(&flat, b"").contains(&tombstone));
     assert_eq!(flat.times(), Some(Timestamp(0)..=Timestamp(5)));
 }
@@ -241,11 +245,7 @@ fn large_keys_and_values_are_kept_whole() {
     let probes: Vec<Vec<u8>> = cells.iter().map(|c| c.key.clone()).collect();
     same(&segment, &model_of(&cells), &probes);
     assert!(segment.bytes() >= 4 << 20);
-    same(
-        &segment.flatten(&Visibility { counts: false, visible: SeqNo(4), snapshots: &[] }),
-        &model_of(&cells),
-        &probes,
-    );
+    same(&segment.flatten(&upto(4)), &model_of(&cells), &probes);
 }
 
 #[test]
@@ -258,11 +258,7 @@ fn ascending_and_descending_long_shared_prefixes_are_all_found() {
         let probes = [key(0), key(n / 2), key(n), b"p".to_vec(), b"q".to_vec()];
         let segment = Memtable::from(active_of(&cells));
         same(&segment, &model_of(&cells), &probes);
-        same(
-            &segment.flatten(&Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] }),
-            &model_of(&cells),
-            &probes,
-        );
+        same(&segment.flatten(&upto(u64::MAX)), &model_of(&cells), &probes);
     }
 }
 
@@ -270,10 +266,7 @@ fn ascending_and_descending_long_shared_prefixes_are_all_found() {
 fn update_counts_include_dropped_versions() {
     let mut cells: Vec<Cell> = (1..=5).map(|seq| cell("hot", 0, seq, "v")).collect();
     cells.push(cell("cold", 0, 6, "v"));
-    let flat = Arc::new(FlatMemtable::from_active(
-        &active_of(&cells),
-        &Visibility { counts: false, visible: SeqNo(6), snapshots: &[] },
-    ));
+    let flat = Arc::new(FlatMemtable::from_active(&active_of(&cells), &upto(6)));
     assert_eq!(flat.cells(), 2);
     let mut cursor = flat.cursor();
     cursor.seek(b"").unwrap();
@@ -293,9 +286,7 @@ fn range_tombstones_count_for_ranges_and_survive_flattening() {
     let later = RangeTombstone { range: KeyRange::new("b", "x"), seq: SeqNo(6), ..tombstone };
     active.writer().add_range_tombstone(later);
     let segment = Memtable::from(active);
-    for segment in
-        [segment.flatten(&Visibility { counts: false, visible: SeqNo(9), snapshots: &[] }), segment]
-    {
+    for segment in [segment.flatten(&upto(9)), segment] {
         assert_eq!(segment.newest_over(b"b", Timestamp(8), SeqNo::MAX), Some(SeqNo(6)));
         assert_eq!(segment.key_range(), Some(KeyRange::new("a", "x")));
         assert_eq!(segment.seqs(), Some(SeqNo(3)..=SeqNo(6)));
@@ -307,9 +298,7 @@ fn range_tombstones_count_for_ranges_and_survive_flattening() {
 #[test]
 fn an_empty_segment_has_nothing_in_any_form() {
     let segment = Memtable::from(Arc::new(ActiveMemtable::new(Generation(1), SMALL)));
-    for segment in
-        [segment.flatten(&Visibility { counts: false, visible: SeqNo(9), snapshots: &[] }), segment]
-    {
+    for segment in [segment.flatten(&upto(9)), segment] {
         same(&segment, &Model::new(), &[b"k".to_vec()]);
         assert!(segment.is_empty() && segment.times().is_none() && segment.log_front().is_none());
     }
@@ -319,7 +308,7 @@ fn an_empty_segment_has_nothing_in_any_form() {
 fn the_log_front_is_the_smallest_file_and_outlives_flattening() {
     let segment = Memtable::from(active_of(&[cell("k", 0, 1, "v")]));
     segment.fed_by(LogFileId(9));
-    let flat = segment.flatten(&Visibility { counts: false, visible: SeqNo(1), snapshots: &[] });
+    let flat = segment.flatten(&upto(1));
     segment.fed_by(LogFileId(4));
     segment.fed_by(LogFileId(12));
     assert_eq!(flat.log_front(), Some(LogFileId(4)));
@@ -328,7 +317,7 @@ fn the_log_front_is_the_smallest_file_and_outlives_flattening() {
 #[test]
 fn a_pinned_value_outlives_its_segments() {
     let segment = Memtable::from(active_of(&[cell("k", 0, 1, "value")]));
-    let flat = segment.flatten(&Visibility { counts: false, visible: SeqNo(1), snapshots: &[] });
+    let flat = segment.flatten(&upto(1));
     let mut pinned = Vec::new();
     for segment in [segment, flat] {
         let _ = segment.get(b"k", SeqNo::MAX, &mut |cell, owner| {
@@ -346,10 +335,7 @@ fn a_flat_segment_takes_twelve_bytes_a_cell_beside_its_chunks() {
     let n = if cfg!(miri) { 50 } else { 20_000u64 };
     let cells: Vec<Cell> = (0..n).map(|i| cell((i * 7919 % n).to_be_bytes(), 0, i + 1, "v")).collect();
     let active = active_of(&cells);
-    let flat = FlatMemtable::from_active(
-        &active,
-        &Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] },
-    );
+    let flat = FlatMemtable::from_active(&active, &upto(u64::MAX));
     let cell_chunks = flat.bytes() - Sketch::BYTES - 12 * n as usize;
     assert!(cell_chunks <= active.bytes() + SMALL.chunks.chunk_bytes);
 }
@@ -367,7 +353,7 @@ fn a_kept_cell_takes_nine_bytes_more_than_others() {
     assert_eq!(flat.kept_bytes(), cells);
     // Compacted with others they still count.
     let flat = Arc::new(flat);
-    let all = Visibility { counts: false, visible: SeqNo::MAX, snapshots: &[] };
+    let all = upto(u64::MAX);
     let newer = FlatMemtable::from_active(&active_of(&[cell(b"other", 0, 900, "v")]), &all);
     let mut join = MemtableCompaction::new(&[Arc::new(newer), flat.clone()], &all, None);
     while join.advance(100) {}
@@ -434,7 +420,7 @@ fn a_flat_segment_is_left_out_of_reads_it_says_nothing_about() {
     };
     active.writer().add_range_tombstone(tombstone);
     let active = Memtable::from(active);
-    let flat = active.flatten(&Visibility { counts: false, visible: SeqNo(9), snapshots: &[] });
+    let flat = active.flatten(&upto(9));
     let asked =
         |range: KeyRange, read| (active.concerns(&range, SeqNo(read)), flat.concerns(&range, SeqNo(read)));
     assert_eq!(asked(KeyRange::new("a", "g"), 9), (true, false), "before its first key");

@@ -245,18 +245,12 @@ impl Tree {
     }
 }
 
-fn publishable(nodes: &mut Nodes, node: Node) -> *mut Node {
-    let room = nodes.room::<Node>();
-    // SAFETY: fresh, aligned room for a node.
+/// Puts a [`Node`] or an [`Inner`] into memory of the tree.
+fn publishable<N>(nodes: &mut Nodes, node: N) -> *mut Node {
+    let room = nodes.room::<N>();
+    // SAFETY: fresh, aligned room for it.
     unsafe { room.write(node) };
-    room
-}
-
-fn publishable_inner(nodes: &mut Nodes, inner: Inner) -> *mut Node {
-    let room = nodes.room::<Inner>();
-    // SAFETY: fresh, aligned room for an inner node.
-    unsafe { room.write(inner) };
-    // The pointer keeps access to the whole inner node, as `Node::inner` asks.
+    // The pointer keeps access to the whole of an inner node, as `Node::inner` asks.
     room.cast()
 }
 
@@ -269,11 +263,7 @@ struct Insert<'t, 'k, K> {
 }
 
 /// An inner node on the way down, and the number of the child taken.
-#[derive(Clone, Copy)]
-struct Parent<'t> {
-    inner: &'t Inner,
-    rank: usize,
-}
+type Parent<'t> = (&'t Inner, usize);
 
 impl<'t, K: Keys> Insert<'t, '_, K> {
     /// # Safety
@@ -298,7 +288,7 @@ impl<'t, K: Keys> Insert<'t, '_, K> {
             if rank < order.len() {
                 bounds.high = inner.node().place(order.entry(rank));
             }
-            parent = Some(Parent { inner, rank });
+            parent = Some((inner, rank));
             at = inner.child(order, rank).load(Ordering::Relaxed);
         }
         // SAFETY: as above; a leaf.
@@ -362,8 +352,8 @@ impl<'t, K: Keys> Insert<'t, '_, K> {
         let skip_left = self.spread(left, skip, Bounds { high: middle, ..bounds });
         let skip_right = self.spread(right, skip, Bounds { low: middle, ..bounds });
         let (children_left, children_right) = children.split_at(middle_at + 1);
-        let left = publishable_inner(self.nodes, Inner::new(level, skip_left, left, children_left));
-        let right = publishable_inner(self.nodes, Inner::new(level, skip_right, right, children_right));
+        let left = publishable(self.nodes, Inner::new(level, skip_left, left, children_left));
+        let right = publishable(self.nodes, Inner::new(level, skip_right, right, children_right));
         self.replace(parent, level, left, middle, right);
     }
 
@@ -379,7 +369,7 @@ impl<'t, K: Keys> Insert<'t, '_, K> {
         // SAFETY: `middle` stands in a node of this index, or is the place just made.
         let middle_key = unsafe { self.keys.key(middle) };
         match parent {
-            Some(Parent { inner, rank }) => {
+            Some((inner, rank)) => {
                 let node = inner.node();
                 let old = inner.child(node.order(), rank);
                 let separator = (prefix_after(middle_key, node.skip() as usize), middle);
@@ -389,7 +379,7 @@ impl<'t, K: Keys> Insert<'t, '_, K> {
             None => {
                 let separator = (prefix_after(middle_key, 0), middle);
                 let root = Inner::new(level + 1, 0, &[separator], &[left, right]);
-                let root = publishable_inner(self.nodes, root);
+                let root = publishable(self.nodes, root);
                 self.tree.root.store(root, Ordering::Release);
             }
         }

@@ -57,7 +57,7 @@ fn check_in(
 ) -> Result<CheckReport> {
     let dir = &absolute(env, dir)?;
     let env = &env.bound_if_there(dir)?;
-    let _lock = lock_dir(env, dir, false)?;
+    let _lock = lock_dir(&*env.storage, dir, false)?;
     let files = list(env, dir)?;
     let total = files.iter().filter(|(name, _)| is_ours(name)).map(|(_, bytes)| bytes).sum();
     let check = Check {

@@ -56,7 +56,7 @@ pub fn repair(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) ->
     let env = &env.bound_if_there(dir)?;
     // Before anything is written: there may be no database, or one that cannot be repaired.
     refuse_elsewhere(env, dir, &plan(env, dir)?)?;
-    let _lock = lock_dir(env, dir, true)?;
+    let _lock = lock_dir(&*env.storage, dir, true)?;
     let plan = plan(env, dir)?;
     refuse_elsewhere(env, dir, &plan)?;
     let named: BTreeSet<String> = plan

@@ -94,46 +94,35 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use crate::storage::sim::SimClock;
 
-    #[derive(Debug, Default)]
-    struct Hand(AtomicU64);
-    impl Clock for Hand {
-        fn wall_us(&self) -> u64 {
-            0
-        }
-        fn monotonic_ns(&self) -> u64 {
-            self.0.load(Ordering::Relaxed)
-        }
-    }
-
-    fn limiter(bytes_per_second: u64) -> (Arc<Hand>, Limiter) {
-        let clock = Arc::new(Hand::default());
+    fn limiter(bytes_per_second: u64) -> (Arc<SimClock>, Limiter) {
+        let clock = Arc::new(SimClock::default());
         (clock.clone(), Limiter::new(clock, bytes_per_second))
     }
 
     #[test]
     fn what_flushes_owe_is_forgiven_beyond_a_second() {
-        let (hand, limiter) = limiter(1_000_000);
+        let (clock, limiter) = limiter(1_000_000);
         limiter.take_unasked(1 << 40);
-        hand.0.store(999_000_000, Ordering::Relaxed);
+        clock.advance_us(999_000);
         assert!(limiter.wait() > 0);
-        hand.0.store(1_001_000_000, Ordering::Relaxed);
+        clock.advance_us(2_000);
         assert_eq!(limiter.wait(), 0);
     }
 
     #[test]
     fn what_flushes_take_forgives_nothing_of_what_merges_owe() {
-        let (hand, limiter) = limiter(1_000_000);
+        let (clock, limiter) = limiter(1_000_000);
         limiter.take(10_000_000);
         limiter.take_unasked(1);
-        hand.0.store(9_900_000_000, Ordering::Relaxed);
+        clock.advance_us(9_900_000);
         assert!(limiter.wait() > 0, "ten seconds of merging are owed");
-        hand.0.store(10_001_000_000, Ordering::Relaxed);
+        clock.advance_us(101_000);
         assert_eq!(limiter.wait(), 0);
         limiter.take_unasked(1_500_000);
         limiter.take_unasked(1_500_000);
-        hand.0.store(11_002_000_000, Ordering::Relaxed);
+        clock.advance_us(1_001_000);
         assert_eq!(limiter.wait(), 0, "two flushes owe a second together");
     }
 
@@ -142,9 +131,9 @@ mod tests {
         let (clock, limiter) = limiter(1_000_000);
         limiter.take(1_000);
         assert_eq!(limiter.wait(), 1_000_000, "1,000 bytes at 1 MB/s cost a millisecond");
-        clock.0.store(1_000_000, Ordering::Relaxed);
+        clock.advance_us(1_000);
         assert_eq!(limiter.wait(), 0);
-        clock.0.store(60_000_000_000, Ordering::Relaxed);
+        clock.advance_us(59_999_000);
         limiter.take(100_000);
         assert_eq!(limiter.wait(), 0, "a tenth of a second is saved up");
         limiter.take(1);
@@ -159,7 +148,7 @@ mod tests {
         let (clock, limiter) = limiter(1_000);
         limiter.take(100_000);
         assert_eq!(limiter.wait(), LOOK_AGAIN_NS, "a hundred seconds, looked at in between");
-        clock.0.store(10_000_000_000, Ordering::Relaxed);
+        clock.advance_us(10_000_000);
         limiter.set_rate(1_000_000_000);
         assert_eq!(limiter.wait(), 90_000, "10,000 bytes were earned at the low rate");
         limiter.set_rate(0);
@@ -172,9 +161,9 @@ mod tests {
         let (clock, limiter) = limiter(1_000_000_000);
         limiter.take(1_000_000_000);
         limiter.set_rate(1_000);
-        clock.0.store(999_000_000, Ordering::Relaxed);
+        clock.advance_us(999_000);
         assert!(limiter.wait() > 0);
-        clock.0.store(1_001_000_000, Ordering::Relaxed);
+        clock.advance_us(2_000);
         assert_eq!(limiter.wait(), 0);
     }
 }

@@ -18,26 +18,23 @@ const IDLE_ROUNDS_MAX: u32 = 10_000;
 const IDLE_US: u64 = 20_000;
 
 /// Runs workers on the caller's thread.
-#[derive(Debug)]
 pub struct SimScheduler {
     random: Arc<dyn Random>,
     clock: Option<Arc<SimClock>>,
-    workers: Mutex<Workers>,
+    workers: Mutex<Vec<Option<Box<dyn Worker>>>>,
     notices: AtomicU64,
 }
 
-struct Workers(Vec<Option<Box<dyn Worker>>>);
-
-impl std::fmt::Debug for Workers {
+impl std::fmt::Debug for SimScheduler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} workers", self.0.len())
+        write!(f, "SimScheduler({} workers)", self.workers.lock().len())
     }
 }
 
 impl SimScheduler {
     /// Draws the order of turns from `random`.
     pub fn new(random: Arc<dyn Random>) -> Self {
-        Self { random, clock: None, workers: Mutex::new(Workers(Vec::new())), notices: AtomicU64::new(0) }
+        Self { random, clock: None, workers: Mutex::default(), notices: AtomicU64::new(0) }
     }
 
     /// A scheduler for a database in that world: waits advance its clock. The order of turns is drawn from a
@@ -59,7 +56,7 @@ impl SimScheduler {
 
     /// Gives turns until every worker is idle.
     pub fn settle(&self) {
-        let count = self.workers.lock().0.len() as u32;
+        let count = self.workers.lock().len() as u32;
         let mut idle = 0;
         while idle < 4 * count {
             match self.one_turn() {
@@ -82,16 +79,16 @@ impl SimScheduler {
         // The worker is taken out while it runs, so that a turn may itself end up here.
         let (at, worker) = {
             let mut workers = self.workers.lock();
-            let here: Vec<usize> = (0..workers.0.len()).filter(|i| workers.0[*i].is_some()).collect();
+            let here: Vec<usize> = (0..workers.len()).filter(|i| workers[*i].is_some()).collect();
             if here.is_empty() {
                 return Turn::Idle;
             }
             let at = here[(self.random.next_u64() % here.len() as u64) as usize];
-            (at, workers.0[at].take())
+            (at, workers[at].take())
         };
         let Some(mut worker) = worker else { return Turn::Idle };
         let turn = worker.turn();
-        if let Some(slot) = self.workers.lock().0.get_mut(at) {
+        if let Some(slot) = self.workers.lock().get_mut(at) {
             *slot = Some(worker);
         }
         turn
@@ -100,7 +97,7 @@ impl SimScheduler {
 
 impl Scheduler for SimScheduler {
     fn start(&self, workers: Vec<Box<dyn Worker>>) -> std::io::Result<()> {
-        self.workers.lock().0.extend(workers.into_iter().map(Some));
+        self.workers.lock().extend(workers.into_iter().map(Some));
         Ok(())
     }
 
@@ -130,7 +127,7 @@ impl Scheduler for SimScheduler {
     }
 
     fn stop(&self) {
-        self.workers.lock().0.clear();
+        self.workers.lock().clear();
     }
 }
 

@@ -63,6 +63,16 @@ impl Shared {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
+    fn wait(&self, condition: &mut dyn FnMut() -> bool) {
+        loop {
+            let round = self.round.load(Ordering::SeqCst);
+            if condition() {
+                return;
+            }
+            self.sleep(round, IDLE);
+        }
+    }
+
     fn run(&self, mut worker: Box<dyn Worker>) {
         while !self.stopping.load(Ordering::SeqCst) {
             let round = self.round.load(Ordering::SeqCst);
@@ -131,13 +141,7 @@ impl Scheduler for ThreadScheduler {
     }
 
     fn wait(&self, condition: &mut dyn FnMut() -> bool) {
-        loop {
-            let round = self.shared.round.load(Ordering::SeqCst);
-            if condition() {
-                return;
-            }
-            self.shared.sleep(round, IDLE);
-        }
+        self.shared.wait(condition);
     }
 
     fn pause(&self, ns: u64) {
@@ -199,16 +203,6 @@ mod model {
         (asked, done, threads)
     }
 
-    fn wait(shared: &Shared, condition: impl Fn() -> bool) {
-        loop {
-            let round = shared.round.load(Ordering::SeqCst);
-            if condition() {
-                return;
-            }
-            shared.sleep(round, IDLE);
-        }
-    }
-
     fn stop(shared: &Shared, threads: Vec<JoinHandle<()>>) {
         shared.stopping.store(true, Ordering::SeqCst);
         shared.notify();
@@ -223,7 +217,7 @@ mod model {
             for n in 1..=2 {
                 asked.fetch_add(1, Ordering::SeqCst);
                 shared.notify();
-                wait(&shared, || done.load(Ordering::SeqCst) == n);
+                shared.wait(&mut || done.load(Ordering::SeqCst) == n);
             }
             stop(&shared, threads);
         });
@@ -249,7 +243,7 @@ mod model {
                     spawn(move || {
                         let mine = asked.fetch_add(1, Ordering::SeqCst) + 1;
                         shared.notify();
-                        wait(&shared, || done.load(Ordering::SeqCst) >= mine);
+                        shared.wait(&mut || done.load(Ordering::SeqCst) >= mine);
                     })
                 })
                 .collect();

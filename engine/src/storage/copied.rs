@@ -14,17 +14,8 @@ pub(crate) struct Copied {
 }
 
 impl Copied {
-    /// Begins to fill a directory that was just created for this.
-    pub(crate) fn new(env: &Env, dir: &Path) -> Self {
-        Self::of(env, dir, true)
-    }
-
-    /// Begins to fill a directory that existed before.
-    pub(crate) fn in_existing(env: &Env, dir: &Path) -> Self {
-        Self::of(env, dir, false)
-    }
-
-    fn of(env: &Env, dir: &Path, is_new: bool) -> Self {
+    /// Begins to fill a directory, which was just created for this if it `is_new`.
+    pub(crate) fn new(env: &Env, dir: &Path, is_new: bool) -> Self {
         Self { env: env.clone(), dir: dir.to_path_buf(), files: Vec::new(), is_new }
     }
 

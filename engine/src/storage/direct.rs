@@ -13,14 +13,10 @@ const ALIGN: usize = 4096;
 /// The largest buffer that a thread keeps.
 const BUFFER_BYTES_MAX: usize = 2 << 20;
 
-pub(super) struct DirectRead(File);
+/// A file that was opened with `O_DIRECT`.
+pub(super) struct DirectRead(pub(super) File);
 
 impl DirectRead {
-    /// Reads a file that was opened with `O_DIRECT`.
-    pub(super) fn of(file: File) -> Self {
-        Self(file)
-    }
-
     /// Replaces the error of a file system without `O_DIRECT` by one that explains it.
     pub(super) fn refused(e: io::Error) -> io::Error {
         match e.raw_os_error() {

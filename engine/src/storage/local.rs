@@ -50,13 +50,6 @@ impl LocalStorage {
     fn open_file(&self, path: &Path, flags: OFlags) -> io::Result<File> {
         self.place(path).open(flags, self.access.file_mode()).map_err(with_limit)
     }
-
-    fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut source = self.open_file(from, OFlags::RDONLY)?;
-        let mut target = self.open_file(to, NEW)?;
-        io::copy(&mut source, &mut target)?;
-        target.sync_all()
-    }
 }
 
 /// Flags of a file that must not exist.
@@ -103,7 +96,7 @@ impl Storage for LocalStorage {
 
     fn open_direct(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
         let file = self.open_file(path, OFlags::RDONLY | OFlags::DIRECT).map_err(DirectRead::refused)?;
-        Ok(Arc::new(DirectRead::of(file)))
+        Ok(Arc::new(DirectRead(file)))
     }
 
     fn map(&self, path: &Path, len: u64, written_ahead: bool) -> io::Result<Box<dyn MappedFile>> {
@@ -119,7 +112,7 @@ impl Storage for LocalStorage {
             file.sync_data()?;
         }
         if !rustix::fs::fstatfs(&file).is_ok_and(is_in_place) {
-            return Ok(Box::new(LocalReserved { file: Arc::new(file), len, is_new: had == 0 }));
+            return Ok(Box::new(LocalReserved { file, len, is_new: had == 0 }));
         }
         // SAFETY: the file is reserved to `len` and only this database, which holds its directory's lock,
         // maps or truncates it; `LocalMapped` never forms a reference into the mapping.
@@ -155,10 +148,13 @@ impl Storage for LocalStorage {
     }
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        match self.second_name(from, to)? {
-            true => Ok(()),
-            false => self.copy(from, to),
+        if self.second_name(from, to)? {
+            return Ok(());
         }
+        let mut source = self.open_file(from, OFlags::RDONLY)?;
+        let mut target = self.open_file(to, NEW)?;
+        io::copy(&mut source, &mut target)?;
+        target.sync_all()
     }
 
     fn second_name(&self, from: &Path, to: &Path) -> io::Result<bool> {
@@ -551,7 +547,7 @@ impl MappedFile for LocalMapped {
 /// A WAL file that is written through the file, because its file system does not keep reserved blocks: a full
 /// disk is an error of the write.
 struct LocalReserved {
-    file: Arc<File>,
+    file: File,
     len: u64,
     is_new: bool,
 }
@@ -577,10 +573,6 @@ impl MappedFile for LocalReserved {
     /// Newly reserved space reads as zeros, and writing blocks twice would cost twice.
     fn zero(&self, offset: u64, len: u64, _: u64) -> io::Result<()> {
         if self.is_new { Ok(()) } else { self.write(offset, &vec![0; len as usize]) }
-    }
-
-    fn sealed(&self) -> Option<Box<dyn MappedFile>> {
-        Some(Box::new(LocalSealed { file: self.file.clone(), len: self.len }))
     }
 }
 

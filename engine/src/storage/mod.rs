@@ -252,12 +252,12 @@ pub(crate) type DirLock = Box<dyn Send + Sync>;
 
 /// Takes the directory's lock; without `create` only if its file exists, so that nothing is changed. `None`
 /// also if the file may not even be read: then nobody with the same rights can hold it.
-pub(crate) fn lock_dir(env: &Env, dir: &Path, create: bool) -> Result<Option<DirLock>> {
+pub(crate) fn lock_dir(storage: &dyn Storage, dir: &Path, create: bool) -> Result<Option<DirLock>> {
     let path = dir.join(LOCK_FILE);
-    if !create && !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
+    if !create && !storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
         return Ok(None);
     }
-    match env.storage.lock(&path, create) {
+    match storage.lock(&path, create) {
         Ok(lock) => Ok(Some(lock)),
         Err(e) if !create && e.kind() == io::ErrorKind::PermissionDenied => Ok(None),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -490,9 +490,7 @@ impl Env {
             random: Arc::new(OsRandom::new()),
         }
     }
-}
 
-impl Env {
     /// This environment with the directory, which must exist, held open ([`Storage::bind`]).
     pub(crate) fn bound_to(&self, dir: &Path) -> Result<Self> {
         let bound = self.storage.bind(dir).map_err(|e| Error::io("open the directory", dir, e))?;

@@ -8,7 +8,6 @@
 use super::{MappedRead, ReadFile, Storage};
 // Plain locks: models need no switch in the middle of a read, which uses a buffer of its thread.
 use parking_lot::Mutex;
-use std::fmt::{Debug, Formatter};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,12 +25,6 @@ pub(crate) struct OpenFiles {
 struct Hand {
     open: Vec<Weak<KeptFile>>,
     at: usize,
-}
-
-impl Debug for OpenFiles {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        write!(f, "OpenFiles(at most {})", self.most)
-    }
 }
 
 /// A file that is closed when it has not been read for a while.

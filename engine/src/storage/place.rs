@@ -14,9 +14,11 @@
 use super::FileAccess;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -165,7 +167,7 @@ impl<'a> Place<'a> {
             let kind = match entry.file_type() {
                 // Some file systems do not return it.
                 FileType::Unknown => {
-                    let path = self.path.join(bytes_to_path(name.to_bytes()));
+                    let path = self.path.join(OsStr::from_bytes(name.to_bytes()));
                     let stat = rustix::fs::statat(self.at(), &path, AtFlags::SYMLINK_NOFOLLOW)?;
                     FileType::from_raw_mode(stat.st_mode)
                 }
@@ -211,11 +213,6 @@ impl<'a> Place<'a> {
     pub(super) fn open_as_dir(&self) -> io::Result<File> {
         Ok(File::from(open_dir(self.at(), self.path)?))
     }
-}
-
-fn bytes_to_path(bytes: &[u8]) -> &Path {
-    use std::os::unix::ffi::OsStrExt;
-    Path::new(std::ffi::OsStr::from_bytes(bytes))
 }
 
 fn irregular(what: &str) -> io::Error {

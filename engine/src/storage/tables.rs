@@ -8,8 +8,8 @@
 
 use super::objects::{ObjectFiles, ObjectStore, OpenObjectStore};
 use super::{
-    BEGUN, LOCK_FILE, Maker, SMALL_FILE_BYTES, Storage, copy_file, create_dir_durably, create_over_own,
-    is_mark, is_own_lock, maker, mark_begun, read_whole, remove_mark,
+    BEGUN, DirLock, LOCK_FILE, Maker, SMALL_FILE_BYTES, Storage, copy_file, create_dir_durably,
+    create_over_own, is_mark, is_own_lock, lock_dir, maker, mark_begun, read_whole, remove_mark,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::TableId;
@@ -127,7 +127,7 @@ impl TableStore {
 
     /// Claims the place for the database, if it has no owner and the database is `new`; returns a lock to be
     /// held while the database is open. `Invalid` if it belongs to another database.
-    pub(crate) fn claim(&self, database: u64, new: bool) -> Result<Option<Box<dyn Send + Sync>>> {
+    pub(crate) fn claim(&self, database: u64, new: bool) -> Result<Option<DirLock>> {
         if new {
             self.refuse_others()?;
         }
@@ -136,7 +136,7 @@ impl TableStore {
         let failed = |e| Error::io("claim", &path, e);
         let another = || self.is_of_another();
         let lock = match &self.kind {
-            Kind::Directory => self.lock(true)?,
+            Kind::Directory => lock_dir(&*self.storage, &self.dir, true)?,
             Kind::Beside | Kind::Objects(_) => None,
         };
         let owned = self.storage.exists(&path).map_err(failed)?;
@@ -177,20 +177,6 @@ impl TableStore {
         Error::invalid(format!("{} holds the tables of another database", self.dir.display()))
     }
 
-    fn lock(&self, create: bool) -> Result<Option<Box<dyn Send + Sync>>> {
-        let path = self.dir.join(LOCK_FILE);
-        if !create && !self.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
-            return Ok(None);
-        }
-        self.storage.lock(&path, create).map(Some).map_err(|e| match e.kind() {
-            std::io::ErrorKind::WouldBlock => Error::new(
-                ErrorKind::Busy,
-                format!("{} is in use: {} is locked", self.dir.display(), path.display()),
-            ),
-            _ => Error::io("lock", &path, e),
-        })
-    }
-
     /// Refuses a separate directory with anything that an earlier try cannot have left.
     pub(crate) fn refuse_others(&self) -> Result<()> {
         if !matches!(self.kind, Kind::Directory)
@@ -212,28 +198,20 @@ impl TableStore {
             }
             _ => Ok(false),
         };
-        let mut other = None;
         for name in &names {
-            if !is_ours(name).map_err(|e| Error::io("look at", self.dir.join(name), e))? {
-                other = Some(name);
-                break;
+            if is_ours(name).map_err(|e| Error::io("look at", self.dir.join(name), e))? {
+                continue;
             }
-        }
-        match other {
-            None => Ok(()),
-            Some(_) if self.is_used()? => {
+            if self.is_used()? {
                 // A present user is reported first.
-                self.lock(false)?;
-                Err(self.is_of_another())
+                lock_dir(&*self.storage, &self.dir, false)?;
+                return Err(self.is_of_another());
             }
-            Some(name) => {
-                let message = "tables need a directory of their own, or an absent or empty one";
-                Err(Error::invalid(format!(
-                    "{} holds other things (`{name}`): {message}",
-                    self.dir.display()
-                )))
-            }
+            let message = "tables need a directory of their own, or an absent or empty one";
+            let dir = self.dir.display();
+            return Err(Error::invalid(format!("{dir} holds other things (`{name}`): {message}")));
         }
+        Ok(())
     }
 
     /// Whether it has a file of any database.
@@ -243,11 +221,6 @@ impl TableStore {
             name.starts_with("CURRENT") || name.starts_with("manifest-") || name.ends_with(".log")
         };
         Ok(names.iter().any(|name| TableId::parse_file_name(name).is_some() || is_of_database(name)))
-    }
-
-    /// Whether a file that is being written can be made durable before it is complete.
-    pub(crate) fn writes_in_pieces(&self) -> bool {
-        !self.is_far()
     }
 
     /// Whether each read is a request to a remote store.
@@ -299,7 +272,7 @@ impl TableStore {
         bytes: u64,
     ) -> Result<()> {
         let to = self.path(table);
-        if matches!(self.kind, Kind::Objects(_)) {
+        if self.is_far() {
             return copy_file(&**of, from, &*self.storage, &to, bytes, &mut |_| {}).map(|_| ());
         }
         self.storage.link(from, &to).map_err(|e| Error::io("link to", &to, e))?;
@@ -361,7 +334,7 @@ impl TableStore {
         bytes: u64,
     ) -> Result<()> {
         let from = self.path(table);
-        if matches!(self.kind, Kind::Objects(_)) {
+        if self.is_far() {
             return copy_file(&*self.storage, &from, &**of, to, bytes, &mut |_| {}).map(|_| ());
         }
         self.storage.link(&from, to).map_err(|e| Error::io("link to", to, e))

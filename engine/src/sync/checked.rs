@@ -117,11 +117,7 @@ pub(crate) struct Condvar(Of<loom::sync::Condvar, shuttle::sync::Condvar>);
 
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
-        // Only one of the two takes the value.
-        Self(match is_loom() {
-            true => Of::Loom(loom::sync::Mutex::new(value)),
-            false => Of::Shuttle(shuttle::sync::Mutex::new(value)),
-        })
+        Self(make!(loom::sync::Mutex::new(value), shuttle::sync::Mutex::new(value)))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {

@@ -64,6 +64,15 @@ pub struct CellRef<'a> {
     pub value: &'a [u8],
 }
 
+#[cfg(test)]
+impl<'a> CellRef<'a> {
+    /// A value without a timestamp.
+    pub(crate) fn plain(key: &'a [u8], seq: u64, value: &'a [u8]) -> Self {
+        let (timestamp, seq) = (Timestamp::ZERO, SeqNo(seq));
+        Self { key, timestamp, seq, kind: Kind::Value, written: 0, value }
+    }
+}
+
 impl CellRef<'_> {
     /// The order of cells everywhere: key ascending, timestamp descending, sequence number descending.
     pub fn order(&self, other: &CellRef<'_>) -> Ordering {

@@ -134,12 +134,7 @@ impl KeyRange {
 
 /// Orders exclusive ends; `None` is after every key.
 fn cmp_end(a: Option<&[u8]>, b: Option<&[u8]>) -> Ordering {
-    match (a, b) {
-        (None, None) => Ordering::Equal,
-        (None, Some(_)) => Ordering::Greater,
-        (Some(_), None) => Ordering::Less,
-        (Some(a), Some(b)) => a.cmp(b),
-    }
+    a.is_none().cmp(&b.is_none()).then_with(|| a.cmp(&b))
 }
 
 impl fmt::Display for KeyRange {

@@ -3,14 +3,8 @@
 use std::collections::BTreeMap;
 
 /// A sorted multiset: O(log n) to add to, remove from and ask for its ends.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Counts<K>(BTreeMap<K, usize>);
-
-impl<K> Default for Counts<K> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
 
 impl<K: Ord> Counts<K> {
     /// Adds a value; returns whether it is the first of its kind.

@@ -24,15 +24,23 @@ pub(crate) fn decode(bytes: &[u8]) -> Decoded<Edit> {
     Ok(edit)
 }
 
+/// Encodes a count and as many items.
+fn put_list<T>(out: &mut Vec<u8>, items: &[T], put: impl Fn(&mut Vec<u8>, &T)) {
+    put_varint(out, items.len() as u64);
+    items.iter().for_each(|item| put(out, item));
+}
+
+/// Encodes whether there is a value, and the value.
+fn put_option<T>(out: &mut Vec<u8>, value: Option<T>, put: impl FnOnce(&mut Vec<u8>, T)) {
+    out.push(u8::from(value.is_some()));
+    if let Some(value) = value {
+        put(out, value);
+    }
+}
+
 fn put_range(out: &mut Vec<u8>, range: &KeyRange) {
     put_bytes(out, &range.start);
-    match &range.end {
-        Some(end) => {
-            out.push(1);
-            put_bytes(out, end);
-        }
-        None => out.push(0),
-    }
+    put_option(out, range.end.as_deref(), put_bytes);
 }
 
 fn put_position(out: &mut Vec<u8>, position: LogPosition) {
@@ -64,36 +72,32 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) {
             put_bytes(out, at);
             put_varint(out, u64::from(right.0));
             put_bytes(out, name.as_bytes());
-            put_varint(out, bytes.len() as u64);
-            for (table, below) in bytes {
+            put_list(out, bytes, |out, (table, below)| {
                 put_table_id(out, *table);
                 put_varint(out, *below);
-            }
+            });
         }
         Change::Join { store, with, renamed } => {
             out.push(19);
             put_varint(out, u64::from(store.0));
             put_varint(out, u64::from(with.0));
-            put_varint(out, renamed.len() as u64);
-            for (old, new) in renamed {
+            put_list(out, renamed, |out, (old, new)| {
                 put_table_id(out, *old);
                 put_table_id(out, *new);
-            }
+            });
         }
         Change::Region { store, range, origins } => {
             out.push(20);
             put_varint(out, u64::from(store.0));
             put_range(out, range);
-            put_varint(out, origins.len() as u64);
-            origins.iter().for_each(|origin| put_varint(out, u64::from(origin.0)));
+            put_list(out, origins, |out, origin| put_varint(out, u64::from(origin.0)));
         }
         Change::Owners(owners) => {
             out.push(21);
-            put_varint(out, owners.len() as u64);
-            for (table, count) in owners {
+            put_list(out, owners, |out, (table, count)| {
                 put_table_id(out, *table);
                 put_varint(out, u64::from(*count));
-            }
+            });
         }
         Change::Tables { location } => {
             out.push(17);
@@ -145,12 +149,11 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) {
         Change::LogKept { from, files } => {
             out.push(22);
             put_varint(out, from.0);
-            put_varint(out, files.len() as u64);
-            for kept in files {
+            put_list(out, files, |out, kept| {
                 put_varint(out, kept.file.0);
                 put_varint(out, kept.used);
                 put_varint(out, kept.first_seq.0);
-            }
+            });
         }
         Change::LogSynced(to) => {
             out.push(13);
@@ -182,21 +185,16 @@ fn put_place(out: &mut Vec<u8>, place: &TablePlace) {
 
 fn put_shape_change(out: &mut Vec<u8>, change: &ShapeChange) {
     put_range(out, &change.range);
-    put_varint(out, change.removed.len() as u64);
-    for place in &change.removed {
-        put_place(out, place);
-    }
-    put_varint(out, change.clipped.len() as u64);
-    for (place, clip) in &change.clipped {
+    put_list(out, &change.removed, put_place);
+    put_list(out, &change.clipped, |out, (place, clip)| {
         put_place(out, place);
         put_clip(out, clip);
-    }
-    put_varint(out, change.added.len() as u64);
-    for (level, run, table) in &change.added {
+    });
+    put_list(out, &change.added, |out, (level, run, table)| {
         put_varint(out, *level as u64);
         put_varint(out, *run);
         put_table(out, table);
-    }
+    });
 }
 
 fn put_table(out: &mut Vec<u8>, table: &TableInfo) {
@@ -210,31 +208,10 @@ fn put_table(out: &mut Vec<u8>, table: &TableInfo) {
         put_varint(out, n);
     }
     put_varint(out, table.log_bytes);
-    put_varint(out, table.logs.len() as u64);
-    for file in &table.logs {
-        put_varint(out, file.0);
-    }
-    match table.ingested_at {
-        Some(seq) => {
-            out.push(1);
-            put_varint(out, seq.0);
-        }
-        None => out.push(0),
-    }
-    match &table.clip {
-        Some(clip) => {
-            out.push(1);
-            put_clip(out, clip);
-        }
-        None => out.push(0),
-    }
-    match table.above {
-        Some(bytes) => {
-            out.push(1);
-            put_varint(out, bytes);
-        }
-        None => out.push(0),
-    }
+    put_list(out, &table.logs, |out, file| put_varint(out, file.0));
+    put_option(out, table.ingested_at, |out, seq| put_varint(out, seq.0));
+    put_option(out, table.clip.as_ref(), put_clip);
+    put_option(out, table.above, put_varint);
 }
 
 fn decode_change(input: &mut Decoder<'_>) -> Decoded<Change> {

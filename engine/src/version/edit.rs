@@ -349,23 +349,15 @@ impl Flushed {
     }
 
     pub(crate) fn raise(&mut self, range: &KeyRange, generation: Generation) {
-        if range.is_empty() {
-            return;
-        }
-        self.cut(&range.start);
-        if let Some(end) = &range.end {
-            self.cut(end);
-        }
-        for (start, at) in &mut self.starts {
-            if range.contains(start) {
-                *at = generation.max(*at);
-            }
-        }
-        self.starts.dedup_by(|later, earlier| later.1 == earlier.1);
+        self.change(range, |before| generation.max(before));
     }
 
     /// Sets the generation up to which cells of the range are in SSTables, whatever it was before.
     pub(super) fn set(&mut self, range: &KeyRange, generation: Generation) {
+        self.change(range, |_| generation);
+    }
+
+    fn change(&mut self, range: &KeyRange, to: impl Fn(Generation) -> Generation) {
         if range.is_empty() {
             return;
         }
@@ -374,7 +366,7 @@ impl Flushed {
             self.cut(end);
         }
         for (_, at) in self.starts.iter_mut().filter(|(start, _)| range.contains(start)) {
-            *at = generation;
+            *at = to(*at);
         }
         self.starts.dedup_by(|later, earlier| later.1 == earlier.1);
     }

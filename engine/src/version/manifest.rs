@@ -177,16 +177,12 @@ pub(crate) fn encode_whole(state: &State, number: u64) -> Vec<u8> {
 /// Reads the manifest in force; `None` when the directory holds no database.
 pub(crate) fn load(env: &Env, dir: &Path) -> Result<Option<Loaded>> {
     let Some((database, number)) = current(env, dir)? else { return Ok(None) };
-    load_number(env, dir, database, number).map(Some)
-}
-
-fn load_number(env: &Env, dir: &Path, database: u64, number: u64) -> Result<Loaded> {
     let path = dir.join(file_name(number));
     if !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
         return Err(Error::corruption(&path, 0, "manifest is missing, expected it by CURRENT"));
     }
     let bytes = read_file(env, &path, MANIFEST_BYTES_MAX)?;
-    parse(&bytes, &path, database, number)
+    parse(&bytes, &path, database, number).map(Some)
 }
 
 /// Decodes the manifest of that database and number.
@@ -403,15 +399,8 @@ impl Manifest {
     /// Puts the reserve back where there is room; without it the database works just as well until the disk
     /// is full.
     pub(crate) fn make_reserve(&self) {
-        if self.poisoned {
-            return;
-        }
-        let path = self.dir.join(RESERVE);
-        let storage = &self.env.storage;
-        if storage.exists(&path).unwrap_or(true) {
-            return;
-        }
-        if storage.create(&path).is_err() {
+        let (path, storage) = (self.dir.join(RESERVE), &self.env.storage);
+        if self.poisoned || storage.exists(&path).unwrap_or(true) || storage.create(&path).is_err() {
             return;
         }
         let reserved = storage.map(&path, RESERVE_BYTES, false);
@@ -472,7 +461,9 @@ impl Manifest {
         let storage = &self.env.storage;
         let bytes = encode_whole(&self.state, number);
         let failed = |e| Error::io("write a manifest", path, e);
-        let mut file = self.create_manifest(path).map_err(failed)?;
+        // Number 1 may exist, from a creation that a crash ended; all others are new.
+        let begins = |head: &[u8]| is_of(head, MANIFEST_MAGIC, None);
+        let mut file = create_over_own(&**storage, path, begins).map_err(failed)?;
         file.write(&bytes).map_err(failed)?;
         file.sync().map_err(failed)?;
         kill_point!("manifest-fresh-written");
@@ -494,12 +485,6 @@ impl Manifest {
             return Err(Error::io("sync the directory", &self.dir, e));
         }
         Ok((file, bytes.len() as u64))
-    }
-
-    /// Creates the manifest's file. Number 1 may exist, from a creation that a crash ended; all others are
-    /// new.
-    fn create_manifest(&self, path: &Path) -> std::io::Result<Box<dyn WriteFile>> {
-        create_over_own(&*self.env.storage, path, |head| is_of(head, MANIFEST_MAGIC, None))
     }
 
     /// Removes older manifests, which are of no use any more. A failure to do so harms nothing and is tried

@@ -277,13 +277,9 @@ impl Graveyard {
 
     /// Drops versions that nobody else holds.
     pub(crate) fn sweep(&self) {
-        let free: Vec<(u64, Arc<Version>)> = {
-            let mut versions = self.versions.lock();
-            let (free, held) = versions.held.drain(..).partition(|(_, v)| Arc::strong_count(v) == 1);
-            versions.held = held;
-            free
-        };
-        drop(free);
+        // They are dropped when the lock is released.
+        let _free: Vec<_> =
+            self.versions.lock().held.extract_if(.., |(_, v)| Arc::strong_count(v) == 1).collect();
     }
 
     /// Takes a file that may be removed; its blocks leave the cache.

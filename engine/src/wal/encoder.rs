@@ -44,12 +44,6 @@ struct Item {
     is_entry: bool,
 }
 
-impl Default for FrameEncoder {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl FrameEncoder {
     pub(crate) fn new() -> Self {
         Self {

@@ -91,11 +91,7 @@ impl Header {
         let Some(bytes) = bytes.first_chunk::<{ HEADER_BYTES as usize }>() else {
             return Ok(Err(Fault::Short { need: HEADER_BYTES, have: bytes.len() as u64 }));
         };
-        let word = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_le_bytes(word)
-        };
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         if bytes[..8] != MAGIC {
             return malformed("no log file header");
         }

@@ -111,7 +111,7 @@ impl Wal {
     /// The oldest retained file, if there is one, and the files that will be retained once all before `front`
     /// are released: the manifest records them.
     pub(crate) fn to_keep(&self, front: LogFileId) -> Option<(LogFileId, Vec<KeptFile>)> {
-        if self.keeps_none() {
+        if self.options.kept_bytes == 0 {
             return None;
         }
         let live = self.live.lock();
@@ -120,7 +120,7 @@ impl Wal {
         let released = released
             .filter_map(|f| f.used.map(|used| KeptFile { file: f.file, used, first_seq: f.first_seq }));
         let released: Vec<_> = released.collect();
-        let oldest = kept.files().next().map(|f| f.file).or(released.first().map(|f| f.file));
+        let oldest = kept.files.iter().next().map(|f| f.file).or(released.first().map(|f| f.file));
         Some((oldest.unwrap_or(front), released))
     }
 
@@ -128,7 +128,7 @@ impl Wal {
     pub(crate) fn oldest(&self) -> LogFileId {
         let live = self.live.lock();
         let kept = self.kept.lock();
-        let oldest = kept.files().chain(live.iter()).next().map(|f| f.file);
+        let oldest = kept.files.iter().chain(live.iter()).next().map(|f| f.file);
         oldest.unwrap_or_else(|| self.end().file)
     }
 
@@ -165,7 +165,7 @@ impl Wal {
             0 => before(&kept.files).checked_sub(1).map(|at| &kept.files[at]),
             at => live.get(at - 1),
         };
-        last.map(|f| f.file).ok_or_else(|| kept.files().chain(live.iter()).next().map(|f| f.first_seq))
+        last.map(|f| f.file).ok_or_else(|| kept.files.iter().chain(live.iter()).next().map(|f| f.first_seq))
     }
 
     fn look(&self, file: LogFileId) -> Look {

@@ -109,30 +109,26 @@ impl Pool {
     /// The next file, with room for `need` bytes after its header: the one that is ready, or a new one. A
     /// frame larger than a WAL file gets a file of exactly its size (the ready one is extended).
     pub(super) fn take(&self, need: u64, written_ahead: bool) -> Result<(LogFileId, Reserved)> {
-        let mut state = self.state.lock();
         let length = self.file_bytes.max(HEADER_BYTES + need);
-        self.ready.store(false, Ordering::Relaxed);
-        let file = match state.ready.take() {
-            Some(ready) if ready.map.len() >= length => ready,
-            Some(ready) => self.map(&mut state, length, ready.written_to, false)?,
-            None => self.reserve(&mut state, length, written_ahead)?,
-        };
-        let id = state.next;
-        state.next = id.next();
-        Ok((id, file))
+        self.hand_out(length, length, written_ahead)
     }
 
     /// The next file, no longer than needed: on a full disk, for writes that make room.
     pub(super) fn take_small(&self, need: u64) -> Result<(LogFileId, Reserved)> {
+        let least = HEADER_BYTES + need;
+        let length = least.max(SMALL_BYTES).next_multiple_of(4096).min(self.file_bytes.max(least));
+        // One may have been made ready meanwhile: it has the next number.
+        self.hand_out(least, length, false)
+    }
+
+    /// The next file: the one that is ready, if it has `least` bytes, or one of that length.
+    fn hand_out(&self, least: u64, length: u64, written_ahead: bool) -> Result<(LogFileId, Reserved)> {
         let mut state = self.state.lock();
-        let length = (HEADER_BYTES + need).max(SMALL_BYTES).next_multiple_of(4096);
-        let length = length.min(self.file_bytes.max(HEADER_BYTES + need));
         self.ready.store(false, Ordering::Relaxed);
-        // One may have been made meanwhile: it has the next number.
         let file = match state.ready.take() {
-            Some(ready) if ready.map.len() >= HEADER_BYTES + need => ready,
+            Some(ready) if ready.map.len() >= least => ready,
             Some(ready) => self.map(&mut state, length, ready.written_to, false)?,
-            None => self.reserve(&mut state, length, false)?,
+            None => self.reserve(&mut state, length, written_ahead)?,
         };
         let id = state.next;
         state.next = id.next();

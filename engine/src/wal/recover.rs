@@ -337,9 +337,7 @@ impl Recovered {
         }
         env.storage.sync_dir(dir).map_err(|e| Error::io("sync the directory", dir, e))
     }
-}
 
-impl Recovered {
     /// Frees the space reserved after the history in each file, once its end is recorded and nothing is
     /// written there again. Where holes cannot be punched it is freed with the file.
     pub(crate) fn give_back_tails(&mut self, env: &Env, dir: &Path) {

@@ -48,20 +48,8 @@ pub(super) struct RetainedFiles {
 }
 
 impl RetainedFiles {
-    pub(super) fn new(files: impl Iterator<Item = LiveFile>) -> Self {
-        Self { files: files.collect(), ..Self::default() }
-    }
-
-    pub(super) fn files(&self) -> impl Iterator<Item = &LiveFile> {
-        self.files.iter()
-    }
-
     pub(super) fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.used.unwrap_or(file.reserved)).sum()
-    }
-
-    pub(super) fn push(&mut self, file: LiveFile) {
-        self.files.push_back(file);
     }
 
     /// Takes out what is over its bound, oldest first.

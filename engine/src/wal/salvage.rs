@@ -167,19 +167,14 @@ impl Walk {
                 }
             }
         }
-        let tail = self.gap.take();
-        match (stop, tail) {
-            // The end of this file's history is known.
-            (Some(stop), tail) if at < stop || tail.is_some() => {
+        // The end of this file's history is known, or its end was cut off: a file has its full length before
+        // it has a header.
+        let end = stop.or(cut_short.then_some(reserved));
+        match (end, self.gap.take()) {
+            (Some(end), tail) if stop.is_none() || at < end || tail.is_some() => {
                 let from = tail.map_or(at, |tail| tail.bytes.start);
                 let first = self.expected;
-                self.tails.push((Lost { file, bytes: from..stop, first, last: None }, true));
-            }
-            // A file has its full length before it has a header, so its end was cut off.
-            (None, tail) if cut_short => {
-                let from = tail.map_or(at, |tail| tail.bytes.start);
-                let first = self.expected;
-                self.tails.push((Lost { file, bytes: from..reserved, first, last: None }, true));
+                self.tails.push((Lost { file, bytes: from..end, first, last: None }, true));
             }
             (None, Some(tail)) => self.tails.push((tail, orphaned)),
             _ => {}

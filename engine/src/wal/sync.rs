@@ -1,4 +1,4 @@
-//! Makes the WAL durable, in order, and never again after a failure.
+//! Makes the WAL durable, in order, and never again after a failure (see `poison`).
 //!
 //! The simple way, one fdatasync per call, would queue N callers for N syncs. Here callers take turns. The
 //! one whose turn it is syncs up to the *present* end of the WAL, holding no lock. Callers that arrived
@@ -7,10 +7,6 @@
 //!
 //! Order: files are synced oldest first, so the position known synced covers everything before it, and a new
 //! file's name is made durable before any byte in it counts as synced.
-//!
-//! Poison: after a failed sync the operating system may have dropped the bytes and call them clean, so a
-//! second try would succeed wrongly. The first failure is permanent; all later appends and syncs fail with
-//! it, until a new `Wal` is opened after recovery.
 
 use super::file::file_path;
 use super::writer::{PIECE, Wal};
@@ -43,19 +39,19 @@ impl Wal {
         // A target in an earlier file needs complete files only; otherwise the sync goes to the end.
         let end = self.end();
         let goal = if target.file == end.file { end } else { target };
-        for part in self.unsynced_parts(goal) {
-            self.make_name_durable(part.to.file)?;
-            self.count_sync();
-            if let Err(e) = part.map.sync()
+        for (map, to) in self.unsynced_parts(goal) {
+            self.make_name_durable(to.file)?;
+            self.syncs.fetch_add(1, Ordering::Relaxed);
+            if let Err(e) = map.sync()
                 && !planted!(Bug::IgnoreFailedSync)
             {
-                let failed = Error::io("sync the log", file_path(&self.dir, part.to.file), e);
+                let failed = Error::io("sync the log", file_path(&self.dir, to.file), e);
                 return Err(self.poison.set(&failed));
             }
             kill_point!("log-part-synced");
             // Another caller may have met an error meanwhile.
             self.poison.check()?;
-            self.set_synced(part.to);
+            self.synced.fetch_max(self.pack(to), Ordering::AcqRel);
         }
         self.unmap_synced();
         assert!(self.synced() >= target, "a sync must reach {target}, not only {}", self.synced());
@@ -96,7 +92,7 @@ impl Wal {
             }
             if !*syncing {
                 *syncing = true;
-                return Ok(Some(SyncTurn { log: self }));
+                return Ok(Some(SyncTurn(self)));
             }
             self.sync_ended.wait(&mut syncing);
         }
@@ -115,13 +111,11 @@ impl Wal {
 }
 
 /// The right to sync; returned when dropped, however the sync ended.
-struct SyncTurn<'a> {
-    log: &'a Wal,
-}
+struct SyncTurn<'a>(&'a Wal);
 
 impl Drop for SyncTurn<'_> {
     fn drop(&mut self) {
-        *self.log.syncing.lock() = false;
-        self.log.sync_ended.notify_all();
+        *self.0.syncing.lock() = false;
+        self.0.sync_ended.notify_all();
     }
 }

@@ -81,7 +81,7 @@ pub(crate) enum Claim {
 }
 
 /// The start of writing a WAL.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LogStart {
     pub(crate) database_id: u64,
     /// The first file to write. No file of this or a higher number exists.
@@ -98,13 +98,7 @@ impl LogStart {
     /// The start of a new database's WAL.
     #[cfg(test)]
     pub(crate) fn fresh(database_id: u64) -> Self {
-        Self {
-            database_id,
-            file: LogFileId(1),
-            after: LogPosition::default(),
-            live: Vec::new(),
-            kept: Vec::new(),
-        }
+        Self { database_id, file: LogFileId(1), ..Self::default() }
     }
 
     /// The start after a recovered history, which was made durable and whose end was recorded.
@@ -145,14 +139,14 @@ impl Appended {
 pub(crate) struct Wal {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) dir: PathBuf,
-    options: LogOptions,
+    pub(super) options: LogOptions,
     database_id: u64,
     pool: Pool,
     pub(super) poison: Poison,
     /// Positions are packed (see `pack`), relative to this file.
     first: LogFileId,
     end: AtomicU64,
-    synced: AtomicU64,
+    pub(super) synced: AtomicU64,
     /// The end of the part whose write-back to the device was begun.
     pub(super) begun: AtomicU64,
     /// The end of the complete files: everything before must be synced before another file is begun.
@@ -171,7 +165,7 @@ pub(crate) struct Wal {
     holds: AtomicU64,
     frames: AtomicU64,
     appended_bytes: AtomicU64,
-    syncs: AtomicU64,
+    pub(super) syncs: AtomicU64,
 }
 
 /// A hold on all live files: while it exists no WAL file is released, so that they can be copied.
@@ -181,12 +175,6 @@ impl Drop for LogHold {
     fn drop(&mut self) {
         self.0.holds.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// A stretch of one file to sync.
-pub(super) struct UnsyncedPart {
-    pub(super) map: Arc<dyn MappedFile>,
-    pub(super) to: LogPosition,
 }
 
 /// The right to append. There is one; its owner serialises writers (the database keeps it under its commit
@@ -223,6 +211,7 @@ impl Wal {
                 "log files of {file_bytes} bytes; allowed are 512 to 32 GiB"
             )));
         }
+        let kept = start.kept.iter().map(LiveFile::recovered).collect();
         assert!(start.after.file < start.file, "history goes on in a new file, never inside a recovered one");
         let log = Arc::new(Wal {
             storage: env.storage.clone(),
@@ -241,7 +230,7 @@ impl Wal {
             syncing: Mutex::new(false),
             sync_ended: Condvar::new(),
             live: Mutex::new(start.live.iter().map(LiveFile::recovered).collect()),
-            kept: Mutex::new(RetainedFiles::new(start.kept.iter().map(LiveFile::recovered))),
+            kept: Mutex::new(RetainedFiles { files: kept, ..RetainedFiles::default() }),
             holds: AtomicU64::new(0),
             frames: AtomicU64::new(0),
             appended_bytes: AtomicU64::new(0),
@@ -309,7 +298,7 @@ impl Wal {
             let synced = self.synced();
             let mut kept = self.kept.lock();
             while live.front().is_some_and(|f| f.file < before && f.is_complete_within(synced)) {
-                live.pop_front().into_iter().for_each(|file| kept.push(file));
+                kept.files.extend(live.pop_front());
             }
             self.take_over(&mut kept)
         };
@@ -320,11 +309,6 @@ impl Wal {
     /// Whether live files are being copied. Called with `live` locked.
     pub(super) fn is_held(&self) -> bool {
         self.holds.load(Ordering::Relaxed) > 0
-    }
-
-    /// Whether no file is retained without a follower.
-    pub(super) fn keeps_none(&self) -> bool {
-        self.options.kept_bytes == 0
     }
 
     pub(super) fn take_over(&self, kept: &mut RetainedFiles) -> Vec<LiveFile> {
@@ -397,7 +381,7 @@ impl Wal {
 
     /// Bytes on disk: live and retained files as reserved, the prepared one, and those to be recycled.
     pub(crate) fn disk_bytes(&self) -> u64 {
-        let kept: u64 = self.kept.lock().files().map(|f| f.reserved).sum();
+        let kept: u64 = self.kept.lock().files.iter().map(|f| f.reserved).sum();
         kept + self.files().iter().map(|f| f.reserved).sum::<u64>() + self.pool.idle_bytes()
     }
 
@@ -413,8 +397,8 @@ impl Wal {
         }
     }
 
-    /// The parts between the synced position and `goal`, file by file, oldest first.
-    pub(super) fn unsynced_parts(&self, goal: LogPosition) -> Vec<UnsyncedPart> {
+    /// The parts between the synced position and `goal`, oldest first: the file of each, and where it ends.
+    pub(super) fn unsynced_parts(&self, goal: LogPosition) -> Vec<(Arc<dyn MappedFile>, LogPosition)> {
         let synced = self.synced();
         let mut live = self.live.lock();
         let mut parts = Vec::new();
@@ -429,18 +413,10 @@ impl Wal {
             let offset = if f.file == goal.file { goal.offset } else { f.used.unwrap_or(goal.offset) };
             let to = LogPosition { file: f.file, offset };
             if to > synced {
-                parts.push(UnsyncedPart { map: map.clone(), to });
+                parts.push((map.clone(), to));
             }
         }
         parts
-    }
-
-    pub(super) fn set_synced(&self, to: LogPosition) {
-        self.synced.fetch_max(self.pack(to), Ordering::AcqRel);
-    }
-
-    pub(super) fn count_sync(&self) {
-        self.syncs.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Drops the mappings of complete, synced files.
@@ -490,12 +466,6 @@ impl Wal {
     pub(super) fn unpack(&self, word: u64) -> LogPosition {
         let offset = (word & u64::from(u32::MAX)) * ALIGN;
         LogPosition { file: LogFileId(self.first.0 + (word >> 32)), offset }
-    }
-}
-
-impl std::fmt::Debug for Wal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Log").field("dir", &self.dir).field("end", &self.end()).finish_non_exhaustive()
     }
 }
 

@@ -81,9 +81,9 @@ pub(super) struct Disk {
     on_medium: Arc<Names>,
     waiting: Vec<Change>,
     next_id: FileId,
-    quota: Option<u64>,
-    used: u64,
-    peak: u64,
+    pub(super) quota: Option<u64>,
+    pub(super) used: u64,
+    pub(super) peak: u64,
 }
 
 impl Disk {
@@ -178,22 +178,6 @@ impl Disk {
         self.quota.map_or(u64::MAX / 2, |quota| quota.saturating_sub(self.used))
     }
 
-    pub(super) fn set_quota(&mut self, quota: Option<u64>) {
-        self.quota = quota;
-    }
-
-    pub(super) fn used(&self) -> u64 {
-        self.used
-    }
-
-    pub(super) fn peak(&self) -> u64 {
-        self.peak
-    }
-
-    pub(super) fn reset_peak(&mut self) {
-        self.peak = self.used;
-    }
-
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         let id = self.file(from)?;
         self.directory(parent(to))?;
@@ -254,14 +238,6 @@ impl Disk {
         Ok(())
     }
 
-    /// The file of that name, which must be new.
-    pub(super) fn new_file(&mut self, path: &Path) -> io::Result<FileId> {
-        match self.lookup(path) {
-            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
-            Err(_) => self.file_or_new(path),
-        }
-    }
-
     /// Names of files and directories, the latter with a trailing slash.
     pub(super) fn list_all(&self, dir: &Path) -> io::Result<Vec<String>> {
         self.directory(dir)?;
@@ -277,14 +253,8 @@ impl Disk {
     }
 
     pub(super) fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.directory(dir)?;
-        let mut names: Vec<String> = self
-            .names
-            .iter()
-            .filter(|(name, node)| matches!(node, Node::File(_)) && parent(name) == dir)
-            .filter_map(|(name, _)| Some(name.file_name()?.to_str()?.to_owned()))
-            .collect();
-        names.sort_unstable();
+        let mut names = self.list_all(dir)?;
+        names.retain(|name| !name.ends_with('/'));
         Ok(names)
     }
 

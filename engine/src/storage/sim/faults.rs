@@ -112,7 +112,7 @@ struct Rule {
 }
 
 #[derive(Clone, Copy)]
-enum Action {
+pub(super) enum Action {
     Fail(Mode, io::ErrorKind),
     Crash,
 }
@@ -127,29 +127,15 @@ pub(super) enum Failure {
 #[derive(Default)]
 pub(super) struct Faults {
     rules: Vec<Rule>,
-    counts: OpCounts,
-    injected: u64,
-    hash: u64,
+    pub(super) counts: OpCounts,
+    /// How many operations failed as planned.
+    pub(super) injected: u64,
+    pub(super) hash: u64,
     trace: Option<Vec<Event>>,
 }
 
 impl Faults {
-    pub(super) fn plan(
-        &mut self,
-        op: Option<OpKind>,
-        path_contains: Option<&str>,
-        nth: u64,
-        mode: Mode,
-        error: io::ErrorKind,
-    ) {
-        self.add(op, path_contains, nth, Action::Fail(mode, error));
-    }
-
-    pub(super) fn plan_crash(&mut self, nth: u64) {
-        self.add(None, None, nth, Action::Crash);
-    }
-
-    fn add(&mut self, op: Option<OpKind>, path_contains: Option<&str>, nth: u64, action: Action) {
+    pub(super) fn plan(&mut self, op: Option<OpKind>, path_contains: Option<&str>, nth: u64, action: Action) {
         assert!(nth > 0, "operations are counted from one");
         let path_contains = path_contains.map(str::to_owned);
         self.rules.push(Rule { op, path_contains, pass: nth - 1, action });
@@ -211,18 +197,6 @@ impl Faults {
             }
         });
         failure
-    }
-
-    pub(super) fn counts(&self) -> OpCounts {
-        self.counts
-    }
-
-    pub(super) fn injected(&self) -> u64 {
-        self.injected
-    }
-
-    pub(super) fn hash(&self) -> u64 {
-        self.hash
     }
 
     pub(super) fn record(&mut self) {

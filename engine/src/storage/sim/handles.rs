@@ -199,7 +199,10 @@ impl Storage for SimStorage {
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
         let path = normal(path);
         let mut state = self.shared.admit(OpKind::Create, &path, 0, 0)?;
-        let id = state.disk.new_file(&path)?;
+        if state.disk.lookup(&path).is_ok() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let id = state.disk.file_or_new(&path)?;
         Ok(Box::new(SimFile(Handle::open(&self.shared, &mut state, id, path))))
     }
 

@@ -32,7 +32,7 @@ pub use random::{SimClock, SimRandom};
 
 use super::Env;
 use disk::Disk;
-use faults::Faults;
+use faults::{Action, Faults};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -173,24 +173,24 @@ impl SimStorage {
     /// it. A failing write may take effect in part; the sectors of a failing sync are lost at the next power
     /// loss whatever is synced later.
     pub fn fail_at(&self, op: OpKind, nth: u64, mode: Mode, error: io::ErrorKind) {
-        self.shared.state.lock().faults.plan(Some(op), None, nth, mode, error);
+        self.shared.state.lock().faults.plan(Some(op), None, nth, Action::Fail(mode, error));
     }
 
     /// Fails the `nth` operation of that kind on files and directories whose path contains that text, as
     /// [`SimStorage::fail_at`] does.
     pub fn fail_at_path(&self, op: OpKind, path_contains: &str, nth: u64, mode: Mode, error: io::ErrorKind) {
-        self.shared.state.lock().faults.plan(Some(op), Some(path_contains), nth, mode, error);
+        self.shared.state.lock().faults.plan(Some(op), Some(path_contains), nth, Action::Fail(mode, error));
     }
 
     /// Fails the `nth` operation of any kind.
     pub fn fail_at_any(&self, nth: u64, mode: Mode, error: io::ErrorKind) {
-        self.shared.state.lock().faults.plan(None, None, nth, mode, error);
+        self.shared.state.lock().faults.plan(None, None, nth, Action::Fail(mode, error));
     }
 
     /// Cuts the power at the `nth` operation from now on: a write may take effect in part, and later
     /// operations do not. The database sees errors; [`SimStorage::crash`] returns the remaining disk.
     pub fn crash_at(&self, nth: u64) {
-        self.shared.state.lock().faults.plan_crash(nth);
+        self.shared.state.lock().faults.plan(None, None, nth, Action::Crash);
     }
 
     /// Removes all planned failures.
@@ -200,7 +200,7 @@ impl SimStorage {
 
     /// The number of operations that failed as planned, without crashes.
     pub fn faults_injected(&self) -> u64 {
-        self.shared.state.lock().faults.injected()
+        self.shared.state.lock().faults.injected
     }
 
     /// Whether the power is lost or the process killed.
@@ -212,12 +212,12 @@ impl SimStorage {
 
     /// Operations so far, without those refused after a crash.
     pub fn op_counts(&self) -> OpCounts {
-        self.shared.state.lock().faults.counts()
+        self.shared.state.lock().faults.counts
     }
 
     /// A hash of all operations, their order, paths, offsets, written bytes and failures.
     pub fn trace_hash(&self) -> u64 {
-        self.shared.state.lock().faults.hash()
+        self.shared.state.lock().faults.hash
     }
 
     /// Records each operation from now on for [`SimStorage::take_trace`].
@@ -245,22 +245,23 @@ impl SimStorage {
     /// Limits the bytes of all files, reserved ones included; `None` for no limit. May be changed at any
     /// time.
     pub fn set_quota(&self, bytes: Option<u64>) {
-        self.shared.state.lock().disk.set_quota(bytes);
+        self.shared.state.lock().disk.quota = bytes;
     }
 
     /// Bytes of all files that have a name or are open, without holes; a file with several names counts once.
     pub fn used_bytes(&self) -> u64 {
-        self.shared.state.lock().disk.used()
+        self.shared.state.lock().disk.used
     }
 
     /// The largest [`SimStorage::used_bytes`] since the start or [`SimStorage::reset_peak`].
     pub fn peak_bytes(&self) -> u64 {
-        self.shared.state.lock().disk.peak()
+        self.shared.state.lock().disk.peak
     }
 
     /// Starts a new peak from here.
     pub fn reset_peak(&self) {
-        self.shared.state.lock().disk.reset_peak();
+        let disk = &mut self.shared.state.lock().disk;
+        disk.peak = disk.used;
     }
 
     /// Bytes written so far, with zeros written ahead.
@@ -274,8 +275,8 @@ impl fmt::Debug for SimStorage {
         let state = self.shared.state.lock();
         f.debug_struct("SimStorage")
             .field("files", &state.disk.names().count())
-            .field("used", &state.disk.used())
-            .field("operations", &state.faults.counts().total())
+            .field("used", &state.disk.used)
+            .field("operations", &state.faults.counts.total())
             .field("crashed", &state.frozen)
             .finish()
     }

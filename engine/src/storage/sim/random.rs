@@ -73,12 +73,8 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_numbers_and_another_seed_others() {
         let draw = |seed| {
-            (0..5)
-                .map({
-                    let mut r = Rng::new(seed);
-                    move |_| r.next_u64()
-                })
-                .collect::<Vec<_>>()
+            let mut rng = Rng::new(seed);
+            [(); 5].map(|()| rng.next_u64())
         };
         assert_eq!(draw(7), draw(7));
         assert_ne!(draw(7), draw(8));

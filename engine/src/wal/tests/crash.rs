@@ -127,17 +127,12 @@ fn after_any_chain_of_crashes_synced_batches_and_a_prefix_of_the_rest_come_back(
 fn a_second_crash_after_a_torn_tail_keeps_what_was_written_in_between() {
     let disk = Disk::default();
     let (log, mut appender) = fresh(&disk.env(), 2048);
-    for n in 0..3 {
-        put(&mut appender, n, 100).unwrap();
-    }
+    put_all(&mut appender, 0..3, 100);
     log.sync().unwrap();
     // Three more, of which the first is torn and the others happen to survive whole.
     let torn = put(&mut appender, 3, 100).unwrap();
-    put(&mut appender, 4, 100).unwrap();
-    put(&mut appender, 5, 100).unwrap();
-    let mut bytes = disk.bytes(&path(1));
-    bytes[torn.start.offset as usize + 40] ^= 4;
-    disk.set_bytes(&path(1), bytes);
+    put_all(&mut appender, 4..6, 100);
+    change(&disk, 1, |bytes| bytes[torn.start.offset as usize + 40] ^= 4);
 
     let (batches, first) = read_back(&disk, 1, log.synced(), &[]).unwrap();
     assert_eq!((batches, first.end), (vec![0, 1, 2], torn.start));
@@ -164,9 +159,7 @@ fn a_second_crash_after_a_torn_tail_keeps_what_was_written_in_between() {
 fn what_a_failed_sync_left_in_memory_only_is_durable_after_recovery() {
     let disk = Disk::default();
     let (log, mut appender) = fresh(&disk.env(), 1024);
-    for n in 0..4 {
-        put(&mut appender, n, 100).unwrap();
-    }
+    put_all(&mut appender, 0..4, 100);
     disk.fail(Call::Sync, 0);
     log.sync().unwrap_err();
     // The process is killed; its successor still sees bytes that are not on the disk but count as clean.
@@ -186,9 +179,7 @@ fn what_a_failed_sync_left_in_memory_only_is_durable_after_recovery() {
 fn only_what_is_not_known_durable_is_written_again() {
     let disk = Disk::default();
     let (log, mut appender) = fresh(&disk.env(), 4096);
-    for n in 0..4 {
-        put(&mut appender, n, 100).unwrap();
-    }
+    put_all(&mut appender, 0..4, 100);
     let synced = log.sync().unwrap();
     put(&mut appender, 4, 100).unwrap();
     let (_, recovered) = read_back(&disk, 1, LogPosition::default(), &[]).unwrap();
@@ -219,24 +210,12 @@ fn a_file_behind_one_of_copies_alone_begins_with_the_number_that_was_next() {
     let mut encoder = FrameEncoder::new();
     encoder.begin(SeqNo(601), 1);
     encoder.part(StoreId(1), Generation(7));
-    let (timestamp, seq) = (Timestamp::ZERO, SeqNo(500));
-    encoder.copied_cell(&CellRef {
-        key: b"kept",
-        timestamp,
-        seq,
-        kind: Kind::Value,
-        written: 0,
-        value: b"hot",
-    });
+    encoder.copied_cell(&CellRef::plain(b"kept", 500, b"hot"));
     appender.append(&mut encoder).unwrap();
     appender.begin_next(SeqNo(601)).unwrap();
     log.sync().unwrap();
-    let options = RecoverOptions {
-        database_id: DATABASE,
-        first_file: LogFileId(1),
-        known_synced: LogPosition::default(),
-        ends: &[],
-    };
+    let (first_file, known_synced) = (LogFileId(1), LogPosition::default());
+    let options = RecoverOptions { database_id: DATABASE, first_file, known_synced, ends: &[] };
     let recovered = recover(&disk.env(), dir(), &options, &mut |_| Ok(()), &mut |_, _| {}).unwrap();
     let numbers: Vec<SeqNo> = recovered.files.iter().map(|file| file.first_seq).collect();
     assert_eq!(numbers, [SeqNo(601), SeqNo(601)]);

@@ -7,9 +7,7 @@ use crate::error::ErrorKind;
 fn fixture(synced: bool) -> (Disk, LogPosition, Vec<LogFileInfo>) {
     let disk = Disk::default();
     let (log, mut appender) = fresh(&disk.env(), 1024);
-    for n in 0..30 {
-        put(&mut appender, n, 60).unwrap();
-    }
+    put_all(&mut appender, 0..30, 60);
     if synced {
         log.sync().unwrap();
     }
@@ -111,12 +109,8 @@ fn a_missing_or_foreign_file_is_noticed() {
             assert_eq!(prefix_length(&damaged, end).unwrap_err().kind(), ErrorKind::Corruption);
         }
     }
-    let options = RecoverOptions {
-        database_id: DATABASE + 1,
-        first_file: LogFileId(1),
-        known_synced: LogPosition::default(),
-        ends: &[],
-    };
+    let (first_file, known_synced) = (LogFileId(1), LogPosition::default());
+    let options = RecoverOptions { database_id: DATABASE + 1, first_file, known_synced, ends: &[] };
     let foreign = recover(&disk.env(), dir(), &options, &mut |_| Ok(()), &mut |_, _| {}).unwrap_err();
     assert!(foreign.to_string().contains("expected database"), "{foreign}");
 }
@@ -125,21 +119,16 @@ fn a_missing_or_foreign_file_is_noticed() {
 fn a_damaged_frame_before_a_later_frame_that_knew_it_synced_is_an_error() {
     let disk = Disk::default();
     let (log, mut appender) = fresh(&disk.env(), 8192);
-    for n in 0..3 {
-        put(&mut appender, n, 60).unwrap();
-    }
+    put_all(&mut appender, 0..3, 60);
     let second = put(&mut appender, 3, 60).unwrap();
     log.sync().unwrap();
     put(&mut appender, 4, 60).unwrap();
-    let mut bytes = disk.bytes(&path(1));
-    bytes[second.start.offset as usize + 5] ^= 1;
-    disk.set_bytes(&path(1), bytes.clone());
+    change(&disk, 1, |bytes| bytes[second.start.offset as usize + 5] ^= 1);
     let e = prefix_length(&disk, LogPosition::default()).unwrap_err();
     assert_eq!((e.kind(), e.offset()), (ErrorKind::Corruption, Some(second.start.offset)));
     // The frame that recorded the sync is lost too: nothing is known, and history ends.
     let at = second.end.offset as usize;
-    bytes[at..at + 4].fill(0);
-    disk.set_bytes(&path(1), bytes);
+    change(&disk, 1, |bytes| bytes[at..at + 4].fill(0));
     assert_eq!(prefix_length(&disk, LogPosition::default()).unwrap(), 3);
 }
 
@@ -147,16 +136,12 @@ fn a_damaged_frame_before_a_later_frame_that_knew_it_synced_is_an_error() {
 fn a_bad_sector_takes_what_was_synced_and_all_evidence_of_it_only_while_no_other_sector_was_begun() {
     let disk = Disk::default();
     let (log, mut appender) = fresh(&disk.env(), 8192);
-    for n in 0..12 {
-        put(&mut appender, n, 60).unwrap();
-    }
+    put_all(&mut appender, 0..12, 60);
     log.sync().unwrap();
     let sector = put(&mut appender, 12, 60).unwrap().start.offset / 512 * 512;
     let damage = || {
-        let mut bytes = disk.bytes(&path(1));
-        bytes[sector as usize..][..512].fill(7);
         let damaged = disk.copy();
-        damaged.set_bytes(&path(1), bytes);
+        change(&damaged, 1, |bytes| bytes[sector as usize..][..512].fill(7));
         prefix_length(&damaged, LogPosition::default())
     };
     assert!(damage().unwrap() < 12, "as if nothing had been synced");
@@ -190,20 +175,15 @@ fn whole_frames_behind_a_damaged_base_are_told_as_lost_though_no_full_frame_foll
         (frames, found.unwrap().lost)
     };
     assert_eq!(salvaged(), (n, Vec::new()));
-    for more in n..n + 5 {
-        put(&mut appender, more, 60).unwrap();
-    }
+    put_all(&mut appender, n..n + 5, 60);
     // A full frame follows at the latest at the end of the first one's reach.
-    let mut bytes = disk.bytes(&path(1));
-    let first = LogPosition { file: LogFileId(1), offset: HEADER_BYTES };
-    bytes[first.offset as usize + 40] ^= 1;
-    disk.set_bytes(&path(1), bytes.clone());
+    let first = position(1, HEADER_BYTES);
+    change(&disk, 1, |bytes| bytes[first.offset as usize + 40] ^= 1);
     let (left, lost) = salvaged();
     assert!(left > 0 && lost.len() == 1 && lost[0].bytes.start == first.offset, "{left} {lost:?}");
     // The other base is lost too: nothing can be read, and that is reported though nothing was synced.
     let second = lost[0].bytes.end;
-    bytes[second as usize + 40] ^= 1;
-    disk.set_bytes(&path(1), bytes);
+    change(&disk, 1, |bytes| bytes[second as usize + 40] ^= 1);
     let (left, lost) = salvaged();
     assert!(left == 0 && lost.len() == 1 && lost[0].bytes.start == first.offset, "{left} {lost:?}");
     assert!(base > second && log.end().offset > base);
@@ -218,9 +198,7 @@ fn the_header_of_a_later_file_alone_proves_that_what_it_follows_was_synced() {
         put(&mut appender, log.stats().frames, 60).unwrap();
     }
     for file in 1..=3 {
-        let mut bytes = disk.bytes(&path(file));
-        bytes[HEADER_BYTES as usize..].fill(0);
-        disk.set_bytes(&path(file), bytes);
+        change(&disk, file, |bytes| bytes[HEADER_BYTES as usize..].fill(0));
     }
     let e = prefix_length(&disk, LogPosition::default()).unwrap_err();
     assert_eq!((e.kind(), e.offset()), (ErrorKind::Corruption, Some(HEADER_BYTES)));
@@ -232,9 +210,7 @@ fn the_header_of_a_later_file_alone_proves_that_what_it_follows_was_synced() {
 fn a_last_frame_torn_at_any_byte_leaves_the_frames_before_it() {
     let disk = Disk::default();
     let (log, mut appender) = fresh(&disk.env(), 4096);
-    for n in 0..5 {
-        put(&mut appender, n, 60).unwrap();
-    }
+    put_all(&mut appender, 0..5, 60);
     log.sync().unwrap();
     let known = log.synced();
     let last = put(&mut appender, 5, 300).unwrap();
@@ -274,10 +250,10 @@ fn an_empty_or_headerless_newest_file_is_no_history() {
 #[test]
 fn a_header_of_a_newer_format_is_told_apart_from_damage() {
     let (disk, end, _) = fixture(true);
-    let mut bytes = disk.bytes(&path(1));
-    bytes[8] = 9;
-    let crc = crc32c::crc32c(&bytes[..76]).to_le_bytes();
-    bytes[76..80].copy_from_slice(&crc);
-    disk.set_bytes(&path(1), bytes);
+    change(&disk, 1, |bytes| {
+        bytes[8] = 9;
+        let crc = crc32c::crc32c(&bytes[..76]).to_le_bytes();
+        bytes[76..80].copy_from_slice(&crc);
+    });
     assert_eq!(prefix_length(&disk, end).unwrap_err().kind(), ErrorKind::Unsupported);
 }

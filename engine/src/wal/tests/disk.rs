@@ -41,19 +41,17 @@ impl Inode {
         let last = (offset + bytes.len()).saturating_sub(1) / SECTOR;
         self.dirty.extend(offset / SECTOR..=last);
     }
-    fn sync(&mut self) {
-        for sector in std::mem::take(&mut self.dirty) {
-            let at = sector * SECTOR..((sector + 1) * SECTOR).min(self.data.len());
-            self.durable[at.clone()].copy_from_slice(&self.data[at]);
-        }
-    }
-    fn crash(&mut self, keep: &mut dyn FnMut() -> bool) {
+    /// Makes the dirty sectors durable for which `keep` says so.
+    fn sync(&mut self, keep: &mut dyn FnMut() -> bool) {
         for sector in std::mem::take(&mut self.dirty) {
             let at = sector * SECTOR..((sector + 1) * SECTOR).min(self.data.len());
             if keep() {
                 self.durable[at.clone()].copy_from_slice(&self.data[at]);
             }
         }
+    }
+    fn crash(&mut self, keep: &mut dyn FnMut() -> bool) {
+        self.sync(keep);
         self.data.clone_from(&self.durable);
     }
 }
@@ -200,9 +198,6 @@ impl Storage for Disk {
         state.durable_names = state.names.clone();
         Ok(())
     }
-    fn lock(&self, _: &Path, _: bool) -> io::Result<Box<dyn Send + Sync>> {
-        Ok(Box::new(()))
-    }
     fn exists(&self, path: &Path) -> io::Result<bool> {
         Ok(self.0.lock().names.contains_key(path))
     }
@@ -252,7 +247,7 @@ impl MappedFile for Handle {
             self.inode.lock().dirty.clear();
             return Err(e);
         }
-        self.inode.lock().sync();
+        self.inode.lock().sync(&mut || true);
         Ok(())
     }
     fn begin_write_back(&self, from: u64, to: u64) -> io::Result<()> {

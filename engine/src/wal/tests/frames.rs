@@ -249,7 +249,7 @@ fn a_single_put_takes_at_most_20_bytes_beyond_key_and_value_and_one_of_a_batch_8
         let told = Some(base(8000, SYNCED, store));
         encode(&writes, 8000, SYNCED, told).0.len()
     };
-    let beyond = |store, values: std::ops::Range<usize>| -> Vec<usize> {
+    let beyond = |store, values: Range<usize>| -> Vec<usize> {
         values.map(|value| bytes_of(1, store, value) - 16 - value).collect()
     };
     let mean = |beyond: &[usize]| beyond.iter().sum::<usize>() as f64 / beyond.len() as f64;
@@ -264,11 +264,9 @@ fn a_single_put_takes_at_most_20_bytes_beyond_key_and_value_and_one_of_a_batch_8
 fn a_large_batch_does_not_keep_its_buffer() {
     let mut encoder = FrameEncoder::new();
     let value = vec![1; 4 << 20];
-    let (timestamp, seq) = (Timestamp::ZERO, SeqNo::ZERO);
-    let cell = CellRef { key: b"k", timestamp, seq, kind: Kind::Value, written: 0, value: &value };
     encoder.begin(SeqNo(1), 0);
     encoder.part(StoreId(0), Generation(0));
-    encoder.cell(&cell);
+    encoder.cell(&CellRef::plain(b"k", 0, &value));
     assert!(encoder.frame_bytes() > 4 << 20);
     encoder.begin(SeqNo(2), 0);
     assert!(encoder.buffer_bytes() < 4096);

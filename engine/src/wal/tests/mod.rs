@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::storage::Env;
 use crate::types::{CellRef, Generation, Kind, SeqNo, StoreId, Timestamp};
 use disk::Disk;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -50,12 +51,22 @@ fn put(appender: &mut Appender, n: u64, bytes: u64) -> Result<Appended> {
     let mut encoder = FrameEncoder::new();
     encoder.begin(SeqNo(n), 1000 + n);
     encoder.part(StoreId(1), Generation(7));
-    let value = value_of(n, bytes);
-    let key = n.to_be_bytes();
-    let (timestamp, seq) = (Timestamp::ZERO, SeqNo::ZERO);
-    let cell = CellRef { key: &key, timestamp, seq, kind: Kind::Value, written: 0, value: &value };
-    assert_eq!(encoder.cell(&cell), SeqNo(n));
+    assert_eq!(encoder.cell(&CellRef::plain(&n.to_be_bytes(), 0, &value_of(n, bytes))), SeqNo(n));
     appender.append(&mut encoder)
+}
+
+/// Appends these batches, each with so many bytes of value.
+fn put_all(appender: &mut Appender, batches: Range<u64>, bytes: u64) {
+    for n in batches {
+        put(appender, n, bytes).unwrap();
+    }
+}
+
+/// Changes a file behind the WAL's back.
+fn change(disk: &Disk, file: u64, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = disk.bytes(&path(file));
+    change(&mut bytes);
+    disk.set_bytes(&path(file), bytes);
 }
 
 /// The number of the batch in the frame, checked to be what `put` wrote.

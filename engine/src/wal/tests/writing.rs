@@ -42,9 +42,7 @@ fn a_frame_larger_than_a_file_gets_a_file_of_its_own_size() {
 fn a_sync_covers_all_files_and_a_second_one_has_nothing_to_do() {
     let disk = Disk::default();
     let (log, mut appender) = fresh(&disk.env(), 1024);
-    for n in 0..12 {
-        put(&mut appender, n, 100).unwrap();
-    }
+    put_all(&mut appender, 0..12, 100);
     assert_eq!(log.sync().unwrap(), log.end());
     let syncs = disk.syncs();
     assert_eq!(log.sync().unwrap(), log.synced());
@@ -193,14 +191,10 @@ fn a_prepared_file_is_what_the_next_rotation_takes() {
     assert!(!log.needs_prepare() && !log.prepare().unwrap());
     put(&mut appender, 0, 100).unwrap();
     assert!(!log.needs_prepare(), "a nearly empty file needs no successor yet");
-    for n in 1..4 {
-        put(&mut appender, n, 100).unwrap();
-    }
+    put_all(&mut appender, 1..4, 100);
     assert!(log.needs_prepare() && log.prepare().unwrap());
     disk.fail(Call::Map, 0);
-    for n in 4..8 {
-        put(&mut appender, n, 100).unwrap();
-    }
+    put_all(&mut appender, 4..8, 100);
     assert_eq!((log.end().file, log.stats().files_reserved), (LogFileId(2), 2));
     assert!(log.needs_prepare(), "the complete file is to be synced");
     assert!(log.synced() < position(2, 0));
@@ -257,12 +251,7 @@ fn zeros_written_ahead_in_a_file_used_again_meet_no_frame() {
     assert!(log.prepare().unwrap());
     assert_eq!(log.stats().files_recycled, 1);
     appender.begin_next(SeqNo(190)).unwrap();
-    let mut left = vec![0; 4];
-    let far = |at: u64, left: &mut [u8]| {
-        disk.env().storage.open(&path(3)).unwrap().read_exact_at(left, at).unwrap();
-    };
-    far(150 << 10, &mut left);
-    assert_ne!(left, [0; 4], "what the first file left there");
+    assert_ne!(disk.bytes(&path(3))[150 << 10..][..4], [0; 4], "what the first file left there");
     let end = fill(&mut appender, 400);
     assert_eq!(log.end().file, LogFileId(3));
     let (batches, recovered) = read_back(&disk, 2, log.synced(), &[]).unwrap();
@@ -274,16 +263,12 @@ fn zeros_written_ahead_in_a_file_used_again_meet_no_frame() {
 fn a_file_that_cannot_be_renamed_is_replaced_by_a_new_one() {
     let disk = Disk::default();
     let (log, mut appender) = fresh(&disk.env(), 1024);
-    for n in 0..8 {
-        put(&mut appender, n, 100).unwrap();
-    }
+    put_all(&mut appender, 0..8, 100);
     log.release(LogFileId(2)).unwrap();
     disk.fail(Call::Rename, 0);
     assert!(log.prepare().unwrap());
     assert_eq!(log.stats().files_recycled, 0);
-    for n in 8..16 {
-        put(&mut appender, n, 100).unwrap();
-    }
+    put_all(&mut appender, 8..16, 100);
     log.sync().unwrap();
     let (batches, recovered) = read_back(&disk, 2, log.end(), &[]).unwrap();
     assert_eq!(batches.last(), Some(&15));
@@ -403,9 +388,7 @@ fn the_local_file_system_gives_back_what_was_appended() {
 fn held_files_are_neither_released_nor_used_again_until_the_last_hold_is_gone() {
     let disk = Disk::default();
     let (log, mut appender) = fresh(&disk.env(), 1024);
-    for n in 0..20 {
-        put(&mut appender, n, 100).unwrap();
-    }
+    put_all(&mut appender, 0..20, 100);
     let (one, two) = (log.hold(), log.hold());
     let held = log.files();
     for hold in [one, two] {

@@ -40,8 +40,8 @@ pub(super) fn merge_spec(
     id: u32,
 ) -> CompactionSpec {
     let beside_readers = catalog.cx.rates.pace.begin(catalog.cache.blocks_asked_for());
-    let resting =
-        beside_readers && catalog.commit.pacing() > 0.0 && catalog.tables.store().writes_in_pieces();
+    // A file in an object store is durable only when it is complete.
+    let resting = beside_readers && catalog.commit.pacing() > 0.0 && !catalog.tables.store().is_far();
     let inputs: BTreeSet<TableId> = plan.tables().collect();
     let oldest = plan.inputs.last().map_or((0, 0), |input| (input.level, input.run));
     // Older than the oldest input: deeper levels, older runs of its level, and what its own run holds beside
