@@ -33,7 +33,7 @@ use crate::storage::Clock;
 use crate::sync::Mutex;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -53,8 +53,10 @@ impl Hash for BlockKey {
 }
 
 /// The hasher of `BlockKey`, which writes one number. It has no random seed: evictions must be reproducible.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Spread(u64);
+
+type Spreading = BuildHasherDefault<Spread>;
 
 impl Hasher for Spread {
     fn finish(&self) -> u64 {
@@ -68,13 +70,6 @@ impl Hasher for Spread {
     fn write_u64(&mut self, n: u64) {
         let n = (n ^ (n >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
         self.0 = n ^ (n >> 32);
-    }
-}
-
-impl BuildHasher for Spread {
-    type Hasher = Spread;
-    fn build_hasher(&self) -> Spread {
-        Spread(0)
     }
 }
 
@@ -106,7 +101,7 @@ impl Weighter<BlockKey, Meta> for Bytes {
     }
 }
 
-type Store<V> = Cache<BlockKey, V, Bytes, Spread, DefaultLifecycle<BlockKey, V>>;
+type Store<V> = Cache<BlockKey, V, Bytes, Spreading, DefaultLifecycle<BlockKey, V>>;
 
 /// The memory of a block, counted as long as it is used: by the cache, a pinned value, a scan, a compaction.
 #[derive(Debug)]
@@ -575,7 +570,7 @@ where
         .weight_capacity(capacity)
         .build()
         .expect("all that is required is set");
-    Cache::with_options(options, Bytes, Spread::default(), DefaultLifecycle::default())
+    Cache::with_options(options, Bytes, Spreading::default(), DefaultLifecycle::default())
 }
 
 #[cfg(all(test, models))]

@@ -1,8 +1,6 @@
 //! Writes the sorted block that `block` reads.
 
-use crate::cache::block::{
-    FLAG_REFERENCE, FLAG_SEQ, FLAG_TIMESTAMP, FLAG_WRITTEN, RESTART_BYTES, TAIL_BYTES,
-};
+use crate::cache::block::{FLAG_SEQ, FLAG_TIMESTAMP, FLAG_WRITTEN, RESTART_BYTES, TAIL_BYTES};
 use crate::types::codec::{put_u32, put_varint};
 use crate::types::{CellRef, Kind, SeqNo, Timestamp, common_prefix, prefix64};
 
@@ -37,13 +35,9 @@ impl BlockBuilder {
         self.put(cell, 0);
     }
 
-    /// Appends a cell whose value is an encoded reference.
-    pub(super) fn add_reference(&mut self, cell: &CellRef<'_>) {
-        self.put(cell, FLAG_REFERENCE);
-    }
-
+    /// Appends a cell; with `FLAG_REFERENCE` its value is an encoded reference.
     #[inline]
-    fn put(&mut self, cell: &CellRef<'_>, reference: u8) {
+    pub(super) fn put(&mut self, cell: &CellRef<'_>, reference: u8) {
         let shared = if self.entries == 0 || self.since_restart == self.interval {
             self.restarts.push((self.bytes.len() as u32, self.keys.len() + cell.key.len()));
             self.keys.extend_from_slice(cell.key);

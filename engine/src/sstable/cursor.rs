@@ -66,7 +66,7 @@ pub(crate) struct TableCursor {
 
 /// Bytes read ahead.
 #[derive(Default)]
-pub(super) struct Window {
+struct Window {
     offset: u64,
     bytes: Vec<u8>,
     /// Bytes of the next read-ahead; 0 after a seek.
@@ -411,26 +411,12 @@ impl Cursor for TableCursor {
 }
 
 impl Window {
-    /// The bytes of a block; a sequential read also reads the following blocks.
-    pub(super) fn get(
-        &mut self,
-        table: &Sstable,
-        handle: Handle,
-        sequential: bool,
-        limit: usize,
-    ) -> Result<&[u8]> {
-        if self.find(handle).is_none() {
-            self.fill(table, handle, sequential, limit)?;
-        }
-        Ok(self.find(handle).unwrap_or(&[]))
-    }
-
     fn find(&self, handle: Handle) -> Option<&[u8]> {
         let start = usize::try_from(handle.offset.checked_sub(self.offset)?).ok()?;
         self.bytes.get(start..start.checked_add(handle.file_bytes() as usize)?)
     }
 
-    /// The block, decoded.
+    /// The block, decoded; a sequential read also reads the following blocks.
     fn block(
         &mut self,
         table: &Sstable,
@@ -438,7 +424,10 @@ impl Window {
         sequential: bool,
         limit: usize,
     ) -> Result<(Vec<u8>, Codec)> {
-        let bytes = self.get(table, handle, sequential, limit)?;
+        if self.find(handle).is_none() {
+            self.fill(table, handle, sequential, limit)?;
+        }
+        let bytes = self.find(handle).unwrap_or(&[]);
         let opened = open_block(&table.path, bytes, table.footer.identity, BlockKind::Data, handle);
         opened.or_else(|first| match first.kind() {
             ErrorKind::Corruption => table.read(BlockKind::Data, handle).map_err(|_| first),

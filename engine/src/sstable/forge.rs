@@ -11,8 +11,7 @@ use super::index::{BlockEntry, Partition, TopIndex};
 use super::properties::Properties;
 use super::reference::Reference;
 use super::tombstones;
-use crate::cache::Filter;
-use crate::cache::block::Block;
+use crate::cache::{Block, Filter};
 use crate::hooks::Target;
 use crate::types::{
     Cell, Fragments, KeyRange, Kind, LogFileId, RangeTombstone, SeqNo, Sketch, TableId, Timestamp,

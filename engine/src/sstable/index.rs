@@ -111,7 +111,7 @@ impl TopIndex {
     /// Number of the first partition whose separator is at or after the key.
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Decoded<usize> {
-        self.block.ordinal(key)
+        self.block.restart_lower_bound(key)
     }
 
     pub(super) fn partitions(&self) -> &[Partition] {

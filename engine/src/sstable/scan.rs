@@ -82,12 +82,10 @@ pub(crate) fn scan_readable(
     while at < end {
         match walk.head(at) {
             Some(head) => {
-                match walk.payload(&head).filter(|payload| report.take(&head, payload, &mut logs, visit)) {
-                    Some(_) => {}
-                    None => {
-                        report.gap |= head.kind == BlockKind::Data;
-                        report.lose(at..head.handle.end());
-                    }
+                let payload = walk.payload(&head);
+                if payload.is_none_or(|payload| !report.take(&head, &payload, &mut logs, visit)) {
+                    report.gap |= head.kind == BlockKind::Data;
+                    report.lose(at..head.handle.end());
                 }
                 at = head.handle.end();
             }
@@ -135,16 +133,14 @@ impl ScanReport {
                     let mut fetched = Fetched::default();
                     if cursor.is_reference() {
                         if !logs.fetch(&cell, &mut fetched) {
-                            self.lost_keys
-                                .push(KeyRange { start: cell.key.to_vec(), end: Some(successor(cell.key)) });
+                            self.lost_keys.push(KeyRange::new(cell.key, successor(cell.key)));
                             moved = cursor.next();
                             continue;
                         }
                         cell.value = fetched.value();
                     }
                     if std::mem::take(&mut self.gap) {
-                        let range = KeyRange { start: self.last.clone(), end: Some(successor(cell.key)) };
-                        self.lost_keys.push(range);
+                        self.lost_keys.push(KeyRange::new(&self.last[..], successor(cell.key)));
                     }
                     visit(cell);
                     self.last.clear();

@@ -15,8 +15,7 @@ use super::fill::Replaced;
 use super::frame::{BlockKind, Handle, open_block, read_at};
 use super::index::BlockEntry;
 use super::reader::{KEPT_HEAT, Sstable};
-use crate::cache::Filter;
-use crate::cache::block::Block;
+use crate::cache::{Block, Filter};
 use crate::error::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -374,10 +373,8 @@ impl WarmUp {
     /// the cache, and of those that replace pinned ones. 0 for others.
     fn heat(&self, table: &Sstable, number: usize, has_blocks: bool) -> u8 {
         let Choice::Wanted(_, replaced) = &self.choice else { return KEPT_HEAT };
-        match (has_blocks, self.pass) {
-            (true, _) => return KEPT_HEAT,
-            (false, Pass::Warm) => {}
-            (false, _) => return 0,
+        if has_blocks || self.pass != Pass::Warm {
+            return if has_blocks { KEPT_HEAT } else { 0 };
         }
         let high = table.top.separator(number).unwrap_or_default();
         let low = number.checked_sub(1).map_or(Ok(&table.info().range.start[..]), |n| table.top.separator(n));
@@ -442,18 +439,13 @@ impl WarmUp {
     /// Removes the warmed-up blocks from the cache.
     pub(crate) fn undo(&self) {
         for (table, offset) in &self.put {
-            self.tables[*table].forget_data(*offset);
+            let (table, handle) = (&self.tables[*table], Handle { offset: *offset, ..Handle::default() });
+            table.cache.evict_data(table.key_of(handle));
         }
     }
 }
 
 impl Sstable {
-    /// Removes a data block from the cache.
-    fn forget_data(&self, offset: u64) {
-        let handle = Handle { offset, ..Handle::default() };
-        self.cache.evict_data(self.key_of(handle));
-    }
-
     /// Puts a data block into the cache, and marks these keys of it as read lately; returns its bytes.
     fn put_data<'k>(
         &self,
