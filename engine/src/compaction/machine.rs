@@ -60,15 +60,10 @@ pub(crate) struct Merge {
 
 impl Merge {
     pub(crate) fn new(env: &Env, spec: LocalCompaction) -> Self {
-        let mut tombstones = Vec::new();
-        let mut cursors = Vec::new();
+        let (mut tombstones, mut cursors) = (Vec::new(), Vec::new());
         for source in spec.sources {
-            tombstones.extend(
-                source
-                    .tombstones
-                    .into_iter()
-                    .map(|t| RangeTombstone { range: t.range.intersect(&spec.range), ..t }),
-            );
+            let within = |t: RangeTombstone| RangeTombstone { range: t.range.intersect(&spec.range), ..t };
+            tombstones.extend(source.tombstones.into_iter().map(within));
             cursors.push(source.cursor);
         }
         let tombstones = Fragments::reduced(tombstones, &spec.rules.read_points, SeqNo::MAX);
@@ -188,10 +183,7 @@ impl CompactionRun for Merge {
                 end_key(&mut self.keep, &mut self.aside, &mut self.output)?;
                 if let Some(end) = self.end_before(cell.key) {
                     let end = end.to_vec();
-                    if let Some(step) = self.end_table(&end)? {
-                        return Ok(Advance::Step(step));
-                    }
-                    return Ok(Advance::Working);
+                    return Ok(self.end_table(&end)?.map_or(Advance::Working, Advance::Step));
                 }
                 if asks_warm {
                     let is_warm = self.cursor.is_warm();
@@ -207,10 +199,9 @@ impl CompactionRun for Merge {
             self.keep.push(&cell, &mut |cell| put(cell, aside, output))?;
             self.cursor.next()?;
             looks += 1;
-            if self.output.data_blocks() > blocks {
-                return Ok(Advance::Working);
-            }
-            if looks % CELLS_PER_LOOK == 0 && self.env.clock.monotonic_ns() - began >= ADVANCE_NS {
+            if self.output.data_blocks() > blocks
+                || looks % CELLS_PER_LOOK == 0 && self.env.clock.monotonic_ns() - began >= ADVANCE_NS
+            {
                 return Ok(Advance::Working);
             }
         }

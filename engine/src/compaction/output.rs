@@ -4,8 +4,7 @@
 //! one's, and takes the range tombstones of exactly that interval, so tombstones are cut at SSTable bounds
 //! and no SSTable of a run affects its neighbour's keys.
 
-use super::merge_run::LeftInWal;
-use super::merge_run::WriteTo;
+use super::merge_run::{LeftInWal, WriteTo};
 use super::retention::Retention;
 use super::spec::OutputSpec;
 use crate::cache::{BlockCache, Filling};
@@ -88,10 +87,8 @@ impl Output {
             }
             self.part += 1;
             self.unfinished = Some(id);
-            let path = self.rules.tables.path(id);
-            let identity = self.env.random.next_u64();
-            let created = self.env.clock.wall_us();
-            let storage = &**self.rules.tables.storage();
+            let (path, storage) = (self.rules.tables.path(id), &**self.rules.tables.storage());
+            let (identity, created) = (self.env.random.next_u64(), self.env.clock.wall_us());
             let mut builder =
                 TableBuilder::new(storage, &path, id, identity, &self.rules.spec.table, created)?;
             if let Some(written) = &self.rules.written {

@@ -201,8 +201,7 @@ impl Retention {
         }
         let deleted = self.is_deleted(cell, stripe, careful);
         if deleted && cell.kind != Kind::Tombstone {
-            self.combine_pending(None, sink)?;
-            return Ok(());
+            return self.combine_pending(None, sink);
         }
         // Cells below may have pushed out the versions that this one seems to push out, and been deleted
         // alone since.
@@ -223,16 +222,11 @@ impl Retention {
                     return Ok(());
                 }
                 self.deleted.push((stripe, cell.seq));
-                if self.key_below || stripe > 0 {
-                    self.pass(cell, sink)?;
-                }
-                Ok(())
+                if self.key_below || stripe > 0 { self.pass(cell, sink) } else { Ok(()) }
             }
+            Kind::Operand if self.rules.operator.is_none() => self.pass(cell, sink),
             Kind::Operand => {
-                match self.rules.operator {
-                    Some(_) => self.pending.push(cell.to_cell()),
-                    None => self.pass(cell, sink)?,
-                }
+                self.pending.push(cell.to_cell());
                 Ok(())
             }
             Kind::Value | Kind::Hidden => {

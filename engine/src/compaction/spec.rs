@@ -102,28 +102,20 @@ impl CompactionSpec {
 
     /// Checks that its outputs are within the limits of a database, whoever described it.
     pub(crate) fn check(&self) -> Result<()> {
-        let refuse = |what: &str| Err(Error::invalid(format!("the description of a merge: {what}")));
-        let table = &self.output.table;
-        if self.output.sstable_bytes < OUTPUT_BYTES_MIN {
-            return refuse("sstable_bytes is under 512 B");
-        }
-        if self.step_bytes < OUTPUT_BYTES_MIN {
-            return refuse("step_bytes is under 512 B");
-        }
-        if self.read_ahead > READ_AHEAD_MAX {
-            return refuse("read_ahead is over 16 MiB");
-        }
-        if !(64..=16 << 20).contains(&table.block_bytes) {
-            return refuse("block_bytes is not between 64 B and 16 MiB");
-        }
-        if table.bloom_bits > 64 {
-            return refuse("bloom_bits is over 64");
-        }
-        if !(1..=RESTART_INTERVAL_MAX).contains(&table.restart_interval) {
-            return refuse("restart_interval is not between 1 and 4096");
-        }
-        if !self.output.cuts.is_sorted() {
-            return refuse("cuts are out of order");
+        let (output, table) = (&self.output, &self.output.table);
+        let interval = table.restart_interval;
+        for (is_right, wrong) in [
+            (output.sstable_bytes >= OUTPUT_BYTES_MIN, "sstable_bytes is under 512 B"),
+            (self.step_bytes >= OUTPUT_BYTES_MIN, "step_bytes is under 512 B"),
+            (self.read_ahead <= READ_AHEAD_MAX, "read_ahead is over 16 MiB"),
+            ((64..=16 << 20).contains(&table.block_bytes), "block_bytes is not between 64 B and 16 MiB"),
+            (table.bloom_bits <= 64, "bloom_bits is over 64"),
+            ((1..=RESTART_INTERVAL_MAX).contains(&interval), "restart_interval is not between 1 and 4096"),
+            (output.cuts.is_sorted(), "cuts are out of order"),
+        ] {
+            if !is_right {
+                return Err(Error::invalid(format!("the description of a merge: {wrong}")));
+            }
         }
         table.compression.check_supported()
     }
@@ -137,6 +129,8 @@ impl RetentionSpec {
         if planted!(Bug::IgnoreSnapshotInMerge) {
             read_points = Arc::default();
         }
+        let early = planted!(Bug::DropTombstoneEarly);
+        let below = if early { TombstoneElision::default() } else { self.below.clone() };
         RetentionRules {
             read_points,
             explicit: self.explicit,
@@ -145,11 +139,7 @@ impl RetentionSpec {
             now_us: self.now_us,
             operator: self.operator.as_ref().and_then(|name| registry.operators.get(name)).cloned(),
             filter: self.filter.as_ref().and_then(|name| registry.filters.get(name)).cloned(),
-            below: if planted!(Bug::DropTombstoneEarly) {
-                TombstoneElision::default()
-            } else {
-                self.below.clone()
-            },
+            below,
         }
     }
 }
