@@ -8,9 +8,7 @@ use super::store::Store;
 use crate::error::Error;
 use crate::memtable::Memtable;
 use crate::shape::Shape;
-use crate::strategy::{
-    CompactionPlan, Deferred, HotState, PipelineFacts, PipelineState, PlanState, RunningCompaction,
-};
+use crate::strategy::{CompactionPlan, HotState, PipelineFacts, PipelineState, PlanState, RunningCompaction};
 use crate::types::{Generation, KeyRange};
 use crate::version::Unions;
 use std::sync::Arc;
@@ -61,7 +59,7 @@ pub(crate) struct CompactionWork {
     pub(crate) debt: u64,
     pub(crate) debt_of_writers: u64,
     /// The compaction that the last plan deferred.
-    pub(crate) deferred: Vec<Deferred>,
+    pub(crate) deferred: Vec<String>,
     /// How much compactions have rewritten.
     pub(crate) rewritten: Rewritten,
 }

@@ -87,10 +87,7 @@ impl SimulateReport {
 
 impl fmt::Display for SimulateReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fill = match self.fill_write_amplification {
-            Some(fill) => format!(" (fill {fill:.2})"),
-            None => String::new(),
-        };
+        let fill = self.fill_write_amplification.map_or(String::new(), |fill| format!(" (fill {fill:.2})"));
         let rows = [
             ("strategy", self.strategy.clone()),
             ("workload", self.workload.clone()),

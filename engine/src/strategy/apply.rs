@@ -31,7 +31,7 @@ impl CompactionPlan {
     pub(crate) fn change(&self, shape: &Shape, step: &Step) -> ShapeChange {
         let mut change = ShapeChange { range: self.range.clone(), ..ShapeChange::default() };
         for (place, table) in self.live_inputs(shape) {
-            let at = TablePlace { level: place.level(), run: place.run(), table: table.id };
+            let at = TablePlace { level: place.level, run: place.run(), table: table.id };
             match &step.upto {
                 Some(key) if table.live_start() >= key.as_slice() => {}
                 Some(key) if table.range.ends_after(key) => {

@@ -159,7 +159,9 @@ impl Strategy for GeometricOptions {
                 size_text(bytes)
             );
             match misplaced {
-                Some(level) if level <= to => planner.defer(format!("{what}, but L{level} is not in order")),
+                Some(level) if level <= to => {
+                    planner.plan.deferred.push(format!("{what}, but L{level} is not in order"));
+                }
                 _ => down(&mut planner, 0..=to, waiting.len() as f64, what),
             }
         }

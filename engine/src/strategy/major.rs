@@ -36,7 +36,7 @@ pub(crate) fn major(
     last_level: usize,
     sstable_bytes: u64,
 ) -> Option<CompactionPlan> {
-    let merge = to_bottom(shape, reach(shape, range)?, last_level, sstable_bytes)?;
+    let merge = to_bottom(shape, reach(shape, None, range)?, last_level, sstable_bytes)?;
     let wants = |place: RunAge, table: &TableInfo| {
         let expired = asked.expired.is_some_and(|moment| table.times.0 <= moment);
         let less = expired || table.all_tombstones() > 0 || table.has_wal_values();
@@ -115,16 +115,11 @@ pub(super) struct Reached {
     pub(super) bytes: u64,
 }
 
-/// Collects what a compaction of `range` has to take, from the newest run down: each run adds the SSTables
-/// that overlap the range so far, and these widen it. Cells of an SSTable that is wider pass older runs,
-/// never newer ones. `None` if there is nothing.
-pub(super) fn reach(shape: &Shape, range: &KeyRange) -> Option<Reached> {
-    reach_from(shape, None, range)
-}
-
-/// Collects what a compaction of `range` has to take from the run `newest` down, as [`reach`] does; newer
-/// runs stay where they are.
-pub(super) fn reach_from(shape: &Shape, newest: Option<RunAge>, range: &KeyRange) -> Option<Reached> {
+/// Collects what a compaction of `range` has to take, from the run `newest` (`None`: the newest of all) down:
+/// each run adds the SSTables that overlap the range so far, and these widen it. Cells of an SSTable that is
+/// wider pass older runs, never newer ones; runs newer than `newest` stay where they are. `None` if there is
+/// nothing.
+pub(super) fn reach(shape: &Shape, newest: Option<RunAge>, range: &KeyRange) -> Option<Reached> {
     let mut range = range.clone();
     let mut inputs: Vec<InputRun> = Vec::new();
     let (mut bytes, mut used) = (0, None::<KeyRange>);

@@ -148,22 +148,37 @@ pub(crate) struct Facts<'a> {
     pub(crate) ttl_us: u64,
 }
 
+impl Default for Facts<'_> {
+    /// The facts where nothing runs, nobody reads or has a snapshot, and no cell is redundant.
+    fn default() -> Self {
+        Facts {
+            clock: 0,
+            draw: 0,
+            running: &[],
+            flushing: None,
+            flush_bytes: 0,
+            pressed: false,
+            within_level0: false,
+            merges_max: 0,
+            unique: &|_| 1.0,
+            looks: &|_| 0,
+            surplus: &|_| 0,
+            settled_to: SeqNo::MAX,
+            ttl_us: 0,
+        }
+    }
+}
+
 /// A strategy's answer.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// Best first.
     pub(crate) merges: Vec<CompactionPlan>,
-    /// Compactions that are due but not started, and why.
-    pub(crate) deferred: Vec<Deferred>,
+    /// Why compactions that are due wait, in a sentence with numbers each. An event is recorded when such a
+    /// wait begins.
+    pub(crate) deferred: Vec<String>,
     /// The state to be given to the next call.
     pub(crate) state: PlanState,
-}
-
-/// A compaction that is due but waits. An event is recorded when the wait begins.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Deferred {
-    /// A sentence with numbers.
-    pub(crate) why: String,
 }
 
 /// A strategy's state between calls. It may be lost: it is rebuilt from the shape.
@@ -211,7 +226,6 @@ pub(crate) enum CompactionKind {
 /// The level and run that a compaction writes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Target {
-    /// The level.
     pub(crate) level: usize,
     /// The run's id. If the level has no such run, the first step creates it, at the position of its id.
     pub(crate) run: u64,
@@ -298,31 +312,22 @@ pub(crate) struct RunningCompaction {
 impl RunningCompaction {
     /// The keys still to be compacted.
     pub(crate) fn range_left(&self) -> KeyRange {
-        match &self.clip {
-            Some(clip) => KeyRange {
-                start: clip.as_slice().max(&self.plan.range.start).to_vec(),
-                end: self.plan.range.end.clone(),
-            },
-            None => self.plan.range.clone(),
-        }
+        let start =
+            self.clip.as_ref().map_or(&self.plan.range.start, |clip| clip.max(&self.plan.range.start));
+        KeyRange { start: start.clone(), end: self.plan.range.end.clone() }
     }
 }
 
 /// A run's position in the order of age: smaller is newer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct RunAge {
-    level: usize,
+    pub(crate) level: usize,
     age: std::cmp::Reverse<u64>,
 }
 
 impl RunAge {
     pub(crate) fn of(level: usize, run: u64) -> Self {
         RunAge { level, age: std::cmp::Reverse(run) }
-    }
-
-    /// The level.
-    pub(crate) fn level(self) -> usize {
-        self.level
     }
 
     /// The run's id.
