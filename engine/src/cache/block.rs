@@ -49,7 +49,6 @@ pub(crate) struct Block {
     _count: Option<Counted>,
 }
 
-/// A block over borrowed bytes.
 pub(crate) struct Borrowed<'a> {
     block: Block,
     _bytes: PhantomData<&'a [u8]>,
@@ -165,7 +164,6 @@ impl Block {
         Ok(block)
     }
 
-    /// A block over borrowed bytes.
     pub(crate) fn borrowed(bytes: &[u8], is_known: bool) -> Decoded<Borrowed<'_>> {
         // SAFETY: the block is handed out with the lifetime of the bytes.
         #[expect(unsafe_code, reason = "a block that is read once where it lies needs no count")]
@@ -188,7 +186,6 @@ impl Block {
         &self.bytes
     }
 
-    /// Its memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.bytes.capacity()
     }

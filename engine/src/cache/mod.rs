@@ -37,12 +37,10 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The key of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BlockKey {
     /// Number of the open SSTable, from [`BlockCache::next_table_id`].
     pub(crate) table: u64,
-    /// The block's offset in its file.
     pub(crate) offset: u64,
 }
 
@@ -116,7 +114,6 @@ impl Drop for Counted {
     }
 }
 
-/// The block cache of a database.
 pub(crate) struct BlockCache {
     data: Store<Arc<Block>>,
     meta: Store<Meta>,
@@ -199,7 +196,6 @@ enum Class {
     Filter = 2,
 }
 
-/// Hits and misses of one class of blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct HitCount {
     pub(crate) hits: u64,
@@ -302,7 +298,6 @@ impl BlockCache {
         self.filling
     }
 
-    /// The number of the present period.
     #[inline]
     pub(crate) fn period(&self) -> u64 {
         self.period.0.load(Ordering::Relaxed)
@@ -313,13 +308,11 @@ impl BlockCache {
         self.next_table.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A data block.
     #[inline]
     pub(crate) fn data(&self, key: BlockKey) -> Option<Arc<Block>> {
         self.counted(Class::Data, self.data.get(&key))
     }
 
-    /// An index partition.
     #[inline]
     pub(crate) fn index(&self, key: BlockKey) -> Option<Arc<Block>> {
         let found = match self.meta.get(&key) {
@@ -329,7 +322,6 @@ impl BlockCache {
         self.counted(Class::Index, found)
     }
 
-    /// A filter partition.
     #[inline]
     pub(crate) fn filter(&self, key: BlockKey) -> Option<Arc<Filter>> {
         let found = match self.meta.get(&key) {
@@ -400,12 +392,10 @@ impl BlockCache {
         }
     }
 
-    /// Puts an index partition in.
     pub(crate) fn insert_index(&self, key: BlockKey, block: Arc<Block>) {
         self.insert_meta(key, Meta::Index(block));
     }
 
-    /// Puts a filter partition in.
     pub(crate) fn insert_filter(&self, key: BlockKey, filter: Arc<Filter>) {
         self.insert_meta(key, Meta::Filter(filter));
     }
@@ -527,12 +517,10 @@ impl BlockCache {
         self.period_ends.0.store(0, Ordering::Relaxed);
     }
 
-    /// Bytes it may hold.
     pub(crate) fn capacity(&self) -> u64 {
         self.shares.lock().capacity
     }
 
-    /// Counts so far.
     pub(crate) fn stats(&self) -> CacheStats {
         let count = |class: Class| HitCount {
             hits: self.hits[class as usize].0.load(Ordering::Relaxed),

@@ -27,7 +27,6 @@ pub(crate) struct MemoryInputs {
     pub(crate) aside: Option<AsideRules>,
 }
 
-/// Runs compactions in this process.
 pub(crate) struct Local {
     pub(crate) env: Env,
     pub(crate) tables: Arc<OpenTables>,

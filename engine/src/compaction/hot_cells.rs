@@ -64,7 +64,6 @@ impl Aside {
             && self.bytes + bytes <= self.rules.bytes_max;
     }
 
-    /// Takes a surviving cell.
     pub(super) fn take(&mut self, cell: &CellRef<'_>, output: &mut Output) -> Result<()> {
         if self.may_stay && self.waiting.is_none() {
             self.waiting = Some(cell.to_cell());

@@ -10,7 +10,6 @@ use crate::error::Result;
 use crate::types::{CellRef, Cursor, Heat, Pinned, prefix64, successor};
 use std::cmp::Ordering;
 
-/// A merging cursor over sources.
 pub(crate) struct Merging<C> {
     /// Newest first.
     sources: Vec<C>,

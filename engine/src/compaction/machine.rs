@@ -37,7 +37,6 @@ pub(crate) struct LocalCompaction {
     pub(crate) aside: Option<AsideRules>,
 }
 
-/// A running compaction.
 pub(crate) struct Merge {
     env: Env,
     cursor: Merging<Box<dyn Cursor>>,

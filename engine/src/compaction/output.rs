@@ -16,7 +16,6 @@ use crate::types::{CellRef, KeyRange, TableId};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How outputs are made.
 #[derive(Clone)]
 pub(crate) struct OutputRules {
     pub(crate) tables: TableStore,
@@ -30,7 +29,6 @@ pub(crate) struct OutputRules {
     pub(crate) written: Option<Arc<dyn WriteTo>>,
 }
 
-/// The tables being written.
 pub(crate) struct Output {
     env: Env,
     rules: OutputRules,

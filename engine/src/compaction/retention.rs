@@ -44,7 +44,6 @@ use crate::operator::{CompactionFilter, MergeOperator, is_unwanted, merged};
 use crate::types::{Cell, CellRef, Fragments, KeyRange, Kind, Pushed, RangeTombstone, SeqNo, Timestamp};
 use std::sync::Arc;
 
-/// The rules of one compaction.
 #[derive(Clone)]
 pub(crate) struct RetentionRules {
     /// Sequence numbers of registered snapshots, ascending.
@@ -100,14 +99,12 @@ pub(super) fn disjoint(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
     disjoint
 }
 
-/// Takes the surviving cells.
 pub(crate) type Sink<'s> = dyn FnMut(&CellRef<'_>) -> Result<()> + 's;
 
 /// Takes a compaction's cells in order and passes on those that survive.
 // Over 15 fields: the state of the current key, timestamp and stripe.
 pub(crate) struct Retention {
     rules: RetentionRules,
-    /// Range tombstones of all inputs.
     tombstones: Fragments,
     key: Vec<u8>,
     started: bool,

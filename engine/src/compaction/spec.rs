@@ -33,7 +33,6 @@ const RESTART_INTERVAL_MAX: usize = 1 << 12;
 pub struct CompactionSpec {
     /// [`RULES_VERSION`] of the requester.
     pub(crate) rules_version: u32,
-    /// The database it is for.
     pub(crate) database: u64,
     /// The place of its SSTables, as in a manifest, and the database's directory, which has its WAL.
     pub(crate) place: String,
@@ -49,7 +48,6 @@ pub struct CompactionSpec {
     pub(crate) read_ahead: u64,
 }
 
-/// Which cells survive.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct RetentionSpec {
     /// Sequence numbers of registered snapshots, ascending.
@@ -71,11 +69,9 @@ pub(crate) struct RetentionSpec {
     pub(crate) below: TombstoneElision,
 }
 
-/// How outputs are written.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct OutputSpec {
     pub(crate) table: TableOptions,
-    /// The target size of an SSTable.
     #[serde(rename = "table_bytes")]
     pub(crate) sstable_bytes: u64,
     /// Keys at which SSTables end too, in order.
@@ -144,7 +140,6 @@ impl RetentionSpec {
     }
 }
 
-/// For tests.
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod sample {
     use super::*;

@@ -187,7 +187,6 @@ impl CompactionRunner {
 pub struct RunningCompaction {
     /// `None` after the last step.
     run: Option<Box<dyn CompactionRun>>,
-    /// The answer that comes next.
     next: AnswerOf,
     /// Its outputs in memory, if they are to be held.
     kept: Option<Arc<RetainedCompaction>>,

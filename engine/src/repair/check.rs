@@ -75,7 +75,6 @@ fn check_in(
 /// The files that a crash may leave half-written.
 const UNFINISHED: [&str; 4] = [BEGUN, CURRENT_NEW, NOTE_NEW, EVENTS_NEW];
 
-/// Whether the name is one that a check reads.
 fn is_ours(name: &str) -> bool {
     name == "CURRENT"
         || TableId::parse_file_name(name).is_some()

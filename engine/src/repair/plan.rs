@@ -28,7 +28,6 @@ pub(super) struct Plan {
     pub(super) damaged: Vec<Damaged>,
 }
 
-/// A damaged `CURRENT` or manifest.
 pub(super) struct Damaged {
     pub(super) file: String,
     pub(super) why: String,

@@ -551,7 +551,6 @@ const DEFAULT_STORE: StoreId = StoreId(1);
 /// The number of the family of SSTables that do not say where they belong, until all others are known.
 const UNKNOWN_STORE: StoreId = StoreId::MAX;
 
-/// The findings about a family.
 #[derive(Default)]
 struct Found {
     infos: Vec<Arc<TableInfo>>,

@@ -35,7 +35,6 @@ impl Style {
     }
 }
 
-/// Writes SSTables under fresh names.
 pub(super) struct Writer<'a> {
     pub(super) env: &'a Env,
     pub(super) dir: &'a Path,

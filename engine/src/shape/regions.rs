@@ -146,7 +146,6 @@ fn between<'a>(
     );
 }
 
-/// Joins two neighbouring parts of an SSTable.
 fn together(a: &TableInfo, b: &TableInfo) -> Result<TableInfo, String> {
     let (low, high) = if a.live_start() <= b.live_start() { (a, b) } else { (b, a) };
     if low.range.end.as_deref() != Some(high.live_start()) || low.identity != high.identity {

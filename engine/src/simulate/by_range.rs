@@ -15,7 +15,6 @@ const PARTS: u32 = 32;
 /// of puts as ranges. More would take minutes.
 const LOOKS_MAX: f64 = 2e7;
 
-/// The memory of one range.
 pub(super) struct HeldByRange {
     start: u64,
     end: u64,

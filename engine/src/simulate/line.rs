@@ -9,7 +9,6 @@ use super::content::{Content, Density, LOG_FIRST, LOG_LAST, Piece, Workload};
 /// Number of stretches for keys in order; the filled part ends somewhere in one of them.
 const PARTS_IN_ORDER: u64 = 256;
 
-/// A batch of puts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Put {
     /// Keys that are put for the first time: this share of all keys, after that share.

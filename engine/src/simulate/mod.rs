@@ -176,7 +176,6 @@ struct Simulator<'a> {
     measure: Measure,
 }
 
-/// Sums over a number of flushes.
 #[derive(Default)]
 struct Measure {
     flushes: u64,

@@ -4,7 +4,6 @@ use crate::cache::block::{FLAG_SEQ, FLAG_TIMESTAMP, FLAG_WRITTEN, RESTART_BYTES,
 use crate::types::codec::{put_u32, put_varint};
 use crate::types::{CellRef, Kind, SeqNo, Timestamp, common_prefix, prefix64};
 
-/// Collects the entries of one block.
 pub(super) struct BlockBuilder {
     bytes: Vec<u8>,
     /// Offset of each restart, and where in `keys` its key ends.
@@ -92,7 +91,6 @@ impl BlockBuilder {
         self.entries
     }
 
-    /// The key added last.
     pub(super) fn last_key(&self) -> &[u8] {
         &self.last_key
     }

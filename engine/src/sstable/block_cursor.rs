@@ -21,7 +21,6 @@ impl BlockCursor {
         self.block = Some(block);
     }
 
-    /// Leaves the block.
     pub(super) fn reset(&mut self) {
         self.entry = None;
         self.block = None;
@@ -31,7 +30,6 @@ impl BlockCursor {
         self.entry.is_some()
     }
 
-    /// The current block.
     pub(super) fn in_block(&self) -> Option<&Arc<Block>> {
         self.block.as_ref()
     }
@@ -148,7 +146,6 @@ impl BlockCursor {
         self.entry.as_ref().map(|entry| entry.at())
     }
 
-    /// Whether the current value is a reference.
     #[inline]
     pub(super) fn is_reference(&self) -> bool {
         self.entry.as_ref().is_some_and(|entry| entry.is_reference)

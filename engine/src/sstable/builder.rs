@@ -57,7 +57,6 @@ pub(crate) struct TableBuilder {
     reference: Vec<u8>,
     /// Bytes of finished index and filter partitions.
     waiting_bytes: usize,
-    /// Puts blocks into the cache.
     filler: Option<Filler>,
     /// Whether the last data block went into the cache, and whether any of the current partition did.
     pending_filled: bool,
@@ -254,7 +253,6 @@ impl TableBuilder {
         self.filler.as_ref().map_or((0, 0), |filler| filler.filled.so_far())
     }
 
-    /// Data blocks finished so far.
     pub(crate) fn data_blocks(&self) -> u64 {
         self.properties.data_blocks
     }
@@ -264,7 +262,6 @@ impl TableBuilder {
         self.out.offset()
     }
 
-    /// Whether neither a cell nor a range tombstone was added.
     pub(crate) fn is_empty(&self) -> bool {
         self.properties.cells == 0 && self.tombstones.is_empty()
     }
@@ -388,7 +385,6 @@ struct Output {
     file: Box<dyn WriteFile>,
     path: PathBuf,
     buffer: Vec<u8>,
-    /// Bytes written to the file.
     written: u64,
     identity: u64,
     compressor: Compressor,
@@ -449,7 +445,6 @@ impl Output {
     }
 }
 
-/// A file that is never written to.
 struct NoFile;
 
 impl WriteFile for NoFile {

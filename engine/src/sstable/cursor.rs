@@ -23,7 +23,6 @@ const READ_AHEAD_MIN: usize = 16 << 10;
 /// First size of a read-ahead where each read is a request, as a part of the most bytes of one request.
 const FAR_FIRST_PART: usize = 8;
 
-/// How a cursor reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CursorOptions {
     /// Blocks read from the file enter the cache.
@@ -64,7 +63,6 @@ pub(crate) struct TableCursor {
     is_mapped: bool,
 }
 
-/// Bytes read ahead.
 #[derive(Default)]
 struct Window {
     offset: u64,

@@ -72,7 +72,6 @@ pub(super) struct Footer {
     pub(super) sketch: Handle,
     pub(super) properties: Handle,
     pub(super) top: Handle,
-    /// Length of the whole file.
     pub(super) file_bytes: u64,
     pub(super) id: TableId,
     pub(super) identity: u64,

@@ -113,7 +113,6 @@ impl Sstable {
         })
     }
 
-    /// A data block from the file.
     pub(super) fn open_data(&self, handle: Handle) -> Result<(Arc<Block>, Codec)> {
         let (raw, codec) = self.read(BlockKind::Data, handle)?;
         Ok((Arc::new(self.check(handle.offset, Block::new(raw))?), codec))

@@ -7,7 +7,6 @@ use crate::types::codec::{Decoded, Decoder, Malformed, put_bytes, put_varint};
 use crate::types::{CellRef, KeyRange, Kind, LogFileId, SeqNo, TableId, Timestamp};
 use std::collections::BTreeMap;
 
-/// The properties of an SSTable.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 // Over 15 fields: one property of the file format each.
 pub(crate) struct Properties {

@@ -20,7 +20,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// An open SSTable.
 pub(crate) struct Sstable {
     pub(super) path: PathBuf,
     pub(super) file: Arc<dyn ReadFile>,
@@ -44,7 +43,6 @@ pub(crate) struct Sstable {
     pub(super) logs: Logs,
 }
 
-/// The way in which an SSTable's file is opened.
 #[derive(Default)]
 pub(crate) struct Access<'f> {
     pub(crate) through: Through,
@@ -54,7 +52,6 @@ pub(crate) struct Access<'f> {
     pub(crate) filled: Option<&'f mut Filled>,
     /// The place of the WAL files with its values, if not beside it.
     pub(crate) logs: Option<(&'f dyn Storage, &'f Path)>,
-    /// A wrapper through which the file is read.
     pub(crate) wrap: Option<&'f WrapFile<'f>>,
 }
 
@@ -69,7 +66,6 @@ pub(crate) enum Through {
     Mapping,
 }
 
-/// A function that wraps a file to be read.
 pub(crate) type WrapFile<'f> = dyn Fn(Arc<dyn ReadFile>) -> Arc<dyn ReadFile> + 'f;
 
 /// The number of compactions, one after another without a read, that pass on a pinned index or filter.
@@ -257,7 +253,6 @@ impl Sstable {
         read_block(&*self.file, &self.path, self.footer.identity, kind, handle)
     }
 
-    /// Notes that a block is read.
     pub(super) fn touch_block(&self, handle: Handle) {
         if self.cache.filling() == Filling::Warm {
             self.warmth.touch_all(handle.offset..handle.end(), self.cache.period());

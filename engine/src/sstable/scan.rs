@@ -23,7 +23,6 @@ use std::sync::Arc;
 /// Bytes read at once.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// The result of a scan of a damaged SSTable.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ScanReport {
     /// The SSTable's name and identity, if header or footer is sound.
@@ -34,14 +33,12 @@ pub(crate) struct ScanReport {
     pub(crate) blocks: u64,
     /// Range tombstones; `None` if their block was lost, so that deleted cells may come back.
     pub(crate) tombstones: Option<Vec<RangeTombstone>>,
-    /// Properties, if they could be read.
     pub(crate) properties: Option<Properties>,
     /// Byte ranges of the file that were not readable, in order.
     pub(crate) lost: Vec<Range<u64>>,
     /// The keys whose cells were in lost data blocks, as narrowly as the adjacent blocks show; the bounds are
     /// keys that may have lost only some of their cells.
     pub(crate) lost_keys: Vec<KeyRange>,
-    /// The last key read.
     last: Vec<u8>,
     /// Whether a data block may be lost after the last key.
     gap: bool,
@@ -168,7 +165,6 @@ impl ScanReport {
 struct Walk<'f> {
     file: &'f dyn ReadFile,
     identity: u64,
-    /// The end of the blocks.
     end: u64,
     window: Range<u64>,
     bytes: Vec<u8>,

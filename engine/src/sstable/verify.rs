@@ -11,7 +11,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::types::{KeyRange, SeqNo, Sketch, Timestamp, hash, successor};
 use std::sync::Arc;
 
-/// Counts of what was verified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Verified {
     /// Data blocks read.

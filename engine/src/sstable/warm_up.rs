@@ -38,7 +38,6 @@ pub(crate) struct Wanted {
 #[derive(Default)]
 struct Keys {
     bytes: Vec<u8>,
-    /// The position of each key in the buffer.
     at: Vec<Range<usize>>,
 }
 
@@ -151,7 +150,6 @@ impl Sstable {
         }
     }
 
-    /// The number of partitions of its index.
     pub(crate) fn partitions(&self) -> usize {
         self.top.partitions().len()
     }
@@ -177,7 +175,6 @@ impl Sstable {
     }
 }
 
-/// The choice of blocks for a warm-up.
 pub(crate) enum Choice {
     All,
     /// The wanted blocks; and the replaced SSTables, because the outputs' indices and filters are pinned
@@ -198,7 +195,6 @@ enum Pass {
     Cached,
 }
 
-/// A warm-up of the outputs of a step.
 pub(crate) struct WarmUp {
     tables: Vec<Arc<Sstable>>,
     choice: Choice,
@@ -391,7 +387,6 @@ impl WarmUp {
         self.skipped[piece.table] = true;
     }
 
-    /// Whether that piece's SSTable is skipped.
     pub(crate) fn skips(&self, piece: &Piece) -> bool {
         self.skipped[piece.table]
     }
@@ -423,7 +418,6 @@ impl WarmUp {
         keys.clone().filter_map(move |n| wanted?.warm.get(n))
     }
 
-    /// A piece's bytes from the file.
     pub(crate) fn read(&self, piece: &Piece) -> Result<Vec<u8>> {
         let table = self.table(piece);
         let mut bytes = vec![0; piece.bytes as usize];

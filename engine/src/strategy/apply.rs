@@ -14,7 +14,6 @@ use crate::shape::{Clip, Shape, ShapeChange, TableInfo, TablePlace};
 use crate::types::TableId;
 use std::sync::Arc;
 
-/// A finished step of a compaction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Step {
     /// SSTables written, all below `upto` and at or above the previous step's. None for a trivial move.
@@ -55,7 +54,6 @@ impl CompactionPlan {
     }
 }
 
-/// Applies the step's change to the shape.
 pub(crate) fn apply(shape: &mut Shape, plan: &CompactionPlan, step: &Step) -> Result<(), String> {
     shape.change(&plan.change(shape, step))
 }

@@ -19,7 +19,6 @@ pub(crate) struct Pressure {
     pub(crate) memory_low: u64,
     /// Writers stop here.
     pub(crate) memory_hard: u64,
-    /// Compaction debt, in bytes.
     pub(crate) debt: u64,
     pub(crate) debt_low: u64,
     pub(crate) debt_hard: u64,
@@ -31,7 +30,6 @@ pub(crate) struct Pressure {
     pub(crate) drain_ns_per_byte: f64,
 }
 
-/// A writer's delay.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Delay {
     /// Wait this long for each byte; mostly zero.
@@ -43,7 +41,6 @@ pub(crate) enum Delay {
 /// The largest delay, in drain costs.
 const COSTS_MAX: f64 = 64.0;
 
-/// The delay under this pressure.
 pub(crate) fn backpressure(p: &Pressure) -> Delay {
     let x = fill(p.memory_used, p.memory_low, p.memory_hard)
         .max(fill(p.debt, p.debt_low, p.debt_hard))

@@ -5,7 +5,6 @@ use super::CompactionPlan;
 use crate::shape::Shape;
 use crate::types::{KeyRange, TableId};
 
-/// The memory of one key range.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct RangeMemory {
     pub(crate) range: KeyRange,

@@ -25,7 +25,6 @@ pub(crate) struct FrontFacts {
     pub(crate) memory_small: u64,
 }
 
-/// A decision about the oldest WAL file.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum FrontPlan {
     /// The needed cells of the file are logged again.

@@ -93,7 +93,6 @@ fn exact_r(flushes: f64, p: u64) -> f64 {
     (flushes + 1.0).powf(1.0 / p as f64) - 1e-9
 }
 
-/// The bound of each level.
 struct Bounds {
     r: f64,
     memory: f64,

@@ -97,7 +97,6 @@ const PAUSE: u32 = 8;
 /// The fewest hot cells from which anything is concluded.
 const ENOUGH: u64 = 16;
 
-/// What a store remembers of its flushes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct HotState {
     met: Option<Heats>,
@@ -116,7 +115,6 @@ impl HotState {
     }
 }
 
-/// A flush's decision about hot keys.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct HotPlan {
     /// The number of updates that a hot key exceeds; `None`: no key is hot.

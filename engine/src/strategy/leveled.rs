@@ -149,7 +149,6 @@ const REDUNDANT_MAX: f64 = 0.4;
 const UNREAD_MIN: u64 = 16;
 const UNREAD_FOR_ONE: u64 = 4;
 
-/// The sizes of the levels.
 struct Sizes {
     level0: f64,
     /// The size of L0 up to which it may wait.
@@ -307,11 +306,9 @@ struct Lazy {
     now: u64,
 }
 
-/// The reasons for a compaction of L0.
 struct Due {
     /// Runs or bytes of L0, as a multiple of those at which it is due.
     due: f64,
-    /// The urgency beside other compactions.
     score: f64,
     /// Bytes of compaction that reads have paid for (`auto`).
     paid: f64,

@@ -5,7 +5,6 @@ use super::{CompactionKind, CompactionPlan, InputRun, RunAge, Strategy, Target, 
 use crate::shape::{Shape, TableInfo};
 use crate::types::{KeyRange, SeqNo, TableId, Timestamp};
 
-/// What a manual compaction has to take.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     /// The newest data that has to be compacted: SSTables with later writes only may be left out.
@@ -110,7 +109,6 @@ pub(super) fn to_bottom(
 pub(super) struct Reached {
     /// Newest first.
     pub(super) inputs: Vec<InputRun>,
-    /// A range that covers all inputs.
     pub(super) range: KeyRange,
     pub(super) bytes: u64,
 }

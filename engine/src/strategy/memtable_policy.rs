@@ -131,7 +131,6 @@ impl PipelineState {
         Self { merges: 1, unique, ..Self::default() }
     }
 
-    /// Takes note of a freeze.
     pub(crate) fn froze(&mut self) {
         self.throttle = (self.throttle * THROTTLE_GROWTH).min(1.0);
     }
@@ -151,7 +150,6 @@ impl PipelineState {
 /// The immutable memtables as a policy sees them.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct PipelineFacts {
-    /// The number of immutable memtables.
     pub(crate) memtables: usize,
     pub(crate) cells: u64,
     /// Distinct keys over all of them, estimated.
@@ -217,7 +215,6 @@ impl fmt::Display for Trade {
     }
 }
 
-/// A kind of in-memory compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MemtableCompactionKind {
     /// Index compaction (ACC-4): all versions stay.

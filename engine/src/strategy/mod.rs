@@ -120,9 +120,7 @@ pub(crate) trait Strategy: Send + Sync {
 pub(crate) struct Facts<'a> {
     /// Wall clock in seconds, coarse enough that plans are reproducible.
     pub(crate) clock: u64,
-    /// A random draw.
     pub(crate) draw: u64,
-    /// Running compactions.
     pub(crate) running: &'a [RunningCompaction],
     /// The L0 run that a flush is still writing. More SSTables will come to it, so a strategy that compacts
     /// whole runs waits for it.
@@ -169,7 +167,6 @@ impl Default for Facts<'_> {
     }
 }
 
-/// A strategy's answer.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// Best first.
@@ -252,7 +249,6 @@ pub(crate) struct CompactionPlan {
     pub(crate) kind: CompactionKind,
     /// Live bytes of the inputs, which the compaction reads.
     pub(crate) bytes: u64,
-    /// The size of output SSTables.
     pub(crate) sstable_bytes: u64,
     /// The urgency: the compaction is due above one.
     pub(crate) score: f64,
@@ -261,7 +257,6 @@ pub(crate) struct CompactionPlan {
 }
 
 impl CompactionPlan {
-    /// The ids of all input SSTables.
     pub(crate) fn tables(&self) -> impl Iterator<Item = TableId> + '_ {
         self.inputs.iter().flat_map(|run| run.tables.iter().copied())
     }
@@ -301,7 +296,6 @@ impl CompactionPlan {
     }
 }
 
-/// An accepted compaction.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct RunningCompaction {
     pub(crate) plan: CompactionPlan,
@@ -330,7 +324,6 @@ impl RunAge {
         RunAge { level, age: std::cmp::Reverse(run) }
     }
 
-    /// The run's id.
     pub(crate) fn run(self) -> u64 {
         self.age.0
     }

@@ -19,7 +19,6 @@
 use super::CompactionPlan;
 use crate::types::{StoreId, size_text};
 
-/// The facts about one store.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreFacts<'a> {
     pub(crate) store: StoreId,
@@ -41,7 +40,6 @@ pub(crate) struct StoreFacts<'a> {
     pub(crate) merges: &'a [CompactionPlan],
 }
 
-/// The facts about the database.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct DbFacts {
     /// Memory of stores that are not in the list.
@@ -56,18 +54,15 @@ pub(crate) struct DbFacts {
     /// Whether the oldest file may be cleaned: it is complete, it is not being cleaned, and it was not left
     /// before, unless the WAL is over its limit.
     pub(crate) can_clean: bool,
-    /// Idle workers.
     pub(crate) workers_free: usize,
 }
 
-/// One thing to start.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum DbAction {
     Flush {
         store: StoreId,
         reason: String,
     },
-    /// Clean the oldest WAL file.
     Clean,
     /// Start the compaction of that index in the store's list.
     Compaction {

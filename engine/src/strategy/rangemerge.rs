@@ -82,7 +82,6 @@ impl Default for RangemergeOptions {
     }
 }
 
-/// The SSTables of a range.
 struct RangeFiles {
     file: u64,
     beside: u64,

@@ -113,7 +113,6 @@ pub(super) fn early(
     found
 }
 
-/// The worth of a compaction of some SSTables.
 #[derive(Default)]
 struct Worth {
     bytes: f64,
