@@ -27,13 +27,14 @@ pub(crate) struct AsideRules {
 /// Picks a flush's cells that stay in memory; see the page above.
 pub(crate) struct Aside {
     rules: AsideRules,
-    heats: Heats,
+    /// The counts of updates of all keys so far.
+    pub(super) heats: Heats,
     heat: Heat,
     /// The only cell of the present key so far, if the key may stay.
     waiting: Option<Cell>,
     may_stay: bool,
     /// The cells of the present step that stay.
-    kept: Vec<KeptCell>,
+    pub(super) kept: Vec<KeptCell>,
     pub(super) cells: u64,
     bytes: u64,
 }
@@ -89,15 +90,5 @@ impl Aside {
         let updates = (self.heat.updates / 2).max(1);
         self.kept.push(KeptCell { cell, updates, kept: self.heat.kept + 1 });
         Ok(())
-    }
-
-    /// Returns the cells that stayed since the last call.
-    pub(super) fn take_kept(&mut self) -> Vec<KeptCell> {
-        std::mem::take(&mut self.kept)
-    }
-
-    /// Returns the counts of updates of all keys so far.
-    pub(super) fn take_heats(&mut self) -> Heats {
-        std::mem::take(&mut self.heats)
     }
 }

@@ -11,6 +11,7 @@ use super::retention::{Retention, RetentionRules};
 use crate::error::{Error, Result};
 use crate::storage::Env;
 use crate::types::{CellRef, Cursor, Fragments, Heats, KeyRange, RangeTombstone, SeqNo, TableId};
+use std::mem::take;
 
 const ADVANCE_NS: u64 = 2_000_000;
 /// The clock is read once in so many cells.
@@ -127,8 +128,8 @@ impl Merge {
     }
 
     fn step(&mut self, upto: Option<Vec<u8>>) -> Step {
-        let aside = self.aside.as_mut().map_or(Vec::new(), Aside::take_kept);
-        Step { outputs: self.output.take_finished(), upto, aside, filled: self.output.take_filled() }
+        let aside = self.aside.as_mut().map_or(Vec::new(), |aside| take(&mut aside.kept));
+        Step { outputs: take(&mut self.output.finished), upto, aside, filled: take(&mut self.output.filled) }
     }
 
     /// Checks that every cell of the inputs was read, and that every cell kept is in an SSTable or stays in
@@ -153,11 +154,11 @@ impl Merge {
 
 impl CompactionRun for Merge {
     fn leave_in_wal(&mut self, left: LeftInWal) {
-        self.output.leave_in_wal(left);
+        self.output.left = Some(left);
     }
 
     fn take_heats(&mut self) -> Heats {
-        self.aside.as_mut().map_or_else(Heats::default, Aside::take_heats)
+        self.aside.as_mut().map_or_else(Heats::default, |aside| take(&mut aside.heats))
     }
 
     fn advance(&mut self) -> Result<Advance> {
@@ -188,7 +189,7 @@ impl CompactionRun for Merge {
                     let is_warm = self.cursor.is_warm();
                     self.keys += 1;
                     self.warm_keys += u64::from(is_warm);
-                    self.output.set_warm(is_warm);
+                    self.output.is_warm = is_warm;
                 }
                 if let Some(aside) = &mut self.aside {
                     aside.begin_key(&cell, self.cursor.heat());

@@ -44,21 +44,16 @@ use crate::operator::{CompactionFilter, MergeOperator, is_unwanted, merged};
 use crate::types::{Cell, CellRef, Fragments, KeyRange, Kind, Pushed, RangeTombstone, SeqNo, Timestamp};
 use std::sync::Arc;
 
+/// A `RetentionSpec`, which describes the fields, with operator and filter at hand.
 #[derive(Clone)]
 pub(crate) struct RetentionRules {
-    /// Sequence numbers of registered snapshots, ascending.
     pub(crate) read_points: Arc<[SeqNo]>,
-    /// Whether timestamps are part of the key, so that versions are counted.
     pub(crate) explicit: bool,
-    /// Versions kept of a key; 0 for all.
     pub(crate) versions: u32,
-    /// Microseconds of life; 0 for no limit.
     pub(crate) ttl_us: u64,
-    /// Wall clock for expiry and filter.
     pub(crate) now_us: u64,
     pub(crate) operator: Option<Arc<dyn MergeOperator>>,
     pub(crate) filter: Option<Arc<dyn CompactionFilter>>,
-    /// Keys that may have older data outside the inputs.
     pub(crate) below: TombstoneElision,
 }
 

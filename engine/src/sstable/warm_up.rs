@@ -218,14 +218,9 @@ pub(crate) struct WarmUp {
 /// Blocks of an SSTable that are fetched together.
 pub(crate) struct Piece {
     table: usize,
-    blocks: Vec<PieceBlock>,
+    blocks: Vec<(Handle, What)>,
     /// Bytes of all blocks, as they are fetched.
-    bytes: u64,
-}
-
-struct PieceBlock {
-    handle: Handle,
-    what: What,
+    pub(crate) bytes: u64,
 }
 
 enum What {
@@ -238,19 +233,14 @@ impl Piece {
     /// The byte ranges of these blocks in the file; adjacent ones are joined.
     pub(crate) fn parts(&self) -> Vec<Range<u64>> {
         let mut parts: Vec<Range<u64>> = Vec::new();
-        for block in &self.blocks {
-            let (begin, end) = (block.handle.offset, block.handle.end());
+        for (handle, _) in &self.blocks {
+            let (begin, end) = (handle.offset, handle.end());
             match parts.last_mut() {
                 Some(last) if last.end == begin => last.end = end,
                 _ => parts.push(begin..end),
             }
         }
         parts
-    }
-
-    /// Bytes of the parts together.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
     }
 }
 
@@ -320,7 +310,7 @@ impl WarmUp {
                 self.wants(&table, handle, entry.key).filter(|_| handle.file_bytes() <= self.block_max)
             {
                 piece.bytes += handle.file_bytes();
-                piece.blocks.push(PieceBlock { handle, what: What::Data(keys) });
+                piece.blocks.push((handle, What::Data(keys)));
             }
             there = in_index(blocks.next())?;
         }
@@ -332,7 +322,7 @@ impl WarmUp {
             }
             if let Some(handle) = partition.filter.filter(|handle| !table.has_filter(number, *handle)) {
                 piece.bytes += handle.file_bytes();
-                piece.blocks.push(PieceBlock { handle, what: What::Filter(number) });
+                piece.blocks.push((handle, What::Filter(number)));
             }
         }
         match there {
@@ -396,7 +386,7 @@ impl WarmUp {
     pub(crate) fn put(&mut self, piece: &Piece, mut bytes: &[u8]) -> Result<(u64, u64)> {
         let table = Arc::clone(self.table(piece));
         let (mut blocks, mut filled) = (0, 0);
-        for PieceBlock { handle, what } in &piece.blocks {
+        for (handle, what) in &piece.blocks {
             let Some((block, rest)) = bytes.split_at_checked(handle.file_bytes() as usize) else {
                 return Err(table.bad(handle.offset, "a block's bytes end too early"));
             };

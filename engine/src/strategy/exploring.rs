@@ -83,24 +83,6 @@ impl Default for ExploringOptions {
 }
 
 impl ExploringOptions {
-    pub(crate) fn check(&self) -> Result<(), String> {
-        within("min_runs", self.min_runs, 2, 1000)?;
-        within("max_runs", self.max_runs, self.min_runs, 1000)?;
-        within("blocking_runs", self.blocking_runs, self.min_runs, 10_000)?;
-        within("off_peak_start", self.off_peak_start, 0, 23)?;
-        within("off_peak_end", self.off_peak_end, 0, 23)?;
-        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)?;
-        for (name, ratio) in [("ratio", self.ratio), ("off_peak_ratio", self.off_peak_ratio)] {
-            if !(0.1..=1000.0).contains(&ratio) {
-                return Err(format!("{name} must lie between 0.1 and 1000, not {ratio}"));
-            }
-        }
-        match self.major_jitter {
-            jitter if (0.0..=1.0).contains(&jitter) => Ok(()),
-            jitter => Err(format!("major_jitter must lie between 0 and 1, not {jitter}")),
-        }
-    }
-
     /// The ratio at this time, and its name.
     fn ratio_at(&self, clock: u64) -> (f64, &'static str) {
         let hour = clock / 3600 % 24;
@@ -139,6 +121,24 @@ impl ExploringOptions {
 }
 
 impl Strategy for ExploringOptions {
+    fn check(&self) -> Result<(), String> {
+        within("min_runs", self.min_runs, 2, 1000)?;
+        within("max_runs", self.max_runs, self.min_runs, 1000)?;
+        within("blocking_runs", self.blocking_runs, self.min_runs, 10_000)?;
+        within("off_peak_start", self.off_peak_start, 0, 23)?;
+        within("off_peak_end", self.off_peak_end, 0, 23)?;
+        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)?;
+        for (name, ratio) in [("ratio", self.ratio), ("off_peak_ratio", self.off_peak_ratio)] {
+            if !(0.1..=1000.0).contains(&ratio) {
+                return Err(format!("{name} must lie between 0.1 and 1000, not {ratio}"));
+            }
+        }
+        match self.major_jitter {
+            jitter if (0.0..=1.0).contains(&jitter) => Ok(()),
+            jitter => Err(format!("major_jitter must lie between 0 and 1, not {jitter}")),
+        }
+    }
+
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
         let mut state = state.clone();
         let due = self.major_due(shape, facts, &mut state);

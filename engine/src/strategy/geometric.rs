@@ -58,21 +58,6 @@ impl Default for GeometricOptions {
 const DEFAULT_RATIO: u64 = 2;
 
 impl GeometricOptions {
-    pub(crate) fn check(&self) -> Result<(), String> {
-        if self.ratio.is_some() && self.runs.is_some() {
-            return Err(
-                "ratio and runs exclude each other: with runs, ratio follows from the data".to_string()
-            );
-        }
-        #[cfg(not(feature = "papers"))]
-        if self.runs == Some(1) {
-            return Err(super::papers::needs_papers("strategy", "remerge"));
-        }
-        within("ratio", self.ratio.unwrap_or(DEFAULT_RATIO), 2, 1000)?;
-        within("runs", self.runs.unwrap_or(1), 1, 20)?;
-        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)
-    }
-
     fn bounds(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Bounds {
         let memory = facts.flush_bytes.max(1) as f64;
         let flushes = state.reference_bytes as f64 / memory;
@@ -125,6 +110,21 @@ impl Bounds {
 }
 
 impl Strategy for GeometricOptions {
+    fn check(&self) -> Result<(), String> {
+        if self.ratio.is_some() && self.runs.is_some() {
+            return Err(
+                "ratio and runs exclude each other: with runs, ratio follows from the data".to_string()
+            );
+        }
+        #[cfg(not(feature = "papers"))]
+        if self.runs == Some(1) {
+            return Err(super::papers::needs_papers("strategy", "remerge"));
+        }
+        within("ratio", self.ratio.unwrap_or(DEFAULT_RATIO), 2, 1000)?;
+        within("runs", self.runs.unwrap_or(1), 1, 20)?;
+        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)
+    }
+
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
         let state = state.observe(shape);
         let bounds = self.bounds(shape, facts, &state);

@@ -93,24 +93,6 @@ impl Default for LeveledOptions {
 }
 
 impl LeveledOptions {
-    pub(crate) fn check(&self) -> Result<(), String> {
-        within("l0_runs_trigger", self.l0_runs_trigger, 1, 1000)?;
-        within("multiplier", self.multiplier, 2, 1000)?;
-        within("levels", self.levels, 2, 20)?;
-        within("base_bytes", self.base_bytes, 4096, 1 << 50)?;
-        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)?;
-        within("candidates", self.candidates, 1, 1000)?;
-        within("defer_runs_max", self.defer_runs_max, 1, 1000)?;
-        for (name, share) in
-            [("tombstone_share", self.tombstone_share), ("defer_below", self.defer_below.unwrap_or(0.0))]
-        {
-            if !(0.0..=1.0).contains(&share) {
-                return Err(format!("{name} must lie between 0 and 1, not {share}"));
-            }
-        }
-        Ok(())
-    }
-
     fn sizes(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState, lazy: Option<u64>) -> Sizes {
         let last = self.last_level(shape);
         let m = self.multiplier as f64;
@@ -260,6 +242,24 @@ impl LeveledOptions {
 }
 
 impl Strategy for LeveledOptions {
+    fn check(&self) -> Result<(), String> {
+        within("l0_runs_trigger", self.l0_runs_trigger, 1, 1000)?;
+        within("multiplier", self.multiplier, 2, 1000)?;
+        within("levels", self.levels, 2, 20)?;
+        within("base_bytes", self.base_bytes, 4096, 1 << 50)?;
+        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)?;
+        within("candidates", self.candidates, 1, 1000)?;
+        within("defer_runs_max", self.defer_runs_max, 1, 1000)?;
+        for (name, share) in
+            [("tombstone_share", self.tombstone_share), ("defer_below", self.defer_below.unwrap_or(0.0))]
+        {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(format!("{name} must lie between 0 and 1, not {share}"));
+            }
+        }
+        Ok(())
+    }
+
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
         self.planned(shape, facts, state, None)
     }

@@ -98,6 +98,9 @@ pub(crate) trait Strategy: Send + Sync {
     /// SSTables' sizes; under the same state no step of a compaction raises it.
     fn debt(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> u64;
 
+    /// Says which setting is out of bounds.
+    fn check(&self) -> Result<(), String>;
+
     /// The level that a major compaction ends in.
     fn last_level(&self, shape: &Shape) -> usize {
         shape.deepest().unwrap_or(0).max(1)

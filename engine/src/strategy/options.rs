@@ -138,15 +138,7 @@ impl StrategyOptions {
 
     /// Says which setting is out of bounds.
     pub fn check(&self) -> Result<(), String> {
-        match self {
-            StrategyOptions::Auto(options) => options.check(),
-            StrategyOptions::Leveled(options) => options.check(),
-            StrategyOptions::Rangemerge(options) => options.check(),
-            StrategyOptions::SizeTiered(options) => options.check(),
-            StrategyOptions::Geometric(options) => options.check(),
-            #[cfg(feature = "papers")]
-            StrategyOptions::Exploring(options) => options.check(),
-        }
+        self.strategy().check()
     }
 
     fn name_and_settings(&self) -> (&'static str, Map<String, Value>) {

@@ -34,6 +34,7 @@
 //! several ranges, their memory goes to L0 too.
 
 use super::major::{Reached, reach};
+use super::runs::within;
 use super::triggered::{DEAD_SHARE, early};
 use super::{
     ByRange, CompactionKind, CompactionPlan, Facts, InputRun, Plan, PlanState, RangeMemory,
@@ -99,16 +100,6 @@ const JOINED_PART: u64 = 4;
 const SKETCHES_MAX: usize = 64;
 
 impl RangemergeOptions {
-    pub(crate) fn check(&self) -> Result<(), String> {
-        if !(4096..=1 << 50).contains(&self.sstable_bytes) {
-            return Err(format!("sstable_bytes must lie between 4096 and 2^50, not {}", self.sstable_bytes));
-        }
-        if self.deltas_max > 64 {
-            return Err(format!("deltas_max must be at most 64, not {}", self.deltas_max));
-        }
-        Ok(())
-    }
-
     /// The run of the ranges' files.
     fn home(&self, shape: &Shape) -> Target {
         let deepest = shape.deepest().filter(|level| *level > 0);
@@ -200,6 +191,11 @@ impl RangemergeOptions {
 }
 
 impl Strategy for RangemergeOptions {
+    fn check(&self) -> Result<(), String> {
+        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)?;
+        within("deltas_max", self.deltas_max, 0, 64)
+    }
+
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
         let mut planner = Planner {
             options: self,

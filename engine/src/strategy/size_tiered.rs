@@ -47,17 +47,6 @@ pub struct SizeTieredOptions {
 impl SizeTieredOptions {
     /// The value of `runs` with which runs are never compacted. The strategy is then called `nomerge`.
     pub const NEVER: u64 = u64::MAX;
-
-    pub(crate) fn check(&self) -> Result<(), String> {
-        #[cfg(not(feature = "papers"))]
-        if self.runs == Self::NEVER {
-            return Err(super::papers::needs_papers("strategy", "nomerge"));
-        }
-        if self.runs != Self::NEVER {
-            within("runs", self.runs, 2, 1000)?;
-        }
-        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)
-    }
 }
 
 impl Default for SizeTieredOptions {
@@ -67,6 +56,17 @@ impl Default for SizeTieredOptions {
 }
 
 impl Strategy for SizeTieredOptions {
+    fn check(&self) -> Result<(), String> {
+        #[cfg(not(feature = "papers"))]
+        if self.runs == Self::NEVER {
+            return Err(super::papers::needs_papers("strategy", "nomerge"));
+        }
+        if self.runs != Self::NEVER {
+            within("runs", self.runs, 2, 1000)?;
+        }
+        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)
+    }
+
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
         let mut planner = RunPlanner::new(shape, facts, self.sstable_bytes, state.clone());
         let levels = if facts.within_level0 { 0 } else { shape.levels.len().min(DEEPEST) };
