@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::types::{Cell, CellRef, Heat, Heats, KeptCell, Kind};
 
 /// The rules by which cells may stay in memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AsideRules {
     /// The number of updates that a key must exceed to stay; `None`: no key stays, updates are only counted.
     pub(crate) over: Option<u32>,
@@ -25,6 +25,7 @@ pub(crate) struct AsideRules {
 }
 
 /// Picks a flush's cells that stay in memory; see the page above.
+#[derive(Default)]
 pub(crate) struct Aside {
     rules: AsideRules,
     /// The counts of updates of all keys so far.
@@ -41,16 +42,7 @@ pub(crate) struct Aside {
 
 impl Aside {
     pub(super) fn new(rules: AsideRules) -> Self {
-        Self {
-            rules,
-            heats: Heats::default(),
-            heat: Heat::default(),
-            waiting: None,
-            may_stay: false,
-            kept: Vec::new(),
-            cells: 0,
-            bytes: 0,
-        }
+        Self { rules, ..Self::default() }
     }
 
     /// Begins a key whose newest cell is `newest`; the cells that follow belong to the key.

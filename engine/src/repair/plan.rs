@@ -14,6 +14,7 @@ use crate::version::manifest::{self, Loaded, Mark};
 use crate::wal;
 use std::path::Path;
 
+#[derive(Default)]
 pub(super) struct Plan {
     pub(super) state: State,
     /// Whether it is known which SSTables there are, and in which order.
@@ -51,14 +52,8 @@ pub(super) fn plan(env: &Env, dir: &Path) -> Result<Plan> {
     refuse_no_database(env, dir)?;
     let in_force = in_force(env, dir)?;
     let numbers = manifest::numbers(env, dir)?;
-    let mut plan = Plan {
-        state: State::default(),
-        sure: false,
-        all_families: false,
-        log_sound: false,
-        highest_manifest: numbers.first().copied().unwrap_or(0),
-        damaged: Vec::new(),
-    };
+    let highest_manifest = numbers.first().copied().unwrap_or(0);
+    let mut plan = Plan { highest_manifest, ..Plan::default() };
     let mark = match in_force {
         Ok(loaded) => {
             (plan.state, plan.sure, plan.all_families) = (loaded.state, true, true);

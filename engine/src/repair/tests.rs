@@ -112,8 +112,8 @@ fn last_log(dir: &Path) -> (PathBuf, Vec<u8>) {
     read.find(|(_, bytes)| bytes.windows(6).any(|w| w == b"newest")).unwrap()
 }
 
-/// The place of a version of the key. Key and value side by side stand in an entry and nowhere else; two bytes
-/// alone may be part of a checksum.
+/// The place of a version of the key. Key and value side by side stand in an entry and nowhere else; two
+/// bytes alone may be part of a checksum.
 fn place_of(n: u32, bytes: &[u8]) -> usize {
     let entry = [&key(n)[..], b"v2"].concat();
     bytes.windows(entry.len()).position(|w| w == entry).expect("a version in the log")

@@ -4,6 +4,7 @@ use crate::cache::block::{FLAG_SEQ, FLAG_TIMESTAMP, FLAG_WRITTEN, RESTART_BYTES,
 use crate::types::codec::{put_u32, put_varint};
 use crate::types::{CellRef, Kind, SeqNo, Timestamp, common_prefix, prefix64};
 
+#[derive(Default)]
 pub(super) struct BlockBuilder {
     bytes: Vec<u8>,
     /// Offset of each restart, and where in `keys` its key ends.
@@ -18,15 +19,7 @@ pub(super) struct BlockBuilder {
 
 impl BlockBuilder {
     pub(super) fn new(interval: usize) -> Self {
-        Self {
-            bytes: Vec::new(),
-            restarts: Vec::new(),
-            keys: Vec::new(),
-            last_key: Vec::new(),
-            interval: interval.max(1),
-            since_restart: 0,
-            entries: 0,
-        }
+        Self { interval: interval.max(1), ..Self::default() }
     }
 
     /// Appends a cell; the caller ensures the order.

@@ -306,18 +306,9 @@ impl TableCursor {
     }
 
     fn go_to_last(&mut self) -> Result<()> {
-        let Some(last) = self.table.top.partitions().len().checked_sub(1) else {
-            self.data.reset();
-            return Ok(());
-        };
-        self.enter_partition(last)?;
-        let found = self.index.last();
-        if self.check_index(found)? {
-            self.enter_block(false)?;
-            let found = self.data.last();
-            self.check_data(found)?;
-        }
-        Ok(())
+        self.index.reset();
+        self.partition = self.table.top.partitions().len();
+        self.prev_block()
     }
 }
 

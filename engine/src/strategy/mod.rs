@@ -174,8 +174,8 @@ impl Default for Facts<'_> {
 pub(crate) struct Plan {
     /// Best first.
     pub(crate) merges: Vec<CompactionPlan>,
-    /// Why compactions that are due wait, in a sentence with numbers each. An event is recorded when such a
-    /// wait begins.
+    /// The reasons for which due compactions wait, each a sentence with numbers. An event is recorded when
+    /// such a wait begins.
     pub(crate) deferred: Vec<String>,
     /// The state to be given to the next call.
     pub(crate) state: PlanState,
