@@ -100,18 +100,14 @@ impl Rescue<'_> {
     fn run(mut self) -> Result<RepairReport> {
         self.changed = !self.plan.damaged.is_empty();
         let needed_before = needed_logs(&self.plan.state);
-        for damaged in &self.plan.damaged {
-            let message = match self.plan.sure {
-                true => format!("{}; nothing in it was lost", damaged.why),
-                false => format!(
-                    "{}; the tables found were merged by sequence number, deleted keys may show again, and what \
-                     only it knew would not be missed: a table that is gone, a log that ends too early",
-                    damaged.why
-                ),
-            };
-            if !self.plan.sure {
-                self.report.lost.push(loss(&damaged.file, message));
-            }
+        // Where the list is sure nothing in a damaged manifest was lost.
+        for damaged in self.plan.damaged.iter().filter(|_| !self.plan.sure) {
+            let message = format!(
+                "{}; the tables found were merged by sequence number, deleted keys may show again, and what \
+                 only it knew would not be missed: a table that is gone, a log that ends too early",
+                damaged.why
+            );
+            self.report.lost.push(loss(&damaged.file, message));
         }
         if self.plan.sure {
             self.mend()?;

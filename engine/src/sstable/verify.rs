@@ -246,9 +246,8 @@ impl<'t> Check<'t> {
                 return Err(bad(format!("cell {count} is out of order")));
             }
             if count == 0 && self.last.is_some() && same_key != continued {
-                return Err(bad(format!(
-                    "index says {continued} of the last key going on here, found {same_key}"
-                )));
+                let says = format!("index says {continued} of the last key going on here, found {same_key}");
+                return Err(bad(says));
             }
             if !same_key {
                 if filter.is_some_and(|filter| !filter.may_contain(hash)) {
@@ -309,10 +308,8 @@ impl<'t> Check<'t> {
             return Err(table.bad(at, "cells lie outside the key, time or sequence range in the properties"));
         }
         if found.cells != expected.cells || found.data_blocks != expected.data_blocks {
-            let message = format!(
-                "found {} cells in {} blocks, properties say {} in {}",
-                found.cells, found.data_blocks, expected.cells, expected.data_blocks
-            );
+            let counts = |p: &Properties| format!("{} cells in {} blocks", p.cells, p.data_blocks);
+            let message = format!("found {}, properties say {}", counts(&found), counts(expected));
             return Err(table.bad(at, message));
         }
         if skipped {

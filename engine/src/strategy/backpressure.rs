@@ -64,14 +64,13 @@ pub(super) fn fill(value: u64, low: u64, hard: u64) -> f64 {
 mod tests {
     use super::*;
 
+    fn pressure(memory_used: u64) -> Pressure {
+        let (memory_low, memory_hard) = (1000, 3000);
+        Pressure { memory_used, memory_low, memory_hard, drain_ns_per_byte: 10.0, ..Pressure::default() }
+    }
+
     fn at(memory_used: u64) -> Delay {
-        backpressure(&Pressure {
-            memory_used,
-            memory_low: 1000,
-            memory_hard: 3000,
-            drain_ns_per_byte: 10.0,
-            ..Pressure::default()
-        })
+        backpressure(&pressure(memory_used))
     }
 
     #[test]
@@ -91,17 +90,11 @@ mod tests {
 
     #[test]
     fn merges_in_memory_count_at_the_bound_and_slow_nobody_before() {
-        let with = |memory_joining| {
-            let p =
-                Pressure { memory_used: 1000, memory_low: 1000, memory_hard: 3000, ..Pressure::default() };
-            backpressure(&Pressure { memory_joining, drain_ns_per_byte: 10.0, ..p })
-        };
+        let with = |memory_joining| backpressure(&Pressure { memory_joining, ..pressure(1000) });
         assert_eq!(with(1999), Delay::NsPerByte(0.0));
         assert_eq!(with(2000), Delay::Stop);
-        assert_eq!(
-            backpressure(&Pressure { memory_joining: 9, ..Pressure::default() }),
-            Delay::NsPerByte(0.0)
-        );
+        let unlimited = backpressure(&Pressure { memory_joining: 9, ..Pressure::default() });
+        assert_eq!(unlimited, Delay::NsPerByte(0.0));
     }
 
     #[test]

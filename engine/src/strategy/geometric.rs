@@ -112,9 +112,7 @@ impl Bounds {
 impl Strategy for GeometricOptions {
     fn check(&self) -> Result<(), String> {
         if self.ratio.is_some() && self.runs.is_some() {
-            return Err(
-                "ratio and runs exclude each other: with runs, ratio follows from the data".to_string()
-            );
+            return Err("ratio and runs exclude each other: with runs, ratio follows from the data".into());
         }
         #[cfg(not(feature = "papers"))]
         if self.runs == Some(1) {
@@ -139,24 +137,17 @@ impl Strategy for GeometricOptions {
         let misplaced = (1..shape.levels.len()).rev().find(wrong);
         if let Some(level) = misplaced {
             let (to, _) = bounds.room(shape, level, 0);
-            let what = format!(
-                "L{level} has {} runs, {} of {}",
-                shape.levels[level].runs.len(),
-                size_text(shape.level_bytes(level)),
-                bound_text(bounds.of(level))
-            );
+            let (runs, bytes) = (shape.levels[level].runs.len(), size_text(shape.level_bytes(level)));
+            let what = format!("L{level} has {runs} runs, {bytes} of {}", bound_text(bounds.of(level)));
             down(&mut planner, level..=to, 1.0, what);
         }
         let waiting = planner.resting(0);
         if !waiting.is_empty() {
             let coming = waiting.iter().map(|(_, run)| run.live_bytes()).sum();
             let (to, bytes) = bounds.room(shape, 1, coming);
-            let what = format!(
-                "{} runs came; L{to} may hold {}, with them and all above it has {}",
-                waiting.len(),
-                bound_text(bounds.of(to)),
-                size_text(bytes)
-            );
+            let (runs, most, bytes) = (waiting.len(), bound_text(bounds.of(to)), size_text(bytes));
+            let what =
+                format!("{runs} runs came; L{to} may hold {most}, with them and all above it has {bytes}");
             match misplaced {
                 Some(level) if level <= to => {
                     planner.plan.deferred.push(format!("{what}, but L{level} is not in order"));

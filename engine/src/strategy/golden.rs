@@ -19,6 +19,7 @@ use super::*;
 use crate::shape::{Run, parse_key, parse_range, range_text};
 use crate::types::{Timestamp, parse_size, size_text};
 
+#[derive(Default)]
 struct Story {
     shape: Shape,
     strategy: StrategyOptions,
@@ -137,26 +138,16 @@ impl Story {
 
 // Over 70 lines: one match over the words of a story.
 fn tell(input: &str) -> String {
+    let shape: Vec<&str> = input.lines().filter(|l| l.starts_with('L')).collect();
     let mut story = Story {
-        shape: Shape::default(),
+        shape: shape.join("\n").parse().expect("a shape"),
         // The stories assume four.
         strategy: "leveled{l0_runs_trigger=4}".parse().expect("a strategy"),
         flush: 64 << 20,
-        redundant: 0.0,
-        pressed: false,
-        clock: 0,
-        draw: 0,
-        flushing: None,
         merges: 8,
-        looks: Vec::new(),
         settled: u64::MAX,
-        ttl_us: 0,
-        running: Vec::new(),
-        state: PlanState::default(),
-        memory: Vec::new(),
+        ..Story::default()
     };
-    let shape: Vec<&str> = input.lines().filter(|l| l.starts_with('L')).collect();
-    story.shape = shape.join("\n").parse().expect("a shape");
     let mut answer = String::new();
     for line in input.lines().filter(|l| !l.starts_with('L') && !l.starts_with("==") && !l.starts_with('#')) {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));

@@ -268,11 +268,10 @@ impl CompactionPlan {
     pub(crate) fn live_inputs<'a>(&self, shape: &'a Shape) -> Vec<(RunAge, &'a Arc<TableInfo>)> {
         let mut found = Vec::new();
         for input in &self.inputs {
-            if let Some(run) = shape.run(input.level, input.run) {
-                let ids: HashSet<TableId> = input.tables.iter().copied().collect();
-                let here = run.overlapping(&self.range).filter(|t| ids.contains(&t.id));
-                found.extend(here.map(|t| (RunAge::of(input.level, input.run), t)));
-            }
+            let Some(run) = shape.run(input.level, input.run) else { continue };
+            let ids: HashSet<TableId> = input.tables.iter().copied().collect();
+            let here = run.overlapping(&self.range).filter(|t| ids.contains(&t.id));
+            found.extend(here.map(|t| (RunAge::of(input.level, input.run), t)));
         }
         found
     }

@@ -114,13 +114,10 @@ fn flushes(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
         if in_memory <= low {
             break;
         }
-        let reason = format!(
-            "memory has {} over the low mark of {}; this store frees {} and writes {}",
-            size_text(in_memory),
-            size_text(db.memory_low),
-            size_text(s.freed_bytes),
-            size_text(s.flush_write_bytes)
-        );
+        let [all, mark, freed, written] =
+            [in_memory, db.memory_low, s.freed_bytes, s.flush_write_bytes].map(size_text);
+        let over = format!("memory has {all} over the low mark of {mark}");
+        let reason = format!("{over}; this store frees {freed} and writes {written}");
         in_memory -= s.freed_bytes;
         actions.push(DbAction::Flush { store: s.store, reason });
     }

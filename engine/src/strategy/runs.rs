@@ -192,12 +192,9 @@ pub(super) fn gather(
     let window = sizes.len() - window.end..sizes.len() - window.start;
     let picked = &waiting[window];
     let output = Target { level: 0, run: picked.last()?.1.id };
-    let what = format!(
-        "{} of {} runs that wait in L0 behind a compaction, {}",
-        picked.len(),
-        waiting.len(),
-        size_text(picked.iter().map(|(_, run)| run.live_bytes()).sum())
-    );
+    let (picks, all) = (picked.len(), waiting.len());
+    let bytes = size_text(picked.iter().map(|(_, run)| run.live_bytes()).sum());
+    let what = format!("{picks} of {all} runs that wait in L0 behind a compaction, {bytes}");
     merge_of_runs(picked, output, sstable_bytes, 1.0 + waiting.len() as f64 / 10.0, what)
 }
 

@@ -77,12 +77,8 @@ impl Strategy for SizeTieredOptions {
             }
             let oldest = &runs[runs.len() - self.runs as usize..];
             let bytes: u64 = oldest.iter().map(|(_, run)| run.live_bytes()).sum();
-            let what = format!(
-                "L{level} has {} runs, {} at most: the oldest, {}",
-                runs.len(),
-                self.runs,
-                size_text(bytes)
-            );
+            let (found, most, bytes) = (runs.len(), self.runs, size_text(bytes));
+            let what = format!("L{level} has {found} runs, {most} at most: the oldest, {bytes}");
             // More urgent the fuller the level, and the smaller the compaction among equals.
             let score = runs.len() as f64 / self.runs as f64 + 0.1 / (level + 1) as f64;
             let output = planner.output(level + 1, oldest);
