@@ -49,7 +49,6 @@ pub(crate) struct Block {
     _count: Option<Counted>,
 }
 
-/// A block over borrowed bytes.
 pub(crate) struct Borrowed<'a> {
     block: Block,
     _bytes: PhantomData<&'a [u8]>,
@@ -143,11 +142,7 @@ impl Block {
             tail_at.checked_sub(array).ok_or(Malformed("restart points over the block's length"))?;
         let mut block = Self { bytes, entries_end, restarts, common: 0..0, _count: None };
         if restarts == 0 {
-            return if entries_end == 0 {
-                Ok(block)
-            } else {
-                Err(Malformed("entries without a restart point"))
-            };
+            return (entries_end == 0).then_some(block).ok_or(Malformed("entries without a restart point"));
         }
         let mut before = None;
         for i in 0..if is_known { 0 } else { restarts } {
@@ -169,7 +164,6 @@ impl Block {
         Ok(block)
     }
 
-    /// A block over borrowed bytes.
     pub(crate) fn borrowed(bytes: &[u8], is_known: bool) -> Decoded<Borrowed<'_>> {
         // SAFETY: the block is handed out with the lifetime of the bytes.
         #[expect(unsafe_code, reason = "a block that is read once where it lies needs no count")]
@@ -192,7 +186,6 @@ impl Block {
         &self.bytes
     }
 
-    /// Its memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.bytes.capacity()
     }
@@ -390,7 +383,7 @@ impl Block {
 
     /// The number of restart keys before `target`.
     #[inline]
-    fn restart_lower_bound(&self, target: &[u8]) -> Decoded<usize> {
+    pub(crate) fn restart_lower_bound(&self, target: &[u8]) -> Decoded<usize> {
         let common = &self.bytes[self.common.clone()];
         let rest = match target.strip_prefix(common) {
             Some(rest) => rest,
@@ -415,11 +408,6 @@ impl Block {
     pub(crate) fn restart_of(&self, at: usize) -> usize {
         let after = partition_point(0, self.restarts, |i| Ok(self.restart_offset(i) <= at)).unwrap_or(1);
         after.saturating_sub(1)
-    }
-
-    /// Number of the restart point `lower_bound(target)` would find in a block where every entry is one.
-    pub(crate) fn ordinal(&self, target: &[u8]) -> Decoded<usize> {
-        self.restart_lower_bound(target)
     }
 }
 

@@ -108,7 +108,6 @@ impl Buffer {
         !matches!(self.of, Of::Memory(_))
     }
 
-    /// Bytes of memory that it takes.
     pub(crate) fn capacity(&self) -> usize {
         if let Of::Memory(bytes) = &self.of { bytes.capacity() } else { 0 }
     }

@@ -59,7 +59,6 @@ impl Filter {
         bits_of(hash, self.probes).all(|bit| line[bit / 8] & (1 << (bit % 8)) != 0)
     }
 
-    /// Its memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.bytes.capacity()
     }

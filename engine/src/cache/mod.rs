@@ -33,16 +33,14 @@ use crate::storage::Clock;
 use crate::sync::Mutex;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The key of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BlockKey {
     /// Number of the open SSTable, from [`BlockCache::next_table_id`].
     pub(crate) table: u64,
-    /// The block's offset in its file.
     pub(crate) offset: u64,
 }
 
@@ -53,8 +51,10 @@ impl Hash for BlockKey {
 }
 
 /// The hasher of `BlockKey`, which writes one number. It has no random seed: evictions must be reproducible.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Spread(u64);
+
+type Spreading = BuildHasherDefault<Spread>;
 
 impl Hasher for Spread {
     fn finish(&self) -> u64 {
@@ -68,13 +68,6 @@ impl Hasher for Spread {
     fn write_u64(&mut self, n: u64) {
         let n = (n ^ (n >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
         self.0 = n ^ (n >> 32);
-    }
-}
-
-impl BuildHasher for Spread {
-    type Hasher = Spread;
-    fn build_hasher(&self) -> Spread {
-        Spread(0)
     }
 }
 
@@ -106,7 +99,7 @@ impl Weighter<BlockKey, Meta> for Bytes {
     }
 }
 
-type Store<V> = Cache<BlockKey, V, Bytes, Spread, DefaultLifecycle<BlockKey, V>>;
+type Store<V> = Cache<BlockKey, V, Bytes, Spreading, DefaultLifecycle<BlockKey, V>>;
 
 /// The memory of a block, counted as long as it is used: by the cache, a pinned value, a scan, a compaction.
 #[derive(Debug)]
@@ -121,7 +114,6 @@ impl Drop for Counted {
     }
 }
 
-/// The block cache of a database.
 pub(crate) struct BlockCache {
     data: Store<Arc<Block>>,
     meta: Store<Meta>,
@@ -204,7 +196,6 @@ enum Class {
     Filter = 2,
 }
 
-/// Hits and misses of one class of blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct HitCount {
     pub(crate) hits: u64,
@@ -307,7 +298,6 @@ impl BlockCache {
         self.filling
     }
 
-    /// The number of the present period.
     #[inline]
     pub(crate) fn period(&self) -> u64 {
         self.period.0.load(Ordering::Relaxed)
@@ -318,13 +308,11 @@ impl BlockCache {
         self.next_table.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A data block.
     #[inline]
     pub(crate) fn data(&self, key: BlockKey) -> Option<Arc<Block>> {
         self.counted(Class::Data, self.data.get(&key))
     }
 
-    /// An index partition.
     #[inline]
     pub(crate) fn index(&self, key: BlockKey) -> Option<Arc<Block>> {
         let found = match self.meta.get(&key) {
@@ -334,7 +322,6 @@ impl BlockCache {
         self.counted(Class::Index, found)
     }
 
-    /// A filter partition.
     #[inline]
     pub(crate) fn filter(&self, key: BlockKey) -> Option<Arc<Filter>> {
         let found = match self.meta.get(&key) {
@@ -405,12 +392,10 @@ impl BlockCache {
         }
     }
 
-    /// Puts an index partition in.
     pub(crate) fn insert_index(&self, key: BlockKey, block: Arc<Block>) {
         self.insert_meta(key, Meta::Index(block));
     }
 
-    /// Puts a filter partition in.
     pub(crate) fn insert_filter(&self, key: BlockKey, filter: Arc<Filter>) {
         self.insert_meta(key, Meta::Filter(filter));
     }
@@ -532,12 +517,10 @@ impl BlockCache {
         self.period_ends.0.store(0, Ordering::Relaxed);
     }
 
-    /// Bytes it may hold.
     pub(crate) fn capacity(&self) -> u64 {
         self.shares.lock().capacity
     }
 
-    /// Counts so far.
     pub(crate) fn stats(&self) -> CacheStats {
         let count = |class: Class| HitCount {
             hits: self.hits[class as usize].0.load(Ordering::Relaxed),
@@ -575,7 +558,7 @@ where
         .weight_capacity(capacity)
         .build()
         .expect("all that is required is set");
-    Cache::with_options(options, Bytes, Spread::default(), DefaultLifecycle::default())
+    Cache::with_options(options, Bytes, Spreading::default(), DefaultLifecycle::default())
 }
 
 #[cfg(all(test, models))]

@@ -12,7 +12,6 @@ use crate::sync::{AtomicU64, Ordering};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// Parts in a word.
 const PARTS: u64 = 32;
 /// The bits that mean "in this period".
 const NOW: u64 = 0x5555_5555_5555_5555;

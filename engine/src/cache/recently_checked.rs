@@ -11,7 +11,7 @@
 //! more often. (Two whose hashes also agree in 40 bits are confused: then one of them counts as verified
 //! although it was not in this second.)
 
-use super::{BlockKey, Spread};
+use super::{BlockKey, Spreading};
 use crate::storage::Clock;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Believed {
     /// The block's slot, and the value in it if the block was verified this second.
     #[inline]
     fn mark(&self, key: BlockKey) -> (&AtomicU64, u64) {
-        let hash = Spread(0).hash_one(key);
+        let hash = Spreading::default().hash_one(key);
         // From 1, as an empty slot has 0.
         let second = (self.clock.monotonic_ns() / NS + 1) & SECONDS;
         let slot = &self.slots[hash as usize & (self.slots.len() - 1)];

@@ -4,7 +4,7 @@
 use super::family::FamilySettings;
 use crate::error::Error;
 use crate::shape::Shape;
-use crate::strategy::{Deferred, HotState, PipelineFacts, PipelineState, PlanState, RunningCompaction};
+use crate::strategy::{HotState, PipelineFacts, PipelineState, PlanState, RunningCompaction};
 use crate::types::{Generation, KeyRange};
 use crate::version::Unions;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub(crate) struct CompactionWork {
     pub(crate) debt: u64,
     pub(crate) debt_of_writers: u64,
     /// The compaction that the last plan deferred.
-    pub(crate) deferred: Vec<Deferred>,
+    pub(crate) deferred: Vec<String>,
     /// How much compactions have rewritten.
     pub(crate) rewritten: Rewritten,
 }

@@ -59,12 +59,10 @@ pub(crate) struct Expected {
 #[cfg(any(test, feature = "testing"))]
 impl Expected {
     /// Bounds that allow anything.
-    pub(crate) const ANY: Self = Self { step: Counts::ANY, so_far: Counts::ANY };
-}
-
-#[cfg(any(test, feature = "testing"))]
-impl Counts {
-    const ANY: Self = Self { taken: (0, u64::MAX), kept: 0, dropped: u64::MAX };
+    pub(crate) const ANY: Self = {
+        let any = Counts { taken: (0, u64::MAX), kept: 0, dropped: u64::MAX };
+        Self { step: any, so_far: any }
+    };
 }
 
 /// The bounds of one compaction, step by step; see the page above.
@@ -175,10 +173,7 @@ impl Bounds {
         if self.keys.is_none() && self.tells {
             self.keys = Some(self.sketched_keys()?);
         }
-        let mut now = Vec::with_capacity(self.inputs.len());
-        for input in &mut self.inputs {
-            now.push(input.below(upto)?);
-        }
+        let now: Vec<Live> = self.inputs.iter_mut().map(|input| input.below(upto)).collect::<Result<_>>()?;
         let since = |(input, now): (&Input, &Live)| Live {
             least: now.least.saturating_sub(input.before.most),
             most: now.most.saturating_sub(input.before.least),

@@ -27,7 +27,6 @@ pub(crate) struct MemoryInputs {
     pub(crate) aside: Option<AsideRules>,
 }
 
-/// Runs compactions in this process.
 pub(crate) struct Local {
     pub(crate) env: Env,
     pub(crate) tables: Arc<OpenTables>,
@@ -66,7 +65,13 @@ impl Local {
                 Ok(OpenTable { handle: self.tables.open(&info, None)?, info })
             };
             let tables = run.iter().map(open).collect::<Result<Vec<OpenTable>>>()?;
-            sources.push(run_source(tables, options, &mut replaced));
+            let within = |open: &OpenTable| {
+                let live = open.info.live_range();
+                open.table().fragments().tombstones_within(&live).collect::<Vec<_>>()
+            };
+            let tombstones = tables.iter().flat_map(within).collect();
+            replaced.add_run(tables.iter().map(OpenTable::table));
+            sources.push(Source { cursor: Box::new(PassingRun::new(tables, options)), tombstones });
         }
         let (cells, is_all) = spec.cells();
         let merge = Merge::new(
@@ -90,15 +95,4 @@ impl Local {
         );
         Ok(Box::new(merge))
     }
-}
-
-/// SSTables of one run, in order of keys, as a source.
-pub(crate) fn run_source(tables: Vec<OpenTable>, options: CursorOptions, replaced: &mut Replaced) -> Source {
-    let within = |open: &OpenTable| {
-        let live = open.info.live_range();
-        open.table().fragments().tombstones_within(&live).collect::<Vec<_>>()
-    };
-    let tombstones = tables.iter().flat_map(within).collect();
-    replaced.add_run(tables.iter().map(OpenTable::table));
-    Source { cursor: Box::new(PassingRun::new(tables, options)), tombstones }
 }

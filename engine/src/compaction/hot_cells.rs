@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::types::{Cell, CellRef, Heat, Heats, KeptCell, Kind};
 
 /// The rules by which cells may stay in memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AsideRules {
     /// The number of updates that a key must exceed to stay; `None`: no key stays, updates are only counted.
     pub(crate) over: Option<u32>,
@@ -25,31 +25,24 @@ pub(crate) struct AsideRules {
 }
 
 /// Picks a flush's cells that stay in memory; see the page above.
+#[derive(Default)]
 pub(crate) struct Aside {
     rules: AsideRules,
-    heats: Heats,
+    /// The counts of updates of all keys so far.
+    pub(super) heats: Heats,
     heat: Heat,
     /// The only cell of the present key so far, if the key may stay.
     waiting: Option<Cell>,
     may_stay: bool,
     /// The cells of the present step that stay.
-    kept: Vec<KeptCell>,
+    pub(super) kept: Vec<KeptCell>,
     pub(super) cells: u64,
     bytes: u64,
 }
 
 impl Aside {
     pub(super) fn new(rules: AsideRules) -> Self {
-        Self {
-            rules,
-            heats: Heats::default(),
-            heat: Heat::default(),
-            waiting: None,
-            may_stay: false,
-            kept: Vec::new(),
-            cells: 0,
-            bytes: 0,
-        }
+        Self { rules, ..Self::default() }
     }
 
     /// Begins a key whose newest cell is `newest`; the cells that follow belong to the key.
@@ -64,7 +57,6 @@ impl Aside {
             && self.bytes + bytes <= self.rules.bytes_max;
     }
 
-    /// Takes a surviving cell.
     pub(super) fn take(&mut self, cell: &CellRef<'_>, output: &mut Output) -> Result<()> {
         if self.may_stay && self.waiting.is_none() {
             self.waiting = Some(cell.to_cell());
@@ -90,15 +82,5 @@ impl Aside {
         let updates = (self.heat.updates / 2).max(1);
         self.kept.push(KeptCell { cell, updates, kept: self.heat.kept + 1 });
         Ok(())
-    }
-
-    /// Returns the cells that stayed since the last call.
-    pub(super) fn take_kept(&mut self) -> Vec<KeptCell> {
-        std::mem::take(&mut self.kept)
-    }
-
-    /// Returns the counts of updates of all keys so far.
-    pub(super) fn take_heats(&mut self) -> Heats {
-        std::mem::take(&mut self.heats)
     }
 }

@@ -7,10 +7,9 @@
 //! are compared by their first eight bytes before the cells are looked at.
 
 use crate::error::Result;
-use crate::types::{CellRef, Cursor, Heat, Pinned, prefix64};
+use crate::types::{CellRef, Cursor, Heat, Pinned, prefix64, successor};
 use std::cmp::Ordering;
 
-/// A merging cursor over sources.
 pub(crate) struct Merging<C> {
     /// Newest first.
     sources: Vec<C>,
@@ -105,9 +104,7 @@ impl<C: Cursor> Merging<C> {
                 }
             } else {
                 // To the last cell before `here` (or equal, in a newer source).
-                let mut behind = here.key.clone();
-                behind.push(0);
-                source.seek_before(Some(&behind))?;
+                source.seek_before(Some(&successor(&here.key)))?;
                 while source.valid() && on_near_side(source.cell().order(&here.as_ref()).reverse(), i > front)
                 {
                     source.prev()?;
@@ -125,11 +122,7 @@ impl<C: Cursor> Merging<C> {
 
 /// Whether a cell with that order to the turning point has been passed already.
 fn on_near_side(order: Ordering, passes_before: bool) -> bool {
-    match order {
-        Ordering::Less => true,
-        Ordering::Equal => passes_before,
-        Ordering::Greater => false,
-    }
+    order.is_lt() || order.is_eq() && passes_before
 }
 
 impl<C: Cursor> Cursor for Merging<C> {

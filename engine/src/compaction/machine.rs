@@ -11,6 +11,7 @@ use super::retention::{Retention, RetentionRules};
 use crate::error::{Error, Result};
 use crate::storage::Env;
 use crate::types::{CellRef, Cursor, Fragments, Heats, KeyRange, RangeTombstone, SeqNo, TableId};
+use std::mem::take;
 
 const ADVANCE_NS: u64 = 2_000_000;
 /// The clock is read once in so many cells.
@@ -37,7 +38,6 @@ pub(crate) struct LocalCompaction {
     pub(crate) aside: Option<AsideRules>,
 }
 
-/// A running compaction.
 pub(crate) struct Merge {
     env: Env,
     cursor: Merging<Box<dyn Cursor>>,
@@ -60,15 +60,10 @@ pub(crate) struct Merge {
 
 impl Merge {
     pub(crate) fn new(env: &Env, spec: LocalCompaction) -> Self {
-        let mut tombstones = Vec::new();
-        let mut cursors = Vec::new();
+        let (mut tombstones, mut cursors) = (Vec::new(), Vec::new());
         for source in spec.sources {
-            tombstones.extend(
-                source
-                    .tombstones
-                    .into_iter()
-                    .map(|t| RangeTombstone { range: t.range.intersect(&spec.range), ..t }),
-            );
+            let within = |t: RangeTombstone| RangeTombstone { range: t.range.intersect(&spec.range), ..t };
+            tombstones.extend(source.tombstones.into_iter().map(within));
             cursors.push(source.cursor);
         }
         let tombstones = Fragments::reduced(tombstones, &spec.rules.read_points, SeqNo::MAX);
@@ -133,8 +128,8 @@ impl Merge {
     }
 
     fn step(&mut self, upto: Option<Vec<u8>>) -> Step {
-        let aside = self.aside.as_mut().map_or(Vec::new(), Aside::take_kept);
-        Step { outputs: self.output.take_finished(), upto, aside, filled: self.output.take_filled() }
+        let aside = self.aside.as_mut().map_or(Vec::new(), |aside| take(&mut aside.kept));
+        Step { outputs: take(&mut self.output.finished), upto, aside, filled: take(&mut self.output.filled) }
     }
 
     /// Checks that every cell of the inputs was read, and that every cell kept is in an SSTable or stays in
@@ -159,11 +154,11 @@ impl Merge {
 
 impl CompactionRun for Merge {
     fn leave_in_wal(&mut self, left: LeftInWal) {
-        self.output.leave_in_wal(left);
+        self.output.left = Some(left);
     }
 
     fn take_heats(&mut self) -> Heats {
-        self.aside.as_mut().map_or_else(Heats::default, Aside::take_heats)
+        self.aside.as_mut().map_or_else(Heats::default, |aside| take(&mut aside.heats))
     }
 
     fn advance(&mut self) -> Result<Advance> {
@@ -188,16 +183,13 @@ impl CompactionRun for Merge {
                 end_key(&mut self.keep, &mut self.aside, &mut self.output)?;
                 if let Some(end) = self.end_before(cell.key) {
                     let end = end.to_vec();
-                    if let Some(step) = self.end_table(&end)? {
-                        return Ok(Advance::Step(step));
-                    }
-                    return Ok(Advance::Working);
+                    return Ok(self.end_table(&end)?.map_or(Advance::Working, Advance::Step));
                 }
                 if asks_warm {
                     let is_warm = self.cursor.is_warm();
                     self.keys += 1;
                     self.warm_keys += u64::from(is_warm);
-                    self.output.set_warm(is_warm);
+                    self.output.is_warm = is_warm;
                 }
                 if let Some(aside) = &mut self.aside {
                     aside.begin_key(&cell, self.cursor.heat());
@@ -207,10 +199,9 @@ impl CompactionRun for Merge {
             self.keep.push(&cell, &mut |cell| put(cell, aside, output))?;
             self.cursor.next()?;
             looks += 1;
-            if self.output.data_blocks() > blocks {
-                return Ok(Advance::Working);
-            }
-            if looks % CELLS_PER_LOOK == 0 && self.env.clock.monotonic_ns() - began >= ADVANCE_NS {
+            if self.output.data_blocks() > blocks
+                || looks % CELLS_PER_LOOK == 0 && self.env.clock.monotonic_ns() - began >= ADVANCE_NS
+            {
                 return Ok(Advance::Working);
             }
         }

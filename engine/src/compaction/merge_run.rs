@@ -14,12 +14,10 @@ use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
 
-/// A merge that is under way.
 pub(crate) trait CompactionRun: Send {
     /// Does a little. After the last step (`upto` is `None`) it must not be called again.
     fn advance(&mut self) -> Result<Advance>;
 
-    /// What it has done so far.
     fn totals(&self) -> Totals;
 
     /// Tables that were written and not handed out, to be removed when it is given up. Of a run elsewhere the
@@ -54,9 +52,7 @@ pub(crate) struct LeftInWal {
     pub(crate) database: u64,
     pub(crate) find: Box<FindPlace>,
 }
-/// What an advance came to.
 pub(crate) enum Advance {
-    /// There is more to do.
     Working,
     /// There is nothing to do for so many nanoseconds.
     NotYet(u64),
@@ -78,7 +74,6 @@ impl Totals {
     }
 }
 
-/// The result of one step.
 pub(crate) struct Step {
     /// Finished, synced tables (their names are not durable yet).
     pub(crate) outputs: Vec<Arc<TableInfo>>,

@@ -4,8 +4,7 @@
 //! one's, and takes the range tombstones of exactly that interval, so tombstones are cut at SSTable bounds
 //! and no SSTable of a run affects its neighbour's keys.
 
-use super::merge_run::LeftInWal;
-use super::merge_run::WriteTo;
+use super::merge_run::{LeftInWal, WriteTo};
 use super::retention::Retention;
 use super::spec::OutputSpec;
 use crate::cache::{BlockCache, Filling};
@@ -17,7 +16,6 @@ use crate::types::{CellRef, KeyRange, TableId};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How outputs are made.
 #[derive(Clone)]
 pub(crate) struct OutputRules {
     pub(crate) tables: TableStore,
@@ -31,27 +29,26 @@ pub(crate) struct OutputRules {
     pub(crate) written: Option<Arc<dyn WriteTo>>,
 }
 
-/// The tables being written.
 pub(crate) struct Output {
     env: Env,
     rules: OutputRules,
     builder: Option<TableBuilder>,
     /// The SSTable that was begun but not finished; also set if finishing it failed.
     unfinished: Option<TableId>,
-    left: Option<LeftInWal>,
+    pub(super) left: Option<LeftInWal>,
     part: u32,
     /// The lower bound of the current SSTable's interval.
     low: Vec<u8>,
     /// The number of cuts at or before `low`.
     cuts_passed: usize,
     /// SSTables finished and synced since the last step.
-    finished: Vec<Arc<TableInfo>>,
+    pub(super) finished: Vec<Arc<TableInfo>>,
     /// Blocks of these SSTables in the cache.
-    filled: Vec<(TableId, Filled)>,
+    pub(super) filled: Vec<(TableId, Filled)>,
     /// Blocks and bytes put into the cache since the compaction began, without the current SSTable's.
     filled_before: (u64, u64),
     /// Whether the present key is warm: read lately, or updated in memory.
-    is_warm: bool,
+    pub(super) is_warm: bool,
     pub(crate) bytes: u64,
     /// Cells of all finished SSTables, and their range tombstones.
     pub(crate) cells: u64,
@@ -88,10 +85,8 @@ impl Output {
             }
             self.part += 1;
             self.unfinished = Some(id);
-            let path = self.rules.tables.path(id);
-            let identity = self.env.random.next_u64();
-            let created = self.env.clock.wall_us();
-            let storage = &**self.rules.tables.storage();
+            let (path, storage) = (self.rules.tables.path(id), &**self.rules.tables.storage());
+            let (identity, created) = (self.env.random.next_u64(), self.env.clock.wall_us());
             let mut builder =
                 TableBuilder::new(storage, &path, id, identity, &self.rules.spec.table, created)?;
             if let Some(written) = &self.rules.written {
@@ -119,19 +114,9 @@ impl Output {
         builder.add_with(cell, reference.as_ref())
     }
 
-    /// Sets whether readers are likely to want the key whose cells come next.
-    pub(super) fn set_warm(&mut self, is_warm: bool) {
-        self.is_warm = is_warm;
-    }
-
-    /// Whether that makes a difference.
+    /// Whether it makes a difference which keys are warm.
     pub(super) fn asks_what_is_warm(&self) -> bool {
         self.rules.cache.filling() == Filling::Warm
-    }
-
-    /// From now on, leaves values in the WAL.
-    pub(super) fn leave_in_wal(&mut self, left: LeftInWal) {
-        self.left = Some(left);
     }
 
     /// The bound at or below the next key where the SSTable should end, if there is one.
@@ -202,20 +187,10 @@ impl Output {
         self.rules.tables.path(self.rules.spec.id)
     }
 
-    /// Returns the SSTables finished since the last call.
-    pub(crate) fn take_finished(&mut self) -> Vec<Arc<TableInfo>> {
-        std::mem::take(&mut self.finished)
-    }
-
     /// Data blocks that entered the cache since the compaction began, and their bytes.
     pub(crate) fn filled_so_far(&self) -> (u64, u64) {
         let (blocks, bytes) = self.builder.as_ref().map_or((0, 0), TableBuilder::filled);
         (self.filled_before.0 + blocks, self.filled_before.1 + bytes)
-    }
-
-    /// Returns the blocks of these in the cache.
-    pub(crate) fn take_filled(&mut self) -> Vec<(TableId, Filled)> {
-        std::mem::take(&mut self.filled)
     }
 
     /// Files that were not returned: the unfinished SSTable and those finished since the last step.

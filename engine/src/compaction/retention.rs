@@ -44,22 +44,16 @@ use crate::operator::{CompactionFilter, MergeOperator, is_unwanted, merged};
 use crate::types::{Cell, CellRef, Fragments, KeyRange, Kind, Pushed, RangeTombstone, SeqNo, Timestamp};
 use std::sync::Arc;
 
-/// The rules of one compaction.
+/// A `RetentionSpec`, which describes the fields, with operator and filter at hand.
 #[derive(Clone)]
 pub(crate) struct RetentionRules {
-    /// Sequence numbers of registered snapshots, ascending.
     pub(crate) read_points: Arc<[SeqNo]>,
-    /// Whether timestamps are part of the key, so that versions are counted.
     pub(crate) explicit: bool,
-    /// Versions kept of a key; 0 for all.
     pub(crate) versions: u32,
-    /// Microseconds of life; 0 for no limit.
     pub(crate) ttl_us: u64,
-    /// Wall clock for expiry and filter.
     pub(crate) now_us: u64,
     pub(crate) operator: Option<Arc<dyn MergeOperator>>,
     pub(crate) filter: Option<Arc<dyn CompactionFilter>>,
-    /// Keys that may have older data outside the inputs.
     pub(crate) below: TombstoneElision,
 }
 
@@ -100,14 +94,12 @@ pub(super) fn disjoint(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
     disjoint
 }
 
-/// Takes the surviving cells.
 pub(crate) type Sink<'s> = dyn FnMut(&CellRef<'_>) -> Result<()> + 's;
 
 /// Takes a compaction's cells in order and passes on those that survive.
 // Over 15 fields: the state of the current key, timestamp and stripe.
 pub(crate) struct Retention {
     rules: RetentionRules,
-    /// Range tombstones of all inputs.
     tombstones: Fragments,
     key: Vec<u8>,
     started: bool,
@@ -201,8 +193,7 @@ impl Retention {
         }
         let deleted = self.is_deleted(cell, stripe, careful);
         if deleted && cell.kind != Kind::Tombstone {
-            self.combine_pending(None, sink)?;
-            return Ok(());
+            return self.combine_pending(None, sink);
         }
         // Cells below may have pushed out the versions that this one seems to push out, and been deleted
         // alone since.
@@ -223,16 +214,11 @@ impl Retention {
                     return Ok(());
                 }
                 self.deleted.push((stripe, cell.seq));
-                if self.key_below || stripe > 0 {
-                    self.pass(cell, sink)?;
-                }
-                Ok(())
+                if self.key_below || stripe > 0 { self.pass(cell, sink) } else { Ok(()) }
             }
+            Kind::Operand if self.rules.operator.is_none() => self.pass(cell, sink),
             Kind::Operand => {
-                match self.rules.operator {
-                    Some(_) => self.pending.push(cell.to_cell()),
-                    None => self.pass(cell, sink)?,
-                }
+                self.pending.push(cell.to_cell());
                 Ok(())
             }
             Kind::Value | Kind::Hidden => {

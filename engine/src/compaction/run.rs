@@ -14,7 +14,6 @@ pub(crate) struct RunCursor {
     /// The numbers of its SSTables.
     within: Range<usize>,
     options: CursorOptions,
-    /// The open SSTable and its cursor.
     at: Option<(usize, TableCursor)>,
 }
 

@@ -33,7 +33,6 @@ const RESTART_INTERVAL_MAX: usize = 1 << 12;
 pub struct CompactionSpec {
     /// [`RULES_VERSION`] of the requester.
     pub(crate) rules_version: u32,
-    /// The database it is for.
     pub(crate) database: u64,
     /// The place of its SSTables, as in a manifest, and the database's directory, which has its WAL.
     pub(crate) place: String,
@@ -49,7 +48,6 @@ pub struct CompactionSpec {
     pub(crate) read_ahead: u64,
 }
 
-/// Which cells survive.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct RetentionSpec {
     /// Sequence numbers of registered snapshots, ascending.
@@ -71,11 +69,9 @@ pub(crate) struct RetentionSpec {
     pub(crate) below: TombstoneElision,
 }
 
-/// How outputs are written.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct OutputSpec {
     pub(crate) table: TableOptions,
-    /// The target size of an SSTable.
     #[serde(rename = "table_bytes")]
     pub(crate) sstable_bytes: u64,
     /// Keys at which SSTables end too, in order.
@@ -102,28 +98,20 @@ impl CompactionSpec {
 
     /// Checks that its outputs are within the limits of a database, whoever described it.
     pub(crate) fn check(&self) -> Result<()> {
-        let refuse = |what: &str| Err(Error::invalid(format!("the description of a merge: {what}")));
-        let table = &self.output.table;
-        if self.output.sstable_bytes < OUTPUT_BYTES_MIN {
-            return refuse("sstable_bytes is under 512 B");
-        }
-        if self.step_bytes < OUTPUT_BYTES_MIN {
-            return refuse("step_bytes is under 512 B");
-        }
-        if self.read_ahead > READ_AHEAD_MAX {
-            return refuse("read_ahead is over 16 MiB");
-        }
-        if !(64..=16 << 20).contains(&table.block_bytes) {
-            return refuse("block_bytes is not between 64 B and 16 MiB");
-        }
-        if table.bloom_bits > 64 {
-            return refuse("bloom_bits is over 64");
-        }
-        if !(1..=RESTART_INTERVAL_MAX).contains(&table.restart_interval) {
-            return refuse("restart_interval is not between 1 and 4096");
-        }
-        if !self.output.cuts.is_sorted() {
-            return refuse("cuts are out of order");
+        let (output, table) = (&self.output, &self.output.table);
+        let interval = table.restart_interval;
+        for (is_right, wrong) in [
+            (output.sstable_bytes >= OUTPUT_BYTES_MIN, "sstable_bytes is under 512 B"),
+            (self.step_bytes >= OUTPUT_BYTES_MIN, "step_bytes is under 512 B"),
+            (self.read_ahead <= READ_AHEAD_MAX, "read_ahead is over 16 MiB"),
+            ((64..=16 << 20).contains(&table.block_bytes), "block_bytes is not between 64 B and 16 MiB"),
+            (table.bloom_bits <= 64, "bloom_bits is over 64"),
+            ((1..=RESTART_INTERVAL_MAX).contains(&interval), "restart_interval is not between 1 and 4096"),
+            (output.cuts.is_sorted(), "cuts are out of order"),
+        ] {
+            if !is_right {
+                return Err(Error::invalid(format!("the description of a merge: {wrong}")));
+            }
         }
         table.compression.check_supported()
     }
@@ -137,6 +125,8 @@ impl RetentionSpec {
         if planted!(Bug::IgnoreSnapshotInMerge) {
             read_points = Arc::default();
         }
+        let early = planted!(Bug::DropTombstoneEarly);
+        let below = if early { TombstoneElision::default() } else { self.below.clone() };
         RetentionRules {
             read_points,
             explicit: self.explicit,
@@ -145,16 +135,11 @@ impl RetentionSpec {
             now_us: self.now_us,
             operator: self.operator.as_ref().and_then(|name| registry.operators.get(name)).cloned(),
             filter: self.filter.as_ref().and_then(|name| registry.filters.get(name)).cloned(),
-            below: if planted!(Bug::DropTombstoneEarly) {
-                TombstoneElision::default()
-            } else {
-                self.below.clone()
-            },
+            below,
         }
     }
 }
 
-/// For tests.
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod sample {
     use super::*;

@@ -30,13 +30,14 @@ pub(crate) struct Verifier {
 
 impl Verifier {
     pub(crate) fn new(spec: &CompactionSpec) -> Self {
+        let newest = spec.inputs.iter().flatten().map(|table| table.ingested_at.unwrap_or(table.seqs.1));
         Self {
             name: spec.output.id,
             low: spec.range.start.clone(),
             end: spec.range.end.clone(),
             last: None,
             cells_in: spec.cells(),
-            newest: spec.inputs.iter().flatten().map(newest_of).max().unwrap_or_default(),
+            newest: newest.max().unwrap_or_default(),
             totals: Totals::default(),
             done: false,
         }
@@ -78,10 +79,8 @@ impl Verifier {
         for table in outputs {
             let id = table.id;
             if !next.may_remove(id) {
-                return Err(format!(
-                    "table {id} is not the next one behind {}",
-                    next.last.unwrap_or(self.name)
-                ));
+                let last = next.last.unwrap_or(self.name);
+                return Err(format!("table {id} is not the next one behind {last}"));
             }
             if !table.is_whole() || table.ingested_at.is_some() {
                 return Err(format!("table {id} is not as it was written"));
@@ -151,11 +150,6 @@ fn may_be(of: &str, taken: u64, kept: u64, expected: &Counts) -> Result<(), Stri
     Ok(())
 }
 
-/// The highest sequence number of an SSTable's cells.
-fn newest_of(table: &TableInfo) -> SeqNo {
-    table.ingested_at.unwrap_or(table.seqs.1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,15 +197,13 @@ mod tests {
         refused(&[table(0, "a", "c")], Some(b"g"), totals(11, 11));
         refused(&[table(0, "a", "c")], None, totals(30, 11));
         refused(&[table(0, "a", "c")], None, totals(29, 10));
-        let mut other = TableInfo::clone(&table(0, "a", "c"));
-        other.id.epoch = 2;
-        assert!(!verifier().may_remove(other.id));
-        refused(&[Arc::new(other)], Some(b"g"), totals(10, 10));
+        assert!(!verifier().may_remove(TableId { epoch: 2, ..table(0, "a", "c").id }));
         let changed = |change: fn(&mut TableInfo)| {
             let mut other = TableInfo::clone(&table(0, "a", "c"));
             change(&mut other);
             refused(&[Arc::new(other)], Some(b"g"), totals(10, 10));
         };
+        changed(|table| table.id.epoch = 2);
         changed(|table| table.clip = Some(Clip { key: b"b".to_vec(), bytes_below: 1 }));
         changed(|table| table.above = Some(3));
         changed(|table| table.ingested_at = Some(SeqNo(3)));
@@ -236,12 +228,8 @@ mod tests {
         let spec = spec("a", "z", 30);
         let tables = [table(0, "a", "c"), table(1, "c", "f")];
         let step = |taken, kept, expected: &Expected| {
-            Verifier::new(&spec).step(
-                &tables[..(kept / 10) as usize],
-                Some(b"g"),
-                &totals(taken, kept),
-                expected,
-            )
+            let outputs = &tables[..(kept / 10) as usize];
+            Verifier::new(&spec).step(outputs, Some(b"g"), &totals(taken, kept), expected)
         };
         let counts = |taken, kept| Counts { taken, kept, dropped: u64::MAX };
         let of = |counts| Expected { step: counts, so_far: counts };
@@ -271,12 +259,7 @@ mod tests {
         let expected = Expected { step: counts((0, 10), 0), so_far: counts((30, 30), 20) };
         assert!(before.step(&[], None, &totals(30, 20), &expected).is_ok());
         let more = Expected { step: counts((0, 10), 1), ..expected };
-        assert!(
-            before
-                .step(&[], None, &totals(30, 20), &more)
-                .err()
-                .unwrap()
-                .contains("0 of 10 cells kept in a step")
-        );
+        let refused = before.step(&[], None, &totals(30, 20), &more).err().unwrap();
+        assert!(refused.contains("0 of 10 cells kept in a step"), "{refused}");
     }
 }

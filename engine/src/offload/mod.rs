@@ -212,7 +212,6 @@ pub(crate) struct AnswerOf {
 }
 
 impl AnswerOf {
-    /// The first answer of a compaction.
     pub(crate) fn first(spec: &CompactionSpec) -> Self {
         Self { database: spec.database, merge: spec.output.id, step: 0 }
     }
@@ -268,7 +267,6 @@ impl CompactionAnswer {
 /// installed.
 pub(crate) struct OffloadedRun {
     run: Box<dyn OffloadedCompaction>,
-    /// The expected answer.
     next: AnswerOf,
     totals: Totals,
 }

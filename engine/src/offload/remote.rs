@@ -16,11 +16,9 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// and their latency is no measure of a reader's.
 const BYTES_MAX: usize = 128 << 10;
 
-/// See the page above.
 pub(crate) struct RemoteFile {
     file: Arc<dyn ReadFile>,
     table: TableId,
-    /// The memory that is asked first.
     remote: Arc<dyn RemoteCache>,
     /// Set once it lacked a block, or did not answer: then it is not asked any more.
     is_over: AtomicBool,

@@ -119,18 +119,14 @@ impl CompactionRunner {
         tables: Arc<OpenTables>,
     ) -> Result<RunningCompaction> {
         spec.check()?;
-        let missing = |what: &str, name: &str| {
-            Error::new(ErrorKind::Unsupported, format!("no {what} \"{name}\" is registered here"))
-        };
-        if let Some(name) = &spec.keep.operator
-            && !self.registry.operators.contains_key(name)
-        {
-            return Err(missing("merge operator", name));
-        }
-        if let Some(name) = &spec.keep.filter
-            && !self.registry.filters.contains_key(name)
-        {
-            return Err(missing("compaction filter", name));
+        let (operators, filters) = (&self.registry.operators, &self.registry.filters);
+        let operator = spec.keep.operator.as_ref().filter(|name| !operators.contains_key(*name));
+        let filter = spec.keep.filter.as_ref().filter(|name| !filters.contains_key(*name));
+        for (what, missing) in [("merge operator", operator), ("compaction filter", filter)] {
+            if let Some(name) = missing {
+                let message = format!("no {what} \"{name}\" is registered here");
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
         }
         let kept = (keep != RetainOutputs::No).then(|| self.kept.begin(spec, keep));
         let local = Local {
@@ -187,7 +183,6 @@ impl CompactionRunner {
 pub struct RunningCompaction {
     /// `None` after the last step.
     run: Option<Box<dyn CompactionRun>>,
-    /// The answer that comes next.
     next: AnswerOf,
     /// Its outputs in memory, if they are to be held.
     kept: Option<Arc<RetainedCompaction>>,

@@ -1,20 +1,21 @@
 //! The check of a database: reads everything, by the code that opens and reads databases, and lists what is
 //! wrong.
 
+use super::plan::in_force;
 use super::{CheckProgress, CheckReport, Damage, Meter, list, logged};
 use crate::cache::BlockCache;
-use crate::catalog::{NOTE_NEW, needed_logs, read_log, refuse_leftovers};
-use crate::error::{Error, ErrorKind, Result};
+use crate::catalog::{NOTE_NEW, needed_logs, read_log};
+use crate::error::{Error, Result};
 use crate::event::EVENTS_NEW;
 use crate::options::stored_options;
 use crate::shape::TableInfo;
 use crate::sstable::{Access, Sstable};
 use crate::storage::{BEGUN, Env, OpenObjectStore, TableStore, absolute, lock_dir};
-use crate::types::{StoreId, TableId};
+use crate::types::TableId;
 use crate::version::edit::{State, StoreState};
 use crate::version::manifest::{self, CURRENT_NEW, Loaded};
 use crate::wal;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -74,7 +75,6 @@ fn check_in(
 /// The files that a crash may leave half-written.
 const UNFINISHED: [&str; 4] = [BEGUN, CURRENT_NEW, NOTE_NEW, EVENTS_NEW];
 
-/// Whether the name is one that a check reads.
 fn is_ours(name: &str) -> bool {
     name == "CURRENT"
         || TableId::parse_file_name(name).is_some()
@@ -94,15 +94,8 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn run(mut self) -> Result<CheckReport> {
-        match manifest::load(self.env, self.dir) {
-            Ok(Some(loaded)) => self.database(&loaded)?,
-            Ok(None) => match refuse_leftovers(self.env, self.dir) {
-                Ok(()) => {
-                    let message = format!("{} holds no database", self.dir.display());
-                    return Err(Error::new(ErrorKind::NotFound, message));
-                }
-                Err(e) => self.without_manifest(&e)?,
-            },
+        match in_force(self.env, self.dir)? {
+            Ok(loaded) => self.database(&loaded)?,
             Err(e) => self.without_manifest(&e)?,
         }
         self.meter.end();
@@ -171,7 +164,8 @@ impl Check<'_> {
             self.store(&manifest_name, store, &tables);
         }
         let mut live: BTreeSet<String> = BTreeSet::from([manifest_name]);
-        live.extend(table_names(&state.stores));
+        let named = state.stores.values().flat_map(|store| store.shape.tables());
+        live.extend(named.map(|(_, _, info)| info.id.file_name()));
         live.extend(needed_logs(state).into_iter().map(wal::file_name));
         live.extend(state.log_kept.keys().map(|file| wal::file_name(*file)));
         let log_bytes = self.files.iter().filter(|(name, _)| wal::parse_file_name(name).is_some());
@@ -218,14 +212,8 @@ impl Check<'_> {
 
     /// Without a manifest each SSTable can still be checked against its own properties.
     fn tables_alone(&mut self) {
-        let cache = BlockCache::new(CACHE_BYTES);
-        for (name, bytes) in self.files {
-            if TableId::parse_file_name(name).is_none() {
-                continue;
-            }
-            self.table(name, *bytes, || {
-                Sstable::open_unknown(&self.env.storage, &self.dir.join(name), &cache)
-            });
+        for (name, bytes) in self.files.iter().filter(|(name, _)| TableId::parse_file_name(name).is_some()) {
+            self.table(name, *bytes, || open_unknown(self.env, self.dir, name));
         }
     }
 
@@ -251,8 +239,9 @@ impl Check<'_> {
     }
 }
 
-fn table_names(stores: &BTreeMap<StoreId, StoreState>) -> impl Iterator<Item = String> {
-    stores.values().flat_map(|store| store.shape.tables().map(|(_, _, info)| info.id.file_name()))
+/// Opens an SSTable of which only the file is known.
+pub(super) fn open_unknown(env: &Env, dir: &Path, file: &str) -> Result<Arc<Sstable>> {
+    Sstable::open_unknown(&env.storage, &dir.join(file), &BlockCache::new(CACHE_BYTES))
 }
 
 /// Opens an SSTable as the manifest describes it.

@@ -32,7 +32,6 @@ pub(super) fn salvage(
     wal::salvage(env, dir, state.database, first, synced, ends, visit)
 }
 
-/// Reads all that can be read.
 pub(super) fn collect(
     env: &Env,
     dir: &Path,

@@ -130,7 +130,6 @@ impl RepairReport {
     }
 }
 
-/// Reports progress over files.
 struct Meter<'a> {
     progress: &'a mut dyn FnMut(CheckProgress),
     done: u64,

@@ -10,10 +10,11 @@ use crate::catalog::{read_log, refuse_leftovers, refuse_no_database};
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::Env;
 use crate::version::edit::State;
-use crate::version::manifest::{self, Mark};
+use crate::version::manifest::{self, Loaded, Mark};
 use crate::wal;
 use std::path::Path;
 
+#[derive(Default)]
 pub(super) struct Plan {
     pub(super) state: State,
     /// Whether it is known which SSTables there are, and in which order.
@@ -28,16 +29,15 @@ pub(super) struct Plan {
     pub(super) damaged: Vec<Damaged>,
 }
 
-/// A damaged `CURRENT` or manifest.
 pub(super) struct Damaged {
     pub(super) file: String,
     pub(super) why: String,
 }
 
-pub(super) fn plan(env: &Env, dir: &Path) -> Result<Plan> {
-    refuse_no_database(env, dir)?;
-    let in_force = match manifest::load(env, dir) {
-        Ok(Some(loaded)) => Ok((loaded.state, loaded.mark)),
+/// The manifest in force, or why it cannot be read; an error if there is no database at all.
+pub(super) fn in_force(env: &Env, dir: &Path) -> Result<Result<Loaded>> {
+    Ok(match manifest::load(env, dir) {
+        Ok(Some(loaded)) => Ok(loaded),
         Ok(None) => match refuse_leftovers(env, dir) {
             Ok(()) => {
                 return Err(Error::new(ErrorKind::NotFound, format!("{} holds no database", dir.display())));
@@ -45,20 +45,19 @@ pub(super) fn plan(env: &Env, dir: &Path) -> Result<Plan> {
             Err(e) => Err(e),
         },
         Err(e) => Err(e),
-    };
+    })
+}
+
+pub(super) fn plan(env: &Env, dir: &Path) -> Result<Plan> {
+    refuse_no_database(env, dir)?;
+    let in_force = in_force(env, dir)?;
     let numbers = manifest::numbers(env, dir)?;
-    let mut plan = Plan {
-        state: State::default(),
-        sure: false,
-        all_families: false,
-        log_sound: false,
-        highest_manifest: numbers.first().copied().unwrap_or(0),
-        damaged: Vec::new(),
-    };
+    let highest_manifest = numbers.first().copied().unwrap_or(0);
+    let mut plan = Plan { highest_manifest, ..Plan::default() };
     let mark = match in_force {
-        Ok((state, mark)) => {
-            (plan.state, plan.sure, plan.all_families) = (state, true, true);
-            Some(mark)
+        Ok(loaded) => {
+            (plan.state, plan.sure, plan.all_families) = (loaded.state, true, true);
+            Some(loaded.mark)
         }
         Err(e) => {
             let file = e.file().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
@@ -92,9 +91,8 @@ fn salvage(env: &Env, dir: &Path, numbers: &[u64], plan: &mut Plan) -> Result<Op
         let tries = std::iter::once(None).chain(databases.iter().copied().map(Some));
         let mut found = tries.filter_map(|database| manifest::salvage(env, dir, *number, database));
         if let Some(found) = found.next() {
-            plan.sure = found.lost.is_empty();
             // A lost record may have created a family.
-            plan.all_families = found.lost.is_empty();
+            (plan.sure, plan.all_families) = (found.lost.is_empty(), found.lost.is_empty());
             plan.state = found.state;
             return Ok(Some(found.mark));
         }

@@ -21,7 +21,7 @@
 //! moves into `lost/`. A repair that is cut short before the manifest can be run again; after it, only the
 //! tidying is missing.
 
-use super::check::open_named;
+use super::check::{open_named, open_unknown};
 use super::logged::{self, Part};
 use super::plan::{Plan, plan};
 use super::tables::{Input, Style, Writer};
@@ -59,27 +59,20 @@ pub fn repair(env: &Env, dir: &Path, progress: &mut dyn FnMut(CheckProgress)) ->
     let _lock = lock_dir(&*env.storage, dir, true)?;
     let plan = plan(env, dir)?;
     refuse_elsewhere(env, dir, &plan)?;
-    let named: BTreeSet<String> = plan
-        .state
-        .stores
-        .values()
-        .flat_map(|s| s.shape.tables().map(|(_, _, info)| info.id.file_name()))
-        .collect();
+    let tables = plan.state.stores.values().flat_map(|store| store.shape.tables());
+    let named: BTreeSet<TableId> = tables.map(|(_, _, info)| info.id).collect();
     let mut files = list(env, dir)?;
     let on_disk: Vec<TableId> = files.iter().filter_map(|(name, _)| TableId::parse_file_name(name)).collect();
     // A file that has the name of an SSTable, but is none by its first bytes, its last ones, nor the
     // manifest, is somebody else's.
     files.retain(|(name, _)| {
-        let is_table = TableId::parse_file_name(name).is_some() && !named.contains(name);
+        let is_table = TableId::parse_file_name(name).is_some_and(|id| !named.contains(&id));
         let (storage, path) = (&*env.storage, dir.join(name));
-        let begins = || {
-            is_own_file(storage, &path).is_ok_and(|own| own)
-                && is_blank(storage, &path).is_ok_and(|blank| !blank)
-        };
-        !is_table || begins() || ends_as_table(storage, &path).is_ok_and(|ends| ends)
+        let begins =
+            || is_own_file(storage, &path).unwrap_or(false) && !is_blank(storage, &path).unwrap_or(true);
+        !is_table || begins() || ends_as_table(storage, &path).unwrap_or(false)
     });
     let total = files.iter().map(|(_, bytes)| bytes).sum();
-    let named = plan.state.stores.values().flat_map(|s| s.shape.tables().map(|(_, _, info)| info.id));
     let epoch = on_disk.into_iter().chain(named).map(|id| id.epoch).fold(plan.state.epoch, u32::max) + 1;
     let writer = Writer { env, dir, database: plan.state.database, epoch, job: 0, tables: 0, cells: 0 };
     let meter = Meter::new(progress, total);
@@ -107,18 +100,14 @@ impl Rescue<'_> {
     fn run(mut self) -> Result<RepairReport> {
         self.changed = !self.plan.damaged.is_empty();
         let needed_before = needed_logs(&self.plan.state);
-        for damaged in &self.plan.damaged {
-            let message = match self.plan.sure {
-                true => format!("{}; nothing in it was lost", damaged.why),
-                false => format!(
-                    "{}; the tables found were merged by sequence number, deleted keys may show again, and what \
-                     only it knew would not be missed: a table that is gone, a log that ends too early",
-                    damaged.why
-                ),
-            };
-            if !self.plan.sure {
-                self.report.lost.push(loss(&damaged.file, message));
-            }
+        // Where the list is sure nothing in a damaged manifest was lost.
+        for damaged in self.plan.damaged.iter().filter(|_| !self.plan.sure) {
+            let message = format!(
+                "{}; the tables found were merged by sequence number, deleted keys may show again, and what \
+                 only it knew would not be missed: a table that is gone, a log that ends too early",
+                damaged.why
+            );
+            self.report.lost.push(loss(&damaged.file, message));
         }
         if self.plan.sure {
             self.mend()?;
@@ -144,15 +133,11 @@ impl Rescue<'_> {
     // A sure list of SSTables
 
     fn mend(&mut self) -> Result<()> {
-        let ids: Vec<StoreId> = self.plan.state.stores.keys().copied().collect();
-        for id in &ids {
-            let places: Vec<_> = self.plan.state.stores[id]
-                .shape
-                .tables()
-                .map(|(level, run, info)| (TablePlace { level, run: run.id, table: info.id }, info.clone()))
-                .collect();
-            for (place, info) in places {
-                self.mend_table(*id, place, &info)?;
+        let stores: Vec<(StoreId, Shape)> =
+            self.plan.state.stores.iter().map(|(id, store)| (*id, store.shape.clone())).collect();
+        for (id, shape) in &stores {
+            for (level, run, info) in shape.tables() {
+                self.mend_table(*id, TablePlace { level, run: run.id, table: info.id }, info)?;
             }
         }
         if self.plan.log_sound {
@@ -172,22 +157,21 @@ impl Rescue<'_> {
             store.last_generation = run.next();
             if let Some(info) = written {
                 let added = vec![(0, run.0, Arc::new(info))];
-                apply(
-                    &mut store.shape,
-                    &ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() },
-                )?;
+                apply(&mut store.shape, &ShapeChange { added, ..ShapeChange::default() })?;
             }
         }
         self.end_log(&found);
         Ok(())
     }
 
+    fn open(&self, info: &Arc<TableInfo>) -> Result<Arc<Sstable>> {
+        open_named(self.env, self.dir, &TableStore::beside(&self.env.storage, self.dir), info)
+    }
+
     fn mend_table(&mut self, id: StoreId, place: TablePlace, info: &Arc<TableInfo>) -> Result<()> {
         let file = info.id.file_name();
         self.meter.file(&file, info.bytes);
-        let Err(why) = open_named(self.env, self.dir, &TableStore::beside(&self.env.storage, self.dir), info)
-            .and_then(|table| table.verify())
-        else {
+        let Err(why) = self.open(info).and_then(|table| table.verify()) else {
             self.report.tables_kept += 1;
             return Ok(());
         };
@@ -214,8 +198,7 @@ impl Rescue<'_> {
             None
         };
         let added = added.map(|table| (place.level, place.run, Arc::new(table))).into_iter().collect();
-        let change =
-            ShapeChange { range: KeyRange::all(), removed: vec![place], added, ..ShapeChange::default() };
+        let change = ShapeChange { removed: vec![place], added, ..ShapeChange::default() };
         let store = self.plan.state.stores.get_mut(&id).expect("it is being mended");
         apply(&mut store.shape, &change)
     }
@@ -225,12 +208,8 @@ impl Rescue<'_> {
     fn rebuild(&mut self) -> Result<()> {
         self.changed = true;
         let mut found: BTreeMap<StoreId, Found> = BTreeMap::new();
-        let tables: Vec<(String, TableId, u64)> = self
-            .files
-            .iter()
-            .filter_map(|(name, bytes)| Some((name.clone(), TableId::parse_file_name(name)?, *bytes)))
-            .collect();
-        for (file, id, bytes) in tables {
+        for (file, bytes) in self.files.clone() {
+            let Some(id) = TableId::parse_file_name(&file) else { continue };
             self.meter.file(&file, bytes);
             self.aside.push(file.clone());
             self.find_table(&file, id, &mut found)?;
@@ -276,14 +255,10 @@ impl Rescue<'_> {
         });
         let known = named.as_ref().map(|(_, info)| info);
         let opened = match known {
-            Some(info) => {
-                open_named(self.env, self.dir, &TableStore::beside(&self.env.storage, self.dir), info)
-                    .and_then(|table| table.verify())
-                    .map(|_| info.clone())
-            }
-            None => verify_unknown(self.env, self.dir, file),
+            Some(info) => self.open(info),
+            None => open_unknown(self.env, self.dir, file),
         };
-        let (info, names, written_as) = match opened {
+        let (info, names, written_as) = match opened.and_then(|t| t.verify().map(|_| t.info().clone())) {
             Ok(info) => {
                 let names = self.names(file)?;
                 // An SSTable that the manifest does not know has its original name in its properties.
@@ -341,10 +316,7 @@ impl Rescue<'_> {
     }
 
     fn names(&self, file: &str) -> Result<Names> {
-        let path = self.dir.join(file);
-        let cache = crate::cache::BlockCache::new(super::check::CACHE_BYTES);
-        let table = Sstable::open_unknown(&self.env.storage, &path, &cache)?;
-        Ok(Names::new(&table.properties().names))
+        Ok(Names::new(&open_unknown(self.env, self.dir, file)?.properties().names))
     }
 
     /// SSTables that do not say where they belong go to the only family there is, else into one of their own,
@@ -418,14 +390,11 @@ impl Rescue<'_> {
         let options = self.parse_options(&name, json.as_deref());
         let options = options.unwrap_or_else(|| {
             let dated = found.part.cells.iter().any(|cell| cell.timestamp != Timestamp::ZERO);
-            match dated || found.infos.iter().any(|info| info.times.1 > Timestamp::ZERO) {
-                true => FamilyOptions {
-                    timestamps: Timestamps::Explicit,
-                    versions: 0,
-                    ..FamilyOptions::default()
-                },
-                false => FamilyOptions::default(),
+            let mut options = FamilyOptions::default();
+            if dated || found.infos.iter().any(|info| info.times.1 > Timestamp::ZERO) {
+                (options.timestamps, options.versions) = (Timestamps::Explicit, 0);
             }
+            options
         });
         let json = serde_json::to_string(&options).map_err(|e| Error::invalid(e.to_string()))?;
         let style = Style::new(&options, table_names(id, &name, json.clone()));
@@ -577,7 +546,6 @@ const DEFAULT_STORE: StoreId = StoreId(1);
 /// The number of the family of SSTables that do not say where they belong, until all others are known.
 const UNKNOWN_STORE: StoreId = StoreId::MAX;
 
-/// The findings about a family.
 #[derive(Default)]
 struct Found {
     infos: Vec<Arc<TableInfo>>,
@@ -620,13 +588,6 @@ fn names_of(report: &ScanReport) -> Names {
 fn style_of(id: StoreId, store: &StoreState) -> Style {
     let options = stored_options(&store.name, &store.options).map(|(options, _)| options).unwrap_or_default();
     Style::new(&options, table_names(id, &store.name, store.options.clone()))
-}
-
-fn verify_unknown(env: &Env, dir: &Path, file: &str) -> Result<Arc<TableInfo>> {
-    let cache = crate::cache::BlockCache::new(super::check::CACHE_BYTES);
-    let table = Sstable::open_unknown(&env.storage, &dir.join(file), &cache)?;
-    table.verify()?;
-    Ok(table.info().clone())
 }
 
 fn apply(shape: &mut Shape, change: &ShapeChange) -> Result<()> {

@@ -35,7 +35,6 @@ impl Style {
     }
 }
 
-/// Writes SSTables under fresh names.
 pub(super) struct Writer<'a> {
     pub(super) env: &'a Env,
     pub(super) dir: &'a Path,
@@ -166,10 +165,7 @@ impl Writer<'_> {
             let cell = merging.cell();
             let same_key = last.as_ref().is_some_and(|(key, _, _)| key == cell.key);
             if !same_key && builder.estimated_bytes() >= TABLE_BYTES {
-                let interval = KeyRange {
-                    start: std::mem::replace(&mut low, cell.key.to_vec()),
-                    end: Some(cell.key.to_vec()),
-                };
+                let interval = KeyRange::new(std::mem::replace(&mut low, cell.key.to_vec()), cell.key);
                 all.tombstones_within(&interval).try_for_each(|t| builder.add_range_tombstone(t))?;
                 let fresh = self.builder(style)?;
                 let (full, at) =

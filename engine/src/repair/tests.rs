@@ -1,7 +1,7 @@
 //! Damage of each kind, repaired.
 #![allow(clippy::disallowed_methods, reason = "damages real files")]
 
-use super::{CheckReport, RepairReport, check, repair};
+use super::{CheckReport, Loss, RepairReport, check, repair};
 use crate::options::{FamilyOptions, Options, Tuning};
 use crate::storage::Env;
 use crate::types::TableId;
@@ -88,6 +88,37 @@ fn tables(dir: &Path) -> Vec<PathBuf> {
     files(dir, |name| TableId::parse_file_name(name).is_some())
 }
 
+fn is_manifest(name: &str) -> bool {
+    name == "CURRENT" || name.starts_with("manifest-")
+}
+
+/// A copy of these files.
+fn copied(dir: &Path, with: fn(&str) -> bool) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    files(dir, with).iter().for_each(|f| drop(fs::copy(f, copy.path().join(f.file_name().unwrap()))));
+    copy
+}
+
+/// Cuts off the end of an SSTable: what names its family stands there, behind all cells.
+fn lose_end(table: &Path) {
+    let file = fs::File::options().write(true).open(table).unwrap();
+    file.set_len(file.metadata().unwrap().len() * 9 / 10).unwrap();
+}
+
+/// The WAL file with the last write, and its bytes.
+fn last_log(dir: &Path) -> (PathBuf, Vec<u8>) {
+    let logs = files(dir, |name| name.ends_with(".log")).into_iter();
+    let mut read = logs.map(|path| (path.clone(), fs::read(path).unwrap()));
+    read.find(|(_, bytes)| bytes.windows(6).any(|w| w == b"newest")).unwrap()
+}
+
+/// The place of a version of the key. Key and value side by side stand in an entry and nowhere else; two
+/// bytes alone may be part of a checksum.
+fn place_of(n: u32, bytes: &[u8]) -> usize {
+    let entry = [&key(n)[..], b"v2"].concat();
+    bytes.windows(entry.len()).position(|w| w == entry).expect("a version in the log")
+}
+
 fn flip(path: &Path, at: usize) {
     let mut bytes = fs::read(path).unwrap();
     bytes[at] ^= 0x10;
@@ -125,22 +156,16 @@ fn a_damaged_block_costs_the_keys_it_held_and_no_other() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     for table in tables(dir.path()) {
-        let copy = tempfile::tempdir().unwrap();
-        files(dir.path(), |_| true)
-            .iter()
-            .for_each(|f| drop(fs::copy(f, copy.path().join(f.file_name().unwrap()))));
+        let copy = copied(dir.path(), |_| true);
         let bytes = fs::metadata(&table).unwrap().len() as usize;
         flip(&copy.path().join(table.file_name().unwrap()), bytes / 3);
         assert_eq!(checked(copy.path()).damages.len(), 1);
         let report = repaired(copy.path());
         assert!(!report.rebuilt && report.tables_written <= 1 && report.moved.len() == 1, "{report:?}");
         let db = open(copy.path());
-        let lost = |n: u32| {
-            report.lost.iter().any(|l| {
-                l.family.as_deref() == Some("default")
-                    && l.keys.as_ref().is_some_and(|keys| keys.contains(&key(n)))
-            })
-        };
+        let of_default = |l: &&Loss| l.family.as_deref() == Some("default");
+        let keys: Vec<_> = report.lost.iter().filter(of_default).filter_map(|l| l.keys.as_ref()).collect();
+        let lost = |n: u32| keys.iter().any(|keys| keys.contains(&key(n)));
         let wrong = wrong(&db);
         assert!(wrong.len() < 500 && wrong.iter().all(|n| lost(*n)), "{wrong:?} {report:?}");
     }
@@ -174,9 +199,7 @@ fn a_lost_current_costs_nothing() {
 fn without_any_manifest_tables_and_log_give_everything_back_families_included() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
-    for file in files(dir.path(), |name| name == "CURRENT" || name.starts_with("manifest-")) {
-        fs::remove_file(file).unwrap();
-    }
+    files(dir.path(), is_manifest).iter().for_each(|file| fs::remove_file(file).unwrap());
     let report = repaired(dir.path());
     assert!(report.rebuilt && report.families == ["default", "history"], "{report:?}");
     let db = open(dir.path());
@@ -197,10 +220,7 @@ fn a_manifest_whose_end_is_lost_is_noticed_and_nothing_goes_wrong() {
     let manifest = files(dir.path(), |name| name.starts_with("manifest-")).remove(0);
     let length = fs::metadata(&manifest).unwrap().len() as usize;
     for at in [40, length / 3, length / 2, length - 5] {
-        let copy = tempfile::tempdir().unwrap();
-        files(dir.path(), |_| true)
-            .iter()
-            .for_each(|f| drop(fs::copy(f, copy.path().join(f.file_name().unwrap()))));
+        let copy = copied(dir.path(), |_| true);
         flip(&copy.path().join(manifest.file_name().unwrap()), at);
         assert!(!checked(copy.path()).is_clean(), "at {at} of {length}");
         let report = repaired(copy.path());
@@ -215,13 +235,8 @@ fn a_table_of_which_nothing_says_into_which_family_it_belongs_is_told_with_its_k
     fixture(dir.path());
     let mut alone = 0;
     for table in tables(dir.path()) {
-        let copy = tempfile::tempdir().unwrap();
-        let there = |path: &Path| copy.path().join(path.file_name().unwrap());
-        let unnamed = |name: &str| name != "CURRENT" && !name.starts_with("manifest-");
-        files(dir.path(), unnamed).iter().for_each(|f| drop(fs::copy(f, there(f))));
-        // What names the family stands at the end, behind all cells.
-        let length = fs::metadata(&table).unwrap().len();
-        fs::File::options().write(true).open(there(&table)).unwrap().set_len(length * 9 / 10).unwrap();
+        let copy = copied(dir.path(), |name| !is_manifest(name));
+        lose_end(&copy.path().join(table.file_name().unwrap()));
         let report = repaired(copy.path());
         let told = |n: u32| {
             report.lost.iter().any(|loss| loss.keys.as_ref().is_some_and(|keys| keys.contains(&key(n))))
@@ -249,11 +264,9 @@ fn a_table_that_does_not_say_its_family_is_told_also_where_only_one_is_known() {
     db.close().unwrap();
     drop((other, db));
     let large = tables(dir.path()).into_iter().max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap();
-    let length = fs::metadata(&large).unwrap().len();
-    fs::File::options().write(true).open(&large).unwrap().set_len(length * 9 / 10).unwrap();
-    for file in files(dir.path(), |name| !name.ends_with(".table")) {
-        fs::remove_file(file).unwrap();
-    }
+    lose_end(&large);
+    let others = files(dir.path(), |name| !name.ends_with(".table"));
+    others.iter().for_each(|file| fs::remove_file(file).unwrap());
     let report = repaired(dir.path());
     assert_eq!(report.families, ["default"], "{report:?}");
     let told =
@@ -265,14 +278,8 @@ fn a_table_that_does_not_say_its_family_is_told_also_where_only_one_is_known() {
 fn frames_behind_a_damaged_one_are_saved() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
-    let logs = files(dir.path(), |name| name.ends_with(".log"));
-    let path = logs.iter().find(|path| fs::read(path).unwrap().windows(6).any(|w| w == b"newest")).unwrap();
-    let bytes = fs::read(path).unwrap();
-    // Key and value side by side stand in an entry and nowhere else; two bytes alone may be part of a
-    // checksum.
-    let entry = [&key(20)[..], b"v2"].concat();
-    let at = bytes.windows(entry.len()).position(|w| w == entry).expect("a version in the log");
-    flip(path, at);
+    let (path, bytes) = last_log(dir.path());
+    flip(&path, place_of(20, &bytes));
     assert_eq!(checked(dir.path()).damages.len(), 1);
     let report = repaired(dir.path());
     assert!(!report.rebuilt && report.lost.len() == 1, "{report:?}");
@@ -289,17 +296,12 @@ fn frames_behind_a_damaged_one_are_saved() {
 fn every_damage_of_a_log_and_of_a_manifest_is_listed() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
-    let logs = files(dir.path(), |name| name.ends_with(".log"));
-    let path = logs.iter().find(|path| fs::read(path).unwrap().windows(6).any(|w| w == b"newest")).unwrap();
-    let bytes = fs::read(path).unwrap();
-    let place = |n: u32| {
-        let entry = [&key(n)[..], b"v2"].concat();
-        bytes.windows(entry.len()).position(|w| w == entry).expect("a version in the log")
-    };
+    let (path, bytes) = last_log(dir.path());
+    let place = |n: u32| place_of(n, &bytes);
     // None of them the first frame in its sector, which those behind it count from.
     let behind_others = |n: &u32| place(n - 2) / 512 == place(*n) / 512;
     for range in [10..20, 20..30, 30..40] {
-        flip(path, place(range.into_iter().find(behind_others).expect("a frame behind others")));
+        flip(&path, place(range.into_iter().find(behind_others).expect("a frame behind others")));
     }
     let of = |suffix: &str| {
         let damages = checked(dir.path()).damages;
@@ -347,9 +349,7 @@ fn without_a_manifest_a_dropped_family_that_comes_back_from_the_log_is_reported(
     db.flush().unwrap();
     db.close().unwrap();
     drop(db);
-    for file in files(dir.path(), |name| name == "CURRENT" || name.starts_with("manifest-")) {
-        fs::remove_file(file).unwrap();
-    }
+    files(dir.path(), is_manifest).iter().for_each(|file| fs::remove_file(file).unwrap());
     let report = repaired(dir.path());
     let back: Vec<&String> = report.families.iter().filter(|name| *name != "default").collect();
     assert_eq!(back.len(), 1, "nothing says that it was dropped: {report:?}");

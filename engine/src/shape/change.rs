@@ -69,9 +69,7 @@ impl Shape {
         for level in removed.keys().map(|(level, _)| *level) {
             self.levels[level].runs.retain(|run| !run.tables().is_empty());
         }
-        while self.levels.last().is_some_and(|level| level.runs.is_empty()) {
-            self.levels.pop();
-        }
+        self.drop_empty_levels();
         Ok(())
     }
 

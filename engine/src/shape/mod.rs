@@ -252,18 +252,15 @@ impl Run {
 
     /// Raises the clip of an SSTable that overlaps `range`.
     pub(crate) fn clip(&mut self, id: TableId, clip: Clip, range: &KeyRange) -> Result<(), String> {
-        let window = self.window(range);
-        let run = self.id;
+        let (window, run) = (self.window(range), self.id);
         let table = self.tables[window].iter_mut().find(|t| t.id == id);
         let table = table.ok_or_else(|| format!("run #{run} lacks table {id}, which is to be clipped"))?;
         if clip.key.as_slice() < table.live_start() || !table.range.ends_after(&clip.key) {
             return Err(format!("the clip {} lies outside table {id}", key_text(&clip.key)));
         }
         self.live_bytes -= table.live_bytes();
-        let mut clipped = TableInfo::clone(table);
-        clipped.clip = Some(clip);
-        self.live_bytes += clipped.live_bytes();
-        *table = Arc::new(clipped);
+        Arc::make_mut(table).clip = Some(clip);
+        self.live_bytes += table.live_bytes();
         Ok(())
     }
 }
@@ -340,6 +337,10 @@ impl Shape {
     /// The deepest level that holds anything.
     pub fn deepest(&self) -> Option<usize> {
         self.levels.iter().rposition(|level| !level.runs.is_empty())
+    }
+
+    fn drop_empty_levels(&mut self) {
+        self.levels.truncate(self.deepest().map_or(0, |deepest| deepest + 1));
     }
 
     /// Live bytes of all levels.

@@ -2,7 +2,7 @@
 //! its neighbour. An SSTable with keys on both sides belongs to both stores afterwards, each with its part.
 
 use super::{Clip, Level, Run, Shape, TableInfo};
-use crate::types::TableId;
+use crate::types::{KeyRange, TableId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,11 +35,9 @@ impl Shape {
                 return Some(table.clone());
             }
             (table.live_start() < at).then(|| {
-                let mut part = TableInfo::clone(table);
-                part.range.end = Some(at.to_vec());
-                part.above =
-                    Some(table.bytes.saturating_sub(bytes_below(table)).max(table.above.unwrap_or(0)));
-                Arc::new(part)
+                let range = KeyRange { end: Some(at.to_vec()), ..table.range.clone() };
+                let above = table.bytes.saturating_sub(bytes_below(table)).max(table.above.unwrap_or(0));
+                Arc::new(TableInfo { range, above: Some(above), ..TableInfo::clone(table) })
             })
         });
         let right = part(&|table| {
@@ -53,12 +51,6 @@ impl Shape {
             })
         });
         (left, right)
-    }
-
-    fn drop_empty_levels(&mut self) {
-        while self.levels.last().is_some_and(|level| level.runs.is_empty()) {
-            self.levels.pop();
-        }
     }
 
     /// This shape joined with a neighbour's, and the SSTables whose parts were reunited. SSTables in
@@ -96,24 +88,20 @@ impl Shape {
     /// SSTables of a neighbour that this shape has a part of, and that cannot be reunited: the parts lie in
     /// different levels or runs, or something is missing between them.
     pub(crate) fn apart_from(&self, other: &Shape) -> Vec<Arc<TableInfo>> {
-        let mut shared = BTreeMap::new();
-        let mut apart = Vec::new();
+        let (mut shared, mut theirs) = (BTreeMap::new(), Vec::new());
         for number in 0..self.levels.len().max(other.levels.len()) {
-            for (run, own, _) in pairs(runs_of(self, number), runs_of(other, number)) {
+            for (run, own, their) in pairs(runs_of(self, number), runs_of(other, number)) {
                 let tables = own.map_or(&[][..], Run::tables);
                 shared.extend(tables.iter().map(|table| (table.id, (number, run, table))));
+                let tables = their.map_or(&[][..], Run::tables);
+                theirs.extend(tables.iter().map(|table| (number, run, table)));
             }
         }
-        for number in 0..self.levels.len().max(other.levels.len()) {
-            for (run, _, their) in pairs(runs_of(self, number), runs_of(other, number)) {
-                let apart_of = |table: &&Arc<TableInfo>| match shared.get(&table.id) {
-                    Some((level, of, own)) => (*level, *of) != (number, run) || together(own, table).is_err(),
-                    None => false,
-                };
-                apart.extend(their.map_or(&[][..], Run::tables).iter().filter(apart_of).cloned());
-            }
-        }
-        apart
+        let is_apart = |(number, run, table): &(usize, u64, &Arc<TableInfo>)| match shared.get(&table.id) {
+            Some((level, of, own)) => (level, of) != (number, run) || together(own, table).is_err(),
+            None => false,
+        };
+        theirs.into_iter().filter(is_apart).map(|(_, _, table)| table.clone()).collect()
     }
 }
 
@@ -158,7 +146,6 @@ fn between<'a>(
     );
 }
 
-/// Joins two neighbouring parts of an SSTable.
 fn together(a: &TableInfo, b: &TableInfo) -> Result<TableInfo, String> {
     let (low, high) = if a.live_start() <= b.live_start() { (a, b) } else { (b, a) };
     if low.range.end.as_deref() != Some(high.live_start()) || low.identity != high.identity {
@@ -172,12 +159,9 @@ fn together(a: &TableInfo, b: &TableInfo) -> Result<TableInfo, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::KeyRange;
 
     fn table(part: u32, start: &str, end: &str) -> Arc<TableInfo> {
-        let mut table = TableInfo::plain(TableId { part, ..TableId::default() }, 100);
-        table.range = KeyRange::new(start, end);
-        Arc::new(table)
+        Arc::new(TableInfo::over(part, KeyRange::new(start, end), 100))
     }
 
     fn shape() -> Shape {
@@ -214,10 +198,8 @@ mod tests {
         let told = |ours: &[u64], theirs: &[u64]| {
             let (ours, theirs) = (runs(ours), runs(theirs));
             let id = |run: Option<&Run>| run.map_or(0, |run| run.id);
-            pairs(&ours, &theirs)
-                .into_iter()
-                .map(|(n, own, their)| (n, id(own), id(their)))
-                .collect::<Vec<_>>()
+            let pairs = pairs(&ours, &theirs).into_iter();
+            pairs.map(|(n, own, their)| (n, id(own), id(their))).collect::<Vec<_>>()
         };
         assert_eq!(told(&[9], &[8, 7, 6]), [(9, 0, 8), (8, 0, 7), (7, 9, 6)]);
         assert_eq!(told(&[9, 7], &[9]), [(9, 9, 9), (7, 7, 0)]);

@@ -164,6 +164,14 @@ impl TableInfo {
     }
 }
 
+#[cfg(test)]
+impl TableInfo {
+    /// A plain SSTable over these keys; its name is its part.
+    pub(crate) fn over(part: u32, range: KeyRange, bytes: u64) -> Self {
+        Self { range, ..Self::plain(TableId { part, ..TableId::default() }, bytes) }
+    }
+}
+
 fn parse_id(text: &str) -> Result<TableId, String> {
     match text.parse() {
         Ok(part) if !text.contains('-') => Ok(TableId { part, ..TableId::default() }),

@@ -4,9 +4,9 @@
 
 use super::content::{self, Piece};
 use super::line::Put;
-use super::{KEYS_END, SimulateOptions, Simulator, place};
+use super::{KEYS_END, SimulateOptions, Simulator};
 use crate::strategy::{ByRange, RangeMemory, Step, apply, validate_flush};
-use crate::types::{KeyRange, TableId};
+use crate::types::{KeyRange, TableId, prefix64};
 
 /// The parts of memory in which puts come.
 const PARTS: u32 = 32;
@@ -15,7 +15,6 @@ const PARTS: u32 = 32;
 /// of puts as ranges. More would take minutes.
 const LOOKS_MAX: f64 = 2e7;
 
-/// The memory of one range.
 pub(super) struct HeldByRange {
     start: u64,
     end: u64,
@@ -96,7 +95,7 @@ impl Simulator<'_> {
 
     /// Divides memory by the ranges of the present SSTables.
     fn fit_memory(&mut self, by_range: &dyn ByRange) {
-        let bounds: Vec<u64> = by_range.bounds(&self.shape).iter().map(|bound| place(bound)).collect();
+        let bounds: Vec<u64> = by_range.bounds(&self.shape).iter().map(|bound| prefix64(bound)).collect();
         let starts = std::iter::once(0).chain(bounds.iter().copied());
         let ends = bounds.iter().copied().chain([KEYS_END]);
         let fitted = starts.zip(ends).map(|(start, end)| {
@@ -122,9 +121,8 @@ impl Simulator<'_> {
             self.bytes_of(&content::union(&all)) / self.bytes_of(&all)
         };
         let early = by_range.is_early(&self.shape, &facts[at].range);
-        let plan = by_range
-            .flush(&self.shape, &facts[at], early, &unique)
-            .expect("nothing is in the way of a simulated flush");
+        let plan = by_range.flush(&self.shape, &facts[at], early, &unique);
+        let plan = plan.expect("nothing is in the way of a simulated flush");
         validate_flush(&self.shape, &plan, &[]).expect("a lawful flush");
         let inputs: Vec<TableId> = plan.live_inputs(&self.shape).iter().map(|(_, t)| t.id).collect();
         let held = &mut self.memory[at];
@@ -137,13 +135,12 @@ impl Simulator<'_> {
         let step = Step { outputs: self.cut(&pieces, parts), ..Step::default() };
         let written: u64 = step.outputs.iter().map(|table| table.bytes).sum();
         apply(&mut self.shape, &plan, &step).expect("a flush can be applied");
-        let report = &mut self.report;
+        let (report, moved) = (&mut self.report, plan.bytes - facts[at].bytes + written);
         report.flushes += 1;
         report.flushed_bytes += written;
-        report.moved_bytes += plan.bytes - facts[at].bytes + written;
+        report.moved_bytes += moved;
         report.largest_compaction_input_bytes = report.largest_compaction_input_bytes.max(plan.bytes);
-        report.largest_compaction_bytes =
-            report.largest_compaction_bytes.max(plan.bytes - facts[at].bytes + written);
+        report.largest_compaction_bytes = report.largest_compaction_bytes.max(moved);
         report.peak_space_bytes = report.peak_space_bytes.max(before + written);
         self.touched += (inputs.len() + step.outputs.len()) as u64;
         self.measure.written += written as f64;
@@ -157,12 +154,8 @@ impl Simulator<'_> {
         let bytes = held.bytes as u64;
         let start = if held.start == 0 { Vec::new() } else { held.start.to_be_bytes().to_vec() };
         let end = (held.end < KEYS_END).then(|| held.end.to_be_bytes().to_vec());
-        RangeMemory {
-            range: KeyRange { start, end },
-            bytes,
-            written: bytes,
-            age: self.clock - held.since + 1,
-        }
+        let age = self.clock - held.since + 1;
+        RangeMemory { range: KeyRange { start, end }, bytes, written: bytes, age }
     }
 }
 

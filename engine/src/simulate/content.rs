@@ -43,11 +43,8 @@ impl FromStr for Workload {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "unknown workload `{text}`; there is: uniform, zipf:THETA (like zipf:0.99), head:THETA, sorted:SHARE"
-            )
-        };
+        let all = "uniform, zipf:THETA (like zipf:0.99), head:THETA, sorted:SHARE";
+        let wrong = || format!("unknown workload `{text}`; there is: {all}");
         let (name, number) = text.split_once(':').unwrap_or((text, ""));
         let number = || number.parse().map_err(|_| wrong());
         let workload = match name {

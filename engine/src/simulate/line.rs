@@ -9,7 +9,6 @@ use super::content::{Content, Density, LOG_FIRST, LOG_LAST, Piece, Workload};
 /// Number of stretches for keys in order; the filled part ends somewhere in one of them.
 const PARTS_IN_ORDER: u64 = 256;
 
-/// A batch of puts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Put {
     /// Keys that are put for the first time: this share of all keys, after that share.
@@ -148,10 +147,7 @@ fn head(theta: f64, keys: f64) -> Vec<Stretch> {
     let mut stretches = Vec::new();
     let mut rank = 1.0;
     while rank <= keys {
-        let next = match 2.0 * rank {
-            next if next > keys => keys + 1.0,
-            next => next,
-        };
+        let next = if 2.0 * rank > keys { keys + 1.0 } else { 2.0 * rank };
         // The integral of rank to the minus theta over half a rank to each side.
         let (a, b) = (rank - 0.5, next - 0.5);
         let drawn = match theta == 1.0 {
@@ -215,11 +211,8 @@ mod tests {
         for workload in [Workload::Uniform, Workload::Zipf(0.99), Workload::Head(0.99)] {
             let (line, density) = (Line::new(workload, 1e6), Density::new(workload, 1e6));
             let draws = line.draws_for(&density, 0.05);
-            let touched: f64 = line
-                .pieces(Put::Draws(draws))
-                .iter()
-                .map(|p| density.of(p.content) * (p.end - p.start) as f64 / KEYS_END as f64)
-                .sum();
+            let share = |p: &Piece| density.of(p.content) * (p.end - p.start) as f64 / KEYS_END as f64;
+            let touched: f64 = line.pieces(Put::Draws(draws)).iter().map(share).sum();
             assert!((touched - 0.05).abs() < 1e-6, "{workload}: {touched}");
         }
     }

@@ -28,7 +28,7 @@ pub use report::SimulateReport;
 
 use crate::shape::{Run, Shape, TableInfo};
 use crate::strategy::{CompactionKind, CompactionPlan, Facts, PlanState, Step, StrategyOptions, apply};
-use crate::types::{KeyRange, TableId};
+use crate::types::{KeyRange, TableId, prefix64};
 use by_range::HeldByRange;
 use content::{Content, Density, Piece};
 use line::{Line, Put};
@@ -133,14 +133,12 @@ fn check(options: &SimulateOptions) -> Result<(), String> {
     if options.data_bytes > 1 << 56 {
         return Err("data bytes must be at most 64 PiB".to_string());
     }
-    if !(0.0..=0.5).contains(&options.active_memtable_share) {
-        return Err(format!(
-            "the active share must lie between 0 and 0.5, not {}",
-            options.active_memtable_share
-        ));
+    let (share, overwrite) = (options.active_memtable_share, options.overwrite);
+    if !(0.0..=0.5).contains(&share) {
+        return Err(format!("the active share must lie between 0 and 0.5, not {share}"));
     }
-    if !(0.0..=100.0).contains(&options.overwrite) {
-        return Err(format!("overwrite must lie between 0 and 100, not {}", options.overwrite));
+    if !(0.0..=100.0).contains(&overwrite) {
+        return Err(format!("overwrite must lie between 0 and 100, not {overwrite}"));
     }
     Ok(())
 }
@@ -178,7 +176,6 @@ struct Simulator<'a> {
     measure: Measure,
 }
 
-/// Sums over a number of flushes.
 #[derive(Default)]
 struct Measure {
     flushes: u64,
@@ -262,14 +259,8 @@ impl<'a> Simulator<'a> {
 
     /// Gives up the fill, for this reason, and starts over from data loaded in key order.
     fn load_in_key_order(&mut self, why: String) {
-        self.report
-            .notes
-            .push(format!("the fill {why}: loaded in key order instead, so its cost is left out"));
-        let before = &self.report;
-        self.report = SimulateReport {
-            notes: before.notes.clone(),
-            ..SimulateReport::new(self.options, before.table_scale)
-        };
+        let notes = vec![format!("the fill {why}: loaded in key order instead, so its cost is left out")];
+        self.report = SimulateReport { notes, ..SimulateReport::new(self.options, self.report.table_scale) };
         (self.shape, self.measure) = (Shape::default(), Measure::default());
         self.contents.clear();
         self.memory.clear();
@@ -313,10 +304,8 @@ impl<'a> Simulator<'a> {
             self.report.notes.push(format!("the overwrite phase is cut from {wanted} to {done} flushes"));
         }
         if done > 0 && self.end_of_measure() < 1.0 {
-            self.report.notes.push(
-                "write amplification is below 1: most overwritten keys were overwritten again in memory"
-                    .into(),
-            );
+            let why = "most overwritten keys were overwritten again in memory";
+            self.report.notes.push(format!("write amplification is below 1: {why}"));
         }
     }
 
@@ -356,8 +345,8 @@ impl<'a> Simulator<'a> {
         self.measure.flushes += 1;
         // A run may lack a part of the keys, as the deltas of ranges do.
         let wide = |table: &TableInfo| {
-            let end = table.range.end.as_deref().map_or(KEYS_END, place);
-            end.saturating_sub(place(&table.range.start)) as f64 / KEYS_END as f64
+            let end = table.range.end.as_deref().map_or(KEYS_END, prefix64);
+            end.saturating_sub(prefix64(&table.range.start)) as f64 / KEYS_END as f64
         };
         self.measure.runs += self.shape.tables().map(|(_, _, table)| wide(table)).sum::<f64>();
         self.measure.space += self.shape.live_bytes() as f64 / (self.filled * self.keys * self.entry);
@@ -375,21 +364,9 @@ impl<'a> Simulator<'a> {
                 let all = each().map(|pieces| self.bytes_of(pieces)).sum::<f64>() / self.entry;
                 (self.density.of(union) * self.keys / all).min(1.0)
             };
-            let facts = Facts {
-                clock: 0,
-                draw: self.random,
-                running: &[],
-                flushing: None,
-                flush_bytes: self.options.memory_bytes,
-                pressed: false,
-                within_level0: false,
-                merges_max: 8,
-                unique: &unique,
-                looks: &|_| 0,
-                surplus: &|_| 0,
-                settled_to: crate::types::SeqNo::MAX,
-                ttl_us: 0,
-            };
+            let flush_bytes = self.options.memory_bytes;
+            let facts =
+                Facts { draw: self.random, flush_bytes, merges_max: 8, unique: &unique, ..Facts::default() };
             let plan = strategy.strategy().plan(&self.shape, &facts, &self.state);
             self.state = plan.state;
             if plan.merges.is_empty() {
@@ -415,7 +392,7 @@ impl<'a> Simulator<'a> {
             let taken: Vec<Piece> =
                 inputs.iter().flat_map(|id| self.contents.remove(id).unwrap_or_default()).collect();
             let pieces = content::union(&taken);
-            let bytes: f64 = pieces.iter().map(|piece| self.piece_bytes(piece)).sum();
+            let bytes = self.bytes_of(&pieces);
             step.outputs = self.cut(&pieces, (bytes / merge.sstable_bytes as f64).round().max(1.0) as usize);
             let written: u64 = step.outputs.iter().map(|t| t.bytes).sum();
             self.touched += (inputs.len() + step.outputs.len()) as u64;
@@ -440,7 +417,7 @@ impl<'a> Simulator<'a> {
 
     /// Cuts the pieces (in key order) into this many SSTables of about the same bytes.
     fn cut(&mut self, pieces: &[Piece], parts: usize) -> Vec<Arc<TableInfo>> {
-        let total: f64 = pieces.iter().map(|piece| self.piece_bytes(piece)).sum();
+        let total = self.bytes_of(pieces);
         let mut tables = Vec::with_capacity(parts);
         let mut builder: Vec<Piece> = Vec::new();
         let (mut done, mut limit) = (0.0, self.limit(total, 1, parts));
@@ -479,14 +456,10 @@ impl<'a> Simulator<'a> {
 
     fn table(&mut self, pieces: &[Piece]) -> Option<Arc<TableInfo>> {
         let (first, last) = (pieces.first()?, pieces.last()?);
-        let cells: f64 = pieces.iter().map(|piece| self.piece_bytes(piece)).sum::<f64>() / self.entry;
+        let cells = self.bytes_of(pieces) / self.entry;
         self.next_table += 1;
-        let id = TableId {
-            epoch: 0,
-            job: (self.next_table >> 32) as u32,
-            part: self.next_table as u32,
-            ..TableId::default()
-        };
+        let (job, part) = ((self.next_table >> 32) as u32, self.next_table as u32);
+        let id = TableId { job, part, ..TableId::default() };
         let mut table = TableInfo::plain(id, (cells * self.entry).max(1.0) as u64);
         table.range = KeyRange::new(first.start.to_be_bytes(), last.end.to_be_bytes());
         (table.cells, table.distinct) = (cells as u64, cells as u64);
@@ -507,10 +480,6 @@ impl<'a> Simulator<'a> {
         self.report.data_bytes = (self.filled * self.keys * self.entry) as u64;
         write_amplification
     }
-}
-
-fn place(key: &[u8]) -> u64 {
-    crate::types::prefix64(key)
 }
 
 #[cfg(test)]

@@ -87,63 +87,31 @@ impl SimulateReport {
 
 impl fmt::Display for SimulateReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fill = match self.fill_write_amplification {
-            Some(fill) => format!(" (fill {fill:.2})"),
-            None => String::new(),
-        };
+        let fill = self.fill_write_amplification.map_or(String::new(), |fill| format!(" (fill {fill:.2})"));
+        let SimulateReport { compactions, trivial_moves: moves, flushes, tables_max: most, .. } = self;
+        let runs = format!("{:.1} runs, at most {}", self.runs_mean, self.runs_max);
+        let [largest, caused] =
+            [self.largest_compaction_input_bytes, self.largest_compaction_bytes].map(size_text);
+        let [put, flushed] = [self.inserted_bytes, self.flushed_bytes].map(size_text);
+        let [compacted, all] = [self.compaction_written_bytes, self.moved_bytes].map(size_text);
+        let time = |seconds| format!("{} if puts wait for flushes and compactions", duration_text(seconds));
         let rows = [
             ("strategy", self.strategy.clone()),
             ("workload", self.workload.clone()),
             ("data, memory", format!("{}, {}", size_text(self.data_bytes), size_text(self.memory_bytes))),
             ("write amplification", format!("{:.2}{fill}", self.write_amplification)),
-            (
-                "read amplification",
-                format!(
-                    "{:.2} blocks a get; {:.1} runs, at most {}",
-                    self.read_amplification, self.runs_mean, self.runs_max
-                ),
-            ),
+            ("read amplification", format!("{:.2} blocks a get; {runs}", self.read_amplification)),
             ("space amplification", format!("{:.3}", self.space_amplification)),
             ("peak space", size_text(self.peak_space_bytes)),
-            (
-                "largest compaction",
-                format!(
-                    "{}; a flush sets in motion at most {}",
-                    size_text(self.largest_compaction_input_bytes),
-                    size_text(self.largest_compaction_bytes)
-                ),
-            ),
+            ("largest compaction", format!("{largest}; a flush sets in motion at most {caused}")),
             ("peak debt", size_text(self.peak_debt_bytes)),
-            (
-                "compactions",
-                format!(
-                    "{}, and {} trivial moves, after {} flushes",
-                    self.compactions, self.trivial_moves, self.flushes
-                ),
-            ),
+            ("compactions", format!("{compactions}, and {moves} trivial moves, after {flushes} flushes")),
             (
                 "bytes",
-                format!(
-                    "{} inserted, {} flushed, {} compacted; {} read and written",
-                    size_text(self.inserted_bytes),
-                    size_text(self.flushed_bytes),
-                    size_text(self.compaction_written_bytes),
-                    size_text(self.moved_bytes)
-                ),
+                format!("{put} inserted, {flushed} flushed, {compacted} compacted; {all} read and written"),
             ),
-            (
-                "time of the fill",
-                self.insert_seconds.map_or("not simulated".into(), |seconds| {
-                    format!("{} if puts wait for flushes and compactions", duration_text(seconds))
-                }),
-            ),
-            (
-                "tables",
-                format!(
-                    "at most {}, each {:.1} times the strategy's size",
-                    self.tables_max, self.table_scale
-                ),
-            ),
+            ("time of the fill", self.insert_seconds.map_or("not simulated".into(), time)),
+            ("tables", format!("at most {most}, each {:.1} times the strategy's size", self.table_scale)),
         ];
         for (name, value) in rows {
             writeln!(f, "{name:<20} {value}")?;

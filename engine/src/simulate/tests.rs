@@ -212,10 +212,8 @@ fn insert_times_are_those_of_figures_7_and_13_within_a_third_and_in_their_order(
         last = ours;
         // Figure 7a: only data over memory matters.
         let smaller = paper(method, 5 * GB, GB / 4);
-        assert!(
-            (smaller.write_amplification / report.write_amplification - 1.0).abs() < 0.01,
-            "{smaller}{report}"
-        );
+        let ratio = smaller.write_amplification / report.write_amplification;
+        assert!((ratio - 1.0).abs() < 0.01, "{smaller}{report}");
     }
     let minutes = |method, memory| paper(method, 10 * GB, memory).insert_seconds.unwrap() / 60.0;
     for (method, paper) in [
@@ -308,14 +306,9 @@ fn every_method_is_simulated_at_100_tb() {
 #[test]
 fn rangemerge_keeps_a_key_in_one_run_at_the_price_of_half_of_data_over_memory() {
     let of = |strategy: &str, overwrite| {
-        simulate(&SimulateOptions {
-            strategy: strategy.parse().unwrap(),
-            data_bytes: 10_000_000_000,
-            memory_bytes: 512 << 20,
-            overwrite,
-            ..SimulateOptions::default()
-        })
-        .unwrap()
+        let options = paper_options(strategy, 10_000_000_000, 512 << 20);
+        let active_memtable_share = SimulateOptions::default().active_memtable_share;
+        simulate(&SimulateOptions { overwrite, active_memtable_share, ..options }).unwrap()
     };
     // The paper's experiment: D/M about 19.
     let fill = of("rangemerge{victim=most-bytes}", 0.0);
@@ -330,19 +323,10 @@ fn rangemerge_keeps_a_key_in_one_run_at_the_price_of_half_of_data_over_memory() 
     let at_a_hundred =
         [("rangemerge", 50.0), ("rangemerge{deltas_max=4}", 11.0), ("rangemerge{deltas_max=8}", 6.5)];
     for (strategy, bytes) in at_a_hundred {
-        let report = simulate(&SimulateOptions {
-            strategy: strategy.parse().unwrap(),
-            data_bytes: 25_600 << 20,
-            memory_bytes: 256 << 20,
-            overwrite: 1.0,
-            active_memtable_share: 0.0,
-            ..SimulateOptions::default()
-        });
-        let report = report.unwrap();
-        assert!(
-            (report.write_amplification / bytes - 1.0).abs() < 0.15,
-            "{strategy}, about {bytes}\n{report}"
-        );
+        let options = paper_options(strategy, 25_600 << 20, 256 << 20);
+        let report = simulate(&SimulateOptions { overwrite: 1.0, ..options }).unwrap();
+        let off = (report.write_amplification / bytes - 1.0).abs();
+        assert!(off < 0.15, "{strategy}, about {bytes}\n{report}");
     }
     let deltas = of("rangemerge{deltas_max=4}", 1.0);
     assert!(deltas.write_amplification < 0.5 * over.write_amplification, "{deltas}{over}");

@@ -1,12 +1,10 @@
 //! Writes the sorted block that `block` reads.
 
-use crate::cache::block::{
-    FLAG_REFERENCE, FLAG_SEQ, FLAG_TIMESTAMP, FLAG_WRITTEN, RESTART_BYTES, TAIL_BYTES,
-};
+use crate::cache::block::{FLAG_SEQ, FLAG_TIMESTAMP, FLAG_WRITTEN, RESTART_BYTES, TAIL_BYTES};
 use crate::types::codec::{put_u32, put_varint};
 use crate::types::{CellRef, Kind, SeqNo, Timestamp, common_prefix, prefix64};
 
-/// Collects the entries of one block.
+#[derive(Default)]
 pub(super) struct BlockBuilder {
     bytes: Vec<u8>,
     /// Offset of each restart, and where in `keys` its key ends.
@@ -21,15 +19,7 @@ pub(super) struct BlockBuilder {
 
 impl BlockBuilder {
     pub(super) fn new(interval: usize) -> Self {
-        Self {
-            bytes: Vec::new(),
-            restarts: Vec::new(),
-            keys: Vec::new(),
-            last_key: Vec::new(),
-            interval: interval.max(1),
-            since_restart: 0,
-            entries: 0,
-        }
+        Self { interval: interval.max(1), ..Self::default() }
     }
 
     /// Appends a cell; the caller ensures the order.
@@ -37,13 +27,9 @@ impl BlockBuilder {
         self.put(cell, 0);
     }
 
-    /// Appends a cell whose value is an encoded reference.
-    pub(super) fn add_reference(&mut self, cell: &CellRef<'_>) {
-        self.put(cell, FLAG_REFERENCE);
-    }
-
+    /// Appends a cell; with `FLAG_REFERENCE` its value is an encoded reference.
     #[inline]
-    fn put(&mut self, cell: &CellRef<'_>, reference: u8) {
+    pub(super) fn put(&mut self, cell: &CellRef<'_>, reference: u8) {
         let shared = if self.entries == 0 || self.since_restart == self.interval {
             self.restarts.push((self.bytes.len() as u32, self.keys.len() + cell.key.len()));
             self.keys.extend_from_slice(cell.key);
@@ -98,7 +84,6 @@ impl BlockBuilder {
         self.entries
     }
 
-    /// The key added last.
     pub(super) fn last_key(&self) -> &[u8] {
         &self.last_key
     }

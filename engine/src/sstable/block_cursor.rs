@@ -21,7 +21,6 @@ impl BlockCursor {
         self.block = Some(block);
     }
 
-    /// Leaves the block.
     pub(super) fn reset(&mut self) {
         self.entry = None;
         self.block = None;
@@ -31,7 +30,6 @@ impl BlockCursor {
         self.entry.is_some()
     }
 
-    /// The current block.
     pub(super) fn in_block(&self) -> Option<&Arc<Block>> {
         self.block.as_ref()
     }
@@ -70,32 +68,21 @@ impl BlockCursor {
     }
 
     pub(super) fn last(&mut self) -> Decoded<bool> {
+        self.entry = None;
         let block = self.block()?;
-        match block.restarts().checked_sub(1) {
-            Some(restart) => {
-                let end = block.entries_end();
-                self.walk_to(restart, end)
-            }
-            None => {
-                self.entry = None;
-                Ok(false)
-            }
-        }
+        let Some(restart) = block.restarts().checked_sub(1) else { return Ok(false) };
+        let end = block.entries_end();
+        self.walk_to(restart, end)
     }
 
     /// Moves to the first entry at or after the key.
     pub(super) fn seek(&mut self, target: &[u8]) -> Decoded<bool> {
         self.entry = None;
-        match self.block()?.lower_bound(target)? {
-            Some(entry) => {
-                let known =
-                    target.get(..entry.shared()).ok_or(Malformed("entry shares bytes with no key"))?;
-                self.key.clear();
-                self.key.extend_from_slice(known);
-                self.take(entry)
-            }
-            None => Ok(false),
-        }
+        let Some(entry) = self.block()?.lower_bound(target)? else { return Ok(false) };
+        let known = target.get(..entry.shared()).ok_or(Malformed("entry shares bytes with no key"))?;
+        self.key.clear();
+        self.key.extend_from_slice(known);
+        self.take(entry)
     }
 
     /// Moves to the last entry before the key.
@@ -105,13 +92,8 @@ impl BlockCursor {
 
     #[inline]
     pub(super) fn next(&mut self) -> Decoded<bool> {
-        match &self.entry {
-            Some(entry) => {
-                let end = entry.end();
-                self.decode(end)
-            }
-            None => Ok(false),
-        }
+        let Some(end) = self.entry.as_ref().map(Entry::end) else { return Ok(false) };
+        self.decode(end)
     }
 
     pub(super) fn prev(&mut self) -> Decoded<bool> {
@@ -148,7 +130,6 @@ impl BlockCursor {
         self.entry.as_ref().map(|entry| entry.at())
     }
 
-    /// Whether the current value is a reference.
     #[inline]
     pub(super) fn is_reference(&self) -> bool {
         self.entry.as_ref().is_some_and(|entry| entry.is_reference)

@@ -14,14 +14,14 @@ use super::index::{BlockEntry, Partition, separator};
 use super::properties::{Properties, VersionCounter};
 use super::reference::Reference;
 use super::{BLOCK_TARGET_BYTES_MAX, TableOptions, tombstones};
-use crate::cache::BlockCache;
-use crate::cache::Filter;
+use crate::cache::block::FLAG_REFERENCE;
+use crate::cache::{BlockCache, Filter};
 use crate::error::{Error, Result};
 use crate::shape::TableInfo;
 use crate::storage::{Storage, WriteFile, begins_with, create_over_own};
 use crate::types::{
-    CellRef, KEY_BYTES_MAX, KeyRange, Kind, RangeTombstone, SeqNo, Sketch, TableId, Timestamp,
-    VALUE_BYTES_MAX, hash, successor,
+    CellRef, KEY_BYTES_MAX, KeyRange, RangeTombstone, SeqNo, Sketch, TableId, Timestamp, VALUE_BYTES_MAX,
+    hash, successor,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,7 +57,6 @@ pub(crate) struct TableBuilder {
     reference: Vec<u8>,
     /// Bytes of finished index and filter partitions.
     waiting_bytes: usize,
-    /// Puts blocks into the cache.
     filler: Option<Filler>,
     /// Whether the last data block went into the cache, and whether any of the current partition did.
     pending_filled: bool,
@@ -169,11 +168,8 @@ impl TableBuilder {
     /// Adds the next cell; with a reference its value stays in the WAL.
     pub(crate) fn add_with(&mut self, cell: &CellRef<'_>, reference: Option<&Reference>) -> Result<()> {
         if cell.key.len() > KEY_BYTES_MAX || cell.value.len() > VALUE_BYTES_MAX {
-            return Err(Error::invalid(format!(
-                "key of {} or value of {} bytes is over the limit",
-                cell.key.len(),
-                cell.value.len()
-            )));
+            let (key, value) = (cell.key.len(), cell.value.len());
+            return Err(Error::invalid(format!("key of {key} or value of {value} bytes is over the limit")));
         }
         let same_key = match self.last {
             None => false,
@@ -198,13 +194,12 @@ impl TableBuilder {
                 self.hashes.push(hash);
             }
             self.properties.distinct += 1;
-            if self.first_key.is_none() {
-                self.first_key = Some(cell.key.to_vec());
-            }
+            self.first_key.get_or_insert_with(|| cell.key.to_vec());
             self.last_key.clear();
             self.last_key.extend_from_slice(cell.key);
         }
-        self.count(cell);
+        self.note_seq(cell.seq);
+        self.properties.count(cell, self.properties.cells == 0);
         self.versions.count(&mut self.properties, cell, same_key);
         self.last = Some((cell.timestamp, cell.seq));
         match reference {
@@ -216,7 +211,7 @@ impl TableBuilder {
                 let end = p.logs.entry(reference.file).or_default();
                 *end = reference.end().max(*end);
                 reference.encode(&mut self.reference);
-                self.block.add_reference(&CellRef { value: &self.reference, ..*cell });
+                self.block.put(&CellRef { value: &self.reference, ..*cell }, FLAG_REFERENCE);
             }
         }
         if self.block.size() >= self.options.block_bytes {
@@ -255,10 +250,9 @@ impl TableBuilder {
 
     /// Data blocks that entered the cache so far, and their bytes.
     pub(crate) fn filled(&self) -> (u64, u64) {
-        self.filler.as_ref().map_or((0, 0), |filler| filler.filled().so_far())
+        self.filler.as_ref().map_or((0, 0), |filler| filler.filled.so_far())
     }
 
-    /// Data blocks finished so far.
     pub(crate) fn data_blocks(&self) -> u64 {
         self.properties.data_blocks
     }
@@ -268,7 +262,6 @@ impl TableBuilder {
         self.out.offset()
     }
 
-    /// Whether neither a cell nor a range tombstone was added.
     pub(crate) fn is_empty(&self) -> bool {
         self.properties.cells == 0 && self.tombstones.is_empty()
     }
@@ -301,10 +294,8 @@ impl TableBuilder {
                 let heat = partition.heat.saturating_sub(1);
                 filler.partition(number, &partition.index, partition.filter.as_deref(), heat);
             }
-            filters.push(match partition.filter.take() {
-                Some(filter) => Some(self.out.block_raw(BlockKind::Filter, &filter)?),
-                None => None,
-            });
+            let filter = partition.filter.take();
+            filters.push(filter.map(|filter| self.out.block_raw(BlockKind::Filter, &filter)).transpose()?);
         }
         let mut top = BlockBuilder::new(1);
         for (partition, filter) in partitions.into_iter().zip(filters) {
@@ -326,7 +317,7 @@ impl TableBuilder {
         kill_point!("table-written-not-synced");
         self.out.sync()?;
         let info = self.properties.info(self.id, identity, file_bytes);
-        Ok((info, self.filler.map(Filler::finish)))
+        Ok((info, self.filler.map(|filler| filler.filled)))
     }
 
     fn cut_block(&mut self) -> Result<()> {
@@ -377,34 +368,15 @@ impl TableBuilder {
     }
 
     fn note_seq(&mut self, seq: SeqNo) {
-        let seqs = &mut self.properties.seqs;
-        let empty = self.properties.cells == 0 && self.properties.range_tombstones == 0;
-        *seqs = if empty { (seq, seq) } else { (seqs.0.min(seq), seqs.1.max(seq)) };
-    }
-
-    fn count(&mut self, cell: &CellRef<'_>) {
-        self.note_seq(cell.seq);
-        let p = &mut self.properties;
-        let time = match cell.timestamp {
-            Timestamp::ZERO => Timestamp(cell.written),
-            timestamp => timestamp,
-        };
-        p.times = if p.cells == 0 { (time, time) } else { (p.times.0.min(time), p.times.1.max(time)) };
-        p.cells += 1;
-        p.key_bytes += cell.key.len() as u64;
-        p.value_bytes += cell.value.len() as u64;
-        p.tombstones += u64::from(cell.kind == Kind::Tombstone);
-        p.operands += u64::from(cell.kind == Kind::Operand);
+        let is_first = self.properties.cells == 0 && self.properties.range_tombstones == 0;
+        self.properties.note_seq(seq, is_first);
     }
 
     /// The smallest range over cells and range tombstones.
     fn range(&self) -> KeyRange {
-        let cells = self
-            .first_key
-            .as_ref()
-            .map(|first| KeyRange { start: first.clone(), end: Some(successor(&self.last_key)) });
+        let cells = self.first_key.as_ref().map(|first| KeyRange::new(&first[..], successor(&self.last_key)));
         let ranges = self.tombstones.iter().map(|t| t.range.clone()).chain(cells);
-        ranges.reduce(|a, b| a.cover(&b)).unwrap_or(Properties::default().range)
+        ranges.reduce(|a, b| a.cover(&b)).unwrap_or(KeyRange::new("", ""))
     }
 }
 
@@ -413,7 +385,6 @@ struct Output {
     file: Box<dyn WriteFile>,
     path: PathBuf,
     buffer: Vec<u8>,
-    /// Bytes written to the file.
     written: u64,
     identity: u64,
     compressor: Compressor,
@@ -474,7 +445,6 @@ impl Output {
     }
 }
 
-/// A file that is never written to.
 struct NoFile;
 
 impl WriteFile for NoFile {

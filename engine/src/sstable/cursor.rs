@@ -23,7 +23,6 @@ const READ_AHEAD_MIN: usize = 16 << 10;
 /// First size of a read-ahead where each read is a request, as a part of the most bytes of one request.
 const FAR_FIRST_PART: usize = 8;
 
-/// How a cursor reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CursorOptions {
     /// Blocks read from the file enter the cache.
@@ -64,9 +63,8 @@ pub(crate) struct TableCursor {
     is_mapped: bool,
 }
 
-/// Bytes read ahead.
 #[derive(Default)]
-pub(super) struct Window {
+struct Window {
     offset: u64,
     bytes: Vec<u8>,
     /// Bytes of the next read-ahead; 0 after a seek.
@@ -308,18 +306,9 @@ impl TableCursor {
     }
 
     fn go_to_last(&mut self) -> Result<()> {
-        let Some(last) = self.table.top.partitions().len().checked_sub(1) else {
-            self.data.reset();
-            return Ok(());
-        };
-        self.enter_partition(last)?;
-        let found = self.index.last();
-        if self.check_index(found)? {
-            self.enter_block(false)?;
-            let found = self.data.last();
-            self.check_data(found)?;
-        }
-        Ok(())
+        self.index.reset();
+        self.partition = self.table.top.partitions().len();
+        self.prev_block()
     }
 }
 
@@ -411,26 +400,12 @@ impl Cursor for TableCursor {
 }
 
 impl Window {
-    /// The bytes of a block; a sequential read also reads the following blocks.
-    pub(super) fn get(
-        &mut self,
-        table: &Sstable,
-        handle: Handle,
-        sequential: bool,
-        limit: usize,
-    ) -> Result<&[u8]> {
-        if self.find(handle).is_none() {
-            self.fill(table, handle, sequential, limit)?;
-        }
-        Ok(self.find(handle).unwrap_or(&[]))
-    }
-
     fn find(&self, handle: Handle) -> Option<&[u8]> {
         let start = usize::try_from(handle.offset.checked_sub(self.offset)?).ok()?;
         self.bytes.get(start..start.checked_add(handle.file_bytes() as usize)?)
     }
 
-    /// The block, decoded.
+    /// The block, decoded; a sequential read also reads the following blocks.
     fn block(
         &mut self,
         table: &Sstable,
@@ -438,7 +413,10 @@ impl Window {
         sequential: bool,
         limit: usize,
     ) -> Result<(Vec<u8>, Codec)> {
-        let bytes = self.get(table, handle, sequential, limit)?;
+        if self.find(handle).is_none() {
+            self.fill(table, handle, sequential, limit)?;
+        }
+        let bytes = self.find(handle).unwrap_or(&[]);
         let opened = open_block(&table.path, bytes, table.footer.identity, BlockKind::Data, handle);
         opened.or_else(|first| match first.kind() {
             ErrorKind::Corruption => table.read(BlockKind::Data, handle).map_err(|_| first),

@@ -16,9 +16,7 @@ use super::filled::{Filled, FilledPartition};
 use super::frame::Handle;
 use super::index::BlockEntry;
 use super::reader::Sstable;
-use crate::cache::Filter;
-use crate::cache::block::Block;
-use crate::cache::{BlockCache, Filling};
+use crate::cache::{Block, BlockCache, Filling, Filter};
 use std::sync::{Arc, Weak};
 
 /// The SSTables that a compaction reads, each run in order of keys; they go as it passes them.
@@ -36,10 +34,10 @@ impl Replaced {
     pub(super) fn heat(&self, low: &[u8], high: &[u8]) -> u8 {
         let mut least = None;
         for run in &self.0 {
-            let passed =
-                run.partition_point(|table| table.upgrade().is_none_or(|table| table.ends_before(low)));
+            let ends_before = |table: Arc<Sstable>| !table.info().range.ends_after(low);
+            let passed = run.partition_point(|table| table.upgrade().is_none_or(ends_before));
             let tables = run[passed..].iter().filter_map(Weak::upgrade);
-            let within = tables.take_while(|table| table.begins_by(high));
+            let within = tables.take_while(|table| table.info().range.start.as_slice() <= high);
             let Some(most) = within.filter_map(|table| table.heat_over(low, high)).max() else { continue };
             least = Some(least.map_or(most, |least: u8| least.min(most)));
             if most == 0 {
@@ -52,7 +50,8 @@ impl Replaced {
 
 /// Fills the cache while an SSTable is built.
 pub(super) struct Filler {
-    filled: Filled,
+    /// The blocks put into the cache so far.
+    pub(super) filled: Filled,
     replaced: Arc<Replaced>,
     all: bool,
     /// Positions of the warm cells in the present block.
@@ -81,7 +80,7 @@ impl Filler {
     /// Ends the present block; returns whether it went into the cache.
     pub(super) fn block(&mut self, handle: Handle, raw: &[u8]) -> bool {
         // What is read from a mapping is not looked for in the cache.
-        let is_mapped = self.filled.serves_mapped() && handle.stored == handle.raw;
+        let is_mapped = self.filled.cache.serves_mapped() && handle.stored == handle.raw;
         if is_mapped || !self.all && self.warm_cells.is_empty() {
             self.warm_cells.clear();
             return false;
@@ -102,30 +101,12 @@ impl Filler {
     /// Adds a partition that readers shall find decoded.
     pub(super) fn partition(&mut self, number: usize, index: &[u8], filter: Option<&[u8]>, heat: u8) {
         let Ok(index) = Block::new(index.to_vec()) else { return };
-        let filter = filter.and_then(|bytes| Filter::new(bytes.to_vec()).ok());
-        let filter = filter.map(Arc::new);
+        let filter = filter.and_then(|bytes| Filter::new(bytes.to_vec()).ok()).map(Arc::new);
         self.filled.partitions.push(FilledPartition { number, index: Arc::new(index), filter, heat });
-    }
-
-    /// The blocks put into the cache so far.
-    pub(super) fn filled(&self) -> &Filled {
-        &self.filled
-    }
-
-    pub(super) fn finish(self) -> Filled {
-        self.filled
     }
 }
 
 impl Sstable {
-    fn ends_before(&self, low: &[u8]) -> bool {
-        !self.info().range.ends_after(low)
-    }
-
-    fn begins_by(&self, high: &[u8]) -> bool {
-        self.info().range.start.as_slice() <= high
-    }
-
     /// The highest heat of a partition with keys from `low` to `high`; zero for a damaged one. `None` after
     /// the last cell, where the SSTable can only have range tombstones: a get of keys that these cover reads
     /// no partition.

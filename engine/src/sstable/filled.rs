@@ -2,13 +2,12 @@
 //! which; the open SSTable takes over what else was kept for it.
 
 use super::frame::Handle;
-use crate::cache::block::Block;
-use crate::cache::{BlockCache, BlockKey, Filter};
+use crate::cache::{Block, BlockCache, BlockKey, Filter};
 use std::sync::Arc;
 
 /// The blocks put into the cache for an SSTable that is not published yet. Dropped before, it removes them.
 pub(crate) struct Filled {
-    cache: Arc<BlockCache>,
+    pub(super) cache: Arc<BlockCache>,
     /// The cache's number for the SSTable.
     pub(super) table: u64,
     /// Offsets of the data blocks that went into the cache.
@@ -33,11 +32,6 @@ impl Filled {
     pub(super) fn new(cache: Arc<BlockCache>) -> Self {
         let table = cache.next_table_id();
         Self { cache, table, offsets: Vec::new(), bytes: 0, partitions: Vec::new(), warm: Vec::new() }
-    }
-
-    /// Whether blocks that lie uncompressed in the file are read from a mapping and not from the cache.
-    pub(super) fn serves_mapped(&self) -> bool {
-        self.cache.serves_mapped()
     }
 
     /// Puts a data block into the cache; a `lasting` one does not make way at once.

@@ -72,7 +72,6 @@ pub(super) struct Footer {
     pub(super) sketch: Handle,
     pub(super) properties: Handle,
     pub(super) top: Handle,
-    /// Length of the whole file.
     pub(super) file_bytes: u64,
     pub(super) id: TableId,
     pub(super) identity: u64,
@@ -126,10 +125,9 @@ impl Footer {
         if length != file_bytes {
             return Err(bad(format!("file has {file_bytes} bytes, expected {length}")));
         }
-        let mut handles =
-            raw.map(|(at, stored, raw)| Handle::checked(at, stored.into(), raw.into(), offset)).into_iter();
-        let mut next = || handles.next().unwrap_or(Err(Malformed("handle missing"))).map_err(cut);
-        let (tombstones, sketch, properties, top) = (next()?, next()?, next()?, next()?);
+        let [tombstones, sketch, properties, top] =
+            raw.map(|(at, stored, raw)| Handle::checked(at, stored.into(), raw.into(), offset).map_err(cut));
+        let (tombstones, sketch, properties, top) = (tombstones?, sketch?, properties?, top?);
         Ok(Self { tombstones, sketch, properties, top, file_bytes, id, identity })
     }
 }

@@ -11,16 +11,16 @@ use super::index::{BlockEntry, Partition, TopIndex};
 use super::properties::Properties;
 use super::reference::Reference;
 use super::tombstones;
-use crate::cache::Filter;
-use crate::cache::block::Block;
+use crate::cache::{Block, Filter};
 use crate::hooks::Target;
 use crate::types::{
-    Cell, Fragments, KeyRange, Kind, LogFileId, RangeTombstone, SeqNo, Sketch, TableId, Timestamp,
+    Cell, Fragments, KeyRange, Kind, LogFileId, RangeTombstone, SeqNo, Sketch, StoreId, TableId, Timestamp,
 };
 use std::path::Path;
 use std::sync::Arc;
 
 const IDENTITY: u64 = 0x5eed;
+const ID: TableId = TableId { store: StoreId::ZERO, epoch: 1, job: 2, part: 3 };
 const OFFSET: u64 = 36;
 /// The end of the file for handles in forged blocks.
 const FILE_END: u64 = 1 << 20;
@@ -59,10 +59,7 @@ fn path() -> &'static Path {
 }
 
 fn header_seeds() -> Vec<Vec<u8>> {
-    vec![
-        Header { id: TableId { epoch: 1, job: 2, part: 3, ..TableId::default() }, identity: IDENTITY }
-            .encode(),
-    ]
+    vec![Header { id: ID, identity: IDENTITY }.encode()]
 }
 
 /// Sets the checksum, seeded with the identity at `identity_at`, over the fields before it.
@@ -87,8 +84,8 @@ fn header(bytes: &[u8]) {
 fn footer_seeds() -> Vec<Vec<u8>> {
     let at = |offset| Handle { offset, stored: 40, raw: 50 };
     let (tombstones, sketch, properties, top) = (at(100), at(200), at(300), at(400));
-    let id = TableId { epoch: 1, job: 2, part: 3, ..TableId::default() };
-    vec![Footer { tombstones, sketch, properties, top, file_bytes: 1000, id, identity: IDENTITY }.encode()]
+    let (id, identity) = (ID, IDENTITY);
+    vec![Footer { tombstones, sketch, properties, top, file_bytes: 1000, id, identity }.encode()]
 }
 
 fn footer_length(bytes: &[u8]) -> u64 {
@@ -138,10 +135,9 @@ fn sign_frame(bytes: &mut Vec<u8>) {
 fn frame(bytes: &[u8]) {
     let number = |at: usize| bytes.get(at..).and_then(|b| b.first_chunk()).map(|b| u32::from_le_bytes(*b));
     let (Some(stored), Some(raw)) = (number(1), number(5)) else { return };
-    let Ok(handle) = Handle::checked(OFFSET, stored.into(), raw.into(), OFFSET + bytes.len() as u64) else {
-        return;
-    };
-    let _ = open_block(path(), bytes, IDENTITY, BlockKind::Data, handle);
+    if let Ok(handle) = Handle::checked(OFFSET, stored.into(), raw.into(), OFFSET + bytes.len() as u64) {
+        let _ = open_block(path(), bytes, IDENTITY, BlockKind::Data, handle);
+    }
 }
 
 fn cell(n: u64, kind: Kind) -> Cell {
@@ -265,14 +261,10 @@ fn properties(bytes: &[u8]) {
 }
 
 fn tombstone_seeds() -> Vec<Vec<u8>> {
-    let tombstone = |n: u64| RangeTombstone {
-        range: KeyRange {
-            start: vec![n as u8; 3],
-            end: (!n.is_multiple_of(3)).then(|| vec![n as u8 + 5; 2]),
-        },
-        from: Timestamp(n),
-        to: Timestamp(n + 100),
-        seq: SeqNo(n),
+    let tombstone = |n: u64| {
+        let (start, end) = (vec![n as u8; 3], (!n.is_multiple_of(3)).then(|| vec![n as u8 + 5; 2]));
+        let (from, to) = (Timestamp(n), Timestamp(n + 100));
+        RangeTombstone { range: KeyRange { start, end }, from, to, seq: SeqNo(n) }
     };
     vec![tombstones::encode(&[]), tombstones::encode(&(0..12).map(tombstone).collect::<Vec<_>>())]
 }

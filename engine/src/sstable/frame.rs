@@ -243,11 +243,10 @@ const STORED_KEPT_MAX: usize = 1 << 20;
 /// Reads, and distinguishes a file that is too short (corruption) from one that cannot be read.
 pub(super) fn read_at(file: &dyn ReadFile, path: &Path, buffer: &mut [u8], offset: u64) -> Result<()> {
     file.read_exact_at(buffer, offset).map_err(|e| match e.kind() {
-        std::io::ErrorKind::UnexpectedEof => Error::corruption(
-            path,
-            offset,
-            format!("file ends within the {} bytes expected here", buffer.len()),
-        ),
+        std::io::ErrorKind::UnexpectedEof => {
+            let message = format!("file ends within the {} bytes expected here", buffer.len());
+            Error::corruption(path, offset, message)
+        }
         _ => Error::io("read table", path, e),
     })
 }

@@ -12,7 +12,6 @@ use crate::types::common_prefix;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BlockEntry {
     pub(crate) handle: Handle,
-    /// Cells in the block.
     pub(crate) cells: u64,
     /// Whether the next block begins with this one's last key.
     pub(crate) continues: bool,
@@ -111,7 +110,7 @@ impl TopIndex {
     /// Number of the first partition whose separator is at or after the key.
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Decoded<usize> {
-        self.block.ordinal(key)
+        self.block.restart_lower_bound(key)
     }
 
     pub(super) fn partitions(&self) -> &[Partition] {
@@ -124,7 +123,6 @@ impl TopIndex {
         Ok(&self.block.bytes()[suffix])
     }
 
-    /// The end of the last data block.
     pub(super) fn data_end(&self) -> Option<u64> {
         self.partitions.last().map(|p| p.data_end)
     }

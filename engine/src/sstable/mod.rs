@@ -63,14 +63,12 @@ pub(crate) use warm_up::{Choice, Gather, Piece, Wanted, WarmUp};
 /// The largest target size of a block.
 pub(crate) const BLOCK_TARGET_BYTES_MAX: usize = 16 << 20;
 
-/// How an SSTable is laid out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct TableOptions {
     /// A data block is cut once its uncompressed size reaches this.
     pub(crate) block_bytes: usize,
     /// Number of data block entries per whole key.
     pub(crate) restart_interval: usize,
-    /// How blocks are compressed.
     pub(crate) compression: Compression,
     /// Bloom filter bits for each distinct key; 0 for no filter.
     pub(crate) bloom_bits: u32,

@@ -7,8 +7,7 @@ use crate::types::codec::{Decoded, Decoder, Malformed, put_bytes, put_varint};
 use crate::types::{CellRef, KeyRange, Kind, LogFileId, SeqNo, TableId, Timestamp};
 use std::collections::BTreeMap;
 
-/// The properties of an SSTable.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 // Over 15 fields: one property of the file format each.
 pub(crate) struct Properties {
     pub(crate) cells: u64,
@@ -41,35 +40,6 @@ pub(crate) struct Properties {
     pub(crate) compression: Compression,
     /// Free-form names: writer, merge operator and the like.
     pub(crate) names: BTreeMap<String, String>,
-}
-
-impl Default for Properties {
-    fn default() -> Self {
-        Self {
-            cells: 0,
-            tombstones: 0,
-            operands: 0,
-            range_tombstones: 0,
-            distinct: 0,
-            key_bytes: 0,
-            value_bytes: 0,
-            data_blocks: 0,
-            seqs: (SeqNo::ZERO, SeqNo::ZERO),
-            times: (Timestamp::ZERO, Timestamp::ZERO),
-            range: KeyRange { start: Vec::new(), end: Some(Vec::new()) },
-            created: 0,
-            block_bytes: 0,
-            bloom_bits: 0,
-            log_bytes: 0,
-            log_database: 0,
-            overwritten: 0,
-            later_versions_max: 0,
-            later_versions: 0,
-            logs: BTreeMap::new(),
-            compression: Compression::None,
-            names: BTreeMap::new(),
-        }
-    }
 }
 
 const RANGE_START: u64 = 32;
@@ -145,7 +115,7 @@ impl Properties {
         let text = |bytes: &[u8]| {
             String::from_utf8(bytes.to_vec()).map_err(|_| Malformed("text property is not UTF-8"))
         };
-        let mut properties = Self { range: KeyRange::all(), ..Self::default() };
+        let mut properties = Self { compression: Compression::None, ..Self::default() };
         let mut seen = 0u64;
         let mut d = Decoder::new(bytes);
         while !d.is_empty() {
@@ -198,6 +168,27 @@ impl Properties {
     /// Whether such a compaction would drop any cell.
     pub(crate) fn has_surplus(&self, kept: u64) -> bool {
         self.later_versions_max >= kept || self.surplus(kept) > 0
+    }
+
+    /// Counts a cell of the SSTable, whose cells before it are counted already.
+    #[inline]
+    pub(super) fn count(&mut self, cell: &CellRef<'_>, is_first: bool) {
+        let time = match cell.timestamp {
+            Timestamp::ZERO => Timestamp(cell.written),
+            timestamp => timestamp,
+        };
+        self.times = if is_first { (time, time) } else { (self.times.0.min(time), self.times.1.max(time)) };
+        self.cells += 1;
+        self.key_bytes += cell.key.len() as u64;
+        self.value_bytes += cell.value.len() as u64;
+        self.tombstones += u64::from(cell.kind == Kind::Tombstone);
+        self.operands += u64::from(cell.kind == Kind::Operand);
+    }
+
+    /// Notes a sequence number, the first of all if `is_first`.
+    #[inline]
+    pub(super) fn note_seq(&mut self, seq: SeqNo, is_first: bool) {
+        self.seqs = if is_first { (seq, seq) } else { (self.seqs.0.min(seq), self.seqs.1.max(seq)) };
     }
 
     /// The SSTable's description in the manifest.
@@ -267,21 +258,12 @@ mod tests {
                 "t" => Kind::Tombstone,
                 _ => Kind::Operand,
             };
-            let timestamp = Timestamp(timestamp.parse().unwrap());
-            let cell = CellRef {
-                key: key.as_bytes(),
-                timestamp,
-                seq: SeqNo(99 - n as u64),
-                kind,
-                written: 0,
-                value: b"",
-            };
+            let (timestamp, seq) = (Timestamp(timestamp.parse().unwrap()), SeqNo(99 - n as u64));
+            let cell = CellRef { key: key.as_bytes(), timestamp, seq, kind, written: 0, value: b"" };
             let same_key = last.replace(key) == Some(key);
             counter.count(&mut properties, &cell, same_key);
-            properties.cells += 1;
+            properties.count(&cell, n == 0);
             properties.distinct += u64::from(!same_key);
-            properties.tombstones += u64::from(kind == Kind::Tombstone);
-            properties.operands += u64::from(kind == Kind::Operand);
         }
         properties
     }

@@ -10,9 +10,7 @@ use super::properties::Properties;
 use super::reference::{Fetched, Images, Logs};
 use super::remote_footer::Tail;
 use super::tombstones;
-use crate::cache::Filter;
-use crate::cache::block::Block;
-use crate::cache::{BlockCache, BlockKey, Counter, Filling, Warmth};
+use crate::cache::{Block, BlockCache, BlockKey, Counter, Filling, Filter, Warmth};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shape::TableInfo;
 use crate::storage::{MappedRead, OpenFiles, ReadFile, Storage};
@@ -22,7 +20,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// An open SSTable.
 pub(crate) struct Sstable {
     pub(super) path: PathBuf,
     pub(super) file: Arc<dyn ReadFile>,
@@ -46,7 +43,6 @@ pub(crate) struct Sstable {
     pub(super) logs: Logs,
 }
 
-/// The way in which an SSTable's file is opened.
 #[derive(Default)]
 pub(crate) struct Access<'f> {
     pub(crate) through: Through,
@@ -56,7 +52,6 @@ pub(crate) struct Access<'f> {
     pub(crate) filled: Option<&'f mut Filled>,
     /// The place of the WAL files with its values, if not beside it.
     pub(crate) logs: Option<(&'f dyn Storage, &'f Path)>,
-    /// A wrapper through which the file is read.
     pub(crate) wrap: Option<&'f WrapFile<'f>>,
 }
 
@@ -71,7 +66,6 @@ pub(crate) enum Through {
     Mapping,
 }
 
-/// A function that wraps a file to be read.
 pub(crate) type WrapFile<'f> = dyn Fn(Arc<dyn ReadFile>) -> Arc<dyn ReadFile> + 'f;
 
 /// The number of compactions, one after another without a read, that pass on a pinned index or filter.
@@ -259,7 +253,6 @@ impl Sstable {
         read_block(&*self.file, &self.path, self.footer.identity, kind, handle)
     }
 
-    /// Notes that a block is read.
     pub(super) fn touch_block(&self, handle: Handle) {
         if self.cache.filling() == Filling::Warm {
             self.warmth.touch_all(handle.offset..handle.end(), self.cache.period());
@@ -299,12 +292,9 @@ impl Sstable {
         let period = self.cache.period().saturating_sub(1);
         std::mem::take(&mut filled.warm).into_iter().for_each(|place| self.warmth.touch(place, period));
         for one in std::mem::take(&mut filled.partitions) {
-            let (Some(partition), Some(kept)) =
-                (self.top.partitions().get(one.number), self.kept.get(one.number))
-            else {
-                continue;
-            };
-            kept.heat.store(one.heat, Ordering::Relaxed);
+            // There is one of `kept` for each partition.
+            let Some(partition) = self.top.partitions().get(one.number) else { continue };
+            self.kept[one.number].heat.store(one.heat, Ordering::Relaxed);
             self.hold_index(one.number, partition.index, one.index);
             if let (Some(handle), Some(filter)) = (partition.filter, one.filter) {
                 self.hold_filter(one.number, handle, filter);
@@ -398,10 +388,8 @@ impl Sstable {
     /// Pins the indices and filters that were read with the end of the file, as far as the budget allows.
     fn keep_from(&self, tail: &Tail) {
         let read = |kind, handle: Handle| {
-            let found = tail.has(handle.offset).then(|| {
-                read_block(tail, &self.path, self.footer.identity, kind, handle).map(|(bytes, _)| bytes)
-            });
-            found.and_then(Result::ok)
+            let block = || read_block(tail, &self.path, self.footer.identity, kind, handle).ok();
+            tail.has(handle.offset).then(block)?.map(|(bytes, _)| bytes)
         };
         // Damage is reported when the block is needed.
         for (kept, partition) in self.kept.iter().zip(self.top.partitions()) {
@@ -436,14 +424,11 @@ impl Sstable {
         if let Some(block) = self.kept[number].index.get() {
             return Ok(Arc::clone(block));
         }
-        match (through_cache, fill) {
-            (true, true) => self.unkept_index(number, partition),
-            (true, false) => match self.cache.index(self.key_of(partition.index)) {
-                Some(block) => Ok(block),
-                None => self.uncached_index(partition),
-            },
-            (false, _) => self.uncached_index(partition),
+        if through_cache && fill {
+            return self.unkept_index(number, partition);
         }
+        let cached = through_cache.then(|| self.cache.index(self.key_of(partition.index))).flatten();
+        cached.map_or_else(|| self.uncached_index(partition), Ok)
     }
 
     pub(super) fn uncached_filter(&self, handle: Handle) -> Result<Filter> {
@@ -530,13 +515,12 @@ impl Opened {
         let top = Block::new(block(BlockKind::Top, footer.top)?)
             .and_then(|block| TopIndex::new(block, footer_at))
             .map_err(bad(footer.top.offset))?;
-        let opened = Self { file, map: None, tail, footer, top, tombstones, properties };
-        if opened.tombstones.len() as u64 != opened.properties.range_tombstones {
-            let (found, expected) = (opened.tombstones.len(), opened.properties.range_tombstones);
+        let (found, expected) = (tombstones.len() as u64, properties.range_tombstones);
+        if found != expected {
             let message = format!("found {found} range tombstones, expected {expected}");
             return Err(Error::corruption(path, footer.tombstones.offset, message));
         }
-        Ok(opened)
+        Ok(Self { file, map: None, tail, footer, top, tombstones, properties })
     }
 
     fn info(&self) -> TableInfo {

@@ -117,12 +117,10 @@ impl Logs {
         images: Option<&mut Images>,
         into: &mut Fetched,
     ) -> Result<Decoded<()>> {
-        let reference = match Reference::decode(cell.value) {
-            Ok(reference) => reference,
-            Err(e) => return Ok(Err(e)),
-        };
-        let at = match self.find(reference.file) {
-            Ok(at) => at,
+        let found =
+            Reference::decode(cell.value).and_then(|reference| Ok((reference, self.find(reference.file)?)));
+        let (reference, at) = match found {
+            Ok(found) => found,
             Err(e) => return Ok(Err(e)),
         };
         let log = &self.files[at];
@@ -162,8 +160,7 @@ impl Fetched {
                 log.cell(&self.bytes, reference.offset).map_err(|_| first)?
             }
         };
-        let same = (found.key, found.timestamp, found.kind) == (cell.key, cell.timestamp, cell.kind);
-        if !same {
+        if (found.key, found.timestamp, found.kind) != (cell.key, cell.timestamp, cell.kind) {
             return Err(log.mismatch(reference.offset, cell.key));
         }
         // The value is the last part before the checksum.

@@ -21,7 +21,6 @@ pub(crate) fn tail_bytes(table: u64) -> u64 {
     if table == 0 { part } else { table - table.saturating_sub(part) / ALIGN * ALIGN }
 }
 
-/// A file's last bytes.
 pub(super) struct Tail {
     file: Arc<dyn ReadFile>,
     len: u64,

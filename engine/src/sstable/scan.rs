@@ -23,7 +23,6 @@ use std::sync::Arc;
 /// Bytes read at once.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// The result of a scan of a damaged SSTable.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ScanReport {
     /// The SSTable's name and identity, if header or footer is sound.
@@ -34,14 +33,12 @@ pub(crate) struct ScanReport {
     pub(crate) blocks: u64,
     /// Range tombstones; `None` if their block was lost, so that deleted cells may come back.
     pub(crate) tombstones: Option<Vec<RangeTombstone>>,
-    /// Properties, if they could be read.
     pub(crate) properties: Option<Properties>,
     /// Byte ranges of the file that were not readable, in order.
     pub(crate) lost: Vec<Range<u64>>,
     /// The keys whose cells were in lost data blocks, as narrowly as the adjacent blocks show; the bounds are
     /// keys that may have lost only some of their cells.
     pub(crate) lost_keys: Vec<KeyRange>,
-    /// The last key read.
     last: Vec<u8>,
     /// Whether a data block may be lost after the last key.
     gap: bool,
@@ -82,12 +79,10 @@ pub(crate) fn scan_readable(
     while at < end {
         match walk.head(at) {
             Some(head) => {
-                match walk.payload(&head).filter(|payload| report.take(&head, payload, &mut logs, visit)) {
-                    Some(_) => {}
-                    None => {
-                        report.gap |= head.kind == BlockKind::Data;
-                        report.lose(at..head.handle.end());
-                    }
+                let payload = walk.payload(&head);
+                if payload.is_none_or(|payload| !report.take(&head, &payload, &mut logs, visit)) {
+                    report.gap |= head.kind == BlockKind::Data;
+                    report.lose(at..head.handle.end());
                 }
                 at = head.handle.end();
             }
@@ -135,16 +130,14 @@ impl ScanReport {
                     let mut fetched = Fetched::default();
                     if cursor.is_reference() {
                         if !logs.fetch(&cell, &mut fetched) {
-                            self.lost_keys
-                                .push(KeyRange { start: cell.key.to_vec(), end: Some(successor(cell.key)) });
+                            self.lost_keys.push(KeyRange::new(cell.key, successor(cell.key)));
                             moved = cursor.next();
                             continue;
                         }
                         cell.value = fetched.value();
                     }
                     if std::mem::take(&mut self.gap) {
-                        let range = KeyRange { start: self.last.clone(), end: Some(successor(cell.key)) };
-                        self.lost_keys.push(range);
+                        self.lost_keys.push(KeyRange::new(&self.last[..], successor(cell.key)));
                     }
                     visit(cell);
                     self.last.clear();
@@ -172,7 +165,6 @@ impl ScanReport {
 struct Walk<'f> {
     file: &'f dyn ReadFile,
     identity: u64,
-    /// The end of the blocks.
     end: u64,
     window: Range<u64>,
     bytes: Vec<u8>,

@@ -26,28 +26,23 @@ struct Fixture {
     cells: Vec<Cell>,
 }
 
+/// A cursor that reads block by block, past the cache.
+const BARE: CursorOptions = CursorOptions { fill_cache: false, read_ahead_bytes: 0, through_cache: false };
 const ID: TableId = TableId { store: StoreId(4), epoch: 1, job: 2, part: 3 };
 
 fn small(compression: Compression) -> TableOptions {
-    TableOptions {
-        block_bytes: 200,
-        restart_interval: 4,
-        compression,
-        bloom_bits: 10,
-        index_partition_bytes: 150,
-    }
+    let (block_bytes, index_partition_bytes) = (200, 150);
+    TableOptions { block_bytes, restart_interval: 4, compression, bloom_bits: 10, index_partition_bytes }
 }
 
 fn cell(key: &[u8], seq: u64, value: &[u8]) -> Cell {
-    let kind = Kind::Value;
-    Cell {
-        key: key.into(),
-        timestamp: Timestamp::ZERO,
-        seq: SeqNo(seq),
-        kind,
-        written: 0,
-        value: value.into(),
-    }
+    let (key, value, timestamp) = (key.into(), value.into(), Timestamp::ZERO);
+    Cell { key, timestamp, seq: SeqNo(seq), kind: Kind::Value, written: 0, value }
+}
+
+fn tombstone(start: &str, end: &str, seq: u64) -> RangeTombstone {
+    let range = KeyRange::new(start, end);
+    RangeTombstone { range, from: Timestamp::ZERO, to: Timestamp::MAX, seq: SeqNo(seq) }
 }
 
 /// `n` keys with a long common prefix and gaps, each with `versions` versions.
@@ -56,11 +51,8 @@ fn numbered(n: usize, versions: u64) -> Vec<Cell> {
         .flat_map(|i| {
             let key = format!("a/common/prefix/{:06}", i * 2);
             (0..versions).rev().map(move |v| {
-                cell(
-                    key.as_bytes(),
-                    1000 * v + i as u64 + 1,
-                    format!("value {i} {v}").repeat(1 + i % 3).as_bytes(),
-                )
+                let value = format!("value {i} {v}").repeat(1 + i % 3);
+                cell(key.as_bytes(), 1000 * v + i as u64 + 1, value.as_bytes())
             })
         })
         .collect()
@@ -107,6 +99,10 @@ fn forward(cursor: &mut TableCursor) -> Result<Vec<Cell>, crate::Error> {
     Ok(found)
 }
 
+fn here(cursor: &TableCursor) -> Option<Cell> {
+    cursor.valid().then(|| cursor.cell().to_cell())
+}
+
 fn backward(cursor: &mut TableCursor) -> Result<Vec<Cell>, crate::Error> {
     let mut found = Vec::new();
     while cursor.valid() {
@@ -132,15 +128,9 @@ fn assert_table_reads_back(fixture: &Fixture, table: &Arc<Sstable>, probes: &[Ve
     let cells = &fixture.cells;
     let verified = table.verify().unwrap();
     assert_eq!((verified.cells, verified.bytes), (cells.len() as u64, fixture.info.bytes));
-    assert_eq!(
-        **Sstable::open_unknown(&fixture.storage, &fixture.path, &fixture.cache).unwrap().info(),
-        fixture.info
-    );
-    for options in [
-        CursorOptions::default(),
-        CursorOptions { fill_cache: false, read_ahead_bytes: 0, through_cache: false },
-        CursorOptions { fill_cache: false, read_ahead_bytes: 1 << 20, through_cache: false },
-    ] {
+    let unknown = Sstable::open_unknown(&fixture.storage, &fixture.path, &fixture.cache).unwrap();
+    assert_eq!(**unknown.info(), fixture.info);
+    for options in [CursorOptions::default(), BARE, CursorOptions { read_ahead_bytes: 1 << 20, ..BARE }] {
         let mut cursor = table.cursor(options);
         assert!(!cursor.valid());
         cursor.seek(b"").unwrap();
@@ -149,23 +139,18 @@ fn assert_table_reads_back(fixture: &Fixture, table: &Arc<Sstable>, probes: &[Ve
         assert_eq!(backward(&mut cursor).unwrap(), *cells);
         for probe in probes {
             let at = cells.partition_point(|c| c.key < *probe);
+            let (found, before) = (cells.get(at).cloned(), at.checked_sub(1).map(|i| cells[i].clone()));
             cursor.seek(probe).unwrap();
-            assert_eq!(cursor.valid().then(|| cursor.cell().to_cell()), cells.get(at).cloned());
+            assert_eq!(here(&cursor), found);
             if cursor.valid() {
                 cursor.prev().unwrap();
-                assert_eq!(
-                    cursor.valid().then(|| cursor.cell().to_cell()),
-                    at.checked_sub(1).map(|i| cells[i].clone())
-                );
+                assert_eq!(here(&cursor), before);
             }
             cursor.seek_before(Some(probe)).unwrap();
-            assert_eq!(
-                cursor.valid().then(|| cursor.cell().to_cell()),
-                at.checked_sub(1).map(|i| cells[i].clone())
-            );
+            assert_eq!(here(&cursor), before);
             if cursor.valid() {
                 cursor.next().unwrap();
-                assert_eq!(cursor.valid().then(|| cursor.cell().to_cell()), cells.get(at).cloned());
+                assert_eq!(here(&cursor), found);
             }
         }
     }
@@ -310,11 +295,8 @@ fn a_cached_get_reads_nothing_and_an_absent_key_stops_at_the_filter() {
     let mut passed = 0;
     for i in 0..1999 {
         let before = fixture.cache.stats().data;
-        assert!(
-            get(&table, format!("a/common/prefix/{:06}", 2 * i + 1).as_bytes(), SeqNo::MAX)
-                .unwrap()
-                .is_empty()
-        );
+        let absent = format!("a/common/prefix/{:06}", 2 * i + 1);
+        assert!(get(&table, absent.as_bytes(), SeqNo::MAX).unwrap().is_empty());
         passed += u32::from(fixture.cache.stats().data != before);
     }
     assert!(passed < 60, "{passed} of 1999 absent keys passed the filter");
@@ -334,13 +316,7 @@ fn the_last_key_of_a_block_costs_one_data_block() {
 
 #[test]
 fn an_ingested_table_takes_one_sequence_number_everywhere() {
-    let tombstone = RangeTombstone {
-        range: KeyRange::new("b", "c"),
-        from: Timestamp::ZERO,
-        to: Timestamp::MAX,
-        seq: SeqNo(3),
-    };
-    let mut fixture = Fixture::new(numbered(50, 1), vec![tombstone], small(Compression::Lz4));
+    let mut fixture = Fixture::new(numbered(50, 1), vec![tombstone("b", "c", 3)], small(Compression::Lz4));
     let key = fixture.cells[7].key.clone();
     fixture.info.ingested_at = Some(SeqNo(9000));
     fixture.info.id = TableId { epoch: 9, job: 9, part: 9, ..TableId::default() };
@@ -374,12 +350,7 @@ fn a_table_of_range_tombstones_alone_covers_their_range() {
 #[test]
 fn info_counts_what_was_added() {
     let mut cells = numbered(10, 2);
-    cells.push(Cell {
-        kind: Kind::Tombstone,
-        timestamp: Timestamp(50),
-        value: Vec::new(),
-        ..cell(b"b", 9999, b"")
-    });
+    cells.push(Cell { kind: Kind::Tombstone, timestamp: Timestamp(50), ..cell(b"b", 9999, b"") });
     cells.push(Cell { kind: Kind::Operand, written: 40, ..cell(b"c", 5, b"+1") });
     let fixture = Fixture::new(cells, Vec::new(), TableOptions::default());
     let info = &fixture.info;

@@ -8,10 +8,9 @@ use super::reader::Sstable;
 use super::reference::{Fetched, Images, Reference};
 use crate::cache::Filter;
 use crate::error::{Error, ErrorKind, Result};
-use crate::types::{CellRef, KeyRange, Kind, SeqNo, Sketch, Timestamp, hash, successor};
+use crate::types::{KeyRange, SeqNo, Sketch, Timestamp, hash, successor};
 use std::sync::Arc;
 
-/// Counts of what was verified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Verified {
     /// Data blocks read.
@@ -141,12 +140,10 @@ impl Sstable {
             self.read(kind, handle)?;
             check.tile(handle)?;
         }
-        match check.tiled + FOOTER_BYTES as u64 == self.footer.file_bytes {
-            true => Ok(()),
-            false => {
-                Err(self.bad(check.tiled, "bytes between the last block and the footer belong to nothing"))
-            }
+        if check.tiled + FOOTER_BYTES as u64 == self.footer.file_bytes {
+            return Ok(());
         }
+        Err(self.bad(check.tiled, "bytes between the last block and the footer belong to nothing"))
     }
 }
 
@@ -190,9 +187,8 @@ impl<'t> Check<'t> {
     /// Checks that the block begins where the last one ended, so that no byte is outside a checksum.
     fn tile(&mut self, handle: Handle) -> Result<()> {
         if handle.offset != self.tiled {
-            return Err(self
-                .table
-                .bad(self.tiled, format!("next block is at {}, expected here", handle.offset)));
+            let message = format!("next block is at {}, expected here", handle.offset);
+            return Err(self.table.bad(self.tiled, message));
         }
         self.tiled = handle.end();
         self.last_handle = handle;
@@ -250,9 +246,8 @@ impl<'t> Check<'t> {
                 return Err(bad(format!("cell {count} is out of order")));
             }
             if count == 0 && self.last.is_some() && same_key != continued {
-                return Err(bad(format!(
-                    "index says {continued} of the last key going on here, found {same_key}"
-                )));
+                let says = format!("index says {continued} of the last key going on here, found {same_key}");
+                return Err(bad(says));
             }
             if !same_key {
                 if filter.is_some_and(|filter| !filter.may_contain(hash)) {
@@ -269,7 +264,8 @@ impl<'t> Check<'t> {
                 self.last_key.clear();
                 self.last_key.extend_from_slice(cell.key);
             }
-            count_cell(&mut self.found, &cell, self.last.is_none());
+            self.found.count(&cell, self.last.is_none());
+            self.found.note_seq(cell.seq, self.last.is_none());
             self.versions.count(&mut self.found, &cell, same_key);
             self.last = Some((cell.timestamp, cell.seq));
             count += 1;
@@ -290,21 +286,16 @@ impl<'t> Check<'t> {
     fn summary(&mut self, skipped: bool) -> Result<()> {
         let table = self.table;
         let expected = table.properties();
-        for fragment in table.fragments().iter() {
-            let seqs = fragment.covers.iter().map(|cover| cover.seq);
-            for seq in seqs.filter(|_| table.info().ingested_at.is_none()) {
-                if seq < expected.seqs.0 || seq > expected.seqs.1 {
-                    return Err(
-                        table.bad(table.footer.tombstones.offset, "range tombstone outside the seq range")
-                    );
-                }
-            }
+        let mut covers = table.fragments().iter().flat_map(|fragment| &fragment.covers);
+        let is_outside = |seq: SeqNo| seq < expected.seqs.0 || seq > expected.seqs.1;
+        if table.info().ingested_at.is_none() && covers.any(|cover| is_outside(cover.seq)) {
+            return Err(table.bad(table.footer.tombstones.offset, "range tombstone outside the seq range"));
         }
         let at = table.footer.properties.offset;
         let mut found = self.found.clone();
-        let inside = |(low, high): (u64, u64), (min, max): (u64, u64)| min <= low && high <= max;
         let cells_inside = self.last.is_none()
-            || inside((found.seqs.0.0, found.seqs.1.0), (expected.seqs.0.0, expected.seqs.1.0))
+            || !is_outside(found.seqs.0)
+                && !is_outside(found.seqs.1)
                 && (skipped || found.times == expected.times);
         let covered = match &self.first_key {
             Some(first) => expected
@@ -317,10 +308,8 @@ impl<'t> Check<'t> {
             return Err(table.bad(at, "cells lie outside the key, time or sequence range in the properties"));
         }
         if found.cells != expected.cells || found.data_blocks != expected.data_blocks {
-            let message = format!(
-                "found {} cells in {} blocks, properties say {} in {}",
-                found.cells, found.data_blocks, expected.cells, expected.data_blocks
-            );
+            let counts = |p: &Properties| format!("{} cells in {} blocks", p.cells, p.data_blocks);
+            let message = format!("found {}, properties say {}", counts(&found), counts(expected));
             return Err(table.bad(at, message));
         }
         if skipped {
@@ -347,18 +336,4 @@ impl<'t> Check<'t> {
         }
         Ok(())
     }
-}
-
-fn count_cell(p: &mut Properties, cell: &CellRef<'_>, first: bool) {
-    let time = match cell.timestamp {
-        Timestamp::ZERO => Timestamp(cell.written),
-        timestamp => timestamp,
-    };
-    p.times = if first { (time, time) } else { (p.times.0.min(time), p.times.1.max(time)) };
-    p.seqs = if first { (cell.seq, cell.seq) } else { (p.seqs.0.min(cell.seq), p.seqs.1.max(cell.seq)) };
-    p.cells += 1;
-    p.key_bytes += cell.key.len() as u64;
-    p.value_bytes += cell.value.len() as u64;
-    p.tombstones += u64::from(cell.kind == Kind::Tombstone);
-    p.operands += u64::from(cell.kind == Kind::Operand);
 }

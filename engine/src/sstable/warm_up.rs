@@ -15,8 +15,7 @@ use super::fill::Replaced;
 use super::frame::{BlockKind, Handle, open_block, read_at};
 use super::index::BlockEntry;
 use super::reader::{KEPT_HEAT, Sstable};
-use crate::cache::Filter;
-use crate::cache::block::Block;
+use crate::cache::{Block, Filter};
 use crate::error::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,7 +38,6 @@ pub(crate) struct Wanted {
 #[derive(Default)]
 struct Keys {
     bytes: Vec<u8>,
-    /// The position of each key in the buffer.
     at: Vec<Range<usize>>,
 }
 
@@ -152,7 +150,6 @@ impl Sstable {
         }
     }
 
-    /// The number of partitions of its index.
     pub(crate) fn partitions(&self) -> usize {
         self.top.partitions().len()
     }
@@ -178,7 +175,6 @@ impl Sstable {
     }
 }
 
-/// The choice of blocks for a warm-up.
 pub(crate) enum Choice {
     All,
     /// The wanted blocks; and the replaced SSTables, because the outputs' indices and filters are pinned
@@ -199,7 +195,6 @@ enum Pass {
     Cached,
 }
 
-/// A warm-up of the outputs of a step.
 pub(crate) struct WarmUp {
     tables: Vec<Arc<Sstable>>,
     choice: Choice,
@@ -223,14 +218,9 @@ pub(crate) struct WarmUp {
 /// Blocks of an SSTable that are fetched together.
 pub(crate) struct Piece {
     table: usize,
-    blocks: Vec<PieceBlock>,
+    blocks: Vec<(Handle, What)>,
     /// Bytes of all blocks, as they are fetched.
-    bytes: u64,
-}
-
-struct PieceBlock {
-    handle: Handle,
-    what: What,
+    pub(crate) bytes: u64,
 }
 
 enum What {
@@ -243,19 +233,14 @@ impl Piece {
     /// The byte ranges of these blocks in the file; adjacent ones are joined.
     pub(crate) fn parts(&self) -> Vec<Range<u64>> {
         let mut parts: Vec<Range<u64>> = Vec::new();
-        for block in &self.blocks {
-            let (begin, end) = (block.handle.offset, block.handle.end());
+        for (handle, _) in &self.blocks {
+            let (begin, end) = (handle.offset, handle.end());
             match parts.last_mut() {
                 Some(last) if last.end == begin => last.end = end,
                 _ => parts.push(begin..end),
             }
         }
         parts
-    }
-
-    /// Bytes of the parts together.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
     }
 }
 
@@ -325,7 +310,7 @@ impl WarmUp {
                 self.wants(&table, handle, entry.key).filter(|_| handle.file_bytes() <= self.block_max)
             {
                 piece.bytes += handle.file_bytes();
-                piece.blocks.push(PieceBlock { handle, what: What::Data(keys) });
+                piece.blocks.push((handle, What::Data(keys)));
             }
             there = in_index(blocks.next())?;
         }
@@ -337,7 +322,7 @@ impl WarmUp {
             }
             if let Some(handle) = partition.filter.filter(|handle| !table.has_filter(number, *handle)) {
                 piece.bytes += handle.file_bytes();
-                piece.blocks.push(PieceBlock { handle, what: What::Filter(number) });
+                piece.blocks.push((handle, What::Filter(number)));
             }
         }
         match there {
@@ -374,10 +359,8 @@ impl WarmUp {
     /// the cache, and of those that replace pinned ones. 0 for others.
     fn heat(&self, table: &Sstable, number: usize, has_blocks: bool) -> u8 {
         let Choice::Wanted(_, replaced) = &self.choice else { return KEPT_HEAT };
-        match (has_blocks, self.pass) {
-            (true, _) => return KEPT_HEAT,
-            (false, Pass::Warm) => {}
-            (false, _) => return 0,
+        if has_blocks || self.pass != Pass::Warm {
+            return if has_blocks { KEPT_HEAT } else { 0 };
         }
         let high = table.top.separator(number).unwrap_or_default();
         let low = number.checked_sub(1).map_or(Ok(&table.info().range.start[..]), |n| table.top.separator(n));
@@ -394,7 +377,6 @@ impl WarmUp {
         self.skipped[piece.table] = true;
     }
 
-    /// Whether that piece's SSTable is skipped.
     pub(crate) fn skips(&self, piece: &Piece) -> bool {
         self.skipped[piece.table]
     }
@@ -404,7 +386,7 @@ impl WarmUp {
     pub(crate) fn put(&mut self, piece: &Piece, mut bytes: &[u8]) -> Result<(u64, u64)> {
         let table = Arc::clone(self.table(piece));
         let (mut blocks, mut filled) = (0, 0);
-        for PieceBlock { handle, what } in &piece.blocks {
+        for (handle, what) in &piece.blocks {
             let Some((block, rest)) = bytes.split_at_checked(handle.file_bytes() as usize) else {
                 return Err(table.bad(handle.offset, "a block's bytes end too early"));
             };
@@ -426,7 +408,6 @@ impl WarmUp {
         keys.clone().filter_map(move |n| wanted?.warm.get(n))
     }
 
-    /// A piece's bytes from the file.
     pub(crate) fn read(&self, piece: &Piece) -> Result<Vec<u8>> {
         let table = self.table(piece);
         let mut bytes = vec![0; piece.bytes as usize];
@@ -442,18 +423,13 @@ impl WarmUp {
     /// Removes the warmed-up blocks from the cache.
     pub(crate) fn undo(&self) {
         for (table, offset) in &self.put {
-            self.tables[*table].forget_data(*offset);
+            let (table, handle) = (&self.tables[*table], Handle { offset: *offset, ..Handle::default() });
+            table.cache.evict_data(table.key_of(handle));
         }
     }
 }
 
 impl Sstable {
-    /// Removes a data block from the cache.
-    fn forget_data(&self, offset: u64) {
-        let handle = Handle { offset, ..Handle::default() };
-        self.cache.evict_data(self.key_of(handle));
-    }
-
     /// Puts a data block into the cache, and marks these keys of it as read lately; returns its bytes.
     fn put_data<'k>(
         &self,

@@ -6,7 +6,6 @@ pub(super) use with::{Compressor, compress_bound, decompress};
 #[cfg(not(feature = "zstd"))]
 pub(super) use without::{Compressor, compress_bound, decompress};
 
-/// Why there is no zstd.
 pub(super) const WITHOUT_ZSTD: &str = "zstd is not there: the crate was built without its feature `zstd`";
 
 #[cfg(feature = "zstd")]

@@ -14,7 +14,6 @@ use crate::shape::{Clip, Shape, ShapeChange, TableInfo, TablePlace};
 use crate::types::TableId;
 use std::sync::Arc;
 
-/// A finished step of a compaction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Step {
     /// SSTables written, all below `upto` and at or above the previous step's. None for a trivial move.
@@ -31,7 +30,7 @@ impl CompactionPlan {
     pub(crate) fn change(&self, shape: &Shape, step: &Step) -> ShapeChange {
         let mut change = ShapeChange { range: self.range.clone(), ..ShapeChange::default() };
         for (place, table) in self.live_inputs(shape) {
-            let at = TablePlace { level: place.level(), run: place.run(), table: table.id };
+            let at = TablePlace { level: place.level, run: place.run(), table: table.id };
             match &step.upto {
                 Some(key) if table.live_start() >= key.as_slice() => {}
                 Some(key) if table.range.ends_after(key) => {
@@ -55,7 +54,6 @@ impl CompactionPlan {
     }
 }
 
-/// Applies the step's change to the shape.
 pub(crate) fn apply(shape: &mut Shape, plan: &CompactionPlan, step: &Step) -> Result<(), String> {
     shape.change(&plan.change(shape, step))
 }

@@ -52,11 +52,6 @@ impl Default for AutoOptions {
 }
 
 impl AutoOptions {
-    pub(crate) fn check(&self) -> Result<(), String> {
-        within("runs_max", self.runs_max, RUNS_MIN, 1000)?;
-        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)
-    }
-
     fn leveled(&self) -> LeveledOptions {
         LeveledOptions {
             l0_runs_trigger: RUNS_MIN,
@@ -68,6 +63,11 @@ impl AutoOptions {
 }
 
 impl Strategy for AutoOptions {
+    fn check(&self) -> Result<(), String> {
+        within("runs_max", self.runs_max, RUNS_MIN, 1000)?;
+        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)
+    }
+
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
         self.leveled().planned(shape, facts, state, Some(self.runs_max))
     }

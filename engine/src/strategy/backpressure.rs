@@ -19,7 +19,6 @@ pub(crate) struct Pressure {
     pub(crate) memory_low: u64,
     /// Writers stop here.
     pub(crate) memory_hard: u64,
-    /// Compaction debt, in bytes.
     pub(crate) debt: u64,
     pub(crate) debt_low: u64,
     pub(crate) debt_hard: u64,
@@ -31,7 +30,6 @@ pub(crate) struct Pressure {
     pub(crate) drain_ns_per_byte: f64,
 }
 
-/// A writer's delay.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Delay {
     /// Wait this long for each byte; mostly zero.
@@ -43,7 +41,6 @@ pub(crate) enum Delay {
 /// The largest delay, in drain costs.
 const COSTS_MAX: f64 = 64.0;
 
-/// The delay under this pressure.
 pub(crate) fn backpressure(p: &Pressure) -> Delay {
     let x = fill(p.memory_used, p.memory_low, p.memory_hard)
         .max(fill(p.debt, p.debt_low, p.debt_hard))
@@ -67,14 +64,13 @@ pub(super) fn fill(value: u64, low: u64, hard: u64) -> f64 {
 mod tests {
     use super::*;
 
+    fn pressure(memory_used: u64) -> Pressure {
+        let (memory_low, memory_hard) = (1000, 3000);
+        Pressure { memory_used, memory_low, memory_hard, drain_ns_per_byte: 10.0, ..Pressure::default() }
+    }
+
     fn at(memory_used: u64) -> Delay {
-        backpressure(&Pressure {
-            memory_used,
-            memory_low: 1000,
-            memory_hard: 3000,
-            drain_ns_per_byte: 10.0,
-            ..Pressure::default()
-        })
+        backpressure(&pressure(memory_used))
     }
 
     #[test]
@@ -94,17 +90,11 @@ mod tests {
 
     #[test]
     fn merges_in_memory_count_at_the_bound_and_slow_nobody_before() {
-        let with = |memory_joining| {
-            let p =
-                Pressure { memory_used: 1000, memory_low: 1000, memory_hard: 3000, ..Pressure::default() };
-            backpressure(&Pressure { memory_joining, drain_ns_per_byte: 10.0, ..p })
-        };
+        let with = |memory_joining| backpressure(&Pressure { memory_joining, ..pressure(1000) });
         assert_eq!(with(1999), Delay::NsPerByte(0.0));
         assert_eq!(with(2000), Delay::Stop);
-        assert_eq!(
-            backpressure(&Pressure { memory_joining: 9, ..Pressure::default() }),
-            Delay::NsPerByte(0.0)
-        );
+        let unlimited = backpressure(&Pressure { memory_joining: 9, ..Pressure::default() });
+        assert_eq!(unlimited, Delay::NsPerByte(0.0));
     }
 
     #[test]

@@ -5,7 +5,6 @@ use super::CompactionPlan;
 use crate::shape::Shape;
 use crate::types::{KeyRange, TableId};
 
-/// The memory of one key range.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct RangeMemory {
     pub(crate) range: KeyRange,
@@ -100,12 +99,11 @@ pub(crate) fn memtables_to_join(new: u64, memtables: &[u64]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::strategy::RangemergeOptions;
+    use crate::strategy::{RangemergeOptions, Victim};
 
     #[test]
     fn beside_a_merge_of_its_range_another_is_flushed_if_that_frees_half_as_much() {
-        let options: RangemergeOptions =
-            RangemergeOptions { victim: super::super::Victim::MostBytes, ..Default::default() };
+        let options = RangemergeOptions { victim: Victim::MostBytes, ..Default::default() };
         let held = |range: KeyRange, bytes| RangeMemory { range, bytes, written: bytes, age: 1 };
         let memory = |bytes| {
             [

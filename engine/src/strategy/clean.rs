@@ -25,7 +25,6 @@ pub(crate) struct FrontFacts {
     pub(crate) memory_small: u64,
 }
 
-/// A decision about the oldest WAL file.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum FrontPlan {
     /// The needed cells of the file are logged again.
@@ -41,13 +40,9 @@ pub(crate) enum FrontPlan {
 pub(crate) fn plan_front(facts: &FrontFacts) -> FrontPlan {
     let live: u64 = facts.live.iter().map(|(_, bytes)| bytes).sum();
     let over = facts.log_bytes > facts.wal_limit;
-    let found = format!(
-        "{} of the {} of the oldest file are needed, the WAL has {} of {}",
-        size_text(live),
-        size_text(facts.file_bytes),
-        size_text(facts.log_bytes),
-        size_text(facts.wal_limit)
-    );
+    let [needed, file, log, limit] =
+        [live, facts.file_bytes, facts.log_bytes, facts.wal_limit].map(size_text);
+    let found = format!("{needed} of the {file} of the oldest file are needed, the WAL has {log} of {limit}");
     if 2 * live <= facts.file_bytes {
         return FrontPlan::Clean { reason: found };
     }

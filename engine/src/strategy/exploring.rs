@@ -83,24 +83,6 @@ impl Default for ExploringOptions {
 }
 
 impl ExploringOptions {
-    pub(crate) fn check(&self) -> Result<(), String> {
-        within("min_runs", self.min_runs, 2, 1000)?;
-        within("max_runs", self.max_runs, self.min_runs, 1000)?;
-        within("blocking_runs", self.blocking_runs, self.min_runs, 10_000)?;
-        within("off_peak_start", self.off_peak_start, 0, 23)?;
-        within("off_peak_end", self.off_peak_end, 0, 23)?;
-        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)?;
-        for (name, ratio) in [("ratio", self.ratio), ("off_peak_ratio", self.off_peak_ratio)] {
-            if !(0.1..=1000.0).contains(&ratio) {
-                return Err(format!("{name} must lie between 0.1 and 1000, not {ratio}"));
-            }
-        }
-        match self.major_jitter {
-            jitter if (0.0..=1.0).contains(&jitter) => Ok(()),
-            jitter => Err(format!("major_jitter must lie between 0 and 1, not {jitter}")),
-        }
-    }
-
     /// The ratio at this time, and its name.
     fn ratio_at(&self, clock: u64) -> (f64, &'static str) {
         let hour = clock / 3600 % 24;
@@ -139,6 +121,24 @@ impl ExploringOptions {
 }
 
 impl Strategy for ExploringOptions {
+    fn check(&self) -> Result<(), String> {
+        within("min_runs", self.min_runs, 2, 1000)?;
+        within("max_runs", self.max_runs, self.min_runs, 1000)?;
+        within("blocking_runs", self.blocking_runs, self.min_runs, 10_000)?;
+        within("off_peak_start", self.off_peak_start, 0, 23)?;
+        within("off_peak_end", self.off_peak_end, 0, 23)?;
+        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)?;
+        for (name, ratio) in [("ratio", self.ratio), ("off_peak_ratio", self.off_peak_ratio)] {
+            if !(0.1..=1000.0).contains(&ratio) {
+                return Err(format!("{name} must lie between 0.1 and 1000, not {ratio}"));
+            }
+        }
+        match self.major_jitter {
+            jitter if (0.0..=1.0).contains(&jitter) => Ok(()),
+            jitter => Err(format!("major_jitter must lie between 0 and 1, not {jitter}")),
+        }
+    }
+
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
         let mut state = state.clone();
         let due = self.major_due(shape, facts, &mut state);
@@ -205,13 +205,9 @@ impl ExploringOptions {
             0 if takes_oldest(&shape.levels[0].runs) => planner.output(1, &picked),
             _ => Target { level, run: oldest.id },
         };
-        let what = format!(
-            "{} of {} runs, {}, {} the {name} {ratio}",
-            window.len(),
-            sizes.len(),
-            size_text(bytes),
-            if keeps { "keep" } else { "the smallest, break" }
-        );
+        let (picks, all, bytes) = (window.len(), sizes.len(), size_text(bytes));
+        let keeps = if keeps { "keep" } else { "the smallest, break" };
+        let what = format!("{picks} of {all} runs, {bytes}, {keeps} the {name} {ratio}");
         planner.merge(&picked, output, sizes.len() as f64 / self.min_runs as f64, what)
     }
 }
@@ -236,11 +232,7 @@ mod tests {
 
     #[test]
     fn the_window_of_most_runs_in_ratio_is_taken_and_of_as_many_the_smallest() {
-        assert_eq!(
-            select(&[1000, 100, 100, 100]),
-            Some(1..4),
-            "the large one would be over 1.2 times the rest"
-        );
+        assert_eq!(select(&[1000, 100, 100, 100]), Some(1..4), "the large one is over 1.2 times the rest");
         assert_eq!(select(&[300, 100, 100, 100]), Some(0..4));
         assert_eq!(select(&[1000, 300, 100]), None);
         assert_eq!(select(&[300, 300, 300, 5000, 100, 100, 100]), Some(4..7));
@@ -264,10 +256,7 @@ mod tests {
     fn off_peak_hours_may_go_over_midnight() {
         let options = ExploringOptions { off_peak_start: 22, off_peak_end: 6, ..Default::default() };
         let ratio = |hour: u64| options.ratio_at(hour * 3600).0;
-        assert_eq!(
-            [ratio(21), ratio(22), ratio(23), ratio(0), ratio(5), ratio(6)],
-            [1.2, 5.0, 5.0, 5.0, 5.0, 1.2]
-        );
+        assert_eq!([21, 22, 23, 0, 5, 6].map(ratio), [1.2, 5.0, 5.0, 5.0, 5.0, 1.2]);
         assert_eq!(ExploringOptions::default().ratio_at(0).0, 1.2);
     }
 }

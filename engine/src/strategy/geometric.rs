@@ -58,21 +58,6 @@ impl Default for GeometricOptions {
 const DEFAULT_RATIO: u64 = 2;
 
 impl GeometricOptions {
-    pub(crate) fn check(&self) -> Result<(), String> {
-        if self.ratio.is_some() && self.runs.is_some() {
-            return Err(
-                "ratio and runs exclude each other: with runs, ratio follows from the data".to_string()
-            );
-        }
-        #[cfg(not(feature = "papers"))]
-        if self.runs == Some(1) {
-            return Err(super::papers::needs_papers("strategy", "remerge"));
-        }
-        within("ratio", self.ratio.unwrap_or(DEFAULT_RATIO), 2, 1000)?;
-        within("runs", self.runs.unwrap_or(1), 1, 20)?;
-        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)
-    }
-
     fn bounds(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Bounds {
         let memory = facts.flush_bytes.max(1) as f64;
         let flushes = state.reference_bytes as f64 / memory;
@@ -93,7 +78,6 @@ fn exact_r(flushes: f64, p: u64) -> f64 {
     (flushes + 1.0).powf(1.0 / p as f64) - 1e-9
 }
 
-/// The bound of each level.
 struct Bounds {
     r: f64,
     memory: f64,
@@ -126,6 +110,19 @@ impl Bounds {
 }
 
 impl Strategy for GeometricOptions {
+    fn check(&self) -> Result<(), String> {
+        if self.ratio.is_some() && self.runs.is_some() {
+            return Err("ratio and runs exclude each other: with runs, ratio follows from the data".into());
+        }
+        #[cfg(not(feature = "papers"))]
+        if self.runs == Some(1) {
+            return Err(super::papers::needs_papers("strategy", "remerge"));
+        }
+        within("ratio", self.ratio.unwrap_or(DEFAULT_RATIO), 2, 1000)?;
+        within("runs", self.runs.unwrap_or(1), 1, 20)?;
+        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)
+    }
+
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
         let state = state.observe(shape);
         let bounds = self.bounds(shape, facts, &state);
@@ -140,26 +137,21 @@ impl Strategy for GeometricOptions {
         let misplaced = (1..shape.levels.len()).rev().find(wrong);
         if let Some(level) = misplaced {
             let (to, _) = bounds.room(shape, level, 0);
-            let what = format!(
-                "L{level} has {} runs, {} of {}",
-                shape.levels[level].runs.len(),
-                size_text(shape.level_bytes(level)),
-                bound_text(bounds.of(level))
-            );
+            let (runs, bytes) = (shape.levels[level].runs.len(), size_text(shape.level_bytes(level)));
+            let what = format!("L{level} has {runs} runs, {bytes} of {}", bound_text(bounds.of(level)));
             down(&mut planner, level..=to, 1.0, what);
         }
         let waiting = planner.resting(0);
         if !waiting.is_empty() {
             let coming = waiting.iter().map(|(_, run)| run.live_bytes()).sum();
             let (to, bytes) = bounds.room(shape, 1, coming);
-            let what = format!(
-                "{} runs came; L{to} may hold {}, with them and all above it has {}",
-                waiting.len(),
-                bound_text(bounds.of(to)),
-                size_text(bytes)
-            );
+            let (runs, most, bytes) = (waiting.len(), bound_text(bounds.of(to)), size_text(bytes));
+            let what =
+                format!("{runs} runs came; L{to} may hold {most}, with them and all above it has {bytes}");
             match misplaced {
-                Some(level) if level <= to => planner.defer(format!("{what}, but L{level} is not in order")),
+                Some(level) if level <= to => {
+                    planner.plan.deferred.push(format!("{what}, but L{level} is not in order"));
+                }
                 _ => down(&mut planner, 0..=to, waiting.len() as f64, what),
             }
         }

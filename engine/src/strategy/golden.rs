@@ -16,9 +16,10 @@
 //! `victim` (which range is flushed, and how) and `flushed-range` (flushes it, prints the shape).
 
 use super::*;
-use crate::shape::{Run, parse_key, parse_range};
-use crate::types::{Timestamp, parse_size};
+use crate::shape::{Run, parse_key, parse_range, range_text};
+use crate::types::{Timestamp, parse_size, size_text};
 
+#[derive(Default)]
 struct Story {
     shape: Shape,
     strategy: StrategyOptions,
@@ -81,9 +82,7 @@ impl Story {
         let mut next = 1000;
         for n in 1..=count {
             next += 1;
-            let mut table =
-                TableInfo::plain(TableId { epoch: 0, job: 0, part: next, ..TableId::default() }, size);
-            table.range = KeyRange::all();
+            let table = TableInfo::over(next, KeyRange::all(), size);
             self.shape.add_flush(Run::new(n, vec![Arc::new(table)])).expect("a flush");
             loop {
                 let plan = self.plan();
@@ -92,16 +91,12 @@ impl Story {
                 let step = properties::concatenate(&self.shape, merge, &mut next);
                 apply(&mut self.shape, merge, &step).expect("a merge");
                 if merge.kind == CompactionKind::Merge {
-                    told += &format!(
-                        "{n}: {} runs, {}\n",
-                        merge.inputs.len(),
-                        crate::types::size_text(merge.bytes)
-                    );
+                    told += &format!("{n}: {} runs, {}\n", merge.inputs.len(), size_text(merge.bytes));
                 }
             }
         }
         for (level, run) in self.shape.runs() {
-            told += &format!("L{level} {}\n", crate::types::size_text(run.live_bytes()));
+            told += &format!("L{level} {}\n", size_text(run.live_bytes()));
         }
         told
     }
@@ -114,13 +109,12 @@ impl Story {
             flushing: self.flushing,
             flush_bytes: self.flush,
             pressed: self.pressed,
-            within_level0: false,
             merges_max: self.merges,
             unique,
             looks,
-            surplus: &|_| 0,
             settled_to: SeqNo(self.settled),
             ttl_us: self.ttl_us,
+            ..Facts::default()
         }
     }
 
@@ -129,49 +123,31 @@ impl Story {
     }
 
     fn print_valid(&self, merge: &CompactionPlan, valid: Result<(), String>) -> String {
-        let inputs = merge.inputs.iter().map(|i| {
+        let input = |i: &InputRun| {
             let tables: Vec<String> = i.tables.iter().map(|t| t.part.to_string()).collect();
             format!("L{} #{} {}", i.level, i.run, tables.join(" "))
-        });
-        let inputs: Vec<String> = inputs.collect();
-        let Target { level, run } = merge.output;
-        let range = crate::shape::range_text(&merge.range);
-        let valid = match valid {
-            Ok(()) => String::new(),
-            Err(why) => format!("  INVALID: {why}\n"),
         };
-        format!(
-            "{:?} {} -> L{level} #{run} {range} score {:.2}\n  {}\n{valid}",
-            merge.kind,
-            inputs.join(" + "),
-            merge.score,
-            merge.reason
-        )
+        let inputs = merge.inputs.iter().map(input).collect::<Vec<_>>().join(" + ");
+        let Target { level, run } = merge.output;
+        let (range, score) = (range_text(&merge.range), merge.score);
+        let valid = valid.map_or_else(|why| format!("  INVALID: {why}\n"), |()| String::new());
+        let head = format!("{:?} {inputs} -> L{level} #{run} {range} score {score:.2}", merge.kind);
+        format!("{head}\n  {}\n{valid}", merge.reason)
     }
 }
 
 // Over 70 lines: one match over the words of a story.
 fn tell(input: &str) -> String {
+    let shape: Vec<&str> = input.lines().filter(|l| l.starts_with('L')).collect();
     let mut story = Story {
-        shape: Shape::default(),
+        shape: shape.join("\n").parse().expect("a shape"),
         // The stories assume four.
         strategy: "leveled{l0_runs_trigger=4}".parse().expect("a strategy"),
         flush: 64 << 20,
-        redundant: 0.0,
-        pressed: false,
-        clock: 0,
-        draw: 0,
-        flushing: None,
         merges: 8,
-        looks: Vec::new(),
         settled: u64::MAX,
-        ttl_us: 0,
-        running: Vec::new(),
-        state: PlanState::default(),
-        memory: Vec::new(),
+        ..Story::default()
     };
-    let shape: Vec<&str> = input.lines().filter(|l| l.starts_with('L')).collect();
-    story.shape = shape.join("\n").parse().expect("a shape");
     let mut answer = String::new();
     for line in input.lines().filter(|l| !l.starts_with('L') && !l.starts_with("==") && !l.starts_with('#')) {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
@@ -194,18 +170,13 @@ fn tell(input: &str) -> String {
                     Some(plan) => {
                         let valid = validate_flush(&story.shape, &plan, &story.running);
                         answer += &story.print_valid(&plan, valid);
-                        answer +=
-                            &format!("  SSTables end at {}\n", crate::types::size_text(plan.sstable_bytes));
+                        answer += &format!("  SSTables end at {}\n", size_text(plan.sstable_bytes));
                     }
                 }
             }
             "flushed-range" => {
                 let plan = story.victim().1.expect("a merge with tables");
-                let mut table = TableInfo::plain(
-                    TableId { epoch: 0, job: 0, part: 1000, ..TableId::default() },
-                    plan.bytes,
-                );
-                table.range = plan.range.clone();
+                let table = TableInfo::over(1000, plan.range.clone(), plan.bytes);
                 let step = Step { outputs: vec![Arc::new(table)], ..Step::default() };
                 apply(&mut story.shape, &plan, &step).expect("a flush");
                 answer += &story.shape.to_string();
@@ -237,11 +208,8 @@ fn tell(input: &str) -> String {
             "flushed" => {
                 let (range, size) = rest.split_once(' ').expect("range and size");
                 let id = story.shape.tables().map(|(_, _, t)| t.id.part).max().unwrap_or(0) + 1;
-                let mut table = TableInfo::plain(
-                    TableId { epoch: 0, job: 0, part: id, ..TableId::default() },
-                    parse_size(size).expect("a size"),
-                );
-                table.range = parse_range(range).expect("a range");
+                let (range, size) = (parse_range(range).expect("a range"), parse_size(size).expect("a size"));
+                let table = TableInfo::over(id, range, size);
                 let newest = story.shape.runs().map(|(_, run)| run.id).max().unwrap_or(0);
                 story.shape.add_flush(Run::new(newest + 1, vec![Arc::new(table)])).expect("a flush");
             }
@@ -256,18 +224,15 @@ fn tell(input: &str) -> String {
             "plan" => {
                 let plan = story.plan();
                 plan.merges.iter().for_each(|merge| answer += &story.print(merge));
-                plan.deferred.iter().for_each(|d| answer += &format!("deferred: {}\n", d.why));
+                plan.deferred.iter().for_each(|d| answer += &format!("deferred: {d}\n"));
                 if plan.merges.is_empty() && plan.deferred.is_empty() {
                     answer += "nothing\n";
                 }
             }
             "debt" => {
-                let debt = story.strategy.strategy().debt(
-                    &story.shape,
-                    &story.facts(&|_| 1.0, &|_| 0),
-                    &story.state,
-                );
-                answer += &format!("{}\n", crate::types::size_text(debt));
+                let facts = story.facts(&|_| 1.0, &|_| 0);
+                let debt = story.strategy.strategy().debt(&story.shape, &facts, &story.state);
+                answer += &format!("{}\n", size_text(debt));
             }
             "finish" => {
                 let mut next = 1000;

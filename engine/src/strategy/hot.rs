@@ -97,7 +97,6 @@ const PAUSE: u32 = 8;
 /// The fewest hot cells from which anything is concluded.
 const ENOUGH: u64 = 16;
 
-/// What a store remembers of its flushes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct HotState {
     met: Option<Heats>,
@@ -116,7 +115,6 @@ impl HotState {
     }
 }
 
-/// A flush's decision about hot keys.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct HotPlan {
     /// The number of updates that a hot key exceeds; `None`: no key is hot.
@@ -139,32 +137,25 @@ impl HotKeys {
             return none("no flush has met a key yet".into());
         };
         let (keys, mean) = (met.keys, met.updates as f64 / met.keys as f64);
-        if *self == HotKeys::Off {
-            return none("off".into());
-        }
-        if (met.updates - keys) * 20 < keys {
-            return none(format!("the last flush met {mean:.2} updates a key, so few are hot"));
-        }
-        if state.pause > 0 {
-            return none(format!("too few hot cells were written again; off for {} flushes", state.pause));
-        }
         let by_rule = match self {
             HotKeys::Off => return none("off".into()),
             HotKeys::Factor(f) => (f.hot_factor * mean) as u32,
             #[cfg(feature = "papers")]
             HotKeys::Top(top) => met.keys_over((keys as f64 * top.percent / 100.0) as u64),
         };
+        if (met.updates - keys) * 20 < keys {
+            return none(format!("the last flush met {mean:.2} updates a key, so few are hot"));
+        }
+        if state.pause > 0 {
+            return none(format!("too few hot cells were written again; off for {} flushes", state.pause));
+        }
         // A key written once is never hot.
         let by_rule = by_rule.max(1);
         let by_budget = met.bytes_over(budget);
         let over = by_rule.max(by_budget);
         let why = if by_budget > by_rule { "the budget" } else { "the rule" };
-        HotPlan {
-            over: Some(over),
-            reason: format!(
-                "updated more than {over} times, by {why}; the last flush met {mean:.2} updates a key"
-            ),
-        }
+        let what = format!("updated more than {over} times, by {why}");
+        HotPlan { over: Some(over), reason: format!("{what}; the last flush met {mean:.2} updates a key") }
     }
 
     /// Says which setting is out of bounds.

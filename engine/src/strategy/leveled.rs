@@ -35,7 +35,7 @@
 use super::runs::{are_apart, gather, within};
 use super::triggered::{LOOK_BYTES, early};
 use super::{
-    CompactionKind, CompactionPlan, Deferred, Facts, InputRun, Plan, PlanState, RunningCompaction, Strategy,
+    CompactionKind, CompactionPlan, Facts, InputRun, Plan, PlanState, RunAge, RunningCompaction, Strategy,
     Target, cover, ids, wrong_with_running,
 };
 use crate::shape::{Run, Shape, TableInfo};
@@ -93,26 +93,8 @@ impl Default for LeveledOptions {
 }
 
 impl LeveledOptions {
-    pub(crate) fn check(&self) -> Result<(), String> {
-        within("l0_runs_trigger", self.l0_runs_trigger, 1, 1000)?;
-        within("multiplier", self.multiplier, 2, 1000)?;
-        within("levels", self.levels, 2, 20)?;
-        within("base_bytes", self.base_bytes, 4096, 1 << 50)?;
-        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)?;
-        within("candidates", self.candidates, 1, 1000)?;
-        within("defer_runs_max", self.defer_runs_max, 1, 1000)?;
-        for (name, share) in
-            [("tombstone_share", self.tombstone_share), ("defer_below", self.defer_below.unwrap_or(0.0))]
-        {
-            if !(0.0..=1.0).contains(&share) {
-                return Err(format!("{name} must lie between 0 and 1, not {share}"));
-            }
-        }
-        Ok(())
-    }
-
     fn sizes(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState, lazy: Option<u64>) -> Sizes {
-        let last = (self.levels as usize - 1).max(shape.deepest().unwrap_or(0));
+        let last = self.last_level(shape);
         let m = self.multiplier as f64;
         let runs = lazy.unwrap_or(self.l0_runs_trigger);
         let level0 = (runs * facts.flush_bytes.max(1)) as f64;
@@ -149,7 +131,6 @@ const REDUNDANT_MAX: f64 = 0.4;
 const UNREAD_MIN: u64 = 16;
 const UNREAD_FOR_ONE: u64 = 4;
 
-/// The sizes of the levels.
 struct Sizes {
     level0: f64,
     /// The size of L0 up to which it may wait.
@@ -212,7 +193,7 @@ impl LeveledOptions {
             sizes,
             busy: facts.running.iter().flat_map(|merge| merge.plan.tables()).collect(),
             taken: facts.running.to_vec(),
-            plan: Plan { merges: Vec::new(), deferred: Vec::new(), state },
+            plan: Plan { state, ..Plan::default() },
         };
         if facts.within_level0 {
             planner.gather();
@@ -261,6 +242,24 @@ impl LeveledOptions {
 }
 
 impl Strategy for LeveledOptions {
+    fn check(&self) -> Result<(), String> {
+        within("l0_runs_trigger", self.l0_runs_trigger, 1, 1000)?;
+        within("multiplier", self.multiplier, 2, 1000)?;
+        within("levels", self.levels, 2, 20)?;
+        within("base_bytes", self.base_bytes, 4096, 1 << 50)?;
+        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)?;
+        within("candidates", self.candidates, 1, 1000)?;
+        within("defer_runs_max", self.defer_runs_max, 1, 1000)?;
+        for (name, share) in
+            [("tombstone_share", self.tombstone_share), ("defer_below", self.defer_below.unwrap_or(0.0))]
+        {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(format!("{name} must lie between 0 and 1, not {share}"));
+            }
+        }
+        Ok(())
+    }
+
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
         self.planned(shape, facts, state, None)
     }
@@ -307,11 +306,9 @@ struct Lazy {
     now: u64,
 }
 
-/// The reasons for a compaction of L0.
 struct Due {
     /// Runs or bytes of L0, as a multiple of those at which it is due.
     due: f64,
-    /// The urgency beside other compactions.
     score: f64,
     /// Bytes of compaction that reads have paid for (`auto`).
     paid: f64,
@@ -413,8 +410,7 @@ impl<'a> Planner<'a> {
             if due < 1.0 {
                 return false;
             }
-            let why = format!("{}, but {why}", merge.reason);
-            self.plan.deferred.push(Deferred { why });
+            self.plan.deferred.push(format!("{}, but {why}", merge.reason));
             self.gather();
             return true;
         }
@@ -424,7 +420,7 @@ impl<'a> Planner<'a> {
                 && base_bytes > BASE_OVER_LEVEL0 * bytes as f64
                 && let Some(why) = self.wait_for_redundancy(&sources[..runs.len()])
             {
-                self.plan.deferred.push(Deferred { why });
+                self.plan.deferred.push(why);
                 return false;
             }
             let gathered = || sources.iter().flat_map(|(_, _, tables)| tables.iter());
@@ -468,13 +464,9 @@ impl<'a> Planner<'a> {
         let all: u64 = tables().map(|t| t.distinct).sum();
         let redundant = 1.0 - (self.facts.unique)(&tables().map(|t| t.id).collect::<Vec<_>>());
         (all > 0 && redundant < least).then(|| {
-            format!(
-                "L0 waits: of {all} keys in {} runs {:.0} % are redundant, under {:.0} %, and the runs are at most {}",
-                level0.len(),
-                redundant * 100.0,
-                least * 100.0,
-                self.options.defer_runs_max
-            )
+            let (runs, most) = (level0.len(), self.options.defer_runs_max);
+            let found = format!("of {all} keys in {runs} runs {:.0} % are redundant", redundant * 100.0);
+            format!("L0 waits: {found}, under {:.0} %, and the runs are at most {most}", least * 100.0)
         })
     }
 
@@ -513,7 +505,7 @@ impl<'a> Planner<'a> {
         }
         // Only numbers that change with each flush: the event is recorded again whenever this text changes.
         let why = format!("L0 waits for reads that pay for its compaction: {runs} runs of {}", lazy.now);
-        self.plan.deferred.push(Deferred { why });
+        self.plan.deferred.push(why);
         true
     }
 
@@ -561,7 +553,7 @@ impl<'a> Planner<'a> {
     fn leaving(&self, level: usize, run: &Run) -> u64 {
         let down = self.taken.iter().filter(|merge| merge.plan.output.level > level);
         down.flat_map(|merge| merge.plan.live_inputs(self.shape))
-            .filter(|(place, _)| (place.level(), place.run()) == (level, run.id))
+            .filter(|(place, _)| *place == RunAge::of(level, run.id))
             .map(|(_, table)| table.live_bytes())
             .sum()
     }
@@ -620,12 +612,8 @@ impl<'a> Planner<'a> {
     ) -> Option<CompactionPlan> {
         let below = self.shape.run(output.level, output.run);
         let tables = run.tables();
-        let from = self
-            .plan
-            .state
-            .cursors
-            .get(level)
-            .map_or(0, |cursor| tables.partition_point(|t| t.live_start() < cursor.as_slice()));
+        let cursor = self.plan.state.cursors.get(level).map_or(&[][..], Vec::as_slice);
+        let from = tables.partition_point(|t| t.live_start() < cursor);
         let (mut best, mut found) = (None::<(f64, usize, usize)>, 0);
         let mut at = 0;
         while at < tables.len() && found < self.options.candidates {
@@ -637,8 +625,7 @@ impl<'a> Planner<'a> {
             }
             let group: Vec<_> = tables[first..end].iter().collect();
             let Some(range) = cover(group.iter().copied()) else { continue };
-            let blocked = below.is_some_and(|run| run.overlapping(&range).any(|t| !self.free(t)));
-            if blocked {
+            if below.is_some_and(|run| run.overlapping(&range).any(|t| !self.free(t))) {
                 continue;
             }
             found += 1;

@@ -5,7 +5,6 @@ use super::{CompactionKind, CompactionPlan, InputRun, RunAge, Strategy, Target, 
 use crate::shape::{Shape, TableInfo};
 use crate::types::{KeyRange, SeqNo, TableId, Timestamp};
 
-/// What a manual compaction has to take.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     /// The newest data that has to be compacted: SSTables with later writes only may be left out.
@@ -36,7 +35,7 @@ pub(crate) fn major(
     last_level: usize,
     sstable_bytes: u64,
 ) -> Option<CompactionPlan> {
-    let merge = to_bottom(shape, reach(shape, range)?, last_level, sstable_bytes)?;
+    let merge = to_bottom(shape, reach(shape, None, range)?, last_level, sstable_bytes)?;
     let wants = |place: RunAge, table: &TableInfo| {
         let expired = asked.expired.is_some_and(|moment| table.times.0 <= moment);
         let less = expired || table.all_tombstones() > 0 || table.has_wal_values();
@@ -110,21 +109,15 @@ pub(super) fn to_bottom(
 pub(super) struct Reached {
     /// Newest first.
     pub(super) inputs: Vec<InputRun>,
-    /// A range that covers all inputs.
     pub(super) range: KeyRange,
     pub(super) bytes: u64,
 }
 
-/// Collects what a compaction of `range` has to take, from the newest run down: each run adds the SSTables
-/// that overlap the range so far, and these widen it. Cells of an SSTable that is wider pass older runs,
-/// never newer ones. `None` if there is nothing.
-pub(super) fn reach(shape: &Shape, range: &KeyRange) -> Option<Reached> {
-    reach_from(shape, None, range)
-}
-
-/// Collects what a compaction of `range` has to take from the run `newest` down, as [`reach`] does; newer
-/// runs stay where they are.
-pub(super) fn reach_from(shape: &Shape, newest: Option<RunAge>, range: &KeyRange) -> Option<Reached> {
+/// Collects what a compaction of `range` has to take, from the run `newest` (`None`: the newest of all) down:
+/// each run adds the SSTables that overlap the range so far, and these widen it. Cells of an SSTable that is
+/// wider pass older runs, never newer ones; runs newer than `newest` stay where they are. `None` if there is
+/// nothing.
+pub(super) fn reach(shape: &Shape, newest: Option<RunAge>, range: &KeyRange) -> Option<Reached> {
     let mut range = range.clone();
     let mut inputs: Vec<InputRun> = Vec::new();
     let (mut bytes, mut used) = (0, None::<KeyRange>);

@@ -131,7 +131,6 @@ impl PipelineState {
         Self { merges: 1, unique, ..Self::default() }
     }
 
-    /// Takes note of a freeze.
     pub(crate) fn froze(&mut self) {
         self.throttle = (self.throttle * THROTTLE_GROWTH).min(1.0);
     }
@@ -151,7 +150,6 @@ impl PipelineState {
 /// The immutable memtables as a policy sees them.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct PipelineFacts {
-    /// The number of immutable memtables.
     pub(crate) memtables: usize,
     pub(crate) cells: u64,
     /// Distinct keys over all of them, estimated.
@@ -217,7 +215,6 @@ impl fmt::Display for Trade {
     }
 }
 
-/// A kind of in-memory compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MemtableCompactionKind {
     /// Index compaction (ACC-4): all versions stay.
@@ -254,12 +251,9 @@ impl MemoryPolicy {
             MemoryPolicy::Adaptive(Adaptive { r, .. }) => {
                 let redundant = 1.0 - state.unique;
                 if too_many && state.merges > 0 && redundant > *r && facts.draw < state.throttle {
-                    let why = format!(
-                        "{}; the last compaction met {redundant:.2} redundant, over {r}, and {:.2} was drawn under {:.2}",
-                        many(),
-                        facts.draw,
-                        state.throttle
-                    );
+                    let met = format!("the last compaction met {redundant:.2} redundant, over {r}");
+                    let drawn = format!("{:.2} was drawn under {:.2}", facts.draw, state.throttle);
+                    let why = format!("{}; {met}, and {drawn}", many());
                     return Some((MemtableCompactionKind::Compact, why));
                 }
                 indices()
@@ -462,11 +456,8 @@ mod tests {
         assert_eq!(plan("sketch", &dead(500, 100)), Some(MemtableCompactionKind::CompactNewest));
         assert_eq!(plan("sketch", &dead(400, 100)), None, "no more than it costs");
         assert_eq!(plan("sketch", &PipelineFacts { copy_ns: 3.0, ..dead(500, 100) }), None);
-        assert_eq!(
-            plan("sketch", &dead(500, 60)),
-            Some(MemtableCompactionKind::Compact),
-            "all of it gives more"
-        );
+        let all = plan("sketch", &dead(500, 60));
+        assert_eq!(all, Some(MemtableCompactionKind::Compact), "all of it gives more");
         assert_eq!(plan("sketch", &dead(1_500, 80)), Some(MemtableCompactionKind::CompactNewest));
         let only =
             PipelineFacts { bytes: 2_500, dead_bytes: 500, newest_dead_bytes: 500, ..facts(1, 25, 25) };

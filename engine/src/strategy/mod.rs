@@ -106,6 +106,9 @@ pub(crate) trait Strategy: Send + Sync {
     /// SSTables' sizes; under the same state no step of a compaction raises it.
     fn debt(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> u64;
 
+    /// Says which setting is out of bounds.
+    fn check(&self) -> Result<(), String>;
+
     /// The level that a major compaction ends in.
     fn last_level(&self, shape: &Shape) -> usize {
         shape.deepest().unwrap_or(0).max(1)
@@ -246,15 +249,7 @@ impl StrategyOptions {
 
     /// Says which setting is out of bounds.
     pub fn check(&self) -> Result<(), String> {
-        match self {
-            StrategyOptions::Auto(options) => options.check(),
-            StrategyOptions::Leveled(options) => options.check(),
-            StrategyOptions::Rangemerge(options) => options.check(),
-            StrategyOptions::SizeTiered(options) => options.check(),
-            StrategyOptions::Geometric(options) => options.check(),
-            #[cfg(feature = "papers")]
-            StrategyOptions::Exploring(options) => options.check(),
-        }
+        self.strategy().check()
     }
 
     fn name_and_settings(&self) -> (&'static str, Map<String, Value>) {
@@ -328,9 +323,7 @@ impl fmt::Display for StrategyOptions {
 pub(crate) struct Facts<'a> {
     /// Wall clock in seconds, coarse enough that plans are reproducible.
     pub(crate) clock: u64,
-    /// A random draw.
     pub(crate) draw: u64,
-    /// Running compactions.
     pub(crate) running: &'a [RunningCompaction],
     /// The L0 run that a flush is still writing. More SSTables will come to it, so a strategy that compacts
     /// whole runs waits for it.
@@ -356,22 +349,36 @@ pub(crate) struct Facts<'a> {
     pub(crate) ttl_us: u64,
 }
 
-/// A strategy's answer.
+impl Default for Facts<'_> {
+    /// The facts where nothing runs, nobody reads or has a snapshot, and no cell is redundant.
+    fn default() -> Self {
+        Facts {
+            clock: 0,
+            draw: 0,
+            running: &[],
+            flushing: None,
+            flush_bytes: 0,
+            pressed: false,
+            within_level0: false,
+            merges_max: 0,
+            unique: &|_| 1.0,
+            looks: &|_| 0,
+            surplus: &|_| 0,
+            settled_to: SeqNo::MAX,
+            ttl_us: 0,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// Best first.
     pub(crate) merges: Vec<CompactionPlan>,
-    /// Compactions that are due but not started, and why.
-    pub(crate) deferred: Vec<Deferred>,
+    /// The reasons for which due compactions wait, each a sentence with numbers. An event is recorded when
+    /// such a wait begins.
+    pub(crate) deferred: Vec<String>,
     /// The state to be given to the next call.
     pub(crate) state: PlanState,
-}
-
-/// A compaction that is due but waits. An event is recorded when the wait begins.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Deferred {
-    /// A sentence with numbers.
-    pub(crate) why: String,
 }
 
 /// A strategy's state between calls. It may be lost: it is rebuilt from the shape.
@@ -419,7 +426,6 @@ pub(crate) enum CompactionKind {
 /// The level and run that a compaction writes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Target {
-    /// The level.
     pub(crate) level: usize,
     /// The run's id. If the level has no such run, the first step creates it, at the position of its id.
     pub(crate) run: u64,
@@ -446,7 +452,6 @@ pub(crate) struct CompactionPlan {
     pub(crate) kind: CompactionKind,
     /// Live bytes of the inputs, which the compaction reads.
     pub(crate) bytes: u64,
-    /// The size of output SSTables.
     pub(crate) sstable_bytes: u64,
     /// The urgency: the compaction is due above one.
     pub(crate) score: f64,
@@ -455,7 +460,6 @@ pub(crate) struct CompactionPlan {
 }
 
 impl CompactionPlan {
-    /// The ids of all input SSTables.
     pub(crate) fn tables(&self) -> impl Iterator<Item = TableId> + '_ {
         self.inputs.iter().flat_map(|run| run.tables.iter().copied())
     }
@@ -464,11 +468,10 @@ impl CompactionPlan {
     pub(crate) fn live_inputs<'a>(&self, shape: &'a Shape) -> Vec<(RunAge, &'a Arc<TableInfo>)> {
         let mut found = Vec::new();
         for input in &self.inputs {
-            if let Some(run) = shape.run(input.level, input.run) {
-                let ids: HashSet<TableId> = input.tables.iter().copied().collect();
-                let here = run.overlapping(&self.range).filter(|t| ids.contains(&t.id));
-                found.extend(here.map(|t| (RunAge::of(input.level, input.run), t)));
-            }
+            let Some(run) = shape.run(input.level, input.run) else { continue };
+            let ids: HashSet<TableId> = input.tables.iter().copied().collect();
+            let here = run.overlapping(&self.range).filter(|t| ids.contains(&t.id));
+            found.extend(here.map(|t| (RunAge::of(input.level, input.run), t)));
         }
         found
     }
@@ -495,7 +498,6 @@ impl CompactionPlan {
     }
 }
 
-/// An accepted compaction.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct RunningCompaction {
     pub(crate) plan: CompactionPlan,
@@ -506,20 +508,16 @@ pub(crate) struct RunningCompaction {
 impl RunningCompaction {
     /// The keys still to be compacted.
     pub(crate) fn range_left(&self) -> KeyRange {
-        match &self.clip {
-            Some(clip) => KeyRange {
-                start: clip.as_slice().max(&self.plan.range.start).to_vec(),
-                end: self.plan.range.end.clone(),
-            },
-            None => self.plan.range.clone(),
-        }
+        let start =
+            self.clip.as_ref().map_or(&self.plan.range.start, |clip| clip.max(&self.plan.range.start));
+        KeyRange { start: start.clone(), end: self.plan.range.end.clone() }
     }
 }
 
 /// A run's position in the order of age: smaller is newer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct RunAge {
-    level: usize,
+    pub(crate) level: usize,
     age: std::cmp::Reverse<u64>,
 }
 
@@ -528,12 +526,6 @@ impl RunAge {
         RunAge { level, age: std::cmp::Reverse(run) }
     }
 
-    /// The level.
-    pub(crate) fn level(self) -> usize {
-        self.level
-    }
-
-    /// The run's id.
     pub(crate) fn run(self) -> u64 {
         self.age.0
     }

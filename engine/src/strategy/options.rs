@@ -73,10 +73,8 @@ mod tests {
         let text = "leveled{multiplier=8, sstable_bytes=32MiB, defer_below=0.4}";
         let strategy: StrategyOptions = text.parse().unwrap();
         let StrategyOptions::Leveled(options) = &strategy else { panic!("{strategy}") };
-        assert_eq!(
-            (options.multiplier, options.sstable_bytes, options.defer_below),
-            (8, 32 << 20, Some(0.4))
-        );
+        let found = (options.multiplier, options.sstable_bytes, options.defer_below);
+        assert_eq!(found, (8, 32 << 20, Some(0.4)));
         assert_eq!(strategy.to_string().parse::<StrategyOptions>().unwrap(), strategy);
         assert_eq!(StrategyOptions::default().to_string(), "leveled");
         for text in [

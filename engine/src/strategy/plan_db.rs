@@ -19,7 +19,6 @@
 use super::CompactionPlan;
 use crate::types::{StoreId, size_text};
 
-/// The facts about one store.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreFacts<'a> {
     pub(crate) store: StoreId,
@@ -41,7 +40,6 @@ pub(crate) struct StoreFacts<'a> {
     pub(crate) merges: &'a [CompactionPlan],
 }
 
-/// The facts about the database.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct DbFacts {
     /// Memory of stores that are not in the list.
@@ -56,18 +54,15 @@ pub(crate) struct DbFacts {
     /// Whether the oldest file may be cleaned: it is complete, it is not being cleaned, and it was not left
     /// before, unless the WAL is over its limit.
     pub(crate) can_clean: bool,
-    /// Idle workers.
     pub(crate) workers_free: usize,
 }
 
-/// One thing to start.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum DbAction {
     Flush {
         store: StoreId,
         reason: String,
     },
-    /// Clean the oldest WAL file.
     Clean,
     /// Start the compaction of that index in the store's list.
     Compaction {
@@ -87,11 +82,8 @@ pub(crate) fn plan_db(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> 
         .iter()
         .flat_map(|s| s.merges.iter().enumerate().map(move |(i, merge)| (s, i, merge)))
         .collect();
-    let urgency = |merge: &CompactionPlan| (merge.is_urgent(), merge.score);
-    merges.sort_by(|(_, _, a), (_, _, b)| {
-        let (a, b) = (urgency(a), urgency(b));
-        b.0.cmp(&a.0).then(b.1.total_cmp(&a.1))
-    });
+    merges
+        .sort_by(|(_, _, a), (_, _, b)| b.is_urgent().cmp(&a.is_urgent()).then(b.score.total_cmp(&a.score)));
     let left = db.workers_free - actions.len();
     actions.extend(
         merges.into_iter().take(left).map(|(s, index, _)| DbAction::Compaction { store: s.store, index }),
@@ -111,31 +103,21 @@ fn flushes(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
         // The watermark is raised rather than the stores' sizes lowered: a flush frees the whole of a store.
         low += stores.iter().map(|s| s.compactable_bytes).sum::<u64>();
     }
-    let own_reason = |s: &StoreFacts<'_>| {
-        (s.memory_limit > 0 && s.memory_bytes > s.memory_limit)
-            .then(|| format!("the store has {} of {}", size_text(s.memory_bytes), size_text(s.memory_limit)))
-    };
-    let mut later = Vec::new();
-    for s in ready {
-        match own_reason(s) {
-            Some(reason) => {
-                in_memory -= s.freed_bytes;
-                actions.push(DbAction::Flush { store: s.store, reason });
-            }
-            None => later.push(s),
-        }
+    let is_over = |s: &&StoreFacts<'_>| s.memory_limit > 0 && s.memory_bytes > s.memory_limit;
+    let (over, later): (Vec<_>, Vec<_>) = ready.into_iter().partition(is_over);
+    for s in over {
+        let reason = format!("the store has {} of {}", size_text(s.memory_bytes), size_text(s.memory_limit));
+        in_memory -= s.freed_bytes;
+        actions.push(DbAction::Flush { store: s.store, reason });
     }
     for s in later {
         if in_memory <= low {
             break;
         }
-        let reason = format!(
-            "memory has {} over the low mark of {}; this store frees {} and writes {}",
-            size_text(in_memory),
-            size_text(db.memory_low),
-            size_text(s.freed_bytes),
-            size_text(s.flush_write_bytes)
-        );
+        let [all, mark, freed, written] =
+            [in_memory, db.memory_low, s.freed_bytes, s.flush_write_bytes].map(size_text);
+        let over = format!("memory has {all} over the low mark of {mark}");
+        let reason = format!("{over}; this store frees {freed} and writes {written}");
         in_memory -= s.freed_bytes;
         actions.push(DbAction::Flush { store: s.store, reason });
     }
@@ -152,20 +134,20 @@ fn gain(s: &StoreFacts<'_>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::strategy::{CompactionKind, InputRun, Target};
 
     const M: u64 = 1 << 20;
 
     /// A store with sizes in MiB.
     fn store(id: u32, memory: u64, writes: u64) -> StoreFacts<'static> {
-        let (memory, writes) = (memory * M, writes * M);
         StoreFacts {
             store: StoreId(id),
-            memory_bytes: memory,
-            freed_bytes: memory,
+            memory_bytes: memory * M,
+            freed_bytes: memory * M,
             memory_limit: 0,
             compactable_bytes: 0,
             flushing_bytes: 0,
-            flush_write_bytes: writes,
+            flush_write_bytes: writes * M,
             log_freed_bytes: 0,
             merges: &[],
         }
@@ -194,14 +176,12 @@ mod tests {
         assert_eq!(flushed(&[store(1, 60, 60), store(2, 50, 10)], &DB), [2]);
         assert_eq!(flushed(&[store(1, 60, 60), store(2, 40, 10)], &DB), [0; 0]);
         assert_eq!(flushed(&[store(1, 300, 300), store(2, 40, 10)], &DB), [2, 1]);
-        let mut log = store(3, 50, 50);
-        log.log_freed_bytes = 500 * M;
+        let log = StoreFacts { log_freed_bytes: 500 * M, ..store(3, 50, 50) };
         assert_eq!(flushed(&[store(2, 60, 10), log], &DB), [3]);
-    }
-
-    #[test]
-    fn of_small_stores_that_gain_alike_the_largest_goes_first() {
-        assert_eq!(flushed(&[store(1, 40, 40), store(2, 60, 60), store(3, 50, 50)], &DB), [2]);
+        let alike = [store(1, 40, 40), store(2, 60, 60), store(3, 50, 50)];
+        assert_eq!(flushed(&alike, &DB), [2], "of small stores that gain alike the largest goes first");
+        let busy = StoreFacts { flushing_bytes: 500 * M, ..store(1, 0, 0) };
+        assert_eq!(flushed(&[busy, store(2, 90, 90)], &DB), [0; 0], "what is being flushed counts as gone");
     }
 
     #[test]
@@ -220,16 +200,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_flushed_counts_as_gone() {
-        let mut busy = store(1, 0, 0);
-        busy.flushing_bytes = 500 * M;
-        assert_eq!(flushed(&[busy, store(2, 90, 90)], &DB), [0; 0]);
-    }
-
-    #[test]
     fn a_stores_own_limit_forces_a_flush_below_the_low_mark() {
-        let mut own = store(1, 20, 20);
-        own.memory_limit = 10 * M;
+        let own = StoreFacts { memory_limit: 10 * M, ..store(1, 20, 20) };
         assert_eq!(flushed(&[own, store(2, 30, 30)], &DB), [1]);
     }
 
@@ -245,19 +217,18 @@ mod tests {
     #[test]
     fn workers_go_to_flushes_then_to_level_0_then_to_the_best_score() {
         let merge = |level, score| CompactionPlan {
-            inputs: vec![super::super::InputRun { level, run: 1, tables: Vec::new() }],
-            output: super::super::Target { level: 5, run: 1 },
+            inputs: vec![InputRun { level, run: 1, tables: Vec::new() }],
+            output: Target { level: 5, run: 1 },
             range: Default::default(),
-            kind: super::super::CompactionKind::Merge,
+            kind: CompactionKind::Merge,
             bytes: 0,
             sstable_bytes: 0,
             score,
             reason: String::new(),
         };
         let (deep, level0) = ([merge(4, 9.0), merge(3, 1.5)], [merge(0, 1.1)]);
-        let mut a = store(1, 10, 10);
-        let mut b = store(2, 200, 10);
-        (a.merges, b.merges) = (&deep, &level0);
+        let a = StoreFacts { merges: &deep, ..store(1, 10, 10) };
+        let b = StoreFacts { merges: &level0, ..store(2, 200, 10) };
         let actions = plan_db(&[a, b], &DbFacts { workers_free: 3, ..DB });
         assert!(matches!(actions[0], DbAction::Flush { store: StoreId(2), .. }));
         assert_eq!(actions[1], DbAction::Compaction { store: StoreId(2), index: 0 });

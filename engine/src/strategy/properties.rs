@@ -14,16 +14,16 @@ pub(super) fn concatenate(shape: &Shape, plan: &CompactionPlan, next: &mut u32) 
         return Step::default();
     }
     let inputs: Vec<_> = plan.live_inputs(shape).into_iter().map(|(_, t)| t.clone()).collect();
-    let mut table = TableInfo::plain(name(next), inputs.iter().map(|t| t.live_bytes()).sum());
-    table.range = cover(&inputs).expect("inputs");
+    let (range, bytes) = (cover(&inputs).expect("inputs"), inputs.iter().map(|t| t.live_bytes()).sum());
+    let mut table = TableInfo::over(after(next), range, bytes);
     table.cells = inputs.iter().map(|t| t.cells).sum();
     table.distinct = table.cells;
     Step { outputs: vec![Arc::new(table)], ..Step::default() }
 }
 
-fn name(next: &mut u32) -> TableId {
+fn after(next: &mut u32) -> u32 {
     *next += 1;
-    TableId { epoch: 0, job: 0, part: *next, ..TableId::default() }
+    *next
 }
 
 fn key(n: u8) -> Vec<u8> {
@@ -47,8 +47,8 @@ fn build(runs: &[(usize, Vec<(u8, u8)>)]) -> (Shape, Cells) {
                 break;
             }
             from = end;
-            let mut table = TableInfo::plain(name(&mut next), 1000 * u64::from(*len));
-            table.range = KeyRange::new(key(start), key(end));
+            let range = KeyRange::new(key(start), key(end));
+            let mut table = TableInfo::over(after(&mut next), range, 1000 * u64::from(*len));
             table.tombstones = u64::from(*gap);
             (table.cells, table.distinct) = (u64::from(*len), u64::from(*len));
             let held = (start..end).filter(|k| k % 3 != gap % 3 || *k == start || *k == end - 1);
@@ -98,8 +98,7 @@ fn run(
     if let (CompactionKind::Merge, Some((first, _)), Some((last, _))) =
         (plan.kind, merged.first_key_value(), merged.last_key_value())
     {
-        let mut table = TableInfo::plain(name(next), bytes);
-        table.range = KeyRange::new(key(*first), key(last + 1));
+        let mut table = TableInfo::over(after(next), KeyRange::new(key(*first), key(last + 1)), bytes);
         (table.cells, table.distinct) = (merged.len() as u64, merged.len() as u64);
         cells.insert(table.id, merged.into_iter().collect());
         step.outputs.push(Arc::new(table));
@@ -174,22 +173,9 @@ fn strategies() -> impl proptest::strategy::Strategy<Value = StrategyOptions> {
 }
 
 fn facts<'a>(running: &'a [RunningCompaction], merges_max: usize) -> Facts<'a> {
-    Facts {
-        clock: 0,
-        draw: 0,
-        running,
-        flushing: None,
-        flush_bytes: 2000,
-        pressed: false,
-        within_level0: false,
-        merges_max,
-        unique: &|_| 0.1,
-        // SSTables of the beginning have seek misses.
-        looks: &|table| if table.part < 100_000 { u64::from(table.part % 4) * 20 } else { 0 },
-        surplus: &|_| 0,
-        settled_to: SeqNo::MAX,
-        ttl_us: 0,
-    }
+    // SSTables of the beginning have seek misses.
+    let looks = &|table: TableId| if table.part < 100_000 { u64::from(table.part % 4) * 20 } else { 0 };
+    Facts { running, flush_bytes: 2000, merges_max, unique: &|_| 0.1, looks, ..Facts::default() }
 }
 
 proptest! {
@@ -249,8 +235,8 @@ proptest! {
                 0 => options = other,
                 1 => {
                     flush += 1;
-                    let mut table = TableInfo::plain(name(&mut next), 1000);
-                    table.range = KeyRange::new(key(upto / 2), key(upto / 2 + 10));
+                    let range = KeyRange::new(key(upto / 2), key(upto / 2 + 10));
+                    let table = TableInfo::over(after(&mut next), range, 1000);
                     let held = (upto / 2..upto / 2 + 10).map(|k| (k, flush as u32));
                     before.extend(held.clone());
                     cells.insert(table.id, held.collect());
@@ -366,8 +352,7 @@ proptest! {
         let strategy = options.strategy();
         let with = |bytes: u64| {
             let mut shape = shape.clone();
-            let mut table = TableInfo::plain(TableId { epoch: 1, job: 1, part: 1, ..TableId::default() }, bytes);
-            table.range = KeyRange::all();
+            let table = TableInfo::over(1_000, KeyRange::all(), bytes);
             shape.add_flush(Run::new(5000, vec![Arc::new(table)])).expect("a flush");
             strategy.debt(&shape, &facts(&[], 3), &PlanState::default())
         };

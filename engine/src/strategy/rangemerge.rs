@@ -34,6 +34,7 @@
 //! several ranges, their memory goes to L0 too.
 
 use super::major::{Reached, reach};
+use super::runs::within;
 use super::triggered::{DEAD_SHARE, early};
 use super::{
     ByRange, CompactionKind, CompactionPlan, Facts, InputRun, Plan, PlanState, RangeMemory,
@@ -82,7 +83,6 @@ impl Default for RangemergeOptions {
     }
 }
 
-/// The SSTables of a range.
 struct RangeFiles {
     file: u64,
     beside: u64,
@@ -100,16 +100,6 @@ const JOINED_PART: u64 = 4;
 const SKETCHES_MAX: usize = 64;
 
 impl RangemergeOptions {
-    pub(crate) fn check(&self) -> Result<(), String> {
-        if !(4096..=1 << 50).contains(&self.sstable_bytes) {
-            return Err(format!("sstable_bytes must lie between 4096 and 2^50, not {}", self.sstable_bytes));
-        }
-        if self.deltas_max > 64 {
-            return Err(format!("deltas_max must be at most 64, not {}", self.deltas_max));
-        }
-        Ok(())
-    }
-
     /// The run of the ranges' files.
     fn home(&self, shape: &Shape) -> Target {
         let deepest = shape.deepest().filter(|level| *level > 0);
@@ -201,6 +191,11 @@ impl RangemergeOptions {
 }
 
 impl Strategy for RangemergeOptions {
+    fn check(&self) -> Result<(), String> {
+        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)?;
+        within("deltas_max", self.deltas_max, 0, 64)
+    }
+
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
         let mut planner = Planner {
             options: self,
@@ -210,7 +205,6 @@ impl Strategy for RangemergeOptions {
             bounds: self.bounds(shape),
             busy: facts.running.iter().flat_map(|merge| merge.plan.tables()).collect(),
             taken: facts.running.to_vec(),
-            merges_max: facts.merges_max,
             merges: Vec::new(),
         };
         planner.bring_home();
@@ -226,7 +220,7 @@ impl Strategy for RangemergeOptions {
         }
         let mut merges = planner.merges;
         merges.sort_by(|a, b| b.score.total_cmp(&a.score));
-        Plan { merges, deferred: Vec::new(), state }
+        Plan { merges, state, ..Plan::default() }
     }
 
     fn debt(&self, shape: &Shape, _: &Facts<'_>, _: &PlanState) -> u64 {
@@ -363,19 +357,13 @@ impl ByRange for RangemergeOptions {
             false if all <= self.sstable_bytes => all,
             false => (all as f64 * unique(&tables())) as u64,
         };
-        let reason = match beside {
-            true => {
-                format!("{brought} of memory beside a file of {}, delta {}", size_text(bytes), deltas + 1)
-            }
-            false => {
-                let early = match room {
-                    true => {
-                        format!(", at delta {deltas} of {}, before the others are so far", self.deltas_max)
-                    }
-                    false => String::new(),
-                };
-                format!("{brought} of memory meet {}{early}{}", size_text(bytes), self.parts_text(written))
-            }
+        let (there, most) = (size_text(bytes), self.deltas_max);
+        let reason = if beside {
+            format!("{brought} of memory beside a file of {there}, delta {}", deltas + 1)
+        } else {
+            let early = format!(", at delta {deltas} of {most}, before the others are so far");
+            let early = if room { early.as_str() } else { "" };
+            format!("{brought} of memory meet {there}{early}{}", self.parts_text(written))
         };
         let (inputs, bytes) = if beside { (Vec::new(), 0) } else { (inputs, bytes) };
         Some(CompactionPlan {
@@ -401,13 +389,12 @@ struct Planner<'a> {
     busy: HashSet<TableId>,
     /// Running and planned compactions.
     taken: Vec<RunningCompaction>,
-    merges_max: usize,
     merges: Vec<CompactionPlan>,
 }
 
 impl Planner<'_> {
     fn full(&self) -> bool {
-        self.merges.len() >= self.merges_max
+        self.merges.len() >= self.facts.merges_max
     }
 
     /// Plans the compaction if nothing conflicts with it, and sets the size of its output SSTables.
@@ -426,7 +413,7 @@ impl Planner<'_> {
     /// Plans a triggered compaction, but not where another SSTable reaches into its range: new files would
     /// end inside that one, and it would be a delta over several ranges.
     fn accept_early(&mut self, merge: CompactionPlan) {
-        let all = reach(self.shape, &merge.range).map(|reached| reached.inputs);
+        let all = reach(self.shape, None, &merge.range).map(|reached| reached.inputs);
         if !self.full() && all.as_ref() == Some(&merge.inputs) {
             self.accept(merge);
         }
@@ -450,7 +437,7 @@ impl Planner<'_> {
 
     /// The compaction of a foreign SSTable with all that it overlaps.
     fn to_home(&self, place: Target, table: &Arc<TableInfo>, score: f64) -> Option<CompactionPlan> {
-        let Reached { inputs, range, bytes, .. } = reach(self.shape, &table.live_range())?;
+        let Reached { inputs, range, bytes, .. } = reach(self.shape, None, &table.live_range())?;
         let number = |input: &InputRun| self.options.number(self.home, input.level, input.run);
         let is_own = |input: &InputRun| (input.level, input.run) == (place.level, place.run);
         let own = inputs.iter().find(|input| is_own(input))?;
@@ -472,10 +459,8 @@ impl Planner<'_> {
         let has_file = inputs.iter().any(|input| number(input) == Some(0));
         let delta = inputs.iter().filter(|input| !is_own(input)).filter_map(number).max().unwrap_or(0) + 1;
         if only && has_file && delta <= self.options.deltas_max && self.fits_beside(table) {
-            return Some(moved(
-                self.home.run + delta,
-                format!("{what} and becomes delta {delta} of its range"),
-            ));
+            let reason = format!("{what} and becomes delta {delta} of its range");
+            return Some(moved(self.home.run + delta, reason));
         }
         let tables: usize = inputs.iter().map(|input| input.tables.len()).sum();
         Some(CompactionPlan {
@@ -514,7 +499,7 @@ impl Planner<'_> {
             {
                 continue;
             }
-            let Some(reached) = cover(pair).and_then(|both| reach(shape, &both)) else { continue };
+            let Some(reached) = cover(pair).and_then(|both| reach(shape, None, &both)) else { continue };
             let Reached { inputs, range, bytes, .. } = reached;
             if bytes > self.options.sstable_bytes / JOINED_PART {
                 continue;
@@ -552,12 +537,8 @@ mod tests {
         };
         let file = 100 << 20;
         let key = |n: usize| (n as u32).to_be_bytes().to_vec();
-        let tables = (0..shares.len()).map(|n| {
-            let mut table =
-                TableInfo::plain(TableId { epoch: 0, job: 0, part: n as u32, ..TableId::default() }, file);
-            table.range = KeyRange::new(key(n), key(n + 1));
-            Arc::new(table)
-        });
+        let range = |n: usize| KeyRange::new(key(n), key(n + 1));
+        let tables = (0..shares.len()).map(|n| Arc::new(TableInfo::over(n as u32, range(n), file)));
         let mut shape = Shape::default();
         shape.levels.resize_with(2, Default::default);
         shape.levels[1].runs.push(Run::new(1, tables.collect()));
@@ -571,14 +552,11 @@ mod tests {
             put += part;
             held.iter_mut().zip(shares).for_each(|(held, share)| *held += part * share / all);
             while held.iter().sum::<f64>() > memory_max {
-                let memory: Vec<RangeMemory> = (0..shares.len())
-                    .map(|n| RangeMemory {
-                        range: KeyRange::new(key(n), key(n + 1)),
-                        bytes: held[n] as u64,
-                        written: held[n] as u64,
-                        age: now - since[n],
-                    })
-                    .collect();
+                let of_range = |n: usize| {
+                    let bytes = held[n] as u64;
+                    RangeMemory { range: range(n), bytes, written: bytes, age: now - since[n] }
+                };
+                let memory: Vec<RangeMemory> = (0..shares.len()).map(of_range).collect();
                 let (victim, _) = options.victim(&shape, &memory).expect("a range");
                 let plan = options.flush(&shape, &memory[victim], false, &|_| 1.0).expect("a merge");
                 written += plan.bytes as f64;
@@ -595,14 +573,11 @@ mod tests {
     /// mean number of flushes per rewrite.
     fn merges_of(deltas: u64, ranges: u32, f: u64) -> (u64, f64) {
         let options = RangemergeOptions { sstable_bytes: f, deltas_max: deltas, ..Default::default() };
-        let key = |n: u32| n.to_be_bytes().to_vec();
+        let range = |n: u32| KeyRange::new(n.to_be_bytes(), (n + 1).to_be_bytes());
         let mut next = 0;
         let mut table = |n: u32| {
             next += 1;
-            let mut table =
-                TableInfo::plain(TableId { epoch: 0, job: next, part: 0, ..TableId::default() }, 1 << 20);
-            table.range = KeyRange::new(key(n), key(n + 1));
-            Arc::new(table)
+            Arc::new(TableInfo::over(next, range(n), 1 << 20))
         };
         let mut shape = Shape::default();
         shape.levels.resize_with(2, Default::default);
@@ -610,12 +585,7 @@ mod tests {
         let (mut row, mut longest, mut merged) = (0, 0, 0.0);
         let rounds = 20 * (deltas as u32 + 1);
         for n in (0..rounds).flat_map(|_| 0..ranges) {
-            let memory = RangeMemory {
-                range: KeyRange::new(key(n), key(n + 1)),
-                bytes: 1 << 20,
-                written: 1 << 20,
-                age: 1,
-            };
+            let memory = RangeMemory { range: range(n), bytes: 1 << 20, written: 1 << 20, age: 1 };
             let early = options.is_early(&shape, &memory.range);
             let plan = options.flush(&shape, &memory, early, &|_| 1.0).expect("a merge");
             row = if plan.inputs.is_empty() { 0 } else { row + 1 };

@@ -7,8 +7,8 @@
 use super::triggered::{DEAD_SHARE, early};
 use super::window::{RATIO, WindowRules};
 use super::{
-    CompactionKind, CompactionPlan, Deferred, Facts, InputRun, Plan, PlanState, RunningCompaction, Target,
-    cover, ids, validate,
+    CompactionKind, CompactionPlan, Facts, InputRun, Plan, PlanState, RunningCompaction, Target, cover, ids,
+    validate,
 };
 use crate::shape::{Run, Shape, TableInfo};
 use crate::types::{KeyRange, size_text};
@@ -85,10 +85,8 @@ impl<'a> RunPlanner<'a> {
     /// Plans a compaction of these runs, newest first and adjacent, into the output, which is the oldest of
     /// them or a new run right behind it. Returns whether it may run now; if not, it is deferred.
     pub(super) fn merge(&mut self, runs: &[Placed<'_>], output: Target, score: f64, what: String) -> bool {
-        match merge_of_runs(runs, output, self.sstable_bytes, score, what) {
-            Some(merge) => self.accept(merge),
-            None => false,
-        }
+        let merge = merge_of_runs(runs, output, self.sstable_bytes, score, what);
+        merge.is_some_and(|merge| self.accept(merge))
     }
 
     pub(super) fn accept(&mut self, merge: CompactionPlan) -> bool {
@@ -96,7 +94,7 @@ impl<'a> RunPlanner<'a> {
             return false;
         }
         if let Err(why) = validate(self.shape, &merge, &self.taken) {
-            self.defer(format!("{}, but {why}", merge.reason));
+            self.plan.deferred.push(format!("{}, but {why}", merge.reason));
             return false;
         }
         self.take(RunningCompaction { plan: merge.clone(), clip: None });
@@ -131,10 +129,6 @@ impl<'a> RunPlanner<'a> {
         if self.plan.merges.len() == before {
             self.plan.state.early_at = Some(self.facts.clock);
         }
-    }
-
-    pub(super) fn defer(&mut self, why: String) {
-        self.plan.deferred.push(Deferred { why });
     }
 
     pub(super) fn finish(mut self) -> Plan {
@@ -198,12 +192,9 @@ pub(super) fn gather(
     let window = sizes.len() - window.end..sizes.len() - window.start;
     let picked = &waiting[window];
     let output = Target { level: 0, run: picked.last()?.1.id };
-    let what = format!(
-        "{} of {} runs that wait in L0 behind a compaction, {}",
-        picked.len(),
-        waiting.len(),
-        size_text(picked.iter().map(|(_, run)| run.live_bytes()).sum())
-    );
+    let (picks, all) = (picked.len(), waiting.len());
+    let bytes = size_text(picked.iter().map(|(_, run)| run.live_bytes()).sum());
+    let what = format!("{picks} of {all} runs that wait in L0 behind a compaction, {bytes}");
     merge_of_runs(picked, output, sstable_bytes, 1.0 + waiting.len() as f64 / 10.0, what)
 }
 
@@ -221,14 +212,12 @@ fn merge_of_runs(
     let target = runs.iter().find(is_target).map(|(_, run)| *run);
     let tables: Vec<&Arc<TableInfo>> = brought.iter().flat_map(|(_, run)| run.tables()).collect();
     let mut range = cover(tables.iter().copied())?;
-    let mut inputs: Vec<InputRun> = brought
-        .iter()
-        .map(|(level, run)| InputRun {
-            level: *level,
-            run: run.id,
-            tables: run.tables().iter().map(|t| t.id).collect(),
-        })
-        .collect();
+    let input = |(level, run): &&Placed<'_>| InputRun {
+        level: *level,
+        run: run.id,
+        tables: run.tables().iter().map(|t| t.id).collect(),
+    };
+    let mut inputs: Vec<InputRun> = brought.iter().map(input).collect();
     let mut bytes: u64 = brought.iter().map(|(_, run)| run.live_bytes()).sum();
     let moves = are_apart(&tables, target);
     let mut reason = format!("{what}: {} runs of {}", brought.len(), size_text(bytes));

@@ -47,17 +47,6 @@ pub struct SizeTieredOptions {
 impl SizeTieredOptions {
     /// The value of `runs` with which runs are never compacted. The strategy is then called `nomerge`.
     pub const NEVER: u64 = u64::MAX;
-
-    pub(crate) fn check(&self) -> Result<(), String> {
-        #[cfg(not(feature = "papers"))]
-        if self.runs == Self::NEVER {
-            return Err(super::papers::needs_papers("strategy", "nomerge"));
-        }
-        if self.runs != Self::NEVER {
-            within("runs", self.runs, 2, 1000)?;
-        }
-        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)
-    }
 }
 
 impl Default for SizeTieredOptions {
@@ -67,6 +56,17 @@ impl Default for SizeTieredOptions {
 }
 
 impl Strategy for SizeTieredOptions {
+    fn check(&self) -> Result<(), String> {
+        #[cfg(not(feature = "papers"))]
+        if self.runs == Self::NEVER {
+            return Err(super::papers::needs_papers("strategy", "nomerge"));
+        }
+        if self.runs != Self::NEVER {
+            within("runs", self.runs, 2, 1000)?;
+        }
+        within("sstable_bytes", self.sstable_bytes, 4096, 1 << 50)
+    }
+
     fn plan(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> Plan {
         let mut planner = RunPlanner::new(shape, facts, self.sstable_bytes, state.clone());
         let levels = if facts.within_level0 { 0 } else { shape.levels.len().min(DEEPEST) };
@@ -77,12 +77,8 @@ impl Strategy for SizeTieredOptions {
             }
             let oldest = &runs[runs.len() - self.runs as usize..];
             let bytes: u64 = oldest.iter().map(|(_, run)| run.live_bytes()).sum();
-            let what = format!(
-                "L{level} has {} runs, {} at most: the oldest, {}",
-                runs.len(),
-                self.runs,
-                size_text(bytes)
-            );
+            let (found, most, bytes) = (runs.len(), self.runs, size_text(bytes));
+            let what = format!("L{level} has {found} runs, {most} at most: the oldest, {bytes}");
             // More urgent the fuller the level, and the smaller the compaction among equals.
             let score = runs.len() as f64 / self.runs as f64 + 0.1 / (level + 1) as f64;
             let output = planner.output(level + 1, oldest);

@@ -28,7 +28,7 @@
 //! the same two seconds (`Facts::clock`); and of the ranges that one of their SSTables makes candidates only
 //! some are weighed at a time, from a drawn position on.
 
-use super::major::{reach_from, to_bottom};
+use super::major::{reach, to_bottom};
 use super::{CompactionPlan, Facts, PlanState, RunAge};
 use crate::shape::{Run, Shape, TableInfo};
 use crate::types::{TableId, size_text};
@@ -83,8 +83,8 @@ pub(super) fn early(
             continue;
         }
         let newest = below.then(|| RunAge::of(level, run.id));
-        let reached = reach_from(shape, newest, &seed.live_range());
-        let merge = reached.and_then(|reached| to_bottom(shape, reached, last_level, sstable_bytes));
+        let merge = reach(shape, newest, &seed.live_range())
+            .and_then(|reached| to_bottom(shape, reached, last_level, sstable_bytes));
         let Some(merge) = merge else { continue };
         if !above.pays_for(merge.bytes as f64) && !Worth::of([seed.as_ref()], facts).is_dead(share) {
             continue;
@@ -113,7 +113,6 @@ pub(super) fn early(
     found
 }
 
-/// The worth of a compaction of some SSTables.
 #[derive(Default)]
 struct Worth {
     bytes: f64,
@@ -199,21 +198,7 @@ mod tests {
             asked.set(asked.get() + 1);
             1_000_000
         };
-        let facts = Facts {
-            clock: 0,
-            draw: 5_000,
-            running: &[],
-            flushing: None,
-            flush_bytes: 1 << 20,
-            pressed: false,
-            within_level0: false,
-            merges_max: 2,
-            unique: &|_| 1.0,
-            looks: &looks,
-            surplus: &|_| 0,
-            settled_to: SeqNo::MAX,
-            ttl_us: 0,
-        };
+        let facts = Facts { draw: 5_000, looks: &looks, ..Facts::default() };
         let found = early(&shape, &facts, &PlanState::default(), 6, 1 << 20, DEAD_SHARE, true);
         let ranges: Vec<_> = found.iter().map(|merge| (merge.inputs.len(), merge.bytes >> 20)).collect();
         assert_eq!(ranges, [(2, 1), (2, 1)], "and not for a sixty-fourth that is newer");
@@ -231,21 +216,8 @@ mod tests {
                 };
                 *run = Run::new(run.id, run.tables().iter().map(newer).collect());
             }
-            let facts = Facts {
-                clock: 0,
-                draw: 0,
-                running: &[],
-                flushing: None,
-                flush_bytes: 1 << 20,
-                pressed: false,
-                within_level0: false,
-                merges_max: 2,
-                unique: &|_| 1.0,
-                looks: &|_| 0,
-                surplus: &|table| if table.part == 2 { surplus } else { 0 },
-                settled_to,
-                ttl_us: 0,
-            };
+            let surplus = |table: TableId| if table.part == 2 { surplus } else { 0 };
+            let facts = Facts { surplus: &surplus, settled_to, ..Facts::default() };
             let found = early(&shape, &facts, &PlanState::default(), 6, 1 << 20, DEAD_SHARE, true);
             found.iter().flat_map(|merge| merge.tables()).map(|table| table.part).collect::<Vec<_>>()
         };

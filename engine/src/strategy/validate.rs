@@ -109,10 +109,8 @@ fn nothing_is_passed(shape: &Shape, plan: &CompactionPlan, inputs: &Inputs<'_>) 
                 |from: RunAge| (from < place && place <= target) || (target <= place && place < from);
             let passing = inputs.iter().filter(|(from, _)| passes(*from)).flat_map(|(_, tables)| tables);
             if let Some(input) = passing.into_iter().find(|input| input.overlaps(&range)) {
-                return Err(format!(
-                    "SSTable {} would pass SSTable {} and is newer or older",
-                    input.id, table.id
-                ));
+                let (id, passed) = (input.id, table.id);
+                return Err(format!("SSTable {id} would pass SSTable {passed} and is newer or older"));
             }
         }
     }

@@ -10,7 +10,6 @@
 //! write per byte, and the extra cost of a compaction is paid W times: so W must be small
 //! (`FamilyOptions::wal_values_write_amp_max`).
 
-/// What the decision rests on.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct WalValuesFacts {
     /// Cells in the memory to be flushed, and the bytes of their keys and values.
@@ -20,9 +19,7 @@ pub(crate) struct WalValuesFacts {
     pub(crate) survive: f64,
     /// Bytes of WAL since the oldest of these cells, including other stores'.
     pub(crate) log_bytes: u64,
-    /// Length of a WAL file.
     pub(crate) wal_file_bytes: u64,
-    /// Length of a key.
     pub(crate) key_bytes: f64,
     /// Bytes that this store's SSTables take for each byte of keys and values.
     pub(crate) compressed: f64,
@@ -46,7 +43,6 @@ const LIVE_MIN: f64 = 0.4;
 /// A flush begins a new WAL file: at least one part in so many of the old one should have been filled.
 const FILE_SHARE_MIN: u64 = 16;
 
-/// The decision.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct WalValuesChoice {
     pub(crate) leave: bool,
@@ -55,11 +51,9 @@ pub(crate) struct WalValuesChoice {
     /// share of the WAL files; in percent.
     pub(crate) saved_percent: u64,
     pub(crate) live_percent: u64,
-    /// The facts behind it.
     pub(crate) facts: WalValuesFacts,
 }
 
-/// Whether to leave values in the WAL.
 pub(crate) fn leave_in_wal(facts: &WalValuesFacts) -> WalValuesChoice {
     let choice = |leave: bool, reason: &str, saved_percent, live_percent| WalValuesChoice {
         leave,

@@ -6,7 +6,6 @@ use std::ops::Range;
 /// HBase's default ratio: each run has at most so many times the bytes of the others together.
 pub(super) const RATIO: f64 = 1.2;
 
-/// The limits of a window's runs and bytes.
 pub(super) struct WindowRules {
     pub(super) min_runs: usize,
     pub(super) max_runs: usize,

@@ -6,7 +6,7 @@ use super::manual::ManualCompaction;
 use super::queue::{Slot, Urgency};
 use crate::commit::{FamilySettings, Store, by_id};
 use crate::event::EventKind;
-use crate::strategy::{CompactionPlan, DbAction, DbFacts, Deferred, Facts, StoreFacts, long_bytes, plan_db};
+use crate::strategy::{CompactionPlan, DbAction, DbFacts, Facts, StoreFacts, long_bytes, plan_db};
 use crate::sync::Ordering;
 use crate::types::{LogFileId, SeqNo, StoreId, TableId};
 use crate::version::{OpenTable, Version};
@@ -320,7 +320,7 @@ impl Work {
         work.merges.plan_state = plan.state;
         if work.merges.deferred != plan.deferred {
             // Told once, not at every turn until it may start.
-            for Deferred { why } in plan.deferred.iter().filter(|one| !work.merges.deferred.contains(one)) {
+            for why in plan.deferred.iter().filter(|one| !work.merges.deferred.contains(one)) {
                 self.cx.events.record(EventKind::CompactionDeferred, &store.name, why.clone(), &[]);
             }
             work.merges.deferred = plan.deferred;

@@ -7,12 +7,6 @@ use crate::ErrorKind;
 use crate::cache::Block;
 
 fn fixture(compression: &str) -> Fixture {
-    let tombstone = |start: &str, end: &str, seq| RangeTombstone {
-        range: KeyRange::new(start, end),
-        from: Timestamp::ZERO,
-        to: Timestamp::MAX,
-        seq: SeqNo(seq),
-    };
     let tombstones =
         vec![tombstone("a/common/prefix/000010", "a/common/prefix/000020", 9), tombstone("b", "d", 4)];
     Fixture::new(numbered(60, 2), tombstones, small(compression.parse().unwrap()))
@@ -39,8 +33,7 @@ fn assert_right_or_refused(fixture: &Fixture, whole: &Arc<Sstable>, what: &str) 
     };
     judge(Ok(table.fragments() == whole.fragments()), "fragments");
     judge(table.sketch().map(|s| s == whole.sketch().unwrap_or_default()), "sketch");
-    let mut cursor =
-        table.cursor(CursorOptions { fill_cache: false, read_ahead_bytes: 4096, through_cache: false });
+    let mut cursor = table.cursor(CursorOptions { read_ahead_bytes: 4096, ..BARE });
     judge(cursor.seek(b"").and_then(|()| forward(&mut cursor)).map(|cells| cells == fixture.cells), "next");
     judge(
         cursor.seek_before(None).and_then(|()| backward(&mut cursor)).map(|cells| cells == fixture.cells),
@@ -67,10 +60,8 @@ fn every_flipped_byte_is_found_and_no_answer_is_wrong() {
             let mut bytes = good.clone();
             bytes[at] ^= 1 << (at % 8);
             std::fs::write(&fixture.path, &bytes).unwrap();
-            assert!(
-                assert_right_or_refused(&fixture, &whole, &format!("flip at {at}")),
-                "flip at {at} not found"
-            );
+            let is_found = assert_right_or_refused(&fixture, &whole, &format!("flip at {at}"));
+            assert!(is_found, "flip at {at} not found");
         }
     }
 }
@@ -107,9 +98,8 @@ fn swapped_and_foreign_blocks_and_files_are_refused() {
 
     // The same cells under another identity: every byte but the checksums may be equal.
     std::fs::remove_file(&fixture.path).unwrap();
-    let mut builder =
-        TableBuilder::new(&*fixture.storage, &fixture.path, ID, 0xbad, &small(Compression::None), 77)
-            .unwrap();
+    let options = small(Compression::None);
+    let mut builder = TableBuilder::new(&*fixture.storage, &fixture.path, ID, 0xbad, &options, 77).unwrap();
     fixture.cells.iter().for_each(|c| builder.add(&c.as_ref()).unwrap());
     builder.finish().unwrap();
     assert!(fixture.open().unwrap_err().to_string().contains("identity"));
@@ -177,8 +167,7 @@ fn bytes_below_the_clip_may_be_gone() {
     let clipped = fixture.open().unwrap();
     let verified = clipped.verify().unwrap();
     assert!(verified.dead_blocks >= 9, "{verified:?}");
-    let mut cursor =
-        clipped.cursor(CursorOptions { fill_cache: false, read_ahead_bytes: 0, through_cache: false });
+    let mut cursor = clipped.cursor(BARE);
     cursor.seek(&clip).unwrap();
     let live = fixture.cells.iter().filter(|c| c.key >= clip).count();
     assert_eq!(forward(&mut cursor).unwrap().len(), live);
@@ -189,12 +178,11 @@ fn bytes_below_any_clip_may_be_gone_for_seeks_to_it_gets_and_steps_back() {
     let fixture = fixture("none");
     let good = std::fs::read(&fixture.path).unwrap();
     let table = fixture.open().unwrap();
-    let options = CursorOptions { fill_cache: false, read_ahead_bytes: 0, through_cache: false };
     // Every key, and one in each gap between two.
     let keys = fixture.cells.iter().flat_map(|c| [c.key.clone(), [&c.key[..], b"+"].concat()]);
     let mut gone = 0;
     for clip in keys {
-        let dead_end = table.cursor(options).dead_below(&clip).unwrap();
+        let dead_end = table.cursor(BARE).dead_below(&clip).unwrap();
         gone = gone.max(dead_end);
         let mut bytes = good.clone();
         if dead_end > footer::HEADER_BYTES as u64 {
@@ -202,7 +190,7 @@ fn bytes_below_any_clip_may_be_gone_for_seeks_to_it_gets_and_steps_back() {
         }
         std::fs::write(&fixture.path, bytes).unwrap();
         let clipped = fixture.open().unwrap();
-        let mut cursor = clipped.cursor(options);
+        let mut cursor = clipped.cursor(BARE);
         cursor.seek(&clip).unwrap();
         let live = fixture.cells.iter().filter(|c| c.key >= clip).count();
         assert_eq!(forward(&mut cursor).unwrap().len(), live);
@@ -263,8 +251,7 @@ fn going_back_to_the_clip_reads_no_block_below_it() {
     let mut bytes = std::fs::read(&fixture.path).unwrap();
     bytes[blocks[0].offset as usize..blocks[blocks.len() / 2 - 1].offset as usize].fill(0);
     std::fs::write(&fixture.path, &bytes).unwrap();
-    let mut cursor =
-        table.cursor(CursorOptions { fill_cache: false, read_ahead_bytes: 0, through_cache: false });
+    let mut cursor = table.cursor(BARE);
     cursor.set_floor(&clip);
     cursor.seek_before(None).unwrap();
     let found = backward(&mut cursor).unwrap();

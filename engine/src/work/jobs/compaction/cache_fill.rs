@@ -264,7 +264,7 @@ impl Prefill {
         #[cfg_attr(not(feature = "papers"), allow(irrefutable_let_patterns))]
         let Origin::Remote(remote) = &self.from else {
             let Some(piece) = self.warm_up.next()? else { return Ok(FillProgress::All) };
-            if piece.bytes() == 0 {
+            if piece.bytes == 0 {
                 return Ok(FillProgress::Blocks(0, 0));
             }
             let bytes = self.warm_up.read(&piece)?;
@@ -275,11 +275,11 @@ impl Prefill {
         let is_full = self.coming.len() >= PIECES_COMING || self.coming_bytes >= COMING_BYTES;
         if !self.is_all && !is_full && (self.coming.is_empty() || !self.warm_up.ends_pass()) {
             match self.warm_up.next()? {
-                Some(piece) if piece.bytes() == 0 => return Ok(FillProgress::Blocks(0, 0)),
+                Some(piece) if piece.bytes == 0 => return Ok(FillProgress::Blocks(0, 0)),
                 Some(piece) => {
                     let table = self.warm_up.table(&piece).info().id;
                     let read = remote.read(table, piece.parts());
-                    self.coming_bytes += piece.bytes();
+                    self.coming_bytes += piece.bytes;
                     self.coming.push_back((piece, read));
                     return Ok(FillProgress::Blocks(0, 0));
                 }
@@ -292,7 +292,7 @@ impl Prefill {
             come => come,
         };
         let Some((piece, _)) = self.coming.pop_front() else { return Ok(FillProgress::All) };
-        self.coming_bytes -= piece.bytes();
+        self.coming_bytes -= piece.bytes;
         let bytes = match come {
             Ok(bytes) => bytes.unwrap_or_default(),
             // This SSTable is not to be had there, others may be.
