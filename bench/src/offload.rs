@@ -94,7 +94,7 @@ impl Costs {
         println!("{} keys of {VALUE_BYTES} B, medians of {} runs", self.keys, self.runs);
         println!(
             "{:<34} {:>8} {:>8} {:>10} {:>10} {:>10} {:>10} {:>10}",
-            "a merge of everything",
+            "a compaction of everything",
             "s",
             "CPU s",
             "written MB",

@@ -75,7 +75,7 @@ struct Bar {
 const BARS: [Bar; 6] = [
     Bar {
         workload: IN_THE_MIDDLE,
-        what: "p99 of gets in the worst window, over that before the merge",
+        what: "p99 of gets in the worst window, over that before the compaction",
         at_most: 1.10,
         ours: |run| Some(Felt::of(run)?.p99_ratio()),
     },
@@ -93,13 +93,13 @@ const BARS: [Bar; 6] = [
     },
     Bar {
         workload: AS_THEY_COME,
-        what: "p99 of gets in seconds with a merge, over that in the others",
+        what: "p99 of gets in seconds with a compaction, over that in the others",
         at_most: 1.10,
         ours: |run| run.beside_merges.as_ref()?.ratio("read", |l| l.p99_us),
     },
     Bar {
         workload: AS_THEY_COME,
-        what: "p99.9 of gets in seconds with a merge, over that in the others",
+        what: "p99.9 of gets in seconds with a compaction, over that in the others",
         at_most: 1.5,
         ours: |run| run.beside_merges.as_ref()?.ratio("read", |l| l.p999_us),
     },
@@ -161,7 +161,7 @@ mod tests {
         disturbed.windows[3].calm = false;
         assert_eq!(Felt::of(&disturbed).unwrap().during_us, 240.0);
         disturbed.windows[2].calm = false;
-        assert_eq!(Felt::of(&disturbed).unwrap().during_us, 260.0, "no window of the merge was calm");
+        assert_eq!(Felt::of(&disturbed).unwrap().during_us, 260.0, "no window of the compaction was calm");
         assert_eq!(Felt::of(&RunRecord { windows: Vec::new(), ..run }), None);
     }
 
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn merges_that_came_are_held_to_the_contrast_of_seconds_with_and_without_them() {
+    fn compactions_that_came_are_held_to_the_contrast_of_seconds_with_and_without_them() {
         let runs = [made_up_beside_merges(STORE, 109.0), made_up_beside_merges("rocksdb", 900.0)];
         let told: Vec<_> = figures(&runs).iter().map(|f| (digits(f.ours), f.holds)).collect();
         assert_eq!(told, [(1.09, true), (1.09, true), (3.1, true)]);

@@ -70,8 +70,8 @@ impl Capacity {
             ("the rate of merging", self.merge_rate),
             ("the rate of handing over", self.handover_rate),
             ("the memory", self.memory),
-            ("the size of a merge", self.merge_bytes),
-            ("the number of merges", self.merges),
+            ("the size of a compaction", self.merge_bytes),
+            ("the number of compactions", self.merges),
             ("the interval", self.interval_seconds),
             ("the number of regions", self.regions as f64),
         ];
@@ -83,7 +83,7 @@ impl Capacity {
         let per_interval = self.interval_seconds / merge_seconds * at_a_time as f64;
         let regions_each = (per_interval / self.merges).floor() as u64;
         if regions_each == 0 {
-            return Err("one region has more merges than a server can do: make regions smaller".into());
+            return Err("one region has more compactions than a server can do: make regions smaller".into());
         }
         let servers = self.regions.div_ceil(regions_each);
         Ok(CapacityPlan { merge_seconds, at_a_time, per_interval, regions_each, servers })
@@ -187,7 +187,7 @@ impl Capacity {
     fn at_a_time(&self) -> Result<u64, String> {
         match (self.memory / self.merge_bytes).floor() as u64 {
             0 => Err(
-                "a merge is larger than the memory of a server: give it more memory, or make regions smaller"
+                "a compaction is larger than the memory of a server: give it more memory, or make regions smaller"
                     .into(),
             ),
             slots => Ok(slots),
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_measured_is_the_time_its_merges_took() {
+    fn what_a_server_measured_is_the_time_its_compactions_took() {
         let idle = CompactorState { memory_max: 6 << 30, ..CompactorState::default() };
         assert!(MeasuredRates::of(&idle).unwrap_err().contains("nothing yet"));
         let (done, merged_bytes) = (4, 16_000_000_000);
@@ -233,7 +233,7 @@ mod tests {
     };
 
     #[test]
-    fn more_memory_and_smaller_merges_take_fewer_servers() {
+    fn more_memory_and_smaller_compactions_take_fewer_servers() {
         let servers = |capacity: Capacity| capacity.plan().unwrap().servers;
         assert_eq!(servers(EXAMPLE), 2);
         assert_eq!(servers(Capacity { memory: 12e9, ..EXAMPLE }), 1);
@@ -270,7 +270,7 @@ mod tests {
     fn what_cannot_be_is_refused() {
         let refused = |capacity: Capacity| capacity.plan().unwrap_err();
         assert!(refused(Capacity { memory: 3e9, ..EXAMPLE }).contains("larger than the memory"));
-        assert!(refused(Capacity { merges: 6.0, ..EXAMPLE }).contains("more merges than a server"));
+        assert!(refused(Capacity { merges: 6.0, ..EXAMPLE }).contains("more compactions than a server"));
         assert!(refused(Capacity { handover_rate: 0.0, ..EXAMPLE }).contains("rate of handing over is 0"));
         assert!(refused(Capacity { merge_rate: f64::NAN, ..EXAMPLE }).contains("rate of merging"));
     }

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_goes_where_it_costs_less() {
+    fn a_compaction_goes_where_it_costs_less() {
         assert!(goes(facts()));
         assert_eq!(facts().costs(), Costs { here: 180 * MIB, there: MIB });
         // All of it cached: blocks come over, which costs less than to compact them.

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn of_four_thousand_servers_a_merge_looks_at_its_stores_own() {
+    fn of_four_thousand_servers_a_compaction_looks_at_its_stores_own() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _inside = runtime.enter();
         let allow = vec!["10.0.0.*".to_string()];

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_is_taken_back_from_a_server_that_only_says_that_it_works() {
+    fn a_compaction_is_taken_back_from_a_server_that_only_says_that_it_works() {
         let events = events(4);
         let is_told = |event: &siltstone::Event| {
             event.kind == EventKind::OffloadFailure && event.reason.contains("it has got nowhere for 0.3 s")
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn merges_for_which_no_server_has_room_stay_here() {
+    fn compactions_for_which_no_server_has_room_stay_here() {
         let events = events(0);
         let says = |what: &str| events.iter().any(|event| event.reason.contains(what));
         assert!(says("compaction servers have all they can run") && !says("goes to"), "{events:?}");

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! database (siltstone::Db)                      compaction server
-//!   offers each merge of tables
+//!   offers each compaction of tables
 //!   client: takes it or not, sends it   ->      server: admits it, runs it step by step (siltstone's own merge code)
 //!   checks each step, makes it true     <-      writes the step's tables where both reach them, and says which
 //! ```
@@ -35,7 +35,7 @@
 //! let config = CompactorConfig { tables: vec![dir.path().into()], ..Default::default() };
 //! let server = CompactorServer::start(config, siltstone::Db::builder())?;
 //!
-//! // A database that has its merges run there: one line.
+//! // A database that has its compactions run there: one line.
 //! let compactors = Compactors::connect([server.listens_at().to_string()])?;
 //! let db = siltstone::Db::builder().offload(Arc::new(compactors)).open(dir.path().join("db"))?;
 //! db.put(b"river", b"silt")?;

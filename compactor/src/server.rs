@@ -360,9 +360,9 @@ impl Compactor for Compactions {
         let proof = Proof::of(&request);
         let mut asks = request.into_inner();
         let first = tokio::time::timeout(BEGIN_WAIT, asks.message()).await;
-        let first = first.map_err(|_| Status::deadline_exceeded("no merge was named in time"))??;
+        let first = first.map_err(|_| Status::deadline_exceeded("no compaction was named in time"))??;
         let Some(ClientRequest::Begin(begin)) = first.and_then(|message| message.ask) else {
-            return Err(Status::invalid_argument("the first message names no merge"));
+            return Err(Status::invalid_argument("the first message names no compaction"));
         };
         let shared = self.0.clone();
         // It looks at directories, which may take a while.
@@ -455,12 +455,12 @@ async fn follow(
             count.fetch_add(1, Ordering::Relaxed);
             let (table, bytes) = (spec.first_output(), spec.input_bytes());
             match worked {
-                Ok(merge) => {
-                    tracing::info!(target: "siltstone", %table, bytes, "a merge is done");
-                    return Some(merge);
+                Ok(compaction) => {
+                    tracing::info!(target: "siltstone", %table, bytes, "a compaction is done");
+                    return Some(compaction);
                 }
                 Err(why) => {
-                    tracing::warn!(target: "siltstone", %table, bytes, "a merge has failed: {why}");
+                    tracing::warn!(target: "siltstone", %table, bytes, "a compaction has failed: {why}");
                     let _ = Sink { into: &into, gone: &gone, steps: &steps }.tell(ServerMessage::Failed(why));
                 }
             }
@@ -473,7 +473,7 @@ async fn follow(
     loop {
         tokio::select! {
             worked = &mut work => match worked.ok().flatten() {
-                Some(merge) if keep != RetainOutputs::No => return hand_over(merge, asks, into).await,
+                Some(compaction) if keep != RetainOutputs::No => return hand_over(compaction, asks, into).await,
                 _ => return,
             },
             _ = alive.tick() => {
@@ -507,7 +507,7 @@ async fn follow(
 
 /// Holds the outputs of a compaction in memory until the database has installed its last step, or is gone.
 async fn hand_over(
-    mut merge: RunningCompaction,
+    mut compaction: RunningCompaction,
     mut asks: Streaming<ToCompactor>,
     into: mpsc::Sender<ServerReply>,
 ) {
@@ -516,7 +516,7 @@ async fn hand_over(
         tokio::select! {
             _ = alive.tick() => drop(into.try_send(Ok(telling(ServerMessage::Begun(Begun {}))))),
             ask = asks.message() => match ask {
-                Ok(Some(_)) => merge.published(),
+                Ok(Some(_)) => compaction.published(),
                 Ok(None) | Err(_) => return,
             },
             () = into.closed() => return,
@@ -570,12 +570,12 @@ fn run(
         Some(carried) => shared.runner.begin_carried(&job.spec, job.keep, Arc::new(carried)),
         None => shared.runner.begin(&job.spec, job.keep),
     };
-    let mut merge = begun.map_err(|e| e.to_string())?;
+    let mut compaction = begun.map_err(|e| e.to_string())?;
     let (mut told, mut written, mut ahead) = (Instant::now(), 0, 0);
     let (began, mut waited) = (Instant::now(), Duration::ZERO);
     loop {
         to.check()?;
-        let answer = merge.advance().map_err(|e| e.to_string())?;
+        let answer = compaction.advance().map_err(|e| e.to_string())?;
         let by_now = answer.bytes_written().max(written);
         shared.counts.bytes_written.fetch_add(by_now - written, Ordering::Relaxed);
         written = by_now;
@@ -594,14 +594,14 @@ fn run(
             counts.merged_bytes.fetch_add(job.spec.input_bytes(), Ordering::Relaxed);
             counts.merging_us.fetch_add(us(began.elapsed() - waited), Ordering::Relaxed);
             counts.handing_over_us.fetch_add(us(waited), Ordering::Relaxed);
-            return Ok(merge);
+            return Ok(compaction);
         }
         ahead += 1;
         let since = Instant::now();
         while ahead > 1 {
             match allowed.recv_timeout(WAITS_EVERY) {
                 Ok(()) => {
-                    merge.published();
+                    compaction.published();
                     ahead -= 1;
                 }
                 Err(std_mpsc::RecvTimeoutError::Timeout) => to.check()?,
@@ -610,7 +610,7 @@ fn run(
         }
         waited += since.elapsed();
         for () in allowed.try_iter().take(ahead) {
-            merge.published();
+            compaction.published();
             ahead -= 1;
         }
     }

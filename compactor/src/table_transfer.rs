@@ -44,7 +44,8 @@ impl OverStream {
     /// Asks, and waits for the answer, on a thread that may block.
     fn ask(&self, tell: ServerMessage) -> io::Result<Bytes> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = || io::Error::new(io::ErrorKind::ConnectionAborted, "the database has given the merge up");
+        let gone =
+            || io::Error::new(io::ErrorKind::ConnectionAborted, "the database has given the compaction up");
         // A surplus answer would be taken for that to the next request.
         if answers.try_recv().is_ok() {
             return Err(io::Error::new(

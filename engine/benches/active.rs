@@ -1,4 +1,4 @@
-//! Chooses the active segment's structure by measuring it against others: nanoseconds an operation, the
+//! Chooses the active memtable's structure by measuring it against others: nanoseconds an operation, the
 //! median of five runs, on one thread, with keys of 16 random bytes or 16 zero-padded digits and values of
 //! 100 bytes.
 //!
@@ -45,7 +45,7 @@ impl Candidate for ActiveProbe {
     }
 }
 
-/// The flat segment, flattened at the first read; "insert" is only the active segment's.
+/// The flat memtable, flattened at the first read; "insert" is only the active memtable's.
 struct Flattened {
     active: ActiveProbe,
     flat: RefCell<Option<FlatProbe>>,

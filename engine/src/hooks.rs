@@ -1,7 +1,7 @@
 //! Kill points and planted bugs: places in the engine where a test may end the process, and bugs that it may
 //! switch on to prove that it would notice them. Without the feature `testing` both macros expand to nothing.
 //!
-//! `kill_point!("log-before-sync")` names a place. The name must be listed in [`KILL_POINTS`] (checked when
+//! `kill_point!("wal-before-sync")` names a place. The name must be listed in [`KILL_POINTS`] (checked when
 //! compiled) and every listed name must be used (checked by a unit test). `SILTSTONE_KILL=name:nth` aborts
 //! the process at that visit of that place, `SILTSTONE_KILL=random:seed:cases` at a visit drawn once in so
 //! many cases; [`with_kill_hook`] lets a simulation in one thread do something else there, such as cutting
@@ -10,7 +10,7 @@
 //! `work!(bytes)` counts the bytes that a decoder reads, so that a test may bound its work rather than its
 //! time: [`work_of`].
 //!
-//! `planted!(Bug::SkipLogSync)` is false unless a test or `SILTSTONE_BUG=skip-log-sync` planted that bug.
+//! `planted!(Bug::SkipWalSync)` is false unless a test or `SILTSTONE_BUG=skip-wal-sync` planted that bug.
 //! Planted bugs are switches of the whole process: plant them only where no other test runs beside.
 
 /// Marks a place where a test may end the process.
@@ -29,7 +29,7 @@ macro_rules! work {
     }};
 }
 
-/// Whether a test planted that bug: `planted!(Bug::SkipLogSync)`.
+/// Whether a test planted that bug: `planted!(Bug::SkipWalSync)`.
 #[cfg(any(test, feature = "testing"))]
 macro_rules! planted {
     (Bug::$bug:ident) => {
@@ -80,21 +80,23 @@ mod switches {
         "backup-descriptor-written",
         "backup-descriptors-removed",
         "backup-files-synced",
-        "backup-logs-copied",
         "backup-made",
         "backup-moment",
-        "backup-table-copied",
-        "checkpoint-logs-copied",
+        "backup-sstable-copied",
+        "backup-wal-copied",
         "checkpoint-manifest-written",
-        "checkpoint-tables-linked",
+        "checkpoint-sstables-linked",
+        "checkpoint-wal-copied",
         "clean-committed",
         "clean-copied",
         "clean-looked",
         "clean-marked",
         "clean-synced",
         "close-before-unlock",
-        "close-log-synced",
         "close-manifest-committed",
+        "close-wal-synced",
+        "compaction-after-install",
+        "compaction-before-install",
         "copy-families-held",
         "detach-described",
         "detach-linked",
@@ -104,9 +106,9 @@ mod switches {
         "family-drop-marked",
         "flush-after-install",
         "flush-before-install",
-        "flush-kept-logged",
-        "flush-log-file-begun",
+        "flush-hot-keys-logged",
         "flush-places-found",
+        "flush-wal-file-begun",
         "ingest-before-commit",
         "ingest-committed",
         "ingest-linked",
@@ -120,36 +122,34 @@ mod switches {
         "join-committed",
         "join-renamed",
         "lay-out-copied",
-        "log-before-release",
-        "log-copied-not-ended",
-        "log-file-begun",
-        "log-file-taken",
-        "log-part-synced",
-        "log-prepared-not-named",
-        "log-reserve-before-map",
         "manifest-appended",
         "manifest-appended-not-synced",
         "manifest-fresh-written",
         "manifest-pointer-renamed",
         "manifest-pointer-written",
         "manifest-rotated",
-        "merge-after-install",
-        "merge-before-install",
+        "memtable-frozen",
         "open-after-manifest",
         "open-before-manifest",
-        "open-log-read",
         "open-noted",
         "open-orphans-removed",
+        "open-wal-read",
         "read-half-way",
         "restore-files-copied",
         "restore-manifest-written",
-        "segment-frozen",
         "split-before-commit",
         "split-committed",
         "split-noted",
+        "sstable-cells-written",
+        "sstable-written-not-synced",
         "sweep-before-remove",
-        "table-cells-written",
-        "table-written-not-synced",
+        "wal-before-release",
+        "wal-copied-not-ended",
+        "wal-file-begun",
+        "wal-file-taken",
+        "wal-part-synced",
+        "wal-prepared-not-named",
+        "wal-reserve-before-map",
         "write-applied-not-acknowledged",
         "write-logged-not-applied",
         #[cfg(test)]
@@ -305,9 +305,9 @@ mod switches {
 
     bugs! {
         /// A `Sync` write is acknowledged without the WAL being synced.
-        SkipLogSync = "skip-log-sync",
+        SkipWalSync = "skip-wal-sync",
         /// Recovery stops some records before the WAL's valid end.
-        DropLogTail = "drop-log-tail",
+        DropWalTail = "drop-wal-tail",
         /// Names are never made durable.
         SkipDirectorySync = "skip-directory-sync",
         /// A `Sync` write is acknowledged before the sync is done.
@@ -317,7 +317,7 @@ mod switches {
         /// Replay does not skip cells at or below the generation in SSTables.
         ReplayFlushedGenerations = "replay-flushed-generations",
         /// The manifest edit of a flush comes before the WAL is synced to its end.
-        CommitBeforeLogSync = "commit-before-log-sync",
+        CommitBeforeWalSync = "commit-before-wal-sync",
         /// The manifest edit of a flush comes before the hot cells that it left in memory are synced.
         KeepUnsynced = "keep-unsynced",
         /// A flush leaves hot cells in memory under a newer range tombstone that it writes to an SSTable.
@@ -327,11 +327,11 @@ mod switches {
         /// Blocks are used without verifying their checksum.
         SkipBlockChecksum = "skip-block-checksum",
         /// WAL records are used without verifying their checksum.
-        SkipLogChecksum = "skip-log-checksum",
+        SkipWalChecksum = "skip-wal-checksum",
         /// A compaction drops tombstones of keys with older data below.
         DropTombstoneEarly = "drop-tombstone-early",
         /// A compaction keeps only the newest reader's versions.
-        IgnoreSnapshotInMerge = "ignore-snapshot-in-merge",
+        IgnoreSnapshotInCompaction = "ignore-snapshot-in-compaction",
         /// A clip hides one key too many or too few.
         ClipOffByOne = "clip-off-by-one",
         /// A compaction's output is installed without its last block.
@@ -339,13 +339,13 @@ mod switches {
         /// Range tombstones are lost where an output SSTable is cut.
         LoseRangeTombstoneAtCut = "lose-range-tombstone-at-cut",
         /// Recovery does not record the WAL's valid end.
-        ForgetLogEnd = "forget-log-end",
+        ForgetWalEnd = "forget-wal-end",
         /// A WAL file is recycled though its cells are still needed.
-        RecycleNeededLog = "recycle-needed-log",
+        RecycleNeededWalFile = "recycle-needed-wal-file",
         /// WAL files with values of SSTables are recycled.
-        RecycleShelvedLog = "recycle-shelved-log",
+        RecycleReferencedWalFile = "recycle-referenced-wal-file",
         /// At an open, WAL files that only SSTables need are removed.
-        ForgetShelvedLogs = "forget-shelved-logs",
+        ForgetReferencedWalFiles = "forget-referenced-wal-files",
         /// The filter denies existing keys.
         FilterFalseNegative = "filter-false-negative",
         /// A reader takes its read point before the version.
@@ -353,17 +353,17 @@ mod switches {
         /// A read of a range of time ignores later versions, which push out those it finds.
         ForgetLaterVersions = "forget-later-versions",
         /// Whether a key was written since is judged by its remaining cells, whatever compactions dropped.
-        ForgetWhatMergesDropped = "forget-what-merges-dropped",
+        ForgetWhatCompactionsDropped = "forget-what-compactions-dropped",
         /// Space that WAL files have reserved after their history is not freed.
-        KeepLogTails = "keep-log-tails",
+        KeepWalTails = "keep-wal-tails",
         /// Small WAL files are not cleaned, however many there are.
-        KeepLogFiles = "keep-log-files",
+        KeepWalFiles = "keep-wal-files",
         /// A read-only open takes a writer's concurrent changes for damage.
         ReadOnlyOnce = "read-only-once",
         /// Each turn of a worker plans for all families.
         PlanForAllFamilies = "plan-for-all-families",
         /// Compactions that fail again and again are not reported.
-        HideFailingMerges = "hide-failing-merges",
+        HideFailingCompactions = "hide-failing-compactions",
         /// An SSTable that belongs to another store, too, is removed.
         DeleteShared = "delete-shared",
         /// Space below a clip is freed though another store needs it.
@@ -507,7 +507,7 @@ mod switches {
             // The last in the list, so that hardly another unit test of the engine runs through it.
             assert!(!planted!(Bug::ReadPointBeforeVersion));
             let guard = Bug::from_name("read-point-before-version").unwrap().plant();
-            assert!(planted!(Bug::ReadPointBeforeVersion) && !planted!(Bug::SkipLogSync));
+            assert!(planted!(Bug::ReadPointBeforeVersion) && !planted!(Bug::SkipWalSync));
             drop(guard);
             assert!(!planted!(Bug::ReadPointBeforeVersion));
         }

@@ -117,7 +117,7 @@ mod model {
     use crate::sync::{Limits, check};
 
     #[test]
-    fn a_merge_that_does_not_find_a_snapshot_drops_nothing_that_it_reads() {
+    fn a_compaction_that_does_not_find_a_snapshot_drops_nothing_that_it_reads() {
         check(Limits { preemptions: 3, schedules: 5_000 }, || {
             let snapshots = Arc::new(Snapshots::default());
             let writer = {

@@ -111,7 +111,7 @@ fn open(dir: &Path, triad: bool, cache: u64) -> (Db, Arc<SimScheduler>) {
 /// With so many entries in memory, as then in each of the tables.
 fn measure(entries: u64, triad: bool) -> Held {
     let dir = tempfile::tempdir().unwrap();
-    // Log tables are made where merges could hold the log in memory.
+    // SSTables with values in the WAL are made where compactions could hold the WAL in memory.
     let (db, scheduler) = open(dir.path(), triad, 1 << 30);
     let empty = held();
     fill(&db, entries, 0);
@@ -171,9 +171,11 @@ fn values_in_the_wal_take_no_more_memory_than_the_papers_bound() {
     let more = (many.0 - few.0) as f64;
     let flush = (many.2 - few.2) as f64 / more;
     let tables = (many.3 - few.3) as f64 / more / TABLES as f64;
-    println!("{flush:.1} bytes more an entry that is flushed, {tables:.2} an entry of a log table");
+    println!(
+        "{flush:.1} bytes more an entry that is flushed, {tables:.2} an entry of an SSTable with values in the WAL"
+    );
     assert!(flush <= 12.0, "{few:?}, {many:?}");
     assert!(few.2 - 12 * few.0 <= 1 << 20, "{few:?}");
-    // The open log files.
+    // The open WAL files.
     assert!(tables <= 1.0, "{few:?}, {many:?}");
 }

@@ -739,7 +739,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_merges_has_to_prove_itself_where_the_api_is_protected_or_a_machine_is_another() {
+    fn who_runs_compactions_has_to_prove_itself_where_the_api_is_protected_or_a_machine_is_another() {
         const TLS: &str = "[tls]\ncertificate = \"c\"\nkey = \"k\"\nclient-ca = \"a\"\n";
         const TOKENS: &str = "tokens = \"t\"\n";
         const MANAGER: &str = "[manager]\n";

@@ -130,7 +130,7 @@ impl Session {
     fn close(&mut self) -> Result<(), String> {
         let Some(subject) = self.subject.take() else { return Ok(()) };
         match subject.db.close() {
-            Ok(()) if self.poisoned => return Err("closed well after the log was poisoned".into()),
+            Ok(()) if self.poisoned => return Err("closed well after the WAL was poisoned".into()),
             Ok(()) => self.acknowledge_all(),
             Err(e) => typed(&e)?,
         }
@@ -158,7 +158,7 @@ impl Session {
         }
         let id = self.history.start(ops.clone(), now_us);
         match subject.write(&self.setup, &ops, durability) {
-            Ok(_) if self.poisoned => Err("a write was acknowledged after the log was poisoned".into()),
+            Ok(_) if self.poisoned => Err("a write was acknowledged after the WAL was poisoned".into()),
             Ok(_) => {
                 self.failed.clear();
                 match durability {

@@ -9,7 +9,7 @@ use crate::model::Op;
 use crate::pairs::{Pairs, covering};
 use crate::settings;
 use crate::strategies;
-use crate::subject::{Merges, Setup, Subject, Tables, bounds, change_strategy, draw_memory, rows};
+use crate::subject::{Compactions, Setup, Subject, Tables, bounds, change_strategy, draw_memory, rows};
 use siltstone::storage::Clock;
 use siltstone::storage::sim::{Rng, SimWorld};
 use siltstone::strategy::StrategyOptions;
@@ -66,10 +66,10 @@ fn configuration(base: &Setup, row: &[usize], left: Option<usize>) -> Setup {
     let mut setup = base.clone();
     let mut families: Vec<_> = setup.families.iter_mut().map(|family| &mut family.options).collect();
     settings::set(row, left, &mut setup.options, &mut families);
-    setup.merges = match digest(row) {
-        drawn if drawn % 6 == 0 => Merges::Elsewhere,
-        drawn if drawn % 6 == 1 => Merges::Faulty(drawn),
-        _ => Merges::Here,
+    setup.compactions = match digest(row) {
+        drawn if drawn % 6 == 0 => Compactions::Elsewhere,
+        drawn if drawn % 6 == 1 => Compactions::Faulty(drawn),
+        _ => Compactions::Here,
     };
     setup.tables = match digest(row) / 6 {
         drawn if drawn % 6 == 0 => Tables::Directory,
@@ -230,9 +230,9 @@ impl Other<'_> {
         let goes = |left: usize| !self.differs(&(self.make)(Some(left)), &calls);
         let names = (0..self.row.len()).filter(|left| goes(*left));
         let mut names: Vec<String> = names.map(|left| settings::name(left, self.row[left])).collect();
-        let here = Setup { merges: Merges::Here, ..setup.clone() };
+        let here = Setup { compactions: Compactions::Here, ..setup.clone() };
         if !self.differs(&here, &calls) {
-            names.push(format!("merges {:?}", setup.merges));
+            names.push(format!("merges {:?}", setup.compactions));
         }
         let beside = Setup { tables: Tables::Beside, ..setup.clone() };
         if !self.differs(&beside, &calls) {

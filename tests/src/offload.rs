@@ -1,4 +1,4 @@
-//! Compactions that run elsewhere, where one kind of thing goes wrong, again and again ([`MergeFault`]):
+//! Compactions that run elsewhere, where one kind of thing goes wrong, again and again ([`CompactionFault`]):
 //! lies, silence, a server that forgets or works on unheard, answers twice or late, SSTables that vanish,
 //! wrong bits. No call fails by it, no answer is wrong, nothing is applied twice, and once the database has
 //! been opened again there is no SSTable that it does not name. Everything runs on one thread, by a seed.
@@ -8,7 +8,7 @@ use crate::subject::Concat;
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Rng, SimObjects, SimWorld};
 use siltstone::storage::{ObjectStore, Storage};
-use siltstone::testing::{Elsewhere, MergeFault};
+use siltstone::testing::{CompactionFault, Elsewhere};
 use siltstone::{Builder, CacheFill, Db, FamilyOptions, Options, Tuning};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,14 +17,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Databases whose compactions run elsewhere, under one kind of fault each.
 pub const OFFLOAD: Row = Row {
-    together: Some(Together { least: 20 * MergeFault::ALL.len() as u64, check: together }),
-    ..Row::new("offload", "databases whose merges run where something goes wrong", 550, case)
+    together: Some(Together { least: 20 * CompactionFault::ALL.len() as u64, check: together }),
+    ..Row::new("offload", "databases whose compactions run where something goes wrong", 550, case)
 };
 
 const CALLS: u64 = 250;
 const DIR: &str = "db";
 /// Faults met by all cases of this process, by kind.
-static MET: [AtomicU64; MergeFault::ALL.len()] = [const { AtomicU64::new(0) }; MergeFault::ALL.len()];
+static MET: [AtomicU64; CompactionFault::ALL.len()] =
+    [const { AtomicU64::new(0) }; CompactionFault::ALL.len()];
 /// Steps that came from elsewhere.
 static STEPS: AtomicU64 = AtomicU64::new(0);
 
@@ -32,9 +33,9 @@ static STEPS: AtomicU64 = AtomicU64::new(0);
 fn together(count: u64) -> Result<String, String> {
     let met: Vec<u64> = MET.iter().map(|met| met.load(Ordering::Relaxed)).collect();
     let told: Vec<String> =
-        MergeFault::ALL.iter().zip(&met).map(|(kind, met)| format!("{kind:?} {met}")).collect();
+        CompactionFault::ALL.iter().zip(&met).map(|(kind, met)| format!("{kind:?} {met}")).collect();
     let told = format!("{} steps came from elsewhere; {}", STEPS.load(Ordering::Relaxed), told.join(", "));
-    let fewest = count / MergeFault::ALL.len() as u64;
+    let fewest = count / CompactionFault::ALL.len() as u64;
     if met.iter().all(|met| *met >= fewest) { Ok(told) } else { Err(format!("too few of a kind: {told}")) }
 }
 
@@ -43,7 +44,7 @@ struct Case {
     options: Options,
     family: FamilyOptions,
     objects: Option<Arc<SimObjects>>,
-    kind: MergeFault,
+    kind: CompactionFault,
     rng: Rng,
     model: BTreeMap<Vec<u8>, Vec<u8>>,
 }
@@ -72,9 +73,9 @@ impl Case {
         let storage: Arc<dyn Storage> = Arc::new(world.storage.clone());
         let objects =
             rng.one_in(3).then(|| SimObjects::new(storage, world.clock.clone(), Path::new("objects"), None));
-        let kind = MergeFault::ALL[seed as usize % MergeFault::ALL.len()];
+        let kind = CompactionFault::ALL[seed as usize % CompactionFault::ALL.len()];
         // A bit is flipped where something is read.
-        let fills = options.cache_fill != CacheFill::None || kind != MergeFault::Damage;
+        let fills = options.cache_fill != CacheFill::None || kind != CompactionFault::Damage;
         let options =
             Options { cache_fill: if fills { options.cache_fill } else { CacheFill::Step }, ..options };
         Self { world, options, family, objects, kind, rng, model: BTreeMap::new() }

@@ -54,7 +54,7 @@ static DONE: [AtomicU64; BESIDE.len()] = [const { AtomicU64::new(0) }; BESIDE.le
 fn together(count: u64) -> Result<String, String> {
     let done = BESIDE.iter().zip(&DONE).map(|(what, done)| (done.load(Ordering::Relaxed), *what));
     let (least, what) = done.min().expect("there are some");
-    let told = format!("of what goes on beside half-done merges {what} was rarest, {least} times");
+    let told = format!("of what goes on beside half-done compactions {what} was rarest, {least} times");
     let times = count / BESIDE_AMONG;
     if least >= times { Ok(told) } else { Err(format!("{told}, fewer than {times}")) }
 }

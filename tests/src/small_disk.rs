@@ -63,7 +63,7 @@ fn bytes_of(kind: Kind) -> u64 {
 /// Whether the WAL failed by a sync for which there was no space.
 fn is_failed_sync(e: &Error) -> bool {
     let text = e.to_string();
-    e.kind() == ErrorKind::Poisoned && text.contains("sync the log") && text.contains("No space left")
+    e.kind() == ErrorKind::Poisoned && text.contains("sync the WAL") && text.contains("No space left")
 }
 
 /// Makes a file that leaves no more than a twentieth of the disk free.
@@ -290,7 +290,7 @@ impl Session {
             .alter(FamilyOptions { strategy: strategy.clone(), ..family.options() })
             .map_err(failed("alter"))?;
         fill_up(disk, &mut self.rng)?;
-        let merges = self.db.statistics().compactions;
+        let compactions = self.db.statistics().compactions;
         let db = self.db.clone();
         let failures = || db.events().iter().filter(|event| event.kind == EventKind::Failure).count();
         let failed_before = failures();
@@ -302,13 +302,13 @@ impl Session {
                     self.db.flush().map_err(|e| told("a flush", e))?;
                 }
             }
-            merged.join().map_err(|_| "a merge panicked")?.map_err(|e| told("a merge of all", e))
+            merged.join().map_err(|_| "a compaction panicked")?.map_err(|e| told("a compaction of all", e))
         })?;
         // On btrfs one may be for want of space that a deleted file gives back late.
         if !self.syncs_fail && failures() > failed_before {
             return Err(format!("under {strategy} something failed with a twentieth of the disk free"));
         }
-        if self.db.statistics().compactions == merges {
+        if self.db.statistics().compactions == compactions {
             return Err(format!("nothing was merged under {strategy}"));
         }
         self.read_everything()

@@ -6,7 +6,7 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Rng, SimClock, SimObjects, SimRandom, SimStorage, SimWorld};
 use siltstone::storage::{Clock, Storage};
 use siltstone::strategy::StrategyOptions;
-use siltstone::testing::{Elsewhere, MergeFault};
+use siltstone::testing::{CompactionFault, Elsewhere};
 use siltstone::{
     Batch, Builder, CompactionFilter, Compression, Db, Durability, Error, Family, FamilyOptions, KeyRange,
     MergeOperator, Options, SeqNo, SstableReads, Timestamp, Timestamps, Transaction, Tuning,
@@ -57,7 +57,7 @@ impl Tables {
 
 /// Who runs compactions.
 #[derive(Clone, Copy, Debug)]
-pub enum Merges {
+pub enum Compactions {
     /// The database.
     Here,
     /// Somebody at the other end of a pipe.
@@ -66,12 +66,12 @@ pub enum Merges {
     Faulty(u64),
 }
 
-impl Merges {
+impl Compactions {
     fn draw(rng: &mut Rng) -> Self {
         match rng.range(0..8) {
-            0 => Merges::Elsewhere,
-            1 => Merges::Faulty(rng.next_u64()),
-            _ => Merges::Here,
+            0 => Compactions::Elsewhere,
+            1 => Compactions::Faulty(rng.next_u64()),
+            _ => Compactions::Here,
         }
     }
 }
@@ -91,7 +91,7 @@ pub struct Setup {
     /// an SSTable to keep its values there.
     pub lopsided: bool,
     /// Who runs compactions.
-    pub merges: Merges,
+    pub compactions: Compactions,
     /// The place of SSTables.
     pub tables: Tables,
     /// Each batch ends with a put of its number to [`MARKER`].
@@ -176,7 +176,7 @@ impl Setup {
             value_bytes: *rng.pick(&[20, 200, 600]),
             lopsided: rng.chance(50),
             marker: !rng.one_in(6),
-            merges: Merges::draw(rng),
+            compactions: Compactions::draw(rng),
             tables: Tables::draw(rng),
         }
     }
@@ -236,7 +236,7 @@ impl Setup {
         if dir.as_ref() == Path::new(DIR) {
             return self.builder(world);
         }
-        Self { merges: Merges::Here, tables: Tables::Beside, ..self.clone() }.builder(world)
+        Self { compactions: Compactions::Here, tables: Tables::Beside, ..self.clone() }.builder(world)
     }
 
     /// The object store in which its SSTables lie, if they do.
@@ -266,14 +266,17 @@ impl Setup {
             .families
             .iter()
             .fold(builder, |builder, family| builder.family(family.name, family.options.clone()));
-        let elsewhere = match self.merges {
-            Merges::Here => return builder,
-            Merges::Elsewhere => Elsewhere::beside(&builder),
-            Merges::Faulty(seed) => {
+        let elsewhere = match self.compactions {
+            Compactions::Here => return builder,
+            Compactions::Elsewhere => Elsewhere::beside(&builder),
+            Compactions::Faulty(seed) => {
                 // A lie in half of them, as it is what could do most harm.
-                let kinds = MergeFault::ALL;
-                let kind =
-                    if seed % 2 == 0 { MergeFault::Lie } else { kinds[(seed / 2) as usize % kinds.len()] };
+                let kinds = CompactionFault::ALL;
+                let kind = if seed % 2 == 0 {
+                    CompactionFault::Lie
+                } else {
+                    kinds[(seed / 2) as usize % kinds.len()]
+                };
                 Elsewhere::faulty(&builder, &[kind], seed)
             }
         };

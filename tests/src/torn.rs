@@ -27,7 +27,7 @@ pub const TORN: Row = Row::new("torn", "torn ends", 20_000, torn_case);
 const TABLE_TAIL: u64 = 300;
 /// Where a manifest's last record, or an SSTable, is written and not synced.
 const MANIFEST_POINTS: &[&str] = &["manifest-appended-not-synced"];
-const TABLE_POINTS: &[&str] = &["table-cells-written", "table-written-not-synced"];
+const TABLE_POINTS: &[&str] = &["sstable-cells-written", "sstable-written-not-synced"];
 /// One in so many databases is written on.
 const WRITTEN_ON: u64 = 16;
 
@@ -239,7 +239,7 @@ mod tests {
     use crate::campaign::must_hold;
 
     #[test]
-    fn a_torn_end_of_a_log_a_manifest_or_a_table_costs_nothing_before_it() {
+    fn a_torn_end_of_a_wal_a_manifest_or_a_table_costs_nothing_before_it() {
         must_hold(&TORN, 1, 2_000);
     }
 }

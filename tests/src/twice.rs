@@ -24,13 +24,13 @@ pub const TWICE: Row =
 
 /// The places, in about the order in which a cell comes by them.
 pub const PLACES: &[&str] = &[
-    "segment-frozen",
+    "memtable-frozen",
     "join-after-swap",
-    "flush-log-file-begun",
-    "log-file-begun",
+    "flush-wal-file-begun",
+    "wal-file-begun",
     "flush-places-found",
-    "table-written-not-synced",
-    "flush-kept-logged",
+    "sstable-written-not-synced",
+    "flush-hot-keys-logged",
     "install-before-commit",
     "manifest-appended-not-synced",
     "install-after-commit",
@@ -39,9 +39,9 @@ pub const PLACES: &[&str] = &[
     "clean-synced",
     "clean-marked",
     "clean-committed",
-    "log-before-release",
+    "wal-before-release",
     "sweep-before-remove",
-    "open-log-read",
+    "open-wal-read",
     "open-after-manifest",
 ];
 
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn after_any_two_crashes_at_places_of_memory_and_log_all_promises_are_kept() {
+    fn after_any_two_crashes_at_places_of_memory_and_wal_all_promises_are_kept() {
         for seed in 1..400 {
             if let Err(why) = run_case(&TWICE, seed) {
                 panic!("replay: siltstone-torture twice --seed {seed} --count 1\n{why}");

@@ -60,7 +60,7 @@ fn all(db: &Db) -> Vec<Vec<(Vec<u8>, Vec<u8>)>> {
 }
 
 #[test]
-fn merges_run_in_another_process_give_the_same_answers_also_when_it_is_killed() {
+fn compactions_run_in_another_process_give_the_same_answers_also_when_it_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let (here, there) = (dir.path().join("here"), dir.path().join("there"));
     std::fs::create_dir(&there).unwrap();

@@ -77,7 +77,7 @@ fn write_format_1(dir: &Path) -> Contents {
         },
     );
     let logged = family(
-        "values in the log",
+        "values in the WAL",
         FamilyOptions {
             wal_values: true,
             wal_values_write_amp_max: 1e6,
@@ -114,7 +114,7 @@ fn write_format_1(dir: &Path) -> Contents {
             events.extend([middle, right]);
         }
     }
-    assert!(db.statistics().wal_value_sstables > 0, "values are left in the log");
+    assert!(db.statistics().wal_value_sstables > 0, "values are left in the WAL");
     let contents = contents(&db);
     db.close().unwrap();
     contents

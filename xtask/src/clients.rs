@@ -85,7 +85,7 @@ fn compactor(data: &Path) -> Option<Served> {
     let mut child = command.stdout(Stdio::piped()).spawn().ok()?;
     let mut line = String::new();
     BufReader::new(child.stdout.take()?).read_line(&mut line).ok()?;
-    let Some(grpc) = line.trim().strip_prefix("merges are taken at ").map(String::from) else {
+    let Some(grpc) = line.trim().strip_prefix("compactions are taken at ").map(String::from) else {
         let _ = child.kill();
         let _ = child.wait();
         return None;

@@ -17,17 +17,17 @@ const MAY_DIFFER: f64 = 5.0;
 const ROWS: [(&str, &str, &str); 10] = [
     ("put", "put", "*siltstone_instructions::measured*"),
     ("put in a batch of 4,000", "batch", "*siltstone_instructions::measured*"),
-    ("append to the log", "log", "*siltstone::wal::writer::Appender::append*"),
+    ("append to the WAL", "wal", "*siltstone::wal::writer::Appender::append*"),
     ("get from memory", "get-memory", "*siltstone_instructions::measured*"),
-    ("get from a table", "get", "*siltstone_instructions::measured*"),
+    ("get from an SSTable", "get", "*siltstone_instructions::measured*"),
     ("get of a key that is missing", "missing", "*siltstone_instructions::measured*"),
     ("step of a scan", "scan", "*siltstone_instructions::measured*"),
     ("scan of ten entries", "short-scan", "*siltstone_instructions::measured*"),
     ("seek of a new cursor", "seek", "*siltstone_instructions::measured*"),
     (
-        "cell of a flush or merge",
-        "merge",
-        "*siltstone::compaction::machine::Merge as *CompactionRun>::advance*",
+        "cell of a flush or compaction",
+        "compaction",
+        "*siltstone::compaction::machine::LocalCompactionRun as *CompactionRun>::advance*",
     ),
 ];
 

@@ -104,7 +104,7 @@ pub(crate) const CAMPAIGNS: &[Campaign] = &[
     },
     Campaign {
         row: "7",
-        what: "torn ends of logs, manifests and tables, at every offset",
+        what: "torn ends of WAL files, manifests and SSTables, at every offset",
         run: "siltstone-torture torn",
         gate: 20_000,
         release: 400_000,
@@ -112,7 +112,7 @@ pub(crate) const CAMPAIGNS: &[Campaign] = &[
     },
     Campaign {
         row: "19",
-        what: "crashes at any two of the places where memory, log and log tables change hands",
+        what: "crashes at any two of the places where memory, WAL and SSTables with values in it change hands",
         run: "siltstone-torture twice",
         gate: 30_000,
         release: 2_000_000,
@@ -177,7 +177,7 @@ pub(crate) const CAMPAIGNS: &[Campaign] = &[
     },
     Campaign {
         row: "9",
-        what: "corners: short lives, a thousand families, merges that fail, readers beside writers, nested deletes",
+        what: "corners: short lives, a thousand families, compactions that fail, readers beside writers, nested deletes",
         run: "siltstone-torture corners",
         gate: 2_000,
         release: 50_000,
@@ -201,7 +201,7 @@ pub(crate) const CAMPAIGNS: &[Campaign] = &[
     },
     Campaign {
         row: "18",
-        what: "merges run elsewhere by one that lies, hangs, forgets, works on unheard, answers twice or late: eleven faults",
+        what: "compactions run elsewhere by one that lies, hangs, forgets, works on unheard, answers twice or late: eleven faults",
         run: "siltstone-torture offload",
         gate: 550,
         release: 110_000,
@@ -257,7 +257,7 @@ pub(crate) const CAMPAIGNS: &[Campaign] = &[
     },
     Campaign {
         row: "12",
-        what: "seconds of more writes than the server's merges can take",
+        what: "seconds of more writes than the server's compactions can take",
         run: "siltstone-siege overload",
         gate: 15,
         release: 28_800,

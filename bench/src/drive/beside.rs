@@ -69,7 +69,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn seconds_with_a_merge_are_told_apart_from_the_others() {
+    fn seconds_with_a_compaction_are_told_apart_from_the_others() {
         let began = Instant::now();
         let recorder = |class, us: [u64; 3]| {
             let mut recorder = Recorder::new();

@@ -263,11 +263,11 @@ impl<'a> Bench<'a> {
             .flat_map(|scans| Recorded::of(vec![scans.clone()], |_, _| true).timeline)
             .collect();
         recorders.extend(scanned);
-        let (runs_max, (stolen_looks, merges)) = (watch.peak_runs(), watch.looks());
+        let (runs_max, (stolen_looks, compactions)) = (watch.peak_runs(), watch.looks());
         let of_store = self.store.cache().zip(cache_before).map(|(now, before)| now.since(&before));
         let cache = caches.into_iter().chain(of_store).next().and_then(|count| count.ratio());
         let beside_merges =
-            workload.beside_merges.then(|| beside::of(&mut recorders, &merges, cache)).flatten();
+            workload.beside_merges.then(|| beside::of(&mut recorders, &compactions, cache)).flatten();
         let recorded = Recorded::of(recorders, |began, second| stolen_looks.is_calm(began, second));
         let mut live_bytes = 0;
         if let Some(live) = &mut self.live {

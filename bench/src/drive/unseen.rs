@@ -88,7 +88,7 @@ struct Part {
     recorders: Vec<Recorder>,
     samples: Vec<Sample>,
     /// The windows in which the compaction began and ended.
-    merge: Option<(usize, usize)>,
+    compaction: Option<(usize, usize)>,
     merge_seconds: f64,
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn run(identity: &Identity, wanted: &Wanted<'_>, workload: &Workload)
     let settings = workload.settings().into_iter().chain(store.settings());
     let more = [("rate", format!("{rate:.0}")), ("merge_seconds", format!("{:.1}", part.merge_seconds))];
     let mut record = identity.record(workload, settings.chain(more), recorded, phase);
-    let (first, last) = part.merge.ok_or("the major merge did not end")?;
+    let (first, last) = part.compaction.ok_or("the major compaction did not end")?;
     let at_first = part.samples[first].rss;
     let most = part.samples[first..=last + 1].iter().map(|sample| sample.rss).max().unwrap_or(at_first);
     record.extra_memory_bytes = Some(most.saturating_sub(at_first));
@@ -214,7 +214,7 @@ impl Readers<'_> {
                 windows: Vec::new(),
                 recorders: Vec::new(),
                 samples: vec![self.sample()],
-                merge: None,
+                compaction: None,
                 merge_seconds: 0.0,
             };
             let (told, merged) = mpsc::channel();
@@ -236,7 +236,7 @@ impl Readers<'_> {
                     ends_at = u32::MAX;
                 }
                 if let (Some(then), Ok(ended)) = (merge_began, merged.try_recv()) {
-                    part.merge = Some((windows as usize, at as usize - 1));
+                    part.compaction = Some((windows as usize, at as usize - 1));
                     part.merge_seconds = then.elapsed().as_secs_f64();
                     failed = ended.err();
                     ends_at = if failed.is_some() { at } else { at + windows };

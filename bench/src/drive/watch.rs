@@ -23,7 +23,7 @@ pub(super) struct Watch<'a> {
     peak_runs: AtomicU64,
     over: AtomicBool,
     stolen: Mutex<Stolen>,
-    merges: Mutex<Vec<Look>>,
+    compactions: Mutex<Vec<Look>>,
 }
 
 /// A store's report of its compactions.
@@ -62,7 +62,7 @@ impl<'a> Watch<'a> {
             peak_runs,
             over: AtomicBool::new(false),
             stolen: Mutex::default(),
-            merges: Mutex::default(),
+            compactions: Mutex::default(),
         }
     }
 
@@ -91,7 +91,7 @@ impl<'a> Watch<'a> {
         let (Some(runs), at) = (self.store.merging(), Instant::now()) else { return };
         let before = std::mem::replace(ended, self.ended_merges());
         let look = Look { at, merging: runs || before != *ended, debt: self.store.debt() };
-        self.merges.lock().unwrap_or_else(PoisonError::into_inner).push(look);
+        self.compactions.lock().unwrap_or_else(PoisonError::into_inner).push(look);
     }
 
     fn ended_merges(&self) -> u64 {
@@ -101,7 +101,7 @@ impl<'a> Watch<'a> {
     /// The processor time of others, and the store's report of its compactions, if it gives one.
     pub(super) fn looks(self) -> (Stolen, Vec<Look>) {
         let stolen = self.stolen.into_inner().unwrap_or_else(PoisonError::into_inner);
-        (stolen, self.merges.into_inner().unwrap_or_else(PoisonError::into_inner))
+        (stolen, self.compactions.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The most bytes the directory was seen to take.

@@ -22,7 +22,7 @@ const ADAPTIVE: &str = "adaptive+r0.2";
 const OURS: &str = "default";
 const POLICIES: &[&str] = &[NONE, BASIC, "eager", "adaptive+r0.5", "adaptive+r0.35", ADAPTIVE, "sketch"];
 /// Bounds of the pipeline.
-const SEGMENTS: &[&str] = &["basic+s1", "basic+s2", "basic+s3", "basic+s4", BASIC];
+const MEMTABLES: &[&str] = &["basic+s1", "basic+s2", "basic+s3", "basic+s4", BASIC];
 /// Shares of memory at which the active memtable is frozen (A), with the pipeline of the paper's figure.
 const SHARES: &[&str] = &["basic+s2+a2", "basic+s2+a5", "basic+s2+a10", "basic+s2+a25"];
 
@@ -34,7 +34,7 @@ pub(super) fn contents() -> Contents {
         Cell { workload, memory, configs }
     };
     let cells = vec![
-        cell(ZIPF, 1.0, &[&[OURS], POLICIES, SEGMENTS, SHARES]),
+        cell(ZIPF, 1.0, &[&[OURS], POLICIES, MEMTABLES, SHARES]),
         cell(UNIFORM, 1.0, &[&[OURS], POLICIES]),
         cell(MIX, 1.0, &[&[OURS, NONE, BASIC, ADAPTIVE]]),
         cell(SCANS, SCANS_MEMORY, &[&[OURS, NONE, "basic+s2", BASIC]]),
@@ -99,7 +99,7 @@ fn figures() -> Vec<Figure> {
         figure(&id, SCANS, scans, config, none, paper, AtMost(paper));
     }
     let id = "figure 12: puts/s, zipf, S 5 over the best of S 1 to 5";
-    figure(id, ZIPF, ops_s, BASIC, SEGMENTS, 1.0, AtLeast(0.95));
+    figure(id, ZIPF, ops_s, BASIC, MEMTABLES, 1.0, AtLeast(0.95));
     // The smaller the faster, on its heap; with cells in chunks, as ours are, the paper recommends a tenth.
     for (share, config) in [("0.02", SHARES[0]), ("0.1", SHARES[2])] {
         let id = format!("figure 11: puts/s, zipf, A {share} over the best of A 0.02 to 0.25");

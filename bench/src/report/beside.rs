@@ -8,14 +8,14 @@ use crate::record::{BesideMerges, Latency, RunRecord, Second};
 /// The heads of the table, and what they mean.
 pub(super) const HEADS: [(&str, &str); 15] = [
     ("store", ""),
-    ("merging %", "Seconds of the run in which a merge of tables ran, in percent"),
-    ("get p99 us", "p99 of gets in the seconds without a merge"),
+    ("merging %", "Seconds of the run in which a compaction of tables ran, in percent"),
+    ("get p99 us", "p99 of gets in the seconds without a compaction"),
     ("beside", "The same in the seconds with one"),
     ("ratio", "The one over the other"),
-    ("get p99.9", "p99.9 of gets in the seconds without a merge"),
+    ("get p99.9", "p99.9 of gets in the seconds without a compaction"),
     ("beside", "The same in the seconds with one"),
     ("ratio", "The one over the other"),
-    ("scan p99", "p99 of scans in the seconds with a merge"),
+    ("scan p99", "p99 of scans in the seconds with a compaction"),
     ("put p99.9", "p99.9 of all puts"),
     ("longest put", "The slowest put"),
     (

@@ -109,7 +109,11 @@ pub(super) const COLUMNS: &[Column] = &[
         help: "The most bytes that its directory took, in MB",
         cell: |r| median(r, |run| run.peak_disk_bytes as f64 / 1e6),
     },
-    Column { head: "settle s", help: "Seconds from the last operation until no merge was due", cell: settle },
+    Column {
+        head: "settle s",
+        help: "Seconds from the last operation until no compaction was due",
+        cell: settle,
+    },
     Column {
         head: "stolen %",
         help: "Time of all processors that other machines on the same hardware took, in percent, in the run where it was most",

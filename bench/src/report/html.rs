@@ -88,7 +88,7 @@ fn section(at: usize, block: &Block<'_>, style: impl Fn(&str) -> usize) -> Strin
     text += &by_kind(block);
     let around = unseen::rows(block);
     if !around.is_empty() {
-        text += &format!("<h3>A merge in the middle</h3>\n{}", tabled("", &unseen::HEADS, &around));
+        text += &format!("<h3>A compaction in the middle</h3>\n{}", tabled("", &unseen::HEADS, &around));
     }
     let beside = beside::rows(block);
     if !beside.is_empty() {
@@ -302,13 +302,13 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_in_the_middle_has_its_table_and_its_plots_first() {
+    fn a_compaction_in_the_middle_has_its_table_and_its_plots_first() {
         let run = made_up::around_a_merge("siltstone", "default", [(9, 0.6), (9, 0.6)], [1.0, 2.0, 3.0]);
         let page = html(&Records { runs: vec![run], ..Records::default() });
         let figures: Vec<&str> = page.split("<figcaption>").skip(1).collect();
         assert!(figures[0].starts_with("p99 latency of gets while everything is merged"));
         assert_eq!((figures.len(), figures[0].matches("<rect").count()), (2 + 5, 1), "its merge is marked");
-        assert!(page.contains("A merge in the middle</h3>") && page.contains(">worst / before</th>"));
+        assert!(page.contains("A compaction in the middle</h3>") && page.contains(">worst / before</th>"));
     }
 
     #[test]

@@ -12,14 +12,14 @@ use crate::record::{RunRecord, Stage, Window};
 pub(super) const HEADS: [(&str, &str); 10] = [
     ("store", ""),
     ("rate", "Operations a second that were due"),
-    ("merge s", "How long the merge took"),
-    ("p99 before us", "p99 of all gets before the merge"),
-    ("during", "p99 of gets in the worst window of the merge"),
+    ("merge s", "How long the compaction took"),
+    ("p99 before us", "p99 of all gets before the compaction"),
+    ("during", "p99 of gets in the worst window of the compaction"),
     ("after", "p99 of gets in the worst window after it"),
     ("worst / before", "The worse of the two over that before"),
-    ("hits before %", "Data blocks found in the cache before the merge"),
+    ("hits before %", "Data blocks found in the cache before the compaction"),
     ("lowest %", "The same in the worst window from then on"),
-    ("extra MB", "The most memory beyond that when the merge began"),
+    ("extra MB", "The most memory beyond that when the compaction began"),
 ];
 
 /// A row for each store that had a compaction in the middle of its run, medians over its runs.
@@ -67,7 +67,7 @@ pub(super) fn charts(block: &Block<'_>, style: impl Fn(&str) -> usize) -> Vec<Ch
         Chart {
             title: title.into(),
             x: Axis {
-                label: "time since the first get (s); bars above: while the merge ran",
+                label: "time since the first get (s); bars above: while the compaction ran",
                 log: false,
                 tick: plain,
             },
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn each_store_has_a_line_of_its_windows_and_a_bar_where_its_merge_was() {
+    fn each_store_has_a_line_of_its_windows_and_a_bar_where_its_compaction_was() {
         let records = records();
         let blocks = blocks(&records.runs);
         let charts = charts(&blocks[0], |_| 0);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_stands_alone_and_runs_without_a_merge_have_none() {
+    fn the_file_stands_alone_and_runs_without_a_compaction_have_none() {
         let file = around_merges(&records()).unwrap();
         assert!(file.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
         for part in [

@@ -69,7 +69,7 @@ impl Beside {
             let stop = Arc::new(AtomicBool::new(false));
             let reads = self.reads(&peer, stop.clone()).await?;
             self.write(&peer, round, &value).await?;
-            self.said("beside writes, automatic merges", reads, &stop).await?;
+            self.said("beside writes, automatic compactions", reads, &stop).await?;
 
             let stop = Arc::new(AtomicBool::new(false));
             let reads = self.reads(&peer, stop.clone()).await?;
@@ -80,7 +80,7 @@ impl Beside {
             let took;
             (peer, took) = merged.await.map_err(|e| e.to_string())?;
             took?;
-            self.said("beside a merge of everything", reads, &stop).await?;
+            self.said("beside a compaction of everything", reads, &stop).await?;
         }
         Ok(())
     }

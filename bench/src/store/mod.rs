@@ -107,7 +107,7 @@ pub(crate) trait Store: Sync {
     }
     /// Compacts everything into one run, and waits for it.
     fn major(&self) -> Result<()> {
-        Err("this store has no merge that could be asked for".into())
+        Err("this store has no compaction that could be asked for".into())
     }
     /// Runs of SSTables that may hold one key, if it reports them: files over the same keys, one of each
     /// sorted level.

@@ -82,7 +82,7 @@ const PARTS: &[(&str, &str, Change)] = &[
     }),
     (
         "adaptive+r0.2",
-        "the same where the last merge met more than 20 % redundant (R)",
+        "the same where the last compaction met more than 20 % redundant (R)",
         |Setup { family, .. }, share| {
             match &mut family.memory_policy {
                 MemoryPolicy::Adaptive(adaptive) => adaptive.r = share,
@@ -95,14 +95,14 @@ const PARTS: &[(&str, &str, Change)] = &[
         family.memory_policy = MemoryPolicy::Sketch(Default::default());
         true
     }),
-    ("basic+s2", "a pipeline of at most 2 segments (S)", |Setup { family, .. }, segments| {
+    ("basic+s2", "a pipeline of at most 2 memtables (S)", |Setup { family, .. }, memtables| {
         let bound = match &mut family.memory_policy {
             MemoryPolicy::None => return false,
             MemoryPolicy::Basic(s) | MemoryPolicy::Eager(s) | MemoryPolicy::Sketch(s) => &mut s.memtables,
             MemoryPolicy::Adaptive(adaptive) => &mut adaptive.memtables,
         };
-        *bound = segments as u32;
-        segments.fract() == 0.0
+        *bound = memtables as u32;
+        memtables.fract() == 0.0
     }),
     ("basic+a2", "segments of 2 % of what a flush takes (A)", |Setup { family, .. }, percent| {
         family.active_memtable_share = percent / 100.0;
@@ -227,7 +227,7 @@ const PARTS: &[(&str, &str, Change)] = &[
         options.sstable_reads = SstableReads::Mapped;
         true
     }),
-    ("cold", "merges put nothing into the cache", |Setup { options, .. }, _| {
+    ("cold", "compactions put nothing into the cache", |Setup { options, .. }, _| {
         options.cache_fill = CacheFill::None;
         true
     }),
@@ -243,15 +243,19 @@ const PARTS: &[(&str, &str, Change)] = &[
             true
         },
     ),
-    ("warm", "merges put into the cache what was read lately, step by step", |Setup { options, .. }, _| {
-        options.cache_fill = CacheFill::Step;
-        true
-    }),
+    (
+        "warm",
+        "compactions put into the cache what was read lately, step by step",
+        |Setup { options, .. }, _| {
+            options.cache_fill = CacheFill::Step;
+            true
+        },
+    ),
     ("warm+fill8", "the same, at most 8 MiB a second", |Setup { options, .. }, mib| {
         options.tuning.cache_fill_rate = bytes_of(mib);
         true
     }),
-    ("cold+onestep", "a merge is one step", |Setup { options, .. }, _| {
+    ("cold+onestep", "a compaction is one step", |Setup { options, .. }, _| {
         options.tuning.compaction_step_bytes = 1 << 50;
         true
     }),
@@ -265,7 +269,7 @@ const PARTS: &[(&str, &str, Change)] = &[
     }),
     (
         "warm+rest0",
-        "merges rest at most 0 times as long as they work while others read",
+        "compactions rest at most 0 times as long as they work while others read",
         |Setup { options, .. }, rest| {
             options.tuning.compaction_pacing = rest as u32;
             rest.fract() == 0.0
@@ -273,7 +277,7 @@ const PARTS: &[(&str, &str, Change)] = &[
     ),
     (
         "warm+auto8",
-        "merges write 8 MiB a second while nothing is owed, and faster with the debt",
+        "compactions write 8 MiB a second while nothing is owed, and faster with the debt",
         |Setup { options, .. }, mib| {
             options.rate_limit_auto = bytes_of(mib);
             true
@@ -301,7 +305,7 @@ const PARTS: &[(&str, &str, Change)] = &[
     }),
     (
         "none+logtables+w2",
-        "the same as long as merges have written what came at most 2 times (W)",
+        "the same as long as compactions have written what came at most 2 times (W)",
         |Setup { family, .. }, times| {
             family.wal_values_write_amp_max = times;
             family.wal_values
@@ -311,10 +315,14 @@ const PARTS: &[(&str, &str, Change)] = &[
         setup.families = families as u64;
         families.fract() == 0.0 && setup.families > 0
     }),
-    ("remote", "blocks of merges elsewhere are read from the memory there", |Setup { options, .. }, _| {
-        options.cache_fill = CacheFill::Remote;
-        true
-    }),
+    (
+        "remote",
+        "blocks of compactions elsewhere are read from the memory there",
+        |Setup { options, .. }, _| {
+            options.cache_fill = CacheFill::Remote;
+            true
+        },
+    ),
     ("warm+served1", "1 compaction servers run its merges, on another processor", |setup, servers| {
         setup.servers = servers as u64;
         servers.fract() == 0.0 && setup.servers > 0

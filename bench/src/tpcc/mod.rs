@@ -361,10 +361,10 @@ fn text(report: &Report) -> String {
          rolled back\n"
     );
     if let Some(merges) = report.merges_elsewhere {
-        text += &format!("{merges} merges ran elsewhere\n");
+        text += &format!("{merges} compactions ran elsewhere\n");
     }
     if let Some(seconds) = report.merge_seconds {
-        text += &format!("the merge took {seconds:.1} s\n");
+        text += &format!("the compaction took {seconds:.1} s\n");
     }
     text += &format!(
         "{:<8}{:<14}{:>10}{:>12}{:>10}{:>10}{:>12}\n",

@@ -36,11 +36,11 @@ const NAMES: &[(&str, &str)] = &[
     ("stability", "puts: closed loop for the maximum, then open loop at 95 % of it, from due times"),
     (
         "unseen",
-        "zipf gets at 70 % of the maximum, with a major merge in their middle, data ten times the cache",
+        "zipf gets at 70 % of the maximum, with a major compaction in their middle, data ten times the cache",
     ),
     (
         "felt",
-        "puts of all keys alike on one thread, zipf gets and short scans on another, merges as they come: as fast as they go \
+        "puts of all keys alike on one thread, zipf gets and short scans on another, compactions as they come: as fast as they go \
          (felt:max), then at 30, 50 and 70 % of the slowest store's (felt:p50), data ten times the cache",
     ),
     (

@@ -90,7 +90,7 @@ fn tpcc_leaves_consistent_tables_embedded_and_on_a_server_and_merges_one_of_them
 }
 
 #[test]
-fn merges_of_more_stores_than_servers_can_take_are_run_by_the_stores() {
+fn compactions_of_more_stores_than_servers_can_take_are_run_by_the_stores() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().join("capacity");
     let small = ["--json", "--keys", "6000", "--interval", "2", "--intervals", "2", "--rate", "20M"];
@@ -216,7 +216,7 @@ fn compare_prints_the_ratios_of_the_first_store_to_each_other_one() {
 }
 
 #[test]
-fn a_merge_under_readers_is_held_to_the_bars_and_drawn() {
+fn a_compaction_under_readers_is_held_to_the_bars_and_drawn() {
     let dir = tempfile::tempdir().unwrap();
     let (file, plot) = (dir.path().join("records"), dir.path().join("plot.svg"));
     let stores = "siltstone,siltstone:cold";
@@ -284,7 +284,7 @@ fn help_names_every_workload_and_the_list_every_store() {
 }
 
 #[test]
-fn what_merges_let_others_feel_is_told_apart_and_due_by_the_slowest_store() {
+fn what_compactions_let_others_feel_is_told_apart_and_due_by_the_slowest_store() {
     let records =
         tiny(&["run", "--workload", "felt:p50", "--stores", "siltstone,siltstone:rest0", "--seconds", "2"]);
     let of = |workload: &str| -> Vec<&Value> {

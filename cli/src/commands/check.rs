@@ -52,7 +52,7 @@ fn text(report: &CheckReport) -> String {
         text += &format!("left over: {name} (the next writer removes it)\n");
     }
     let (tables, blocks) = (count(report.tables, "table"), count(report.blocks, "block"));
-    let (files, frames) = (count(report.log_files, "log file"), count(report.log_frames, "frame"));
+    let (files, frames) = (count(report.log_files, "WAL file"), count(report.log_frames, "frame"));
     let families = match report.families {
         1 => "1 family".to_string(),
         n => format!("{} families", grouped(n)),

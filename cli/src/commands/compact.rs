@@ -119,7 +119,7 @@ impl Compact {
 }
 
 fn settle(db: &Db) -> Outcome {
-    interrupt::leaves("the merges that were finished stay");
+    interrupt::leaves("the compactions that were finished stay");
     let bar = progress::waiting("merging until the strategy is satisfied");
     let settled = db.wait_idle();
     bar.finish_and_clear();

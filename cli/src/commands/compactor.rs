@@ -89,7 +89,7 @@ impl Compactor {
         let server = CompactorServer::start(config, builder).map_err(Failure::Failed)?;
         let mut out = io::stdout().lock();
         // Nobody may be listening.
-        let _ = writeln!(out, "merges are taken at {}", server.listens_at()).and_then(|()| out.flush());
+        let _ = writeln!(out, "compactions are taken at {}", server.listens_at()).and_then(|()| out.flush());
         let _ = stopped.recv();
         drop(server);
         Ok(())

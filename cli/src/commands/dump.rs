@@ -194,7 +194,7 @@ fn dump_table(family: &Family, path: &Path) -> Outcome<u64> {
 /// again; else what waits for signals ends the process, and two would speak.
 fn each_row(family: &Family, is_part: bool, mut visit: impl FnMut(Entry) -> Outcome) -> Outcome<u64> {
     let cells = family.shape().tables().map(|(_, _, table)| table.cells).sum::<u64>();
-    let bar = progress::rows(cells + family.memtables().iter().map(|segment| segment.cells).sum::<u64>());
+    let bar = progress::rows(cells + family.memtables().iter().map(|memtable| memtable.cells).sum::<u64>());
     let mut rows = 0;
     for entry in family.scan::<&[u8]>(bounds(None, None)) {
         visit(entry?)?;

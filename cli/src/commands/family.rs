@@ -78,10 +78,10 @@ impl List {
         for name in db.families() {
             let family = db.family(&name)?;
             let shape = family.shape();
-            let segments = family.memtables();
+            let memtables = family.memtables();
             let (tables, bytes) = (shape.tables().count() as u64, shape.live_bytes());
             let cells = shape.tables().map(|(_, _, table)| table.cells).sum::<u64>();
-            let memory_cells = segments.iter().map(|segment| segment.cells).sum::<u64>();
+            let memory_cells = memtables.iter().map(|memtable| memtable.cells).sum::<u64>();
             let range = family.range();
             let (start, end) = (printable(&range.start), range.end.as_deref().map(printable));
             if !self.json {

@@ -113,10 +113,11 @@ fn family_text(family: &Family) -> String {
     shape.to_string().lines().for_each(|line| {
         let _ = writeln!(text, "    {line}");
     });
-    for segment in family.memtables() {
-        let (cells, bytes) = (count(segment.cells, "cell"), size_text(segment.bytes));
-        let _ = write!(text, "  memory: {} memtable {}, {cells}, {bytes}", segment.state, segment.generation);
-        let _ = match segment.log_front {
+    for memtable in family.memtables() {
+        let (cells, bytes) = (count(memtable.cells, "cell"), size_text(memtable.bytes));
+        let _ =
+            write!(text, "  memory: {} memtable {}, {cells}, {bytes}", memtable.state, memtable.generation);
+        let _ = match memtable.log_front {
             Some(front) => writeln!(text, ", needs the WAL from file {front}"),
             None => writeln!(text),
         };

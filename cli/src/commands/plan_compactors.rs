@@ -133,21 +133,21 @@ impl PlanCompactors {
         }
         let every = humantime::format_duration(self.every);
         if self.measured.is_some() {
-            println!("c  merged a second          {}", size_text(given.merge_rate as u64));
+            println!("c  compacted a second       {}", size_text(given.merge_rate as u64));
             let handover = match given.handover_rate {
                 rate if rate >= AT_ONCE => "at once".into(),
                 rate => size_text(rate as u64),
             };
             println!("w  handed over a second     {handover}");
             println!("m  memory of a server       {}", size_text(given.memory as u64));
-            println!("b  a merge                  {}", size_text(given.merge_bytes as u64));
+            println!("b  a compaction             {}", size_text(given.merge_bytes as u64));
         }
-        println!("D  a merge takes            {merge_seconds:.1} s");
-        println!("l  merges at a time         {at_a_time}");
-        println!("h  merges of a server       {per_interval:.2} in {every}");
+        println!("D  a compaction takes       {merge_seconds:.1} s");
+        println!("l  compactions at a time    {at_a_time}");
+        println!("h  compactions of a server  {per_interval:.2} in {every}");
         println!("   regions of a server      {regions_each}");
         println!("C  compaction servers       {servers}");
-        println!("\nservers by size of a merge (down) and memory of a server (across):");
+        println!("\nservers by size of a compaction (down) and memory of a server (across):");
         let heads = MEMORIES.map(|times| format!("{:>12}", size_text((given.memory * times) as u64)));
         println!("{:>12}{}", "", heads.concat());
         for size in SIZES {
@@ -161,9 +161,11 @@ impl PlanCompactors {
             });
             println!("{:>12}{}", size_text(merge_bytes as u64), cells.concat());
         }
-        println!("(the data stays the same: merges of half the size are of twice the regions; - cannot be)");
+        println!(
+            "(the data stays the same: compactions of half the size are of twice the regions; - cannot be)"
+        );
         if is_small {
-            println!("\nhow long merges wait at longest, simulated over {INTERVALS} times {every}:");
+            println!("\nhow long compactions wait at longest, simulated over {INTERVALS} times {every}:");
         }
         for (servers, waits) in waits {
             let cells =

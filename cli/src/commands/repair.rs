@@ -54,7 +54,7 @@ fn text(report: &RepairReport) -> String {
     let (kept, written) = (count(report.tables_kept, "table"), count(report.tables_written, "table"));
     let (cells, frames) = (count(report.cells_written, "cell"), count(report.log_frames, "frame"));
     text += &format!(
-        "{kept} left as they were, {written} written with {cells}, {frames} brought in from the log\n"
+        "{kept} left as they were, {written} written with {cells}, {frames} brought in from the WAL\n"
     );
     text + &match report.is_complete() {
         true => "nothing was lost\n".to_string(),

@@ -137,7 +137,7 @@ fn a_database_without_current_is_damaged_for_every_command() {
 }
 
 #[test]
-fn a_load_that_a_full_log_ends_names_line_and_rows() {
+fn a_load_that_a_full_wal_ends_names_line_and_rows() {
     let place = Place::new();
     let rows: String = (0..3_000).map(|n| format!("key{n:06}\t{}\n", "v".repeat(2_000))).collect();
     let file = place.file("rows.tsv", rows);

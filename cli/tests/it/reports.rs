@@ -46,7 +46,7 @@ fn reading_commands_change_no_byte() {
 }
 
 #[test]
-fn inspect_shows_shape_memory_log_decisions_and_blocks() {
+fn inspect_shows_shape_memory_wal_decisions_and_blocks() {
     let place = filled();
     let (db, table) = (place.db(), table_of(&place));
     let text = siltstone(&["inspect", &db, "--events", "--log"]).fine();
@@ -84,7 +84,7 @@ fn compact_merges_all_or_a_range_or_what_is_due() {
     assert_eq!(report["sstables"], 1);
     let shape = json(&siltstone(&["inspect", db, "--json"]).fine());
     let levels = shape["families"][0]["levels"].as_array().unwrap();
-    assert_eq!(levels[0].as_array().unwrap().len(), 0, "level 0 is empty after a major merge");
+    assert_eq!(levels[0].as_array().unwrap().len(), 0, "level 0 is empty after a major compaction");
     assert_eq!(json(&siltstone(&["compact", db, "--json"]).fine())["compactions"], 0);
     assert_eq!(json(&siltstone(&["compact", db, "--rewrite", "--json"]).fine())["compactions"], 1);
     siltstone(&["delete", db, "--prefix", "key00"]).fine();

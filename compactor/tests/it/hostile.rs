@@ -163,7 +163,7 @@ async fn play(at: &str, spec: &CompactionSpec) -> Vec<String> {
     let mut seen = Vec::new();
     let mut wrong = Vec::new();
     wrong.push(ask(&channel, Some(Ask::GoAhead(Nothing {}))).await.err().unwrap());
-    wrong.push(ask(&channel, begin(VERSION, b"no merge")).await.err().unwrap());
+    wrong.push(ask(&channel, begin(VERSION, b"no compaction")).await.err().unwrap());
     wrong.push(ask(&channel, begin(99, &merge)).await.err().unwrap());
     let outside = spec.clone().with_dirs(|_| Ok("/etc".into())).unwrap().to_bytes().unwrap();
     wrong.push(ask(&channel, begin(VERSION, &outside)).await.err().unwrap());
@@ -244,8 +244,8 @@ fn wrong_messages_are_refused_and_a_client_that_stops_leaves_its_slot() {
     }
     let seen = plays.seen.lock().unwrap().clone();
     let expected = [
-        "names no merge",
-        "the description of a merge",
+        "names no compaction",
+        "the description of a compaction",
         "messages of version 99",
         "is not below a directory",
         "",

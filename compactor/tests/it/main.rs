@@ -17,7 +17,7 @@ use std::sync::Arc;
 use support::{World, contents, eventually, merged, server, write};
 
 #[test]
-fn merges_run_at_a_server_give_what_they_give_here() {
+fn compactions_run_at_a_server_give_what_they_give_here() {
     let world = World::new();
     let server = server(&world, 4);
     std::fs::create_dir(world.dir.path().join("beside")).unwrap();
@@ -31,7 +31,7 @@ fn merges_run_at_a_server_give_what_they_give_here() {
         assert_eq!(contents(&here), contents(&there), "after round {round}");
     }
     let seen = there.compactors.as_ref().unwrap();
-    eventually("all merges are done", || {
+    eventually("all compactions are done", || {
         let state = seen.servers()[0].state.clone();
         state.is_some_and(|state| state.done >= 4 && state.running + state.queued + state.failed == 0)
     });
@@ -89,7 +89,7 @@ fn a_flush_of_a_range_runs_at_a_server_with_its_memory() {
 }
 
 #[test]
-fn small_merges_stay_and_are_not_told_of() {
+fn small_compactions_stay_and_are_not_told_of() {
     let world = World::new();
     let server = server(&world, 4);
     let options = CompactorsOptions { bytes_min: 1 << 40, ..support::options() };
@@ -102,7 +102,7 @@ fn small_merges_stay_and_are_not_told_of() {
 }
 
 #[test]
-fn merges_are_spread_over_servers() {
+fn compactions_are_spread_over_servers() {
     let world = World::new();
     let servers = [server(&world, 1), server(&world, 1)];
     let (here, db) = (world.open("here", None), world.open("db", Some(&[&servers[0], &servers[1]])));

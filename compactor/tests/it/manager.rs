@@ -97,7 +97,10 @@ fn servers_that_announce_themselves_get_the_stores_in_turn_and_a_manager_that_en
     let both = |seed| [&db, &here].into_iter().for_each(|db| work(db, seed));
     (0..3).for_each(both);
     let by_family = went(&db);
-    assert!(by_family.values().all(|to| to.len() == 1), "a store's merges go to one server: {by_family:?}");
+    assert!(
+        by_family.values().all(|to| to.len() == 1),
+        "a store's compactions go to one server: {by_family:?}"
+    );
     let on = |server: &CompactorServer| {
         let to = BTreeSet::from([server.listens_at().to_string()]);
         by_family.values().filter(|went| **went == to).count()

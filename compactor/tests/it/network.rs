@@ -152,7 +152,7 @@ fn case(fault: Fault, carried: bool, seed: u64) -> u64 {
     eventually("it answers again", || done().is_some());
     let before = done();
     let rounds = AtomicU64::new(0);
-    eventually("merges go there again", || {
+    eventually("compactions go there again", || {
         std::thread::sleep(Duration::from_millis(100));
         rounds.fetch_add(1, Ordering::Relaxed);
         write(&there, 9, 200);

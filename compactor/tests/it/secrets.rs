@@ -39,7 +39,7 @@ fn answers(compactors: &Compactors) -> bool {
 }
 
 #[test]
-fn only_who_has_the_secret_is_served_and_only_a_server_that_has_it_is_given_merges() {
+fn only_who_has_the_secret_is_served_and_only_a_server_that_has_it_is_given_compactions() {
     let (world, dir) = (World::new(), tempfile::tempdir().unwrap());
     let ours = secret(dir.path(), "ours", "of our compaction servers");
     let theirs = secret(dir.path(), "theirs", "of somebody else's servers");

@@ -241,11 +241,11 @@ impl std::fmt::Debug for BlockCache {
 impl BlockCache {
     /// A cache of about `capacity` bytes. The number of its parts depends on this first capacity.
     pub(crate) fn new(capacity: u64) -> Arc<Self> {
-        Self::filled_by_merges(capacity, Filling::Off)
+        Self::filled_by_compactions(capacity, Filling::Off)
     }
 
     /// A cache into which compactions put the blocks of `filling`.
-    pub(crate) fn filled_by_merges(capacity: u64, filling: Filling) -> Arc<Self> {
+    pub(crate) fn filled_by_compactions(capacity: u64, filling: Filling) -> Arc<Self> {
         let meta = capacity / META_SHARE_FIRST;
         Arc::new(Self {
             data: store(capacity - meta, capacity),

@@ -67,8 +67,8 @@ fn what_tables_keep_is_taken_from_data_and_given_back() {
 }
 
 #[test]
-fn what_a_merge_fills_stays_until_it_can_be_read_and_never_passes_the_budget() {
-    let cache = BlockCache::filled_by_merges(8 << 20, Filling::Warm);
+fn what_a_compaction_fills_stays_until_it_can_be_read_and_never_passes_the_budget() {
+    let cache = BlockCache::filled_by_compactions(8 << 20, Filling::Warm);
     // Full, and every block used twice.
     for _ in 0..2 {
         for n in 0..1600 {
@@ -94,7 +94,7 @@ fn what_a_merge_fills_stays_until_it_can_be_read_and_never_passes_the_budget() {
 
 #[test]
 fn a_period_ends_after_some_reads_for_each_block_that_is_held() {
-    let cache = BlockCache::filled_by_merges(4 << 20, Filling::Warm);
+    let cache = BlockCache::filled_by_compactions(4 << 20, Filling::Warm);
     let read = |n| {
         if cache.data(key(n)).is_none() {
             cache.insert_data(key(n), block());
@@ -108,5 +108,5 @@ fn a_period_ends_after_some_reads_for_each_block_that_is_held() {
     read(1002);
     assert_eq!(cache.period(), 1);
     (5000..9000).for_each(|n| cache.fill_data(key(n), block(), true));
-    assert_eq!(cache.period(), 1, "what merges put in was not read");
+    assert_eq!(cache.period(), 1, "what compactions put in was not read");
 }

@@ -24,7 +24,7 @@ impl Catalog {
         if !full(&written) {
             return written;
         }
-        let written = if self.give_up_kept_log() { write() } else { written };
+        let written = if self.give_up_retained_wal() { write() } else { written };
         if !full(&written) || !ops.iter().all(Op::deletes) {
             return written;
         }

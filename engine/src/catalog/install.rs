@@ -134,7 +134,7 @@ impl Catalog {
         kill_point!("install-after-note");
         if let Some(front) = front
             // The step is installed even if this fails; the next flush releases what is left.
-            && let Err(e) = self.release_log(front)
+            && let Err(e) = self.release_wal(front)
             && e.kind() == ErrorKind::Poisoned
         {
             self.cx.poison(&e);
@@ -160,14 +160,14 @@ impl Catalog {
         let Some(Flushed { range, generation, kept }) = flushed else { return Ok((edit, None)) };
         edit.push(Change::Flushed { store: store.id, range: range.clone(), generation: *generation });
         edit.push(Change::LastSeq(self.commit.snapshots.visible()));
-        edit.push(Change::LogSynced(self.commit.log()?.synced()));
+        edit.push(Change::WalSynced(self.commit.wal()?.synced()));
         if !last {
             return Ok((edit, None));
         }
         let kept = kept.as_ref().and_then(Memtable::log_front).unwrap_or(LogFileId::MAX);
-        let front = match planted!(Bug::RecycleNeededLog) {
+        let front = match planted!(Bug::RecycleNeededWalFile) {
             false => self.commit.log_front(Some(store)).min(kept),
-            true => self.commit.log()?.end().file,
+            true => self.commit.wal()?.end().file,
         };
         edit.extend(self.front_changes(front)?);
         let state = &manifest.state().stores[&store.id];

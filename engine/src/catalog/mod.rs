@@ -22,7 +22,9 @@ mod tables;
 pub(crate) use directory::{NOTE_NEW, no_database, refuse_leftovers, refuse_no_database, refuse_occupied};
 pub(crate) use install::{Flushed, Install};
 pub(crate) use moment::PinnedCopy;
-pub(crate) use recover::{highest_manifest, needed_logs, read_log, remove_orphans, remove_unnamed_tables};
+pub(crate) use recover::{
+    highest_manifest, needed_wal_files, read_wal, remove_orphans, remove_unnamed_tables,
+};
 pub(crate) use regions::check_bounds;
 pub(crate) use replay::Replay;
 pub(crate) use stores::check_name;

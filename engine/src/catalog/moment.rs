@@ -5,14 +5,14 @@
 //! pinned, and the lock is free.
 
 use super::Catalog;
-use super::recover::needed_logs;
+use super::recover::needed_wal_files;
 use crate::DEFAULT_FAMILY;
 use crate::error::{Error, Result};
 use crate::shape::TableInfo;
 use crate::types::{StoreId, TableId};
-use crate::version::TablesHeld;
+use crate::version::PinnedTables;
 use crate::version::edit::{Change, State, StoreState};
-use crate::wal::{LogEnd, LogHold, file_name};
+use crate::wal::{WalEnd, WalHold, file_name};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ pub(crate) struct PinnedCopy {
     /// Names of the WAL files that hold history, and how much of each does.
     pub(crate) logs: Vec<(String, u64)>,
     /// Names of the WAL files that only SSTables need. They stay as long as the SSTables do.
-    pub(crate) table_logs: Vec<String>,
+    pub(crate) wal_files_of_tables: Vec<String>,
     pub(crate) created_us: u64,
     pub(crate) tables: Vec<Arc<TableInfo>>,
-    pub(crate) held_logs: LogHold,
-    pub(crate) held_tables: TablesHeld,
+    pub(crate) held_wal: WalHold,
+    pub(crate) held_tables: PinnedTables,
 }
 
 impl Catalog {
@@ -39,9 +39,9 @@ impl Catalog {
         let _one = self.families.lock();
         // As long as it stays locked, SSTables and WAL files stay too.
         let manifest = self.manifest.lock();
-        let log = self.commit.log()?;
-        let held_logs = log.hold();
-        let (last, end) = self.commit.with_writes_held(|last| (last, log.end()))?;
+        let wal = self.commit.wal()?;
+        let held_wal = wal.hold();
+        let (last, end) = self.commit.with_writes_held(|last| (last, wal.end()))?;
         let mut state = manifest.state().clone();
         let is_left = |store: &StoreState| store.name != DEFAULT_FAMILY && !picks(&store.name);
         let left: Vec<StoreId> =
@@ -52,21 +52,22 @@ impl Catalog {
         }
         let mut logs = Vec::new();
         let mut next = end.file;
-        for file in log.files() {
+        for file in wal.files() {
             next = next.max(file.file);
-            if file.file >= state.log_first && file.file <= end.file {
+            if file.file >= state.wal_first && file.file <= end.file {
                 // The newest file is copied up to the end only.
                 let bytes = if file.file == end.file { end.offset } else { file.used };
                 logs.push((file_name(file.file), bytes));
             }
         }
-        let table_logs = needed_logs(&state).range(..state.log_first).map(|file| file_name(*file)).collect();
+        let wal_files_of_tables =
+            needed_wal_files(&state).range(..state.wal_first).map(|file| file_name(*file)).collect();
         state.last_seq = last;
         // A copy has its SSTables beside its manifest.
         state.tables.clear();
-        state.log_synced = end;
-        state.log_kept = Arc::default();
-        state.log_ends.push(LogEnd { at: end, next: next.next() });
+        state.wal_synced = end;
+        state.wal_retained = Arc::default();
+        state.wal_ends.push(WalEnd { at: end, next: next.next() });
         // Its number follows the manifest's, which the WAL's notes name.
         let manifest_number = manifest.mark().number + 1;
         let created_us = self.cx.env.clock.wall_us();
@@ -84,10 +85,10 @@ impl Catalog {
             state,
             manifest_number,
             logs,
-            table_logs,
+            wal_files_of_tables,
             created_us,
             tables,
-            held_logs,
+            held_wal,
             held_tables,
         })
     }

@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// Reads the WAL's history behind what the manifest knows, and checks from its notes that the manifest is
 /// whole.
-pub(crate) fn read_log(
+pub(crate) fn read_wal(
     env: &Env,
     dir: &Path,
     state: &State,
@@ -24,9 +24,9 @@ pub(crate) fn read_log(
 ) -> Result<Recovered> {
     let options = RecoverOptions {
         database_id: state.database,
-        first_file: state.log_first,
-        known_synced: state.log_synced,
-        ends: &state.log_ends,
+        first_file: state.wal_first,
+        known_synced: state.wal_synced,
+        ends: &state.wal_ends,
     };
     let recovered = recover(env, dir, &options, visit, progress)?;
     if let (Some(note), Some(mark)) = (recovered.note, mark)
@@ -34,7 +34,7 @@ pub(crate) fn read_log(
     {
         let path = dir.join(manifest::file_name(mark.number));
         let message = format!(
-            "manifest ends at byte {}, expected it to reach byte {} of manifest {}: the log knew of that much",
+            "manifest ends at byte {}, expected it to reach byte {} of manifest {}: the WAL knew of that much",
             mark.length, note.length, note.manifest
         );
         return Err(Error::corruption(path, mark.length, message));
@@ -57,11 +57,13 @@ pub(crate) fn remove_orphans(
     state: &State,
     recovered: &Recovered,
 ) {
-    let needed = needed_logs(state);
+    let needed = needed_wal_files(state);
     remove_unnamed_tables(env, dir, tables, state);
     remove_mark(&*env.storage, dir);
-    for file in
-        recovered.stale.iter().filter(|file| !needed.contains(file) || planted!(Bug::ForgetShelvedLogs))
+    for file in recovered
+        .stale
+        .iter()
+        .filter(|file| !needed.contains(file) || planted!(Bug::ForgetReferencedWalFiles))
     {
         let path = dir.join(wal::file_name(*file));
         if wal::is_own_file(&*env.storage, &path, Some(state.database)).is_ok_and(|own| own) {
@@ -95,7 +97,7 @@ pub(crate) fn remove_unnamed_tables(env: &Env, dir: &Path, tables: &TableStore, 
 }
 
 /// The WAL files that SSTables have values in.
-pub(crate) fn needed_logs(state: &State) -> BTreeSet<LogFileId> {
+pub(crate) fn needed_wal_files(state: &State) -> BTreeSet<LogFileId> {
     let tables = state.stores.values().flat_map(|store| store.shape.tables());
     tables.flat_map(|(_, _, table)| table.logs.iter().copied()).collect()
 }

@@ -77,7 +77,7 @@ impl Catalog {
             // The new store must be in the list before this one loses the keys.
             self.add_store(new.clone());
             store.swap(|now| part(now, mine.clone(), store.id, &left));
-            // While nobody can ask what of the log is needed.
+            // While nobody can ask what of the WAL is needed.
             self.commit.enter_fronts(std::slice::from_ref(&new));
             Ok((mark, new))
         })??;
@@ -176,7 +176,7 @@ impl Catalog {
     /// The stores have other keys than before.
     fn reshaped(&self, stores: &[&Arc<Store>]) {
         for store in stores {
-            store.work.lock().merges.plan_state = Default::default();
+            store.work.lock().compactions.plan_state = Default::default();
             self.commit.recount(store);
             self.commit.touch(store.id);
         }
@@ -271,17 +271,17 @@ fn both_memories(own: Memtables, other: &Memtables) -> Memtables {
 }
 
 /// The memtables, in their order; parts of one that was split are joined again.
-fn reunited(segments: Vec<Memtable>) -> Vec<Memtable> {
-    let mut all: Vec<Memtable> = Vec::with_capacity(segments.len());
-    for segment in segments {
-        let same = all.iter().rev().take_while(|other| other.generation() == segment.generation());
-        let found = same.enumerate().find_map(|(back, other)| Some((back, other.reunited(&segment)?)));
+fn reunited(memtables: Vec<Memtable>) -> Vec<Memtable> {
+    let mut all: Vec<Memtable> = Vec::with_capacity(memtables.len());
+    for memtable in memtables {
+        let same = all.iter().rev().take_while(|other| other.generation() == memtable.generation());
+        let found = same.enumerate().find_map(|(back, other)| Some((back, other.reunited(&memtable)?)));
         match found {
             Some((back, whole)) => {
                 let at = all.len() - 1 - back;
                 all[at] = whole;
             }
-            None => all.push(segment),
+            None => all.push(memtable),
         }
     }
     all

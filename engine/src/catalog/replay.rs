@@ -42,7 +42,7 @@ struct Replayed {
     bounds: Arc<KeyRange>,
     flushed: Flushed,
     /// All its memtables, oldest first, each with its first sequence number. The last one is active.
-    segments: Vec<(SeqNo, Memtable)>,
+    memtables: Vec<(SeqNo, Memtable)>,
 }
 
 impl Replay {
@@ -54,8 +54,8 @@ impl Replay {
         let stores = stores.into_iter().map(|(id, store)| {
             let flushed = state.stores[&id].flushed.clone();
             let version = store.version_full();
-            let segments = vec![(SeqNo::ZERO, version.memory.active.clone())];
-            (id, Replayed { store, bounds: version.bounds.clone(), flushed, segments })
+            let memtables = vec![(SeqNo::ZERO, version.memory.active.clone())];
+            (id, Replayed { store, bounds: version.bounds.clone(), flushed, memtables })
         });
         let mut heirs: BTreeMap<StoreId, Heirs> = BTreeMap::new();
         for (id, store) in &state.stores {
@@ -158,8 +158,8 @@ impl Replayed {
         }
         let active = self.store.new_active(0);
         self.store.swap(|now| now.with_fresh_active(active.clone()));
-        // The version's own, so that both know which log file it needs.
-        self.segments.push((seq, self.store.version().memory.active.clone()));
+        // The version's own, so that both know which WAL file it needs.
+        self.memtables.push((seq, self.store.version().memory.active.clone()));
     }
 
     /// Whether a key of the entry is the store's.
@@ -172,15 +172,15 @@ impl Replayed {
 
     fn entry(&self, logged: &Logged<'_>, seq: SeqNo) {
         let generation = logged.generation;
-        let after = self.segments.partition_point(|(first, _)| *first <= seq);
-        let (_, segment) = &self.segments[after.max(1) - 1];
+        let after = self.memtables.partition_point(|(first, _)| *first <= seq);
+        let (_, memtable) = &self.memtables[after.max(1) - 1];
         let file = logged.place.at.file;
-        let active = || segment.as_active().expect("nothing is flattened before recovery has ended");
+        let active = || memtable.as_active().expect("nothing is flattened before recovery has ended");
         match &logged.entry {
             Entry::Cell(cell) => {
                 if generation > self.flushed.at(cell.key) || planted!(Bug::ReplayFlushedGenerations) {
                     active().writer().insert(cell);
-                    segment.fed_by(file);
+                    memtable.fed_by(file);
                 }
             }
             Entry::RangeTombstone(tombstone) => {
@@ -189,7 +189,7 @@ impl Replayed {
                     let range = tombstone.range.intersect(&interval).intersect(&self.bounds);
                     if at < generation && !range.is_empty() {
                         active().writer().add_range_tombstone(RangeTombstone { range, ..tombstone.clone() });
-                        segment.fed_by(file);
+                        memtable.fed_by(file);
                     }
                 }
             }

@@ -72,8 +72,8 @@ impl Catalog {
 
     /// Takes a store out of the list. Change streams may still meet writes to it.
     pub(super) fn remove_store(&self, store: &Store) {
-        if let Ok(log) = self.commit.log() {
-            let (newest, oldest) = (log.end().file, log.oldest());
+        if let Ok(wal) = self.commit.wal() {
+            let (newest, oldest) = (wal.end().file, wal.oldest());
             let mut gone = self.names_gone.lock();
             gone.retain(|_, (last, _)| *last >= oldest);
             gone.insert(store.id, (newest, store.name.as_str().into()));
@@ -106,13 +106,13 @@ impl Catalog {
         self.commit.with_writes_held(|_| ())?;
         kill_point!("family-drop-marked");
         // Writes to other families that depended on this one's must not be lost if the drop is durable (I2).
-        let synced = self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;
+        let synced = self.commit.wal()?.sync().inspect_err(|e| self.cx.poison(e))?;
         let shared: Vec<TableId> = {
             let manifest = self.manifest.lock();
             let tables = store.version().tables().map(|open| open.info.id).collect::<Vec<_>>();
             tables.into_iter().filter(|id| manifest.state().owners_of(*id) > 1).collect()
         };
-        if let Err(e) = self.commit_edit(&vec![Change::LogSynced(synced), Change::DropStore { id: store.id }])
+        if let Err(e) = self.commit_edit(&vec![Change::WalSynced(synced), Change::DropStore { id: store.id }])
         {
             store.set_dropped(false);
             // It was not counted meanwhile.
@@ -172,9 +172,9 @@ impl Catalog {
         self.cx.events.record(EventKind::Family, &store.name, what, &[]);
         {
             let mut work = store.work.lock();
-            work.merges.not_before = 0;
+            work.compactions.not_before = 0;
             // Drawn anew, as the period may be another.
-            work.merges.plan_state.major_due = None;
+            work.compactions.plan_state.major_due = None;
         }
         self.commit.gets_on(store);
         // Wakes writers that stopped for runs that the strategy before did not allow.

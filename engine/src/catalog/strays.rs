@@ -20,10 +20,10 @@ pub(crate) struct Stray {
 
 impl Catalog {
     /// Removes the SSTables of a compaction that was given up or has failed, now and a few times later.
-    pub(crate) fn remove_strays_of(&self, merge: &Verifier) {
-        self.remove_tables(&self.tables_there(|table| merge.may_remove(table)));
+    pub(crate) fn remove_strays_of(&self, compaction: &Verifier) {
+        self.remove_tables(&self.tables_there(|table| compaction.may_remove(table)));
         let next_ns = self.cx.env.clock.monotonic_ns() + LOOK_AFTER_S[0] * 1_000_000_000;
-        self.strays.lock().push(Stray { of: merge.clone(), looks: 0, next_ns });
+        self.strays.lock().push(Stray { of: compaction.clone(), looks: 0, next_ns });
     }
 
     /// Removes the SSTables of those compactions that are due to be looked at again. O(1) where none is.

@@ -9,7 +9,7 @@ use crate::sstable::Filled;
 use crate::strategy::{CompactionKind, CompactionPlan};
 use crate::types::{LogFileId, TableId};
 use crate::version::edit::Change;
-use crate::version::{Dead, TableHandle, TablesHeld, Version};
+use crate::version::{Dead, PinnedTables, TableHandle, Version};
 use crate::wal::{self, Claim};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Catalog {
     }
 
     /// Pins the SSTables of these stores as they are now.
-    pub(crate) fn hold_tables(&self, stores: &[Arc<Store>]) -> TablesHeld {
+    pub(crate) fn hold_tables(&self, stores: &[Arc<Store>]) -> PinnedTables {
         let handles = |store: &Arc<Store>| -> Vec<Arc<TableHandle>> {
             store.version().tables().map(|open| open.handle.clone()).collect()
         };
@@ -126,37 +126,37 @@ impl Catalog {
 
     /// The manifest changes by which no WAL file before `front` is needed any more.
     pub(crate) fn front_changes(&self, front: LogFileId) -> Result<impl Iterator<Item = Change>> {
-        let log = self.commit.log()?;
-        if self.cx.settings.options.change_log_bytes > 0 && log.synced().file < front {
+        let wal = self.commit.wal()?;
+        if self.cx.settings.options.change_log_bytes > 0 && wal.synced().file < front {
             // History that the manifest lists as retained must be durable first.
-            log.sync().inspect_err(|e| self.cx.poison(e))?;
+            wal.sync().inspect_err(|e| self.cx.poison(e))?;
         }
-        let kept = log.to_keep(front).map(|(from, files)| Change::LogKept { from, files });
-        Ok(kept.into_iter().chain([Change::LogFirst(front)]))
+        let kept = wal.to_keep(front).map(|(from, files)| Change::WalRetained { from, files });
+        Ok(kept.into_iter().chain([Change::WalFirst(front)]))
     }
 
     /// Releases the WAL files before `front`, except for those that SSTables and streams of changes need.
-    pub(crate) fn release_log(&self, front: LogFileId) -> Result<()> {
-        self.commit.log()?.release_unless(front, &|file| self.claim_log(file))
+    pub(crate) fn release_wal(&self, front: LogFileId) -> Result<()> {
+        self.commit.wal()?.release_unless(front, &|file| self.claim_wal_file(file))
     }
 
     /// Releases WAL files that were retained for a stream of changes which has ended.
-    pub(crate) fn trim_log(&self) {
+    pub(crate) fn trim_wal(&self) {
         // Another process may own the directory once this database is closed.
-        if let (Ok(()), Ok(log)) = (self.cx.check_open(), self.commit.log()) {
+        if let (Ok(()), Ok(wal)) = (self.cx.check_open(), self.commit.wal()) {
             // The next open removes what cannot be removed now.
-            let _ = log.trim_kept(&|file| self.claim_log(file));
+            let _ = wal.trim_kept(&|file| self.claim_wal_file(file));
         }
     }
 
     /// Releases all WAL files that are retained for streams of changes, as the disk is full; returns whether
     /// there were any. The streams report what they lost.
-    pub(crate) fn give_up_kept_log(&self) -> bool {
-        self.commit.log().is_ok_and(|log| log.drop_kept(&|file| self.claim_log(file)))
+    pub(crate) fn give_up_retained_wal(&self) -> bool {
+        self.commit.wal().is_ok_and(|wal| wal.drop_kept(&|file| self.claim_wal_file(file)))
     }
 
-    fn claim_log(&self, file: LogFileId) -> Claim {
-        match planted!(Bug::RecycleShelvedLog) {
+    fn claim_wal_file(&self, file: LogFileId) -> Claim {
+        match planted!(Bug::RecycleReferencedWalFile) {
             false => self.graveyard.logs.claim(file),
             true => Claim::Never,
         }
@@ -166,7 +166,7 @@ impl Catalog {
     pub(crate) fn front_of_others(&self, store: &Store) -> LogFileId {
         let stores = self.stores();
         let others = stores.iter().filter(|other| other.id != store.id);
-        let fronts = others.filter_map(|other| other.version().memory.log_front_without_flush());
+        let fronts = others.filter_map(|other| other.version().memory.wal_front_without_flush());
         fronts.min().unwrap_or(LogFileId::MAX)
     }
 }

@@ -33,8 +33,8 @@ impl FailingStores {
     /// its debt.
     pub(super) fn of(&self, store: &Store, such: impl Fn(u64) -> bool) -> Option<Error> {
         let failing = self.0.lock().get(&store.id).map(|(_, error)| error.clone())?;
-        let work = store.work.try_lock().filter(|work| !work.merges.is_running())?;
-        such(work.merges.debt_of_writers).then_some(failing)
+        let work = store.work.try_lock().filter(|work| !work.compactions.is_running())?;
+        such(work.compactions.debt_of_writers).then_some(failing)
     }
 
     /// The first error that [`Self::of`] finds.
@@ -53,7 +53,7 @@ impl Commit {
 
     /// Forgets the store's failures: a compaction succeeded, or is to be tried again.
     pub(crate) fn gets_on(&self, store: &Store) {
-        if std::mem::take(&mut store.work.lock().merges.failures) > 0 {
+        if std::mem::take(&mut store.work.lock().compactions.failures) > 0 {
             self.failing.remove(store.id);
         }
     }

@@ -33,14 +33,14 @@ impl Commit {
         store.swap(|now| now.with_fresh_active(active.clone()));
         if !is_empty {
             store.work.lock().memory.pipeline.froze();
-            kill_point!("segment-frozen");
+            kill_point!("memtable-frozen");
         }
         self.recount(store);
         self.touch(store.id);
     }
 
     /// Begins a new WAL file, so that all logged so far is in complete ones.
-    pub(crate) fn begin_log_file(&self) -> Result<()> {
+    pub(crate) fn begin_wal_file(&self) -> Result<()> {
         let mut stage = self.stages()?.stage.lock();
         let next = stage.next_seq;
         stage.appender.begin_next(next)

@@ -51,7 +51,7 @@ pub(crate) struct Commit {
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) generations: Arc<Generations>,
     /// The WAL; absent when read-only, as are the stages.
-    log: Option<Arc<Wal>>,
+    wal: Option<Arc<Wal>>,
     stages: Option<Stages>,
     pub(crate) failing: FailingStores,
     /// Counts of what stores hold, and which of them background work has to look at.
@@ -67,12 +67,12 @@ impl Commit {
         generations: Arc<Generations>,
         writing: Option<(Arc<Wal>, Stages)>,
     ) -> Arc<Self> {
-        let (log, stages) = writing.map_or((None, None), |(log, stages)| (Some(log), Some(stages)));
+        let (wal, stages) = writing.map_or((None, None), |(wal, stages)| (Some(wal), Some(stages)));
         Arc::new(Self {
             cx: cx.clone(),
             snapshots: Arc::default(),
             generations,
-            log,
+            wal,
             stages,
             failing: FailingStores::default(),
             tally: Tally::default(),
@@ -81,8 +81,8 @@ impl Commit {
         })
     }
 
-    pub(crate) fn log(&self) -> Result<&Arc<Wal>> {
-        self.log.as_ref().ok_or_else(read_only_error)
+    pub(crate) fn wal(&self) -> Result<&Arc<Wal>> {
+        self.wal.as_ref().ok_or_else(read_only_error)
     }
 
     pub(crate) fn check_snapshot(&self, snapshot: &Snapshot) -> Result<()> {

@@ -83,7 +83,7 @@ impl Parts {
             assert_eq!(
                 version.memory.active.generation(),
                 generation,
-                "a cell goes where the log says it goes (I1)"
+                "a cell goes where the WAL says it goes (I1)"
             );
             put(version.active(), seq);
             self.snapshots.publish(SeqNo(seq));
@@ -125,8 +125,8 @@ impl Parts {
 
 fn newest(version: &Version, read: SeqNo) -> Option<u64> {
     let mut found = None;
-    for segment in version.memory.all() {
-        let _ = segment.get(b"k", read, &mut |cell, _| {
+    for memtable in version.memory.all() {
+        let _ = memtable.get(b"k", read, &mut |cell, _| {
             found = found.max(Some(cell.seq.0));
             ControlFlow::Break(())
         });
@@ -158,7 +158,7 @@ fn two_changes_of_a_version_at_once_are_both_in_the_outcome() {
 }
 
 #[test]
-fn a_write_beside_a_freeze_goes_into_the_segment_that_was_logged() {
+fn a_write_beside_a_freeze_goes_into_the_memtable_that_was_logged() {
     check(Limits { preemptions: 3, schedules: 5_000 }, || {
         let parts = Parts::new();
         let writer = parts.beside(Parts::write);

@@ -79,7 +79,7 @@ pub(crate) struct Counted {
     /// The WAL file that the store is listed under in `tally`; the largest number if it is listed nowhere.
     pub(crate) front: AtomicU64,
     /// Visits by scans of cells that a range tombstone covers, since the active memtable was begun.
-    dead_looks: AtomicU64,
+    seek_misses: AtomicU64,
 }
 
 /// The source of generations, each given out once in a database, so that memory and SSTables of stores that
@@ -255,21 +255,21 @@ impl Store {
     }
 
     /// Whether a flush of some of its memory was asked for.
-    pub(crate) fn flush_is_asked(&self) -> bool {
-        let asked = self.work.lock().flush.asked;
+    pub(crate) fn flush_is_requested(&self) -> bool {
+        let requested = self.work.lock().flush.requested;
         let version = self.version();
         let oldest = version.memory.immutable().map(Memtable::generation).min();
         let oldest = oldest
             .into_iter()
             .chain((!version.memory.active.is_empty()).then(|| version.memory.active.generation()))
             .min();
-        oldest.is_some_and(|oldest| oldest <= asked)
+        oldest.is_some_and(|oldest| oldest <= requested)
     }
 
     /// Whether a flush of the active memtable was asked for.
-    pub(crate) fn flush_is_asked_of_active(&self) -> bool {
+    pub(crate) fn active_flush_is_requested(&self) -> bool {
         let active = self.version().memory.active.generation();
-        active <= self.work.lock().flush.asked
+        active <= self.work.lock().flush.requested
     }
 
     /// Notes that recovery found this generation in the WAL.
@@ -281,20 +281,20 @@ impl Store {
     /// A new active memtable, to replace one that had so many bytes.
     pub(crate) fn new_active(&self, before: usize) -> Arc<ActiveMemtable> {
         self.active_expected.store(before as u64, Ordering::Relaxed);
-        self.counted.dead_looks.store(0, Ordering::Relaxed);
+        self.counted.seek_misses.store(0, Ordering::Relaxed);
         Arc::new(ActiveMemtable::new(self.take_generation(), self.memory_options()))
     }
 
     /// Notes that a scan visited so many cells that a range tombstone covers.
     pub(crate) fn note_dead_looks(&self, looks: u64) {
-        self.counted.dead_looks.fetch_add(looks, Ordering::Relaxed);
+        self.counted.seek_misses.fetch_add(looks, Ordering::Relaxed);
     }
 
     /// Whether scans have spent more on covered cells than it would cost to freeze the active memtable and
     /// lay it out without them.
     #[inline]
     pub(crate) fn is_mostly_dead(&self, version: &Version) -> bool {
-        let looks = self.counted.dead_looks.load(Ordering::Relaxed);
+        let looks = self.counted.seek_misses.load(Ordering::Relaxed);
         let active = &version.memory.active;
         looks > DEAD_LOOKS_MIN
             && active.has_ranges()

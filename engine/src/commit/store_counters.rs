@@ -94,7 +94,7 @@ impl Tally {
         runs < before
     }
 
-    /// Lists the store under the WAL file that has the first write into its empty memory. Called with the log
+    /// Lists the store under the WAL file that has the first write into its empty memory. Called with the WAL
     /// stage locked.
     pub(crate) fn enter_front(&self, store: &Arc<Store>, file: LogFileId) {
         Self::place(&mut self.fronts.lock(), store, Some(file));
@@ -183,9 +183,9 @@ impl Commit {
 
     /// Counts the debt that the store's plan found; returns whether writers are delayed for less than before.
     pub(crate) fn count_debt(&self, work: &mut StoreWork, debt: u64, of_writers: u64) -> bool {
-        let falls = of_writers < work.merges.debt_of_writers;
-        change(&self.tally.debt, std::mem::replace(&mut work.merges.debt, debt), debt);
-        let before = std::mem::replace(&mut work.merges.debt_of_writers, of_writers);
+        let falls = of_writers < work.compactions.debt_of_writers;
+        change(&self.tally.debt, std::mem::replace(&mut work.compactions.debt, debt), debt);
+        let before = std::mem::replace(&mut work.compactions.debt_of_writers, of_writers);
         change(&self.tally.debt_of_writers, before, of_writers);
         falls
     }
@@ -243,12 +243,12 @@ impl Commit {
     /// The oldest WAL file that memory still needs, with the flush set of `without` counted as gone.
     pub(crate) fn log_front(&self, without: Option<&Arc<Store>>) -> LogFileId {
         // Writers wait, so that nothing is logged into empty memory meanwhile.
-        self.with_writes_held(|_| self.log_front_held(without)).unwrap_or(LogFileId::ZERO)
+        self.with_writes_held(|_| self.wal_front_held(without)).unwrap_or(LogFileId::ZERO)
     }
 
-    fn log_front_held(&self, without: Option<&Arc<Store>>) -> LogFileId {
-        let end = self.log().map_or(LogFileId::MAX, |log| log.end().file);
-        let of_without = without.and_then(|store| store.version().memory.log_front_without_flush());
+    fn wal_front_held(&self, without: Option<&Arc<Store>>) -> LogFileId {
+        let end = self.wal().map_or(LogFileId::MAX, |wal| wal.end().file);
+        let of_without = without.and_then(|store| store.version().memory.wal_front_without_flush());
         let mut best = end.min(of_without.unwrap_or(LogFileId::MAX));
         let mut fronts = self.tally.fronts.lock();
         let mut from = LogFileId::ZERO;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(crate) struct StoreWork {
     pub(crate) flush: FlushWork,
-    pub(crate) merges: CompactionWork,
+    pub(crate) compactions: CompactionWork,
     pub(crate) memory: MemoryWork,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct FlushWork {
     /// One is installed, or about to be, without its event so far.
     pub(super) ends: bool,
     /// A request: everything up to this generation is to be flushed.
-    pub(crate) asked: Generation,
+    pub(crate) requested: Generation,
     /// No flush begins before this moment (monotonic ns), as the last one failed.
     pub(crate) not_before: u64,
     /// How often one was tried.

@@ -54,23 +54,23 @@ pub(crate) struct CompactionTurn {
 impl CompactionTurn {
     /// Adds the compaction of that number. `work` is the store's, locked since the plan was checked.
     pub(crate) fn begin(store: &Arc<Store>, work: &mut StoreWork, id: u32, plan: CompactionPlan) -> Self {
-        work.merges.running.push((id, RunningCompaction { plan, clip: None }));
+        work.compactions.running.push((id, RunningCompaction { plan, clip: None }));
         Self { store: store.clone(), id }
     }
 
     /// Raises the compaction's clip: keys below it are done.
     pub(crate) fn raise_clip(&self, key: &[u8]) {
         let mut work = self.store.work.lock();
-        if let Some((_, running)) = work.merges.running.iter_mut().find(|(id, _)| *id == self.id) {
+        if let Some((_, running)) = work.compactions.running.iter_mut().find(|(id, _)| *id == self.id) {
             running.clip = Some(key.to_vec());
         }
-        work.merges.nothing_of_level0 = None;
+        work.compactions.nothing_of_level0 = None;
     }
 }
 
 impl Drop for CompactionTurn {
     fn drop(&mut self) {
-        self.store.work.lock().merges.running.retain(|(id, _)| *id != self.id);
+        self.store.work.lock().compactions.running.retain(|(id, _)| *id != self.id);
     }
 }
 

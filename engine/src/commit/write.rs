@@ -233,7 +233,7 @@ impl Commit {
 
         let acked_early = planted!(Bug::AcknowledgeBeforeSync);
         let synced = match durability {
-            Durability::Sync if !acked_early && !planted!(Bug::SkipLogSync) => self.log()?.sync().map(|_| ()),
+            Durability::Sync if !acked_early && !planted!(Bug::SkipWalSync) => self.wal()?.sync().map(|_| ()),
             _ => Ok(()),
         };
         kill_point!("write-logged-not-applied");
@@ -372,7 +372,7 @@ impl Commit {
     pub(super) fn append(&self, appender: &mut Appender, frame: &mut FrameEncoder) -> Result<Appended> {
         let appended = appender.append(frame).inspect_err(|_| {
             // A failure to reserve a file does not poison the WAL.
-            if let Err(poison) = self.log().and_then(|log| log.check()) {
+            if let Err(poison) = self.wal().and_then(|wal| wal.check()) {
                 self.cx.poison(&poison);
             }
         })?;

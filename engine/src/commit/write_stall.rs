@@ -10,7 +10,7 @@ use super::store::Store;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::metrics::Counter;
-use crate::strategy::{Delay, Pressure, backpressure, merge_rate, pacing};
+use crate::strategy::{Delay, Pressure, backpressure, compaction_rate, pacing};
 use crate::sync::{AtomicU64, Ordering};
 
 /// The shortest pause of a writer: smaller delays are summed up to it.
@@ -31,7 +31,7 @@ pub(crate) struct Drain {
     /// The number of bytes that `ns_per_mib` is the mean over.
     bytes: Counter,
     /// Nanoseconds of delay that writers have not paid yet.
-    delay_owed: AtomicU64,
+    delay_due_ns: AtomicU64,
 }
 
 /// The time between two checks of a writer that waits for a limited time.
@@ -40,20 +40,20 @@ const STOP_LOOK_NS: u64 = 20_000_000;
 impl Commit {
     /// Sets the rate at which compactions write, by the debt.
     pub(crate) fn tune_rate(&self) {
-        let rate = merge_rate(
+        let rate = compaction_rate(
             self.cx.settings.options.rate_limit_auto,
             self.cx.rates.limit.get(),
-            &self.pressure_of_merges(),
+            &self.compaction_pressure(),
         );
-        if rate != self.cx.rates.merges.rate() {
-            self.cx.rates.merges.set_rate(rate);
+        if rate != self.cx.rates.compactions.rate() {
+            self.cx.rates.compactions.set_rate(rate);
         }
     }
 
     /// The pauses of compactions beside readers, as a multiple of their working time. It is the same for all
     /// stores and goes by the one with the most excess runs in L0.
     pub(crate) fn pacing(&self) -> f64 {
-        pacing(self.cx.settings.options.tuning().compaction_pacing, &self.pressure_of_merges())
+        pacing(self.cx.settings.options.tuning().compaction_pacing, &self.compaction_pressure())
     }
 
     /// The nanoseconds for which compactions still pause.
@@ -68,7 +68,7 @@ impl Commit {
     }
 
     /// The pressure for compactions: with all debt, also the inherited part that delays no writer.
-    fn pressure_of_merges(&self) -> Pressure {
+    fn compaction_pressure(&self) -> Pressure {
         Pressure { debt: self.tally.debt.get(), ..self.pressure(self.tally.level0_runs.get()) }
     }
 
@@ -94,7 +94,7 @@ impl Commit {
     }
 
     /// Whether the store's writers are delayed for compactions.
-    pub(crate) fn merges_press(&self, store: &Store) -> bool {
+    pub(crate) fn compactions_press(&self, store: &Store) -> bool {
         let p = self.pressure(store.level0_over());
         p.debt > p.debt_low || p.level0_runs > p.level0_low
     }
@@ -121,13 +121,13 @@ impl Commit {
             Delay::NsPerByte(ns) => (ns * bytes as f64) as u64,
             Delay::Stop => return self.wait_for_room(fullest),
         };
-        let owed = self.drain.delay_owed.fetch_add(delay, Ordering::Relaxed) + delay;
-        if owed >= PAUSE_NS {
-            let owed = self.drain.delay_owed.swap(0, Ordering::Relaxed);
+        let due_ns = self.drain.delay_due_ns.fetch_add(delay, Ordering::Relaxed) + delay;
+        if due_ns >= PAUSE_NS {
+            let due_ns = self.drain.delay_due_ns.swap(0, Ordering::Relaxed);
             self.cx.metrics.write_delays.add(1);
-            self.cx.metrics.write_delay_ns.add(owed);
-            self.cx.metrics.timers.write_stall.note_ns(owed.min(20 * PAUSE_NS));
-            self.cx.scheduler.pause(owed.min(20 * PAUSE_NS));
+            self.cx.metrics.write_delay_ns.add(due_ns);
+            self.cx.metrics.timers.write_stall.note_ns(due_ns.min(20 * PAUSE_NS));
+            self.cx.scheduler.pause(due_ns.min(20 * PAUSE_NS));
         }
         Ok(())
     }
@@ -180,8 +180,9 @@ impl Commit {
     /// written to, or of one without whose debt writers would not be stopped.
     fn in_the_way(&self, pressure: &Pressure, fullest: Option<&Store>) -> Option<Error> {
         let stops = |debt, level0_runs| {
-            let of_merges = Pressure { memory_used: 0, memory_joining: 0, debt, level0_runs, ..*pressure };
-            backpressure(&of_merges) == Delay::Stop
+            let of_compactions =
+                Pressure { memory_used: 0, memory_joining: 0, debt, level0_runs, ..*pressure };
+            backpressure(&of_compactions) == Delay::Stop
         };
         let of_level0 = fullest.filter(|_| stops(0, pressure.level0_runs));
         of_level0.and_then(|store| self.failing.of(store, |_| true)).or_else(|| {

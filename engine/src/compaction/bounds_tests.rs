@@ -121,7 +121,7 @@ fn run(
 }
 
 #[test]
-fn no_merge_that_was_done_right_is_refused_whatever_its_shape() {
+fn no_compaction_that_was_done_right_is_refused_whatever_its_shape() {
     for seed in 0..300 {
         let (mut rng, mut world) = (Rng::new(seed), World::new());
         let mut spec = plain();
@@ -226,7 +226,7 @@ fn where_nothing_can_drop_a_cell_all_must_be_kept() {
 }
 
 #[test]
-fn where_a_merge_ends_within_blocks_nothing_that_it_took_in_may_be_missing() {
+fn where_a_compaction_ends_within_blocks_nothing_that_it_took_in_may_be_missing() {
     let mut spec = plain();
     spec.keep.explicit = true;
     spec.range = KeyRange::new(key(0), key(101));

@@ -2,7 +2,7 @@
 //! to its run.
 
 use super::hot_cells::AsideRules;
-use super::machine::{LocalCompaction, Merge, Source};
+use super::machine::{LocalCompaction, LocalCompactionRun, Source};
 use super::merge_run::{CompactionRun, WriteTo};
 use super::output::OutputRules;
 use super::run::PassingRun;
@@ -40,7 +40,7 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Begins a merge here, of memory too if it is a flush.
+    /// Begins a compaction here, of memory too if it is a flush.
     pub(crate) fn begin(
         &self,
         spec: &CompactionSpec,
@@ -48,7 +48,8 @@ impl Local {
     ) -> Result<Box<dyn CompactionRun>> {
         if spec.rules_version != RULES_VERSION {
             let (theirs, ours) = (spec.rules_version, RULES_VERSION);
-            let message = format!("a merge by rules of version {theirs}, this release has version {ours}");
+            let message =
+                format!("a compaction by rules of version {theirs}, this release has version {ours}");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let options = CursorOptions {
@@ -74,7 +75,7 @@ impl Local {
             sources.push(Source { cursor: Box::new(PassingRun::new(tables, options)), tombstones });
         }
         let (cells, is_all) = spec.cells();
-        let merge = Merge::new(
+        let compaction = LocalCompactionRun::new(
             &self.env,
             LocalCompaction {
                 sources,
@@ -93,6 +94,6 @@ impl Local {
                 aside,
             },
         );
-        Ok(Box::new(merge))
+        Ok(Box::new(compaction))
     }
 }

@@ -11,7 +11,7 @@
 use super::output::Output;
 use super::retention::Retention;
 use crate::error::Result;
-use crate::types::{Cell, CellRef, Heat, Heats, KeptCell, Kind};
+use crate::types::{Cell, CellRef, Heat, Heats, HotCell, Kind};
 
 /// The rules by which cells may stay in memory.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +35,7 @@ pub(crate) struct Aside {
     waiting: Option<Cell>,
     may_stay: bool,
     /// The cells of the present step that stay.
-    pub(super) kept: Vec<KeptCell>,
+    pub(super) kept: Vec<HotCell>,
     pub(super) cells: u64,
     bytes: u64,
 }
@@ -47,7 +47,7 @@ impl Aside {
 
     /// Begins a key whose newest cell is `newest`; the cells that follow belong to the key.
     pub(super) fn begin_key(&mut self, newest: &CellRef<'_>, heat: Heat) {
-        let bytes = KeptCell::bytes(newest);
+        let bytes = HotCell::bytes(newest);
         self.heat = heat;
         self.heats.key(heat.updates, bytes);
         self.heats.kept += u64::from(heat.was_kept);
@@ -78,9 +78,9 @@ impl Aside {
             return output.add(&cell.as_ref());
         }
         self.cells += 1;
-        self.bytes += KeptCell::bytes(&cell.as_ref());
+        self.bytes += HotCell::bytes(&cell.as_ref());
         let updates = (self.heat.updates / 2).max(1);
-        self.kept.push(KeptCell { cell, updates, kept: self.heat.kept + 1 });
+        self.kept.push(HotCell { cell, updates, kept: self.heat.kept + 1 });
         Ok(())
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct LocalCompaction {
     pub(crate) aside: Option<AsideRules>,
 }
 
-pub(crate) struct Merge {
+pub(crate) struct LocalCompactionRun {
     env: Env,
     cursor: Merging<Box<dyn Cursor>>,
     range: KeyRange,
@@ -58,7 +58,7 @@ pub(crate) struct Merge {
     done: bool,
 }
 
-impl Merge {
+impl LocalCompactionRun {
     pub(crate) fn new(env: &Env, spec: LocalCompaction) -> Self {
         let (mut tombstones, mut cursors) = (Vec::new(), Vec::new());
         for source in spec.sources {
@@ -137,10 +137,10 @@ impl Merge {
     fn check_counts(&self) -> Result<()> {
         let (taken, kept) = (self.keep.taken, self.keep.kept);
         let wrong = match self.cells {
-            Some(held) if held != taken => format!("merge met {taken} cells, its inputs hold {held}"),
+            Some(held) if held != taken => format!("compaction met {taken} cells, its inputs hold {held}"),
             _ if self.output.cells + self.cells_aside() != kept => {
                 let (cells, aside) = (self.output.cells, self.cells_aside());
-                format!("merge kept {kept} cells, its outputs hold {cells} and {aside} were set aside")
+                format!("compaction kept {kept} cells, its outputs hold {cells} and {aside} were set aside")
             }
             _ => return Ok(()),
         };
@@ -152,7 +152,7 @@ impl Merge {
     }
 }
 
-impl CompactionRun for Merge {
+impl CompactionRun for LocalCompactionRun {
     fn leave_in_wal(&mut self, left: LeftInWal) {
         self.output.left = Some(left);
     }

@@ -1,7 +1,7 @@
-//! The seam behind which a merge of tables runs, in this process (`executor`) or in another one
+//! The seam behind which a compaction of tables runs, in this process (`executor`) or in another one
 //! (`crate::offload`): its run and the steps it hands out, and what it reads from and writes to elsewhere.
 //!
-//! [`CompactionRun::advance`] does a little of the merge, and hands out a step as soon as its tables are
+//! [`CompactionRun::advance`] does a little of the compaction, and hands out a step as soon as its tables are
 //! durable. Whoever drives a run makes the step true before it advances again. What the cache has of a step's
 //! tables, put there while they were written, comes with the step.
 
@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::shape::TableInfo;
 use crate::sstable::{Filled, Reference};
 use crate::storage::WriteFile;
-use crate::types::{CellRef, Heats, KeptCell, SeqNo, TableId};
+use crate::types::{CellRef, Heats, HotCell, SeqNo, TableId};
 use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) trait CompactionRun: Send {
 
     /// What it handed out last is not believed, for that reason: the error that tells of it.
     fn refused(&mut self, why: &str) -> Error {
-        Error::new(ErrorKind::Io, format!("a merge handed out {why}"))
+        Error::new(ErrorKind::Io, format!("a compaction handed out {why}"))
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Step {
     /// The inputs' cells below this key are done; `None`: all are, this was the last step.
     pub(crate) upto: Option<Vec<u8>>,
     /// Cells of the step's interval that are in no output, in order.
-    pub(crate) aside: Vec<KeptCell>,
+    pub(crate) aside: Vec<HotCell>,
     /// What the cache was given of each output. It leaves again with what stands for it, unless that is
     /// published.
     pub(crate) filled: Vec<(TableId, Filled)>,
@@ -105,8 +105,8 @@ pub(crate) struct Totals {
     pub(crate) keys: (u64, u64),
 }
 
-/// The inputs and outputs of a merge that is run by a process without access to the database's storage. Calls
-/// may wait.
+/// The inputs and outputs of a compaction that is run by a process without access to the database's storage.
+/// Calls may wait.
 pub trait CompactionTables: Send + Sync + Debug {
     /// Fills the buffer from that offset of an input's file.
     ///

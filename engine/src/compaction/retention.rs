@@ -266,7 +266,11 @@ impl Retention {
     /// Notes that nothing records this write any more. Read points of the compaction always see it:
     /// transactions ask for writes since theirs.
     fn forget(&self, seq: SeqNo) {
-        debug_assert_eq!(self.stripe(seq), 0, "a merge forgets {seq:?}, which is newer than a read point");
+        debug_assert_eq!(
+            self.stripe(seq),
+            0,
+            "a compaction forgets {seq:?}, which is newer than a read point"
+        );
         self.forgotten.set(self.forgotten.get().max(seq));
     }
 

@@ -217,7 +217,7 @@ impl Cursor for PassingRun {
     }
 
     fn seek_before(&mut self, _key: Option<&[u8]>) -> Result<()> {
-        unreachable!("a merge goes forward")
+        unreachable!("a compaction goes forward")
     }
 
     #[inline]
@@ -234,7 +234,7 @@ impl Cursor for PassingRun {
     }
 
     fn prev(&mut self) -> Result<()> {
-        unreachable!("a merge goes forward")
+        unreachable!("a compaction goes forward")
     }
 
     #[inline]
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_holds_the_tables_of_its_runs_that_it_has_not_passed_and_no_others() {
+    fn a_compaction_holds_the_tables_of_its_runs_that_it_has_not_passed_and_no_others() {
         let tables = run();
         let handles: Vec<_> = tables.iter().map(|open| Arc::downgrade(&open.handle)).collect();
         let held =

@@ -110,7 +110,7 @@ impl CompactionSpec {
             (output.cuts.is_sorted(), "cuts are out of order"),
         ] {
             if !is_right {
-                return Err(Error::invalid(format!("the description of a merge: {wrong}")));
+                return Err(Error::invalid(format!("the description of a compaction: {wrong}")));
             }
         }
         table.compression.check_supported()
@@ -122,7 +122,7 @@ impl RetentionSpec {
     /// operands, and without its filter values: readers get the error.
     pub(crate) fn resolve(&self, registry: &Registry) -> RetentionRules {
         let mut read_points: Arc<[SeqNo]> = self.read_points.as_slice().into();
-        if planted!(Bug::IgnoreSnapshotInMerge) {
+        if planted!(Bug::IgnoreSnapshotInCompaction) {
             read_points = Arc::default();
         }
         let early = planted!(Bug::DropTombstoneEarly);
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_merge_can_be_written_down_and_read_back_and_an_unknown_field_is_refused() {
+    fn a_compaction_can_be_written_down_and_read_back_and_an_unknown_field_is_refused() {
         let spec = spec("a", "z", 30);
         let text = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<CompactionSpec>(&text).unwrap(), spec);

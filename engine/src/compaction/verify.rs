@@ -72,7 +72,7 @@ impl Verifier {
         if let Some(upto) = upto
             && (upto <= self.low.as_slice() || self.end.as_deref().is_some_and(|end| upto > end))
         {
-            return Err("a step that does not end within what is left of the merge's range".into());
+            return Err("a step that does not end within what is left of the compaction's range".into());
         }
         let end = upto.map(<[u8]>::to_vec).or_else(|| self.end.clone());
         let mut left = KeyRange { start: self.low.clone(), end: end.clone() };

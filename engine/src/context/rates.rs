@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The limits for all compactions of a database together.
 pub(crate) struct Rates {
     pub(crate) pace: Pace,
-    pub(crate) merges: Limiter,
+    pub(crate) compactions: Limiter,
     /// The fixed limit of bytes a second.
     pub(crate) limit: Counter,
     pub(crate) fills: Limiter,
@@ -23,7 +23,7 @@ impl Rates {
         limit.set(options.rate_limit);
         Self {
             pace: Pace::default(),
-            merges: Limiter::new(clock.clone(), options.rate_limit),
+            compactions: Limiter::new(clock.clone(), options.rate_limit),
             limit,
             fills: Limiter::new(clock.clone(), options.tuning().cache_fill_rate),
             filling: Arc::new(()),

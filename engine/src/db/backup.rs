@@ -6,7 +6,7 @@
 //!
 //! - The backup pins the WAL files. They are few (the WAL's limit) and copied first.
 //! - Handles pin the SSTables: compactions may drop them from the manifest but not delete their files, and
-//!   punch no hole for a clip that was raised after the moment ([`crate::version::TablesHeld`]). Below the
+//!   punch no hole for a clip that was raised after the moment ([`crate::version::PinnedTables`]). Below the
 //!   clip of the moment an SSTable may have holes; no reader of the copy reads there either.
 //! - If the database is closed meanwhile, another process may open it and delete those files. So the backup
 //!   fails unless the database is still open at its end.
@@ -79,15 +79,15 @@ impl Db {
         let database = format!("{:016x}", db.catalog.manifest.lock().state().database);
         let mut making = Making::begin(backups, &database)?;
         let held = db.catalog.hold_moment(picks)?;
-        let PinnedCopy { state, manifest_number, mut logs, table_logs, created_us, .. } = held;
-        let (tables, held_logs, held_tables) = (held.tables, held.held_logs, held.held_tables);
+        let PinnedCopy { state, manifest_number, mut logs, wal_files_of_tables, created_us, .. } = held;
+        let (tables, held_wal, held_tables) = (held.tables, held.held_wal, held.held_tables);
         kill_point!("backup-moment");
         // A backup must not hold writes that this database could still lose.
-        db.commit.log()?.sync().inspect_err(|e| db.cx.poison(e))?;
+        db.commit.wal()?.sync().inspect_err(|e| db.cx.poison(e))?;
 
         let tables: Vec<_> = tables.into_iter().map(|info| (making.known(&info), info)).collect();
         let missing = tables.iter().filter(|(known, _)| known.is_none()).map(|(_, info)| info.bytes);
-        for name in table_logs {
+        for name in wal_files_of_tables {
             let path = db.catalog.dir.join(&name);
             let bytes = db.cx.env.storage.open(&path).and_then(|file| file.len());
             logs.push((name, bytes.map_err(|e| Error::io("look at", &path, e))?));
@@ -105,8 +105,8 @@ impl Db {
                 making.copy(&*db.cx.env.storage, &from, name.clone(), *bytes, &mut |n| advance(name, n))?,
             );
         }
-        drop(held_logs);
-        kill_point!("backup-logs-copied");
+        drop(held_wal);
+        kill_point!("backup-wal-copied");
         let mut stored_tables = Vec::new();
         for (known, info) in tables {
             let name = info.id.file_name();
@@ -114,7 +114,7 @@ impl Db {
                 Some(stored) => stored,
                 None => making.copy_table(db.catalog.tables.store(), &info, &mut |n| advance(&name, n))?,
             });
-            kill_point!("backup-table-copied");
+            kill_point!("backup-sstable-copied");
         }
         db.cx.check_open()?;
         drop(held_tables);

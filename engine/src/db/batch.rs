@@ -128,7 +128,7 @@ impl Batch {
             Kind::Value => Operation::Put { family, key, timestamp, value },
             Kind::Operand => Operation::Merge { family, key, timestamp, operand: value },
             Kind::Tombstone => Operation::Delete { family, key, timestamp },
-            Kind::Hidden => unreachable!("only merges make it"),
+            Kind::Hidden => unreachable!("only compactions make it"),
         }
     }
 

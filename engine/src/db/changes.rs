@@ -125,13 +125,13 @@ impl Db {
     pub fn changes_since(&self, seq: SeqNo) -> Result<Changes> {
         let commit = &self.inner.commit;
         commit.cx.check_open()?;
-        let log = commit.log()?;
+        let wal = commit.wal()?;
         let visible = commit.snapshots.visible();
         if seq > visible {
             let message = format!("changes since {seq} were asked for; the newest write is {visible}");
             return Err(Error::new(ErrorKind::ChangesLost, message));
         }
-        let follower = Some(log.follow(&commit.cx.env, seq));
+        let follower = Some(wal.follow(&commit.cx.env, seq));
         Ok(Changes { follower, db: self.inner.clone(), failed: false, lost: None, family: None })
     }
 }
@@ -171,20 +171,20 @@ impl Changes {
         });
         let found = found.inspect_err(|_| {
             // Its sync of the WAL may have failed.
-            if let Err(poison) = db.commit.log().and_then(|log| log.check()) {
+            if let Err(poison) = db.commit.wal().and_then(|wal| wal.check()) {
                 db.cx.poison(&poison);
             }
         })?;
         if follower.file() != file {
             // Files that it has read may be removed.
-            db.catalog.trim_log();
+            db.catalog.trim_wal();
         }
         match found {
             Followed::Nothing => Ok(None),
             Followed::Frame => Ok(batch),
             Followed::Missing(from, to) => {
                 self.lost = Some((from, to));
-                let message = format!("the log does not hold the writes {from} to {to}");
+                let message = format!("the WAL does not hold the writes {from} to {to}");
                 Err(Error::new(ErrorKind::ChangesLost, message))
             }
         }
@@ -216,7 +216,7 @@ fn kind_of(logged: Logged<'_>) -> ChangeKind {
                 Kind::Value => ChangeKind::Put { key, timestamp, value: value.to_vec() },
                 Kind::Operand => ChangeKind::Merge { key, timestamp, operand: value.to_vec() },
                 Kind::Tombstone => ChangeKind::Delete { key, timestamp },
-                Kind::Hidden => unreachable!("the log has none"),
+                Kind::Hidden => unreachable!("the WAL has none"),
             }
         }
     }
@@ -226,7 +226,7 @@ impl Drop for Changes {
     fn drop(&mut self) {
         // Files that were retained for this stream alone are removed.
         self.follower = None;
-        self.db.catalog.trim_log();
+        self.db.catalog.trim_wal();
     }
 }
 

@@ -35,27 +35,35 @@ impl Inner {
     fn copy_to(&self, env: &Env, to: &Path, copied: &mut Copied) -> Result<SeqNo> {
         let storage = &*env.storage;
         let held = self.catalog.hold_moment(&|_| true)?;
-        let PinnedCopy { state, manifest_number, logs, table_logs, tables, held_logs, held_tables, .. } =
-            held;
+        let PinnedCopy {
+            state,
+            manifest_number,
+            logs,
+            wal_files_of_tables,
+            tables,
+            held_wal,
+            held_tables,
+            ..
+        } = held;
         let seq = state.last_seq;
-        self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;
+        self.commit.wal()?.sync().inspect_err(|e| self.cx.poison(e))?;
         for info in &tables {
             let target = copied.file(&info.id.file_name());
             self.catalog.tables.store().take_out(info.id, &target, &env.storage, info.bytes)?;
         }
         // Files that the WAL still has are copied below.
-        for name in table_logs {
+        for name in wal_files_of_tables {
             let (from, target) = (self.catalog.dir.join(&name), copied.file(&name));
             storage.link(&from, &target).map_err(|e| Error::io("link to", &target, e))?;
         }
-        kill_point!("checkpoint-tables-linked");
+        kill_point!("checkpoint-sstables-linked");
         for (name, bytes) in logs {
             let (from, target) = (self.catalog.dir.join(&name), copied.file(&name));
             copy_file(storage, &from, storage, &target, bytes, &mut |_| {})?;
         }
         storage.sync_dir(to).map_err(|e| Error::io("sync the directory", to, e))?;
-        kill_point!("checkpoint-logs-copied");
-        drop((held_logs, held_tables));
+        kill_point!("checkpoint-wal-copied");
+        drop((held_wal, held_tables));
         // Another process may have opened it since it was closed, and removed the files to be copied.
         self.cx.check_open()?;
         // The copy becomes a database by its manifest, so that comes last.

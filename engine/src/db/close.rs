@@ -19,9 +19,9 @@ impl Inner {
         self.cx.scheduler.notify();
         self.cx.scheduler.stop();
         self.work.abandon_jobs();
-        let ended = self.end_log();
+        let ended = self.end_wal();
         self.cx.events.record(EventKind::Close, "", "closed".into(), &[]);
-        if self.commit.log().is_ok() {
+        if self.commit.wal().is_ok() {
             // For people only.
             let _ = self.cx.events.save();
         }
@@ -32,18 +32,18 @@ impl Inner {
         ended
     }
 
-    fn end_log(&self) -> Result<()> {
-        let Ok(log) = self.commit.log() else { return Ok(()) };
+    fn end_wal(&self) -> Result<()> {
+        let Ok(wal) = self.commit.wal() else { return Ok(()) };
         // Buffered writes may not be durable, and the caller must learn of it.
         if let Some(error) = self.cx.health.poisoned.get().cloned() {
             return Err(error);
         }
         let last = self.commit.with_writes_held(|last| last)?;
-        let synced = log.sync()?;
-        kill_point!("close-log-synced");
-        self.catalog.commit_edit(&vec![Change::LastSeq(last), Change::LogSynced(synced)])?;
+        let synced = wal.sync()?;
+        kill_point!("close-wal-synced");
+        self.catalog.commit_edit(&vec![Change::LastSeq(last), Change::WalSynced(synced)])?;
         kill_point!("close-manifest-committed");
-        log.close().map(|_| ())
+        wal.close().map(|_| ())
     }
 }
 

@@ -33,7 +33,7 @@ impl Inner {
         store.check_not_dropped()?;
         let what = || format!("key \"{}\" of family {}", key.escape_ascii(), store.name);
         let (newest, has_cell) = self.newest_write(store, key)?;
-        if planted!(Bug::ForgetWhatMergesDropped) {
+        if planted!(Bug::ForgetWhatCompactionsDropped) {
             return check_unchanged(newest.max(store.attached_at) > seq, true, what);
         }
         // Without timestamps, if a cell of the key is left, it is the newest: a tombstone is dropped with all
@@ -52,15 +52,15 @@ impl Inner {
         if store.is_dropped() || version.check_key(key).is_err() {
             return true;
         }
-        for segment in version.memory.at(key).filter(|segment| segment.has_newer(seq)) {
-            if segment.has_ranges() {
+        for memtable in version.memory.at(key).filter(|memtable| memtable.has_newer(seq)) {
+            if memtable.has_ranges() {
                 let only = KeyRange { start: key.to_vec(), end: Some(successor(key)) };
-                if segment.tombstones_over(&only, SeqNo::MAX).iter().any(|t| t.seq > seq) {
+                if memtable.tombstones_over(&only, SeqNo::MAX).iter().any(|t| t.seq > seq) {
                     return true;
                 }
             }
             let mut looks = 0;
-            let found = segment.get(key, SeqNo::MAX, &mut |cell, _| {
+            let found = memtable.get(key, SeqNo::MAX, &mut |cell, _| {
                 looks += 1;
                 match cell.seq > seq || looks > LOOKS {
                     true => ControlFlow::Break(()),
@@ -107,8 +107,8 @@ impl Inner {
         if store.is_dropped() || version.check_range(range).is_err() {
             return true;
         }
-        let changed = version.memory.all().filter(|segment| segment.has_newer(seq)).any(|segment| {
-            let mut cursor = segment.cursor();
+        let changed = version.memory.all().filter(|memtable| memtable.has_newer(seq)).any(|memtable| {
+            let mut cursor = memtable.cursor();
             let mut newer = || -> Result<bool> {
                 cursor.seek(&range.start)?;
                 while cursor.valid() && range.ends_after(cursor.key()) {
@@ -119,7 +119,7 @@ impl Inner {
                 }
                 Ok(false)
             };
-            segment.has_newer_tombstone(range, seq) || newer().unwrap_or(true)
+            memtable.has_newer_tombstone(range, seq) || newer().unwrap_or(true)
         });
         let in_tables = |run: &OpenRun| run.tables[run.within(range)].iter().any(|t| t.info.seqs.1 > seq);
         changed || version.runs.iter().any(in_tables) || store.forgotten() > seq || store.attached_at > seq
@@ -141,7 +141,7 @@ impl Inner {
                 open.table().fragments().has_newer(&within, seq)
             })
         };
-        if version.memory.all().any(|segment| segment.has_newer_tombstone(range, seq))
+        if version.memory.all().any(|memtable| memtable.has_newer_tombstone(range, seq))
             || version.runs.iter().filter(|run| run.has_ranges).any(in_tables)
         {
             return check_unchanged(true, true, what);

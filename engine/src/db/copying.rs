@@ -23,7 +23,7 @@ use crate::commit::Store;
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::types::SeqNo;
-use crate::version::TablesHeld;
+use crate::version::PinnedTables;
 use crate::version::edit::StoreState;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use std::sync::Arc;
 struct Resting {
     states: Vec<StoreState>,
     last_seq: SeqNo,
-    tables: TablesHeld,
+    tables: PinnedTables,
 }
 
 impl Db {

@@ -35,7 +35,7 @@ use crate::storage::{Copied, Env, absolute, create_dir_durably, lock_dir};
 use crate::types::{Generation, KeyRange, SeqNo, StoreId, TableId};
 use crate::version::edit::{Change, Edit, State, StoreState};
 use crate::version::manifest::{self, Manifest};
-use crate::version::{TableHandle, TablesHeld, Version};
+use crate::version::{PinnedTables, TableHandle, Version};
 use crate::wal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::successors;
@@ -175,7 +175,8 @@ impl Inner {
         self.flush_out(store)?;
         self.compact_wal_values(store)?;
         if has_wal_values(store) {
-            let message = format!("family {} has values in the log that no merge took out of it", store.name);
+            let message =
+                format!("family {} has values in the WAL that no compaction took out of it", store.name);
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         Ok(())
@@ -201,7 +202,7 @@ impl Inner {
     }
 
     /// The state of a database that has only this store. Its SSTables are pinned as they are now.
-    fn state_alone(&self, store: &Arc<Store>) -> Result<(State, TablesHeld)> {
+    fn state_alone(&self, store: &Arc<Store>) -> Result<(State, PinnedTables)> {
         let manifest = self.catalog.manifest.lock();
         let now = manifest.state();
         let of_store = known_of(now, store)?;
@@ -303,7 +304,7 @@ impl Inner {
         };
         let names = self.cx.env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
         if names.iter().any(|name| wal::parse_file_name(name).is_some()) {
-            return refuse("has a log: it is a database that was opened for writing, not a detached family");
+            return refuse("has a WAL: it is a database that was opened for writing, not a detached family");
         }
         let last_seq = loaded.state.last_seq;
         let (default, mut others): (Vec<StoreState>, Vec<StoreState>) =
@@ -344,12 +345,12 @@ impl Inner {
         let mut attached = None;
         self.commit.with_one_seq(floor, |first, seq| {
             // Earlier writes must not be lost by a power cut that leaves the families (I2).
-            let log_synced = self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;
+            let wal_synced = self.commit.wal()?.sync().inspect_err(|e| self.cx.poison(e))?;
             let mut edit: Edit = Vec::new();
             for (family, id) in arriving.iter().zip(&ids) {
                 edit.extend(family.changes(*id, (first, seq)));
             }
-            edit.extend([Change::LastSeq(seq), Change::LogSynced(log_synced)]);
+            edit.extend([Change::LastSeq(seq), Change::WalSynced(wal_synced)]);
             attached = Some(((first, seq), self.catalog.commit_to(&mut manifest, &edit)?));
             Ok(true)
         })?;

@@ -35,7 +35,7 @@ pub(super) struct View {
     /// Entries come without values.
     pub(super) keys_alone: bool,
     /// Covered cells visited in the active memtable.
-    dead_looks: AtomicU64,
+    seek_misses: AtomicU64,
     /// The error of the first step: the view is refused, or nothing can be said of `times`.
     pub(super) refused: Option<Error>,
     untimed: Option<Error>,
@@ -72,7 +72,7 @@ impl View {
             read,
             now_us,
             keys_alone: false,
-            dead_looks: AtomicU64::new(0),
+            seek_misses: AtomicU64::new(0),
             refused: refused.err(),
             untimed: None,
             _snapshot: snapshot,
@@ -101,8 +101,8 @@ impl View {
     /// Notes that a walk found nothing left in the range.
     #[cold]
     fn note_emptied(&self, range: KeyRange) {
-        // Of other times there may be something. And where another active segment was begun after the version
-        // was taken, that may have something from before the read point.
+        // Of other times there may be something. And where another active memtable was begun after the
+        // version was taken, that may have something from before the read point.
         if self.looks_at == TimeRange::ALL
             && self.store.version().memory.active.is(&self.version.memory.active)
         {
@@ -132,7 +132,7 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        tell_dead_looks(&self.store, *self.dead_looks.get_mut());
+        tell_dead_looks(&self.store, *self.seek_misses.get_mut());
     }
 }
 
@@ -334,7 +334,7 @@ impl Walk {
     /// Skips all cells that are covered like the one just passed, where that can be done at once.
     fn pass_covered(&mut self, view: &View, in_active: bool) -> Result<()> {
         if in_active {
-            view.dead_looks.fetch_add(1, Ordering::Relaxed);
+            view.seek_misses.fetch_add(1, Ordering::Relaxed);
         }
         let Some((keys, whole)) = self.covers.looked() else { return Ok(()) };
         let keys = keys.intersect(&view.range);

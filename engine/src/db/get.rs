@@ -141,11 +141,11 @@ pub(super) fn search_memory(
     read: SeqNo,
     lookup: &mut Lookup<'_>,
 ) -> ControlFlow<()> {
-    for segment in version.memory.at(key) {
-        if segment.has_ranges() {
-            lookup.cover(segment.newest_over(key, Timestamp::ZERO, read));
+    for memtable in version.memory.at(key) {
+        if memtable.has_ranges() {
+            lookup.cover(memtable.newest_over(key, Timestamp::ZERO, read));
         }
-        segment.get(key, read, &mut |cell, owner| lookup.take(cell, owner))?;
+        memtable.get(key, read, &mut |cell, owner| lookup.take(cell, owner))?;
     }
     ControlFlow::Continue(())
 }
@@ -194,12 +194,12 @@ pub(super) fn collect(
     };
     let only = KeyRange { start: key.to_vec(), end: Some(successor(key)) };
     let mut tombstones = Vec::new();
-    for segment in version.memory.at(key).filter(|segment| segment.speaks_of(times)) {
-        if segment.has_ranges() {
-            tombstones.extend(segment.tombstones_over(&only, read));
+    for memtable in version.memory.at(key).filter(|memtable| memtable.speaks_of(times)) {
+        if memtable.has_ranges() {
+            tombstones.extend(memtable.tombstones_over(&only, read));
         }
         taken.set(0);
-        let _ = segment.get(key, read, &mut visit);
+        let _ = memtable.get(key, read, &mut visit);
     }
     let hash = hash(key);
     for run in version.runs.iter() {

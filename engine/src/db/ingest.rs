@@ -256,10 +256,10 @@ impl Inner {
                 let added = infos.into_iter().map(|info| (0, run.0, info)).collect();
                 let change = ShapeChange { range: KeyRange::all(), added, ..ShapeChange::default() };
                 // Earlier writes must not be lost by a power cut that leaves the ingested SSTables (I2).
-                let log_synced = self.commit.log()?.sync().inspect_err(|e| self.cx.poison(e))?;
+                let wal_synced = self.commit.wal()?.sync().inspect_err(|e| self.cx.poison(e))?;
                 let more = vec![
                     Change::LastSeq(seq),
-                    Change::LogSynced(log_synced),
+                    Change::WalSynced(wal_synced),
                     // The run's id is a generation: flushes after a reopening must come out above it.
                     Change::LastGeneration { store: store.id, generation: active.generation() },
                 ];
@@ -305,12 +305,12 @@ impl Drop for WritersPaused<'_> {
 
 /// Whether memory holds any cell or range tombstone in one of the ranges.
 fn memory_overlaps(version: &Version, ranges: &[KeyRange]) -> Result<bool> {
-    for segment in version.memory.all() {
+    for memtable in version.memory.all() {
         for range in ranges {
-            if segment.has_ranges() && !segment.tombstones_within(range).is_empty() {
+            if memtable.has_ranges() && !memtable.tombstones_within(range).is_empty() {
                 return Ok(true);
             }
-            let mut cursor = segment.cursor();
+            let mut cursor = memtable.cursor();
             cursor.seek(&range.start)?;
             if cursor.valid() && range.ends_after(cursor.key()) {
                 return Ok(true);

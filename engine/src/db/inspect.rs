@@ -8,7 +8,7 @@ use crate::metrics::{FamilyStatistics, Statistics};
 use crate::sstable::{BlockListing, Sstable};
 use crate::storage::Env;
 use crate::types::{KeyRange, SeqNo, Timestamp};
-use crate::wal::LogFileInfo;
+use crate::wal::WalFileInfo;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,8 +21,8 @@ use std::sync::atomic::Ordering;
 /// # let dir = tempfile::tempdir().unwrap();
 /// let db = siltstone::Db::open(dir.path())?;
 /// db.put(b"k", b"v")?;
-/// let segments = db.default_family().memtables();
-/// assert_eq!((segments[0].state, segments[0].cells), ("active", 1));
+/// let memtables = db.default_family().memtables();
+/// assert_eq!((memtables[0].state, memtables[0].cells), ("active", 1));
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 #[derive(Clone, Debug, Serialize)]
@@ -147,15 +147,15 @@ impl TableListing {
     }
 }
 
-pub(crate) fn log_files(files: &[LogFileInfo]) -> Vec<WalListing> {
+pub(crate) fn wal_listings(files: &[WalFileInfo]) -> Vec<WalListing> {
     files.iter().map(|f| WalListing { file: f.file.0, reserved: f.reserved, used: f.used }).collect()
 }
 
 impl Db {
     /// The WAL's files; of a read-only database those that were there when it was opened.
     pub fn wal_files(&self) -> Vec<WalListing> {
-        let log = self.inner.commit.log();
-        log.map_or_else(|_| self.inner.log_found.clone(), |log| log_files(&log.files()))
+        let wal = self.inner.commit.wal();
+        wal.map_or_else(|_| self.inner.wal_found.clone(), |wal| wal_listings(&wal.files()))
     }
 
     /// Statistics of the database.
@@ -163,18 +163,18 @@ impl Db {
         let inner = &self.inner;
         inner.catalog.recount_all();
         let m = &inner.cx.metrics;
-        let log =
-            inner.commit.log().ok().map(|log| (log.stats(), log.bytes(), log.kept_bytes(), log.disk_bytes()));
-        let (log, wal_bytes, change_log_bytes, wal_disk_bytes) = log.unwrap_or_default();
+        let wal =
+            inner.commit.wal().ok().map(|wal| (wal.stats(), wal.bytes(), wal.kept_bytes(), wal.disk_bytes()));
+        let (wal, wal_bytes, change_log_bytes, wal_disk_bytes) = wal.unwrap_or_default();
         let cache = inner.catalog.cache.stats();
         let stores = inner.catalog.stores();
         let poisoned = inner.cx.health.poisoned.get().cloned();
         Statistics {
             writes: m.writes.get(),
             user_bytes: m.user_bytes.get(),
-            wal_bytes_written: log.appended_bytes,
-            wal_bytes_written_ahead: log.written_ahead_bytes,
-            wal_syncs: log.syncs,
+            wal_bytes_written: wal.appended_bytes,
+            wal_bytes_written_ahead: wal.written_ahead_bytes,
+            wal_syncs: wal.syncs,
             wal_bytes,
             change_log_bytes,
             wal_disk_bytes,
@@ -207,8 +207,8 @@ impl Db {
             sstables: count_tables(&stores),
             sstable_bytes: inner.commit.tally.table_bytes.get(),
             compaction_debt_bytes: inner.commit.tally.debt.get(),
-            compactions_running: inner.work.merges_running(),
-            compaction_rate: inner.cx.rates.merges.rate(),
+            compactions_running: inner.work.compactions_running(),
+            compaction_rate: inner.cx.rates.compactions.rate(),
             snapshots: inner.commit.snapshots.count() as u64,
             old_versions: inner.catalog.graveyard.held() as u64,
             cache_hits: cache.data.hits,
@@ -252,13 +252,13 @@ impl Family {
     /// Its memtables.
     pub fn memtables(&self) -> Vec<MemtableListing> {
         let version = self.store.version();
-        let list = |state: &'static str, segment: &crate::memtable::Memtable| MemtableListing {
+        let list = |state: &'static str, memtable: &crate::memtable::Memtable| MemtableListing {
             state,
-            generation: segment.generation().0,
-            bytes: segment.bytes() as u64,
-            cells: segment.cells() as u64,
-            hot_bytes: segment.as_flat().map_or(0, |flat| flat.kept_bytes() as u64),
-            log_front: segment.log_front().map(|file| file.0),
+            generation: memtable.generation().0,
+            bytes: memtable.bytes() as u64,
+            cells: memtable.cells() as u64,
+            hot_bytes: memtable.as_flat().map_or(0, |flat| flat.kept_bytes() as u64),
+            log_front: memtable.log_front().map(|file| file.0),
         };
         std::iter::once(list("active", &version.memory.active))
             .chain(version.memory.waiting.iter().map(|s| list("immutable", s)))

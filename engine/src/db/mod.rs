@@ -89,12 +89,12 @@ pub(crate) struct Inner {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) work: Arc<Work>,
     /// The WAL files that recovery found, for a read-only database to list.
-    log_found: Vec<WalListing>,
+    wal_found: Vec<WalListing>,
     /// Locks of the database's directory and of the one where SSTables lie; none when read-only.
     locks: Mutex<Vec<Box<dyn Send + Sync>>>,
 }
 
-crate::types::sent!(Inner { cx, commit, catalog, work, log_found, locks });
+crate::types::sent!(Inner { cx, commit, catalog, work, wal_found, locks });
 
 /// A database. A cheap handle: clone it freely; the database is closed when the last handle, family and scan
 /// is dropped, or by [`Db::close`].
@@ -271,7 +271,7 @@ impl Db {
     /// Makes everything written so far survive a power loss.
     pub fn sync(&self) -> Result<()> {
         self.inner.cx.check_writable()?;
-        self.inner.commit.log()?.sync().map(|_| ()).inspect_err(|e| self.inner.cx.poison(e))
+        self.inner.commit.wal()?.sync().map(|_| ()).inspect_err(|e| self.inner.cx.poison(e))
     }
 
     /// Writes all memory of all families to SSTables.

@@ -134,7 +134,7 @@ fn who_finds_memory_flushed_finds_the_flush_counted() {
         let db = open(&SimWorld::new(1));
         db.put(b"key", &[1; 700]).unwrap();
         let other = beside(&db, |db| db.flush().unwrap());
-        while db.default_family().memtables().iter().any(|segment| segment.cells > 0) {}
+        while db.default_family().memtables().iter().any(|memtable| memtable.cells > 0) {}
         db.flush().unwrap();
         assert_eq!(db.statistics().flushes, 1);
         join([other]);
@@ -143,7 +143,7 @@ fn who_finds_memory_flushed_finds_the_flush_counted() {
 }
 
 #[test]
-fn readers_share_cached_blocks_with_a_merge_that_replaces_their_tables() {
+fn readers_share_cached_blocks_with_a_compaction_that_replaces_their_tables() {
     check(LIMITS, || {
         let db = open(&SimWorld::new(1));
         for n in 1..=2 {
@@ -196,7 +196,7 @@ fn what_was_acknowledged_before_a_close_is_there_after_it() {
 }
 
 #[test]
-fn values_left_in_the_log_are_in_sight_while_its_files_are_cleaned_and_let_go() {
+fn values_left_in_the_wal_are_in_sight_while_its_files_are_cleaned_and_let_go() {
     check(LIMITS, || {
         let options = Options {
             memory_budget: 1 << 20,

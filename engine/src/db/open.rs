@@ -12,7 +12,7 @@ use super::claim::{lock_and_load, table_store};
 use super::{DEFAULT_FAMILY, Db, Family, Inner, Shared, WalListing};
 use crate::cache::BlockCache;
 use crate::catalog::{
-    Catalog, Found, Replay, highest_manifest, read_log, remove_orphans, remove_unnamed_tables,
+    Catalog, Found, Replay, highest_manifest, read_wal, remove_orphans, remove_unnamed_tables,
 };
 use crate::commit::{Commit, FamilySettings, Generations, Stages, Store, first_active};
 use crate::context::{Context, Settings};
@@ -27,7 +27,7 @@ use crate::types::{Generation, LogFileId, SeqNo, StoreId, size_text};
 use crate::version::edit::{State as ManifestState, StoreState};
 use crate::version::manifest::{self, Manifest, Mark};
 use crate::version::{Graveyard, OpenTables, Version};
-use crate::wal::{LogEnd, LogOptions, LogStart, Recovered, Wal, WrittenAhead, still_kept};
+use crate::wal::{Recovered, Wal, WalEnd, WalOptions, WalStart, WrittenAhead, still_kept};
 use crate::work::{DbWorker, Work};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -61,11 +61,11 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
     let env = &builder.env;
     let cache = cache_for(&builder.options);
     let (graveyard, generations) = (Arc::new(Graveyard::default()), Arc::new(Generations::default()));
-    let told = state.log_kept.values().copied();
+    let told = state.wal_retained.values().copied();
     let kept = still_kept(env, dir, state.database, told, builder.options.change_log_bytes);
     let is_kept = |file: &LogFileId| kept.iter().any(|info| info.file == *file);
-    Arc::make_mut(&mut state.log_kept).retain(|file, _| is_kept(file));
-    graveyard.logs.set_first(kept.first().map_or(state.log_first, |info| info.file));
+    Arc::make_mut(&mut state.wal_retained).retain(|file, _| is_kept(file));
+    graveyard.logs.set_first(kept.first().map_or(state.wal_first, |info| info.file));
     let store = table_store(&builder, dir, mark.is_none(), &mut state)?;
     if mark.is_none() {
         store.create_dir()?;
@@ -78,19 +78,19 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
     let events = events_of(&builder, dir);
     let mut told = Replaying::new(&events, &*env.clock);
     let mut recovered =
-        read_log(env, dir, &state, mark, &mut |frame| replay.frame(frame), &mut |done, total| {
+        read_wal(env, dir, &state, mark, &mut |frame| replay.frame(frame), &mut |done, total| {
             told.progress(done, total);
         })?;
     let replay_micros = told.micros();
     let database = state.database;
-    kill_point!("open-log-read");
+    kill_point!("open-wal-read");
     state.epoch += 1;
     make_durable(env, dir, &store, &state, &recovered)?;
     replay.forget_origins(&mut state);
     state.last_seq = replay.max_seq.max(recovered.max_seq.unwrap_or_default()).max(state.last_seq);
-    state.log_synced = state.log_synced.max(recovered.end);
-    if !planted!(Bug::ForgetLogEnd) {
-        state.log_ends.push(LogEnd { at: recovered.end, next: recovered.next_file });
+    state.wal_synced = state.wal_synced.max(recovered.end);
+    if !planted!(Bug::ForgetWalEnd) {
+        state.wal_ends.push(WalEnd { at: recovered.end, next: recovered.next_file });
     }
     let (epoch, last_seq) = (state.epoch, state.last_seq);
     let manifest = start_manifest(env, dir, &store, state, mark)?;
@@ -99,15 +99,15 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
     recovered.give_back_tails(env, dir);
     kill_point!("open-orphans-removed");
 
-    let start = LogStart { kept, ..LogStart::behind(database, &recovered) };
-    let (log, appender) = Wal::open(env, dir, log_options(&builder.options), start)?;
+    let start = WalStart { kept, ..WalStart::behind(database, &recovered) };
+    let (wal, appender) = Wal::open(env, dir, wal_options(&builder.options), start)?;
     let stores = replay.finish();
     let stages = Stages::new(appender, last_seq.next());
-    let log_found = super::inspect::log_files(&recovered.files);
+    let wal_found = super::inspect::wal_listings(&recovered.files);
     let families = builder.families.clone();
     let found = Found { stores, manifest, cache, tables, graveyard, epoch, offload: builder.offload.clone() };
-    let writing = Some((log, stages, std::iter::once(lock).chain(of_tables).collect()));
-    let inner = assemble(builder, dir, Opened { found, last_seq, log_found, events, generations, writing });
+    let writing = Some((wal, stages, std::iter::once(lock).chain(of_tables).collect()));
+    let inner = assemble(builder, dir, Opened { found, last_seq, wal_found, events, generations, writing });
     inner.commit.log_note(inner.catalog.manifest.lock().mark());
     kill_point!("open-noted");
     let numbers = [
@@ -116,7 +116,7 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
         ("replay_micros", replay_micros),
         ("epoch", u64::from(epoch)),
     ];
-    inner.work.gather_log();
+    inner.work.gather_wal();
     let what = if mark.is_none() { "created" } else { "opened" };
     inner.cx.events.record(EventKind::Open, "", what.into(), &numbers);
     finish(inner, families)
@@ -168,9 +168,9 @@ fn start_manifest(
     Ok(manifest)
 }
 
-fn log_options(options: &Options) -> LogOptions {
+fn wal_options(options: &Options) -> WalOptions {
     let ahead = options.tuning().wal_prefill;
-    LogOptions {
+    WalOptions {
         file_bytes: options.tuning().wal_file_bytes,
         recycle_max: 2,
         written_ahead: if ahead { WrittenAhead::WhenSyncsDominate } else { WrittenAhead::Never },
@@ -214,12 +214,12 @@ pub(super) fn open_tables(
     if through == Through::Mapping {
         cache.believe(&builder.env.clock);
     }
-    let of_log = &builder.env.storage;
-    Ok(OpenTables::new(store, of_log, dir.to_path_buf(), cache, &files, graveyard, through))
+    let of_wal = &builder.env.storage;
+    Ok(OpenTables::new(store, of_wal, dir.to_path_buf(), cache, &files, graveyard, through))
 }
 
 pub(super) fn cache_for(options: &Options) -> Arc<BlockCache> {
-    BlockCache::filled_by_merges(options.cache_bytes(), Settings::of(options).filling())
+    BlockCache::filled_by_compactions(options.cache_bytes(), Settings::of(options).filling())
 }
 
 pub(super) fn events_of(builder: &Builder, dir: &Path) -> Events {
@@ -324,16 +324,16 @@ type Writing = (Arc<Wal>, Stages, Vec<Box<dyn Send + Sync>>);
 pub(super) struct Opened {
     pub(super) found: Found,
     pub(super) last_seq: SeqNo,
-    pub(super) log_found: Vec<WalListing>,
+    pub(super) wal_found: Vec<WalListing>,
     pub(super) events: Events,
     pub(super) generations: Arc<Generations>,
     pub(super) writing: Option<Writing>,
 }
 
 pub(super) fn assemble(builder: Builder, dir: &Path, opened: Opened) -> Arc<Inner> {
-    let Opened { found, last_seq, log_found, events, generations, writing } = opened;
+    let Opened { found, last_seq, wal_found, events, generations, writing } = opened;
     let (writing, locks) = match writing {
-        Some((log, stages, locks)) => (Some((log, stages)), locks),
+        Some((wal, stages, locks)) => (Some((wal, stages)), locks),
         None => (None, Vec::new()),
     };
     let settings = Settings::of(&builder.options);
@@ -342,7 +342,7 @@ pub(super) fn assemble(builder: Builder, dir: &Path, opened: Opened) -> Arc<Inne
     commit.snapshots.publish(last_seq);
     let catalog = Catalog::new(&commit, dir, builder.registry, found);
     let work = Work::new(&catalog);
-    Arc::new(Inner { cx, commit, catalog, work, log_found, locks: Mutex::new(locks) })
+    Arc::new(Inner { cx, commit, catalog, work, wal_found, locks: Mutex::new(locks) })
 }
 
 /// Starts the workers and creates the builder's missing families.

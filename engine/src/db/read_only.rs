@@ -4,7 +4,7 @@ use super::builder::Builder;
 use super::claim::table_store;
 use super::open::{Opened, Replaying, assemble, cache_for, default_of, events_of, open_stores, open_tables};
 use super::{Db, Shared};
-use crate::catalog::{Found, Replay, no_database, read_log};
+use crate::catalog::{Found, Replay, no_database, read_wal};
 use crate::commit::Generations;
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::{Env, lock_dir};
@@ -63,7 +63,7 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     let mut state = loaded.state;
     let cache = cache_for(&builder.options);
     let (graveyard, generations) = (Arc::new(Graveyard::default()), Arc::new(Generations::default()));
-    graveyard.logs.set_first(state.log_first);
+    graveyard.logs.set_first(state.wal_first);
     let store = table_store(&builder, dir, false, &mut state)?.bound()?;
     let tables = open_tables(&builder, dir, store, &cache, &graveyard)?;
     let stores = open_stores(&builder, &state, &tables, &graveyard, &generations)?;
@@ -72,16 +72,16 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     let mut told = Replaying::new(&events, &*env.clock);
     let mark = Some(loaded.mark);
     let recovered =
-        read_log(env, dir, &state, mark, &mut |frame| replay.frame(frame), &mut |done, total| {
+        read_wal(env, dir, &state, mark, &mut |frame| replay.frame(frame), &mut |done, total| {
             told.progress(done, total);
         })?;
     let last_seq = replay.max_seq.max(recovered.max_seq.unwrap_or_default()).max(state.last_seq);
     let epoch = state.epoch;
     let manifest = Manifest::read_only(env, dir, loaded.mark, state);
     let stores = replay.finish();
-    let log_found = super::inspect::log_files(&recovered.files);
+    let wal_found = super::inspect::wal_listings(&recovered.files);
     let found = Found { stores, manifest, cache, tables, graveyard, epoch, offload: builder.offload.clone() };
     let inner =
-        assemble(builder, dir, Opened { found, last_seq, log_found, events, generations, writing: None });
+        assemble(builder, dir, Opened { found, last_seq, wal_found, events, generations, writing: None });
     default_of(Shared::new(inner))
 }

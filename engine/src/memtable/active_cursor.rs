@@ -4,7 +4,7 @@
 //! the key that bounded the leaf. So it misses no cell inserted before it entered, whatever is inserted
 //! meanwhile. Versions form a chain that leads only forward; stepping back into a key collects its chain
 //! once.
-#![expect(unsafe_code, reason = "a leaf's picture is kept beside the Arc of the segment it lies in")]
+#![expect(unsafe_code, reason = "a leaf's picture is kept beside the Arc of the memtable it lies in")]
 
 use super::active::ActiveMemtable;
 use super::arena::NOWHERE;

@@ -382,7 +382,7 @@ impl Arena {
 
     #[cold]
     fn enter_chunk(&self, writer: &mut Writer, number: usize) {
-        assert!(number < self.places.chunks_max(), "a segment addresses at most 32 GiB of chunks");
+        assert!(number < self.places.chunks_max(), "a memtable addresses at most 32 GiB of chunks");
         let full = writer.directories.last().is_none_or(|d| number == d.room);
         if full {
             let larger = Directory::new((number * 2).max(16));

@@ -218,8 +218,8 @@ mod tests {
             }
             Memtable::from(active)
         };
-        let values = |segment: &Memtable| -> Vec<Vec<u8>> {
-            walk(segment, b"").into_iter().map(|cell| cell.value).collect()
+        let values = |memtable: &Memtable| -> Vec<Vec<u8>> {
+            walk(memtable, b"").into_iter().map(|cell| cell.value).collect()
         };
         let expected =
             |generation: u64| (0..200).map(|n| format!("{generation} {n}").into_bytes()).collect::<Vec<_>>();
@@ -227,7 +227,7 @@ mod tests {
         let flat = first.flatten(&upto(u64::MAX));
         drop(first);
         let after_index = spares.held();
-        assert!(after_index > 0, "its index is free, its cells are the flat segment's");
+        assert!(after_index > 0, "its index is free, its cells are the flat memtable's");
         let second = fill(2);
         assert_eq!((values(&flat), values(&second)), (expected(1), expected(2)));
         let room = spares.0.lock().room;

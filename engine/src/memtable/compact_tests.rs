@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::sync::Arc;
 
 /// The history cut into memtables, newest first, flattened without dropping anything.
-fn segments(cells: &[Cell], cuts: &[usize]) -> Vec<Memtable> {
+fn memtables(cells: &[Cell], cuts: &[usize]) -> Vec<Memtable> {
     let mut bounds: Vec<usize> =
         cuts.iter().map(|cut| cut % (cells.len() + 1)).chain([0, cells.len()]).collect();
     bounds.sort_unstable();
@@ -15,13 +15,13 @@ fn segments(cells: &[Cell], cuts: &[usize]) -> Vec<Memtable> {
     bounds.windows(2).rev().map(piece).collect()
 }
 
-fn flats(segments: &[Memtable]) -> Vec<Arc<FlatMemtable>> {
-    segments.iter().map(|s| s.as_flat().unwrap().clone()).collect()
+fn flats(memtables: &[Memtable]) -> Vec<Arc<FlatMemtable>> {
+    memtables.iter().map(|s| s.as_flat().unwrap().clone()).collect()
 }
 
 /// Compacts, `grain` entries at a time.
-fn join(segments: &[Memtable], keep: Option<Visibility<'_>>, grain: usize) -> Memtable {
-    let mut join = MemtableCompaction::new(&flats(segments), &keep.unwrap_or(upto(0)), keep.map(|_| SMALL));
+fn join(memtables: &[Memtable], keep: Option<Visibility<'_>>, grain: usize) -> Memtable {
+    let mut join = MemtableCompaction::new(&flats(memtables), &keep.unwrap_or(upto(0)), keep.map(|_| SMALL));
     while join.advance(grain) {}
     Memtable::flat(Arc::new(join.finish(true)), None)
 }
@@ -40,7 +40,7 @@ proptest! {
         grain in 1usize..50,
         probes in prop::collection::vec(super::tests::keys(), 4),
     ) {
-        let sources = segments(&cells, &cuts);
+        let sources = memtables(&cells, &cuts);
         let joined = join(&sources, None, grain);
         same(&joined, &model_of(&cells), &probes);
         let flat = joined.as_flat().unwrap();
@@ -64,7 +64,7 @@ proptest! {
     ) {
         let mut snapshots: Vec<SeqNo> = points.into_iter().filter(|&p| p <= visible).map(SeqNo).collect();
         snapshots.sort();
-        let joined = join(&segments(&cells, &cuts), keep(visible, &snapshots), grain);
+        let joined = join(&memtables(&cells, &cuts), keep(visible, &snapshots), grain);
         let kept = model_of(&walk(&joined, b""));
         same(&joined, &kept, &[]);
         // The result is as if one memtable of the whole history had been flattened.
@@ -89,7 +89,7 @@ fn compacting_frees_the_memory_of_what_is_gone_and_tells_which_sources_live() {
         (0..40).map(|n| cell(format!("key{n:02}"), 0, from + n, vec![7; 50])).collect()
     };
     let cells: Vec<Cell> = [round(1), round(41), round(81)].concat();
-    let sources = segments(&cells, &[40, 80]);
+    let sources = memtables(&cells, &[40, 80]);
     let before: usize = sources.iter().map(Memtable::bytes).sum();
     let mut join = MemtableCompaction::new(&flats(&sources), &keep(200, &[]).unwrap(), Some(SMALL));
     while join.advance(7) {}
@@ -106,13 +106,13 @@ fn compacting_frees_the_memory_of_what_is_gone_and_tells_which_sources_live() {
 }
 
 #[test]
-fn what_is_dead_in_a_segment_is_known_to_the_byte_and_a_compaction_of_it_is_without() {
+fn what_is_dead_in_a_memtable_is_known_to_the_byte_and_a_compaction_of_it_is_without() {
     let write = |keys: u64, rounds: u64| -> Vec<Cell> {
         let all = (0..rounds).flat_map(|round| (0..keys).map(move |n| (round, n)));
         all.map(|(round, n)| cell(format!("key{n:02}"), 0, 1 + round * keys + n, vec![7; 53])).collect()
     };
     let flatten = |cells: &[Cell]| Memtable::from(active_of(cells)).flatten(&upto(u64::MAX));
-    let dead = |segment: &Memtable| segment.as_flat().unwrap().dead().bytes;
+    let dead = |memtable: &Memtable| memtable.as_flat().unwrap().dead().bytes;
     let (once, thrice) = (flatten(&write(40, 1)), flatten(&write(40, 3)));
     // A header of 20 bytes, the key's 5, the value's 53, up to a multiple of 8.
     assert_eq!((dead(&once), dead(&thrice)), (0, 80 * 80));
@@ -130,7 +130,7 @@ fn what_is_dead_in_a_segment_is_known_to_the_byte_and_a_compaction_of_it_is_with
 }
 
 #[test]
-fn range_tombstones_of_all_sources_are_in_the_joined_segment() {
+fn range_tombstones_of_all_sources_are_in_the_joined_memtable() {
     let deletes = |from: &str, to: &str, seq| {
         let active = active_of(&[]);
         let range = KeyRange::new(from, to);
@@ -138,7 +138,7 @@ fn range_tombstones_of_all_sources_are_in_the_joined_segment() {
         active.writer().add_range_tombstone(tombstone);
         Memtable::from(active).flatten(&upto(0))
     };
-    let cells = segments(&[cell("c", 0, 2, "v")], &[]);
+    let cells = memtables(&[cell("c", 0, 2, "v")], &[]);
     let sources = [&[deletes("b", "f", 5), deletes("d", "h", 4)], &cells[..]].concat();
     for keep in [None, keep(9, &[])] {
         let joined = join(&sources, keep, 3);

@@ -7,7 +7,7 @@
 //!
 //! The chunk list is the memtable's: an entry's place names a chunk by its position there. To merge the
 //! indices of several memtables, the lists are concatenated and the chunk numbers raised (ACC-4).
-#![expect(unsafe_code, reason = "cells are read where the active segment put them")]
+#![expect(unsafe_code, reason = "cells are read where the active memtable put them")]
 
 use super::active::ActiveMemtable;
 use super::arena::{Chunk, ChunkAt, ChunkRef, NOWHERE, Places};

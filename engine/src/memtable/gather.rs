@@ -21,7 +21,7 @@ impl FlatMemtable {
         keep: &Visibility<'_>,
     ) -> Option<FlatMemtable> {
         let fragments = fragments_of(sources, range, keep);
-        // Each cell, and the first of a key in its segment with the key's updates there.
+        // Each cell, and the first of a key in its memtable with the key's updates there.
         let mut all: Vec<(CellRef<'_>, u32)> = Vec::new();
         for flat in sources {
             let mut before: Option<&[u8]> = None;

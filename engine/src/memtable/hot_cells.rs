@@ -10,13 +10,13 @@ use super::arena::{Arena, Sizes};
 use super::cell;
 use super::flat::{Dead, FlatMemtable, Parts};
 use super::stats::Stats;
-use crate::types::{Fragments, Generation, KeptCell, common_prefix, prefix64};
+use crate::types::{Fragments, Generation, HotCell, common_prefix, prefix64};
 use std::sync::Arc;
 
 impl FlatMemtable {
     /// The memtable of these cells, in order, at most one per key. `memory` is that of the store's other
     /// memtables, so that their indices can be merged.
-    pub(crate) fn of_kept(generation: Generation, cells: &[KeptCell], memory: MemoryOptions) -> FlatMemtable {
+    pub(crate) fn of_kept(generation: Generation, cells: &[HotCell], memory: MemoryOptions) -> FlatMemtable {
         debug_assert!(cells.is_sorted_by(|a, b| a.cell.key < b.cell.key));
         let bytes: usize = cells.iter().map(|kept| cell::size(&kept.cell.as_ref())).sum();
         let first_bytes = (bytes / 4).next_power_of_two().max(64);

@@ -199,19 +199,19 @@ fn a_range_tombstone_is_found_by_whoever_comes_after_it_was_added() {
 }
 
 #[test]
-fn a_segment_knows_the_first_log_file_that_fed_any_of_its_clones() {
+fn a_memtable_knows_the_first_wal_file_that_fed_any_of_its_clones() {
     run(Limits { preemptions: 3, schedules: 0 }, || {
-        let segment = Memtable::from(std::sync::Arc::new(ActiveMemtable::new(
+        let memtable = Memtable::from(std::sync::Arc::new(ActiveMemtable::new(
             Generation(1),
             MemoryOptions { chunks: Sizes::all(64), spares: None },
         )));
         let other = {
-            let segment = segment.clone();
-            loom::thread::spawn(move || segment.fed_by(LogFileId(2)))
+            let memtable = memtable.clone();
+            loom::thread::spawn(move || memtable.fed_by(LogFileId(2)))
         };
-        segment.fed_by(LogFileId(3));
-        assert!(segment.log_front().is_some_and(|file| file <= LogFileId(3)));
+        memtable.fed_by(LogFileId(3));
+        assert!(memtable.log_front().is_some_and(|file| file <= LogFileId(3)));
         other.join().unwrap();
-        assert_eq!(segment.log_front(), Some(LogFileId(2)));
+        assert_eq!(memtable.log_front(), Some(LogFileId(2)));
     });
 }

@@ -68,9 +68,9 @@ pub(super) fn histories() -> impl Strategy<Value = Vec<Cell>> {
     })
 }
 
-fn got(segment: &Memtable, key: &[u8], read: SeqNo) -> Vec<Cell> {
+fn got(memtable: &Memtable, key: &[u8], read: SeqNo) -> Vec<Cell> {
     let mut found = Vec::new();
-    let flow = segment.get(key, read, &mut |cell, _| {
+    let flow = memtable.get(key, read, &mut |cell, _| {
         found.push(cell.to_cell());
         ControlFlow::Continue(())
     });
@@ -78,8 +78,8 @@ fn got(segment: &Memtable, key: &[u8], read: SeqNo) -> Vec<Cell> {
     found
 }
 
-pub(super) fn walk(segment: &Memtable, from: &[u8]) -> Vec<Cell> {
-    let mut cursor = segment.cursor();
+pub(super) fn walk(memtable: &Memtable, from: &[u8]) -> Vec<Cell> {
+    let mut cursor = memtable.cursor();
     let mut found = Vec::new();
     cursor.seek(from).unwrap();
     while cursor.valid() {
@@ -92,8 +92,8 @@ pub(super) fn walk(segment: &Memtable, from: &[u8]) -> Vec<Cell> {
     found
 }
 
-fn walk_back(segment: &Memtable, before: Option<&[u8]>) -> Vec<Cell> {
-    let mut cursor = segment.cursor();
+fn walk_back(memtable: &Memtable, before: Option<&[u8]>) -> Vec<Cell> {
+    let mut cursor = memtable.cursor();
     let mut found = Vec::new();
     cursor.seek_before(before).unwrap();
     while cursor.valid() {
@@ -105,33 +105,33 @@ fn walk_back(segment: &Memtable, before: Option<&[u8]>) -> Vec<Cell> {
 }
 
 /// Every way of reading gives the model's cells.
-pub(super) fn same(segment: &Memtable, model: &Model, probes: &[Vec<u8>]) {
+pub(super) fn same(memtable: &Memtable, model: &Model, probes: &[Vec<u8>]) {
     let all: Vec<Cell> = model.values().cloned().collect();
-    assert_eq!(walk(segment, b""), all);
-    assert_eq!(walk_back(segment, None), all);
-    assert_eq!(segment.cells(), all.len());
-    assert_eq!(segment.user_bytes(), all.iter().map(|c| c.as_ref().user_bytes()).sum::<usize>());
+    assert_eq!(walk(memtable, b""), all);
+    assert_eq!(walk_back(memtable, None), all);
+    assert_eq!(memtable.cells(), all.len());
+    assert_eq!(memtable.user_bytes(), all.iter().map(|c| c.as_ref().user_bytes()).sum::<usize>());
     for key in probes {
         let read = SeqNo(all.len() as u64 / 2);
         let expected: Vec<Cell> = all.iter().filter(|c| c.key == *key && c.seq <= read).cloned().collect();
-        assert_eq!(got(segment, key, read), expected);
+        assert_eq!(got(memtable, key, read), expected);
         let behind: Vec<Cell> = all.iter().filter(|c| c.key >= *key).cloned().collect();
-        assert_eq!(walk(segment, key), behind);
+        assert_eq!(walk(memtable, key), behind);
         let before: Vec<Cell> = all.iter().filter(|c| c.key < *key).cloned().collect();
-        assert_eq!(walk_back(segment, Some(key)), before);
+        assert_eq!(walk_back(memtable, Some(key)), before);
     }
-    let range = segment.key_range();
+    let range = memtable.key_range();
     assert_eq!(range.as_ref().map(|r| r.start.clone()), all.first().map(|c| c.key.clone()));
     assert!(all.iter().all(|c| range.as_ref().unwrap().contains(&c.key)));
     let seqs = all.iter().map(|c| c.seq);
-    assert_eq!(segment.seqs(), seqs.clone().min().map(|min| min..=seqs.max().unwrap()));
+    assert_eq!(memtable.seqs(), seqs.clone().min().map(|min| min..=seqs.max().unwrap()));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn an_active_segment_reads_as_a_sorted_map(cells in histories(), probes in prop::collection::vec(keys(), 4)) {
+    fn an_active_memtable_reads_as_a_sorted_map(cells in histories(), probes in prop::collection::vec(keys(), 4)) {
         let model = model_of(&cells);
         same(&Memtable::from(active_of(&cells)), &model, &probes);
     }
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn a_flat_segment_answers_every_possible_reader_as_before(
+    fn a_flat_memtable_answers_every_possible_reader_as_before(
         cells in histories(),
         points in prop::collection::vec(0u64..600, 0..4),
         visible in 0u64..700,
@@ -178,8 +178,8 @@ proptest! {
     fn a_cursor_turns_round_anywhere(cells in histories(), turns in prop::collection::vec(any::<bool>(), 1..200)) {
         let active = Memtable::from(active_of(&cells));
         let all: Vec<Cell> = model_of(&cells).into_values().collect();
-        for segment in [active.flatten(&upto(0)), active] {
-            let mut cursor = segment.cursor();
+        for memtable in [active.flatten(&upto(0)), active] {
+            let mut cursor = memtable.cursor();
             cursor.seek(&all[all.len() / 2].key).unwrap();
             let mut at = all.iter().position(|c| c.key == all[all.len() / 2].key);
             for &forward in &turns {
@@ -224,7 +224,7 @@ pub(super) fn seen(cells: Vec<Cell>, read: SeqNo) -> Vec<Cell> {
 }
 
 #[test]
-fn a_flat_segment_hides_as_much_in_older_sources() {
+fn a_flat_memtable_hides_as_much_in_older_sources() {
     // What a tombstone with timestamp 5 hides in an older source must stay hidden, whatever shadows it.
     let tombstone = Cell { kind: Kind::Tombstone, ..cell("k", 5, 10, "") };
     let active = Memtable::from(active_of(&[tombstone.clone(), cell("k", 5, 11, "new")]));
@@ -241,11 +241,11 @@ fn large_keys_and_values_are_kept_whole() {
         cell("", 0, 3, vec![3; 1 << 20]),
         cell([vec![b'k'; (64 << 10) - 1], vec![b'a']].concat(), 0, 4, ""),
     ];
-    let segment = Memtable::from(active_of(&cells));
+    let memtable = Memtable::from(active_of(&cells));
     let probes: Vec<Vec<u8>> = cells.iter().map(|c| c.key.clone()).collect();
-    same(&segment, &model_of(&cells), &probes);
-    assert!(segment.bytes() >= 4 << 20);
-    same(&segment.flatten(&upto(4)), &model_of(&cells), &probes);
+    same(&memtable, &model_of(&cells), &probes);
+    assert!(memtable.bytes() >= 4 << 20);
+    same(&memtable.flatten(&upto(4)), &model_of(&cells), &probes);
 }
 
 #[test]
@@ -256,9 +256,9 @@ fn ascending_and_descending_long_shared_prefixes_are_all_found() {
     let descending: Vec<Cell> = ascending.iter().rev().cloned().collect();
     for cells in [ascending, descending] {
         let probes = [key(0), key(n / 2), key(n), b"p".to_vec(), b"q".to_vec()];
-        let segment = Memtable::from(active_of(&cells));
-        same(&segment, &model_of(&cells), &probes);
-        same(&segment.flatten(&upto(u64::MAX)), &model_of(&cells), &probes);
+        let memtable = Memtable::from(active_of(&cells));
+        same(&memtable, &model_of(&cells), &probes);
+        same(&memtable.flatten(&upto(u64::MAX)), &model_of(&cells), &probes);
     }
 }
 
@@ -285,42 +285,42 @@ fn range_tombstones_count_for_ranges_and_survive_flattening() {
     assert_eq!(active.newest_over(b"b", Timestamp(8), SeqNo::MAX), Some(SeqNo(5)));
     let later = RangeTombstone { range: KeyRange::new("b", "x"), seq: SeqNo(6), ..tombstone };
     active.writer().add_range_tombstone(later);
-    let segment = Memtable::from(active);
-    for segment in [segment.flatten(&upto(9)), segment] {
-        assert_eq!(segment.newest_over(b"b", Timestamp(8), SeqNo::MAX), Some(SeqNo(6)));
-        assert_eq!(segment.key_range(), Some(KeyRange::new("a", "x")));
-        assert_eq!(segment.seqs(), Some(SeqNo(3)..=SeqNo(6)));
-        assert_eq!(segment.times(), Some(Timestamp(4)..=Timestamp(9)));
-        assert_eq!(segment.generation(), Generation(7));
+    let memtable = Memtable::from(active);
+    for memtable in [memtable.flatten(&upto(9)), memtable] {
+        assert_eq!(memtable.newest_over(b"b", Timestamp(8), SeqNo::MAX), Some(SeqNo(6)));
+        assert_eq!(memtable.key_range(), Some(KeyRange::new("a", "x")));
+        assert_eq!(memtable.seqs(), Some(SeqNo(3)..=SeqNo(6)));
+        assert_eq!(memtable.times(), Some(Timestamp(4)..=Timestamp(9)));
+        assert_eq!(memtable.generation(), Generation(7));
     }
 }
 
 #[test]
-fn an_empty_segment_has_nothing_in_any_form() {
-    let segment = Memtable::from(Arc::new(ActiveMemtable::new(Generation(1), SMALL)));
-    for segment in [segment.flatten(&upto(9)), segment] {
-        same(&segment, &Model::new(), &[b"k".to_vec()]);
-        assert!(segment.is_empty() && segment.times().is_none() && segment.log_front().is_none());
+fn an_empty_memtable_has_nothing_in_any_form() {
+    let memtable = Memtable::from(Arc::new(ActiveMemtable::new(Generation(1), SMALL)));
+    for memtable in [memtable.flatten(&upto(9)), memtable] {
+        same(&memtable, &Model::new(), &[b"k".to_vec()]);
+        assert!(memtable.is_empty() && memtable.times().is_none() && memtable.log_front().is_none());
     }
 }
 
 #[test]
-fn the_log_front_is_the_smallest_file_and_outlives_flattening() {
-    let segment = Memtable::from(active_of(&[cell("k", 0, 1, "v")]));
-    segment.fed_by(LogFileId(9));
-    let flat = segment.flatten(&upto(1));
-    segment.fed_by(LogFileId(4));
-    segment.fed_by(LogFileId(12));
+fn the_wal_front_is_the_smallest_file_and_outlives_flattening() {
+    let memtable = Memtable::from(active_of(&[cell("k", 0, 1, "v")]));
+    memtable.fed_by(LogFileId(9));
+    let flat = memtable.flatten(&upto(1));
+    memtable.fed_by(LogFileId(4));
+    memtable.fed_by(LogFileId(12));
     assert_eq!(flat.log_front(), Some(LogFileId(4)));
 }
 
 #[test]
-fn a_pinned_value_outlives_its_segments() {
-    let segment = Memtable::from(active_of(&[cell("k", 0, 1, "value")]));
-    let flat = segment.flatten(&upto(1));
+fn a_pinned_value_outlives_its_memtables() {
+    let memtable = Memtable::from(active_of(&[cell("k", 0, 1, "value")]));
+    let flat = memtable.flatten(&upto(1));
     let mut pinned = Vec::new();
-    for segment in [segment, flat] {
-        let _ = segment.get(b"k", SeqNo::MAX, &mut |cell, owner| {
+    for memtable in [memtable, flat] {
+        let _ = memtable.get(b"k", SeqNo::MAX, &mut |cell, owner| {
             // SAFETY: the value and the owner that were handed out together.
             #[expect(unsafe_code, reason = "what the read path does")]
             pinned.push(unsafe { Pinned::held(cell.value, owner) });
@@ -331,7 +331,7 @@ fn a_pinned_value_outlives_its_segments() {
 }
 
 #[test]
-fn a_flat_segment_takes_twelve_bytes_a_cell_beside_its_chunks() {
+fn a_flat_memtable_takes_twelve_bytes_a_cell_beside_its_chunks() {
     let n = if cfg!(miri) { 50 } else { 20_000u64 };
     let cells: Vec<Cell> = (0..n).map(|i| cell((i * 7919 % n).to_be_bytes(), 0, i + 1, "v")).collect();
     let active = active_of(&cells);
@@ -343,8 +343,8 @@ fn a_flat_segment_takes_twelve_bytes_a_cell_beside_its_chunks() {
 /// TRI-5: a hot key has, beside its cell, its updates and the number of flushes that left it in memory.
 #[test]
 fn a_kept_cell_takes_nine_bytes_more_than_others() {
-    let kept: Vec<KeptCell> = (0..500u64)
-        .map(|i| KeptCell { cell: cell(i.to_be_bytes(), 0, i + 1, "v"), updates: 3, kept: 1 })
+    let kept: Vec<HotCell> = (0..500u64)
+        .map(|i| HotCell { cell: cell(i.to_be_bytes(), 0, i + 1, "v"), updates: 3, kept: 1 })
         .collect();
     let flat = FlatMemtable::of_kept(Generation(1), &kept, SMALL);
     let chunks: usize = flat.chunk_list().iter().map(|chunk| chunk.bytes()).sum();
@@ -403,14 +403,14 @@ fn readers_beside_the_writer_miss_nothing_published_before_they_began() {
 }
 
 #[test]
-fn a_chunk_is_an_eighth_of_its_segment_in_powers_of_two_up_to_two_mebibytes() {
+fn a_chunk_is_an_eighth_of_its_memtable_in_powers_of_two_up_to_two_mebibytes() {
     let chunk = |bytes| MemoryOptions::for_active_bytes(bytes, 0, None).chunks.chunk_bytes;
     let found = [0, 8 << 10, 300 << 10, 1 << 20, 16 << 20, 1 << 30].map(chunk);
     assert_eq!(found, [1 << 10, 1 << 10, 32 << 10, 128 << 10, 2 << 20, 2 << 20]);
 }
 
 #[test]
-fn a_flat_segment_is_left_out_of_reads_it_says_nothing_about() {
+fn a_flat_memtable_is_left_out_of_reads_it_says_nothing_about() {
     let active = active_of(&[cell("g", 4, 3, "v"), cell("m", 4, 5, "v")]);
     let tombstone = RangeTombstone {
         range: KeyRange::new("p", "r"),

@@ -234,7 +234,7 @@ impl CompactionAnswer {
     /// # Errors
     /// `Invalid` where these are not the bytes of an answer, or some of them have changed on the way.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        carried(bytes).map_err(|why| Error::invalid(format!("the answer of a merge: {why}")))
+        carried(bytes).map_err(|why| Error::invalid(format!("the answer of a compaction: {why}")))
     }
 
     /// Whether a step is done; with the last one the compaction is.
@@ -315,7 +315,7 @@ impl CompactionSpec {
     /// `Unsupported` where a directory's name is not UTF-8.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let unsupported =
-            |e| Error::new(ErrorKind::Unsupported, format!("a merge cannot be written down: {e}"));
+            |e| Error::new(ErrorKind::Unsupported, format!("a compaction cannot be written down: {e}"));
         Ok(sealed(&serde_json::to_string(self).map_err(unsupported)?).into_bytes())
     }
 
@@ -357,7 +357,7 @@ impl CompactionSpec {
     /// # Errors
     /// `Invalid` where these are not the bytes of a compaction, or some of them have changed on the way.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        carried(bytes).map_err(|why| Error::invalid(format!("the description of a merge: {why}")))
+        carried(bytes).map_err(|why| Error::invalid(format!("the description of a compaction: {why}")))
     }
 
     /// The number of the database that it is for.

@@ -237,8 +237,8 @@ mod tests {
         (0..len).map(|n| (n * 7 + part as usize) as u8).collect()
     }
 
-    fn write(merge: &Arc<RetainedCompaction>, part: u32, len: usize, piece: usize) {
-        let mut file = merge.also(table(part), Box::new(Nowhere));
+    fn write(compaction: &Arc<RetainedCompaction>, part: u32, len: usize, piece: usize) {
+        let mut file = compaction.also(table(part), Box::new(Nowhere));
         bytes(part, len).chunks(piece).for_each(|piece| file.write(piece).unwrap());
         file.sync().unwrap();
     }
@@ -247,8 +247,8 @@ mod tests {
         kept.begin(&sample::spec("a", "z", 1), keep)
     }
 
-    fn has(kept: &KeptOutputs, merge: &RetainedCompaction, part: u32) -> bool {
-        kept.read(merge.database, table(part), std::slice::from_ref(&(0..1)), 1 << 20).is_some()
+    fn has(kept: &KeptOutputs, compaction: &RetainedCompaction, part: u32) -> bool {
+        kept.read(compaction.database, table(part), std::slice::from_ref(&(0..1)), 1 << 20).is_some()
     }
 
     proptest! {
@@ -259,46 +259,46 @@ mod tests {
             cuts in proptest::collection::vec((0u64..2_200, 0u64..2_200), 0..6),
         ) {
             let kept = KeptOutputs::new(1 << 20);
-            let merge = begin(&kept, RetainOutputs::UntilPublished);
-            write(&merge, 3, len, piece);
+            let compaction = begin(&kept, RetainOutputs::UntilPublished);
+            write(&compaction, 3, len, piece);
             let whole = bytes(3, len);
             let parts: Vec<Range<u64>> = cuts.iter().map(|(a, b)| *a..*b).collect();
             let slice = |part: &Range<u64>| whole.get(part.start as usize..part.end as usize);
             let expected = parts.iter().map(slice).collect::<Option<Vec<_>>>().map(|parts| parts.concat());
-            prop_assert_eq!(kept.read(merge.database, table(3), &parts, 1 << 20), expected);
-            prop_assert_eq!(kept.read(merge.database ^ 1, table(3), &parts, 1 << 20), None);
+            prop_assert_eq!(kept.read(compaction.database, table(3), &parts, 1 << 20), expected);
+            prop_assert_eq!(kept.read(compaction.database ^ 1, table(3), &parts, 1 << 20), None);
         }
     }
 
     #[test]
-    fn a_step_leaves_when_it_is_published_and_all_does_with_the_merge() {
+    fn a_step_leaves_when_it_is_published_and_all_does_with_the_compaction() {
         let kept = KeptOutputs::new(1_000);
-        let merge = begin(&kept, RetainOutputs::UntilPublished);
-        (0..4).for_each(|part| write(&merge, part, 200, 64));
+        let compaction = begin(&kept, RetainOutputs::UntilPublished);
+        (0..4).for_each(|part| write(&compaction, part, 200, 64));
         assert_eq!(kept.bytes(), 800);
-        merge.published(table(1));
+        compaction.published(table(1));
         assert_eq!(kept.bytes(), 400);
-        assert!(!has(&kept, &merge, 1) && has(&kept, &merge, 2));
+        assert!(!has(&kept, &compaction, 1) && has(&kept, &compaction, 2));
         // Beyond the bound an SSTable is not held, and those before it stay.
-        write(&merge, 4, 700, 64);
-        assert!(!has(&kept, &merge, 4) && has(&kept, &merge, 3));
+        write(&compaction, 4, 700, 64);
+        assert!(!has(&kept, &compaction, 4) && has(&kept, &compaction, 3));
         assert_eq!(kept.bytes(), 400);
-        drop(merge);
+        drop(compaction);
         assert_eq!(kept.bytes(), 0);
     }
 
     #[test]
     fn what_may_stay_leaves_the_oldest_first_where_room_is_needed() {
         let kept = KeptOutputs::new(1_000);
-        let merge = begin(&kept, RetainOutputs::WhileThereIsRoom);
-        (0..4).for_each(|part| write(&merge, part, 200, 64));
-        merge.published(table(3));
+        let compaction = begin(&kept, RetainOutputs::WhileThereIsRoom);
+        (0..4).for_each(|part| write(&compaction, part, 200, 64));
+        compaction.published(table(3));
         assert_eq!(kept.bytes(), 800);
-        (4..8).for_each(|part| write(&merge, part, 200, 64));
+        (4..8).for_each(|part| write(&compaction, part, 200, 64));
         assert!(kept.bytes() <= 1_000);
-        let left: Vec<u32> = (0..8).filter(|part| has(&kept, &merge, *part)).collect();
+        let left: Vec<u32> = (0..8).filter(|part| has(&kept, &compaction, *part)).collect();
         assert_eq!(left, [3, 4, 5, 6, 7], "the oldest are gone");
-        drop(merge);
+        drop(compaction);
         let other = begin(&kept, RetainOutputs::UntilPublished);
         (8..12).for_each(|part| write(&other, part, 200, 64));
         assert!((8..12).all(|part| has(&kept, &other, part)), "what is wanted now goes before what may stay");
@@ -307,11 +307,11 @@ mod tests {
     #[test]
     fn more_bytes_than_are_allowed_are_refused() {
         let kept = KeptOutputs::new(1_000);
-        let merge = begin(&kept, RetainOutputs::UntilPublished);
-        write(&merge, 0, 500, 100);
+        let compaction = begin(&kept, RetainOutputs::UntilPublished);
+        write(&compaction, 0, 500, 100);
         let twice = [0..500, 0..500];
-        assert!(kept.read(merge.database, table(0), &twice, 1_000).is_some());
+        assert!(kept.read(compaction.database, table(0), &twice, 1_000).is_some());
         let often = [0..500, 0..500, 0..1];
-        assert_eq!(kept.read(merge.database, table(0), &often, 1_000), None);
+        assert_eq!(kept.read(compaction.database, table(0), &often, 1_000), None);
     }
 }

@@ -203,7 +203,7 @@ impl RunningCompaction {
     /// # Errors What reading the inputs and writing the outputs meets; `Invalid` if an SSTable with an
     /// output's name exists already.
     pub fn advance(&mut self) -> Result<CompactionAnswer> {
-        let run = self.run.as_mut().ok_or_else(|| Error::invalid("the merge is done"))?;
+        let run = self.run.as_mut().ok_or_else(|| Error::invalid("the compaction is done"))?;
         let advance = run.advance()?;
         let (of, totals) = (self.next, run.totals());
         let step = match advance {

@@ -69,7 +69,7 @@ impl OwnTables {
         if (TableId { part: table.part, ..self.output }) == table {
             return Ok(());
         }
-        Err(refused(format!("table {table} is no output of the merge")))
+        Err(refused(format!("table {table} is no output of the compaction")))
     }
 }
 
@@ -80,7 +80,7 @@ fn refused(why: String) -> io::Error {
 impl CompactionTables for OwnTables {
     fn read(&self, table: TableId, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let Some(bytes) = self.inputs.get(&table) else {
-            return Err(refused(format!("table {table} is no input of the merge")));
+            return Err(refused(format!("table {table} is no input of the compaction")));
         };
         if offset.checked_add(into.len() as u64).is_none_or(|end| end > *bytes) {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -110,7 +110,9 @@ impl CompactionTables for OwnTables {
             Entry::Occupied(mut file) => file.get_mut().write(bytes),
             Entry::Vacant(new) => {
                 if *tables >= self.tables_max {
-                    return Err(refused(format!("more than the {tables} outputs that the merge may have")));
+                    return Err(refused(format!(
+                        "more than the {tables} outputs that the compaction may have"
+                    )));
                 }
                 let path = self.store.path(table);
                 if self.store.storage().exists(&path)? {
@@ -225,7 +227,7 @@ mod tests {
     use crate::storage::sim::SimWorld;
 
     #[test]
-    fn a_merge_reaches_its_inputs_and_outputs_and_nothing_else() {
+    fn a_compaction_reaches_its_inputs_and_outputs_and_nothing_else() {
         let storage: Arc<dyn Storage> = SimWorld::new(1).env().storage;
         let store = TableStore::beside(&storage, Path::new("/"));
         let mut spec = sample::spec("a", "z", 30);

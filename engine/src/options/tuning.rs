@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The share of a flush that is one memtable, where `FamilyOptions` cannot say it: Accordion's tenth.
 pub(super) const ACTIVE_MEMTABLE_SHARE: f64 = 0.1;
 /// The bound on write amplification for values in the WAL, where `FamilyOptions` cannot say it. Above it they
-/// cost more than they save (docs/experiments/log-tables.md).
+/// cost more than they save (docs/experiments/wal-values.md).
 pub(super) const WAL_VALUES_WRITE_AMP_MAX: f64 = 1.0;
 
 /// Settings of a database that experiments and tests change. They may change, or go, in any release. Other
@@ -32,7 +32,7 @@ pub struct Tuning {
     pub wal_flush_threshold: f64,
     /// Write WAL files full of zeros before first use, so that each sync needs no metadata; costs device
     /// bytes once, because files are recycled. Default false: zeros go a short window ahead of the WAL's end
-    /// instead (docs/decisions/log.md).
+    /// instead (docs/decisions/wal.md).
     pub wal_prefill: bool,
     /// Bytes of one compaction step: bounds the pause, the I/O burst and the extra disk space that any
     /// compaction can cause (except with `CacheFill::Before`, where a compaction is one step). A step has at

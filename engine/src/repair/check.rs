@@ -4,7 +4,7 @@
 use super::plan::in_force;
 use super::{CheckProgress, CheckReport, Damage, Meter, list, logged};
 use crate::cache::BlockCache;
-use crate::catalog::{NOTE_NEW, needed_logs, read_log};
+use crate::catalog::{NOTE_NEW, needed_wal_files, read_wal};
 use crate::error::{Error, Result};
 use crate::event::EVENTS_NEW;
 use crate::options::stored_options;
@@ -126,14 +126,14 @@ impl Check<'_> {
             }
             // The manifest's state of the WAL may be old. Then damage in a part that is needed no more is
             // listed, too.
-            self.log_damages(&found.state, why)?;
+            self.note_wal_damages(&found.state, why)?;
         }
         self.tables_alone();
         Ok(())
     }
 
     /// Lists every part of the WAL that cannot be read, except one that is listed already.
-    fn log_damages(&mut self, state: &State, told: &Error) -> Result<()> {
+    fn note_wal_damages(&mut self, state: &State, told: &Error) -> Result<()> {
         let found = logged::salvage(self.env, self.dir, state, &mut |_| Ok(()))?;
         for lost in &found.lost {
             let path = self.dir.join(wal::file_name(lost.file));
@@ -166,11 +166,11 @@ impl Check<'_> {
         let mut live: BTreeSet<String> = BTreeSet::from([manifest_name]);
         let named = state.stores.values().flat_map(|store| store.shape.tables());
         live.extend(named.map(|(_, _, info)| info.id.file_name()));
-        live.extend(needed_logs(state).into_iter().map(wal::file_name));
-        live.extend(state.log_kept.keys().map(|file| wal::file_name(*file)));
+        live.extend(needed_wal_files(state).into_iter().map(wal::file_name));
+        live.extend(state.wal_retained.keys().map(|file| wal::file_name(*file)));
         let log_bytes = self.files.iter().filter(|(name, _)| wal::parse_file_name(name).is_some());
         self.meter.file("log", log_bytes.map(|(_, bytes)| bytes).sum());
-        match read_log(self.env, self.dir, state, Some(*mark), &mut |_| Ok(()), &mut |_, _| {}) {
+        match read_wal(self.env, self.dir, state, Some(*mark), &mut |_| Ok(()), &mut |_, _| {}) {
             Ok(recovered) => {
                 self.report.log_files += recovered.files.len() as u64;
                 self.report.log_frames += recovered.frames;
@@ -179,7 +179,7 @@ impl Check<'_> {
             }
             Err(e) => {
                 self.damaged("log", &e);
-                self.log_damages(state, &e)?;
+                self.note_wal_damages(state, &e)?;
                 // It is not known which part of the WAL is needed.
                 live.extend(self.files.iter().map(|(name, _)| name.clone()).filter(|n| n.ends_with(".log")));
             }

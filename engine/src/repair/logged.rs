@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::storage::Env;
 use crate::types::{Cell, Generation, RangeTombstone, SeqNo, StoreId};
 use crate::version::edit::{Flushed, State};
-use crate::wal::{self, Entry, Frame, SalvagedLog};
+use crate::wal::{self, Entry, Frame, SalvagedWal};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -27,8 +27,8 @@ pub(super) fn salvage(
     dir: &Path,
     state: &State,
     visit: &mut dyn FnMut(&Frame<'_>) -> Result<()>,
-) -> Result<SalvagedLog> {
-    let (first, synced, ends) = (state.log_first, state.log_synced, &state.log_ends);
+) -> Result<SalvagedWal> {
+    let (first, synced, ends) = (state.wal_first, state.wal_synced, &state.wal_ends);
     wal::salvage(env, dir, state.database, first, synced, ends, visit)
 }
 
@@ -36,7 +36,7 @@ pub(super) fn collect(
     env: &Env,
     dir: &Path,
     state: &State,
-) -> Result<(BTreeMap<StoreId, Part>, SalvagedLog)> {
+) -> Result<(BTreeMap<StoreId, Part>, SalvagedWal)> {
     let mut parts: BTreeMap<StoreId, Part> = BTreeMap::new();
     let found = salvage(env, dir, state, &mut |frame| {
         take(frame, state, &mut parts);

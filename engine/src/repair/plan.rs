@@ -6,7 +6,7 @@
 //! each cell still knows.
 
 use super::logged;
-use crate::catalog::{read_log, refuse_leftovers, refuse_no_database};
+use crate::catalog::{read_wal, refuse_leftovers, refuse_no_database};
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::Env;
 use crate::version::edit::State;
@@ -22,7 +22,7 @@ pub(super) struct Plan {
     /// Whether all families are named, so that one that is missing was dropped.
     pub(super) all_families: bool,
     /// Whether recovery can read the WAL.
-    pub(super) log_sound: bool,
+    pub(super) wal_sound: bool,
     /// Numbers of new manifests begin above.
     pub(super) highest_manifest: u64,
     /// Unusable or stale manifests, to be moved into `lost/` before a new one replaces them.
@@ -66,8 +66,8 @@ pub(super) fn plan(env: &Env, dir: &Path) -> Result<Plan> {
         }
     };
     plan.highest_manifest = plan.highest_manifest.max(mark.map_or(0, |mark| mark.number));
-    let read = read_log(env, dir, &plan.state, mark, &mut |_| Ok(()), &mut |_, _| {});
-    plan.log_sound = mark.is_some() && read.is_ok();
+    let read = read_wal(env, dir, &plan.state, mark, &mut |_| Ok(()), &mut |_, _| {});
+    plan.wal_sound = mark.is_some() && read.is_ok();
     if let Err(e) = read {
         // Either the WAL is damaged, or it knows of a longer manifest.
         let found = logged::salvage(env, dir, &plan.state, &mut |_| Ok(()))?;

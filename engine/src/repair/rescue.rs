@@ -26,7 +26,7 @@ use super::logged::{self, Part};
 use super::plan::{Plan, plan};
 use super::tables::{Input, Style, Writer};
 use super::{CheckProgress, Loss, Meter, RepairReport, list};
-use crate::catalog::needed_logs;
+use crate::catalog::needed_wal_files;
 use crate::commit::{FAMILY, OPTIONS, STORE, table_names};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{FamilyOptions, Timestamps, stored_options};
@@ -36,7 +36,7 @@ use crate::storage::{Env, NOTE, TableStore, absolute, copy_file, is_blank, lock_
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
 use crate::version::edit::StoreState;
 use crate::version::manifest::Manifest;
-use crate::wal::{self, SalvagedLog};
+use crate::wal::{self, SalvagedWal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -99,12 +99,12 @@ struct Rescue<'a> {
 impl Rescue<'_> {
     fn run(mut self) -> Result<RepairReport> {
         self.changed = !self.plan.damaged.is_empty();
-        let needed_before = needed_logs(&self.plan.state);
+        let needed_before = needed_wal_files(&self.plan.state);
         // Where the list is sure nothing in a damaged manifest was lost.
         for damaged in self.plan.damaged.iter().filter(|_| !self.plan.sure) {
             let message = format!(
                 "{}; the tables found were merged by sequence number, deleted keys may show again, and what \
-                 only it knew would not be missed: a table that is gone, a log that ends too early",
+                 only it knew would not be missed: a table that is gone, a WAL that ends too early",
                 damaged.why
             );
             self.report.lost.push(loss(&damaged.file, message));
@@ -116,8 +116,8 @@ impl Rescue<'_> {
         }
         // WAL files whose SSTables with values in the WAL were rewritten, because they are damaged or
         // together with them.
-        let (state, needed) = (&self.plan.state, needed_logs(&self.plan.state));
-        let freed = needed_before.difference(&needed).filter(|file| **file < state.log_first);
+        let (state, needed) = (&self.plan.state, needed_wal_files(&self.plan.state));
+        let freed = needed_before.difference(&needed).filter(|file| **file < state.wal_first);
         let freed: Vec<String> = freed.map(|file| wal::file_name(*file)).collect();
         self.aside.extend(freed.into_iter().filter(|name| !self.aside.contains(name)).collect::<Vec<_>>());
         self.report.tables_written = self.writer.tables;
@@ -140,11 +140,11 @@ impl Rescue<'_> {
                 self.mend_table(*id, TablePlace { level, run: run.id, table: info.id }, info)?;
             }
         }
-        if self.plan.log_sound {
+        if self.plan.wal_sound {
             return Ok(());
         }
         let (parts, found) = logged::collect(self.env, self.dir, &self.plan.state)?;
-        self.log_losses(&found);
+        self.note_wal_losses(&found);
         for (id, part) in parts {
             // Writes of a family that was dropped.
             let Some(store) = self.plan.state.stores.get(&id) else { continue };
@@ -160,7 +160,7 @@ impl Rescue<'_> {
                 apply(&mut store.shape, &ShapeChange { added, ..ShapeChange::default() })?;
             }
         }
-        self.end_log(&found);
+        self.end_wal(&found);
         Ok(())
     }
 
@@ -215,8 +215,8 @@ impl Rescue<'_> {
             self.find_table(&file, id, &mut found)?;
         }
         self.missing_tables();
-        let (parts, log) = logged::collect(self.env, self.dir, &self.plan.state)?;
-        self.log_losses(&log);
+        let (parts, wal) = logged::collect(self.env, self.dir, &self.plan.state)?;
+        self.note_wal_losses(&wal);
         for (id, part) in parts {
             if !self.is_dropped(id) {
                 found.entry(id).or_default().part = part;
@@ -237,7 +237,7 @@ impl Rescue<'_> {
         for (id, found) in own.into_iter().chain(foreign) {
             self.rebuild_store(id, found)?;
         }
-        self.end_log(&log);
+        self.end_wal(&wal);
         Ok(())
     }
 
@@ -380,7 +380,7 @@ impl Rescue<'_> {
             self.tell_named_elsewhere(&name);
         }
         if before.is_none() && found.infos.is_empty() && id != DEFAULT_STORE {
-            let message = "a family that only the log knows: it may have been dropped before the manifest was lost, as log \
+            let message = "a family that only the WAL knows: it may have been dropped before the manifest was lost, as WAL \
                            files stay for as long as tables of any family have values in them";
             let seqs = found.part.cells.iter().map(|cell| cell.seq);
             let seqs = seqs.clone().min().zip(seqs.max());
@@ -437,7 +437,7 @@ impl Rescue<'_> {
 
     // Both
 
-    fn log_losses(&mut self, found: &SalvagedLog) {
+    fn note_wal_losses(&mut self, found: &SalvagedWal) {
         self.changed = true;
         self.report.log_frames += found.frames;
         self.plan.state.last_seq = self.plan.state.last_seq.max(found.max_seq.unwrap_or_default());
@@ -455,16 +455,16 @@ impl Rescue<'_> {
     }
 
     /// The WAL has been read into SSTables: history goes on in a file above all there are.
-    fn end_log(&mut self, found: &SalvagedLog) {
+    fn end_wal(&mut self, found: &SalvagedWal) {
         let highest = found.files.iter().copied().chain(found.lost.iter().map(|lost| lost.file));
         let state = &mut self.plan.state;
-        let ends = state.log_ends.iter().map(|end| end.next);
-        let highest = highest.chain(ends).fold(state.log_first.max(state.log_synced.file), LogFileId::max);
-        state.log_first = highest.next();
-        state.log_synced = LogPosition { file: state.log_first, offset: 0 };
-        state.log_ends.clear();
-        state.log_kept = Arc::default();
-        let needed = needed_logs(state);
+        let ends = state.wal_ends.iter().map(|end| end.next);
+        let highest = highest.chain(ends).fold(state.wal_first.max(state.wal_synced.file), LogFileId::max);
+        state.wal_first = highest.next();
+        state.wal_synced = LogPosition { file: state.wal_first, offset: 0 };
+        state.wal_ends.clear();
+        state.wal_retained = Arc::default();
+        let needed = needed_wal_files(state);
         let files = found.files.iter().filter(|file| !needed.contains(file));
         self.aside.extend(files.map(|file| wal::file_name(*file)));
     }

@@ -28,7 +28,7 @@ fn key(n: u32) -> Vec<u8> {
     format!("key{n:06}").into_bytes()
 }
 
-/// Two families over SSTables and log: of `default` every third key deleted, keys 1000 to 1100 by range, key
+/// Two families over SSTables and WAL: of `default` every third key deleted, keys 1000 to 1100 by range, key
 /// 5 written last and only in the WAL.
 fn fixture(dir: &Path) {
     let db = open(dir);
@@ -116,7 +116,7 @@ fn last_log(dir: &Path) -> (PathBuf, Vec<u8>) {
 /// bytes alone may be part of a checksum.
 fn place_of(n: u32, bytes: &[u8]) -> usize {
     let entry = [&key(n)[..], b"v2"].concat();
-    bytes.windows(entry.len()).position(|w| w == entry).expect("a version in the log")
+    bytes.windows(entry.len()).position(|w| w == entry).expect("a version in the WAL")
 }
 
 fn flip(path: &Path, at: usize) {
@@ -196,7 +196,7 @@ fn a_lost_current_costs_nothing() {
 }
 
 #[test]
-fn without_any_manifest_tables_and_log_give_everything_back_families_included() {
+fn without_any_manifest_tables_and_wal_give_everything_back_families_included() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     files(dir.path(), is_manifest).iter().for_each(|file| fs::remove_file(file).unwrap());
@@ -293,7 +293,7 @@ fn frames_behind_a_damaged_one_are_saved() {
 }
 
 #[test]
-fn every_damage_of_a_log_and_of_a_manifest_is_listed() {
+fn every_damage_of_a_wal_and_of_a_manifest_is_listed() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let (path, bytes) = last_log(dir.path());
@@ -325,7 +325,7 @@ fn every_damage_of_a_log_and_of_a_manifest_is_listed() {
 }
 
 #[test]
-fn without_a_manifest_a_dropped_family_that_comes_back_from_the_log_is_reported() {
+fn without_a_manifest_a_dropped_family_that_comes_back_from_the_wal_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let family = FamilyOptions {
         wal_values: true,
@@ -342,7 +342,7 @@ fn without_a_manifest_a_dropped_family_that_comes_back_from_the_log_is_reported(
         }
     }
     db.flush().unwrap();
-    assert!(db.statistics().wal_value_sstables > 0, "the log's files stay");
+    assert!(db.statistics().wal_value_sstables > 0, "the WAL's files stay");
     drop(gone);
     db.drop_family("gone").unwrap();
     db.put(b"after", b"1").unwrap();

@@ -50,7 +50,7 @@ impl Limiter {
 
     /// Takes bytes just written by a flush, which never waits. Its debt beyond a second is cleared: others
     /// would wait for it long after the flush has ended.
-    pub(crate) fn take_unasked(&self, bytes: u64) {
+    pub(crate) fn take_without_limit(&self, bytes: u64) {
         let mut state = self.taken(bytes);
         let owed = if state.bytes_per_ns > 0.0 { state.available + bytes as f64 } else { state.available };
         state.available = state.available.max(owed.min(-1e9 * state.bytes_per_ns));
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn what_flushes_owe_is_forgiven_beyond_a_second() {
         let (clock, limiter) = limiter(1_000_000);
-        limiter.take_unasked(1 << 40);
+        limiter.take_without_limit(1 << 40);
         clock.advance_us(999_000);
         assert!(limiter.wait() > 0);
         clock.advance_us(2_000);
@@ -112,16 +112,16 @@ mod tests {
     }
 
     #[test]
-    fn what_flushes_take_forgives_nothing_of_what_merges_owe() {
+    fn what_flushes_take_forgives_nothing_of_what_compactions_owe() {
         let (clock, limiter) = limiter(1_000_000);
         limiter.take(10_000_000);
-        limiter.take_unasked(1);
+        limiter.take_without_limit(1);
         clock.advance_us(9_900_000);
         assert!(limiter.wait() > 0, "ten seconds of merging are owed");
         clock.advance_us(101_000);
         assert_eq!(limiter.wait(), 0);
-        limiter.take_unasked(1_500_000);
-        limiter.take_unasked(1_500_000);
+        limiter.take_without_limit(1_500_000);
+        limiter.take_without_limit(1_500_000);
         clock.advance_us(1_001_000);
         assert_eq!(limiter.wait(), 0, "two flushes owe a second together");
     }

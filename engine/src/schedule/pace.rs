@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn merges_rest_many_times_as_long_as_they_worked_and_only_beside_readers() {
+    fn compactions_rest_many_times_as_long_as_they_worked_and_only_beside_readers() {
         let pace = Pace::default();
         assert_eq!(pace.worked(MOMENT_NS - 1, 10, 1, 7.0), 0, "a moment is not over");
         assert_eq!(pace.worked(1, 10, 1, 7.0), 7 * MOMENT_NS);

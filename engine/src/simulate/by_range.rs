@@ -15,7 +15,7 @@ const PARTS: u32 = 32;
 /// of puts as ranges. More would take minutes.
 const LOOKS_MAX: f64 = 2e7;
 
-pub(super) struct HeldByRange {
+pub(super) struct MemoryOfRange {
     start: u64,
     end: u64,
     /// In key order, one per stretch of the key line.
@@ -106,7 +106,7 @@ impl Simulator<'_> {
                 pieces.extend(within(&old.pieces, start, end));
                 since = since.min(old.since);
             }
-            HeldByRange { start, end, bytes: self.bytes_of(&pieces), pieces, since }
+            MemoryOfRange { start, end, bytes: self.bytes_of(&pieces), pieces, since }
         });
         self.memory = fitted.collect();
     }
@@ -150,7 +150,7 @@ impl Simulator<'_> {
         }
     }
 
-    fn facts(&self, held: &HeldByRange) -> RangeMemory {
+    fn facts(&self, held: &MemoryOfRange) -> RangeMemory {
         let bytes = held.bytes as u64;
         let start = if held.start == 0 { Vec::new() } else { held.start.to_be_bytes().to_vec() };
         let end = (held.end < KEYS_END).then(|| held.end.to_be_bytes().to_vec());

@@ -29,7 +29,7 @@ pub use report::SimulateReport;
 use crate::shape::{Run, Shape, TableInfo};
 use crate::strategy::{CompactionKind, CompactionPlan, Facts, PlanState, Step, StrategyOptions, apply};
 use crate::types::{KeyRange, TableId, prefix64};
-use by_range::HeldByRange;
+use by_range::MemoryOfRange;
 use content::{Content, Density, Piece};
 use line::{Line, Put};
 use std::collections::HashMap;
@@ -164,7 +164,7 @@ struct Simulator<'a> {
     keys: f64,
     filled: f64,
     /// The memory of each range, if the strategy divides memory by range.
-    memory: Vec<HeldByRange>,
+    memory: Vec<MemoryOfRange>,
     /// The active memtable's pieces, not divided by range yet: one item for each part of the puts.
     active: Vec<Vec<Piece>>,
     active_bytes: f64,
@@ -365,49 +365,56 @@ impl<'a> Simulator<'a> {
                 (self.density.of(union) * self.keys / all).min(1.0)
             };
             let flush_bytes = self.options.memory_bytes;
-            let facts =
-                Facts { draw: self.random, flush_bytes, merges_max: 8, unique: &unique, ..Facts::default() };
+            let facts = Facts {
+                draw: self.random,
+                flush_bytes,
+                compactions_max: 8,
+                unique: &unique,
+                ..Facts::default()
+            };
             let plan = strategy.strategy().plan(&self.shape, &facts, &self.state);
             self.state = plan.state;
-            if plan.merges.is_empty() {
+            if plan.compactions.is_empty() {
                 break;
             }
-            for merge in &plan.merges {
-                self.merge(merge);
+            for compaction in &plan.compactions {
+                self.run(compaction);
             }
         }
-        let owed = self.report.compaction_written_bytes - merged_before;
-        self.report.peak_debt_bytes = self.report.peak_debt_bytes.max(owed);
+        let debt = self.report.compaction_written_bytes - merged_before;
+        self.report.peak_debt_bytes = self.report.peak_debt_bytes.max(debt);
         let live = self.shape.live_bytes();
         self.report.peak_space_bytes = self.report.peak_space_bytes.max(live);
     }
 
-    fn merge(&mut self, merge: &CompactionPlan) {
+    fn run(&mut self, compaction: &CompactionPlan) {
         let before = self.shape.live_bytes();
         let mut step = Step::default();
-        if merge.kind == CompactionKind::TrivialMove {
+        if compaction.kind == CompactionKind::TrivialMove {
             self.report.trivial_moves += 1;
         } else {
-            let inputs: Vec<TableId> = merge.live_inputs(&self.shape).iter().map(|(_, t)| t.id).collect();
+            let inputs: Vec<TableId> =
+                compaction.live_inputs(&self.shape).iter().map(|(_, t)| t.id).collect();
             let taken: Vec<Piece> =
                 inputs.iter().flat_map(|id| self.contents.remove(id).unwrap_or_default()).collect();
             let pieces = content::union(&taken);
             let bytes = self.bytes_of(&pieces);
-            step.outputs = self.cut(&pieces, (bytes / merge.sstable_bytes as f64).round().max(1.0) as usize);
+            step.outputs =
+                self.cut(&pieces, (bytes / compaction.sstable_bytes as f64).round().max(1.0) as usize);
             let written: u64 = step.outputs.iter().map(|t| t.bytes).sum();
             self.touched += (inputs.len() + step.outputs.len()) as u64;
             self.report.compactions += 1;
             self.report.compaction_written_bytes += written;
-            self.report.moved_bytes += merge.bytes + written;
+            self.report.moved_bytes += compaction.bytes + written;
             self.report.largest_compaction_input_bytes =
-                self.report.largest_compaction_input_bytes.max(merge.bytes);
+                self.report.largest_compaction_input_bytes.max(compaction.bytes);
             self.measure.written += written as f64;
             // A compaction in steps needs space for two steps beside its inputs, and a step is one output
             // SSTable.
             let beside = written.min(2 * self.options.strategy.strategy().sstable_bytes());
             self.report.peak_space_bytes = self.report.peak_space_bytes.max(before + beside);
         }
-        apply(&mut self.shape, merge, &step).expect("a planned merge can be applied");
+        apply(&mut self.shape, compaction, &step).expect("a planned compaction can be applied");
     }
 
     fn piece_bytes(&self, piece: &Piece) -> f64 {

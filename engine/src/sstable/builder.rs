@@ -304,7 +304,7 @@ impl TableBuilder {
             top.add_plain(&partition.separator, &entry.encode());
         }
         self.properties.range = self.range();
-        kill_point!("table-cells-written");
+        kill_point!("sstable-cells-written");
         let tombstones = self.out.block(BlockKind::Tombstones, &tombstones::encode(&self.tombstones))?;
         let sketch = self.out.block(BlockKind::Sketch, self.sketch.as_bytes())?;
         let properties = self.out.block_raw(BlockKind::Properties, &self.properties.encode())?;
@@ -314,7 +314,7 @@ impl TableBuilder {
         let footer = Footer { tombstones, sketch, properties, top, file_bytes, id: self.id, identity };
         self.out.append(&footer.encode())?;
         self.out.flush()?;
-        kill_point!("table-written-not-synced");
+        kill_point!("sstable-written-not-synced");
         self.out.sync()?;
         let info = self.properties.info(self.id, identity, file_bytes);
         Ok((info, self.filler.map(|filler| filler.filled)))

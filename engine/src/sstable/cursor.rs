@@ -227,7 +227,7 @@ impl TableCursor {
                 return Ok(block);
             }
         } else {
-            self.is_cached = self.table.holds_for_merge(handle);
+            self.is_cached = self.table.holds_for_compaction(handle);
         }
         let table = &self.table;
         let (raw, _) = match self.options.read_ahead_bytes.max(table.file.request_bytes()) {

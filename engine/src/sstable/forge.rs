@@ -26,8 +26,8 @@ const OFFSET: u64 = 36;
 const FILE_END: u64 = 1 << 20;
 
 pub(crate) const TARGETS: &[Target] = &[
-    Target { name: "table-header", seeds: header_seeds, sign: sign_header, decode: header },
-    Target { name: "table-footer", seeds: footer_seeds, sign: sign_footer, decode: footer },
+    Target { name: "sstable-header", seeds: header_seeds, sign: sign_header, decode: header },
+    Target { name: "sstable-footer", seeds: footer_seeds, sign: sign_footer, decode: footer },
     Target { name: "block-frame", seeds: frame_seeds, sign: sign_frame, decode: frame },
     Target { name: "sorted-block", seeds: block_seeds, sign: |_| {}, decode: block },
     Target { name: "index-partition", seeds: index_seeds, sign: |_| {}, decode: index },

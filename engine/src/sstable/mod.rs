@@ -1,7 +1,7 @@
 //! SSTables: immutable files of sorted cells, from their bytes to their readers.
 //!
-//! The byte layout is specified in `docs/format-table.md`. Inside the folder, from the bytes up: `frame` puts
-//! every block under a checksum seeded with the SSTable's identity and the block's offset, `footer` has
+//! The byte layout is specified in `docs/format-sstable.md`. Inside the folder, from the bytes up: `frame`
+//! puts every block under a checksum seeded with the SSTable's identity and the block's offset, `footer` has
 //! header and footer, `compression` the codecs (`zstd` one of them); `block_builder` and `block_cursor` write
 //! and walk the sorted block (`cache/block.rs`), `index` has separators and index entries, `properties` and
 //! `tombstones` the small blocks; `reference` reads values that are in the WAL. Above these are `builder`

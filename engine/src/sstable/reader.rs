@@ -260,7 +260,7 @@ impl Sstable {
     }
 
     /// Whether the block is in the cache, if compactions fill it by that.
-    pub(super) fn holds_for_merge(&self, handle: Handle) -> bool {
+    pub(super) fn holds_for_compaction(&self, handle: Handle) -> bool {
         self.cache.filling() == Filling::Warm && self.cache.holds_data(self.key_of(handle))
     }
 

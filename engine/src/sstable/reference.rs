@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::storage::Storage;
 use crate::types::codec::{Decoded, Decoder, Malformed, put_varint};
 use crate::types::{CellRef, KEY_BYTES_MAX, LogFileId, VALUE_BYTES_MAX};
-use crate::wal::ClosedLogFile;
+use crate::wal::ClosedWalFile;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
@@ -61,7 +61,7 @@ impl Reference {
         d.finish()?;
         let entry_max = (VALUE_BYTES_MAX + KEY_BYTES_MAX + 64) as u64;
         if reference.length > entry_max || reference.offset.checked_add(reference.length).is_none() {
-            return Err(Malformed("reference to an entry of the log over the limit"));
+            return Err(Malformed("reference to an entry of the WAL over the limit"));
         }
         Ok(reference)
     }
@@ -84,7 +84,7 @@ impl Fetched {
 
 /// The open WAL files of one SSTable.
 pub(super) struct Logs {
-    files: Vec<ClosedLogFile>,
+    files: Vec<ClosedWalFile>,
     /// For each file, the end of the last entry referred to.
     ends: Vec<u64>,
 }
@@ -96,7 +96,7 @@ impl Logs {
         database: u64,
         logs: &BTreeMap<LogFileId, u64>,
     ) -> Result<Self> {
-        let files = logs.keys().map(|file| ClosedLogFile::open(storage, dir, database, *file));
+        let files = logs.keys().map(|file| ClosedWalFile::open(storage, dir, database, *file));
         Ok(Self { files: files.collect::<Result<_>>()?, ends: logs.values().copied().collect() })
     }
 
@@ -106,8 +106,8 @@ impl Logs {
     }
 
     fn find(&self, file: LogFileId) -> Decoded<usize> {
-        let found = self.files.iter().position(|log| log.number() == file);
-        found.ok_or(Malformed("reference to a log file that the table does not list"))
+        let found = self.files.iter().position(|wal| wal.number() == file);
+        found.ok_or(Malformed("reference to a WAL file that the table does not list"))
     }
 
     /// Fetches the value of a cell that has the reference.
@@ -123,12 +123,12 @@ impl Logs {
             Ok(found) => found,
             Err(e) => return Ok(Err(e)),
         };
-        let log = &self.files[at];
+        let wal = &self.files[at];
         let image = match images {
-            Some(images) => images.bytes(at, log, self.ends[at])?,
+            Some(images) => images.bytes(at, wal, self.ends[at])?,
             None => None,
         };
-        into.fill(log, &reference, cell, image).map(Ok)
+        into.fill(wal, &reference, cell, image).map(Ok)
     }
 }
 
@@ -136,7 +136,7 @@ impl Fetched {
     /// Fetches the referenced entry, from the image of the file if there is one.
     fn fill(
         &mut self,
-        log: &ClosedLogFile,
+        wal: &ClosedWalFile,
         reference: &Reference,
         cell: &CellRef<'_>,
         image: Option<&[u8]>,
@@ -149,19 +149,19 @@ impl Fetched {
             Some(bytes) => self.bytes.extend_from_slice(bytes),
             None => {
                 self.bytes.resize(length, 0);
-                log.read(&mut self.bytes, reference.offset)?;
+                wal.read(&mut self.bytes, reference.offset)?;
             }
         }
-        let found = match log.cell(&self.bytes, reference.offset) {
+        let found = match wal.cell(&self.bytes, reference.offset) {
             Ok(found) => found,
             // The bits may have flipped in the transfer, so the entry is read once more.
             Err(first) => {
-                log.read(&mut self.bytes, reference.offset)?;
-                log.cell(&self.bytes, reference.offset).map_err(|_| first)?
+                wal.read(&mut self.bytes, reference.offset)?;
+                wal.cell(&self.bytes, reference.offset).map_err(|_| first)?
             }
         };
         if (found.key, found.timestamp, found.kind) != (cell.key, cell.timestamp, cell.kind) {
-            return Err(log.mismatch(reference.offset, cell.key));
+            return Err(wal.mismatch(reference.offset, cell.key));
         }
         // The value is the last part before the checksum.
         let value = found.value.len();
@@ -171,14 +171,14 @@ impl Fetched {
 }
 
 /// The WAL files that a rescue has found.
-pub(super) struct FoundLogs<'s> {
+pub(super) struct FoundWalFiles<'s> {
     storage: &'s dyn Storage,
     dir: &'s Path,
     database: u64,
-    files: BTreeMap<LogFileId, Option<ClosedLogFile>>,
+    files: BTreeMap<LogFileId, Option<ClosedWalFile>>,
 }
 
-impl<'s> FoundLogs<'s> {
+impl<'s> FoundWalFiles<'s> {
     pub(super) fn new(storage: &'s dyn Storage, dir: &'s Path, database: u64) -> Self {
         Self { storage, dir, database, files: BTreeMap::new() }
     }
@@ -186,10 +186,10 @@ impl<'s> FoundLogs<'s> {
     /// Fetches the value of a cell that has a reference, if it can still be read.
     pub(super) fn fetch(&mut self, cell: &CellRef<'_>, into: &mut Fetched) -> bool {
         let Ok(reference) = Reference::decode(cell.value) else { return false };
-        let log = self.files.entry(reference.file).or_insert_with(|| {
-            ClosedLogFile::open(self.storage, self.dir, self.database, reference.file).ok()
+        let wal = self.files.entry(reference.file).or_insert_with(|| {
+            ClosedWalFile::open(self.storage, self.dir, self.database, reference.file).ok()
         });
-        log.as_ref().is_some_and(|log| into.fill(log, &reference, cell, None).is_ok())
+        wal.as_ref().is_some_and(|wal| into.fill(wal, &reference, cell, None).is_ok())
     }
 }
 
@@ -205,11 +205,11 @@ impl Images {
         Self { cache: Arc::clone(cache), files: logs.files.iter().map(|_| None).collect() }
     }
 
-    fn bytes(&mut self, at: usize, log: &ClosedLogFile, length: u64) -> Result<Option<&[u8]>> {
+    fn bytes(&mut self, at: usize, wal: &ClosedWalFile, length: u64) -> Result<Option<&[u8]>> {
         if self.files[at].is_none() {
             let mut image = Vec::new();
             let kept = self.cache.may_keep(length);
-            let read = read_through(log, length, kept, &mut image);
+            let read = read_through(wal, length, kept, &mut image);
             if read.is_err() && kept {
                 self.cache.let_go(length);
             }
@@ -221,13 +221,13 @@ impl Images {
 }
 
 /// Reads a file sequentially, and keeps the bytes if asked to.
-fn read_through(log: &ClosedLogFile, length: u64, keep: bool, image: &mut Vec<u8>) -> Result<()> {
+fn read_through(wal: &ClosedWalFile, length: u64, keep: bool, image: &mut Vec<u8>) -> Result<()> {
     *image = vec![0; if keep { length } else { length.min(PIECE_BYTES) } as usize];
     let mut at = 0;
     while at < length {
         let piece = (length - at).min(PIECE_BYTES) as usize;
         let from = if keep { at as usize } else { 0 };
-        log.read(&mut image[from..from + piece], at)?;
+        wal.read(&mut image[from..from + piece], at)?;
         at += piece as u64;
     }
     if !keep {

@@ -10,7 +10,7 @@ use super::block_cursor::BlockCursor;
 use super::footer::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
 use super::frame::{BlockKind, HEAD_BYTES, Head};
 use super::properties::Properties;
-use super::reference::{Fetched, FoundLogs};
+use super::reference::{Fetched, FoundWalFiles};
 use super::tombstones;
 use crate::cache::block::Block;
 use crate::error::{Error, Result};
@@ -73,7 +73,7 @@ pub(crate) fn scan_readable(
         report.lose(0..len.min(HEADER_BYTES as u64));
     }
     let end = if footer.is_some() { footer_at } else { len };
-    let mut logs = FoundLogs::new(storage, path.parent().unwrap_or(Path::new("")), database);
+    let mut logs = FoundWalFiles::new(storage, path.parent().unwrap_or(Path::new("")), database);
     let mut walk = Walk { file: &*file, identity, end, window: 0..0, bytes: Vec::new() };
     let mut at = HEADER_BYTES as u64;
     while at < end {
@@ -115,7 +115,7 @@ impl ScanReport {
         &mut self,
         head: &Head,
         payload: &[u8],
-        logs: &mut FoundLogs<'_>,
+        logs: &mut FoundWalFiles<'_>,
         visit: &mut dyn FnMut(CellRef<'_>),
     ) -> bool {
         self.past_data |= head.kind != BlockKind::Data;

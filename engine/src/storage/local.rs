@@ -1,5 +1,5 @@
 //! The machine's own file system, clock and randomness.
-#![expect(unsafe_code, reason = "memory-mapped log files; the mapping is the point (see `LocalMapped`)")]
+#![expect(unsafe_code, reason = "memory-mapped WAL files; the mapping is the point (see `LocalMapped`)")]
 #![allow(clippy::disallowed_methods, reason = "this is where the real world is let in")]
 
 use super::direct::DirectRead;
@@ -588,7 +588,7 @@ impl MappedFile for LocalSealed {
     }
 
     fn write(&self, _: u64, _: &[u8]) -> io::Result<()> {
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "the log file is sealed"))
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "the WAL file is sealed"))
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -434,7 +434,7 @@ pub trait MappedFile: Send + Sync {
 pub(crate) fn check_reserved(offset: u64, bytes: u64, reserved: u64) -> io::Result<()> {
     match offset.checked_add(bytes) {
         Some(end) if end <= reserved => Ok(()),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "write beyond the reserved log file")),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "write beyond the reserved WAL file")),
     }
 }
 

@@ -1,9 +1,9 @@
 //! A set of files for reading that limits how many are open at a time: those read last.
 //!
 //! A database may have more SSTables than a process may have descriptors. So an SSTable has not an open file
-//! but a [`KeptFile`], which opens itself again when it is read. The clock algorithm decides which ones are
-//! closed: a hand goes round over the open ones, spares each that was read since its last visit, and closes
-//! the first that was not. A read of an open file costs one more uncontended lock.
+//! but a [`ReopeningFile`], which opens itself again when it is read. The clock algorithm decides which ones
+//! are closed: a hand goes round over the open ones, spares each that was read since its last visit, and
+//! closes the first that was not. A read of an open file costs one more uncontended lock.
 
 use super::{MappedRead, ReadFile, Storage};
 // Plain locks: models need no switch in the middle of a read, which uses a buffer of its thread.
@@ -23,12 +23,12 @@ pub(crate) struct OpenFiles {
 
 #[derive(Default)]
 struct Hand {
-    open: Vec<Weak<KeptFile>>,
+    open: Vec<Weak<ReopeningFile>>,
     at: usize,
 }
 
 /// A file that is closed when it has not been read for a while.
-pub(crate) struct KeptFile {
+pub(crate) struct ReopeningFile {
     path: PathBuf,
     direct: bool,
     of: Arc<OpenFiles>,
@@ -43,7 +43,7 @@ impl OpenFiles {
 
     /// Opens a file for reading.
     pub(crate) fn open(self: &Arc<Self>, path: &Path, direct: bool) -> io::Result<Arc<dyn ReadFile>> {
-        let kept = Arc::new(KeptFile {
+        let kept = Arc::new(ReopeningFile {
             path: path.to_path_buf(),
             direct,
             of: self.clone(),
@@ -62,7 +62,7 @@ impl OpenFiles {
     }
 
     /// Counts another open file, and closes others if there are too many.
-    fn enter(&self, kept: &Arc<KeptFile>) {
+    fn enter(&self, kept: &Arc<ReopeningFile>) {
         if self.most == usize::MAX {
             // No file is ever closed.
             return;
@@ -85,7 +85,7 @@ impl OpenFiles {
     }
 }
 
-impl KeptFile {
+impl ReopeningFile {
     fn opened(self: Arc<Self>) -> io::Result<Arc<dyn ReadFile>> {
         let mut file = self.file.lock();
         if let Some(file) = &*file {
@@ -104,7 +104,7 @@ impl KeptFile {
 }
 
 /// An SSTable's handle of the file.
-struct Handle(Arc<KeptFile>);
+struct Handle(Arc<ReopeningFile>);
 
 impl Handle {
     #[inline]

@@ -73,7 +73,7 @@ impl Strategy for AutoOptions {
     }
 
     fn debt(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> u64 {
-        self.leveled().owed(shape, facts, state, Some(self.runs_max))
+        self.leveled().debt_with(shape, facts, state, Some(self.runs_max))
     }
 
     fn last_level(&self, shape: &Shape) -> usize {

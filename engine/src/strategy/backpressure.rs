@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn merges_in_memory_count_at_the_bound_and_slow_nobody_before() {
+    fn compactions_in_memory_count_at_the_bound_and_slow_nobody_before() {
         let with = |memory_joining| backpressure(&Pressure { memory_joining, ..pressure(1000) });
         assert_eq!(with(1999), Delay::NsPerByte(0.0));
         assert_eq!(with(2000), Delay::Stop);

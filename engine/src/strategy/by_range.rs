@@ -102,7 +102,7 @@ mod tests {
     use crate::strategy::{RangemergeOptions, Victim};
 
     #[test]
-    fn beside_a_merge_of_its_range_another_is_flushed_if_that_frees_half_as_much() {
+    fn beside_a_compaction_of_its_range_another_is_flushed_if_that_frees_half_as_much() {
         let options = RangemergeOptions { victim: Victim::MostBytes, ..Default::default() };
         let held = |range: KeyRange, bytes| RangeMemory { range, bytes, written: bytes, age: 1 };
         let memory = |bytes| {
@@ -117,7 +117,7 @@ mod tests {
         };
         let first = KeyRange::new("c", "d");
         assert_eq!(chosen(5, &[]), 0);
-        assert_eq!(chosen(5, &[KeyRange::new("g", "z")]), 0, "the merge is elsewhere");
+        assert_eq!(chosen(5, &[KeyRange::new("g", "z")]), 0, "the compaction is elsewhere");
         assert_eq!(chosen(5, std::slice::from_ref(&first)), 1);
         assert_eq!(chosen(4, std::slice::from_ref(&first)), 0, "too little to gain");
         assert_eq!(chosen(5, &[first, KeyRange::new("g", "h")]), 0, "nothing else is left but a crumb");

@@ -18,7 +18,7 @@ pub(crate) struct FrontFacts {
     pub(crate) file_bytes: u64,
     /// Bytes that would be logged again, by store.
     pub(crate) live: Vec<(StoreId, u64)>,
-    pub(crate) log_bytes: u64,
+    pub(crate) wal_bytes: u64,
     pub(crate) wal_limit: u64,
     /// Unflushed memory of all stores, and the limit below which it is small.
     pub(crate) memory_bytes: u64,
@@ -39,10 +39,10 @@ pub(crate) enum FrontPlan {
 /// memory is not small.
 pub(crate) fn plan_front(facts: &FrontFacts) -> FrontPlan {
     let live: u64 = facts.live.iter().map(|(_, bytes)| bytes).sum();
-    let over = facts.log_bytes > facts.wal_limit;
-    let [needed, file, log, limit] =
-        [live, facts.file_bytes, facts.log_bytes, facts.wal_limit].map(size_text);
-    let found = format!("{needed} of the {file} of the oldest file are needed, the WAL has {log} of {limit}");
+    let over = facts.wal_bytes > facts.wal_limit;
+    let [needed, file, wal, limit] =
+        [live, facts.file_bytes, facts.wal_bytes, facts.wal_limit].map(size_text);
+    let found = format!("{needed} of the {file} of the oldest file are needed, the WAL has {wal} of {limit}");
     if 2 * live <= facts.file_bytes {
         return FrontPlan::Clean { reason: found };
     }
@@ -64,11 +64,11 @@ pub(crate) fn plan_front(facts: &FrontFacts) -> FrontPlan {
 mod tests {
     use super::*;
 
-    fn plan(live: &[(u32, u64)], log_bytes: u64, memory_bytes: u64) -> FrontPlan {
+    fn plan(live: &[(u32, u64)], wal_bytes: u64, memory_bytes: u64) -> FrontPlan {
         plan_front(&FrontFacts {
             file_bytes: 100,
             live: live.iter().map(|(store, bytes)| (StoreId(*store), *bytes)).collect(),
-            log_bytes,
+            wal_bytes,
             wal_limit: 800,
             memory_bytes,
             memory_small: 50,
@@ -85,13 +85,13 @@ mod tests {
     }
 
     #[test]
-    fn while_memory_is_small_a_full_log_flushes_nothing() {
+    fn while_memory_is_small_a_full_wal_flushes_nothing() {
         assert!(matches!(plan(&[(1, 100)], 801, 49), FrontPlan::Clean { .. }));
         assert!(matches!(plan(&[(1, 100)], 801, 50), FrontPlan::Flush { .. }));
     }
 
     #[test]
-    fn a_file_still_needed_stays_while_the_log_is_under_its_limit() {
+    fn a_file_still_needed_stays_while_the_wal_is_under_its_limit() {
         assert!(matches!(plan(&[(1, 51)], 800, 10), FrontPlan::Leave { .. }));
         assert!(matches!(plan(&[(1, 50)], 800, 10), FrontPlan::Clean { .. }));
     }

@@ -22,7 +22,7 @@
 //! *Debt* is the bytes of the newest runs of L0 beyond `blocking_runs`: a compaction makes them fewer and
 //! never newer.
 
-use super::major::{Asked, major};
+use super::major::{ManualRequest, major};
 use super::runs::{Placed, RunPlanner, within};
 use super::window::{RATIO, WindowRules};
 use super::{Facts, Plan, PlanState, RunningCompaction, Strategy, Target};
@@ -144,17 +144,18 @@ impl Strategy for ExploringOptions {
         let due = self.major_due(shape, facts, &mut state);
         let mut planner = RunPlanner::new(shape, facts, self.sstable_bytes, state);
         let surplus = |table| (facts.surplus)(table) > 0;
-        let asked = Asked { surplus: &surplus, ..Asked::ALL };
+        let request = ManualRequest { surplus: &surplus, ..ManualRequest::ALL };
         // A running compaction that takes the oldest run will change it when it ends, or is the major
         // compaction itself.
-        let in_hand = facts.running.iter().any(|merge| takes_oldest(shape, merge));
+        let in_hand = facts.running.iter().any(|compaction| takes_oldest(shape, compaction));
         if due.is_some_and(|due| facts.clock >= due)
             && !in_hand
-            && let Some(mut merge) =
-                major(shape, &KeyRange::all(), asked, self.last_level(shape), self.sstable_bytes)
+            && let Some(mut compaction) =
+                major(shape, &KeyRange::all(), request, self.last_level(shape), self.sstable_bytes)
         {
-            merge.reason = format!("{}, older than {} s give or take", merge.reason, self.major_period_s);
-            if !planner.accept(merge) {
+            compaction.reason =
+                format!("{}, older than {} s give or take", compaction.reason, self.major_period_s);
+            if !planner.accept(compaction) {
                 return planner.finish();
             }
         }
@@ -208,14 +209,14 @@ impl ExploringOptions {
         let (picks, all, bytes) = (window.len(), sizes.len(), size_text(bytes));
         let keeps = if keeps { "keep" } else { "the smallest, break" };
         let what = format!("{picks} of {all} runs, {bytes}, {keeps} the {name} {ratio}");
-        planner.merge(&picked, output, sizes.len() as f64 / self.min_runs as f64, what)
+        planner.compact(&picked, output, sizes.len() as f64 / self.min_runs as f64, what)
     }
 }
 
 /// Whether the compaction takes the oldest run, as a major one does.
-fn takes_oldest(shape: &Shape, merge: &RunningCompaction) -> bool {
+fn takes_oldest(shape: &Shape, compaction: &RunningCompaction) -> bool {
     let Some((level, run)) = shape.runs().last() else { return false };
-    let plan = &merge.plan;
+    let plan = &compaction.plan;
     let mut places = plan.inputs.iter().map(|input| Target { level: input.level, run: input.run });
     plan.output == Target { level, run: run.id } || places.any(|place| place == Target { level, run: run.id })
 }

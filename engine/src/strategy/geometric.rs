@@ -190,7 +190,7 @@ fn down(planner: &mut RunPlanner<'_>, levels: std::ops::RangeInclusive<usize>, s
     let runs: Vec<Placed<'_>> = levels.flat_map(|level| planner.resting(level)).collect();
     let Some(((_, newest), (oldest_level, oldest))) = runs.first().zip(runs.last()) else { return };
     let run = if *oldest_level == to { oldest.id } else { newest.id };
-    planner.merge(&runs, Target { level: to, run }, score, what);
+    planner.compact(&runs, Target { level: to, run }, score, what);
 }
 
 fn bound_text(bound: f64) -> String {

@@ -3,7 +3,7 @@
 //!
 //! A story is `== title`, then lines that begin with a word: `strategy TEXT`, `flush SIZE`, `pressed`,
 //! `redundant SHARE` (of the keys of any SSTables), `clock SECONDS`, `draw SHARE` (of all that may be drawn),
-//! `flushing RUN` (a flush still writes it), `merges N`, `L..` (a run of the shape), `start` (plans, and
+//! `flushing RUN` (a flush still writes it), `compactions N`, `L..` (a run of the shape), `start` (plans, and
 //! starts the best compaction), `step KEY` (the running compaction has reached the key), `looks TABLE N`
 //! (seek misses), `unread N` (flushes without readers), `written TABLE FROM TO MADE` (seconds),
 //! `ttl SECONDS`, `snapshot N` (the oldest), `flushed RANGE SIZE` (a new run in L0), and at the end one of
@@ -29,7 +29,7 @@ struct Story {
     clock: u64,
     draw: u64,
     flushing: Option<u64>,
-    merges: usize,
+    compactions: usize,
     looks: Vec<(u32, u64)>,
     settled: u64,
     ttl_us: u64,
@@ -87,11 +87,12 @@ impl Story {
             loop {
                 let plan = self.plan();
                 self.state = plan.state;
-                let Some(merge) = plan.merges.first() else { break };
-                let step = properties::concatenate(&self.shape, merge, &mut next);
-                apply(&mut self.shape, merge, &step).expect("a merge");
-                if merge.kind == CompactionKind::Merge {
-                    told += &format!("{n}: {} runs, {}\n", merge.inputs.len(), size_text(merge.bytes));
+                let Some(compaction) = plan.compactions.first() else { break };
+                let step = properties::concatenate(&self.shape, compaction, &mut next);
+                apply(&mut self.shape, compaction, &step).expect("a compaction");
+                if compaction.kind == CompactionKind::Merge {
+                    told +=
+                        &format!("{n}: {} runs, {}\n", compaction.inputs.len(), size_text(compaction.bytes));
                 }
             }
         }
@@ -109,7 +110,7 @@ impl Story {
             flushing: self.flushing,
             flush_bytes: self.flush,
             pressed: self.pressed,
-            merges_max: self.merges,
+            compactions_max: self.compactions,
             unique,
             looks,
             settled_to: SeqNo(self.settled),
@@ -118,21 +119,21 @@ impl Story {
         }
     }
 
-    fn print(&self, merge: &CompactionPlan) -> String {
-        self.print_valid(merge, validate(&self.shape, merge, &self.running))
+    fn print(&self, compaction: &CompactionPlan) -> String {
+        self.print_valid(compaction, validate(&self.shape, compaction, &self.running))
     }
 
-    fn print_valid(&self, merge: &CompactionPlan, valid: Result<(), String>) -> String {
+    fn print_valid(&self, compaction: &CompactionPlan, valid: Result<(), String>) -> String {
         let input = |i: &InputRun| {
             let tables: Vec<String> = i.tables.iter().map(|t| t.part.to_string()).collect();
             format!("L{} #{} {}", i.level, i.run, tables.join(" "))
         };
-        let inputs = merge.inputs.iter().map(input).collect::<Vec<_>>().join(" + ");
-        let Target { level, run } = merge.output;
-        let (range, score) = (range_text(&merge.range), merge.score);
+        let inputs = compaction.inputs.iter().map(input).collect::<Vec<_>>().join(" + ");
+        let Target { level, run } = compaction.output;
+        let (range, score) = (range_text(&compaction.range), compaction.score);
         let valid = valid.map_or_else(|why| format!("  INVALID: {why}\n"), |()| String::new());
-        let head = format!("{:?} {inputs} -> L{level} #{run} {range} score {score:.2}", merge.kind);
-        format!("{head}\n  {}\n{valid}", merge.reason)
+        let head = format!("{:?} {inputs} -> L{level} #{run} {range} score {score:.2}", compaction.kind);
+        format!("{head}\n  {}\n{valid}", compaction.reason)
     }
 }
 
@@ -144,7 +145,7 @@ fn tell(input: &str) -> String {
         // The stories assume four.
         strategy: "leveled{l0_runs_trigger=4}".parse().expect("a strategy"),
         flush: 64 << 20,
-        merges: 8,
+        compactions: 8,
         settled: u64::MAX,
         ..Story::default()
     };
@@ -175,7 +176,7 @@ fn tell(input: &str) -> String {
                 }
             }
             "flushed-range" => {
-                let plan = story.victim().1.expect("a merge with tables");
+                let plan = story.victim().1.expect("a compaction with tables");
                 let table = TableInfo::over(1000, plan.range.clone(), plan.bytes);
                 let step = Step { outputs: vec![Arc::new(table)], ..Step::default() };
                 apply(&mut story.shape, &plan, &step).expect("a flush");
@@ -186,7 +187,7 @@ fn tell(input: &str) -> String {
             "draw" => story.draw = (rest.parse::<f64>().expect("a share") * u64::MAX as f64) as u64,
             "flushing" => story.flushing = Some(rest.parse().expect("a run")),
             "redundant" => story.redundant = rest.parse().expect("a share"),
-            "merges" => story.merges = rest.parse().expect("a number"),
+            "compactions" => story.compactions = rest.parse().expect("a number"),
             "unread" => {
                 story.state.unread = rest.parse().expect("a number");
                 story.state.newest_run = u64::MAX;
@@ -201,9 +202,9 @@ fn tell(input: &str) -> String {
             "start" => {
                 let plan = story.plan();
                 story.state = plan.state;
-                let merge = plan.merges.into_iter().next().expect("a merge to start");
-                answer += &format!("started {}", story.print(&merge));
-                story.running.push(RunningCompaction { plan: merge, clip: None });
+                let compaction = plan.compactions.into_iter().next().expect("a compaction to start");
+                answer += &format!("started {}", story.print(&compaction));
+                story.running.push(RunningCompaction { plan: compaction, clip: None });
             }
             "flushed" => {
                 let (range, size) = rest.split_once(' ').expect("range and size");
@@ -216,16 +217,16 @@ fn tell(input: &str) -> String {
             "flushes" => answer += &story.flushes(rest),
             "step" => {
                 let key = parse_key(rest).expect("a key");
-                let merge = story.running.last_mut().expect("a running merge");
+                let compaction = story.running.last_mut().expect("a running compaction");
                 let step = Step { upto: Some(key.clone()), ..Step::default() };
-                apply(&mut story.shape, &merge.plan, &step).expect("a step");
-                merge.clip = Some(key);
+                apply(&mut story.shape, &compaction.plan, &step).expect("a step");
+                compaction.clip = Some(key);
             }
             "plan" => {
                 let plan = story.plan();
-                plan.merges.iter().for_each(|merge| answer += &story.print(merge));
+                plan.compactions.iter().for_each(|compaction| answer += &story.print(compaction));
                 plan.deferred.iter().for_each(|d| answer += &format!("deferred: {d}\n"));
-                if plan.merges.is_empty() && plan.deferred.is_empty() {
+                if plan.compactions.is_empty() && plan.deferred.is_empty() {
                     answer += "nothing\n";
                 }
             }
@@ -236,9 +237,9 @@ fn tell(input: &str) -> String {
             }
             "finish" => {
                 let mut next = 1000;
-                for merge in story.plan().merges {
-                    let step = properties::concatenate(&story.shape, &merge, &mut next);
-                    apply(&mut story.shape, &merge, &step).expect("a merge");
+                for compaction in story.plan().compactions {
+                    let step = properties::concatenate(&story.shape, &compaction, &mut next);
+                    apply(&mut story.shape, &compaction, &step).expect("a compaction");
                 }
                 answer += &story.shape.to_string();
             }
@@ -250,10 +251,10 @@ fn tell(input: &str) -> String {
                 let expired =
                     (story.clock * 1_000_000).checked_sub(story.ttl_us).filter(|_| story.ttl_us > 0);
                 let expired = expired.map(Timestamp);
-                let asked = Asked { upto: SeqNo(story.settled), expired, ..Asked::ALL };
+                let request = ManualRequest { upto: SeqNo(story.settled), expired, ..ManualRequest::ALL };
                 loop {
-                    let (part, plan) = major_part(&story.shape, &left, &bounds, asked, strategy);
-                    told += &plan.map_or(String::new(), |merge| story.print(&merge));
+                    let (part, plan) = major_part(&story.shape, &left, &bounds, request, strategy);
+                    told += &plan.map_or(String::new(), |compaction| story.print(&compaction));
                     match part.end {
                         Some(end) if left.ends_after(&end) => left.start = end,
                         _ => break,

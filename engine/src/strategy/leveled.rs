@@ -191,7 +191,7 @@ impl LeveledOptions {
             shape,
             facts,
             sizes,
-            busy: facts.running.iter().flat_map(|merge| merge.plan.tables()).collect(),
+            busy: facts.running.iter().flat_map(|compaction| compaction.plan.tables()).collect(),
             taken: facts.running.to_vec(),
             plan: Plan { state, ..Plan::default() },
         };
@@ -207,7 +207,7 @@ impl LeveledOptions {
         }
         planner.dense_tables();
         let mut plan = planner.plan;
-        plan.merges.sort_by(|a, b| b.score.total_cmp(&a.score));
+        plan.compactions.sort_by(|a, b| b.score.total_cmp(&a.score));
         plan
     }
 
@@ -222,7 +222,13 @@ impl LeveledOptions {
         state.unread.saturating_add(came)
     }
 
-    pub(super) fn owed(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState, lazy: Option<u64>) -> u64 {
+    pub(super) fn debt_with(
+        &self,
+        shape: &Shape,
+        facts: &Facts<'_>,
+        state: &PlanState,
+        lazy: Option<u64>,
+    ) -> u64 {
         let state = state.observe(shape);
         let sizes = self.sizes(shape, facts, &state, lazy);
         let m = self.multiplier as f64;
@@ -265,7 +271,7 @@ impl Strategy for LeveledOptions {
     }
 
     fn debt(&self, shape: &Shape, facts: &Facts<'_>, state: &PlanState) -> u64 {
-        self.owed(shape, facts, state, None)
+        self.debt_with(shape, facts, state, None)
     }
 
     fn last_level(&self, shape: &Shape) -> usize {
@@ -290,10 +296,10 @@ fn trusted(unread: u64, least: u64, most: u64) -> u64 {
 }
 
 /// An SSTable in one of these older runs that the compaction would pass, and so must not.
-fn passed<'a>(merge: &CompactionPlan, mut older: impl Iterator<Item = &'a Run>) -> Option<String> {
-    let taken: HashSet<TableId> = merge.tables().collect();
+fn passed<'a>(compaction: &CompactionPlan, mut older: impl Iterator<Item = &'a Run>) -> Option<String> {
+    let taken: HashSet<TableId> = compaction.tables().collect();
     let table =
-        older.find_map(|run| run.overlapping(&merge.range).find(|table| !taken.contains(&table.id)))?;
+        older.find_map(|run| run.overlapping(&compaction.range).find(|table| !taken.contains(&table.id)))?;
     Some(format!("SSTable {} of L0 cannot come along", table.id))
 }
 
@@ -329,17 +335,17 @@ struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     fn full(&self) -> bool {
-        self.plan.merges.len() >= self.facts.merges_max
+        self.plan.compactions.len() >= self.facts.compactions_max
     }
 
-    fn conflict(&self, merge: &CompactionPlan) -> Option<String> {
-        self.taken.iter().find_map(|other| wrong_with_running(merge, other))
+    fn conflict(&self, compaction: &CompactionPlan) -> Option<String> {
+        self.taken.iter().find_map(|other| wrong_with_running(compaction, other))
     }
 
-    fn accept(&mut self, merge: CompactionPlan) {
-        self.busy.extend(merge.tables());
-        self.taken.push(RunningCompaction { plan: merge.clone(), clip: None });
-        self.plan.merges.push(merge);
+    fn accept(&mut self, compaction: CompactionPlan) {
+        self.busy.extend(compaction.tables());
+        self.taken.push(RunningCompaction { plan: compaction.clone(), clip: None });
+        self.plan.compactions.push(compaction);
     }
 
     fn free(&self, table: &TableInfo) -> bool {
@@ -392,30 +398,30 @@ impl<'a> Planner<'a> {
         let gathered = gathering.and_then(|level| Some((level, self.shape.levels.get(level)?.runs.first()?)));
         sources.extend(gathered.map(|(level, run)| (level, run, run.tables().iter().collect())));
         let output = self.run_to_join(self.sizes.base, runs[0].0.id);
-        let Some(mut merge) = self.merge(&sources, output, score, reason.clone(), false) else {
+        let Some(mut compaction) = self.compact(&sources, output, score, reason.clone(), false) else {
             return false;
         };
         let met = self.shape.run(output.level, output.run);
         if let Some(lazy) = self.lazy {
-            if paid > 0.0 && paid >= merge.bytes as f64 {
+            if paid > 0.0 && paid >= compaction.bytes as f64 {
                 self.plan.state.unread = 0;
                 reason = format!("read much: {reason}");
-                merge.reason = format!("read much: {}", merge.reason);
-            } else if due < 1.0 || self.waits_for_readers(&sources, runs.len(), &merge, met, lazy) {
+                compaction.reason = format!("read much: {}", compaction.reason);
+            } else if due < 1.0 || self.waits_for_readers(&sources, runs.len(), &compaction, met, lazy) {
                 return false;
             }
         }
         let older = level0.runs.iter().filter(|run| run.id < runs[0].0.id);
-        if let Some(why) = self.conflict(&merge).or_else(|| passed(&merge, older)) {
+        if let Some(why) = self.conflict(&compaction).or_else(|| passed(&compaction, older)) {
             if due < 1.0 {
                 return false;
             }
-            self.plan.deferred.push(format!("{}, but {why}", merge.reason));
+            self.plan.deferred.push(format!("{}, but {why}", compaction.reason));
             self.gather();
             return true;
         }
-        let base_bytes = met.map_or(0, |run| run.bytes_within(&merge.range)) as f64;
-        if merge.kind == CompactionKind::Merge {
+        let base_bytes = met.map_or(0, |run| run.bytes_within(&compaction.range)) as f64;
+        if compaction.kind == CompactionKind::Merge {
             if bytes as f64 <= self.sizes.waiting
                 && base_bytes > BASE_OVER_LEVEL0 * bytes as f64
                 && let Some(why) = self.wait_for_redundancy(&sources[..runs.len()])
@@ -433,12 +439,12 @@ impl<'a> Planner<'a> {
                 reason += &format!(", less to gather ({}) than to meet below", size_text(stays as u64));
                 sources.truncate(runs.len());
                 let output = self.run_to_join(level, runs[0].0.id);
-                let Some(less) = self.merge(&sources, output, score, reason, false) else { return true };
-                merge = less;
+                let Some(less) = self.compact(&sources, output, score, reason, false) else { return true };
+                compaction = less;
             }
         }
         if !self.full() {
-            self.accept(merge);
+            self.accept(compaction);
         }
         true
     }
@@ -449,7 +455,9 @@ impl<'a> Planner<'a> {
         let most = self.lazy.map_or(usual, |lazy| usize::try_from(lazy.most).unwrap_or(usize::MAX));
         let sstable_bytes = self.options.sstable_bytes;
         let waiting = gather(self.shape, self.facts, &self.taken, most, sstable_bytes);
-        if let Some(waiting) = waiting.filter(|merge| !self.full() && self.conflict(merge).is_none()) {
+        if let Some(waiting) =
+            waiting.filter(|compaction| !self.full() && self.conflict(compaction).is_none())
+        {
             self.accept(waiting);
         }
     }
@@ -482,7 +490,7 @@ impl<'a> Planner<'a> {
         &mut self,
         sources: &[(usize, &Run, Vec<&Arc<TableInfo>>)],
         runs: usize,
-        merge: &CompactionPlan,
+        compaction: &CompactionPlan,
         base: Option<&Run>,
         lazy: Lazy,
     ) -> bool {
@@ -491,13 +499,13 @@ impl<'a> Planner<'a> {
         };
         let is_full = runs as u64 >= lazy.now
             || bytes_of(&sources[..runs]) >= lazy.now.saturating_mul(self.facts.flush_bytes.max(1));
-        if self.facts.pressed || is_full || merge.kind == CompactionKind::TrivialMove {
+        if self.facts.pressed || is_full || compaction.kind == CompactionKind::TrivialMove {
             return false;
         }
         // Little of a far larger base can be overwritten by L0.
-        let met = base.map_or(0, |run| run.bytes_within(&merge.range)) as f64;
+        let met = base.map_or(0, |run| run.bytes_within(&compaction.range)) as f64;
         let of_base = base.filter(|_| met <= BASE_OVER_LEVEL0 * bytes_of(sources) as f64);
-        let below = of_base.into_iter().flat_map(|run| run.overlapping(&merge.range));
+        let below = of_base.into_iter().flat_map(|run| run.overlapping(&compaction.range));
         let ids = sources.iter().flat_map(|(_, _, tables)| tables.iter().copied()).chain(below);
         let redundant = 1.0 - (self.facts.unique)(&ids.map(|table| table.id).collect::<Vec<_>>());
         if redundant >= REDUNDANT_MAX {
@@ -518,8 +526,8 @@ impl<'a> Planner<'a> {
                 while !self.full() {
                     let output = Target { level, run: pair[1].id };
                     let what = format!("L{level} has {} runs, one is right", runs.len());
-                    let Some(merge) = self.pick(level, &pair[0], output, score, &what) else { break };
-                    self.accept(merge);
+                    let Some(compaction) = self.pick(level, &pair[0], output, score, &what) else { break };
+                    self.accept(compaction);
                 }
             }
         }
@@ -541,18 +549,19 @@ impl<'a> Planner<'a> {
                 };
                 let what = format!("L{level} has {} of {}", size_text(bytes), size_text(target as u64));
                 let output = self.run_to_join(level + 1, run.id);
-                let Some(merge) = self.pick(level, run, output, score, &what) else { break };
-                let moved = merge.inputs[0].tables.iter().filter_map(|id| bytes_of(run, &merge.range, *id));
+                let Some(compaction) = self.pick(level, run, output, score, &what) else { break };
+                let moved =
+                    compaction.inputs[0].tables.iter().filter_map(|id| bytes_of(run, &compaction.range, *id));
                 bytes = bytes.saturating_sub(moved.sum());
-                self.accept(merge);
+                self.accept(compaction);
             }
         }
     }
 
     /// Bytes of the run that running compactions already take down.
     fn leaving(&self, level: usize, run: &Run) -> u64 {
-        let down = self.taken.iter().filter(|merge| merge.plan.output.level > level);
-        down.flat_map(|merge| merge.plan.live_inputs(self.shape))
+        let down = self.taken.iter().filter(|compaction| compaction.plan.output.level > level);
+        down.flat_map(|compaction| compaction.plan.live_inputs(self.shape))
             .filter(|(place, _)| *place == RunAge::of(level, run.id))
             .map(|(_, table)| table.live_bytes())
             .sum()
@@ -574,9 +583,9 @@ impl<'a> Planner<'a> {
             let reason = format!("SSTable {} of L{level} is {:.0} % tombstones", table.id, share * 100.0);
             let sources = [(level, run, vec![table])];
             // Rewritten even where it could be moved: in the last level its tombstones are dropped.
-            let merge = self.merge(&sources, output, share, reason, true);
-            if let Some(merge) = merge.filter(|merge| self.conflict(merge).is_none()) {
-                self.accept(merge);
+            let compaction = self.compact(&sources, output, share, reason, true);
+            if let Some(compaction) = compaction.filter(|compaction| self.conflict(compaction).is_none()) {
+                self.accept(compaction);
             }
         }
     }
@@ -590,14 +599,14 @@ impl<'a> Planner<'a> {
         let last = options.last_level(self.shape);
         let share = options.tombstone_share;
         let found = early(self.shape, self.facts, state, last, options.sstable_bytes, share, true);
-        let before = self.plan.merges.len();
-        for merge in found {
-            if !self.full() && self.conflict(&merge).is_none() {
-                self.accept(merge);
+        let before = self.plan.compactions.len();
+        for compaction in found {
+            if !self.full() && self.conflict(&compaction).is_none() {
+                self.accept(compaction);
             }
         }
-        if self.plan.merges.len() == before {
-            self.plan.state.early_at = Some(self.facts.clock);
+        if self.plan.compactions.len() == before {
+            self.plan.state.triggered_at = Some(self.facts.clock);
         }
     }
 
@@ -651,8 +660,8 @@ impl<'a> Planner<'a> {
             }
         }
         let group: Vec<_> = tables[first..end].iter().collect();
-        let merge = self.merge(&[(level, run, group)], output, score, what.to_string(), false)?;
-        if self.conflict(&merge).is_some() {
+        let compaction = self.compact(&[(level, run, group)], output, score, what.to_string(), false)?;
+        if self.conflict(&compaction).is_some() {
             return None;
         }
         let cursors = &mut self.plan.state.cursors;
@@ -660,7 +669,7 @@ impl<'a> Planner<'a> {
             cursors.resize(level + 1, Vec::new());
         }
         cursors[level] = tables.get(end).map_or(Vec::new(), |next| next.live_start().to_vec());
-        Some(merge)
+        Some(compaction)
     }
 
     /// Whether no compaction conflicts with one over this range and what it overlaps in the output.
@@ -695,7 +704,7 @@ impl<'a> Planner<'a> {
     }
 
     /// A compaction of these SSTables with all that they overlap in the output.
-    fn merge(
+    fn compact(
         &self,
         sources: &[(usize, &Run, Vec<&Arc<TableInfo>>)],
         output: Target,

@@ -6,7 +6,7 @@ use crate::shape::{Shape, TableInfo};
 use crate::types::{KeyRange, SeqNo, TableId, Timestamp};
 
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct ManualRequest<'a> {
     /// The newest data that has to be compacted: SSTables with later writes only may be left out.
     pub(crate) upto: SeqNo,
     /// Whether SSTables that are in the last level already are rewritten, too.
@@ -17,12 +17,12 @@ pub(crate) struct Asked<'a> {
     pub(crate) surplus: &'a dyn Fn(TableId) -> bool,
 }
 
-impl Asked<'_> {
+impl ManualRequest<'_> {
     /// The plain compaction: SSTables that are not in the last level, and those there with deletes or values
     /// in the WAL.
     #[cfg(any(test, feature = "papers"))]
-    pub(crate) const ALL: Asked<'static> =
-        Asked { upto: SeqNo::MAX, rewrite: false, expired: None, surplus: &|_| false };
+    pub(crate) const ALL: ManualRequest<'static> =
+        ManualRequest { upto: SeqNo::MAX, rewrite: false, expired: None, surplus: &|_| false };
 }
 
 /// One compaction of all that overlaps `range` into the oldest run of `last_level`; `None` if everything is
@@ -31,19 +31,19 @@ impl Asked<'_> {
 pub(crate) fn major(
     shape: &Shape,
     range: &KeyRange,
-    asked: Asked<'_>,
+    request: ManualRequest<'_>,
     last_level: usize,
     sstable_bytes: u64,
 ) -> Option<CompactionPlan> {
-    let merge = to_bottom(shape, reach(shape, None, range)?, last_level, sstable_bytes)?;
+    let compaction = to_bottom(shape, reach(shape, None, range)?, last_level, sstable_bytes)?;
     let wants = |place: RunAge, table: &TableInfo| {
-        let expired = asked.expired.is_some_and(|moment| table.times.0 <= moment);
+        let expired = request.expired.is_some_and(|moment| table.times.0 <= moment);
         let less = expired || table.all_tombstones() > 0 || table.has_wal_values();
-        asked.rewrite || less || place != merge.target() || (asked.surplus)(table.id)
+        request.rewrite || less || place != compaction.target() || (request.surplus)(table.id)
     };
-    let inputs = merge.live_inputs(shape);
-    let is_due = inputs.iter().any(|(place, table)| table.seqs.0 <= asked.upto && wants(*place, table));
-    is_due.then_some(merge)
+    let inputs = compaction.live_inputs(shape);
+    let is_due = inputs.iter().any(|(place, table)| table.seqs.0 <= request.upto && wants(*place, table));
+    is_due.then_some(compaction)
 }
 
 /// The first of the compactions that make one run of all that overlaps `left`, if there is anything to do,
@@ -53,7 +53,7 @@ pub(crate) fn major_part(
     shape: &Shape,
     left: &KeyRange,
     bounds: &[Vec<u8>],
-    asked: Asked<'_>,
+    request: ManualRequest<'_>,
     strategy: &dyn Strategy,
 ) -> (KeyRange, Option<CompactionPlan>) {
     let up_to = |bound: usize| {
@@ -62,7 +62,7 @@ pub(crate) fn major_part(
     };
     let mut part = up_to(bounds.partition_point(|bound| *bound <= left.start));
     loop {
-        let plan = major(shape, &part, asked, strategy.last_level(shape), strategy.sstable_bytes());
+        let plan = major(shape, &part, request, strategy.last_level(shape), strategy.sstable_bytes());
         let reaches_to = |plan: &CompactionPlan| match (part.end.as_deref(), &plan.range.end) {
             (Some(end), Some(to)) if plan.range.ends_after(end) => {
                 up_to(bounds.partition_point(|bound| bound < to))

@@ -391,11 +391,16 @@ mod tests {
         let fresh = PipelineState::default();
         let redundant = PipelineState { merges: 1, unique: 0.5, ..fresh };
         for (story, facts, state, expected) in [
-            ("one segment is nothing to merge", facts(1, 100, 10), redundant, "- - - - -"),
-            ("few segments of unique keys", facts(2, 100, 100), fresh, "- - compact - -"),
-            ("few segments of hot keys", facts(2, 100, 60), fresh, "- - compact - compact"),
+            ("one memtable is nothing to merge", facts(1, 100, 10), redundant, "- - - - -"),
+            ("few memtables of unique keys", facts(2, 100, 100), fresh, "- - compact - -"),
+            ("few memtables of hot keys", facts(2, 100, 60), fresh, "- - compact - compact"),
             ("too many, all unique", facts(4, 100, 100), fresh, "- indices compact indices indices"),
-            ("the first merge after a flush", facts(4, 100, 60), fresh, "- indices compact indices compact"),
+            (
+                "the first compaction after a flush",
+                facts(4, 100, 60),
+                fresh,
+                "- indices compact indices compact",
+            ),
             ("redundancy met before", facts(4, 100, 60), redundant, "- indices compact compact compact"),
             (
                 "the draw says no",
@@ -442,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_segment_is_compacted_alone_where_that_gives_more_and_by_sketch_alone() {
+    fn the_newest_memtable_is_compacted_alone_where_that_gives_more_and_by_sketch_alone() {
         let plan = |policy: &str, facts: &PipelineFacts| {
             let policy = policy.parse::<MemoryPolicy>().unwrap();
             policy.plan(facts, &PipelineState::default()).map(|(kind, _)| kind)

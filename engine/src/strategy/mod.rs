@@ -66,7 +66,7 @@ pub use hot::HotTop;
 pub use hot::{HotFactor, HotKeys};
 pub(crate) use hot::{HotPlan, HotState, KEPT_MAX, keep_budget};
 pub use leveled::LeveledOptions;
-pub(crate) use major::{Asked, major_part};
+pub(crate) use major::{ManualRequest, major_part};
 #[cfg(feature = "papers")]
 pub use memtable_policy::Adaptive;
 pub use memtable_policy::{MemoryPolicy, MemtableLimit};
@@ -75,7 +75,7 @@ pub(crate) use memtable_policy::{MemtableCompactionKind, PipelineFacts, Pipeline
 pub(crate) use papers::NEEDS_PAPERS;
 pub(crate) use plan_db::{DbAction, DbFacts, StoreFacts, plan_db};
 pub use rangemerge::{RangemergeOptions, Victim};
-pub(crate) use rate::{merge_rate, pacing};
+pub(crate) use rate::{compaction_rate, pacing};
 pub(crate) use runs::long_bytes;
 pub use size_tiered::SizeTieredOptions;
 pub(crate) use validate::{validate, validate_flush, wrong_with_running};
@@ -335,7 +335,7 @@ pub(crate) struct Facts<'a> {
     /// Whether only short compactions within L0 are wanted.
     pub(crate) within_level0: bool,
     /// The most compactions that are wanted.
-    pub(crate) merges_max: usize,
+    pub(crate) compactions_max: usize,
     /// The share of cells that a compaction of the given SSTables would leave.
     pub(crate) unique: Unique<'a>,
     /// Seek misses of the SSTable: reads since it was opened that searched it in vain.
@@ -360,7 +360,7 @@ impl Default for Facts<'_> {
             flush_bytes: 0,
             pressed: false,
             within_level0: false,
-            merges_max: 0,
+            compactions_max: 0,
             unique: &|_| 1.0,
             looks: &|_| 0,
             surplus: &|_| 0,
@@ -373,7 +373,7 @@ impl Default for Facts<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// Best first.
-    pub(crate) merges: Vec<CompactionPlan>,
+    pub(crate) compactions: Vec<CompactionPlan>,
     /// The reasons for which due compactions wait, each a sentence with numbers. An event is recorded when
     /// such a wait begins.
     pub(crate) deferred: Vec<String>,
@@ -396,7 +396,7 @@ pub(crate) struct PlanState {
     /// When the oldest SSTable was created, and when a major compaction is due for it, in seconds.
     pub(crate) major_due: Option<(u64, u64)>,
     /// When the last search of all SSTables found no triggered compaction to start, in seconds.
-    pub(crate) early_at: Option<u64>,
+    pub(crate) triggered_at: Option<u64>,
 }
 
 impl PlanState {

@@ -35,9 +35,9 @@ pub(crate) struct StoreFacts<'a> {
     /// Bytes that a flush would write: memory less its redundancy.
     pub(crate) flush_write_bytes: u64,
     /// WAL bytes that a flush of this store would release.
-    pub(crate) log_freed_bytes: u64,
+    pub(crate) wal_freed_bytes: u64,
     /// The strategy's compactions, best first, without conflicts.
-    pub(crate) merges: &'a [CompactionPlan],
+    pub(crate) compactions: &'a [CompactionPlan],
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -48,7 +48,7 @@ pub(crate) struct DbFacts {
     pub(crate) memory_low: u64,
     /// Flushes wait for in-memory compactions up to here.
     pub(crate) memory_wait: u64,
-    pub(crate) log_bytes: u64,
+    pub(crate) wal_bytes: u64,
     /// Cleaning begins when the WAL has more bytes.
     pub(crate) wal_clean_bytes: u64,
     /// Whether the oldest file may be cleaned: it is complete, it is not being cleaned, and it was not left
@@ -74,19 +74,22 @@ pub(crate) enum DbAction {
 /// What to start now, most urgent first; at most one action per idle worker.
 pub(crate) fn plan_db(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
     let mut actions = flushes(stores, db);
-    if db.can_clean && db.log_bytes > db.wal_clean_bytes {
+    if db.can_clean && db.wal_bytes > db.wal_clean_bytes {
         actions.push(DbAction::Clean);
     }
     actions.truncate(db.workers_free);
-    let mut merges: Vec<(&StoreFacts<'_>, usize, &CompactionPlan)> = stores
+    let mut compactions: Vec<(&StoreFacts<'_>, usize, &CompactionPlan)> = stores
         .iter()
-        .flat_map(|s| s.merges.iter().enumerate().map(move |(i, merge)| (s, i, merge)))
+        .flat_map(|s| s.compactions.iter().enumerate().map(move |(i, compaction)| (s, i, compaction)))
         .collect();
-    merges
+    compactions
         .sort_by(|(_, _, a), (_, _, b)| b.is_urgent().cmp(&a.is_urgent()).then(b.score.total_cmp(&a.score)));
     let left = db.workers_free - actions.len();
     actions.extend(
-        merges.into_iter().take(left).map(|(s, index, _)| DbAction::Compaction { store: s.store, index }),
+        compactions
+            .into_iter()
+            .take(left)
+            .map(|(s, index, _)| DbAction::Compaction { store: s.store, index }),
     );
     actions
 }
@@ -128,7 +131,7 @@ fn flushes(stores: &[StoreFacts<'_>], db: &DbFacts) -> Vec<DbAction> {
 const SYNCS_COST: u64 = 256 << 10;
 
 fn gain(s: &StoreFacts<'_>) -> f64 {
-    (s.freed_bytes + s.log_freed_bytes) as f64 / (s.flush_write_bytes + SYNCS_COST) as f64
+    (s.freed_bytes + s.wal_freed_bytes) as f64 / (s.flush_write_bytes + SYNCS_COST) as f64
 }
 
 #[cfg(test)]
@@ -148,8 +151,8 @@ mod tests {
             compactable_bytes: 0,
             flushing_bytes: 0,
             flush_write_bytes: writes * M,
-            log_freed_bytes: 0,
-            merges: &[],
+            wal_freed_bytes: 0,
+            compactions: &[],
         }
     }
 
@@ -157,7 +160,7 @@ mod tests {
         memory_elsewhere: 0,
         memory_low: 100 * M,
         memory_wait: 150 * M,
-        log_bytes: 0,
+        wal_bytes: 0,
         wal_clean_bytes: 800,
         can_clean: true,
         workers_free: 4,
@@ -176,8 +179,8 @@ mod tests {
         assert_eq!(flushed(&[store(1, 60, 60), store(2, 50, 10)], &DB), [2]);
         assert_eq!(flushed(&[store(1, 60, 60), store(2, 40, 10)], &DB), [0; 0]);
         assert_eq!(flushed(&[store(1, 300, 300), store(2, 40, 10)], &DB), [2, 1]);
-        let log = StoreFacts { log_freed_bytes: 500 * M, ..store(3, 50, 50) };
-        assert_eq!(flushed(&[store(2, 60, 10), log], &DB), [3]);
+        let frees_wal = StoreFacts { wal_freed_bytes: 500 * M, ..store(3, 50, 50) };
+        assert_eq!(flushed(&[store(2, 60, 10), frees_wal], &DB), [3]);
         let alike = [store(1, 40, 40), store(2, 60, 60), store(3, 50, 50)];
         assert_eq!(flushed(&alike, &DB), [2], "of small stores that gain alike the largest goes first");
         let busy = StoreFacts { flushing_bytes: 500 * M, ..store(1, 0, 0) };
@@ -206,17 +209,17 @@ mod tests {
     }
 
     #[test]
-    fn a_log_over_its_limit_is_looked_at_where_that_is_of_use_and_flushes_nothing_by_itself() {
+    fn a_wal_over_its_limit_is_looked_at_where_that_is_of_use_and_flushes_nothing_by_itself() {
         let stores = [store(2, 30, 1), store(3, 10, 10)];
-        let full = DbFacts { log_bytes: 801, ..DB };
+        let full = DbFacts { wal_bytes: 801, ..DB };
         assert_eq!(plan_db(&stores, &full), [DbAction::Clean]);
         assert_eq!(plan_db(&stores, &DbFacts { can_clean: false, ..full }), []);
-        assert_eq!(plan_db(&stores, &DbFacts { log_bytes: 800, ..full }), []);
+        assert_eq!(plan_db(&stores, &DbFacts { wal_bytes: 800, ..full }), []);
     }
 
     #[test]
     fn workers_go_to_flushes_then_to_level_0_then_to_the_best_score() {
-        let merge = |level, score| CompactionPlan {
+        let compaction = |level, score| CompactionPlan {
             inputs: vec![InputRun { level, run: 1, tables: Vec::new() }],
             output: Target { level: 5, run: 1 },
             range: Default::default(),
@@ -226,9 +229,9 @@ mod tests {
             score,
             reason: String::new(),
         };
-        let (deep, level0) = ([merge(4, 9.0), merge(3, 1.5)], [merge(0, 1.1)]);
-        let a = StoreFacts { merges: &deep, ..store(1, 10, 10) };
-        let b = StoreFacts { merges: &level0, ..store(2, 200, 10) };
+        let (deep, level0) = ([compaction(4, 9.0), compaction(3, 1.5)], [compaction(0, 1.1)]);
+        let a = StoreFacts { compactions: &deep, ..store(1, 10, 10) };
+        let b = StoreFacts { compactions: &level0, ..store(2, 200, 10) };
         let actions = plan_db(&[a, b], &DbFacts { workers_free: 3, ..DB });
         assert!(matches!(actions[0], DbAction::Flush { store: StoreId(2), .. }));
         assert_eq!(actions[1], DbAction::Compaction { store: StoreId(2), index: 0 });

@@ -119,8 +119,8 @@ fn run_one(
     let left = running[at].range_left();
     let is_within = left.start < key(upto) && left.ends_after(&key(upto));
     let upto = (running[at].plan.kind == CompactionKind::Merge && is_within).then_some(upto);
-    let merge = running[at].plan.clone();
-    run(shape, cells, &merge, upto, next)?;
+    let compaction = running[at].plan.clone();
+    run(shape, cells, &compaction, upto, next)?;
     match upto {
         Some(upto) => running[at].clip = Some(key(upto)),
         None => drop(running.remove(at)),
@@ -172,10 +172,10 @@ fn strategies() -> impl proptest::strategy::Strategy<Value = StrategyOptions> {
     prop::sample::select(methods.chain(SETTINGS.iter().map(|text| parsed(text))).collect::<Vec<_>>())
 }
 
-fn facts<'a>(running: &'a [RunningCompaction], merges_max: usize) -> Facts<'a> {
+fn facts<'a>(running: &'a [RunningCompaction], compactions_max: usize) -> Facts<'a> {
     // SSTables of the beginning have seek misses.
     let looks = &|table: TableId| if table.part < 100_000 { u64::from(table.part % 4) * 20 } else { 0 };
-    Facts { running, flush_bytes: 2000, merges_max, unique: &|_| 0.1, looks, ..Facts::default() }
+    Facts { running, flush_bytes: 2000, compactions_max, unique: &|_| 0.1, looks, ..Facts::default() }
 }
 
 proptest! {
@@ -200,9 +200,9 @@ proptest! {
         for (choice, upto) in choices {
             let plan = strategy.plan(&shape, &Facts { unique, looks, ..facts(&running, 3) }, &state);
             state = plan.state;
-            for merge in plan.merges {
-                prop_assert_eq!(validate(&shape, &merge, &running), Ok(()), "{} {:?}", options, merge);
-                running.push(RunningCompaction { plan: merge, clip: None });
+            for compaction in plan.compactions {
+                prop_assert_eq!(validate(&shape, &compaction, &running), Ok(()), "{} {:?}", options, compaction);
+                running.push(RunningCompaction { plan: compaction, clip: None });
             }
             if running.is_empty() {
                 break;
@@ -223,7 +223,7 @@ proptest! {
     /// The strategy changes while compactions and flushes run, again and again; each one goes on from the
     /// shape it finds.
     #[test]
-    fn strategies_take_over_from_each_other_in_the_middle_of_merges(
+    fn strategies_take_over_from_each_other_in_the_middle_of_compactions(
         (mut shape, mut cells) in shapes(), first in strategies(),
         choices in prop::collection::vec((0u8..8, strategies(), any::<prop::sample::Index>(), 0u8..44), 80),
     ) {
@@ -248,9 +248,9 @@ proptest! {
             }
             let plan = options.strategy().plan(&shape, &facts(&running, 3), &state);
             state = plan.state;
-            for merge in plan.merges {
-                prop_assert_eq!(validate(&shape, &merge, &running), Ok(()), "{} {:?}", options, merge);
-                running.push(RunningCompaction { plan: merge, clip: None });
+            for compaction in plan.compactions {
+                prop_assert_eq!(validate(&shape, &compaction, &running), Ok(()), "{} {:?}", options, compaction);
+                running.push(RunningCompaction { plan: compaction, clip: None });
             }
             if !running.is_empty() {
                 prop_assert_eq!(run_one(&mut shape, &mut cells, &mut running, (choice, upto), &mut next), Ok(()));
@@ -259,34 +259,34 @@ proptest! {
             prop_assert!(in_order(&shape, &cells), "{}", shape);
             prop_assert_eq!(&read(&shape, &cells), &before);
         }
-        for merge in std::mem::take(&mut running) {
-            prop_assert_eq!(run(&mut shape, &mut cells, &merge.plan, None, &mut next), Ok(()));
+        for compaction in std::mem::take(&mut running) {
+            prop_assert_eq!(run(&mut shape, &mut cells, &compaction.plan, None, &mut next), Ok(()));
         }
         for _ in 0..200 {
             let plan = options.strategy().plan(&shape, &facts(&[], 3), &state);
             state = plan.state;
-            let Some(merge) = plan.merges.into_iter().next() else {
+            let Some(compaction) = plan.compactions.into_iter().next() else {
                 prop_assert_eq!(options.strategy().debt(&shape, &facts(&[], 3), &state), 0, "{} at\n{}", options, shape);
                 break;
             };
-            prop_assert_eq!(run(&mut shape, &mut cells, &merge, None, &mut next), Ok(()));
+            prop_assert_eq!(run(&mut shape, &mut cells, &compaction, None, &mut next), Ok(()));
             prop_assert!(in_order(&shape, &cells), "{}", shape);
         }
         prop_assert_eq!(read(&shape, &cells), before);
         let plan = options.strategy().plan(&shape, &facts(&[], 3), &state);
-        prop_assert!(plan.merges.is_empty(), "{} does not come to an end at\n{}", options, shape);
+        prop_assert!(plan.compactions.is_empty(), "{} does not come to an end at\n{}", options, shape);
     }
 
     /// A major compaction of any strategy leaves one run.
     #[test]
-    fn a_major_merge_leaves_one_run((mut shape, mut cells) in shapes(), options in strategies()) {
+    fn a_major_compaction_leaves_one_run((mut shape, mut cells) in shapes(), options in strategies()) {
         let (strategy, before) = (options.strategy(), read(&shape, &cells));
-        if let Some(merge) = major::major(&shape, &KeyRange::all(), Asked::ALL, strategy.last_level(&shape), strategy.sstable_bytes()) {
-            prop_assert_eq!(validate(&shape, &merge, &[]), Ok(()));
-            prop_assert_eq!(run(&mut shape, &mut cells, &merge, None, &mut 100_000), Ok(()));
+        if let Some(compaction) = major::major(&shape, &KeyRange::all(), ManualRequest::ALL, strategy.last_level(&shape), strategy.sstable_bytes()) {
+            prop_assert_eq!(validate(&shape, &compaction, &[]), Ok(()));
+            prop_assert_eq!(run(&mut shape, &mut cells, &compaction, None, &mut 100_000), Ok(()));
         }
         prop_assert_eq!(shape.runs().count(), usize::from(!before.is_empty()));
-        prop_assert!(strategy.plan(&shape, &facts(&[], 3), &PlanState::default()).merges.iter().all(|m| m.kind == CompactionKind::TrivialMove || matches!(options, StrategyOptions::Leveled(_) | StrategyOptions::Rangemerge(_))));
+        prop_assert!(strategy.plan(&shape, &facts(&[], 3), &PlanState::default()).compactions.iter().all(|m| m.kind == CompactionKind::TrivialMove || matches!(options, StrategyOptions::Leveled(_) | StrategyOptions::Rangemerge(_))));
         prop_assert_eq!(read(&shape, &cells), before);
     }
 
@@ -328,19 +328,19 @@ proptest! {
         (shape, _) in shapes(), options in strategies(), at in any::<prop::sample::Index>(),
     ) {
         let plan = options.strategy().plan(&shape, &facts(&[], 3), &PlanState::default());
-        for merge in plan.merges {
-            let twin = [RunningCompaction { plan: merge.clone(), clip: None }];
-            prop_assert!(validate(&shape, &merge, &twin).is_err());
-            if merge.kind == CompactionKind::Merge && merge.inputs.len() > 1 {
-                let mut less = merge.clone();
+        for compaction in plan.compactions {
+            let twin = [RunningCompaction { plan: compaction.clone(), clip: None }];
+            prop_assert!(validate(&shape, &compaction, &twin).is_err());
+            if compaction.kind == CompactionKind::Merge && compaction.inputs.len() > 1 {
+                let mut less = compaction.clone();
                 let target = less.inputs.last_mut().expect("inputs");
-                let joins_target = (target.level, target.run) == (merge.output.level, merge.output.run);
+                let joins_target = (target.level, target.run) == (compaction.output.level, compaction.output.run);
                 let lost = at.index(target.tables.len());
                 target.tables.remove(lost);
                 less.inputs.retain(|input| !input.tables.is_empty());
                 prop_assert!(!joins_target || validate(&shape, &less, &[]).is_err());
             }
-            let mut gone = merge.clone();
+            let mut gone = compaction.clone();
             gone.inputs[0].tables.push(TableId { epoch: 9, job: 9, part: 9, ..TableId::default() });
             prop_assert!(validate(&shape, &gone, &[]).is_err());
         }

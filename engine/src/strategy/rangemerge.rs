@@ -23,7 +23,7 @@
 //! them. A get may have to search k SSTables more, and a byte is rewritten about k+1 times less. Ranges with
 //! equal writes would all have their last delta at the same time, and writers would wait while one after
 //! another is merged. So a range at half of its limit is merged early when it and the ranges flushed since
-//! its last merge, which must be most, are over half of theirs in the mean. This spreads them, and one
+//! its last compaction, which must be most, are over half of theirs in the mean. This spreads them, and one
 //! compaction in k+1 flushes comes regularly; then few are merged long before their limit. (Ranges without
 //! writes do not count.)
 //!
@@ -203,24 +203,24 @@ impl Strategy for RangemergeOptions {
             facts,
             home: self.home(shape),
             bounds: self.bounds(shape),
-            busy: facts.running.iter().flat_map(|merge| merge.plan.tables()).collect(),
+            busy: facts.running.iter().flat_map(|compaction| compaction.plan.tables()).collect(),
             taken: facts.running.to_vec(),
-            merges: Vec::new(),
+            compactions: Vec::new(),
         };
         planner.bring_home();
         planner.join_small();
         let mut state = state.clone();
         // Foreign SSTables come first: while there are any, new bounds could create more.
         if !planner.full() && self.foreign(shape).is_empty() {
-            let before = planner.merges.len();
+            let before = planner.compactions.len();
             let found =
                 early(shape, facts, &state, self.last_level(shape), self.sstable_bytes, DEAD_SHARE, false);
-            found.into_iter().for_each(|merge| planner.accept_early(merge));
-            state.early_at = (planner.merges.len() == before).then_some(facts.clock);
+            found.into_iter().for_each(|compaction| planner.accept_triggered(compaction));
+            state.triggered_at = (planner.compactions.len() == before).then_some(facts.clock);
         }
-        let mut merges = planner.merges;
-        merges.sort_by(|a, b| b.score.total_cmp(&a.score));
-        Plan { merges, state, ..Plan::default() }
+        let mut compactions = planner.compactions;
+        compactions.sort_by(|a, b| b.score.total_cmp(&a.score));
+        Plan { compactions, state, ..Plan::default() }
     }
 
     fn debt(&self, shape: &Shape, _: &Facts<'_>, _: &PlanState) -> u64 {
@@ -389,33 +389,33 @@ struct Planner<'a> {
     busy: HashSet<TableId>,
     /// Running and planned compactions.
     taken: Vec<RunningCompaction>,
-    merges: Vec<CompactionPlan>,
+    compactions: Vec<CompactionPlan>,
 }
 
 impl Planner<'_> {
     fn full(&self) -> bool {
-        self.merges.len() >= self.facts.merges_max
+        self.compactions.len() >= self.facts.compactions_max
     }
 
     /// Plans the compaction if nothing conflicts with it, and sets the size of its output SSTables.
-    fn accept(&mut self, mut merge: CompactionPlan) {
-        if self.taken.iter().any(|other| wrong_with_running(&merge, other).is_some()) {
+    fn accept(&mut self, mut compaction: CompactionPlan) {
+        if self.taken.iter().any(|other| wrong_with_running(&compaction, other).is_some()) {
             return;
         }
-        if merge.kind == CompactionKind::Merge {
-            self.options.cut(&mut merge, self.facts.unique);
+        if compaction.kind == CompactionKind::Merge {
+            self.options.cut(&mut compaction, self.facts.unique);
         }
-        self.busy.extend(merge.tables());
-        self.taken.push(RunningCompaction { plan: merge.clone(), clip: None });
-        self.merges.push(merge);
+        self.busy.extend(compaction.tables());
+        self.taken.push(RunningCompaction { plan: compaction.clone(), clip: None });
+        self.compactions.push(compaction);
     }
 
     /// Plans a triggered compaction, but not where another SSTable reaches into its range: new files would
     /// end inside that one, and it would be a delta over several ranges.
-    fn accept_early(&mut self, merge: CompactionPlan) {
-        let all = reach(self.shape, None, &merge.range).map(|reached| reached.inputs);
-        if !self.full() && all.as_ref() == Some(&merge.inputs) {
-            self.accept(merge);
+    fn accept_triggered(&mut self, compaction: CompactionPlan) {
+        let all = reach(self.shape, None, &compaction.range).map(|reached| reached.inputs);
+        if !self.full() && all.as_ref() == Some(&compaction.inputs) {
+            self.accept(compaction);
         }
     }
 
@@ -428,9 +428,9 @@ impl Planner<'_> {
             // The more runs there are, the more urgent.
             let score = 1.0 + self.shape.levels[place.level].runs.len() as f64 / 10.0;
             if !self.busy.contains(&table.id)
-                && let Some(merge) = self.to_home(place, table, score)
+                && let Some(compaction) = self.to_home(place, table, score)
             {
-                self.accept(merge);
+                self.accept(compaction);
             }
         }
     }
@@ -558,7 +558,7 @@ mod tests {
                 };
                 let memory: Vec<RangeMemory> = (0..shares.len()).map(of_range).collect();
                 let (victim, _) = options.victim(&shape, &memory).expect("a range");
-                let plan = options.flush(&shape, &memory[victim], false, &|_| 1.0).expect("a merge");
+                let plan = options.flush(&shape, &memory[victim], false, &|_| 1.0).expect("a compaction");
                 written += plan.bytes as f64;
                 (held[victim], since[victim]) = (0.0, now);
             }
@@ -571,7 +571,7 @@ mod tests {
 
     /// Flushes of equal ranges with equal writes: the most flushes in a row that rewrote a range, and the
     /// mean number of flushes per rewrite.
-    fn merges_of(deltas: u64, ranges: u32, f: u64) -> (u64, f64) {
+    fn compactions_of(deltas: u64, ranges: u32, f: u64) -> (u64, f64) {
         let options = RangemergeOptions { sstable_bytes: f, deltas_max: deltas, ..Default::default() };
         let range = |n: u32| KeyRange::new(n.to_be_bytes(), (n + 1).to_be_bytes());
         let mut next = 0;
@@ -587,7 +587,7 @@ mod tests {
         for n in (0..rounds).flat_map(|_| 0..ranges) {
             let memory = RangeMemory { range: range(n), bytes: 1 << 20, written: 1 << 20, age: 1 };
             let early = options.is_early(&shape, &memory.range);
-            let plan = options.flush(&shape, &memory, early, &|_| 1.0).expect("a merge");
+            let plan = options.flush(&shape, &memory, early, &|_| 1.0).expect("a compaction");
             row = if plan.inputs.is_empty() { 0 } else { row + 1 };
             longest = row.max(longest);
             merged += f64::from(u32::from(row > 0));
@@ -603,12 +603,12 @@ mod tests {
         for (deltas, ranges, f, flushes) in
             [(4, 1, 100, 5.0), (4, 40, 100, 5.0), (12, 40, 100, 13.0), (8, 300, 100, 9.0), (16, 40, 6, 7.0)]
         {
-            let (longest, one_in) = merges_of(deltas, ranges, f << 20);
-            assert!(longest <= 4, "{deltas} deltas, {ranges} ranges: {longest} merges in a row");
+            let (longest, one_in) = compactions_of(deltas, ranges, f << 20);
+            assert!(longest <= 4, "{deltas} deltas, {ranges} ranges: {longest} compactions in a row");
             assert!(one_in > 0.9 * flushes, "{deltas} deltas, {ranges} ranges: one in {one_in}");
         }
-        assert_eq!(merges_of(0, 10, 100 << 20).1, 1.0);
-        assert_eq!(merges_of(4, 1, 100 << 20), (1, 5.0));
+        assert_eq!(compactions_of(0, 10, 100 << 20).1, 1.0);
+        assert_eq!(compactions_of(4, 1, 100 << 20), (1, 5.0));
     }
 
     #[test]

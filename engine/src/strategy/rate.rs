@@ -32,7 +32,7 @@ fn way(pressure: &Pressure) -> f64 {
 
 /// Bytes a second that compactions may write, 0 for no limit; `most` is the fixed limit, where 0 is none,
 /// too.
-pub(crate) fn merge_rate(floor: u64, most: u64, pressure: &Pressure) -> u64 {
+pub(crate) fn compaction_rate(floor: u64, most: u64, pressure: &Pressure) -> u64 {
     let x = way(pressure);
     if floor == 0 || x >= 1.0 {
         return most;
@@ -51,12 +51,12 @@ mod tests {
 
     #[test]
     fn the_rate_rises_from_the_floor_without_a_jump_and_ends_where_writers_would_be_slowed() {
-        assert_eq!(merge_rate(1000, 0, &owing(0)), 1000);
-        assert_eq!(merge_rate(1000, 0, &owing(50_000)), 4000);
-        assert_eq!(merge_rate(1000, 0, &owing(100_000)), 0);
+        assert_eq!(compaction_rate(1000, 0, &owing(0)), 1000);
+        assert_eq!(compaction_rate(1000, 0, &owing(50_000)), 4000);
+        assert_eq!(compaction_rate(1000, 0, &owing(100_000)), 0);
         let mut last = 1000;
         for debt in 1..99_000 {
-            let rate = merge_rate(1000, 0, &owing(debt));
+            let rate = compaction_rate(1000, 0, &owing(debt));
             assert!(rate >= last && rate - last <= last / 400 + 1, "{last} to {rate} at {debt}");
             last = rate;
         }
@@ -75,9 +75,9 @@ mod tests {
     #[test]
     fn runs_in_level_0_raise_it_as_well_and_a_fixed_limit_stays_above() {
         let runs = Pressure { level0_runs: 4, level0_low: 8, level0_hard: 36, ..owing(1000) };
-        assert_eq!(merge_rate(1000, 0, &runs), 4000);
-        assert_eq!(merge_rate(1000, 2500, &runs), 2500);
-        assert_eq!(merge_rate(1000, 2500, &owing(200_000)), 2500);
-        assert_eq!(merge_rate(0, 2500, &owing(0)), 2500);
+        assert_eq!(compaction_rate(1000, 0, &runs), 4000);
+        assert_eq!(compaction_rate(1000, 2500, &runs), 2500);
+        assert_eq!(compaction_rate(1000, 2500, &owing(200_000)), 2500);
+        assert_eq!(compaction_rate(0, 2500, &owing(0)), 2500);
     }
 }

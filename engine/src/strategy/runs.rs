@@ -40,18 +40,18 @@ impl<'a> RunPlanner<'a> {
             busy: HashSet::new(),
             plan: Plan { state, ..Plan::default() },
         };
-        facts.running.iter().for_each(|merge| planner.take(merge.clone()));
+        facts.running.iter().for_each(|compaction| planner.take(compaction.clone()));
         planner
     }
 
-    fn take(&mut self, merge: RunningCompaction) {
-        self.busy.extend(merge.plan.inputs.iter().map(|input| (input.level, input.run)));
-        self.busy.insert((merge.plan.output.level, merge.plan.output.run));
-        self.taken.push(merge);
+    fn take(&mut self, compaction: RunningCompaction) {
+        self.busy.extend(compaction.plan.inputs.iter().map(|input| (input.level, input.run)));
+        self.busy.insert((compaction.plan.output.level, compaction.plan.output.run));
+        self.taken.push(compaction);
     }
 
     pub(super) fn full(&self) -> bool {
-        self.plan.merges.len() >= self.facts.merges_max
+        self.plan.compactions.len() >= self.facts.compactions_max
     }
 
     /// Whether no compaction or flush reads or writes the run.
@@ -76,7 +76,7 @@ impl<'a> RunPlanner<'a> {
         let range = cover(runs.iter().flat_map(|(_, run)| run.tables()));
         let apart = |run: &Run| range.as_ref().is_none_or(|range| run.overlapping(range).next().is_none());
         let there = there.filter(|run| run.id != id || !apart(run)).map(|run| run.id);
-        let outputs = self.taken.iter().map(|merge| merge.plan.output);
+        let outputs = self.taken.iter().map(|compaction| compaction.plan.output);
         let coming = outputs.filter(|output| output.level == level).map(|output| output.run);
         let newest = coming.chain(there).max();
         Target { level, run: newest.map_or(id, |newest| id.max(newest + 1)) }
@@ -84,32 +84,32 @@ impl<'a> RunPlanner<'a> {
 
     /// Plans a compaction of these runs, newest first and adjacent, into the output, which is the oldest of
     /// them or a new run right behind it. Returns whether it may run now; if not, it is deferred.
-    pub(super) fn merge(&mut self, runs: &[Placed<'_>], output: Target, score: f64, what: String) -> bool {
-        let merge = merge_of_runs(runs, output, self.sstable_bytes, score, what);
-        merge.is_some_and(|merge| self.accept(merge))
+    pub(super) fn compact(&mut self, runs: &[Placed<'_>], output: Target, score: f64, what: String) -> bool {
+        let compaction = compaction_of_runs(runs, output, self.sstable_bytes, score, what);
+        compaction.is_some_and(|compaction| self.accept(compaction))
     }
 
-    pub(super) fn accept(&mut self, merge: CompactionPlan) -> bool {
+    pub(super) fn accept(&mut self, compaction: CompactionPlan) -> bool {
         if self.full() {
             return false;
         }
-        if let Err(why) = validate(self.shape, &merge, &self.taken) {
-            self.plan.deferred.push(format!("{}, but {why}", merge.reason));
+        if let Err(why) = validate(self.shape, &compaction, &self.taken) {
+            self.plan.deferred.push(format!("{}, but {why}", compaction.reason));
             return false;
         }
-        self.take(RunningCompaction { plan: merge.clone(), clip: None });
-        self.plan.merges.push(merge);
+        self.take(RunningCompaction { plan: compaction.clone(), clip: None });
+        self.plan.compactions.push(compaction);
         true
     }
 
     /// Compacts some runs of L0 ([`gather`]) where a running compaction keeps L0 waiting, and there are far
     /// more runs than `most`.
     pub(super) fn gather(&mut self, most: usize) {
-        let is_planned = self.plan.merges.iter().any(CompactionPlan::empties_level0);
+        let is_planned = self.plan.compactions.iter().any(CompactionPlan::empties_level0);
         let waits = self.facts.within_level0 || !(self.plan.deferred.is_empty() || is_planned);
         if waits && !self.full() {
-            let merge = gather(self.shape, self.facts, &self.taken, most, self.sstable_bytes);
-            merge.map(|merge| self.accept(merge));
+            let compaction = gather(self.shape, self.facts, &self.taken, most, self.sstable_bytes);
+            compaction.map(|compaction| self.accept(compaction));
         }
     }
 
@@ -120,19 +120,19 @@ impl<'a> RunPlanner<'a> {
         }
         let state = &self.plan.state;
         let found = early(self.shape, self.facts, state, last_level, self.sstable_bytes, DEAD_SHARE, true);
-        let before = self.plan.merges.len();
-        for merge in found {
-            if !self.full() && validate(self.shape, &merge, &self.taken).is_ok() {
-                self.accept(merge);
+        let before = self.plan.compactions.len();
+        for compaction in found {
+            if !self.full() && validate(self.shape, &compaction, &self.taken).is_ok() {
+                self.accept(compaction);
             }
         }
-        if self.plan.merges.len() == before {
-            self.plan.state.early_at = Some(self.facts.clock);
+        if self.plan.compactions.len() == before {
+            self.plan.state.triggered_at = Some(self.facts.clock);
         }
     }
 
     pub(super) fn finish(mut self) -> Plan {
-        self.plan.merges.sort_by(|a, b| b.score.total_cmp(&a.score));
+        self.plan.compactions.sort_by(|a, b| b.score.total_cmp(&a.score));
         self.plan
     }
 }
@@ -163,9 +163,9 @@ pub(super) fn gather(
     most: usize,
     sstable_bytes: u64,
 ) -> Option<CompactionPlan> {
-    let busy: HashSet<_> = taken.iter().flat_map(|merge| merge.plan.tables()).collect();
+    let busy: HashSet<_> = taken.iter().flat_map(|compaction| compaction.plan.tables()).collect();
     let outputs: Vec<_> =
-        taken.iter().map(|merge| (merge.plan.output.level, merge.plan.output.run)).collect();
+        taken.iter().map(|compaction| (compaction.plan.output.level, compaction.plan.output.run)).collect();
     let at_rest = |run: &Run| {
         !outputs.contains(&(0, run.id)) && !run.tables().iter().any(|table| busy.contains(&table.id))
     };
@@ -180,7 +180,7 @@ pub(super) fn gather(
     let rules = WindowRules::default();
     let is_full = level0.runs.len() > most.saturating_add(GATHERED_MAX);
     let long = long_bytes(shape, facts.flush_bytes);
-    if !taken.iter().any(|merge| merge.plan.bytes >= long)
+    if !taken.iter().any(|compaction| compaction.plan.bytes >= long)
         || !is_full
         || waiting.len() <= most.max(rules.min_runs)
     {
@@ -195,12 +195,12 @@ pub(super) fn gather(
     let (picks, all) = (picked.len(), waiting.len());
     let bytes = size_text(picked.iter().map(|(_, run)| run.live_bytes()).sum());
     let what = format!("{picks} of {all} runs that wait in L0 behind a compaction, {bytes}");
-    merge_of_runs(picked, output, sstable_bytes, 1.0 + waiting.len() as f64 / 10.0, what)
+    compaction_of_runs(picked, output, sstable_bytes, 1.0 + waiting.len() as f64 / 10.0, what)
 }
 
 /// A compaction of these runs, newest first. Of the output's own run only overlapping SSTables take part; if
 /// nothing overlaps, it is a trivial move.
-fn merge_of_runs(
+fn compaction_of_runs(
     runs: &[Placed<'_>],
     output: Target,
     sstable_bytes: u64,

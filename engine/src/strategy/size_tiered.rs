@@ -82,7 +82,7 @@ impl Strategy for SizeTieredOptions {
             // More urgent the fuller the level, and the smaller the compaction among equals.
             let score = runs.len() as f64 / self.runs as f64 + 0.1 / (level + 1) as f64;
             let output = planner.output(level + 1, oldest);
-            planner.merge(oldest, output, score, what);
+            planner.compact(oldest, output, score, what);
         }
         planner.gather(self.level0_runs());
         if self.runs != Self::NEVER && !facts.within_level0 {

@@ -57,10 +57,11 @@ pub(super) fn early(
     share: f64,
     below: bool,
 ) -> Vec<CompactionPlan> {
-    if facts.pressed || state.early_at == Some(facts.clock) {
+    if facts.pressed || state.triggered_at == Some(facts.clock) {
         return Vec::new();
     }
-    let busy: HashSet<TableId> = facts.running.iter().flat_map(|merge| merge.plan.tables()).collect();
+    let busy: HashSet<TableId> =
+        facts.running.iter().flat_map(|compaction| compaction.plan.tables()).collect();
     // A range can only be worth it if one of its SSTables alone would be. SSTables of the oldest run have no
     // run below, and have the most misses, so they would take the place of others.
     let oldest = shape.runs().last().filter(|_| below).map(|(level, run)| (level, run.id));
@@ -79,31 +80,34 @@ pub(super) fn early(
     }
     let mut found: Vec<CompactionPlan> = Vec::new();
     for (level, run, seed) in seeds.into_iter().take(WEIGHED_MAX) {
-        if found.iter().any(|merge| merge.tables().any(|table| table == seed.id)) {
+        if found.iter().any(|compaction| compaction.tables().any(|table| table == seed.id)) {
             continue;
         }
         let newest = below.then(|| RunAge::of(level, run.id));
-        let merge = reach(shape, newest, &seed.live_range())
+        let compaction = reach(shape, newest, &seed.live_range())
             .and_then(|reached| to_bottom(shape, reached, last_level, sstable_bytes));
-        let Some(merge) = merge else { continue };
-        if !above.pays_for(merge.bytes as f64) && !Worth::of([seed.as_ref()], facts).is_dead(share) {
+        let Some(compaction) = compaction else { continue };
+        if !above.pays_for(compaction.bytes as f64) && !Worth::of([seed.as_ref()], facts).is_dead(share) {
             continue;
         }
-        let Some(oldest) = merge.inputs.last().map(|run| RunAge::of(run.level, run.run)) else { continue };
+        let Some(oldest) = compaction.inputs.last().map(|run| RunAge::of(run.level, run.run)) else {
+            continue;
+        };
         let (of_oldest, of_newer): (Vec<_>, Vec<_>) =
-            merge.live_inputs(shape).into_iter().partition(|(place, _)| *place == oldest);
+            compaction.live_inputs(shape).into_iter().partition(|(place, _)| *place == oldest);
         let tables = || of_newer.iter().chain(&of_oldest).map(|(_, table)| table.as_ref());
         let (all, newer) =
             (Worth::of(tables(), facts), Worth::of(of_newer.iter().map(|(_, table)| table.as_ref()), facts));
-        let runs = merge.inputs.len();
-        let what = format!("{} SSTables of {} in {runs} runs", tables().count(), size_text(merge.bytes));
+        let runs = compaction.inputs.len();
+        let what = format!("{} SSTables of {} in {runs} runs", tables().count(), size_text(compaction.bytes));
         if all.is_dead(share) {
             let dead = (all.dead / all.cells).min(1.0);
-            let reason = format!("{:.0} % of the cells in {} are dead: {what}", dead * 100.0, merge.range);
-            found.push(CompactionPlan { score: dead * 0.9, reason, ..merge });
+            let reason =
+                format!("{:.0} % of the cells in {} are dead: {what}", dead * 100.0, compaction.range);
+            found.push(CompactionPlan { score: dead * 0.9, reason, ..compaction });
         } else if newer.pays_for(all.bytes) {
-            let reason = format!("{} is read much, {:.0} seek misses: {what}", merge.range, newer.looks);
-            found.push(CompactionPlan { score: 0.5, reason, ..merge });
+            let reason = format!("{} is read much, {:.0} seek misses: {what}", compaction.range, newer.looks);
+            found.push(CompactionPlan { score: 0.5, reason, ..compaction });
         }
         if found.len() == FOUND_MAX {
             break;
@@ -200,7 +204,8 @@ mod tests {
         };
         let facts = Facts { draw: 5_000, looks: &looks, ..Facts::default() };
         let found = early(&shape, &facts, &PlanState::default(), 6, 1 << 20, DEAD_SHARE, true);
-        let ranges: Vec<_> = found.iter().map(|merge| (merge.inputs.len(), merge.bytes >> 20)).collect();
+        let ranges: Vec<_> =
+            found.iter().map(|compaction| (compaction.inputs.len(), compaction.bytes >> 20)).collect();
         assert_eq!(ranges, [(2, 1), (2, 1)], "and not for a sixty-fourth that is newer");
         assert!(asked.get() < 3 * 10_003, "{} times", asked.get());
     }
@@ -219,7 +224,11 @@ mod tests {
             let surplus = |table: TableId| if table.part == 2 { surplus } else { 0 };
             let facts = Facts { surplus: &surplus, settled_to, ..Facts::default() };
             let found = early(&shape, &facts, &PlanState::default(), 6, 1 << 20, DEAD_SHARE, true);
-            found.iter().flat_map(|merge| merge.tables()).map(|table| table.part).collect::<Vec<_>>()
+            found
+                .iter()
+                .flat_map(|compaction| compaction.tables())
+                .map(|table| table.part)
+                .collect::<Vec<_>>()
         };
         assert_eq!(found(500, 9, SeqNo::MAX), [2]);
         assert_eq!(found(500, 9, SeqNo(9)), [2]);

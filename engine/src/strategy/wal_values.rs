@@ -18,7 +18,7 @@ pub(crate) struct WalValuesFacts {
     /// The part of these cells that is expected to survive the flush.
     pub(crate) survive: f64,
     /// Bytes of WAL since the oldest of these cells, including other stores'.
-    pub(crate) log_bytes: u64,
+    pub(crate) wal_bytes: u64,
     pub(crate) wal_file_bytes: u64,
     pub(crate) key_bytes: f64,
     /// Bytes that this store's SSTables take for each byte of keys and values.
@@ -28,9 +28,9 @@ pub(crate) struct WalValuesFacts {
     /// Bytes of WAL that this store's SSTables refer to already, and the limit that compactions can hold in
     /// memory.
     pub(crate) referred_bytes: u64,
-    pub(crate) merge_memory: u64,
+    pub(crate) compaction_memory: u64,
     /// Bytes that compactions have written per byte flushed, and the limit.
-    pub(crate) merged: f64,
+    pub(crate) rewritten: f64,
     pub(crate) write_amp_max: f64,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn leave_in_wal(facts: &WalValuesFacts) -> WalValuesChoice {
         facts: *facts,
     };
     let no = |reason: &str| choice(false, reason, 0, 0);
-    if facts.cells == 0 || facts.log_bytes * FILE_SHARE_MIN < facts.wal_file_bytes {
+    if facts.cells == 0 || facts.wal_bytes * FILE_SHARE_MIN < facts.wal_file_bytes {
         return no("too little was logged");
     }
     let cells = facts.cells as f64;
@@ -74,12 +74,12 @@ pub(crate) fn leave_in_wal(facts: &WalValuesFacts) -> WalValuesChoice {
     let plain = facts.user_bytes as f64 * facts.survive * facts.compressed;
     let written = cells * facts.survive * (facts.key_bytes + REFERENCE_BYTES) * facts.compressed.max(0.5);
     let saved = 1.0 - written / plain.max(1.0);
-    let live = plain / facts.log_bytes as f64;
+    let live = plain / facts.wal_bytes as f64;
     let (leave, reason) = match () {
         () if saved < SAVED_MIN => (false, "references would save little"),
-        () if facts.merged > facts.write_amp_max => (false, "compactions write what comes too often"),
+        () if facts.rewritten > facts.write_amp_max => (false, "compactions write what comes too often"),
         () if live < LIVE_MIN => (false, "too little of the WAL is live"),
-        () if facts.referred_bytes + facts.log_bytes > facts.merge_memory => {
+        () if facts.referred_bytes + facts.wal_bytes > facts.compaction_memory => {
             (false, "compactions could not hold so much of the WAL in memory")
         }
         () => (true, "the WAL holds the values already"),
@@ -98,20 +98,20 @@ mod tests {
             cells: 1_000_000,
             user_bytes: 263_000_000,
             survive: 0.98,
-            log_bytes: 312_000_000,
+            wal_bytes: 312_000_000,
             wal_file_bytes: 16 << 20,
             key_bytes: 8.0,
             compressed: 1.0,
             value_bytes_min: 48,
             referred_bytes: 0,
-            merge_memory: 1 << 30,
-            merged: 0.5,
+            compaction_memory: 1 << 30,
+            rewritten: 0.5,
             write_amp_max: 1.0,
         }
     }
 
     #[test]
-    fn long_values_that_are_alone_in_the_log_stay_there() {
+    fn long_values_that_are_alone_in_the_wal_stay_there() {
         let choice = leave_in_wal(&uniform());
         assert!(choice.leave, "{choice:?}");
         assert!(choice.saved_percent > 90 && choice.live_percent > 80, "{choice:?}");
@@ -126,17 +126,17 @@ mod tests {
         };
         let facts = uniform();
         assert_eq!(refused(WalValuesFacts { cells: 0, user_bytes: 0, ..facts }), "too little was logged");
-        assert_eq!(refused(WalValuesFacts { log_bytes: 1 << 19, ..facts }), "too little was logged");
+        assert_eq!(refused(WalValuesFacts { wal_bytes: 1 << 19, ..facts }), "too little was logged");
         assert_eq!(refused(WalValuesFacts { user_bytes: 50_000_000, ..facts }), "values are short");
         assert_eq!(refused(WalValuesFacts { survive: 0.1, ..facts }), "too little of the WAL is live");
         assert_eq!(refused(WalValuesFacts { compressed: 0.3, ..facts }), "too little of the WAL is live");
-        let shared = WalValuesFacts { log_bytes: 4 * facts.log_bytes, ..facts };
+        let shared = WalValuesFacts { wal_bytes: 4 * facts.wal_bytes, ..facts };
         assert_eq!(refused(shared), "too little of the WAL is live");
-        let after = WalValuesFacts { referred_bytes: 2 * facts.log_bytes, ..facts };
+        let after = WalValuesFacts { referred_bytes: 2 * facts.wal_bytes, ..facts };
         assert!(leave_in_wal(&after).leave);
-        let tight = WalValuesFacts { merge_memory: 3 * facts.log_bytes - 1, ..after };
+        let tight = WalValuesFacts { compaction_memory: 3 * facts.wal_bytes - 1, ..after };
         assert_eq!(refused(tight), "compactions could not hold so much of the WAL in memory");
-        let churn = WalValuesFacts { merged: 1.1, ..facts };
+        let churn = WalValuesFacts { rewritten: 1.1, ..facts };
         assert_eq!(refused(churn), "compactions write what comes too often");
         let wide = WalValuesFacts { key_bytes: 200.0, ..facts };
         assert_eq!(refused(wide), "references would save little");

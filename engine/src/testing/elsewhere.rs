@@ -1,7 +1,7 @@
 //! Runs compactions behind a pipe, as a compaction server would ([`crate::offload`]). Requests and answers
 //! are lines of JSON. The other end is another process, or (in a simulation, whose disk no other process
 //! sees) a second set of open SSTables, cache and operators in this one. It may lie, hang, lose state and
-//! more ([`MergeFault`]), to show that a database does not depend on it.
+//! more ([`CompactionFault`]), to show that a database does not depend on it.
 
 use crate::db::Builder;
 use crate::error::{Error, ErrorKind, Result};
@@ -60,7 +60,7 @@ enum Reply {
 
 /// A fault between a database and the process that runs its compactions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum MergeFault {
+pub enum CompactionFault {
     /// An answer is wrong in a way that would lose data.
     Lie,
     /// A bit of an answer flips on its way.
@@ -89,7 +89,7 @@ pub enum MergeFault {
     Loss,
 }
 
-impl MergeFault {
+impl CompactionFault {
     /// All faults that a database must detect or survive, whatever its data: all but `Loss`.
     pub const ALL: [Self; 11] = [
         Self::Lie,
@@ -115,7 +115,7 @@ const PATIENCE: u64 = 100;
 /// Faults drawn from a seed.
 struct Faults {
     rng: Rng,
-    kinds: Vec<MergeFault>,
+    kinds: Vec<CompactionFault>,
     /// The number of faults met so far.
     met: u64,
     /// The newest answer with a step.
@@ -129,7 +129,7 @@ struct Faults {
 }
 
 impl Faults {
-    fn new(kinds: &[MergeFault], seed: u64) -> Self {
+    fn new(kinds: &[CompactionFault], seed: u64) -> Self {
         let (silent, again) = Default::default();
         Self {
             rng: Rng::new(seed),
@@ -143,14 +143,14 @@ impl Faults {
     }
 
     /// Draws the fault that the present request meets, if any.
-    fn draw(&mut self) -> Option<MergeFault> {
+    fn draw(&mut self) -> Option<CompactionFault> {
         let kind = self.kinds[self.rng.range(0..self.kinds.len() as u64) as usize];
         self.rng.one_in(FAULTY).then_some(kind)
     }
 
     /// Advances the compactions whose messages are lost.
     fn work_on(&mut self) {
-        self.unheard.retain_mut(|merge| merge.advance().is_ok_and(|answer| !answer.is_last()));
+        self.unheard.retain_mut(|compaction| compaction.advance().is_ok_and(|answer| !answer.is_last()));
     }
 
     /// Whether there is no answer yet, and whether none will ever come.
@@ -189,7 +189,7 @@ impl Server {
     }
 
     fn run(&mut self, request: Request) -> Result<Reply> {
-        let none = || Error::invalid("no such merge");
+        let none = || Error::invalid("no such compaction");
         Ok(match request {
             Request::Begin { run, spec, keep } => {
                 let begun = self.runner.begin(&spec, keep)?;
@@ -212,7 +212,7 @@ impl Server {
                 let mut bytes = self.runner.kept().read(database, table, &parts, KEPT_BYTES);
                 if let Some(faults) = &mut self.faults
                     && let Some(bytes) = bytes.as_mut().filter(|bytes| !bytes.is_empty())
-                    && faults.draw() == Some(MergeFault::Damage)
+                    && faults.draw() == Some(CompactionFault::Damage)
                 {
                     flip(&mut faults.rng, bytes);
                     faults.met += 1;
@@ -227,13 +227,13 @@ impl Server {
     }
 
     fn advance(&mut self, run: u64, faults: &mut Faults) -> Result<Reply> {
-        let none = || Error::invalid("no such merge");
+        let none = || Error::invalid("no such compaction");
         faults.work_on();
         match faults.is_silent(run) {
             None => {}
             Some(false) => return Ok(Reply::Nothing),
             Some(true) => {
-                faults.unheard.extend(self.runs.remove(&run).map(|(_, merge)| merge));
+                faults.unheard.extend(self.runs.remove(&run).map(|(_, compaction)| compaction));
                 return Err(none());
             }
         }
@@ -245,18 +245,18 @@ impl Server {
             faults.met += 1;
             return if faults.silent.contains_key(&run) { Ok(Reply::Nothing) } else { Err(none()) };
         }
-        let (spec, merge) = self.runs.get_mut(&run).ok_or_else(none)?;
-        let mut answer = merge.advance()?;
+        let (spec, compaction) = self.runs.get_mut(&run).ok_or_else(none)?;
+        let mut answer = compaction.advance()?;
         let is_met = match fault {
-            Some(MergeFault::Lie) if answer.is_step() => {
+            Some(CompactionFault::Lie) if answer.is_step() => {
                 lie(&mut faults.rng, &mut answer);
                 true
             }
-            Some(MergeFault::Loss) if !answer.outputs().is_empty() => {
+            Some(CompactionFault::Loss) if !answer.outputs().is_empty() => {
                 lose(&mut answer);
                 true
             }
-            Some(MergeFault::Garbled) => {
+            Some(CompactionFault::Garbled) => {
                 let mut bytes = answer.to_bytes();
                 flip(&mut faults.rng, &mut bytes);
                 faults.met += 1;
@@ -264,11 +264,11 @@ impl Server {
                 false
             }
             // Only steps: progress may be reported any number of times.
-            Some(MergeFault::Twice) if answer.is_step() && !answer.is_last() => {
+            Some(CompactionFault::Twice) if answer.is_step() && !answer.is_last() => {
                 faults.again.insert(run, answer.clone()).is_none()
             }
-            Some(MergeFault::Stale) => faults.last.take().map(|last| answer = last).is_some(),
-            Some(MergeFault::Vanish) => match answer.outputs().last() {
+            Some(CompactionFault::Stale) => faults.last.take().map(|last| answer = last).is_some(),
+            Some(CompactionFault::Vanish) => match answer.outputs().last() {
                 Some(output) => self.runner.lose(spec, output.id).is_ok(),
                 None => false,
             },
@@ -282,26 +282,26 @@ impl Server {
     }
 
     /// Whether the compaction meets that fault before it advances, so that there is no answer now.
-    fn breaks_off(&mut self, run: u64, fault: Option<MergeFault>, faults: &mut Faults) -> Result<bool> {
+    fn breaks_off(&mut self, run: u64, fault: Option<CompactionFault>, faults: &mut Faults) -> Result<bool> {
         Ok(match fault {
-            Some(MergeFault::Restart) => {
+            Some(CompactionFault::Restart) => {
                 self.runs.clear();
                 self.runner = self.builder.compaction_runner(1 << 20, KEPT_BYTES);
                 true
             }
-            Some(MergeFault::OneWay) => {
-                faults.unheard.extend(self.runs.remove(&run).map(|(_, merge)| merge));
+            Some(CompactionFault::OneWay) => {
+                faults.unheard.extend(self.runs.remove(&run).map(|(_, compaction)| compaction));
                 faults.silent.insert(run, (PATIENCE, true)).is_none()
             }
-            Some(MergeFault::Full) => match self.runs.remove(&run) {
-                Some((_, mut merge)) => {
-                    merge.advance()?;
+            Some(CompactionFault::Full) => match self.runs.remove(&run) {
+                Some((_, mut compaction)) => {
+                    compaction.advance()?;
                     true
                 }
                 None => false,
             },
-            Some(MergeFault::Hang) => faults.silent.insert(run, (PATIENCE, true)).is_none(),
-            Some(MergeFault::Slow) => {
+            Some(CompactionFault::Hang) => faults.silent.insert(run, (PATIENCE, true)).is_none(),
+            Some(CompactionFault::Slow) => {
                 let looks = faults.rng.range(1..SLOW_MAX);
                 faults.silent.insert(run, (looks, false)).is_none()
             }
@@ -345,7 +345,11 @@ fn lose(answer: &mut CompactionAnswer) {
 }
 
 /// Runs compactions for the process that writes requests to `input`, until that ends.
-pub fn serve_merges(builder: &Builder, input: impl BufRead, mut output: impl Write) -> std::io::Result<()> {
+pub fn serve_compactions(
+    builder: &Builder,
+    input: impl BufRead,
+    mut output: impl Write,
+) -> std::io::Result<()> {
     let mut server = Server::new(builder, None);
     for line in input.lines() {
         writeln!(output, "{}", server.answer(&line?))?;
@@ -421,7 +425,7 @@ impl Elsewhere {
     }
 
     /// The other end in this process, with faults of these kinds, at least one, drawn from that seed.
-    pub fn faulty(builder: &Builder, kinds: &[MergeFault], seed: u64) -> Self {
+    pub fn faulty(builder: &Builder, kinds: &[CompactionFault], seed: u64) -> Self {
         Self::new(Transport::Beside(Box::new(Server::new(builder, Some(Faults::new(kinds, seed))))))
     }
 
@@ -433,7 +437,7 @@ impl Elsewhere {
         }
     }
 
-    /// The other end in a process that runs [`serve_merges`] between its standard input and output.
+    /// The other end in a process that runs [`serve_compactions`] between its standard input and output.
     pub fn process(command: &mut Command) -> std::io::Result<Self> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (to, from) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));

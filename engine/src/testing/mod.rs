@@ -16,7 +16,7 @@ use crate::shape::Shape;
 use crate::sstable::Compression;
 use crate::strategy::StrategyOptions;
 use crate::types::KeyRange;
-pub use elsewhere::{Elsewhere, MergeFault, serve_merges};
+pub use elsewhere::{CompactionFault, Elsewhere, serve_compactions};
 use std::sync::Arc;
 
 /// Every decoder.
@@ -37,8 +37,8 @@ const TEXTS: &[Target] = &[
     Target { name: "strategy", seeds: strategy_seeds, sign: |_| {}, decode: strategy },
     Target { name: "shape", seeds: shape_seeds, sign: |_| {}, decode: shape },
     Target { name: "compression", seeds: compression_seeds, sign: |_| {}, decode: compression },
-    Target { name: "merge-spec", seeds: merge_seeds, sign: sign_lines, decode: merge },
-    Target { name: "merge-answer", seeds: answer_seeds, sign: sign_lines, decode: answer },
+    Target { name: "compaction-spec", seeds: compaction_seeds, sign: sign_lines, decode: compaction },
+    Target { name: "compaction-answer", seeds: answer_seeds, sign: sign_lines, decode: answer },
 ];
 
 fn lines(texts: &[&str]) -> Vec<Vec<u8>> {
@@ -108,16 +108,16 @@ fn sample() -> CompactionSpec {
     crate::compaction::sample::spec("a", "z", 30)
 }
 
-fn merge_seeds() -> Vec<Vec<u8>> {
+fn compaction_seeds() -> Vec<Vec<u8>> {
     sample().to_bytes().into_iter().collect()
 }
 
 /// Does what a compaction server does with a spec before it begins.
-fn merge(bytes: &[u8]) {
+fn compaction(bytes: &[u8]) {
     let Ok(spec) = CompactionSpec::from_bytes(bytes) else { return };
     let _ = (spec.input_bytes(), spec.log_bytes(), spec.cells(), spec.table_dir(), spec.first_output());
     let again = spec.to_bytes().and_then(|bytes| CompactionSpec::from_bytes(&bytes));
-    assert_eq!(again.ok(), Some(spec), "a merge is written down as it is");
+    assert_eq!(again.ok(), Some(spec), "a compaction is written down as it is");
 }
 
 fn answer_seeds() -> Vec<Vec<u8>> {

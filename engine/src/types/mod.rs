@@ -45,5 +45,5 @@ pub use tombstone::RangeTombstone;
 #[cfg(all(test, not(models)))]
 pub(crate) use tombstone::looks;
 pub(crate) use tombstone::{Cover, Fragment, Fragments, Window};
-pub(crate) use update_count::{Heat, Heats, KeptCell};
+pub(crate) use update_count::{Heat, Heats, HotCell};
 pub(crate) use version_limit::Pushed;

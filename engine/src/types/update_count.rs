@@ -23,7 +23,7 @@ impl Heat {
 
 /// A hot cell that a flush leaves in memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct KeptCell {
+pub(crate) struct HotCell {
     pub(crate) cell: Cell,
     /// The key's updates that stay with it.
     pub(crate) updates: u32,
@@ -31,7 +31,7 @@ pub(crate) struct KeptCell {
     pub(crate) kept: u8,
 }
 
-impl KeptCell {
+impl HotCell {
     /// Memory that a hot cell takes, about: header, index entry and counts beside its bytes.
     pub(crate) fn bytes(cell: &CellRef<'_>) -> u64 {
         cell.user_bytes() as u64 + 48

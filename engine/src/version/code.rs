@@ -4,7 +4,7 @@ use super::edit::{Change, Edit};
 use crate::shape::{Clip, ShapeChange, TABLE_COUNT_MAX, TableInfo, TablePlace};
 use crate::types::codec::{Decoded, Decoder, Malformed, put_bytes, put_varint};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId, Timestamp};
-use crate::wal::{KeptFile, LogEnd};
+use crate::wal::{RetainedFile, WalEnd};
 use std::sync::Arc;
 
 pub(crate) fn encode(edit: &[Change]) -> Vec<u8> {
@@ -142,11 +142,11 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) {
             put_varint(out, u64::from(store.0));
             put_varint(out, generation.0);
         }
-        Change::LogFirst(first) => {
+        Change::WalFirst(first) => {
             out.push(12);
             put_varint(out, first.0);
         }
-        Change::LogKept { from, files } => {
+        Change::WalRetained { from, files } => {
             out.push(22);
             put_varint(out, from.0);
             put_list(out, files, |out, kept| {
@@ -155,11 +155,11 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) {
                 put_varint(out, kept.first_seq.0);
             });
         }
-        Change::LogSynced(to) => {
+        Change::WalSynced(to) => {
             out.push(13);
             put_position(out, *to);
         }
-        Change::LogEnd(end) => {
+        Change::WalEnd(end) => {
             out.push(14);
             put_position(out, end.at);
             put_varint(out, end.next.0);
@@ -229,9 +229,9 @@ fn decode_change(input: &mut Decoder<'_>) -> Decoded<Change> {
             generation: Generation(input.varint()?),
         },
         11 => Change::LastGeneration { store: store(input)?, generation: Generation(input.varint()?) },
-        12 => Change::LogFirst(LogFileId(input.varint()?)),
-        13 => Change::LogSynced(position(input)?),
-        14 => Change::LogEnd(LogEnd { at: position(input)?, next: LogFileId(input.varint()?) }),
+        12 => Change::WalFirst(LogFileId(input.varint()?)),
+        13 => Change::WalSynced(position(input)?),
+        14 => Change::WalEnd(WalEnd { at: position(input)?, next: LogFileId(input.varint()?) }),
         15 => Change::Forgotten { store: store(input)?, seq: SeqNo(input.varint()?) },
         18 => Change::Split {
             store: store(input)?,
@@ -247,11 +247,11 @@ fn decode_change(input: &mut Decoder<'_>) -> Decoded<Change> {
         },
         20 => Change::Region { store: store(input)?, range: range(input)?, origins: list(input, store)? },
         21 => Change::Owners(list(input, |input| Ok((table_id(input)?, small(input)?)))?),
-        22 => Change::LogKept {
+        22 => Change::WalRetained {
             from: LogFileId(input.varint()?),
             files: list(input, |input| {
                 let (file, used) = (LogFileId(input.varint()?), input.varint()?);
-                Ok(KeptFile { file, used, first_seq: SeqNo(input.varint()?) })
+                Ok(RetainedFile { file, used, first_seq: SeqNo(input.varint()?) })
             })?,
         },
         17 => Change::Tables { location: text(input)? },
@@ -344,7 +344,7 @@ fn logs(input: &mut Decoder<'_>) -> Decoded<Vec<LogFileId>> {
     for _ in 0..input.varint()? {
         let file = LogFileId(input.varint()?);
         if logs.last().is_some_and(|last| *last >= file) {
-            return Err(Malformed("log files of a table out of order"));
+            return Err(Malformed("WAL files of a table out of order"));
         }
         logs.push(file);
     }

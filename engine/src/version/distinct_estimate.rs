@@ -1,4 +1,5 @@
-//! What a merge leaves of what goes into it, as the sketches of its tables and of memory say (TRI-3, idea 6).
+//! What a compaction leaves of what goes into it, as the sketches of its tables and of memory say (TRI-3,
+//! idea 6).
 
 use super::Version;
 use crate::memtable::Memtable;

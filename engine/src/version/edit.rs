@@ -3,7 +3,7 @@
 
 use crate::shape::{Shape, ShapeChange};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId};
-use crate::wal::{KeptFile, LogEnd};
+use crate::wal::{RetainedFile, WalEnd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -29,13 +29,13 @@ pub(crate) enum Change {
     /// Generations up to this one are taken.
     LastGeneration { store: StoreId, generation: Generation },
     /// The first WAL file that is needed.
-    LogFirst(LogFileId),
+    WalFirst(LogFileId),
     /// WAL files that are kept though they are not needed: none below `from`, and these.
-    LogKept { from: LogFileId, files: Vec<KeptFile> },
+    WalRetained { from: LogFileId, files: Vec<RetainedFile> },
     /// The WAL was synced to here.
-    LogSynced(LogPosition),
+    WalSynced(LogPosition),
     /// A recovery ended history here and went on in another file.
-    LogEnd(LogEnd),
+    WalEnd(WalEnd),
     /// Compactions may have dropped all cells of keys that were written up to this sequence number. So a
     /// search that finds none of a key does not prove that it was not written before then.
     Forgotten { store: StoreId, seq: SeqNo },
@@ -117,11 +117,11 @@ pub(crate) struct State {
     pub(crate) owners: Arc<BTreeMap<TableId, u32>>,
     /// The place of the SSTables; empty: in the database's own directory.
     pub(crate) tables: String,
-    pub(crate) log_first: LogFileId,
+    pub(crate) wal_first: LogFileId,
     /// WAL files kept for streams of changes; some may not be there any more.
-    pub(crate) log_kept: Arc<BTreeMap<LogFileId, KeptFile>>,
-    pub(crate) log_synced: LogPosition,
-    pub(crate) log_ends: Vec<LogEnd>,
+    pub(crate) wal_retained: Arc<BTreeMap<LogFileId, RetainedFile>>,
+    pub(crate) wal_synced: LogPosition,
+    pub(crate) wal_ends: Vec<WalEnd>,
 }
 
 impl State {
@@ -187,20 +187,20 @@ impl State {
                 }
                 store.attached = store.attached.max(*seq);
             }
-            Change::LogFirst(first) => {
-                self.log_first = self.log_first.max(*first);
-                let first = self.log_first;
-                self.log_ends.retain(|end| end.next > first);
+            Change::WalFirst(first) => {
+                self.wal_first = self.wal_first.max(*first);
+                let first = self.wal_first;
+                self.wal_ends.retain(|end| end.next > first);
             }
-            Change::LogKept { from, files } => {
-                let kept = Arc::make_mut(&mut self.log_kept);
+            Change::WalRetained { from, files } => {
+                let kept = Arc::make_mut(&mut self.wal_retained);
                 *kept = kept.split_off(from);
                 kept.extend(files.iter().map(|kept| (kept.file, *kept)));
             }
-            Change::LogSynced(to) => self.log_synced = self.log_synced.max(*to),
-            Change::LogEnd(end) => {
-                if end.next > self.log_first {
-                    self.log_ends.push(*end);
+            Change::WalSynced(to) => self.wal_synced = self.wal_synced.max(*to),
+            Change::WalEnd(end) => {
+                if end.next > self.wal_first {
+                    self.wal_ends.push(*end);
                 }
             }
         }
@@ -234,10 +234,10 @@ impl State {
         let stores = named.chain(pairs.flatten()).map(|id| (id, self.stores.get(&id).cloned())).collect();
         let rest = State {
             stores: BTreeMap::new(),
-            log_ends: self.log_ends.clone(),
+            wal_ends: self.wal_ends.clone(),
             tables: self.tables.clone(),
             owners: self.owners.clone(),
-            log_kept: self.log_kept.clone(),
+            wal_retained: self.wal_retained.clone(),
             ..*self
         };
         Before { stores, rest }
@@ -311,13 +311,13 @@ impl State {
         if !self.owners.is_empty() {
             edit.push(Change::Owners(self.owners.iter().map(|(id, count)| (*id, *count)).collect()));
         }
-        if !self.log_kept.is_empty() {
-            let files = self.log_kept.values().copied().collect();
-            edit.push(Change::LogKept { from: LogFileId::ZERO, files });
+        if !self.wal_retained.is_empty() {
+            let files = self.wal_retained.values().copied().collect();
+            edit.push(Change::WalRetained { from: LogFileId::ZERO, files });
         }
-        edit.push(Change::LogFirst(self.log_first));
-        edit.push(Change::LogSynced(self.log_synced));
-        edit.extend(self.log_ends.iter().map(|end| Change::LogEnd(*end)));
+        edit.push(Change::WalFirst(self.wal_first));
+        edit.push(Change::WalSynced(self.wal_synced));
+        edit.extend(self.wal_ends.iter().map(|end| Change::WalEnd(*end)));
         edit
     }
 }
@@ -465,13 +465,13 @@ mod tests {
             Change::Flushed { store, range: KeyRange::new("a", "f"), generation: Generation(7) },
             Change::Attached { store, seq: SeqNo(11) },
             Change::Attached { store, seq: SeqNo(98) },
-            Change::LogKept {
+            Change::WalRetained {
                 from: LogFileId(3),
-                files: vec![KeptFile { file: LogFileId(4), used: 4000, first_seq: SeqNo(70) }],
+                files: vec![RetainedFile { file: LogFileId(4), used: 4000, first_seq: SeqNo(70) }],
             },
-            Change::LogFirst(LogFileId(5)),
-            Change::LogSynced(LogPosition { file: LogFileId(6), offset: 80 }),
-            Change::LogEnd(LogEnd { at: LogPosition { file: LogFileId(6), offset: 88 }, next: LogFileId(9) }),
+            Change::WalFirst(LogFileId(5)),
+            Change::WalSynced(LogPosition { file: LogFileId(6), offset: 80 }),
+            Change::WalEnd(WalEnd { at: LogPosition { file: LogFileId(6), offset: 88 }, next: LogFileId(9) }),
         ]
     }
 

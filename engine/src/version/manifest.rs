@@ -2,7 +2,7 @@
 //!
 //! An edit is one record, synced before anything relies on it. A record cut short by a crash was never relied
 //! on, so an unreadable tail is the end; that the tail was really never relied on is checked against the
-//! notes that the log carries (see `log`), which say how long the manifest was known to be. Every open starts
+//! notes that the WAL carries (see `wal`), which say how long the manifest was known to be. Every open starts
 //! a fresh manifest holding the whole state, so nothing is ever appended behind a torn tail, and so does a
 //! commit after a failed write. A failed *sync* poisons: whether the edit will be seen is unknown until the
 //! next open.
@@ -553,7 +553,7 @@ pub(crate) mod forge {
             ],
             vec![Change::Shape { store, change }],
             vec![Change::Flushed { store, range, generation: crate::types::Generation(4) }],
-            vec![Change::LogFirst(LogFileId(2)), Change::DropStore { id: store }],
+            vec![Change::WalFirst(LogFileId(2)), Change::DropStore { id: store }],
         ]
     }
 
@@ -623,7 +623,7 @@ mod tests {
     }
 
     fn edit(n: u64) -> Edit {
-        vec![Change::LastSeq(SeqNo(n)), Change::LogFirst(LogFileId(n))]
+        vec![Change::LastSeq(SeqNo(n)), Change::WalFirst(LogFileId(n))]
     }
 
     #[test]
@@ -674,7 +674,7 @@ mod tests {
             bytes[at] ^= 0x40;
             write(&bytes);
             match load(&env, dir.path()) {
-                // Only the last record may be taken for a torn tail; the log's notes tell the two apart.
+                // Only the last record may be taken for a torn tail; the WAL's notes tell the two apart.
                 Ok(loaded) => assert_eq!(loaded.unwrap().mark, marks[1], "flip at {at}"),
                 Err(e) => assert!(matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Unsupported), "{e}"),
             }

@@ -129,11 +129,11 @@ impl Memtables {
     /// The oldest WAL file that holds cells of theirs; `None` when there is none.
     pub(crate) fn log_front(&self) -> Option<LogFileId> {
         let flushing = self.flushing.all().filter_map(Memtable::log_front);
-        flushing.chain(self.log_front_without_flush()).min()
+        flushing.chain(self.wal_front_without_flush()).min()
     }
 
     /// The oldest WAL file that holds cells of theirs, the flush set apart.
-    pub(crate) fn log_front_without_flush(&self) -> Option<LogFileId> {
+    pub(crate) fn wal_front_without_flush(&self) -> Option<LogFileId> {
         self.unflushed().filter_map(Memtable::log_front).chain(self.active.log_front()).min()
     }
 

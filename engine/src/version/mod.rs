@@ -2,10 +2,10 @@
 //!
 //! `version` joins a shape with memory and open tables in one immutable object; `edit` is a change, `code`
 //! its encoding, `regions` what splits and joins make of stores; `manifest` makes changes durable.
-//! `open_tables` has one handle for each table, `distinct_estimate` says what a merge leaves of its inputs,
-//! `one_side` serves scans from one side of a merge. `memtables` is a store's memory, `tombstones_near` what
-//! deletes ranges of keys. `wal_refs` counts which WAL files SSTables need, `sums` finds records behind a
-//! damaged part of a manifest. Nothing here decides *what* to change.
+//! `open_tables` has one handle for each table, `distinct_estimate` says what a compaction leaves of its
+//! inputs, `one_side` serves scans from one side of a compaction. `memtables` is a store's memory,
+//! `tombstones_near` what deletes ranges of keys. `wal_refs` counts which WAL files SSTables need, `sums`
+//! finds records behind a damaged part of a manifest. Nothing here decides *what* to change.
 
 pub(crate) mod code;
 mod distinct_estimate;
@@ -27,7 +27,7 @@ pub(crate) use memtables::{FlushSet, Memtables, flushed_run};
 #[cfg(feature = "papers")]
 pub(crate) use one_side::OldSides;
 pub(crate) use open_tables::OpenTables;
-pub(crate) use version::{Dead, Graveyard, OpenRun, OpenTable, TableHandle, TablesHeld, Version};
+pub(crate) use version::{Dead, Graveyard, OpenRun, OpenTable, PinnedTables, TableHandle, Version};
 
 /// The place of what keeps scans to one side of a compaction, which only builds with the feature `papers` do.
 #[cfg(not(feature = "papers"))]

@@ -11,7 +11,7 @@
 //! flush nor a step of a compaction; then scans read both sides until the next compaction begins.
 
 use super::version::open_runs;
-use super::{Graveyard, OpenRun, TableHandle, TablesHeld, Version};
+use super::{Graveyard, OpenRun, PinnedTables, TableHandle, Version};
 use crate::shape::{Shape, ShapeChange};
 use crate::types::{KeyRange, TableId};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub(crate) struct OldSide {
     /// The keys up to which the compactions have come.
     upto: Vec<Vec<u8>>,
     /// A hold on the SSTables' files, of which nothing is freed meanwhile.
-    held: Arc<TablesHeld>,
+    held: Arc<PinnedTables>,
 }
 
 /// The old side of a version that has one.
@@ -60,7 +60,7 @@ impl Version {
         let old = self.old_side.as_deref();
         let mut keys: Vec<Vec<u8>> = old.map_or(Vec::new(), |old| old.upto.clone());
         keys.extend(upto.map(<[u8]>::to_vec));
-        // A merge is under way as long as one of its inputs is cut at the key.
+        // A compaction is under way as long as one of its inputs is cut at the key.
         let cuts: Vec<&[u8]> = after
             .tables()
             .filter_map(|(_, _, table)| table.clip.as_ref().map(|clip| &clip.key[..]))

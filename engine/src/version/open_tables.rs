@@ -1,5 +1,5 @@
 //! The tables that are open. Whoever asks for a table gets the one handle that there is of it: stores that
-//! share a table, and merges that read it.
+//! share a table, and compactions that read it.
 
 use super::{Graveyard, TableHandle};
 use crate::cache::BlockCache;
@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 /// See the page above.
 pub(crate) struct OpenTables {
     store: TableStore,
-    /// Where log files are.
+    /// Where WAL files are.
     storage: Arc<dyn Storage>,
     dir: PathBuf,
     cache: Arc<BlockCache>,

@@ -202,19 +202,19 @@ pub(crate) enum Dead {
 struct Buried {
     count: u64,
     held: Vec<(u64, Arc<Version>)>,
-    /// How many versions had been swapped out when each [`TablesHeld`] began.
+    /// How many versions had been swapped out when each [`PinnedTables`] began.
     copied_since: Vec<u64>,
 }
 
 /// SSTables whose files are being copied: as long as this is held none of them is removed, and no part of
 /// them is freed that was in use when it began. Memory is not held.
-pub(crate) struct TablesHeld {
+pub(crate) struct PinnedTables {
     since: u64,
     graveyard: Arc<Graveyard>,
     _handles: Vec<Arc<TableHandle>>,
 }
 
-impl Drop for TablesHeld {
+impl Drop for PinnedTables {
     fn drop(&mut self) {
         let since = &mut self.graveyard.versions.lock().copied_since;
         if let Some(at) = since.iter().position(|one| *one == self.since) {
@@ -240,11 +240,11 @@ impl Graveyard {
     }
 
     /// Holds the files of these SSTables as they are now. Parts that are clipped from them later wait.
-    pub(crate) fn hold(self: &Arc<Self>, handles: Vec<Arc<TableHandle>>) -> TablesHeld {
+    pub(crate) fn hold(self: &Arc<Self>, handles: Vec<Arc<TableHandle>>) -> PinnedTables {
         let mut versions = self.versions.lock();
         let since = versions.count;
         versions.copied_since.push(since);
-        TablesHeld { since, graveyard: self.clone(), _handles: handles }
+        PinnedTables { since, graveyard: self.clone(), _handles: handles }
     }
 
     /// Frees the SSTable's blocks before that offset once nobody can read them any more. The clip that allows

@@ -1,7 +1,7 @@
-//! Which log files tables need: those with values of log tables (TRI-4).
+//! Which WAL files tables need: those with values of SSTables (TRI-4).
 //!
-//! A log file has two kinds of owners: the log, while memory needs it for recovery, and the tables whose
-//! values are in it. It is removed when the last of both has let go. The log lets go when the manifest says
+//! A WAL file has two kinds of owners: the WAL, while memory needs it for recovery, and the tables whose
+//! values are in it. It is removed when the last of both has let go. The WAL lets go when the manifest says
 //! that it begins later (`Wal::release_unless`), a table when nobody reads it any more and the manifest no
 //! longer names it; both ask here, under one lock, so that exactly one of them removes the file.
 //!
@@ -21,7 +21,7 @@ pub(crate) struct Shelf {
 
 #[derive(Default)]
 struct State {
-    /// Files before this one were no part of the log when the database was opened.
+    /// Files before this one were no part of the WAL when the database was opened.
     first: LogFileId,
     files: BTreeMap<LogFileId, Shelved>,
 }
@@ -29,11 +29,11 @@ struct State {
 struct Shelved {
     /// Open tables with values in it.
     tables: usize,
-    in_log: bool,
+    in_wal: bool,
 }
 
 impl Shelf {
-    /// The log begins with this file. To be said before any table is opened.
+    /// The WAL begins with this file. To be said before any table is opened.
     pub(crate) fn set_first(&self, first: LogFileId) {
         self.state.lock().first = first;
     }
@@ -45,8 +45,8 @@ impl Shelf {
         }
         let mut state = self.state.lock();
         for file in files {
-            let in_log = *file >= state.first;
-            state.files.entry(*file).or_insert(Shelved { tables: 0, in_log }).tables += 1;
+            let in_wal = *file >= state.first;
+            state.files.entry(*file).or_insert(Shelved { tables: 0, in_wal }).tables += 1;
         }
     }
 
@@ -60,7 +60,7 @@ impl Shelf {
         for file in files {
             let Some(shelved) = state.files.get_mut(file) else { continue };
             shelved.tables -= 1;
-            if obsolete && shelved.tables == 0 && !shelved.in_log {
+            if obsolete && shelved.tables == 0 && !shelved.in_wal {
                 state.files.remove(file);
                 free.push(*file);
             }
@@ -68,11 +68,11 @@ impl Shelf {
         free
     }
 
-    /// The log lets go of the file; what tables want of it.
+    /// The WAL lets go of the file; what tables want of it.
     pub(crate) fn claim(&self, file: LogFileId) -> Claim {
         let mut state = self.state.lock();
         let Some(shelved) = state.files.get_mut(&file) else { return Claim::Never };
-        shelved.in_log = false;
+        shelved.in_wal = false;
         if shelved.tables > 0 {
             return Claim::Held;
         }
@@ -88,14 +88,14 @@ mod tests {
     const FILES: [LogFileId; 2] = [LogFileId(3), LogFileId(4)];
 
     #[test]
-    fn a_file_goes_once_log_and_tables_have_let_go_whoever_is_last() {
+    fn a_file_goes_once_wal_and_tables_have_let_go_whoever_is_last() {
         let shelf = Shelf::default();
         shelf.hold(&FILES);
         shelf.hold(&FILES[1..]);
         assert_eq!(shelf.claim(LogFileId(2)), Claim::Never, "no table ever had values in it");
         assert_eq!(shelf.claim(FILES[0]), Claim::Held);
-        assert_eq!(shelf.let_go(&FILES, true), [FILES[0]], "the log went first");
-        assert_eq!(shelf.let_go(&FILES[1..], true), [], "the log still has it");
+        assert_eq!(shelf.let_go(&FILES, true), [FILES[0]], "the WAL went first");
+        assert_eq!(shelf.let_go(&FILES[1..], true), [], "the WAL still has it");
         assert_eq!(shelf.claim(FILES[1]), Claim::Past, "the tables went first");
         assert_eq!(shelf.claim(FILES[1]), Claim::Never);
     }

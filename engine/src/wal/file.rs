@@ -1,4 +1,4 @@
-//! A WAL file's name and header. `docs/format-log.md` has the byte layout.
+//! A WAL file's name and header. `docs/format-wal.md` has the byte layout.
 //!
 //! The header is written when the file becomes the WAL's newest, not when it is reserved. So a reserved or
 //! recycled file that was not begun has no valid header under its number and counts as absent, and a header
@@ -93,16 +93,16 @@ impl Header {
         };
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         if bytes[..8] != MAGIC {
-            return malformed("no log file header");
+            return malformed("no WAL file header");
         }
         let (stored, computed) = ((word(72) >> 32) as u32, crc32c(&bytes[..76]));
         if stored != computed {
-            return Ok(Err(Fault::Checksum { of: "a log file header", at: 0, stored, computed }));
+            return Ok(Err(Fault::Checksum { of: "a WAL file header", at: 0, stored, computed }));
         }
         let version = word(8) as u32;
         if !VERSIONS_READ.contains(&version) {
             let message =
-                format!("log format {version} in {}; this release reads 1 to {VERSION}", path.display());
+                format!("WAL format {version} in {}; this release reads 1 to {VERSION}", path.display());
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         if word(16) != database_id {

@@ -17,9 +17,9 @@ use super::file::{HEADER_BYTES, file_path};
 use super::frame::Frame;
 use super::head::{Base, FileIdentity};
 use super::retained::{LiveFile, RetainedFiles};
-use super::scan::LogReader;
+use super::scan::WalReader;
 use super::writer::Wal;
-use super::{Claim, KeptFile, LogFileInfo};
+use super::{Claim, RetainedFile, WalFileInfo};
 use crate::error::{Error, Result};
 use crate::storage::Env;
 use crate::types::{LogFileId, LogPosition, SeqNo};
@@ -33,17 +33,17 @@ pub(crate) fn still_kept(
     env: &Env,
     dir: &Path,
     database: u64,
-    told: impl DoubleEndedIterator<Item = KeptFile>,
+    told: impl DoubleEndedIterator<Item = RetainedFile>,
     bytes: u64,
-) -> Vec<LogFileInfo> {
+) -> Vec<WalFileInfo> {
     let (mut kept, mut taken) = (Vec::new(), 0);
-    for KeptFile { file, used, first_seq } in told.rev() {
+    for RetainedFile { file, used, first_seq } in told.rev() {
         taken += used;
         if taken > bytes {
             break;
         }
         // No data depends on it, so a fault in it is no reason not to open.
-        let Ok(Some(mut reader)) = LogReader::open(env, dir, FileIdentity::new(database, file)) else {
+        let Ok(Some(mut reader)) = WalReader::open(env, dir, FileIdentity::new(database, file)) else {
             break;
         };
         if reader.length < used || !matches!(reader.header(database), Ok(Ok(_))) {
@@ -51,7 +51,7 @@ pub(crate) fn still_kept(
         }
         // Space reserved after its history was freed, or is useless.
         let reserved = used.next_multiple_of(4096).min(reader.length);
-        kept.push(LogFileInfo { file, reserved, used, first_seq });
+        kept.push(WalFileInfo { file, reserved, used, first_seq });
     }
     kept.reverse();
     kept
@@ -78,7 +78,7 @@ pub(crate) enum Followed {
 
 /// A follower of the WAL, for a stream of changes; see the page above. Reads some MiB at a time.
 pub(crate) struct Follower {
-    log: Arc<Wal>,
+    wal: Arc<Wal>,
     env: Env,
     id: u64,
     /// The next sequence number to report.
@@ -86,7 +86,7 @@ pub(crate) struct Follower {
     at: Option<LogPosition>,
     /// The last full frame before that position.
     base: Option<Base>,
-    reader: Option<LogReader>,
+    reader: Option<WalReader>,
 }
 
 impl Wal {
@@ -98,7 +98,7 @@ impl Wal {
         // Until it has found its file, none is released.
         kept.followers.insert(id, LogFileId::ZERO);
         Follower {
-            log: self.clone(),
+            wal: self.clone(),
             env: env.clone(),
             id,
             next: since.next(),
@@ -110,7 +110,7 @@ impl Wal {
 
     /// The oldest retained file, if there is one, and the files that will be retained once all before `front`
     /// are released: the manifest records them.
-    pub(crate) fn to_keep(&self, front: LogFileId) -> Option<(LogFileId, Vec<KeptFile>)> {
+    pub(crate) fn to_keep(&self, front: LogFileId) -> Option<(LogFileId, Vec<RetainedFile>)> {
         if self.options.kept_bytes == 0 {
             return None;
         }
@@ -118,7 +118,7 @@ impl Wal {
         let kept = self.kept.lock();
         let released = live.iter().filter(|f| f.file < front);
         let released = released
-            .filter_map(|f| f.used.map(|used| KeptFile { file: f.file, used, first_seq: f.first_seq }));
+            .filter_map(|f| f.used.map(|used| RetainedFile { file: f.file, used, first_seq: f.first_seq }));
         let released: Vec<_> = released.collect();
         let oldest = kept.files.iter().next().map(|f| f.file).or(released.first().map(|f| f.file));
         Some((oldest.unwrap_or(front), released))
@@ -210,7 +210,7 @@ impl Follower {
                 return Ok(Followed::Nothing);
             }
             let Some(at) = self.at else {
-                match self.log.file_of(self.next) {
+                match self.wal.file_of(self.next) {
                     Ok(file) => self.stand(LogPosition { file, offset: HEADER_BYTES }),
                     Err(first) => {
                         return Ok(self.missing(first.map_or(visible.next(), |f| f.min(visible.next()))));
@@ -218,7 +218,7 @@ impl Follower {
                 }
                 continue;
             };
-            let Look::Part { end, behind, .. } = self.log.look(at.file) else {
+            let Look::Part { end, behind, .. } = self.wal.look(at.file) else {
                 (self.at, self.reader) = (None, None);
                 continue;
             };
@@ -231,8 +231,8 @@ impl Follower {
                 continue;
             }
             if self.reader.is_none() {
-                let identity = FileIdentity::new(self.log.database(), at.file);
-                self.reader = LogReader::open(&self.env, &self.log.dir, identity)?;
+                let identity = FileIdentity::new(self.wal.database(), at.file);
+                self.reader = WalReader::open(&self.env, &self.wal.dir, identity)?;
             }
             let frame = match frame(&mut self.reader, at.offset, end, self.base.as_ref()) {
                 Ok(frame) => frame,
@@ -252,8 +252,8 @@ impl Follower {
             if first > self.next {
                 return Ok(self.missing(first));
             }
-            if self.log.synced() < behind {
-                self.log.sync()?;
+            if self.wal.synced() < behind {
+                self.wal.sync()?;
             }
             visit(&frame, self.next);
             (self.next, self.at, self.base) = (last.next(), Some(behind), base);
@@ -263,7 +263,7 @@ impl Follower {
 
     fn stand(&mut self, at: LogPosition) {
         (self.at, self.base, self.reader) = (Some(at), None, None);
-        self.log.kept.lock().followers.insert(self.id, at.file);
+        self.wal.kept.lock().followers.insert(self.id, at.file);
     }
 
     /// Goes on at that sequence number, and reports the missing ones.
@@ -275,7 +275,7 @@ impl Follower {
     /// The result for an unreadable frame: nothing, if its file was released meanwhile; writes lost up to the
     /// next file, if it is only retained; otherwise damage.
     fn unreadable(&mut self, at: LogPosition, fault: String) -> Result<Option<Followed>> {
-        match self.log.look(at.file) {
+        match self.wal.look(at.file) {
             Look::Gone => {
                 (self.at, self.reader) = (None, None);
                 Ok(None)
@@ -285,8 +285,8 @@ impl Follower {
                 Ok((first > self.next).then(|| self.missing(first)))
             }
             Look::Part { .. } => {
-                let message = format!("expected a frame of the log, found {fault}");
-                Err(Error::corruption(file_path(&self.log.dir, at.file), at.offset, message))
+                let message = format!("expected a frame of the WAL, found {fault}");
+                Err(Error::corruption(file_path(&self.wal.dir, at.file), at.offset, message))
             }
         }
     }
@@ -294,7 +294,7 @@ impl Follower {
 
 /// The frame at that position, in a file whose history ends at `end`; or the reason why there is none.
 fn frame<'r>(
-    reader: &'r mut Option<LogReader>,
+    reader: &'r mut Option<WalReader>,
     offset: u64,
     end: u64,
     base: Option<&Base>,
@@ -312,6 +312,6 @@ impl std::fmt::Debug for Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.log.kept.lock().followers.remove(&self.id);
+        self.wal.kept.lock().followers.remove(&self.id);
     }
 }

@@ -18,10 +18,10 @@ const FILE: LogFileId = LogFileId(9);
 const OFFSET: u64 = 80;
 
 pub(crate) const TARGETS: &[Target] = &[
-    Target { name: "log-frame", seeds: frame_seeds, sign, decode: frame },
-    Target { name: "log-short-frame", seeds: short_seeds, sign: sign_short, decode: short_frame },
-    Target { name: "log-header", seeds: header_seeds, sign: sign_header, decode: header },
-    Target { name: "log-salvage", seeds: salvage_seeds, sign: sign_heads, decode: salvaged },
+    Target { name: "wal-frame", seeds: frame_seeds, sign, decode: frame },
+    Target { name: "wal-short-frame", seeds: short_seeds, sign: sign_short, decode: short_frame },
+    Target { name: "wal-header", seeds: header_seeds, sign: sign_header, decode: header },
+    Target { name: "wal-salvage", seeds: salvage_seeds, sign: sign_heads, decode: salvaged },
 ];
 
 fn identity() -> FileIdentity {

@@ -1,4 +1,4 @@
-//! The frame: one batch, or one note, in a WAL file; here in its full form. `docs/format-log.md` has the byte
+//! The frame: one batch, or one note, in a WAL file; here in its full form. `docs/format-wal.md` has the byte
 //! layout.
 //!
 //! Each checksum has its purpose. The *head* has its own, so that one cheap check of 32 bytes shows whether a
@@ -150,7 +150,7 @@ pub(super) fn decode_full(bytes: &[u8], identity: FileIdentity, offset: u64) -> 
         FrameKind::Note => return Err(Fault::Malformed { what: "a note of wrong length", at: offset }),
     };
     let stored = u32::from_le_bytes([whole[8], whole[9], whole[10], whole[11]]);
-    if computed != stored && !planted!(Bug::SkipLogChecksum) {
+    if computed != stored && !planted!(Bug::SkipWalChecksum) {
         return Err(Fault::Checksum { of: "a frame body", at: offset, stored, computed });
     }
     Ok(frame)
@@ -234,7 +234,7 @@ impl<'a> Items<'a> {
                 Item::Part(bytes) => sum = crc32c_append(sum, bytes),
                 Item::Entry(entry) => {
                     let computed = crc32c_append(identity.seed(entry.at), entry.bytes);
-                    if computed != entry.crc && !planted!(Bug::SkipLogChecksum) {
+                    if computed != entry.crc && !planted!(Bug::SkipWalChecksum) {
                         return Err(Fault::Checksum { of: "an entry", at, stored: entry.crc, computed });
                     }
                     sum = crc32c_append(sum, &entry.crc.to_le_bytes());

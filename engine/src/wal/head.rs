@@ -99,7 +99,7 @@ pub(crate) struct Head {
     pub(crate) first_seq: SeqNo,
     /// Wall clock of the write, microseconds.
     pub(crate) wall_us: u64,
-    /// Up to where the log was known synced when the frame was written.
+    /// Up to where the WAL was known synced when the frame was written.
     pub(crate) synced: Option<LogPosition>,
 }
 

@@ -8,12 +8,12 @@
 //! history and its end, and tells a torn end (normal after a crash) from damage (an error); `scan` reads a
 //! file, and `salvage` reads on after damage. `value_positions` finds a store's values in closed files and
 //! `entry` reads one of them alone, for SSTables with values in the WAL. `follow` reads the WAL while it is
-//! written, for streams of changes. Byte layouts: `docs/format-log.md`. `forge` has the decoders, for
+//! written, for streams of changes. Byte layouts: `docs/format-wal.md`. `forge` has the decoders, for
 //! fuzzing.
 //!
 //! Not owned here: memory, SSTables and the manifest. Callers decide what to log under which generation, when
 //! to sync, and which files are no longer needed, and they record what recovery must know: the first file, a
-//! position known synced, and where earlier recoveries ended ([`LogEnd`]).
+//! position known synced, and where earlier recoveries ended ([`WalEnd`]).
 
 mod delta_frame;
 mod encoder;
@@ -39,7 +39,7 @@ mod writer;
 #[cfg(test)]
 pub(crate) use delta_frame::decode_frame;
 pub(crate) use encoder::FrameEncoder;
-pub(crate) use entry::ClosedLogFile;
+pub(crate) use entry::ClosedWalFile;
 #[cfg(test)]
 pub(crate) use file::HEADER_BYTES;
 pub(crate) use file::{file_name, is_own as is_own_file, parse_file_name};
@@ -51,25 +51,25 @@ pub(crate) use frame::{Entry, Frame, Logged, Note};
 pub(crate) use head::{Fault, FileIdentity, HEAD_BYTES};
 pub(crate) use pool::WrittenAhead;
 pub(crate) use recover::{RecoverOptions, Recovered, recover};
-pub(crate) use salvage::{Salvaged as SalvagedLog, databases, salvage};
+pub(crate) use salvage::{Salvaged as SalvagedWal, databases, salvage};
 #[cfg(test)]
 pub(crate) use value_positions::entry_bytes;
 pub(crate) use value_positions::{PlaceScan, ValuePositions};
-pub(crate) use writer::{Appended, Appender, Claim, LogHold, LogOptions, LogStart, Wal};
+pub(crate) use writer::{Appended, Appender, Claim, Wal, WalHold, WalOptions, WalStart};
 
 use crate::types::{LogFileId, LogPosition, SeqNo};
 
 /// The end of history that an earlier recovery found: history ends at `at` and goes on at the beginning of
 /// file `next`. Bytes in between are no history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct LogEnd {
+pub(crate) struct WalEnd {
     pub(crate) at: LogPosition,
     pub(crate) next: LogFileId,
 }
 
 /// A WAL file that memory needs no more, and that is retained for readers of changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct KeptFile {
+pub(crate) struct RetainedFile {
     pub(crate) file: LogFileId,
     /// Bytes of history in it, header included.
     pub(crate) used: u64,
@@ -80,7 +80,7 @@ pub(crate) struct KeptFile {
 
 /// A WAL file with history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct LogFileInfo {
+pub(crate) struct WalFileInfo {
     pub(crate) file: LogFileId,
     /// Bytes of the file on disk.
     pub(crate) reserved: u64,

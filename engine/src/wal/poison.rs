@@ -1,4 +1,4 @@
-//! Poison: a failure of the log that is for good.
+//! Poison: a failure of the WAL that is for good.
 //!
 //! After a failed sync the operating system may have dropped the bytes and call them clean, so a second try
 //! would succeed and lie. The first failure is remembered for good; all later appends and syncs fail with it,
@@ -7,7 +7,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
-/// Whether the log failed, and why.
+/// Whether the WAL failed, and why.
 #[derive(Default)]
 pub(super) struct Poison {
     set: AtomicBool,
@@ -24,7 +24,7 @@ impl Poison {
     fn error(&self) -> Error {
         let cause = self.cause.lock().clone().unwrap_or_default();
         let message =
-            format!("the log failed and takes no more writes until the database is reopened: {cause}");
+            format!("the WAL failed and takes no more writes until the database is reopened: {cause}");
         Error::new(ErrorKind::Poisoned, message)
     }
 

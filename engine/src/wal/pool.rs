@@ -139,7 +139,7 @@ impl Pool {
     fn reserve(&self, state: &mut State, length: u64, written_ahead: bool) -> Result<Reserved> {
         let spare = if length == self.file_bytes { state.spares.pop() } else { None };
         let spare = self.name(state, spare)?;
-        kill_point!("log-reserve-before-map");
+        kill_point!("wal-reserve-before-map");
         let written_ahead = written_ahead && spare.is_none() && self.in_place;
         let written_to =
             if written_ahead { length } else { spare.as_ref().map_or(0, |spare| spare.written_to) };
@@ -169,7 +169,7 @@ impl Pool {
                 Err(e) => {
                     // The name may or may not have been created, so it is not used again.
                     state.next = state.next.next();
-                    return Err(Error::io("reserve a log file", &path, e));
+                    return Err(Error::io("reserve a WAL file", &path, e));
                 }
             }
         }
@@ -185,7 +185,7 @@ impl Pool {
                 // may count as durable already, which would be wrong for another file of that name.
                 let _ = self.storage.remove(&path);
                 state.next = state.next.next();
-                Err(Error::io("reserve a log file", &path, e))
+                Err(Error::io("reserve a WAL file", &path, e))
             }
         }
     }

@@ -15,7 +15,7 @@
 //! is synced, and its header says so.
 //!
 //! A file is complete when another file's header names it and the offset where it ended. Without that it is
-//! the newest. Where an earlier recovery ended history ([`LogEnd`]) reading goes on in the file recorded
+//! the newest. Where an earlier recovery ended history ([`WalEnd`]) reading goes on in the file recorded
 //! there, and bytes behind the end, valid or not, are no history.
 //!
 //! Recovery itself only reads. Before the end is recorded in the manifest, [`Recovered::make_durable`] must
@@ -24,8 +24,8 @@
 use super::file::{HEADER_BYTES, Header, file_name, file_path, parse_file_name};
 use super::frame::{Frame, Note};
 use super::head::{Fault, FileIdentity};
-use super::scan::LogReader;
-use super::{LogEnd, LogFileInfo};
+use super::scan::WalReader;
+use super::{WalEnd, WalFileInfo};
 use crate::error::{Error, Result};
 use crate::storage::{Env, Storage};
 use crate::types::{LogFileId, LogPosition, SeqNo};
@@ -41,13 +41,13 @@ pub(crate) struct RecoverOptions<'a> {
     /// A position up to which the WAL is known to be durable.
     pub(crate) known_synced: LogPosition,
     /// The ends of history of earlier recoveries. Those with `next` at or below `first_file` may be left out.
-    pub(crate) ends: &'a [LogEnd],
+    pub(crate) ends: &'a [WalEnd],
 }
 
 /// The result of a recovery.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovered {
-    /// The end of history. To be recorded as `LogEnd { at: end, next: next_file }` before anything is
+    /// The end of history. To be recorded as `WalEnd { at: end, next: next_file }` before anything is
     /// written.
     pub(crate) end: LogPosition,
     /// The highest sequence number assigned, without copies.
@@ -57,7 +57,7 @@ pub(crate) struct Recovered {
     /// The file to write next: above every file found or known.
     pub(crate) next_file: LogFileId,
     /// The files with history, oldest first.
-    pub(crate) files: Vec<LogFileInfo>,
+    pub(crate) files: Vec<WalFileInfo>,
     /// WAL files that are no part of history, to be deleted (not recycled) once the end is recorded.
     pub(crate) stale: Vec<LogFileId>,
     pub(crate) frames: u64,
@@ -112,7 +112,7 @@ struct Walk<'a> {
     /// none.
     expected: SeqNo,
     note: Option<Note>,
-    files: Vec<LogFileInfo>,
+    files: Vec<WalFileInfo>,
     frames: u64,
 }
 
@@ -122,7 +122,7 @@ impl<'a> Walk<'a> {
         let mut found = BTreeMap::new();
         for file in names.iter().filter_map(|name| parse_file_name(name)) {
             let identity = FileIdentity::new(options.database_id, file);
-            let Some(mut reader) = LogReader::open(env, dir, identity)? else { continue };
+            let Some(mut reader) = WalReader::open(env, dir, identity)? else { continue };
             let header = if file < options.first_file {
                 Err(Fault::Malformed { what: "a file that is no longer needed", at: 0 })
             } else {
@@ -175,7 +175,7 @@ impl<'a> Walk<'a> {
             self.first_seq = None;
             let (end, fault) = self.read_file(file, stop.map(|(offset, _)| offset), visit)?;
             let first_seq = self.first_seq.unwrap_or(self.expected);
-            self.files.push(LogFileInfo { file, reserved, used: end.offset, first_seq });
+            self.files.push(WalFileInfo { file, reserved, used: end.offset, first_seq });
             match (stop, fault) {
                 (Some((_, behind)), None) => (previous, next) = (Some(end), behind),
                 (_, fault) => {
@@ -196,7 +196,7 @@ impl<'a> Walk<'a> {
     ) -> Result<(LogPosition, Option<Fault>)> {
         let mut at = LogPosition { file, offset: HEADER_BYTES };
         let identity = FileIdentity::new(self.options.database_id, file);
-        let Some(mut reader) = LogReader::open(self.env, self.dir, identity)? else {
+        let Some(mut reader) = WalReader::open(self.env, self.dir, identity)? else {
             return Ok((at, Some(Fault::NoFile)));
         };
         let mut base = None;
@@ -204,7 +204,7 @@ impl<'a> Walk<'a> {
             if stop == Some(at.offset) {
                 return Ok((at, None));
             }
-            if planted!(Bug::DropLogTail) && stop.is_none() && at.offset > 1_000 {
+            if planted!(Bug::DropWalTail) && stop.is_none() && at.offset > 1_000 {
                 return Ok((at, Some(Fault::NoFile)));
             }
             let frame = match reader.frame(at.offset, base.as_ref())? {
@@ -234,7 +234,7 @@ impl<'a> Walk<'a> {
         if bad >= self.evidence {
             return Ok(());
         }
-        let mut message = format!("expected log that was synced up to {}, found {fault}", self.evidence);
+        let mut message = format!("expected WAL that was synced up to {}, found {fault}", self.evidence);
         if self.evidence.file > bad.file && !self.found.contains_key(&self.evidence.file) {
             message += &format!(", and no file {}", file_name(self.evidence.file));
         }
@@ -249,7 +249,7 @@ impl<'a> Walk<'a> {
                 self.evidence = self.evidence.max(header.synced);
             }
             let identity = FileIdentity::new(self.options.database_id, file);
-            let Some(mut reader) = LogReader::open(self.env, self.dir, identity)? else { continue };
+            let Some(mut reader) = WalReader::open(self.env, self.dir, identity)? else { continue };
             self.evidence = reader.highest_synced(from)?.map_or(self.evidence, |s| s.max(self.evidence));
         }
         Ok(())
@@ -272,7 +272,7 @@ impl<'a> Walk<'a> {
 
     /// The end of history in `file` that an earlier recovery recorded. A recovery that found nothing after an
     /// end recorded it again, with a higher file to go on in: the highest counts.
-    fn recorded_end(&self, file: LogFileId) -> Option<LogEnd> {
+    fn recorded_end(&self, file: LogFileId) -> Option<WalEnd> {
         let ends = self.options.ends.iter().filter(|end| end.at.file == file && end.next > file);
         ends.max_by_key(|end| end.next).copied()
     }
@@ -311,15 +311,15 @@ impl Recovered {
     /// bytes in memory that it calls clean and that are not on the disk. So everything not known durable is
     /// written again, in place and unchanged, and then synced. At most two files have such bytes.
     pub(crate) fn make_durable(&self, env: &Env, dir: &Path, database_id: u64) -> Result<()> {
-        let unsure = |f: &&LogFileInfo| LogPosition { file: f.file, offset: f.used } > self.durable_to;
+        let unsure = |f: &&WalFileInfo| LogPosition { file: f.file, offset: f.used } > self.durable_to;
         for info in self.files.iter().filter(unsure) {
             let path = file_path(dir, info.file);
             let identity = FileIdentity::new(database_id, info.file);
-            let Some(mut reader) = LogReader::open(env, dir, identity)? else {
-                return Err(Error::corruption(&path, 0, "expected the log file just recovered, found none"));
+            let Some(mut reader) = WalReader::open(env, dir, identity)? else {
+                return Err(Error::corruption(&path, 0, "expected the WAL file just recovered, found none"));
             };
             let map = env.storage.map(&path, reader.length, false);
-            let map = map.map_err(|e| Error::io("map a recovered log file", &path, e))?;
+            let map = map.map_err(|e| Error::io("map a recovered WAL file", &path, e))?;
             let mut at = if info.file == self.durable_to.file { self.durable_to.offset } else { 0 };
             while at < info.used {
                 let bytes = reader.read(at, (info.used - at).min(REWRITE_BYTES))?;
@@ -330,10 +330,10 @@ impl Recovered {
                         "expected the history just recovered, found the end",
                     ));
                 }
-                map.write(at, bytes).map_err(|e| Error::io("write recovered log", &path, e))?;
+                map.write(at, bytes).map_err(|e| Error::io("write recovered WAL", &path, e))?;
                 at += bytes.len() as u64;
             }
-            map.sync().map_err(|e| Error::io("sync recovered log", &path, e))?;
+            map.sync().map_err(|e| Error::io("sync recovered WAL", &path, e))?;
         }
         env.storage.sync_dir(dir).map_err(|e| Error::io("sync the directory", dir, e))
     }
@@ -356,7 +356,7 @@ pub(super) fn give_back_tail(
     reserved: u64,
 ) -> u64 {
     let from = used.next_multiple_of(HOLE_ALIGN);
-    if from >= reserved || planted!(Bug::KeepLogTails) {
+    if from >= reserved || planted!(Bug::KeepWalTails) {
         return reserved;
     }
     match storage.punch_hole(&file_path(dir, file), from, reserved - from) {

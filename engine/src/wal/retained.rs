@@ -1,7 +1,7 @@
 //! The files of a WAL that is written: those that hold history, and those that memory needs no more and that
 //! are kept to be read. `follow` has what they are kept for.
 
-use super::LogFileInfo;
+use super::WalFileInfo;
 use crate::storage::MappedFile;
 use crate::types::{LogFileId, LogPosition, SeqNo};
 use std::collections::{BTreeMap, VecDeque};
@@ -22,14 +22,14 @@ pub(super) struct LiveFile {
 
 impl LiveFile {
     /// A file of a history that was recovered.
-    pub(super) fn recovered(info: &LogFileInfo) -> Self {
-        let LogFileInfo { file, reserved, used, first_seq } = *info;
+    pub(super) fn recovered(info: &WalFileInfo) -> Self {
+        let WalFileInfo { file, reserved, used, first_seq } = *info;
         Self { file, reserved, used: Some(used), written_to: used, first_seq, map: None }
     }
 
     /// What it is to others, with so many bytes of history.
-    pub(super) fn info(&self, used: u64) -> LogFileInfo {
-        LogFileInfo { file: self.file, reserved: self.reserved, used, first_seq: self.first_seq }
+    pub(super) fn info(&self, used: u64) -> WalFileInfo {
+        WalFileInfo { file: self.file, reserved: self.reserved, used, first_seq: self.first_seq }
     }
 
     /// Whether it is complete, and all of it lies before `synced`.

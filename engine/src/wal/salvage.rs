@@ -5,11 +5,11 @@
 //! and offset it was written for; so only frames of history are taken for history, except those after the
 //! place where an earlier recovery ended it, which recorded ends and the headers of later files show.
 
-use super::LogEnd;
+use super::WalEnd;
 use super::file::{HEADER_BYTES, Header, file_name, file_path, parse_file_name};
 use super::frame::{Frame, Note};
 use super::head::{ALIGN, FileIdentity};
-use super::scan::LogReader;
+use super::scan::WalReader;
 use crate::error::{Error, Result};
 use crate::storage::Env;
 use crate::types::{LogFileId, LogPosition, SeqNo};
@@ -48,7 +48,7 @@ pub(crate) fn databases(env: &Env, dir: &Path) -> Result<Vec<u64>> {
     let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
     let mut found = Vec::new();
     for file in names.iter().filter_map(|name| parse_file_name(name)) {
-        let Ok(Some(mut reader)) = LogReader::open(env, dir, FileIdentity::new(0, file)) else { continue };
+        let Ok(Some(mut reader)) = WalReader::open(env, dir, FileIdentity::new(0, file)) else { continue };
         let Ok(bytes) = reader.read(0, HEADER_BYTES) else { continue };
         // The header's checksum does not depend on the database, so its own number will do.
         let Some(word) = bytes.get(16..24).and_then(|word| word.first_chunk::<8>()) else { continue };
@@ -68,7 +68,7 @@ pub(crate) fn salvage(
     database: u64,
     first: LogFileId,
     synced: LogPosition,
-    ends: &[LogEnd],
+    ends: &[WalEnd],
     visit: &mut dyn FnMut(&Frame<'_>) -> Result<()>,
 ) -> Result<Salvaged> {
     let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
@@ -76,7 +76,7 @@ pub(crate) fn salvage(
     let mut headers = BTreeMap::new();
     for file in files.iter().filter(|file| **file >= first) {
         let identity = FileIdentity::new(database, *file);
-        if let Ok(Some(mut reader)) = LogReader::open(env, dir, identity)
+        if let Ok(Some(mut reader)) = WalReader::open(env, dir, identity)
             && let Ok(Ok(header)) = reader.header(database)
         {
             headers.insert(*file, header);
@@ -139,7 +139,7 @@ impl Walk {
         // wherever it ends.
         let mut orphaned = false;
         // A file that cannot be opened or read further is lost from there, not an error.
-        if let Ok(Some(mut reader)) = LogReader::open(env, dir, identity) {
+        if let Ok(Some(mut reader)) = WalReader::open(env, dir, identity) {
             let end = stop.unwrap_or(reader.length).min(reader.length);
             cut_short = reader.length < reserved;
             let mut base = None;

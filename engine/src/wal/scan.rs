@@ -15,7 +15,7 @@ use std::sync::Arc;
 const WINDOW_BYTES: usize = 1 << 20;
 
 /// An open WAL file and the part of it in memory.
-pub(super) struct LogReader {
+pub(super) struct WalReader {
     pub(super) path: PathBuf,
     pub(super) length: u64,
     identity: FileIdentity,
@@ -24,7 +24,7 @@ pub(super) struct LogReader {
     window_at: u64,
 }
 
-impl LogReader {
+impl WalReader {
     /// Opens the file; `None` if it does not exist.
     pub(super) fn open(env: &Env, dir: &Path, identity: FileIdentity) -> Result<Option<Self>> {
         let path = file_path(dir, identity.file);
@@ -41,7 +41,7 @@ impl LogReader {
                 Ok(Some(reader))
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(Error::io("open a log file", &path, e)),
+            Err(e) => Err(Error::io("open a WAL file", &path, e)),
         }
     }
 
@@ -109,7 +109,7 @@ impl LogReader {
     /// The first multiple of [`ALIGN`] from `offset` on that may not be in a hole: a long file that was never
     /// written costs no time.
     pub(super) fn data_from(&self, offset: u64) -> Result<u64> {
-        let data = self.file.data_from(offset).map_err(|e| Error::io("read the log", &self.path, e))?;
+        let data = self.file.data_from(offset).map_err(|e| Error::io("read the WAL", &self.path, e))?;
         // Frames begin at multiples.
         Ok(offset.max(data / ALIGN * ALIGN))
     }
@@ -127,7 +127,7 @@ impl LogReader {
         self.window.resize(size, 0);
         if let Err(e) = self.file.read_exact_at(&mut self.window, offset) {
             self.window.clear();
-            return Err(Error::io("read the log", &self.path, e));
+            return Err(Error::io("read the WAL", &self.path, e));
         }
         Ok(&self.window[..want])
     }

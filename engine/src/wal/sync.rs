@@ -45,10 +45,10 @@ impl Wal {
             if let Err(e) = map.sync()
                 && !planted!(Bug::IgnoreFailedSync)
             {
-                let failed = Error::io("sync the log", file_path(&self.dir, to.file), e);
+                let failed = Error::io("sync the WAL", file_path(&self.dir, to.file), e);
                 return Err(self.poison.set(&failed));
             }
-            kill_point!("log-part-synced");
+            kill_point!("wal-part-synced");
             // Another caller may have met an error meanwhile.
             self.poison.check()?;
             self.synced.fetch_max(self.pack(to), Ordering::AcqRel);
@@ -78,7 +78,7 @@ impl Wal {
         }
         let map = self.live.lock().iter().find(|live| live.file == to.file).and_then(|live| live.map.clone());
         let begun = map.map_or(Ok(()), |map| map.begin_write_back(from, to.offset));
-        begun.map_err(|e| self.poison.set(&Error::io("write back the log", file_path(&self.dir, to.file), e)))
+        begun.map_err(|e| self.poison.set(&Error::io("write back the WAL", file_path(&self.dir, to.file), e)))
     }
 
     /// Waits until the WAL is durable up to `target` (`None`) or nobody is syncing: then it is the caller's

@@ -8,11 +8,11 @@
 //! The pass reads frames as recovery does and so verifies each byte that an SSTable will depend on while the
 //! same cells are still in memory. A file with any fault is left out: its cells are flushed from memory.
 
-use super::LogFileInfo;
+use super::WalFileInfo;
 use super::file::HEADER_BYTES;
 use super::frame::{Entry, EntryPosition};
 use super::head::{Base, FileIdentity};
-use super::scan::LogReader;
+use super::scan::WalReader;
 use crate::error::Result;
 use crate::storage::Env;
 use crate::types::{CellRef, Kind, LogFileId, LogPosition, StoreId};
@@ -77,13 +77,13 @@ pub(crate) struct PlaceScan {
     env: Env,
     dir: PathBuf,
     store: StoreId,
-    left: VecDeque<LogFileInfo>,
+    left: VecDeque<WalFileInfo>,
     reading: Option<Reading>,
     found: ValuePositions,
 }
 
 struct Reading {
-    reader: LogReader,
+    reader: WalReader,
     at: u64,
     base: Option<Base>,
     places: FilePlaces,
@@ -91,7 +91,7 @@ struct Reading {
 
 impl PlaceScan {
     /// A pass over `files`, which are complete, oldest first.
-    pub(crate) fn new(env: &Env, dir: &Path, database: u64, store: StoreId, files: Vec<LogFileInfo>) -> Self {
+    pub(crate) fn new(env: &Env, dir: &Path, database: u64, store: StoreId, files: Vec<WalFileInfo>) -> Self {
         let found = ValuePositions { database, files: Vec::new() };
         // Offsets have 32 bits; only a single huge batch makes a longer file.
         let left = files.into_iter().filter(|f| f.used <= u64::from(u32::MAX)).collect();
@@ -103,7 +103,7 @@ impl PlaceScan {
         let Some(reading) = &mut self.reading else {
             let Some(info) = self.left.pop_front() else { return Ok(false) };
             let identity = FileIdentity::new(self.found.database, info.file);
-            let reader = LogReader::open(&self.env, &self.dir, identity)?;
+            let reader = WalReader::open(&self.env, &self.dir, identity)?;
             // Space reserved after the history would otherwise be read and brought into memory too.
             let reader = reader.map(|reader| reader.up_to(info.used));
             let (file, used) = (info.file, info.used);

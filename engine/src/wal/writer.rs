@@ -14,7 +14,7 @@
 //!
 //! From step 3 on a failure leaves an unknown state in the mapping and poisons the WAL.
 
-use super::LogFileInfo;
+use super::WalFileInfo;
 use super::encoder::FrameEncoder;
 use super::file::{FILE_BYTES_MAX, HEADER_BYTES, Header, file_path};
 use super::head::{ALIGN, Base, FRAME_BYTES_MAX, FileIdentity};
@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 /// Settings of a WAL.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LogOptions {
+pub(crate) struct WalOptions {
     /// The length that files are reserved with.
     pub(crate) file_bytes: u64,
     /// The most released files that are kept for recycling.
@@ -45,7 +45,7 @@ pub(crate) struct LogOptions {
     pub(crate) followed_bytes: u64,
 }
 
-impl Default for LogOptions {
+impl Default for WalOptions {
     fn default() -> Self {
         Self {
             file_bytes: 64 << 20,
@@ -57,7 +57,7 @@ impl Default for LogOptions {
     }
 }
 
-/// Bytes of a log file that are written back together.
+/// Bytes of a WAL file that are written back together.
 pub(super) const PIECE: u64 = 512 << 10;
 
 /// How much is written ahead at once in a file that was not written ahead as a whole: the appender waits some
@@ -82,19 +82,19 @@ pub(crate) enum Claim {
 
 /// The start of writing a WAL.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LogStart {
+pub(crate) struct WalStart {
     pub(crate) database_id: u64,
     /// The first file to write. No file of this or a higher number exists.
     pub(crate) file: LogFileId,
     /// The end of the earlier history; everything up to there is durable.
     pub(crate) after: LogPosition,
     /// Files of that history, oldest first; they are released like later ones.
-    pub(crate) live: Vec<LogFileInfo>,
+    pub(crate) live: Vec<WalFileInfo>,
     /// Files before these that are retained for followers, oldest first.
-    pub(crate) kept: Vec<LogFileInfo>,
+    pub(crate) kept: Vec<WalFileInfo>,
 }
 
-impl LogStart {
+impl WalStart {
     /// The start of a new database's WAL.
     #[cfg(test)]
     pub(crate) fn fresh(database_id: u64) -> Self {
@@ -110,7 +110,7 @@ impl LogStart {
 
 /// Counts of a WAL's work since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct LogStats {
+pub(crate) struct WalStats {
     pub(crate) frames: u64,
     pub(crate) appended_bytes: u64,
     pub(crate) syncs: u64,
@@ -139,7 +139,7 @@ impl Appended {
 pub(crate) struct Wal {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) dir: PathBuf,
-    pub(super) options: LogOptions,
+    pub(super) options: WalOptions,
     database_id: u64,
     pool: Pool,
     pub(super) poison: Poison,
@@ -161,7 +161,7 @@ pub(crate) struct Wal {
     pub(super) live: Mutex<VecDeque<LiveFile>>,
     /// Released files that are retained for followers. Locked after `live`.
     pub(super) kept: Mutex<RetainedFiles>,
-    /// The number of [`LogHold`]s. Read and changed under `live`.
+    /// The number of [`WalHold`]s. Read and changed under `live`.
     holds: AtomicU64,
     frames: AtomicU64,
     appended_bytes: AtomicU64,
@@ -169,9 +169,9 @@ pub(crate) struct Wal {
 }
 
 /// A hold on all live files: while it exists no WAL file is released, so that they can be copied.
-pub(crate) struct LogHold(Arc<Wal>);
+pub(crate) struct WalHold(Arc<Wal>);
 
-impl Drop for LogHold {
+impl Drop for WalHold {
     fn drop(&mut self) {
         self.0.holds.fetch_sub(1, Ordering::Relaxed);
     }
@@ -180,7 +180,7 @@ impl Drop for LogHold {
 /// The right to append. There is one; its owner serialises writers (the database keeps it under its commit
 /// lock).
 pub(crate) struct Appender {
-    log: Arc<Wal>,
+    wal: Arc<Wal>,
     newest: Option<Newest>,
     /// The end of history before the newest file.
     previous: LogPosition,
@@ -202,18 +202,18 @@ impl Wal {
     pub(crate) fn open(
         env: &Env,
         dir: &Path,
-        options: LogOptions,
-        start: LogStart,
+        options: WalOptions,
+        start: WalStart,
     ) -> Result<(Arc<Wal>, Appender)> {
         let file_bytes = options.file_bytes.next_multiple_of(ALIGN);
         if !(512..=FILE_BYTES_MAX).contains(&file_bytes) {
             return Err(Error::invalid(format!(
-                "log files of {file_bytes} bytes; allowed are 512 to 32 GiB"
+                "WAL files of {file_bytes} bytes; allowed are 512 to 32 GiB"
             )));
         }
         let kept = start.kept.iter().map(LiveFile::recovered).collect();
         assert!(start.after.file < start.file, "history goes on in a new file, never inside a recovered one");
-        let log = Arc::new(Wal {
+        let wal = Arc::new(Wal {
             storage: env.storage.clone(),
             dir: dir.to_path_buf(),
             options,
@@ -236,7 +236,7 @@ impl Wal {
             appended_bytes: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
         });
-        Ok((log.clone(), Appender { log, newest: None, previous: start.after, takes_small: false }))
+        Ok((wal.clone(), Appender { wal, newest: None, previous: start.after, takes_small: false }))
     }
 
     /// The end of the last frame appended.
@@ -269,7 +269,7 @@ impl Wal {
             self.sync_to(self.unpack(self.complete_to.load(Ordering::Acquire)))?;
         }
         let Some(file) = self.pool.prepare(self.write_ahead())? else { return Ok(syncs) };
-        kill_point!("log-prepared-not-named");
+        kill_point!("wal-prepared-not-named");
         self.make_name_durable(file)?;
         Ok(true)
     }
@@ -302,7 +302,7 @@ impl Wal {
             }
             self.take_over(&mut kept)
         };
-        kill_point!("log-before-release");
+        kill_point!("wal-before-release");
         self.let_go(&released, claim)
     }
 
@@ -346,15 +346,15 @@ impl Wal {
     }
 
     /// Prevents the release of the present live files until the hold is dropped.
-    pub(crate) fn hold(self: &Arc<Self>) -> LogHold {
+    pub(crate) fn hold(self: &Arc<Self>) -> WalHold {
         // Under the lock, so that no release is in the middle of taking them.
         let _live = self.live.lock();
         self.holds.fetch_add(1, Ordering::Relaxed);
-        LogHold(self.clone())
+        WalHold(self.clone())
     }
 
     /// The files with history, oldest first.
-    pub(crate) fn files(&self) -> Vec<LogFileInfo> {
+    pub(crate) fn files(&self) -> Vec<WalFileInfo> {
         let end = self.end();
         let live = self.live.lock();
         let info = |f: &LiveFile| {
@@ -365,7 +365,7 @@ impl Wal {
     }
 
     /// The files that are complete, oldest first.
-    pub(crate) fn complete_files(&self) -> Vec<LogFileInfo> {
+    pub(crate) fn complete_files(&self) -> Vec<WalFileInfo> {
         self.live.lock().iter().filter_map(|f| Some(f.info(f.used?))).collect()
     }
 
@@ -385,9 +385,9 @@ impl Wal {
         kept + self.files().iter().map(|f| f.reserved).sum::<u64>() + self.pool.idle_bytes()
     }
 
-    pub(crate) fn stats(&self) -> LogStats {
+    pub(crate) fn stats(&self) -> WalStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        LogStats {
+        WalStats {
             frames: load(&self.frames),
             appended_bytes: load(&self.appended_bytes),
             syncs: load(&self.syncs),
@@ -431,7 +431,7 @@ impl Wal {
     /// overwritten in place: there a full disk may refuse even reserved blocks. Then nothing is appended, and
     /// a later write may succeed.
     fn write_failed(&self, file: LogFileId, e: std::io::Error) -> Error {
-        let failed = Error::io("write to the log", file_path(&self.dir, file), e);
+        let failed = Error::io("write to the WAL", file_path(&self.dir, file), e);
         match !self.pool.in_place && failed.kind() == ErrorKind::DiskFull {
             true => failed,
             false => self.poison.set(&failed),
@@ -458,7 +458,7 @@ impl Wal {
     /// A position in one atomic word: files since `first`, and offset in units of `ALIGN`. The order is the
     /// same.
     pub(super) fn pack(&self, position: LogPosition) -> u64 {
-        let files = position.file.0.checked_sub(self.first.0).expect("a position of this log");
+        let files = position.file.0.checked_sub(self.first.0).expect("a position of this WAL");
         assert!(files <= u64::from(u32::MAX) && position.offset < FILE_BYTES_MAX + ALIGN);
         (files << 32) | (position.offset / ALIGN)
     }
@@ -474,36 +474,36 @@ impl Appender {
     /// After an error nothing was appended; the kind says whether trying again makes sense (`DiskFull`) or
     /// not.
     pub(crate) fn append(&mut self, frame: &mut FrameEncoder) -> Result<Appended> {
-        self.log.poison.check()?;
+        self.wal.poison.check()?;
         let length = frame.frame_bytes();
         if self.newest.as_ref().is_none_or(|newest| newest.offset + length > newest.map.len()) {
             self.begin_file(length, frame.first_seq())?;
         }
         self.write_window(length)?;
-        let Appender { log, newest: Some(newest), .. } = self else { unreachable!("a file was begun") };
+        let Appender { wal, newest: Some(newest), .. } = self else { unreachable!("a file was begun") };
         let (file, offset) = (newest.identity.file, newest.offset);
-        let bytes = frame.finish(newest.identity, offset, Some(log.synced()), &mut newest.base);
+        let bytes = frame.finish(newest.identity, offset, Some(wal.synced()), &mut newest.base);
         let length = bytes.len() as u64;
         if let Err(e) = newest.map.write(offset, bytes) {
             // A part of the frame may lie after the WAL's end, where the next one is written: that must be a
             // full one.
             newest.base = None;
-            return Err(log.write_failed(file, e));
+            return Err(wal.write_failed(file, e));
         }
-        kill_point!("log-copied-not-ended");
+        kill_point!("wal-copied-not-ended");
         newest.offset += length;
         let end = LogPosition { file, offset: newest.offset };
-        log.end.store(log.pack(end), Ordering::Release);
+        wal.end.store(wal.pack(end), Ordering::Release);
         // Only this appender counts, so a load and a store will do.
-        log.frames.store(log.frames.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        log.appended_bytes.store(log.appended_bytes.load(Ordering::Relaxed) + length, Ordering::Relaxed);
+        wal.frames.store(wal.frames.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        wal.appended_bytes.store(wal.appended_bytes.load(Ordering::Relaxed) + length, Ordering::Relaxed);
         Ok(Appended { start: LogPosition { file, offset }, end })
     }
 
     /// Ends the newest file, if it has any frame, and begins the next, for frames from `first_seq` on: then
     /// all that was logged is in complete files.
     pub(crate) fn begin_next(&mut self, first_seq: SeqNo) -> Result<()> {
-        self.log.poison.check()?;
+        self.wal.poison.check()?;
         match &self.newest {
             Some(newest) if newest.offset > HEADER_BYTES => self.begin_file(0, first_seq),
             _ => Ok(()),
@@ -515,20 +515,20 @@ impl Appender {
     /// never written costs a commit of the file system's journal each time. Only the appender writes after
     /// the WAL's end, so the zeros cannot meet a frame.
     fn write_window(&mut self, length: u64) -> Result<()> {
-        let Appender { log, newest: Some(newest), .. } = self else { return Ok(()) };
+        let Appender { wal, newest: Some(newest), .. } = self else { return Ok(()) };
         let need = newest.offset + length;
         if need <= newest.zeros_to {
             return Ok(());
         }
         let from = newest.zeros_to.max(newest.offset);
         let to = need.max(from + WINDOW_BYTES).next_multiple_of(WINDOW_BYTES).min(newest.map.len());
-        if let Err(e) = newest.map.zero(from, to - from, log.page_bytes()) {
-            return Err(log.write_failed(newest.identity.file, e));
+        if let Err(e) = newest.map.zero(from, to - from, wal.page_bytes()) {
+            return Err(wal.write_failed(newest.identity.file, e));
         }
         newest.zeros_to = to;
-        if log.write_ahead() && log.pool.in_place {
+        if wal.write_ahead() && wal.pool.in_place {
             // Synced before the frames are, so the device writes these blocks twice.
-            log.pool.written_ahead_bytes.fetch_add(to - from, Ordering::Relaxed);
+            wal.pool.written_ahead_bytes.fetch_add(to - from, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -542,51 +542,51 @@ impl Appender {
     #[cold]
     fn begin_file(&mut self, frame_bytes: u64, first_seq: SeqNo) -> Result<()> {
         if frame_bytes > FRAME_BYTES_MAX - HEADER_BYTES {
-            return Err(Error::invalid(format!("a batch of {frame_bytes} bytes does not fit the log")));
+            return Err(Error::invalid(format!("a batch of {frame_bytes} bytes does not fit the WAL")));
         }
-        let log = &*self.log;
-        if log.has_unsynced_complete_file() {
-            log.sync_to(log.unpack(log.complete_to.load(Ordering::Acquire)))?;
+        let wal = &*self.wal;
+        if wal.has_unsynced_complete_file() {
+            wal.sync_to(wal.unpack(wal.complete_to.load(Ordering::Acquire)))?;
         }
-        let (file, reserved) = match log.pool.take(frame_bytes, log.write_ahead()) {
+        let (file, reserved) = match wal.pool.take(frame_bytes, wal.write_ahead()) {
             Err(e) if e.kind() == ErrorKind::DiskFull && self.takes_small => {
-                log.pool.take_small(frame_bytes)?
+                wal.pool.take_small(frame_bytes)?
             }
             taken => taken?,
         };
-        kill_point!("log-file-taken");
+        kill_point!("wal-file-taken");
         let map: Arc<dyn MappedFile> = reserved.map.into();
         let previous = match &self.newest {
             Some(full) => LogPosition { file: full.identity.file, offset: full.offset },
             None => self.previous,
         };
         let header = Header {
-            database_id: log.database_id,
+            database_id: wal.database_id,
             file,
             reserved: map.len(),
             previous,
-            synced: log.synced(),
+            synced: wal.synced(),
         };
         if let Err(e) = map.write(0, &header.encode()) {
-            let failed = log.write_failed(file, e);
+            let failed = wal.write_failed(file, e);
             // Its number is skipped, as that of a file that could not be reserved.
-            let _ = log.pool.remove(file);
+            let _ = wal.pool.remove(file);
             return Err(failed);
         }
         {
-            let mut live = log.live.lock();
+            let mut live = wal.live.lock();
             if let Some(newest) = &self.newest {
                 let full = live.back_mut().expect("the newest file stays until another is begun");
                 full.used = Some(previous.offset);
                 full.written_to = newest.zeros_to;
-                log.complete_to.store(log.pack(previous), Ordering::Release);
+                wal.complete_to.store(wal.pack(previous), Ordering::Release);
             }
             let (reserved, map) = (map.len(), Some(map.clone()));
             live.push_back(LiveFile { file, reserved, used: None, written_to: 0, first_seq, map });
         }
-        kill_point!("log-file-begun");
-        log.newest_bytes.store(map.len(), Ordering::Relaxed);
-        let identity = FileIdentity::new(log.database_id, file);
+        kill_point!("wal-file-begun");
+        wal.newest_bytes.store(map.len(), Ordering::Relaxed);
+        let identity = FileIdentity::new(wal.database_id, file);
         let zeros_to = reserved.written_to.max(HEADER_BYTES);
         self.newest = Some(Newest { identity, map, offset: HEADER_BYTES, zeros_to, base: None });
         Ok(())

@@ -36,8 +36,8 @@ impl Work {
             // What failed is tried again.
             work.flush.is_under_way()
                 || work.memory.compacts.is_some()
-                || work.merges.is_running()
-                || work.merges.failures > 0
+                || work.compactions.is_running()
+                || work.compactions.failures > 0
         };
         let version = store.version();
         let flat = version.memory.waiting.is_empty();
@@ -77,14 +77,14 @@ impl Work {
     /// Small work that belongs to no job; whether there was any.
     pub(super) fn chores(&self) -> bool {
         let mut worked = false;
-        if let Ok(log) = self.commit.log() {
-            // A full disk shows again when the file is really needed; a log that failed, at the next write.
-            if log.needs_write_back() {
+        if let Ok(wal) = self.commit.wal() {
+            // A full disk shows again when the file is really needed; a WAL that failed, at the next write.
+            if wal.needs_write_back() {
                 let now = self.cx.env.clock.monotonic_ns();
-                let _ = log.write_back(now.saturating_sub(self.log_written_ns.swap(now, Ordering::Relaxed)));
+                let _ = wal.write_back(now.saturating_sub(self.wal_written_ns.swap(now, Ordering::Relaxed)));
             }
-            if log.needs_prepare() {
-                worked |= log.prepare().unwrap_or(false);
+            if wal.needs_prepare() {
+                worked |= wal.prepare().unwrap_or(false);
             }
         }
         for store in self.catalog.touched() {
@@ -114,26 +114,26 @@ impl Work {
     /// where there is more in the WAL, all of it once in some opens. So opens leave a bounded number of
     /// files, also where none lives long enough for a worker to do anything. No SSTable is written, whatever
     /// the number of families. A failure changes nothing: the next open tries again.
-    pub(crate) fn gather_log(&self) {
-        let Ok(log) = self.commit.log() else { return };
+    pub(crate) fn gather_wal(&self) {
+        let Ok(wal) = self.commit.wal() else { return };
         let file_bytes = self.cx.settings.options.tuning().wal_file_bytes;
-        let newest = log.files().last().map(|file| file.file);
+        let newest = wal.files().last().map(|file| file.file);
         let at_first = |bytes: u64| if bytes > file_bytes / 4 { FILES_LEFT_OF_MUCH } else { FILES_LEFT };
         // Once begun it goes on until few are left.
         let mut left = None;
         loop {
-            let files = log.files();
+            let files = wal.files();
             let bytes: u64 = files.iter().map(|file| file.used).sum();
             let front = files.first().map(|file| file.file);
             let small = files.iter().filter(|file| file.used < file_bytes / 4).count();
             let is_over = small > 1 + left.unwrap_or_else(|| at_first(bytes));
-            if !is_over || front >= newest || planted!(Bug::KeepLogFiles) {
+            if !is_over || front >= newest || planted!(Bug::KeepWalFiles) {
                 return;
             }
             left = Some(FILES_LEFT);
             let Some(outcome) = clean_now(&self.catalog) else { return };
             self.cleaned(outcome);
-            if log.files().first().map(|file| file.file) == front {
+            if wal.files().first().map(|file| file.file) == front {
                 return;
             }
         }

@@ -1,13 +1,13 @@
 //! A compaction that a caller waits for: what is left of it, and the caller's handle on it.
 //!
-//! It is one merge, in steps, of all that it takes. Where memory is held by range it is a merge for each of
-//! these ranges, one after another: memory of a range cannot be merged with its SSTables meanwhile, and so
-//! that of all others can.
+//! It is one compaction, in steps, of all that it takes. Where memory is held by range it is a compaction for
+//! each of these ranges, one after another: memory of a range cannot be merged with its SSTables meanwhile,
+//! and so that of all others can.
 
 use crate::commit::Store;
 use crate::error::{Error, Result};
 use crate::shape::Shape;
-use crate::strategy::{Asked, CompactionPlan, Strategy, Target, major_part};
+use crate::strategy::{CompactionPlan, ManualRequest, Strategy, Target, major_part};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::types::{KeyRange, SeqNo, StoreId};
 use std::sync::Arc;
@@ -82,15 +82,15 @@ pub(crate) struct ManualCompaction {
 #[derive(Default)]
 struct State {
     progress: Progress,
-    /// The keys whose merge has not ended.
+    /// The keys whose compaction has not ended.
     left: KeyRange,
-    /// The end of the keys that the running merge is for.
+    /// The end of the keys that the running compaction is for.
     part_end: Option<Vec<u8>>,
     /// Where all is merged to.
     output: Option<Target>,
     /// The shape on which the last plan was refused.
     refused: Option<Arc<Shape>>,
-    /// Bytes that merges of other keys took and wrote.
+    /// Bytes that compactions of other keys took and wrote.
     taken: u64,
     written: u64,
 }
@@ -127,7 +127,7 @@ impl ManualCompaction {
         self.control.is_canceled()
     }
 
-    /// A merge for it is about to be started.
+    /// A compaction for it is about to be started.
     pub(super) fn note_started(&self) {
         self.state.lock().progress = Progress::Running;
     }
@@ -138,13 +138,13 @@ impl ManualCompaction {
         before.is_some_and(|before| Arc::ptr_eq(&before, shape))
     }
 
-    /// The running merge has written so many bytes.
+    /// The running compaction has written so many bytes.
     pub(crate) fn note_written(&self, bytes: u64) {
         let before = self.state.lock().written;
         self.control.0.written.store(before + bytes, Ordering::Relaxed);
     }
 
-    /// The running merge has ended.
+    /// The running compaction has ended.
     pub(crate) fn note_done(&self, plan: &CompactionPlan, written: u64) {
         let mut state = self.state.lock();
         state.taken += plan.bytes;
@@ -163,7 +163,7 @@ impl ManualCompaction {
         state.progress = Progress::Ended(Ok(()));
     }
 
-    /// It waits again: the merge for it did not begin, or ended without its fault.
+    /// It waits again: the compaction for it did not begin, or ended without its fault.
     pub(crate) fn begin_again(&self) {
         self.state.lock().progress = Progress::Waiting;
     }
@@ -172,20 +172,20 @@ impl ManualCompaction {
         self.state.lock().progress = Progress::Ended(Err(error.clone()));
     }
 
-    /// The next merge, of the first part of what is left in which there is something to do; `None` at the
-    /// end.
+    /// The next compaction, of the first part of what is left in which there is something to do; `None` at
+    /// the end.
     pub(super) fn plan(
         &self,
         shape: &Shape,
         strategy: &dyn Strategy,
         bounds: &[Vec<u8>],
-        asked: Asked<'_>,
+        request: ManualRequest<'_>,
     ) -> Option<CompactionPlan> {
         let mut state = self.state.lock();
         loop {
             let (part, plan) = match state.left.is_empty() {
                 true => (state.left.clone(), None),
-                false => major_part(shape, &state.left, bounds, asked, strategy),
+                false => major_part(shape, &state.left, bounds, request, strategy),
             };
             if let Some(plan) = plan {
                 // Another strategy has another place for it, also for what is done.

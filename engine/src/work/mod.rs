@@ -11,8 +11,8 @@
 //! * `requests` is what callers ask for: flush, compact a range, wait until nothing is due.
 //! * `turn` is what a worker does in one turn, and what follows when a job ends or fails.
 //!
-//! Not owned here: what is worth doing (`strategy`), how a compaction runs (`merge`), what a finished step
-//! changes (`catalog`).
+//! Not owned here: what is worth doing (`strategy`), how a compaction runs (`compaction`), what a finished
+//! step changes (`catalog`).
 
 mod chores;
 mod jobs;
@@ -45,7 +45,7 @@ pub(crate) struct Work {
     manual: Mutex<Vec<Arc<ManualCompaction>>>,
     events_saved: AtomicU64,
     /// When a piece of the WAL was last looked at, to be written back (monotonic ns).
-    log_written_ns: AtomicU64,
+    wal_written_ns: AtomicU64,
 }
 
 impl Work {
@@ -57,7 +57,7 @@ impl Work {
             queue: Queue::default(),
             manual: Mutex::default(),
             events_saved: AtomicU64::new(0),
-            log_written_ns: AtomicU64::new(0),
+            wal_written_ns: AtomicU64::new(0),
         })
     }
 }

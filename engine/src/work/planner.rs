@@ -13,27 +13,27 @@ use crate::version::{OpenTable, Version};
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-/// Merges for each worker that may be started at once though no place is free, each of another family.
+/// Compactions for each worker that may be started at once though no place is free, each of another family.
 const BEYOND_MAX: usize = 4;
 
-/// Pause before the log is looked at again when a flush is about to free its oldest file.
+/// Pause before the WAL is looked at again when a flush is about to free its oldest file.
 const CLEAN_AGAIN_NS: u64 = 10_000_000;
 
-/// Merges that are planned where only one of L0 is wanted, which need not be the first.
+/// Compactions that are planned where only one of L0 is wanted, which need not be the first.
 const PLANS_OF_LEVEL0: usize = 4;
 
 /// Plans see time in steps of this many seconds.
 const CLOCK_BUCKET_S: u64 = 2;
 
 impl Work {
-    /// Starts what is due: flushes, manual compactions, merges by strategy. It looks at the stores that are
-    /// due to be looked at (`tally`).
+    /// Starts what is due: flushes, manual compactions, and those that strategies want. It looks at the
+    /// stores that are due to be looked at (`tally`).
     pub(super) fn start_due(&self) {
         let now = self.cx.env.clock.monotonic_ns();
         self.start_manual();
         let (flushing, merging, working) = {
             let list = self.queue.list.lock();
-            let count = |urgency| list.iter().filter(|s| s.urgency == urgency && !s.asked).count();
+            let count = |urgency| list.iter().filter(|s| s.urgency == urgency && !s.is_manual).count();
             let merging = count(Urgency::Compaction) + count(Urgency::Level0Compaction);
             let working: Vec<StoreId> = list.iter().filter_map(|slot| slot.store).collect();
             (count(Urgency::Flush), merging, working)
@@ -45,39 +45,40 @@ impl Work {
                 self.add_job(Urgency::MemtableCompaction, Some(store.id), job);
             }
         }
-        let merges_free = self.cx.settings.options.workers.saturating_sub(merging);
-        let plans: Vec<_> = stores.iter().map(|store| self.plan_store(store, merges_free, now)).collect();
-        // Merges that a store may start whatever else runs.
-        let urgent = if merges_free == 0 { plans.iter().map(Vec::len).sum() } else { 0 };
+        let compactions_free = self.cx.settings.options.workers.saturating_sub(merging);
+        let plans: Vec<_> =
+            stores.iter().map(|store| self.plan_store(store, compactions_free, now)).collect();
+        // Compactions that a store may start whatever else runs.
+        let urgent = if compactions_free == 0 { plans.iter().map(Vec::len).sum() } else { 0 };
         let beyond = urgent.min(BEYOND_MAX * self.cx.settings.options.workers);
         // What a flush would gain is of use when some are to be chosen.
         let chosen = self.commit.tally.memory.get() > self.commit.memory_low();
-        let held_alone = if chosen { self.log_held_alone(&stores) } else { None };
-        let log_freed =
+        let held_alone = if chosen { self.wal_held_alone(&stores) } else { None };
+        let wal_freed =
             |store: &Store| held_alone.filter(|(id, _)| *id == store.id).map_or(0, |(_, bytes)| bytes);
         let facts: Vec<StoreFacts<'_>> = stores
             .iter()
             .zip(&plans)
-            .map(|(store, merges)| self.store_facts(store, merges, log_freed(store), now))
+            .map(|(store, compactions)| self.store_facts(store, compactions, wal_freed(store), now))
             .collect();
         let db = DbFacts {
-            log_bytes: self.commit.log().map_or(0, |log| log.bytes()),
+            wal_bytes: self.commit.wal().map_or(0, |wal| wal.bytes()),
             wal_clean_bytes: self.cx.settings.now().wal_clean_limit(),
             can_clean: self.can_clean(now),
-            workers_free: stores.len() + merges_free + beyond - flushing.min(stores.len()),
+            workers_free: stores.len() + compactions_free + beyond - flushing.min(stores.len()),
             ..self.memory_facts(&stores)
         };
-        self.start_chosen(&stores, &plans, plan_db(&facts, &db), merges_free + beyond, now);
+        self.start_chosen(&stores, &plans, plan_db(&facts, &db), compactions_free + beyond, now);
         for (store, plans) in stores.iter().zip(&plans) {
-            let asked = store.flush_is_asked();
-            if asked && now >= store.work.lock().flush.not_before {
+            let requested = store.flush_is_requested();
+            if requested && now >= store.work.lock().flush.not_before {
                 let (store, reason) = (store.clone(), "it was asked for".into());
                 self.start_flush(FlushRequest { store, reason, may_stay: false, at: None });
             }
-            if plans.is_empty() && merges_free > 0 {
+            if plans.is_empty() && compactions_free > 0 {
                 self.forget_failures(store, now);
             }
-            if asked || !plans.is_empty() || self.has_more(store) {
+            if requested || !plans.is_empty() || self.has_more(store) {
                 self.commit.touch(store.id);
             }
         }
@@ -89,14 +90,14 @@ impl Work {
         stores: &[Arc<Store>],
         plans: &[Vec<CompactionPlan>],
         actions: Vec<DbAction>,
-        mut merges_left: usize,
+        mut compactions_left: usize,
         now: u64,
     ) {
         for action in actions {
             match action {
                 DbAction::Flush { store, reason } => {
                     if let Some(store) = by_id(stores, store) {
-                        let may_stay = !store.flush_is_asked();
+                        let may_stay = !store.flush_is_requested();
                         self.start_flush(FlushRequest { store: store.clone(), reason, may_stay, at: None });
                     }
                 }
@@ -106,9 +107,9 @@ impl Work {
                 },
                 DbAction::Compaction { store, index } => {
                     let Some(at) = stores.iter().position(|s| s.id == store) else { continue };
-                    if merges_left > 0 {
-                        merges_left -= 1;
-                        self.start_merge(&stores[at], plans[at][index].clone(), None);
+                    if compactions_left > 0 {
+                        compactions_left -= 1;
+                        self.start_compaction(&stores[at], plans[at][index].clone(), None);
                     }
                 }
             }
@@ -119,7 +120,9 @@ impl Work {
     fn forget_failures(&self, store: &Store, now: u64) {
         let is_over = {
             let work = store.work.lock();
-            work.merges.failures > 0 && now >= work.merges.not_before && !work.merges.is_running()
+            work.compactions.failures > 0
+                && now >= work.compactions.not_before
+                && !work.compactions.is_running()
         };
         if is_over {
             self.commit.gets_on(store);
@@ -143,21 +146,21 @@ impl Work {
 
     /// Whether it is of use to look at the WAL's oldest file.
     fn can_clean(&self, now: u64) -> bool {
-        let Ok(log) = self.commit.log() else { return false };
-        let files = log.files();
+        let Ok(wal) = self.commit.wal() else { return false };
+        let files = wal.files();
         let left = self.queue.front_left.load(Ordering::Relaxed);
         let is_left = files.first().is_some_and(|file| file.file.0 == left);
         files.len() > 1
             && now >= self.queue.clean_not_before.load(Ordering::Relaxed)
-            && (!is_left || log.bytes() > self.cx.settings.now().wal_limit())
+            && (!is_left || wal.bytes() > self.cx.settings.now().wal_limit())
             && !self.queue.is_cleaning()
     }
 
     pub(crate) fn store_facts<'a>(
         &self,
         store: &Store,
-        merges: &'a [CompactionPlan],
-        log_freed_bytes: u64,
+        compactions: &'a [CompactionPlan],
+        wal_freed_bytes: u64,
         now: u64,
     ) -> StoreFacts<'a> {
         let version = store.version();
@@ -189,20 +192,20 @@ impl Work {
             compactable_bytes: compactable_bytes(store, &version, &work),
             flushing_bytes,
             flush_write_bytes: (taken as f64 * survive) as u64 + rewritten,
-            log_freed_bytes,
-            merges,
+            wal_freed_bytes,
+            compactions,
         }
     }
 
     /// The store whose memory needs the WAL's oldest file, and the bytes of the WAL that only it needs from
     /// there on. O(stores log stores).
-    fn log_held_alone(&self, stores: &[Arc<Store>]) -> Option<(StoreId, u64)> {
-        let front = |store: &Arc<Store>| store.version().memory.log_front_without_flush();
+    fn wal_held_alone(&self, stores: &[Arc<Store>]) -> Option<(StoreId, u64)> {
+        let front = |store: &Arc<Store>| store.version().memory.wal_front_without_flush();
         let mut fronts: Vec<_> = stores.iter().filter_map(|store| Some((front(store)?, store.id))).collect();
         fronts.sort_unstable();
         let (_, first) = *fronts.first()?;
         let upto = fronts.get(1).map_or(LogFileId::MAX, |(front, _)| *front);
-        let files = self.commit.log().ok()?.files();
+        let files = self.commit.wal().ok()?.files();
         Some((first, files.iter().filter(|file| file.file < upto).map(|file| file.used).sum()))
     }
 
@@ -225,23 +228,23 @@ impl Work {
         }
     }
 
-    /// Begins the merge that the plan says, for a caller if one waits for it; whether it began.
-    pub(crate) fn start_merge(
+    /// Begins the compaction that the plan says, for a caller if one waits for it; whether it began.
+    pub(crate) fn start_compaction(
         &self,
         store: &Arc<Store>,
         plan: CompactionPlan,
         manual: Option<Arc<ManualCompaction>>,
     ) -> bool {
-        let (asked, since_ns) = (manual.is_some(), self.cx.env.clock.monotonic_ns());
+        let (is_manual, since_ns) = (manual.is_some(), self.cx.env.clock.monotonic_ns());
         let urgency =
-            if plan.is_urgent() && !asked { Urgency::Level0Compaction } else { Urgency::Compaction };
+            if plan.is_urgent() && !is_manual { Urgency::Level0Compaction } else { Urgency::Compaction };
         match Job::begin_compaction(&self.catalog, store, plan, manual) {
             Err(e) => {
-                self.merge_not_begun(store, &e, asked);
+                self.compaction_not_begun(store, &e, is_manual);
                 false
             }
             Ok(Some(job)) => {
-                let slot = Slot { asked, ..Slot::new(urgency, Some(store.id), job, since_ns) };
+                let slot = Slot { is_manual, ..Slot::new(urgency, Some(store.id), job, since_ns) };
                 self.queue.list.lock().push(slot);
                 true
             }
@@ -254,23 +257,23 @@ impl Work {
         self.queue.list.lock().push(Slot::new(urgency, store, job, since_ns));
     }
 
-    /// The merges the store's strategy would start now, best first, with so many places for merges free.
+    /// The compactions the store's strategy would start now, best first, with so many places for them free.
     ///
     /// A store whose L0 has more than it should may start one that takes of it though no place is free (a job
-    /// is no thread), if no short one does; and while a manual compaction waits for merges to end, a short
-    /// one within L0.
+    /// is no thread), if no short one does; and while a manual compaction waits for compactions to end, a
+    /// short one within L0.
     pub(crate) fn plan_store(&self, store: &Arc<Store>, free: usize, now: u64) -> Vec<CompactionPlan> {
         let version = store.version_full();
         let mut work = store.work.lock();
         let is_known = store.settings().check_papers().is_ok();
-        if store.is_dropped() || !is_known || now < work.merges.not_before {
+        if store.is_dropped() || !is_known || now < work.compactions.not_before {
             return Vec::new();
         }
-        let running = work.merges.running();
-        let waits = self.waits_for_merges(store);
+        let running = work.compactions.running();
+        let waits = self.waits_for_compactions(store);
         let level0_only = free == 0 || waits;
-        let merges_max = if level0_only { PLANS_OF_LEVEL0 } else { free };
-        let unions = std::mem::take(&mut work.merges.unions);
+        let compactions_max = if level0_only { PLANS_OF_LEVEL0 } else { free };
+        let unions = std::mem::take(&mut work.compactions.unions);
         let settings = store.settings();
         let unique = |tables: &[TableId]| unions.left(&version, &[], tables, settings.versions_kept());
         let seen = Seen::of(&version, settings.versions_kept());
@@ -283,9 +286,9 @@ impl Work {
                 0 => self.cx.settings.half(),
                 own => own.min(self.cx.settings.half()),
             },
-            pressed: self.commit.merges_press(store),
+            pressed: self.commit.compactions_press(store),
             within_level0: waits,
-            merges_max,
+            compactions_max,
             unique: &unique,
             looks: &|table| seen.at(table).looks,
             surplus: &|table| seen.at(table).surplus,
@@ -293,39 +296,40 @@ impl Work {
             ttl_us: settings.options.ttl_us,
         };
         let strategy = settings.options.strategy.strategy();
-        let debt = strategy.debt(&version.shape, &facts, &work.merges.plan_state);
+        let debt = strategy.debt(&version.shape, &facts, &work.compactions.plan_state);
         let fewer_runs = self.commit.count_level0(store, &version);
         if self.commit.count_debt(&mut work, debt, settings.inherited.debt_beyond(debt)) || fewer_runs {
             self.cx.scheduler.notify();
         }
-        let question = work.merges.level_zero_question(&version.shape, &settings, facts.flush_bytes, waits);
-        let is_known = work.merges.nothing_of_level0.as_ref() == Some(&question);
+        let question =
+            work.compactions.level_zero_question(&version.shape, &settings, facts.flush_bytes, waits);
+        let is_known = work.compactions.nothing_of_level0.as_ref() == Some(&question);
         if level0_only && (store.level0_over() == 0 || is_known || (waits && running.is_empty())) {
-            work.merges.unions = unions;
+            work.compactions.unions = unions;
             return Vec::new();
         }
-        let mut plan = strategy.plan(&version.shape, &facts, &work.merges.plan_state);
+        let mut plan = strategy.plan(&version.shape, &facts, &work.compactions.plan_state);
         let long = long_bytes(&version.shape, facts.flush_bytes);
-        work.merges.unions = unions;
+        work.compactions.unions = unions;
         if level0_only {
             let is_short = |plan: &CompactionPlan| plan.empties_level0() && plan.bytes < long;
-            let is_taken = running.iter().any(|merge| is_short(&merge.plan));
+            let is_taken = running.iter().any(|compaction| is_short(&compaction.plan));
             let is_within = |plan: &CompactionPlan| plan.output.level == 0 && is_short(plan);
-            plan.merges.retain(|plan| plan.is_urgent() && !is_taken && (!waits || is_within(plan)));
-            plan.merges.truncate(1);
-            work.merges.nothing_of_level0 = plan.merges.is_empty().then_some(question);
-            work.merges.plan_state.unread = work.merges.plan_state.unread.min(plan.state.unread);
-            return plan.merges;
+            plan.compactions.retain(|plan| plan.is_urgent() && !is_taken && (!waits || is_within(plan)));
+            plan.compactions.truncate(1);
+            work.compactions.nothing_of_level0 = plan.compactions.is_empty().then_some(question);
+            work.compactions.plan_state.unread = work.compactions.plan_state.unread.min(plan.state.unread);
+            return plan.compactions;
         }
-        work.merges.plan_state = plan.state;
-        if work.merges.deferred != plan.deferred {
+        work.compactions.plan_state = plan.state;
+        if work.compactions.deferred != plan.deferred {
             // Told once, not at every turn until it may start.
-            for why in plan.deferred.iter().filter(|one| !work.merges.deferred.contains(one)) {
+            for why in plan.deferred.iter().filter(|d| !work.compactions.deferred.contains(d)) {
                 self.cx.events.record(EventKind::CompactionDeferred, &store.name, why.clone(), &[]);
             }
-            work.merges.deferred = plan.deferred;
+            work.compactions.deferred = plan.deferred;
         }
-        plan.merges
+        plan.compactions
     }
 }
 

@@ -9,8 +9,8 @@ use crate::types::{LogFileId, StoreId};
 /// How long a worker stays with one job before it looks at the others.
 pub(super) const SLICE_NS: u64 = 4_000_000;
 
-/// A merge that has waited so long for a worker goes before others.
-const MERGE_WAITS_NS: u64 = 20_000_000;
+/// A compaction that has waited so long for a worker goes before others.
+const COMPACTION_WAITS_NS: u64 = 20_000_000;
 
 /// The jobs and what they share.
 #[derive(Default)]
@@ -28,13 +28,13 @@ pub(super) struct Queue {
 pub(super) struct Slot {
     pub(super) id: u32,
     pub(super) urgency: Urgency,
-    /// A merge that was asked for. It takes no other merge's place, as it may last for hours.
-    pub(super) asked: bool,
+    /// A compaction that was asked for. It takes no other compaction's place, as it may last for hours.
+    pub(super) is_manual: bool,
     /// The store whose job it is; `None` for cleaning the WAL.
     pub(super) store: Option<StoreId>,
     /// `None` while a worker has it.
     pub(super) job: Option<Job>,
-    /// It is a merge that runs here, which rests beside readers.
+    /// It is a compaction that runs here, which rests beside readers.
     pub(super) rests: bool,
     pub(super) not_before_ns: u64,
     /// The moment from which on it could go on.
@@ -45,18 +45,18 @@ impl Slot {
     /// A job that nobody asked for and that could go on from that moment.
     pub(super) fn new(urgency: Urgency, store: Option<StoreId>, job: Job, since_ns: u64) -> Self {
         let (id, rests) = (job.id(), job.rests());
-        Self { id, urgency, asked: false, store, job: Some(job), rests, not_before_ns: 0, since_ns }
+        Self { id, urgency, is_manual: false, store, job: Some(job), rests, not_before_ns: 0, since_ns }
     }
 
     /// The order of jobs, the most urgent last. Of flushes the oldest comes first, as only its last step
-    /// frees memory; merges take turns. A merge that has waited long goes before others, however urgent: else
-    /// one over all data would never end under a load whose merges of L0 keep the only worker busy, or take
-    /// all that a limited rate allows.
+    /// frees memory; compactions take turns. A compaction that has waited long goes before others, however
+    /// urgent: else one over all data would never end under a load whose compactions of L0 keep the only
+    /// worker busy, or take all that a limited rate allows.
     fn order(&self, now: u64, rested_until: u64) -> impl Ord + use<> {
         // A rest of all is no waiting.
         let waited = now.saturating_sub(self.since_ns.max(rested_until));
         let (urgency, waited) = match self.urgency {
-            Urgency::Compaction | Urgency::Level0Compaction if waited > MERGE_WAITS_NS => {
+            Urgency::Compaction | Urgency::Level0Compaction if waited > COMPACTION_WAITS_NS => {
                 (Urgency::LongWaiting, waited)
             }
             Urgency::Compaction | Urgency::Level0Compaction => (self.urgency, waited),
@@ -71,7 +71,7 @@ impl Slot {
 pub(super) enum Urgency {
     Compaction,
     Level0Compaction,
-    /// A merge that has waited long; no job is added with it.
+    /// A compaction that has waited long; no job is added with it.
     LongWaiting,
     MemtableCompaction,
     Clean,
@@ -79,7 +79,7 @@ pub(super) enum Urgency {
 }
 
 impl Urgency {
-    pub(super) fn is_of_merge(self) -> bool {
+    pub(super) fn is_compaction(self) -> bool {
         matches!(self, Urgency::Compaction | Urgency::Level0Compaction)
     }
 }
@@ -91,7 +91,8 @@ impl Queue {
         self.list.lock().iter().any(|slot| slot.urgency == Urgency::Clean)
     }
 
-    /// Takes the most urgent job that is ready. Merges rest together: no job needs a turn to find that out.
+    /// Takes the most urgent job that is ready. Compactions rest together: no job needs a turn to find that
+    /// out.
     pub(super) fn take(&self, now: u64, resting: bool, rested_until: u64) -> Option<(u32, Urgency, Job)> {
         let mut list = self.list.lock();
         let best = list

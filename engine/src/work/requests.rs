@@ -4,7 +4,7 @@ use super::Work;
 use super::manual::{CompactionControl, ManualCompaction};
 use crate::commit::Store;
 use crate::error::{Error, ErrorKind, Result};
-use crate::strategy::{Asked, cover};
+use crate::strategy::{ManualRequest, cover};
 use crate::types::{Generation, KeyRange, StoreId, TableId, Timestamp};
 use crate::version::Unions;
 use std::cell::OnceCell;
@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 impl Work {
-    /// Starts compactions that wait, as soon as no running merge is in their way.
+    /// Starts compactions that wait, as soon as no running compaction is in their way.
     pub(crate) fn start_manual(&self) {
         let waiting: Vec<_> = self.manual.lock().clone();
         for manual in waiting {
@@ -27,7 +27,7 @@ impl Work {
             }
             let settings = store.settings();
             let (strategy, by_range) = (settings.options.strategy.strategy(), settings.by_range());
-            let running = store.work.lock().merges.running();
+            let running = store.work.lock().compactions.running();
             // Beside flushes of other ranges, of which there is always one.
             if !running.is_empty() && by_range.is_none() {
                 continue;
@@ -40,14 +40,14 @@ impl Work {
                 let tables = version.tables().filter(|open| open.table().properties().has_surplus(kept));
                 tables.map(|open| open.info.id).collect()
             };
-            let asked = Asked {
+            let request = ManualRequest {
                 upto: manual.upto,
                 rewrite: manual.rewrites() || settings.options.compaction_filter.is_some(),
                 expired: expired.map(Timestamp),
                 surplus: &|table| having.get_or_init(find).contains(&table),
             };
             let bounds = settings.range_bounds(&version.shape);
-            let Some(mut plan) = manual.plan(&version.shape, strategy, &bounds, asked) else {
+            let Some(mut plan) = manual.plan(&version.shape, strategy, &bounds, request) else {
                 self.cx.scheduler.notify();
                 continue;
             };
@@ -60,7 +60,7 @@ impl Work {
                     .cut(&mut plan, &|tables| unions.left(&version, &[], tables, settings.versions_kept()));
             }
             manual.note_started();
-            if self.start_merge(store, plan, Some(manual.clone())) {
+            if self.start_compaction(store, plan, Some(manual.clone())) {
                 continue;
             }
             // Unless a flush of a range came between.
@@ -81,15 +81,15 @@ impl Work {
         manual.iter().any(|m| m.is_waiting_for(store) || m.is_running_for(store))
     }
 
-    /// Whether a compaction of the store waits for its other merges to end, so that no long one should begin.
-    /// Where it waits for another compaction, which may take long, they go on.
-    pub(crate) fn waits_for_merges(&self, store: &Store) -> bool {
+    /// Whether a compaction of the store waits for its other compactions to end, so that no long one should
+    /// begin. Where it waits for another compaction, which may take long, they go on.
+    pub(crate) fn waits_for_compactions(&self, store: &Store) -> bool {
         let manual = self.manual.lock();
         manual.iter().any(|m| m.is_waiting_for(store.id))
             && !manual.iter().any(|m| m.is_running_for(store.id))
     }
 
-    /// Merges everything in the range into the last level.
+    /// Compacts everything in the range into the last level.
     pub(crate) fn compact(
         &self,
         store: &Arc<Store>,
@@ -149,7 +149,7 @@ impl Work {
     pub(crate) fn flush(&self, store: &Arc<Store>) -> Result<()> {
         self.cx.check_writable()?;
         // All memory, with the id under which a flush of it may keep cells: the one behind that of the newest
-        // segment.
+        // memtable.
         let upto = {
             let version = store.version();
             let active = version.memory.active.generation().0;
@@ -157,7 +157,7 @@ impl Work {
         };
         let begun = {
             let mut work = store.work.lock();
-            work.flush.asked = work.flush.asked.max(upto);
+            work.flush.requested = work.flush.requested.max(upto);
             // Whoever asks wants to know now.
             work.flush.not_before = 0;
             work.flush.tries()
@@ -174,16 +174,16 @@ impl Work {
             failed = self.cx.check_writable().err().or(failure.map(|(_, error)| error));
             // Its statistics and events are there when it returns.
             let is_told = || !store.work.lock().flush.ends();
-            failed.is_some() || store.is_dropped() || (!store.flush_is_asked() && is_told())
+            failed.is_some() || store.is_dropped() || (!store.flush_is_requested() && is_told())
         });
         failed.map_or(Ok(()), Err)
     }
 
-    /// Waits until no flush or merge runs or is due, and frees what nobody reads any more.
+    /// Waits until no flush or compaction runs or is due, and frees what nobody reads any more.
     pub(crate) fn wait_idle(&self) -> Result<()> {
         for store in self.catalog.stores().iter() {
             // Snapshots may have gone since they were last looked at.
-            store.work.lock().merges.plan_state.early_at = None;
+            store.work.lock().compactions.plan_state.triggered_at = None;
         }
         // What failed before may have been for want of what is there now: it is tried again, and only that
         // counts.

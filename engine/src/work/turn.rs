@@ -1,8 +1,8 @@
 //! What a worker does in one turn: chores, then it starts what is due, then a slice of the most urgent job.
 //!
 //! A worker takes the most urgent job that is ready, advances it for a slice of time, and puts it back. So a
-//! flush never waits for a merge to end, and one worker can carry any number of merges. What failed is tried
-//! again after a pause.
+//! flush never waits for a compaction to end, and one worker can carry any number of compactions. What failed
+//! is tried again after a pause.
 
 use super::Work;
 use super::jobs::{Job, JobProgress};
@@ -13,16 +13,16 @@ use crate::event::EventKind;
 use crate::schedule::Turn;
 use std::sync::Arc;
 
-/// For how long a merge waits where a flush must not be held up, before that is looked at again.
+/// For how long a compaction waits where a flush must not be held up, before that is looked at again.
 const HELD_NS: u64 = 2_000_000;
 
 /// Pause before failed work is tried again.
 const RETRY_NS: u64 = 250_000_000;
 
-/// Merges of a family that fail one after the other before callers that wait for merges are told.
+/// Compactions of a family that fail one after the other before callers that wait for compactions are told.
 const FAILURES_TOLD: u32 = 2;
 
-/// Pause before a merge that met damaged input is tried again.
+/// Pause before a compaction that met damaged input is tried again.
 const RETRY_DAMAGED_NS: u64 = 30_000_000_000;
 
 impl Work {
@@ -54,10 +54,10 @@ impl Work {
         Turn::Worked
     }
 
-    /// Merges of SSTables that have begun and not ended. O(jobs).
-    pub(crate) fn merges_running(&self) -> u64 {
+    /// Compactions of SSTables that have begun and not ended. O(jobs).
+    pub(crate) fn compactions_running(&self) -> u64 {
         let list = self.queue.list.lock();
-        list.iter().filter(|slot| slot.urgency.is_of_merge()).count() as u64
+        list.iter().filter(|slot| slot.urgency.is_compaction()).count() as u64
     }
 
     /// The most urgent job that is ready.
@@ -79,8 +79,9 @@ impl Work {
         }
     }
 
-    /// Whether another worker is flushing and memory fills meanwhile. Merges wait then: on few processors
-    /// they would take from the flush, and from the writer, what both need to stay clear of a write stop.
+    /// Whether another worker is flushing and memory fills meanwhile. Compactions wait then: on few
+    /// processors they would take from the flush, and from the writer, what both need to stay clear of a
+    /// write stop.
     fn is_flush_pressed(&self) -> bool {
         self.commit.tally.memory.get() > self.commit.memory_wait()
             && self.queue.list.lock().iter().any(|slot| slot.urgency == Urgency::Flush && slot.job.is_none())
@@ -149,8 +150,8 @@ impl Work {
             job => job,
         };
         let flush = job.as_flush();
-        let (is_merge, is_asked) = match &job {
-            Job::Compaction(job) => (true, job.is_asked()),
+        let (is_compaction, is_manual) = match &job {
+            Job::Compaction(job) => (true, job.is_manual()),
             _ => (false, false),
         };
         let Some((store, what)) = job.abandon(&self.catalog, error) else { return };
@@ -161,9 +162,11 @@ impl Work {
             Some((_, true)) if is_damage => {}
             Some((number, _)) if matter => self.flush_failed(&store, number, error, not_before),
             Some(_) => {}
-            None if is_merge && matter && !is_asked => self.merge_failed(&store, error, now, pause),
-            None if !is_merge && matter => {
-                store.work.lock().merges.not_before = not_before;
+            None if is_compaction && matter && !is_manual => {
+                self.compaction_failed(&store, error, now, pause)
+            }
+            None if !is_compaction && matter => {
+                store.work.lock().compactions.not_before = not_before;
                 self.commit.touch_at(store.id, not_before);
             }
             None => {}
@@ -172,7 +175,7 @@ impl Work {
             self.cx.events.record(EventKind::Failure, &store.name, format!("{what} failed: {error}"), &[]);
             if error.kind() == ErrorKind::DiskFull {
                 // What may go makes room for the next try.
-                self.catalog.give_up_kept_log();
+                self.catalog.give_up_retained_wal();
                 *self.cx.health.flush_error.lock() = Some(error.clone());
             }
         }
@@ -191,25 +194,25 @@ impl Work {
         *self.cx.health.flush_error.lock() = Some(error.clone());
     }
 
-    /// A merge of the store was not begun by whoever is to run it.
-    pub(super) fn merge_not_begun(&self, store: &Arc<Store>, error: &Error, asked: bool) {
+    /// A compaction of the store was not begun by whoever is to run it.
+    pub(super) fn compaction_not_begun(&self, store: &Arc<Store>, error: &Error, is_manual: bool) {
         let reason = format!("a compaction could not be begun: {error}");
         self.cx.events.record(EventKind::Failure, &store.name, reason, &[]);
-        if !asked && !store.is_dropped() {
+        if !is_manual && !store.is_dropped() {
             let pause = if error.kind() == ErrorKind::Corruption { RETRY_DAMAGED_NS } else { RETRY_NS };
-            self.merge_failed(store, error, self.cx.env.clock.monotonic_ns(), pause);
+            self.compaction_failed(store, error, self.cx.env.clock.monotonic_ns(), pause);
         }
     }
 
-    /// A merge of the store's strategy failed. What fails again and again is tried ever more seldom.
-    fn merge_failed(&self, store: &Arc<Store>, error: &Error, now: u64, pause: u64) {
+    /// A compaction of the store's strategy failed. What fails again and again is tried ever more seldom.
+    fn compaction_failed(&self, store: &Arc<Store>, error: &Error, now: u64, pause: u64) {
         let is_damage = error.kind() == ErrorKind::Corruption;
         let mut work = store.work.lock();
-        work.merges.failures += u32::from(!planted!(Bug::HideFailingMerges));
-        let longer = (pause << work.merges.failures.saturating_sub(1).min(7)).min(RETRY_DAMAGED_NS);
-        work.merges.not_before = now + longer;
-        let again = work.merges.failures >= FAILURES_TOLD && error.kind() != ErrorKind::DiskFull;
-        if again || (is_damage && !planted!(Bug::HideFailingMerges)) {
+        work.compactions.failures += u32::from(!planted!(Bug::HideFailingCompactions));
+        let longer = (pause << work.compactions.failures.saturating_sub(1).min(7)).min(RETRY_DAMAGED_NS);
+        work.compactions.not_before = now + longer;
+        let again = work.compactions.failures >= FAILURES_TOLD && error.kind() != ErrorKind::DiskFull;
+        if again || (is_damage && !planted!(Bug::HideFailingCompactions)) {
             self.commit.failing.insert(store, error);
         }
         drop(work);

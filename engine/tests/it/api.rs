@@ -40,7 +40,7 @@ fn keys(db: &Db) -> Vec<String> {
 }
 
 #[test]
-fn merge_operands_add_up_across_memory_tables_and_reopening() {
+fn merge_operands_add_up_across_memtables_sstables_and_reopening() {
     let dir = tempfile::tempdir().unwrap();
     let options = FamilyOptions { merge_operator: Some("sum".into()), ..Default::default() };
     let db = builder().family("default", options).open(dir.path()).unwrap();
@@ -102,7 +102,7 @@ fn range_deletes_hide_older_writes_everywhere_and_spare_newer_ones() {
 }
 
 #[test]
-fn filtered_values_are_gone_at_once_and_their_bytes_with_the_next_merge() {
+fn filtered_values_are_gone_at_once_and_their_bytes_with_the_next_compaction() {
     let dir = tempfile::tempdir().unwrap();
     let db = builder().open(dir.path()).unwrap();
     db.put(b"draft/1", b"x").unwrap();
@@ -401,7 +401,7 @@ fn wrong_calls_are_refused_and_harm_nothing() {
 }
 
 #[test]
-fn a_value_larger_than_memory_and_log_files_is_stored_whole() {
+fn a_value_larger_than_memory_and_wal_files_is_stored_whole() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
         write_memory: 64 << 10,
@@ -493,7 +493,8 @@ fn a_strategy_that_lets_many_runs_gather_does_not_stop_writers() {
     assert_eq!(db.scan::<&str>(..).count(), 60);
 }
 
-/// What an estimate says of parts of a family, in several runs, with log tables, and beside memory.
+/// What an estimate says of parts of a family, in several runs, with SSTables with values in the WAL, and
+/// beside memory.
 #[test]
 fn an_estimate_is_about_what_is_there() {
     let dir = tempfile::tempdir().unwrap();

@@ -125,7 +125,7 @@ fn a_backup_damaged_in_any_file_names_it_and_leaves_nothing_that_opens() {
     let (db, to) = (open(&dir.path().join("db")), dir.path().join("backups"));
     fill(&db, "first", 2000);
     db.flush().unwrap();
-    db.put(b"in", b"the log").unwrap();
+    db.put(b"in", b"the WAL").unwrap();
     db.backup(&to).unwrap();
     let files: Vec<String> = names(&to).into_iter().filter(|n| n != "LOCK").collect();
     let kinds = [".table", ".log", "-manifest", ".backup"];
@@ -236,7 +236,7 @@ fn databases_that_grew_apart_share_a_directory_of_backups() {
 }
 
 #[test]
-fn backups_under_writers_and_merges_hold_a_prefix_up_to_their_sequence_number() {
+fn backups_under_writers_and_compactions_hold_a_prefix_up_to_their_sequence_number() {
     let dir = tempfile::tempdir().unwrap();
     let to = dir.path().join("backups");
     let options = Options {
@@ -284,9 +284,9 @@ fn backups_under_writers_and_merges_hold_a_prefix_up_to_their_sequence_number() 
 /// What the database does between the moment of a backup and its copying.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Meanwhile {
-    /// A merge frees the lower part of tables that the backup is to have.
-    HalfAMerge,
-    /// All of them are merged away, and the log goes on in files that were needed.
+    /// A compaction frees the lower part of tables that the backup is to have.
+    HalfACompaction,
+    /// All of them are merged away, and the WAL goes on in files that were needed.
     All,
 }
 
@@ -294,10 +294,10 @@ fn has_clip(db: &Db) -> bool {
     db.default_family().shape().tables().any(|(_, _, table)| table.clip.is_some())
 }
 
-/// Guards: a backup's hold on the log, on its tables, and on their holes (`db/backup.rs`).
+/// Guards: a backup's hold on the WAL, on its tables, and on their holes (`db/backup.rs`).
 #[test]
-fn what_a_backup_is_to_copy_stays_whole_while_merges_and_the_log_go_on() {
-    for meanwhile in [Meanwhile::HalfAMerge, Meanwhile::All] {
+fn what_a_backup_is_to_copy_stays_whole_while_compactions_and_the_wal_go_on() {
+    for meanwhile in [Meanwhile::HalfACompaction, Meanwhile::All] {
         let world = SimWorld::new(1);
         let scheduler = Arc::new(SimScheduler::for_world(&world));
         let family = FamilyOptions {
@@ -324,7 +324,7 @@ fn what_a_backup_is_to_copy_stays_whole_while_merges_and_the_log_go_on() {
             write(&db, round);
             db.flush().unwrap();
         }
-        // These are in the log alone.
+        // These are in the WAL alone.
         for n in 0..50u32 {
             db.put(n.to_be_bytes(), [7; 1000]).unwrap();
         }
@@ -339,7 +339,7 @@ fn what_a_backup_is_to_copy_stays_whole_while_merges_and_the_log_go_on() {
             write(&of, 9);
             of.flush().unwrap();
             match meanwhile {
-                Meanwhile::HalfAMerge => {
+                Meanwhile::HalfACompaction => {
                     disk.fail_at_path(OpKind::Create, ".table", 3, Mode::Once, std::io::ErrorKind::Other);
                     let _ = of.default_family().compact::<&[u8]>(..);
                     disk.clear_faults();
@@ -363,7 +363,7 @@ fn what_a_backup_is_to_copy_stays_whole_while_merges_and_the_log_go_on() {
         let other = Arc::new(SimScheduler::for_world(&world));
         let restored = builder.scheduler(other).open("/restored").unwrap();
         assert_eq!(contents(&restored), expected, "{meanwhile:?}");
-        if meanwhile == Meanwhile::HalfAMerge {
+        if meanwhile == Meanwhile::HalfACompaction {
             world.storage.record_trace();
             scheduler.run(3);
             assert!(punched() > 0, "what was held back comes after it");
@@ -371,7 +371,7 @@ fn what_a_backup_is_to_copy_stays_whole_while_merges_and_the_log_go_on() {
     }
 }
 
-/// A family split in two, one beside it, all in memory, tables and log; only the split one is picked.
+/// A family split in two, one beside it, all in memory, tables and WAL; only the split one is picked.
 #[test]
 fn a_backup_of_some_families_has_these_whole_and_nothing_of_the_others() {
     let dir = tempfile::tempdir().unwrap();

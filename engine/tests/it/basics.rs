@@ -68,7 +68,7 @@ fn a_dropped_database_without_close_is_whole_again() {
 }
 
 #[test]
-fn many_writers_share_the_log_and_nothing_is_lost() {
+fn many_writers_share_the_wal_and_nothing_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let db = Builder::new().options(small()).open(dir.path()).unwrap();
     std::thread::scope(|scope| {

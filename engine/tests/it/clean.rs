@@ -1,4 +1,4 @@
-//! Cleaning the log from its front: what it lets go, and the histories that could break it.
+//! Cleaning the WAL from its front: what it lets go, and the histories that could break it.
 
 use crate::crashes_at;
 use siltstone::schedule::SimScheduler;
@@ -9,14 +9,14 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-const LOG_FILE: u64 = 16 << 10;
+const WAL_FILE: u64 = 16 << 10;
 
 fn options() -> Options {
     Options {
         write_memory: 256 << 10,
         memory_budget: 1 << 20,
         workers: 2,
-        tuning: Tuning { wal_file_bytes: LOG_FILE, ..Tuning::default() },
+        tuning: Tuning { wal_file_bytes: WAL_FILE, ..Tuning::default() },
         ..Options::default()
     }
 }
@@ -35,11 +35,11 @@ fn open_with(world: &SimWorld, options: Options, memory: &str) -> (Db, Arc<SimSc
     (db, scheduler)
 }
 
-/// A log that is cleaned from three files on.
+/// A WAL that is cleaned from three files on.
 fn open(world: &SimWorld) -> (Db, Arc<SimScheduler>) {
     open_with(
         world,
-        Options { tuning: Tuning { wal_clean_bytes: 3 * LOG_FILE, ..options().tuning }, ..options() },
+        Options { tuning: Tuning { wal_clean_bytes: 3 * WAL_FILE, ..options().tuning }, ..options() },
         "none",
     )
 }
@@ -49,7 +49,7 @@ fn value(db: &Db, family: &str, key: &str) -> Option<String> {
     found.map(|value| String::from_utf8(value.to_vec()).unwrap().trim().to_string())
 }
 
-/// Overwrites few keys, so that little of the log is needed.
+/// Overwrites few keys, so that little of the WAL is needed.
 fn churn(db: &Db, scheduler: &SimScheduler, from: u64, writes: u64) {
     for n in from..from + writes {
         scheduler.run(u32::from(n % 8 == 0) * 4);
@@ -58,15 +58,15 @@ fn churn(db: &Db, scheduler: &SimScheduler, from: u64, writes: u64) {
 }
 
 #[test]
-fn a_full_log_with_small_memory_flushes_nothing_and_goes_on_with_the_newest_cells() {
+fn a_full_wal_with_small_memory_flushes_nothing_and_goes_on_with_the_newest_cells() {
     let world = SimWorld::new(1);
     let (db, scheduler) = open_with(&world, options(), "eager");
     db.family("quiet").unwrap().put(b"once", b"written").unwrap();
-    // 6 MB through a log of 1 MiB; memory never holds more than a tenth.
+    // 6 MB through a WAL of 1 MiB; memory never holds more than a tenth.
     churn(&db, &scheduler, 0, 60_000);
     db.wait_idle().unwrap();
     let done = db.statistics();
-    assert!(done.wal_bytes <= 4 * options().write_memory, "{} bytes of log", done.wal_bytes);
+    assert!(done.wal_bytes <= 4 * options().write_memory, "{} bytes of WAL", done.wal_bytes);
     assert!(done.wal_cleanings > 5, "{} files cleaned", done.wal_cleanings);
     assert_eq!(value(&db, "quiet", "once").unwrap(), "written");
     assert_eq!(done.flushes, 0);
@@ -79,7 +79,7 @@ fn a_full_log_with_small_memory_flushes_nothing_and_goes_on_with_the_newest_cell
     }
 }
 
-/// A log that filled up while its oldest two files are needed wholly.
+/// A WAL that filled up while its oldest two files are needed wholly.
 fn with_needed_front(wal_flush_threshold: f64) -> Db {
     let (db, scheduler) = open_with(
         &SimWorld::new(1),
@@ -95,7 +95,7 @@ fn with_needed_front(wal_flush_threshold: f64) -> Db {
 }
 
 #[test]
-fn a_front_of_which_most_is_needed_flushes_its_store_once_the_log_is_over_its_limit() {
+fn a_front_of_which_most_is_needed_flushes_its_store_once_the_wal_is_over_its_limit() {
     let db = with_needed_front(0.0);
     assert!(db.statistics().wal_bytes <= 4 * options().write_memory);
     let events = db.events();
@@ -118,8 +118,8 @@ fn a_front_of_which_most_is_needed_is_left_below_the_limit_and_not_looked_at_aga
     let of_front: Vec<_> =
         events.iter().filter(|e| e.kind == EventKind::WalClean && e.numbers["file"] == 1).collect();
     assert!(of_front.len() == 1 && of_front[0].reason.ends_with("it is left"), "{of_front:?}");
-    let log = db.statistics().wal_bytes;
-    assert!(log > 4 * LOG_FILE, "{log} bytes of log, so it was due all the time");
+    let wal_bytes = db.statistics().wal_bytes;
+    assert!(wal_bytes > 4 * WAL_FILE, "{wal_bytes} bytes of WAL, so it was due all the time");
 }
 
 /// Memory counts as small (TRI-2), because the threshold is above what it has. So its cells in the oldest WAL
@@ -172,7 +172,7 @@ fn of_two_stores_that_need_the_front_the_one_that_needs_more_is_flushed() {
     assert!(flushed.family == "more" && flushed.reason.contains("of the oldest file"), "{flushed}");
 }
 
-/// Guard: what cleaning logs again carries the generation of the segment it was found in.
+/// Guard: what cleaning logs again carries the generation of the memtable it was found in.
 #[test]
 fn a_deleted_key_does_not_come_back_after_cleaning_raced_a_flush() {
     let world = SimWorld::new(1);
@@ -204,8 +204,8 @@ fn a_deleted_key_does_not_come_back_after_cleaning_raced_a_flush() {
 
 /// Guard: what was logged again is synced before the file it came from goes.
 #[test]
-fn sync_data_is_there_when_its_log_file_was_cut_while_the_successor_was_not_synced() {
-    for point in ["clean-copied", "clean-synced", "clean-marked", "clean-committed", "log-before-release"] {
+fn sync_data_is_there_when_its_wal_file_was_cut_while_the_successor_was_not_synced() {
+    for point in ["clean-copied", "clean-synced", "clean-marked", "clean-committed", "wal-before-release"] {
         let world = SimWorld::new(1);
         let (db, scheduler) = open(&world);
         let quiet = db.family("quiet").unwrap();

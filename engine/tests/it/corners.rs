@@ -29,7 +29,7 @@ fn stir(family: &Family, how: usize) {
 }
 
 #[test]
-fn a_stale_writer_is_refused_though_a_merge_dropped_what_deleted_the_key() {
+fn a_stale_writer_is_refused_though_a_compaction_dropped_what_deleted_the_key() {
     type Delete = fn(&Family);
     let deletes: [(&str, Delete); 3] = [
         ("delete", |f| _ = f.delete(b"k").unwrap()),
@@ -88,7 +88,7 @@ fn of_an_attached_family_nothing_is_known_to_be_unchanged_since_before() {
 }
 
 #[test]
-fn a_stale_writer_to_an_attached_family_is_refused_though_a_merge_dropped_the_delete() {
+fn a_stale_writer_to_an_attached_family_is_refused_though_a_compaction_dropped_the_delete() {
     let dir = tempfile::tempdir().unwrap();
     let from = Db::open(dir.path().join("from")).unwrap();
     from.create_family("f", FamilyOptions::default()).unwrap().put(b"k", b"v").unwrap();
@@ -120,7 +120,7 @@ fn a_stale_writer_is_refused_though_a_range_tombstone_is_all_that_is_left() {
 
 /// Every way to put flushes and compactions between a few calls gives the same versions at the end.
 #[test]
-fn which_versions_there_are_depends_on_no_flush_and_no_merge() {
+fn which_versions_there_are_depends_on_no_flush_and_no_compaction() {
     enum Call {
         Put(u64),
         Delete(u64),
@@ -165,7 +165,7 @@ fn which_versions_there_are_depends_on_no_flush_and_no_merge() {
 }
 
 #[test]
-fn merges_that_fail_again_and_again_are_told_to_whoever_waits_for_them() {
+fn compactions_that_fail_again_and_again_are_told_to_whoever_waits_for_them() {
     let world = SimWorld::new(3);
     let scheduler = SimScheduler::for_world(&world);
     let strategy = "leveled{l0_runs_trigger=2, defer_below=0}".parse().unwrap();
@@ -185,7 +185,7 @@ fn merges_that_fail_again_and_again_are_told_to_whoever_waits_for_them() {
     // Of this table alone, so that flushes, which open what they wrote, succeed.
     world.storage.fail_at_path(OpKind::Read, table, 1, Mode::Sticky, std::io::ErrorKind::Other);
     for i in 0..4u8 {
-        // Over the same key, so that merges are no moves.
+        // Over the same key, so that compactions are no moves.
         db.put(b"k", [i]).unwrap();
         db.flush().unwrap();
     }
@@ -304,7 +304,7 @@ fn memory_over_the_mark_wakes_a_worker_though_no_family_has_much_of_it() {
     let mut woken_at = None;
     for n in 0u64..40_000 {
         families[n as usize % families.len()].put(n.to_be_bytes(), [7; 100]).unwrap();
-        // A worker is also woken for each piece of the log, to write it back.
+        // A worker is also woken for each piece of the WAL, to write it back.
         let now = db.statistics();
         if scheduler.notices() > before + now.wal_bytes_written.div_ceil(512 << 10) {
             woken_at = woken_at.or(Some(now.write_memory));
@@ -313,9 +313,9 @@ fn memory_over_the_mark_wakes_a_worker_though_no_family_has_much_of_it() {
     assert!(woken_at.is_some_and(|bytes| (4 << 20..5 << 20).contains(&bytes)), "{woken_at:?}");
 }
 
-/// Log files of a database that was opened again and again, each time for one write.
+/// WAL files of a database that was opened again and again, each time for one write.
 #[test]
-fn a_thousand_short_lives_leave_no_more_than_a_few_log_files() {
+fn a_thousand_short_lives_leave_no_more_than_a_few_wal_files() {
     for killed in [false, true] {
         let mut world = SimWorld::new(5);
         let files = |world: &SimWorld| {
@@ -350,7 +350,7 @@ fn a_thousand_short_lives_leave_no_more_than_a_few_log_files() {
     }
 }
 
-/// Counted work: syncs of each of many starts over a log with much in it, after closes and kills, none of
+/// Counted work: syncs of each of many starts over a WAL with much in it, after closes and kills, none of
 /// which a worker survives.
 fn syncs_of_starts(families: usize) -> Vec<u64> {
     let options =
@@ -393,7 +393,7 @@ fn a_start_syncs_no_more_often_for_two_thousand_families_than_for_one() {
     assert!(many <= one + 10, "{many} for many, {one} for one");
 }
 
-/// Counted work: operations on files and bytes of manifest and log that a start looks at, over so many
+/// Counted work: operations on files and bytes of manifest and WAL that a start looks at, over so many
 /// families with a table each.
 fn work_of_a_start(families: usize) -> [u64; 2] {
     let world = SimWorld::new(8);
@@ -451,7 +451,7 @@ fn the_options_of_many_families_change_at_the_cost_of_one_and_all_or_none_do() {
 
 #[test]
 fn a_full_disk_does_not_keep_a_database_from_being_opened_deleted_from_and_compacted() {
-    // The second time workers have tried to flush what the log had before anything is deleted.
+    // The second time workers have tried to flush what the WAL had before anything is deleted.
     for turns in [0, 1_000] {
         let (_disk, db) = opened_full(turns);
         assert_eq!(db.statistics().background_error.is_some(), turns > 0);
@@ -535,7 +535,7 @@ fn deletes_on_a_full_disk_leave_room_for_what_makes_use_of_them() {
 }
 
 #[test]
-fn a_flush_that_fails_for_hours_leaves_no_segment_of_every_try() {
+fn a_flush_that_fails_for_hours_leaves_no_memtable_of_every_try() {
     let world = SimWorld::new(9);
     let scheduler = Arc::new(SimScheduler::for_world(&world));
     let (db, _) = with_families(0, &world, scheduler.clone());
@@ -545,15 +545,15 @@ fn a_flush_that_fails_for_hours_leaves_no_segment_of_every_try() {
     }
     scheduler.run(20);
     assert!(db.statistics().background_error.is_some());
-    let segments = || db.default_family().memtables().len();
-    let (segments_before, failures) = (segments(), world.storage.faults_injected());
+    let memtables = || db.default_family().memtables().len();
+    let (memtables_before, failures) = (memtables(), world.storage.faults_injected());
     for n in 0..100u64 {
         db.put(n.to_be_bytes(), b"v").unwrap();
         world.clock.advance_us(1_000_000);
         scheduler.run(20);
     }
     assert!(world.storage.faults_injected() >= failures + 100, "it is tried again and again");
-    assert!(segments() <= segments_before + 1, "{} segments", segments());
+    assert!(memtables() <= memtables_before + 1, "{} memtables", memtables());
     world.storage.clear_faults();
     world.clock.advance_us(1_000_000);
     db.flush().unwrap();
@@ -694,7 +694,7 @@ fn what_kept_values_hold_is_counted_until_they_are_copied() {
     assert!(copied.iter().zip((0..2_000u32).step_by(10)).all(|(found, n)| *found == value(n)));
 }
 
-/// Until the manifest has forgotten a family, the log has what was written to it: also where another family's
+/// Until the manifest has forgotten a family, the WAL has what was written to it: also where another family's
 /// flush ends just then.
 #[test]
 fn a_family_that_is_being_dropped_is_there_after_a_crash_before_that_is_durable() {

@@ -15,7 +15,7 @@ fn filled(dir: &Path) -> Db {
         db.put(format!("{n:03}"), [b'v'; 100]).unwrap();
     }
     db.flush().unwrap();
-    db.put("in the log", "alone").unwrap();
+    db.put("in the WAL", "alone").unwrap();
     db
 }
 
@@ -165,7 +165,7 @@ fn simulated(seed: u64) -> SimWorld {
         db.put(format!("{n:03}"), [b'v'; 100]).unwrap();
     }
     db.flush().unwrap();
-    db.put("in the log", "alone").unwrap();
+    db.put("in the WAL", "alone").unwrap();
     db.close().unwrap();
     world
 }

@@ -331,7 +331,7 @@ fn what_is_no_regular_file_and_what_is_far_too_long_is_an_error() {
             let checked = siltstone::check(&Env::local(), &path, &mut |_| {}).map(|report| report.is_clean());
             match name.as_str() {
                 "EVENTS" => assert!(opened.is_ok() && checked.unwrap(), "{name}"),
-                // What is behind a log's history is of no matter.
+                // What is behind a WAL's history is of no matter.
                 log if log.ends_with(".log") && long => assert!(opened.is_ok(), "{name}: {opened:?}"),
                 _ => assert!(opened.is_err() && !checked.unwrap_or(false), "{name}, long {long}: {opened:?}"),
             }

@@ -80,11 +80,11 @@ fn until_kept(db: &Db) -> u64 {
     round
 }
 
-fn kept_segments(db: &Db) -> usize {
-    let segments = db.default_family().memtables();
-    let newest = segments.iter().map(|s| s.generation).max().unwrap();
+fn hot_memtables(db: &Db) -> usize {
+    let memtables = db.default_family().memtables();
+    let newest = memtables.iter().map(|s| s.generation).max().unwrap();
     // The first of a pair of ids is for kept cells.
-    segments.iter().filter(|s| s.state == "flat" && (newest - s.generation) % 2 == 1).count()
+    memtables.iter().filter(|s| s.state == "flat" && (newest - s.generation) % 2 == 1).count()
 }
 
 #[test]
@@ -161,18 +161,19 @@ fn flushes_that_were_asked_for_leave_memory_empty() {
     let world = SimWorld::new(1);
     let db = open(&world);
     let round = until_kept(&db) + 5;
-    assert!(kept_segments(&db) > 0);
+    assert!(hot_memtables(&db) > 0);
     rounds(&db, round - 5..round);
     db.flush().unwrap();
-    let segments = db.default_family().memtables();
-    assert!(segments.iter().all(|s| s.cells == 0), "{segments:?}");
+    let memtables = db.default_family().memtables();
+    assert!(memtables.iter().all(|s| s.cells == 0), "{memtables:?}");
     assert_eq!(value(&db.default_family(), &hot(3)).unwrap(), format!("{}", round - 1));
 }
 
 /// Guard: the sync before a step's edit reaches behind the cells that were logged again.
 #[test]
 fn a_hot_write_back_is_synced_before_the_manifest_commit() {
-    for point in ["flush-kept-logged", "install-before-commit", "install-after-commit", "install-after-swap"]
+    for point in
+        ["flush-hot-keys-logged", "install-before-commit", "install-after-commit", "install-after-swap"]
     {
         let world = SimWorld::new(1);
         let db = open(&world);
@@ -183,7 +184,7 @@ fn a_hot_write_back_is_synced_before_the_manifest_commit() {
         let kept = db.statistics().hot_cells;
         let images = crashes_at(&world, point, || {
             let mut at = round + 5;
-            // Often enough that the log went on in another file after the flush set was taken.
+            // Often enough that the WAL went on in another file after the flush set was taken.
             while db.statistics().hot_cells < kept + 200 {
                 rounds(&db, at..at + 1);
                 db.wait_idle().unwrap();
@@ -247,7 +248,7 @@ fn ingested_cells_are_above_kept_ones_also_after_a_crash() {
     let world = SimWorld::new(1);
     let db = open(&world);
     until_kept(&db);
-    assert!(kept_segments(&db) > 0);
+    assert!(hot_memtables(&db) > 0);
     ingest(&world, &db, b"ingested");
     let check = |db: &Db| {
         for n in 0..10 {
@@ -268,7 +269,7 @@ fn cells_logged_again_by_a_flush_that_failed_do_not_come_back_over_ingested_ones
     let failed = Rc::new(RefCell::new(false));
     let (mut logged, once) = (false, failed.clone());
     let hook = move |name| {
-        logged |= name == "flush-kept-logged";
+        logged |= name == "flush-hot-keys-logged";
         if name == "flush-before-install" && logged && !once.replace(true) {
             // What was logged again is durable; the edit is not made.
             disk.fail_at(OpKind::SyncDir, 1, Mode::Once, std::io::ErrorKind::Other);
@@ -292,11 +293,12 @@ fn cells_logged_again_by_a_flush_that_failed_do_not_come_back_over_ingested_ones
     }
 }
 
-/// Guard: each store's part of a batch has its own generation, and the log is synced before a part is in
+/// Guard: each store's part of a batch has its own generation, and the WAL is synced before a part is in
 /// tables.
 #[test]
 fn a_batch_over_two_families_is_whole_when_one_was_flushed_and_kept_its_part() {
-    for point in ["flush-kept-logged", "install-after-commit", "install-after-note", "log-before-release"] {
+    for point in ["flush-hot-keys-logged", "install-after-commit", "install-after-note", "wal-before-release"]
+    {
         let world = SimWorld::new(1);
         let db = open(&world);
         let round = until_kept(&db);
@@ -336,13 +338,13 @@ fn a_batch_over_two_families_is_whole_when_one_was_flushed_and_kept_its_part() {
 /// it goes on in says it too (`wal/recover.rs`, `recorded_end` and `successor`). Without both this fails.
 #[test]
 fn a_second_crash_after_a_torn_tail_loses_no_kept_cell() {
-    // Where the newest log file has no header yet, has one that is not synced, or ends in half a frame.
-    for point in ["log-file-taken", "log-file-begun", "log-copied-not-ended"] {
+    // Where the newest WAL file has no header yet, has one that is not synced, or ends in half a frame.
+    for point in ["wal-file-taken", "wal-file-begun", "wal-copied-not-ended"] {
         let world = SimWorld::new(1);
         let db = open(&world);
         let round = until_kept(&db);
         rounds(&db, round..round + 5);
-        // So that the log is needed from here on.
+        // So that the WAL is needed from here on.
         db.family("other").unwrap().put(b"stays", b"in memory").unwrap();
         db.sync().unwrap();
         let kept = db.statistics().hot_cells;
@@ -366,7 +368,7 @@ fn a_second_crash_after_a_torn_tail_loses_no_kept_cell() {
                 }
                 assert_eq!(value(&db.family("other").unwrap(), b"stays").unwrap(), "in memory");
                 if life % 2 == 0 {
-                    // The manifest tells of a log behind the torn tail before anything of that is durable.
+                    // The manifest tells of a WAL behind the torn tail before anything of that is durable.
                     db.default_family().flush().unwrap();
                 } else {
                     synced = 10_000 * (life + 1);
@@ -381,14 +383,14 @@ fn a_second_crash_after_a_torn_tail_loses_no_kept_cell() {
                 world = world.with_storage(storage);
                 // The next one dies while it opens, with a file behind the torn tail of which nothing may be
                 // durable.
-                let mut deaths = crashes_at(&world, "log-file-begun", || drop(open(&world)));
+                let mut deaths = crashes_at(&world, "wal-file-begun", || drop(open(&world)));
                 world = world.with_storage(deaths.swap_remove((i + life as usize) % 3));
             }
         }
     }
 }
 
-/// Guard: each segment that recovery makes is for a stretch of sequence numbers (`catalog/replay.rs`).
+/// Guard: each memtable that recovery makes is for a stretch of sequence numbers (`catalog/replay.rs`).
 #[test]
 fn what_was_logged_again_behind_newer_writes_of_its_key_hides_none_of_them_after_a_crash() {
     for seed in 0..3 {
@@ -407,15 +409,15 @@ fn what_was_logged_again_behind_newer_writes_of_its_key_hides_none_of_them_after
         let mut cold = 0;
         let hook = move |name| match name {
             // Before a flush logs its hot keys again they are written once more, and behind that more than a
-            // segment of others.
-            "table-written-not-synced" => {
+            // memtable of others.
+            "sstable-written-not-synced" => {
                 beside(20);
                 for _ in 0..60 {
                     writer.put(format!("cold{cold:08}").as_bytes(), [7; 100]).unwrap();
                     cold += 1;
                 }
             }
-            "flush-kept-logged" | "flush-after-install" => {
+            "flush-hot-keys-logged" | "flush-after-install" => {
                 into.borrow_mut().push((disk.clone_killed(), at.get() - 1));
             }
             _ => {}

@@ -1,4 +1,4 @@
-//! In-memory merging as a user meets it: memory holds more updates, the log is let go, reads are the same.
+//! In-memory merging as a user meets it: memory holds more updates, the WAL is let go, reads are the same.
 
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, SimWorld};
@@ -42,7 +42,7 @@ fn newest(db: &Db) -> Vec<String> {
 }
 
 #[test]
-fn updates_of_few_keys_stay_in_memory_and_the_log_is_let_go() {
+fn updates_of_few_keys_stay_in_memory_and_the_wal_is_let_go() {
     for policy in ["eager", "sketch"] {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path(), policy);
@@ -58,11 +58,11 @@ fn updates_of_few_keys_stay_in_memory_and_the_log_is_let_go() {
             "{policy}: {flushed:.3} of what was written was flushed, {} flushes",
             done.flushes
         );
-        assert!(done.wal_bytes <= 5 * options().write_memory, "{policy}: {} bytes of log", done.wal_bytes);
+        assert!(done.wal_bytes <= 5 * options().write_memory, "{policy}: {} bytes of WAL", done.wal_bytes);
         assert_eq!(newest(&db), vec!["599"; 200]);
         drop(db);
         let db = open(dir.path(), policy);
-        assert_eq!(newest(&db), vec!["599"; 200], "{policy}: after replaying what is left of the log");
+        assert_eq!(newest(&db), vec!["599"; 200], "{policy}: after replaying what is left of the WAL");
     }
 }
 
@@ -147,7 +147,7 @@ fn what_a_compaction_in_memory_takes_while_it_runs_is_write_memory_and_stays_wit
     let world = SimWorld::new(1);
     let (db, scheduler) = simulated(&world, options(), policy("eager"));
     let see = |db: &Db| {
-        let listed: u64 = db.default_family().memtables().iter().map(|segment| segment.bytes).sum();
+        let listed: u64 = db.default_family().memtables().iter().map(|memtable| memtable.bytes).sum();
         (db.statistics().write_memory, listed)
     };
     let seen = seen_at("join-before-swap", &db, see, || {
@@ -164,7 +164,7 @@ fn what_a_compaction_in_memory_takes_while_it_runs_is_write_memory_and_stays_wit
     assert!(seen.iter().all(|(counted, _)| *counted <= options().write_memory * 11 / 10), "{seen:?}");
     db.flush().unwrap();
     db.wait_idle().unwrap();
-    let left: u64 = db.default_family().memtables().iter().map(|segment| segment.bytes).sum();
+    let left: u64 = db.default_family().memtables().iter().map(|memtable| memtable.bytes).sum();
     assert_eq!(db.statistics().write_memory, left, "nothing of it stays counted");
 }
 
@@ -180,7 +180,7 @@ fn each_memtable_freeze_is_an_event_that_says_of_how_much() {
     assert_eq!(flat.len() as u64, db.statistics().memtable_freezes);
     let cells: u64 = flat.iter().map(|event| event.numbers["cells"]).sum();
     // A flush also takes what is not full.
-    assert!(flat.len() > 8 && (2_000..=3_000).contains(&cells), "{cells} cells in {} segments", flat.len());
+    assert!(flat.len() > 8 && (2_000..=3_000).contains(&cells), "{cells} cells in {} memtables", flat.len());
     assert!(flat.iter().all(|event| event.numbers["bytes"] >= event.numbers["share"]));
 }
 
@@ -227,7 +227,7 @@ fn statistics_are_the_sums_of_events() {
 /// Two families have as much in memory each. The one with fewer bytes to write is flushed first; so is the
 /// one that needs the front of the WAL, before one that needs less of it.
 #[test]
-fn the_family_is_flushed_that_gains_most_of_memory_and_log_for_what_is_written() {
+fn the_family_is_flushed_that_gains_most_of_memory_and_wal_for_what_is_written() {
     let first_flushed = |fill: &dyn Fn(&Family, &Family, u32)| {
         let world = SimWorld::new(5);
         let family =
@@ -265,15 +265,15 @@ fn the_family_is_flushed_that_gains_most_of_memory_and_log_for_what_is_written()
     };
     assert_eq!(both(fresh, again), "b", "what is written again is dropped");
     assert_eq!(both(again, fresh), "a");
-    assert_eq!(both(fresh, later), "a", "the log from its front on is a's alone");
+    assert_eq!(both(fresh, later), "a", "the WAL from its front on is a's alone");
     assert_eq!(both(later, fresh), "b");
 }
 
-/// The steps that were installed before a flush or a merge failed are in tables, so they count.
+/// The steps that were installed before a flush or a compaction failed are in tables, so they count.
 #[test]
-fn what_a_flush_and_a_merge_wrote_before_they_failed_is_counted() {
+fn what_a_flush_and_a_compaction_wrote_before_they_failed_is_counted() {
     for (point, kind) in
-        [("flush-before-install", EventKind::Flush), ("merge-before-install", EventKind::Compaction)]
+        [("flush-before-install", EventKind::Flush), ("compaction-before-install", EventKind::Compaction)]
     {
         let world = SimWorld::new(1);
         let options =
@@ -319,15 +319,15 @@ fn what_a_flush_and_a_merge_wrote_before_they_failed_is_counted() {
     }
 }
 
-/// ACC-5 within one segment, by the rule of `sketch`.
+/// ACC-5 within one memtable, by the rule of `sketch`.
 #[test]
-fn old_versions_within_a_segment_leave_memory_once_it_is_flat_and_snapshots_keep_theirs() {
+fn old_versions_within_a_memtable_leave_memory_once_it_is_flat_and_snapshots_keep_theirs() {
     let run = |text: &str| {
         let family = FamilyOptions { active_memtable_share: 0.2, ..policy(text) };
         let (db, scheduler) = simulated(&SimWorld::new(1), options(), family);
         overwrite(&db, 0..1);
         let snapshot = db.snapshot();
-        // Ten keys ten times each in every segment, and as many written once.
+        // Ten keys ten times each in every memtable, and as many written once.
         for n in 0..1_000u32 {
             db.put(format!("key{:03}", n % 10).as_bytes(), format!("{n:>80}").as_bytes()).unwrap();
             db.put(format!("once{n:04}").as_bytes(), [7; 20]).unwrap();
@@ -341,7 +341,7 @@ fn old_versions_within_a_segment_leave_memory_once_it_is_flat_and_snapshots_keep
         let now = newest(&db);
         assert!((0..10).all(|n| now[n] == (990 + n).to_string()), "{text}: {:?}", &now[..10]);
         let frozen: Vec<_> = db.default_family().memtables();
-        let bytes = frozen.iter().filter(|segment| segment.state == "flat").map(|segment| segment.bytes);
+        let bytes = frozen.iter().filter(|memtable| memtable.state == "flat").map(|memtable| memtable.bytes);
         let freed = db
             .events()
             .into_iter()
@@ -354,7 +354,7 @@ fn old_versions_within_a_segment_leave_memory_once_it_is_flat_and_snapshots_keep
 }
 
 #[test]
-fn a_merge_in_memory_that_a_flush_overtook_says_nothing_of_the_pipeline_after_it() {
+fn a_compaction_in_memory_that_a_flush_overtook_says_nothing_of_the_pipeline_after_it() {
     let is_merge = |event: &&Event| {
         matches!(event.kind, EventKind::MemtableIndexCompaction | EventKind::MemtableDataCompaction)
     };
@@ -367,7 +367,7 @@ fn a_merge_in_memory_that_a_flush_overtook_says_nothing_of_the_pipeline_after_it
             if name == "join-after-swap" && once.borrow().is_none() {
                 *once.borrow_mut() = Some(0);
                 of.flush().unwrap();
-                // Behind the event of the merge that stands here.
+                // Behind the event of the compaction that stands here.
                 *once.borrow_mut() = Some(of.events().len() + 1);
             }
         };
@@ -377,7 +377,7 @@ fn a_merge_in_memory_that_a_flush_overtook_says_nothing_of_the_pipeline_after_it
                 db.wait_idle().unwrap();
             }
         });
-        let from = flushed.borrow().expect("a merge in memory");
+        let from = flushed.borrow().expect("a compaction in memory");
         let events = db.events();
         let next = events[from..].iter().find(is_merge).expect("one more");
         // The first one after a flush merges indices: what it meets decides about the next.
@@ -386,7 +386,7 @@ fn a_merge_in_memory_that_a_flush_overtook_says_nothing_of_the_pipeline_after_it
 }
 
 #[test]
-fn a_merge_in_memory_that_a_flush_overtook_is_an_event() {
+fn a_compaction_in_memory_that_a_flush_overtook_is_an_event() {
     let (db, _) = simulated(&SimWorld::new(1), options(), policy("eager"));
     let (of, mut overtaken) = (db.clone(), 0);
     let hook = move |name| {
@@ -430,7 +430,7 @@ fn a_compaction_in_memory_that_would_not_fit_under_the_bound_is_not_begun() {
     assert!(seen.len() > 2 && seen.iter().all(|taken| *taken <= bound), "{seen:?} of {bound}");
 }
 
-/// ACC-7, ACC-9: the flush takes the segments as they are, and the join finds them gone.
+/// ACC-7, ACC-9: the flush takes the memtables as they are, and the join finds them gone.
 #[test]
 fn a_compaction_in_memory_that_a_flush_overtakes_is_dropped_and_brings_nothing_back() {
     for seed in 0..4 {
@@ -596,7 +596,7 @@ fn a_division_of_memory_that_makes_no_sense_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn less_write_memory_also_means_smaller_segments_log_and_batches() {
+fn less_write_memory_also_means_smaller_memtables_wal_and_batches() {
     let dir = tempfile::tempdir().unwrap();
     let wide = Options {
         write_memory: 4 << 20,
@@ -604,7 +604,7 @@ fn less_write_memory_also_means_smaller_segments_log_and_batches() {
         tuning: Tuning { wal_file_bytes: 64 << 10, ..Tuning::default() },
         ..Options::default()
     };
-    // Nothing joins segments.
+    // Nothing joins memtables.
     let db = Builder::new().options(wide).family("default", policy("none")).open(dir.path()).unwrap();
     fill(&db, 0..10);
     db.create_family("empty", FamilyOptions::default()).unwrap();
@@ -621,12 +621,12 @@ fn less_write_memory_also_means_smaller_segments_log_and_batches() {
     assert!(first.iter().all(|s| s.bytes < 16 << 10), "a chunk of the size it has now: {first:?}");
     db.wait_idle().unwrap();
     let now = db.statistics();
-    assert!(now.wal_bytes <= 8 * (128 << 10), "{} bytes of log", now.wal_bytes);
+    assert!(now.wal_bytes <= 8 * (128 << 10), "{} bytes of WAL", now.wal_bytes);
     assert!(db.default_family().memtables().iter().all(|s| s.bytes <= 32 << 10), "{now:?}");
 }
 
 #[test]
-fn the_share_at_which_segments_are_frozen_is_an_option_of_the_family() {
+fn the_share_at_which_memtables_are_frozen_is_an_option_of_the_family() {
     let freezes = |active_memtable_share: f64, write_memory: u64| -> Statistics {
         let world = SimWorld::new(1);
         let family = FamilyOptions { active_memtable_share, write_memory, ..policy("none") };
@@ -639,7 +639,7 @@ fn the_share_at_which_segments_are_frozen_is_an_option_of_the_family() {
     };
     let [little, usual, much, own] =
         [(0.04, 0), (0.2, 0), (0.5, 0), (0.2, 1600 << 10)].map(|(a, own)| freezes(a, own).memtable_freezes);
-    assert!(little > 3 * usual && usual > much, "{little}, {usual} and {much} segments");
+    assert!(little > 3 * usual && usual > much, "{little}, {usual} and {much} memtables");
     assert!(own > usual, "a share of its own limit: {own} and {usual}");
     assert!(FamilyOptions { active_memtable_share: 0.6, ..FamilyOptions::default() }.validate().is_err());
     assert!(FamilyOptions { active_memtable_share: 0.01, ..FamilyOptions::default() }.validate().is_err());

@@ -191,7 +191,7 @@ fn a_repair_without_a_manifest_keeps_copies_apart() {
     let db = Db::open(&path).unwrap();
     let family = filled(&db, "events");
     let copies = db.copy_families(&db, &[("events", "one"), ("events", "two"), ("events", "three")]).unwrap();
-    // Two go their own ways, in tables of theirs and in the log; of the third nothing says how it is called.
+    // Two go their own ways, in tables of theirs and in the WAL; of the third nothing says how it is called.
     copies[0].put_at([1], Timestamp(9), b"first").unwrap();
     copies[1].put_at([1], Timestamp(9), b"second").unwrap();
     copies[1].delete_range([50u8]..).unwrap();
@@ -248,7 +248,7 @@ fn an_attach_that_fails_half_way_leaves_no_tables() {
 }
 
 #[test]
-fn values_in_the_log_go_into_tables_before_a_family_leaves() {
+fn values_in_the_wal_go_into_tables_before_a_family_leaves() {
     for merged in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let (here, there) =

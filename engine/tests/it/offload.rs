@@ -1,4 +1,4 @@
-//! Merges offered to another process: what it may not do, and what the database does then.
+//! Compactions offered to another process: what it may not do, and what the database does then.
 
 use siltstone::offload::{
     CompactionAnswer, CompactionRunner, CompactionSpec, Decision, Offer, Offload, OffloadedCompaction,
@@ -22,7 +22,7 @@ fn fill(db: &Db) -> usize {
     db.scan::<&str>(..).collect::<Result<Vec<_>>>().unwrap().len()
 }
 
-/// Runs each merge at once, and once more, and takes none.
+/// Runs each compaction at once, and once more, and takes none.
 #[derive(Debug)]
 struct Twice {
     runner: CompactionRunner,
@@ -31,8 +31,8 @@ struct Twice {
 
 fn run(runner: &CompactionRunner, spec: &CompactionSpec) -> Result<()> {
     let carried = CompactionSpec::from_bytes(&spec.to_bytes()?)?;
-    let mut merge = runner.begin(&carried, RetainOutputs::No)?;
-    while !CompactionAnswer::from_bytes(&merge.advance()?.to_bytes())?.is_last() {}
+    let mut compaction = runner.begin(&carried, RetainOutputs::No)?;
+    while !CompactionAnswer::from_bytes(&compaction.advance()?.to_bytes())?.is_last() {}
     Ok(())
 }
 
@@ -46,7 +46,7 @@ impl Offload for Twice {
 }
 
 #[test]
-fn a_merge_that_is_run_again_writes_over_nothing() {
+fn a_compaction_that_is_run_again_writes_over_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let offload =
         Arc::new(Twice { runner: Db::builder().compaction_runner(1 << 20, 0), refused: Mutex::default() });
@@ -57,7 +57,7 @@ fn a_merge_that_is_run_again_writes_over_nothing() {
     assert!(refused.iter().all(|why| why.contains("is there already")), "{refused:?}");
 }
 
-/// Takes each merge and fails it, at once or after a while.
+/// Takes each compaction and fails it, at once or after a while.
 #[derive(Debug, Default)]
 struct Failing(Mutex<Vec<(PathBuf, u64)>>);
 
@@ -87,7 +87,7 @@ impl Offload for Failing {
 }
 
 #[test]
-fn a_merge_that_fails_elsewhere_is_offered_three_times_under_other_names_and_then_run_here() {
+fn a_compaction_that_fails_elsewhere_is_offered_three_times_under_other_names_and_then_run_here() {
     let dir = tempfile::tempdir().unwrap();
     let offload = Arc::new(Failing::default());
     let db = Db::builder().options(options()).offload(offload.clone()).open(dir.path()).unwrap();
@@ -102,7 +102,8 @@ fn a_merge_that_fails_elsewhere_is_offered_three_times_under_other_names_and_the
     assert_eq!(Db::open(dir.path()).unwrap().scan::<&str>(..).count(), 3_000);
 }
 
-/// Runs merges in this process. When a merge begins, the answer that ended the one before comes once more.
+/// Runs compactions in this process. When a compaction begins, the answer that ended the one before comes
+/// once more.
 #[derive(Debug)]
 struct Stale {
     runner: CompactionRunner,
@@ -110,7 +111,7 @@ struct Stale {
 }
 
 struct ComesAgain {
-    merge: RunningCompaction,
+    compaction: RunningCompaction,
     last: Arc<Mutex<Option<CompactionAnswer>>>,
     began: bool,
 }
@@ -122,7 +123,7 @@ impl OffloadedCompaction for ComesAgain {
         {
             return Ok(Some(before));
         }
-        let answer = self.merge.advance()?;
+        let answer = self.compaction.advance()?;
         if answer.is_last() {
             *self.last.lock().unwrap() = Some(answer.clone());
         }
@@ -132,21 +133,21 @@ impl OffloadedCompaction for ComesAgain {
 
 impl Offload for Stale {
     fn decide(&self, offer: &Offer<'_>) -> Decision {
-        let merge = self.runner.begin(offer.spec, RetainOutputs::No).unwrap();
-        let run = ComesAgain { merge, last: self.last.clone(), began: false };
+        let compaction = self.runner.begin(offer.spec, RetainOutputs::No).unwrap();
+        let run = ComesAgain { compaction, last: self.last.clone(), began: false };
         Decision { run: Some(Box::new(run)), ..Decision::here() }
     }
 }
 
 #[test]
-fn the_answer_of_another_merge_is_refused_though_its_counts_fit() {
+fn the_answer_of_another_compaction_is_refused_though_its_counts_fit() {
     let dir = tempfile::tempdir().unwrap();
     let offload =
         Arc::new(Stale { runner: Db::builder().compaction_runner(1 << 20, 0), last: Arc::default() });
     let family = || FamilyOptions { strategy: "leveled".parse().unwrap(), ..FamilyOptions::default() };
     let builder = Db::builder().options(options()).family("gone", family()).family("kept", family());
     let db = builder.offload(offload).open(dir.path()).unwrap();
-    // Of both families a merge takes in twice 500 cells; of one it leaves nothing.
+    // Of both families a compaction takes in twice 500 cells; of one it leaves nothing.
     let (gone, kept) = (db.family("gone").unwrap(), db.family("kept").unwrap());
     let write = |family: &siltstone::Family, deletes: bool| {
         for n in 0..500_u32 {
@@ -184,7 +185,7 @@ struct Dies {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// Input bytes of the merge, and of what was left of it when it was offered again.
+    /// Input bytes of the compaction, and of what was left of it when it was offered again.
     offered: Vec<u64>,
     /// Bytes that the dead one had written, and those of them in steps that it had handed out.
     written: u64,
@@ -192,7 +193,7 @@ struct Seen {
 }
 
 struct Dying {
-    merge: RunningCompaction,
+    compaction: RunningCompaction,
     at: u64,
     seen: Arc<Mutex<Seen>>,
 }
@@ -203,7 +204,7 @@ impl OffloadedCompaction for Dying {
         if seen.written >= self.at {
             return Err(siltstone::Error::new(siltstone::ErrorKind::Io, "it is dead"));
         }
-        let answer = self.merge.advance()?;
+        let answer = self.compaction.advance()?;
         seen.written = answer.bytes_written();
         seen.handed_out += answer.outputs().iter().map(|table| table.bytes).sum::<u64>();
         Ok(Some(answer))
@@ -218,16 +219,16 @@ impl Offload for Dies {
         if is_first || !seen.offered.is_empty() {
             seen.offered.push(bytes);
         }
-        let merge = is_first.then(|| self.runner.begin(offer.spec, RetainOutputs::No).unwrap());
-        let run = merge.map(|merge| -> Box<dyn OffloadedCompaction> {
-            Box::new(Dying { merge, at: self.at, seen: self.seen.clone() })
+        let compaction = is_first.then(|| self.runner.begin(offer.spec, RetainOutputs::No).unwrap());
+        let run = compaction.map(|compaction| -> Box<dyn OffloadedCompaction> {
+            Box::new(Dying { compaction, at: self.at, seen: self.seen.clone() })
         });
         Decision { run, ..Decision::here() }
     }
 }
 
 #[test]
-fn of_a_merge_that_is_killed_at_nine_tenths_at_most_one_step_is_done_again() {
+fn of_a_compaction_that_is_killed_at_nine_tenths_at_most_one_step_is_done_again() {
     const STEP_BYTES: u64 = 256 << 10;
     const TABLE_BYTES: u64 = 64 << 10;
     let merged = |at: u64| {

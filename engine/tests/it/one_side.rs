@@ -1,5 +1,5 @@
-//! Scans over the key up to which a merge has come: of both sides, or of the old one alone if that is asked
-//! for.
+//! Scans over the key up to which a compaction has come: of both sides, or of the old one alone if that is
+//! asked for.
 
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::Storage;
@@ -65,7 +65,8 @@ fn scanned(db: &Db, backwards: bool) -> u64 {
     db.statistics().cache_misses - before
 }
 
-/// Blocks that a scan of everything read before a merge, after each of its steps but the last, and after it.
+/// Blocks that a scan of everything read before a compaction, after each of its steps but the last, and after
+/// it.
 fn measured(scan_one_side: bool) -> (u64, Vec<u64>, u64) {
     let world = SimWorld::new(5);
     let db = open(&world, scan_one_side);
@@ -78,11 +79,11 @@ fn measured(scan_one_side: bool) -> (u64, Vec<u64>, u64) {
     let steps = Rc::new(RefCell::new(Vec::new()));
     let (reader, seen) = (db.clone(), steps.clone());
     let hook = move |point: &'static str| {
-        if point == "merge-after-install" {
+        if point == "compaction-after-install" {
             let backwards = seen.borrow().len() % 2 == 1;
             let blocks = scanned(&reader, backwards);
             seen.borrow_mut().push(blocks);
-            // What is newer than the merge is seen by every scan.
+            // What is newer than the compaction is seen by every scan.
             if seen.borrow().len() == 3 {
                 reader.put(7_u64.to_be_bytes(), [9; 200]).unwrap();
                 assert_eq!(
@@ -109,7 +110,7 @@ fn measured(scan_one_side: bool) -> (u64, Vec<u64>, u64) {
 }
 
 #[test]
-fn a_scan_over_the_key_that_a_merge_has_come_to_reads_one_side_if_that_is_asked_for() {
+fn a_scan_over_the_key_that_a_compaction_has_come_to_reads_one_side_if_that_is_asked_for() {
     let (before, steps, after) = measured(false);
     assert!(steps.len() > 8 && after * 10 < before * 7, "{before}, {steps:?}, {after}");
     let last = steps[steps.len() - 1];

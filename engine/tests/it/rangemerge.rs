@@ -1,4 +1,4 @@
-//! Rangemerge as a user meets it: each key in one table, memory flushed range by range, the log let go though
+//! Rangemerge as a user meets it: each key in one table, memory flushed range by range, the WAL let go though
 //! some ranges are hardly written, and the way from and to another strategy.
 
 use siltstone::schedule::SimScheduler;
@@ -131,8 +131,8 @@ fn each_key_lies_in_one_table_and_in_as_many_deltas_as_are_allowed() {
         assert!(tables > 6, "{strategy}: {tables} tables");
         let flushes = db.events().into_iter().filter(|e| e.kind == EventKind::Flush).collect::<Vec<_>>();
         assert!(flushes.iter().any(|e| e.reason.contains("in memory")), "{strategy}");
-        let log = db.statistics().wal_bytes;
-        assert!(log <= 6 * options().write_memory, "{strategy}: {log} bytes of log");
+        let wal_bytes = db.statistics().wal_bytes;
+        assert!(wal_bytes <= 6 * options().write_memory, "{strategy}: {wal_bytes} bytes of WAL");
         history.agrees(&db);
         drop(db);
         let (db, scheduler) = open(&world, strategy);
@@ -208,15 +208,15 @@ fn a_damaged_table_of_a_range_stops_no_writer() {
         }
     }
     assert!(db.statistics().wal_bytes <= 6 * options().write_memory);
-    // At last so much lies above the damage, which no merge passes, that writers are told of it; they do not
-    // wait for ever.
+    // At last so much lies above the damage, which no compaction passes, that writers are told of it; they do
+    // not wait for ever.
     let told = (0..2_000_000u64)
         .find_map(|n| db.put(format!("key{:05}", n * 7919 % 3000).as_bytes(), [9; 60]).err());
     assert_eq!(told.expect("an error").kind(), ErrorKind::Corruption);
 }
 
 #[test]
-fn a_range_that_is_hardly_written_does_not_hold_the_log() {
+fn a_range_that_is_hardly_written_does_not_hold_the_wal() {
     let world = SimWorld::new(5);
     let (db, scheduler) = open(&world, "rangemerge{sstable_bytes=16384}");
     for n in 0..3000u32 {
@@ -228,8 +228,8 @@ fn a_range_that_is_hardly_written_does_not_hold_the_log() {
         scheduler.run(u32::from(round % 8 == 0) * 4);
         let n = if round % 100 == 0 { round / 100 * 13 % 3000 } else { 1000 + round % 100 };
         db.put(format!("key{n:05}").as_bytes(), [8; 60]).unwrap();
-        let log = db.statistics().wal_bytes;
-        assert!(log <= 6 * options().write_memory, "{log} bytes of log after {round} writes");
+        let wal_bytes = db.statistics().wal_bytes;
+        assert!(wal_bytes <= 6 * options().write_memory, "{wal_bytes} bytes of WAL after {round} writes");
     }
     assert!(db.statistics().wal_cleanings > 0);
 }
@@ -331,7 +331,7 @@ fn keys_written_again_leave_as_many_files_as_they_need() {
 }
 
 #[test]
-fn a_major_merge_takes_one_range_after_another() {
+fn a_major_compaction_takes_one_range_after_another() {
     let world = SimWorld::new(9);
     let (db, scheduler) = open(&world, "rangemerge{sstable_bytes=16384, deltas_max=2}");
     let mut history = History::new(4);
@@ -343,8 +343,8 @@ fn a_major_merge_takes_one_range_after_another() {
     assert!(ranges > 8, "{ranges} ranges");
     let control = siltstone::CompactionControl::default();
     db.default_family().compact_with::<&str>(.., &control).unwrap();
-    let merges = db.events().iter().filter(|e| e.reason.starts_with("major")).count();
-    assert!(merges * 2 > ranges, "{merges} merges of {ranges} ranges");
+    let compactions = db.events().iter().filter(|e| e.reason.starts_with("major")).count();
+    assert!(compactions * 2 > ranges, "{compactions} compactions of {ranges} ranges");
     let (written, total) = control.progress();
     assert!(written > 0 && written <= total, "{written} of {total}");
     assert_eq!(runs_and_tables(&db).0, 1, "{}", db.default_family().shape());
@@ -353,7 +353,7 @@ fn a_major_merge_takes_one_range_after_another() {
 
 /// Also what is newer in ranges that a table of another kind takes along.
 #[test]
-fn a_major_merge_takes_tables_that_lie_over_several_ranges() {
+fn a_major_compaction_takes_tables_that_lie_over_several_ranges() {
     let world = SimWorld::new(6);
     let (db, scheduler) = open(&world, LEVELED);
     let mut history = History::new(5);
@@ -381,12 +381,12 @@ fn a_cancelled_compaction_leaves_what_it_has_merged() {
     history.go_on(&db, &scheduler, 8_000);
     let control = siltstone::CompactionControl::default();
     let cancel = control.clone();
-    let merges = db.statistics().compactions;
+    let compactions = db.statistics().compactions;
     let (watched, family) = (db.clone(), db.default_family());
     world.storage.on_op(move |_, path| {
-        // Statistics wait for who reserves a log file.
+        // Statistics wait for who reserves a WAL file.
         let is_table = path.extension().is_some_and(|end| end == "table");
-        if is_table && watched.statistics().compactions > merges + 2 {
+        if is_table && watched.statistics().compactions > compactions + 2 {
             cancel.cancel();
         }
     });
@@ -433,11 +433,11 @@ fn memory_of_hot_keys_is_compacted_before_a_range_is_flushed() {
     }
 }
 
-/// A copy says of which log its sources needed when it began. When it is swapped in, that file may be gone,
+/// A copy says of which WAL its sources needed when it began. When it is swapped in, that file may be gone,
 /// and what it held logged again.
 #[cfg(feature = "testing")]
 #[test]
-fn the_log_is_cleaned_while_memory_is_divided_by_range_and_nothing_is_lost() {
+fn the_wal_is_cleaned_while_memory_is_divided_by_range_and_nothing_is_lost() {
     use siltstone::storage::sim::Survive;
     use siltstone::testing::with_kill_hook;
     use std::cell::Cell;
@@ -492,7 +492,7 @@ fn the_log_is_cleaned_while_memory_is_divided_by_range_and_nothing_is_lost() {
         }
     }
     let (laid_out, compacted) = raced.get();
-    println!("the log was cleaned during {laid_out} layouts and {compacted} compactions");
+    println!("the WAL was cleaned during {laid_out} layouts and {compacted} compactions");
     assert!(laid_out > 0);
 }
 

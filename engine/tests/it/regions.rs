@@ -191,7 +191,7 @@ fn copies_of_all_kinds_have_the_parts() {
     let env = world.env();
     let db = letters(&world);
     let (_, right) = db.default_family().split("m", "right").unwrap();
-    right.put(b"zz", b"in the log").unwrap();
+    right.put(b"zz", b"in the WAL").unwrap();
     let parts = |dir: &str| {
         let db = Db::builder().env(world.env()).open(dir).unwrap();
         let found: BTreeMap<String, (String, usize)> = db
@@ -280,7 +280,7 @@ fn a_region_that_is_flushed_no_longer_knows_whom_it_was_split_off() {
     assert_eq!(count, 400);
 }
 
-/// Neighbours need not come of one family. While the log has what one of them had in memory when it was split
+/// Neighbours need not come of one family. While the WAL has what one of them had in memory when it was split
 /// off, recovery could not tell whose that is.
 #[test]
 fn parts_of_two_families_are_joined_only_when_recovery_can_tell_their_writes_apart() {
@@ -316,7 +316,7 @@ fn parts_of_two_families_are_joined_only_when_recovery_can_tell_their_writes_apa
 
 /// Memory that is cut and put together again and again has not twice as many pieces after each time.
 #[test]
-fn segments_that_were_cut_are_one_again_after_a_join() {
+fn memtables_that_were_cut_are_one_again_after_a_join() {
     let world = SimWorld::new(9);
     let db = db(&world);
     let left = db.default_family();
@@ -326,8 +326,8 @@ fn segments_that_were_cut_are_one_again_after_a_join() {
         }
         let (_, right) = left.split([b'b' + (round % 24) as u8], "right").unwrap();
         left.join(&right).unwrap();
-        let segments = left.memtables().len();
-        assert!(segments <= 2 * round as usize + 10, "{segments} after {round} rounds");
+        let memtables = left.memtables().len();
+        assert!(memtables <= 2 * round as usize + 10, "{memtables} after {round} rounds");
     }
     let all: Vec<_> = left.scan::<&[u8]>(..).map(|row| row.unwrap().value.to_vec()).collect();
     assert_eq!(all, vec![59u32.to_be_bytes().to_vec(); 26]);

@@ -1,4 +1,4 @@
-//! Who gets a worker when, and how fast merges may write.
+//! Who gets a worker when, and how fast compactions may write.
 
 use crate::turns::Between;
 use siltstone::storage::sim::{Rng, SimClock, SimWorld};
@@ -55,7 +55,7 @@ fn options() -> Options {
 }
 
 #[test]
-fn a_flush_starts_within_10_ms_of_being_due_though_a_major_merge_holds_the_only_worker() {
+fn a_flush_starts_within_10_ms_of_being_due_though_a_major_compaction_holds_the_only_worker() {
     for (seed, strategy) in strategies().enumerate() {
         let world = SimWorld::new(seed as u64);
         // A device that takes its time, too.
@@ -68,12 +68,12 @@ fn a_flush_starts_within_10_ms_of_being_due_though_a_major_merge_holds_the_only_
         }
         db.flush().unwrap();
         db.wait_idle().unwrap();
-        // Runs that are not merged when the major merge comes.
+        // Runs that are not merged when the major compaction comes.
         db.set_rate_limit(1);
         (0..400u64).for_each(|n| drop(db.put((n * 30).to_be_bytes(), rng.bytes(250))));
         db.flush().unwrap();
         db.set_rate_limit(0);
-        let merges = db.statistics().compactions;
+        let compactions = db.statistics().compactions;
         let waits: Arc<Mutex<Vec<u64>>> = Arc::default();
         let (told, writer, clock, mut due) = (waits.clone(), db.clone(), world.clock.clone(), None);
         let act = move || {
@@ -100,9 +100,9 @@ fn a_flush_starts_within_10_ms_of_being_due_though_a_major_merge_holds_the_only_
         let family = db.default_family();
         scheduler.during(act, || family.compact::<&str>(..)).unwrap();
         world.storage.clear_on_op();
-        assert!(db.statistics().compactions > merges, "{strategy}: nothing was merged");
+        assert!(db.statistics().compactions > compactions, "{strategy}: nothing was merged");
         let waits = waits.lock().unwrap();
-        assert!(waits.len() >= 3, "{strategy}: only {} flushes came due in the merge", waits.len());
+        assert!(waits.len() >= 3, "{strategy}: only {} flushes came due in the compaction", waits.len());
         let longest = waits.iter().max().unwrap();
         println!("{strategy}: at most {longest} us of {} flushes", waits.len());
         assert!(*longest <= 10_000, "{strategy}: a flush waited {longest} us of {} flushes", waits.len());
@@ -117,7 +117,7 @@ fn load(db: &Db, rng: &mut Rng, puts: u64, keys: u64) {
 }
 
 #[test]
-fn with_nothing_owed_a_merge_writes_no_faster_than_the_floor() {
+fn without_debt_a_compaction_writes_no_faster_than_the_floor() {
     const FLOOR: u64 = 100_000;
     let world = SimWorld::new(1);
     let options = Options { rate_limit_auto: FLOOR, ..options() };
@@ -212,7 +212,7 @@ fn too_many_runs_in_level_0_of_one_family_hold_up_its_own_writers_only() {
     assert_eq!(db.statistics().write_stops, before.write_stops + 1, "the writer of this one does not");
 }
 
-/// A load beside a merge.
+/// A load beside a compaction.
 struct Load {
     db: Db,
     family: Family,
@@ -260,7 +260,7 @@ fn loaded(world: &SimWorld, strategy: &str) -> (Db, Arc<Between>, Rng) {
 }
 
 #[test]
-fn what_comes_to_level_0_behind_a_long_merge_is_merged_among_itself_and_stops_nobody() {
+fn what_comes_to_level_0_behind_a_long_compaction_is_merged_among_itself_and_stops_nobody() {
     for strategy in [
         "leveled{base_bytes=128KiB, sstable_bytes=64KiB}",
         "size_tiered{runs=4, sstable_bytes=64KiB}",
@@ -274,7 +274,7 @@ fn what_comes_to_level_0_behind_a_long_merge_is_merged_among_itself_and_stops_no
         let load = Load { db: db.clone(), family: family.clone(), rng, turns: 0 };
         scheduler.during(load.act(&told), || family.compact::<&str>(..)).unwrap();
         let ((flushes, most), now) = (*told.lock().unwrap(), db.statistics());
-        assert_eq!(flushes, 60, "{strategy}: the merge ended before the load");
+        assert_eq!(flushes, 60, "{strategy}: the compaction ended before the load");
         // It begins at 12 more than usual, beside which others come.
         assert!(most <= 24, "{strategy}: level 0 had {most} runs of 60 flushes");
         assert_eq!(now.write_stops, before.write_stops, "{strategy}: writers were stopped");
@@ -296,14 +296,14 @@ fn keys_appended_beside_a_compaction_do_not_prolong_it() {
             }
         };
         scheduler.during(act, || family.compact::<&str>(..)).unwrap();
-        let merges = db.events().iter().filter(|event| event.reason.starts_with("major")).count();
+        let compactions = db.events().iter().filter(|event| event.reason.starts_with("major")).count();
         let most = if strategy.starts_with("rangemerge") { ranges } else { 1 };
-        assert!((1..=most).contains(&merges), "{strategy}: {merges} merges");
+        assert!((1..=most).contains(&compactions), "{strategy}: {compactions} compactions");
     }
 }
 
 #[test]
-fn beside_a_major_merge_by_ranges_the_memory_of_other_ranges_goes_to_their_tables() {
+fn beside_a_major_compaction_by_ranges_the_memory_of_other_ranges_goes_to_their_tables() {
     let world = SimWorld::new(7);
     let (db, scheduler, mut rng) = loaded(&world, "rangemerge{sstable_bytes=64KiB, deltas_max=4}");
     db.set_rate_limit(0);
@@ -329,7 +329,7 @@ fn beside_a_major_merge_by_ranges_the_memory_of_other_ranges_goes_to_their_table
 }
 
 #[test]
-fn behind_a_merge_of_all_data_that_nobody_asked_for_the_only_worker_merges_what_comes() {
+fn behind_an_automatic_compaction_of_all_data_the_only_worker_compacts_what_comes() {
     let world = SimWorld::new(9);
     let (db, scheduler, rng) = loaded(&world, "remerge{sstable_bytes=64KiB}");
     let (family, told) = (db.default_family(), Told::default());
@@ -346,20 +346,20 @@ fn behind_a_merge_of_all_data_that_nobody_asked_for_the_only_worker_merges_what_
     let (_, most) = *told.lock().unwrap();
     assert!(most <= 24, "level 0 had {most} runs of 60 flushes");
     assert_eq!(db.statistics().write_stops, before.write_stops, "writers were stopped");
-    let merge_of_all =
+    let compaction_of_all =
         |event: &siltstone::Event| event.kind == EventKind::Compaction && event.numbers["to_level"] > 0;
-    let merges = || db.events().iter().filter(|event| merge_of_all(event)).count();
-    let then = merges();
+    let compactions = || db.events().iter().filter(|event| compaction_of_all(event)).count();
+    let then = compactions();
     // And it gets on, and ends.
     for _ in 0..4_000 {
         scheduler.run(1);
         world.clock.advance_us(1_000);
     }
-    assert!(merges() > then || then > 1, "the merge of all has not ended");
+    assert!(compactions() > then || then > 1, "the compaction of all has not ended");
 }
 
 #[test]
-fn a_long_merge_of_one_family_keeps_no_other_family_from_merging() {
+fn a_long_compaction_of_one_family_keeps_no_other_family_from_merging() {
     let world = SimWorld::new(8);
     let (db, scheduler, rng) = loaded(&world, LEVELED);
     let (family, told) = (db.default_family(), Told::default());
@@ -367,7 +367,7 @@ fn a_long_merge_of_one_family_keeps_no_other_family_from_merging() {
     let load = Load { db: db.clone(), family: other, rng, turns: 0 };
     scheduler.during(load.act(&told), || family.compact::<&str>(..)).unwrap();
     let (flushes, most) = *told.lock().unwrap();
-    assert_eq!(flushes, 60, "the merge ended before the load");
+    assert_eq!(flushes, 60, "the compaction ended before the load");
     assert!(most <= 16, "level 0 of the other family had {most} runs of 60 flushes");
 }
 
@@ -425,16 +425,17 @@ fn a_range_that_scans_find_in_many_runs_is_merged_when_they_looked_often_enough(
             db.default_family().shape().runs().count()
         };
         assert_eq!(scan(3), runs, "{strategy}: a few scans are no reason");
-        // Which of the tables the merge begins at is drawn, and a run newer than that one may stay above it.
+        // Which of the tables the compaction begins at is drawn, and a run newer than that one may stay above
+        // it.
         let left = scan(200);
         assert!(left < 3, "{strategy}: {left} runs");
         let told = db.events().iter().any(|event| event.reason.contains("is read much"));
         assert!(told, "{strategy}: no event says why");
-        let merges = db.statistics().compactions;
+        let compactions = db.statistics().compactions;
         assert_eq!(scan(200), left, "{strategy}");
         assert_eq!(
             db.statistics().compactions,
-            merges,
+            compactions,
             "{strategy}: one run is read as often as anybody likes"
         );
     }
@@ -513,7 +514,7 @@ fn deleted_and_expired_ranges_give_their_space_back_before_their_turn() {
 }
 
 #[test]
-fn a_merge_that_is_put_off_is_told_as_an_event_once() {
+fn a_compaction_that_is_put_off_is_told_as_an_event_once() {
     let world = SimWorld::new(6);
     let (db, _) = open(&world, options(), "leveled{l0_runs_trigger=2, defer_below=0.9, base_bytes=64KiB}");
     let mut rng = Rng::new(6);
@@ -559,7 +560,7 @@ fn a_writer_at_a_hard_bound_is_turned_away_after_its_time_and_nothing_of_it_is_w
     let mut random = Rng::new(1);
     let mut value = || (0..2_000).flat_map(|_| random.next_u64().to_le_bytes()).collect::<Vec<u8>>();
     let (mut written, mut refused) = (Vec::new(), None);
-    // Not ascending, so that merges have something to do.
+    // Not ascending, so that compactions have something to do.
     for n in (0..2_000u32).map(|n| n.wrapping_mul(0x9e37_79b9)) {
         match db.put(n.to_be_bytes(), value()) {
             Ok(_) => written.push(n),
@@ -570,9 +571,9 @@ fn a_writer_at_a_hard_bound_is_turned_away_after_its_time_and_nothing_of_it_is_w
             }
         }
     }
-    let refused = refused.expect("merges cannot keep up");
+    let refused = refused.expect("compactions cannot keep up");
     assert!(db.get(refused.to_be_bytes()).unwrap().is_none() && written.len() > 10);
-    // Where merges get on it is worth another try.
+    // Where compactions get on it is worth another try.
     whole.set_rate_limit(0);
     let mut tries = 0;
     while let Err(e) = db.put(refused.to_be_bytes(), value()) {

@@ -1,4 +1,4 @@
-//! Disk space: what a major merge of any strategy adds while it runs, and copies that are taken in its
+//! Disk space: what a major compaction of any strategy adds while it runs, and copies that are taken in its
 //! middle.
 
 use crate::turns::Between;
@@ -29,8 +29,8 @@ fn family(strategy: StrategyOptions) -> FamilyOptions {
     FamilyOptions { strategy, compression: Compression::None, ..FamilyOptions::default() }
 }
 
-/// A database of tables of several steps each, so that only their holes keep what a merge adds small, with
-/// runs that are not merged yet, as merges may hardly write.
+/// A database of tables of several steps each, so that only their holes keep what a compaction adds small,
+/// with runs that are not merged yet, as compactions may hardly write.
 fn filled(world: &SimWorld, strategy: &StrategyOptions) -> (Db, Arc<Between>, Contents) {
     let options = Options {
         write_memory: 1 << 20,
@@ -57,7 +57,7 @@ fn filled(world: &SimWorld, strategy: &StrategyOptions) -> (Db, Arc<Between>, Co
     db.set_rate_limit(1);
     (KEYS..KEYS + 100).for_each(put);
     db.flush().unwrap();
-    // Log files are made ready, and what nobody reads goes.
+    // WAL files are made ready, and what nobody reads goes.
     scheduler.run(50);
     db.set_rate_limit(0);
     (db, scheduler, model)
@@ -74,7 +74,7 @@ fn tables(world: &SimWorld) -> Vec<String> {
 }
 
 #[test]
-fn a_major_merge_of_any_strategy_adds_at_most_two_steps_to_the_bytes_on_disk() {
+fn a_major_compaction_of_any_strategy_adds_at_most_two_steps_to_the_bytes_on_disk() {
     let mut of_many = 0;
     for (seed, strategy) in strategies().iter().enumerate() {
         let world = SimWorld::new(seed as u64);
@@ -111,7 +111,7 @@ fn a_major_merge_of_any_strategy_adds_at_most_two_steps_to_the_bytes_on_disk() {
 }
 
 #[test]
-fn a_major_merge_under_load_on_a_disk_that_is_95_percent_full_refuses_no_write() {
+fn a_major_compaction_under_load_on_a_disk_that_is_95_percent_full_refuses_no_write() {
     for (seed, strategy) in strategies().iter().enumerate() {
         let world = SimWorld::new(seed as u64);
         let (db, scheduler, model) = filled(&world, strategy);
@@ -139,7 +139,7 @@ fn a_major_merge_under_load_on_a_disk_that_is_95_percent_full_refuses_no_write()
             .during(write, || family.compact::<&str>(..))
             .unwrap_or_else(|e| panic!("{strategy}: {e:?}"));
         let (model, _, writes, most_log) = &*model.lock().unwrap();
-        assert_eq!(*writes, 60, "{strategy}: the merge ended before the load");
+        assert_eq!(*writes, 60, "{strategy}: the compaction ended before the load");
         let now = db.statistics();
         assert!(now.flushes > start.flushes, "{strategy}: no flush came");
         let of_load = now.flushed_bytes - start.flushed_bytes + most_log - start.wal_bytes;
@@ -155,7 +155,7 @@ fn a_major_merge_under_load_on_a_disk_that_is_95_percent_full_refuses_no_write()
 }
 
 #[test]
-fn checkpoints_and_backups_in_the_middle_of_a_major_merge_are_exact() {
+fn checkpoints_and_backups_in_the_middle_of_a_major_compaction_are_exact() {
     for (seed, strategy) in strategies().iter().enumerate() {
         let world = SimWorld::new(seed as u64);
         let (db, scheduler, model) = filled(&world, strategy);

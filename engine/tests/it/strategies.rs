@@ -23,7 +23,7 @@ fn strategy(text: &str) -> StrategyOptions {
 }
 
 #[test]
-fn a_strategy_is_changed_while_merges_run_and_every_answer_stays() {
+fn a_strategy_is_changed_while_compactions_run_and_every_answer_stays() {
     let strategies = crate::strategies(32 << 10);
     let (mut in_the_middle, mut changes) = (0, 0);
     for seed in 0..6 {
@@ -49,7 +49,7 @@ fn a_strategy_is_changed_while_merges_run_and_every_answer_stays() {
                     model.insert(key, value);
                 }
             }
-            // Some turns, so that merges stand in their middle.
+            // Some turns, so that compactions stand in their middle.
             scheduler.run(rng.range(1..30) as u32);
             let family = db.default_family();
             in_the_middle += u32::from(family.shape().tables().any(|(_, _, table)| table.clip.is_some()));
@@ -81,11 +81,14 @@ fn a_strategy_is_changed_while_merges_run_and_every_answer_stays() {
         assert_eq!(
             db.default_family().shape().runs().count(),
             1,
-            "seed {seed}: a major merge leaves one run"
+            "seed {seed}: a major compaction leaves one run"
         );
         assert_eq!(db.scan::<&str>(..).count(), model.len());
     }
-    assert!(in_the_middle > 10, "only {in_the_middle} of {changes} changes came while a merge was under way");
+    assert!(
+        in_the_middle > 10,
+        "only {in_the_middle} of {changes} changes came while a compaction was under way"
+    );
 }
 
 #[test]
@@ -139,7 +142,7 @@ fn what_a_strategy_left_stops_no_writer_of_the_next_one() {
             (now.write_stops, now.write_delays)
         };
         let before = held_up(&db);
-        // Merges are slow, so that all of it is still there, here and after reopening.
+        // Compactions are slow, so that all of it is still there, here and after reopening.
         db.set_rate_limit(64 << 10);
         scheduler.run(1);
         put(&db);
@@ -179,9 +182,9 @@ struct Done {
     flushes: u64,
     flushed: u64,
     merged: u64,
-    /// The most after a flush and its merges.
+    /// The most after a flush and its compactions.
     runs: u64,
-    /// Bytes in of the largest merge.
+    /// Bytes in of the largest compaction.
     largest: u64,
 }
 
@@ -212,7 +215,7 @@ fn really(strategy: &StrategyOptions, keys: impl Iterator<Item = Vec<u64>>, memo
 }
 
 #[test]
-fn simulated_bytes_runs_and_largest_merges_agree_with_a_real_run_within_5_percent() {
+fn simulated_bytes_runs_and_largest_compactions_agree_with_a_real_run_within_5_percent() {
     const PER_FLUSH: u64 = 250;
     for text in [
         "leveled{base_bytes=1MiB, sstable_bytes=128KiB, defer_below=0}",
@@ -260,7 +263,7 @@ fn simulated_bytes_runs_and_largest_merges_agree_with_a_real_run_within_5_percen
         })
         .unwrap();
         println!(
-            "{text}: {merged} bytes merged, {} simulated; {runs} runs, {}; the largest merge {largest}, {}",
+            "{text}: {merged} bytes merged, {} simulated; {runs} runs, {}; the largest compaction {largest}, {}",
             simulated.compaction_written_bytes, simulated.runs_max, simulated.largest_compaction_input_bytes
         );
         let off = |real: u64, simulated: u64| simulated.abs_diff(real) as f64 / real.max(1) as f64;
@@ -301,7 +304,7 @@ fn simulated_bytes_of_rangemerge_agree_with_a_real_run_within_5_percent() {
             db.put(key.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), rng.bytes(1000)).unwrap();
             if n % 16 == 15 {
                 db.wait_idle().unwrap();
-                held = held.max(db.default_family().memtables().iter().map(|segment| segment.cells).sum());
+                held = held.max(db.default_family().memtables().iter().map(|memtable| memtable.cells).sum());
             }
             if n + 1 == KEYS {
                 flushed_by_fill = db.statistics().flushed_bytes;
@@ -334,7 +337,7 @@ fn simulated_bytes_of_rangemerge_agree_with_a_real_run_within_5_percent() {
 }
 
 #[test]
-fn a_shorter_period_of_major_merges_holds_from_the_change_on() {
+fn a_shorter_period_of_major_compactions_holds_from_the_change_on() {
     let world = SimWorld::new(11);
     let of = |period: u64| FamilyOptions {
         strategy: strategy(&format!("exploring{{major_period_s={period}, major_jitter=0}}")),

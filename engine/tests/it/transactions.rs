@@ -91,7 +91,7 @@ fn a_transaction_commits_whatever_is_written_deleted_and_merged_beside_it() {
 }
 
 #[test]
-fn where_merges_dropped_what_would_tell_a_conflict_says_so() {
+fn where_compactions_dropped_what_would_tell_a_conflict_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::open(dir.path()).unwrap();
     let family = db.default_family();

@@ -1,5 +1,5 @@
-//! Which versions and cells there are: whatever a filter hides, whenever merges ran, and what compactions
-//! leave.
+//! Which versions and cells there are: whatever a filter hides, whenever compactions ran, and what
+//! compactions leave.
 
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Rng, SimWorld};
@@ -85,7 +85,7 @@ fn read_after(versions: u32, calls: &[Call], stirred: &[u64]) -> Vec<(Vec<u8>, u
 /// Writes of any order of timestamps, of which a filter hides some, read the same wherever they were flushed,
 /// merged and reopened between: as they do from the memory they were written to.
 #[test]
-fn which_versions_a_filter_leaves_depends_on_no_flush_and_no_merge() {
+fn which_versions_a_filter_leaves_depends_on_no_flush_and_no_compaction() {
     let mut rng = Rng::new(4);
     for _ in 0..100 {
         let versions = rng.range(1..4) as u32;
@@ -118,7 +118,7 @@ fn which_versions_a_filter_leaves_depends_on_no_flush_and_no_merge() {
 }
 
 #[test]
-fn of_versions_that_a_filter_hides_merges_keep_no_value_and_no_more_than_count() {
+fn of_versions_that_a_filter_hides_compactions_keep_no_value_and_no_more_than_count() {
     let world = SimWorld::new(1);
     let options = FamilyOptions { compaction_filter: Some("hiding".into()), ..counted(2) };
     let builder = Builder::new().env(world.env()).scheduler(Arc::new(SimScheduler::for_world(&world)));
@@ -174,9 +174,9 @@ fn a_compaction_leaves_as_many_cells_as_a_scan_returns_where_no_snapshot_is_held
         f.compact::<&str>(..).unwrap();
         assert_eq!(cells(f), f.scan::<&str>(..).count() as u64);
         // Then there is nothing left to do.
-        let merges = db.statistics().compactions;
+        let compactions = db.statistics().compactions;
         f.compact::<&str>(..).unwrap();
-        assert_eq!(db.statistics().compactions, merges);
+        assert_eq!(db.statistics().compactions, compactions);
         cells(f)
     };
     for options in [FamilyOptions::default(), counted(0), counted(1)] {
@@ -196,7 +196,7 @@ fn a_compaction_leaves_as_many_cells_as_a_scan_returns_where_no_snapshot_is_held
 }
 
 #[test]
-fn ranges_of_cells_that_nobody_needs_any_more_are_merged_unasked() {
+fn ranges_of_cells_that_nobody_needs_any_more_are_compacted_by_themselves() {
     for options in [FamilyOptions::default(), counted(0)] {
         let (db, f) = in_simulation(options);
         let held = overwritten_under_snapshots(&db, &f);
@@ -245,10 +245,10 @@ fn operands_that_nothing_combines_are_not_merged_for_being_many() {
     let db = open(false);
     let f = db.family("f").unwrap();
     f.compact::<&str>(..).unwrap();
-    let merges = db.statistics().compactions;
+    let compactions = db.statistics().compactions;
     db.wait_idle().unwrap();
     f.compact::<&str>(..).unwrap();
-    assert_eq!((db.statistics().compactions, cells(&f)), (merges, 50));
+    assert_eq!((db.statistics().compactions, cells(&f)), (compactions, 50));
 }
 
 #[test]

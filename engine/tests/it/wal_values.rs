@@ -1,5 +1,5 @@
-//! Log tables as a user meets them: values are not written twice, every way of reading finds them, their log
-//! files stay as long as they are needed and no longer, and damage in those is told.
+//! SSTables with values in the WAL as a user meets them: values are not written twice, every way of reading
+//! finds them, their WAL files stay as long as they are needed and no longer, and damage in those is told.
 #![expect(clippy::disallowed_methods, reason = "damages real files, and waits for real workers")]
 
 use siltstone::schedule::SimScheduler;
@@ -69,7 +69,7 @@ fn assert_reads(db: &Db, round: u32) {
     assert_eq!(backward.collect::<Vec<_>>(), expected);
 }
 
-/// The log files that tables have values in.
+/// The WAL files that tables have values in.
 fn needed(db: &Db) -> Vec<u64> {
     let shape = db.default_family().shape();
     let mut files: Vec<u64> = shape.tables().flat_map(|(_, _, t)| t.logs.iter().map(|f| f.0)).collect();
@@ -91,7 +91,7 @@ fn checked(dir: &Path) -> CheckReport {
     check(&Env::local(), dir, &mut |_| {}).unwrap()
 }
 
-/// A closed database with one log table; its log files.
+/// A closed database with one SSTable with values in the WAL; its WAL files.
 fn with_wal_values(dir: &Path) -> Vec<u64> {
     let db = open(dir);
     fill(&db, 1);
@@ -103,7 +103,7 @@ fn with_wal_values(dir: &Path) -> Vec<u64> {
 }
 
 #[test]
-fn values_stay_in_the_log_and_every_way_of_reading_finds_them() {
+fn values_stay_in_the_wal_and_every_way_of_reading_finds_them() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
     fill(&db, 1);
@@ -126,7 +126,7 @@ fn values_stay_in_the_log_and_every_way_of_reading_finds_them() {
 }
 
 #[test]
-fn where_merges_write_all_more_than_once_values_are_not_left_in_the_log() {
+fn where_compactions_write_all_more_than_once_values_are_not_left_in_the_wal() {
     let wal_values = |wal_values_write_amp_max: f64| {
         let dir = tempfile::tempdir().unwrap();
         let family = FamilyOptions { wal_values_write_amp_max, ..family(true) };
@@ -147,7 +147,7 @@ fn where_merges_write_all_more_than_once_values_are_not_left_in_the_log() {
 }
 
 #[test]
-fn a_merge_writes_the_values_and_the_log_files_go() {
+fn a_compaction_writes_the_values_and_the_wal_files_go() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
     for round in 1..4 {
@@ -158,10 +158,10 @@ fn a_merge_writes_the_values_and_the_log_files_go() {
     assert!(before.len() >= 3, "{before:?}");
     let scan = db.scan::<&str>(..);
     db.default_family().compact::<&str>(..).unwrap();
-    assert!(needed(&db).is_empty(), "what a merge writes holds its values");
+    assert!(needed(&db).is_empty(), "what a compaction writes holds its values");
     assert!(before.iter().all(|file| log_path(dir.path(), *file).exists()), "a scan still reads them");
     assert_eq!(scan.filter(|e| e.is_ok()).count(), KEYS as usize);
-    // The log lets go of its part with the next flush.
+    // The WAL lets go of its part with the next flush.
     db.put(b"key000000", value(0, 3)).unwrap();
     db.flush().unwrap();
     assert_gone(dir.path(), &before);
@@ -185,7 +185,7 @@ fn of_two_families_that_write_alike_each_leaves_values_in_files_that_the_other_n
     }
     // Each flush but the first takes two parts, of which the other family had flushed one.
     let parts = db.statistics().wal_value_bytes_saved as f64 / f64::from(KEYS * VALUE_BYTES as u32);
-    assert!(parts > 4.0 && parts < 6.5, "values of {parts} parts were left in the log");
+    assert!(parts > 4.0 && parts < 6.5, "values of {parts} parts were left in the WAL");
     let check = |db: &Db| {
         for family in ["default", "other"].map(|name| db.family(name).unwrap()) {
             assert_eq!(family.scan::<&str>(..).filter(|e| e.is_ok()).count(), 6 * KEYS as usize);
@@ -200,7 +200,7 @@ fn of_two_families_that_write_alike_each_leaves_values_in_files_that_the_other_n
     families.iter().for_each(|family| family.compact::<&str>(..).unwrap());
     db.put(b"more", b"1").unwrap();
     db.flush().unwrap();
-    // But for the newest ones, which the log has.
+    // But for the newest ones, which the WAL has.
     let (old, _) = files.split_at(files.len() - 4);
     assert!(old.len() > 4, "{files:?}");
     assert_gone(dir.path(), old);
@@ -229,7 +229,7 @@ fn the_option_is_changed_at_run_time() {
 }
 
 #[test]
-fn a_checkpoint_has_the_log_files_of_its_tables_and_lives_on_alone() {
+fn a_checkpoint_has_the_wal_files_of_its_tables_and_lives_on_alone() {
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("copy");
     let db = open(&dir.path().join("db"));
@@ -263,7 +263,7 @@ fn assert_gone(dir: &Path, files: &[u64]) {
 
 #[cfg(feature = "testing")]
 #[test]
-fn a_read_costs_one_access_to_the_log_and_a_merge_reads_log_files_whole() {
+fn a_read_costs_one_access_to_the_wal_and_a_compaction_reads_wal_files_whole() {
     use siltstone::schedule::SimScheduler;
     use siltstone::storage::sim::SimWorld;
     let [plain, left] = [false, true].map(|wal_values| {
@@ -285,24 +285,24 @@ fn a_read_costs_one_access_to_the_log_and_a_merge_reads_log_files_whole() {
         let few = (0..KEYS).step_by(60);
         let once = few.clone().map(|n| crate::reads(&world, || drop(db.get(key(n)).unwrap().unwrap())));
         let gets: Vec<u64> = once.collect();
-        let merge = crate::reads(&world, || db.default_family().compact::<&str>(..).unwrap());
+        let compaction = crate::reads(&world, || db.default_family().compact::<&str>(..).unwrap());
         assert_eq!(few.filter(|n| db.get(key(*n)).unwrap().unwrap() == value(*n, 1)).count(), gets.len());
-        (gets, merge)
+        (gets, compaction)
     });
-    println!("gets and merges: {plain:?} plain, {left:?} with values in the log");
+    println!("gets and merges: {plain:?} plain, {left:?} with values in the WAL");
     let more = left.0.iter().sum::<u64>() as f64 / left.0.len() as f64;
     let less = plain.0.iter().sum::<u64>() as f64 / plain.0.len() as f64;
     assert!(more <= less + 1.0, "{more} reads a get, {less} plain");
     assert!(left.0.iter().all(|reads| *reads >= 1));
-    // 600 values in some two log files.
-    assert!(left.1 < plain.1 + 12, "{} reads by a merge, {} plain", left.1, plain.1);
+    // 600 values in some two WAL files.
+    assert!(left.1 < plain.1 + 12, "{} reads by a compaction, {} plain", left.1, plain.1);
 }
 
-/// Guard: a backup holds its tables by their handles, and these their log files.
+/// Guard: a backup holds its tables by their handles, and these their WAL files.
 #[cfg(feature = "testing")]
 #[test]
-fn log_files_of_tables_that_a_running_backup_copies_stay_until_it_has_ended() {
-    for point in ["backup-moment", "backup-logs-copied", "backup-table-copied"] {
+fn wal_files_of_tables_that_a_running_backup_copies_stay_until_it_has_ended() {
+    for point in ["backup-moment", "backup-wal-copied", "backup-sstable-copied"] {
         let dir = tempfile::tempdir().unwrap();
         let [from, to, back] = ["db", "backups", "restored"].map(|name| dir.path().join(name));
         let db = open(&from);
@@ -316,7 +316,7 @@ fn log_files_of_tables_that_a_running_backup_copies_stay_until_it_has_ended() {
         let mut once = true;
         let hook = move |name| {
             if name == point && std::mem::take(&mut once) {
-                // Meanwhile the tables are merged away, and memory and log let go of everything.
+                // Meanwhile the tables are merged away, and memory and WAL let go of everything.
                 fill(&inner, 4);
                 inner.default_family().compact::<&str>(..).unwrap();
                 inner.wait_idle().unwrap();
@@ -326,7 +326,7 @@ fn log_files_of_tables_that_a_running_backup_copies_stay_until_it_has_ended() {
             }
         };
         siltstone::testing::with_kill_hook(hook, || db.backup(&to).unwrap());
-        // What the log could not release while it was copied goes with the next flush.
+        // What the WAL could not release while it was copied goes with the next flush.
         fill(&db, 5);
         db.default_family().compact::<&str>(..).unwrap();
         assert_gone(&from, &files);
@@ -361,7 +361,7 @@ fn files_that_only_tables_need_survive_an_open_and_go_when_they_are_not_needed()
 }
 
 #[test]
-fn a_flipped_bit_in_a_log_file_is_an_error_that_names_it_and_never_a_wrong_answer() {
+fn a_flipped_bit_in_a_wal_file_is_an_error_that_names_it_and_never_a_wrong_answer() {
     let dir = tempfile::tempdir().unwrap();
     let files = with_wal_values(dir.path());
     let path = log_path(dir.path(), files[0]);
@@ -401,13 +401,13 @@ fn a_flipped_bit_in_a_log_file_is_an_error_that_names_it_and_never_a_wrong_answe
 }
 
 #[test]
-fn a_missing_log_file_is_one_clear_error_and_a_repair_says_what_was_in_it() {
+fn a_missing_wal_file_is_one_clear_error_and_a_repair_says_what_was_in_it() {
     let dir = tempfile::tempdir().unwrap();
     let files = with_wal_values(dir.path());
     let path = log_path(dir.path(), files[0]);
     std::fs::remove_file(&path).unwrap();
     let refused = Builder::new().open(dir.path()).unwrap_err();
-    assert!(refused.to_string().contains("log file is missing"), "{refused}");
+    assert!(refused.to_string().contains("WAL file is missing"), "{refused}");
     assert!(refused.to_string().contains(path.file_name().unwrap().to_str().unwrap()), "{refused}");
     assert!(!checked(dir.path()).is_clean());
     let mended = repair(&Env::local(), dir.path(), &mut |_| {}).unwrap();
@@ -426,7 +426,7 @@ fn a_missing_log_file_is_one_clear_error_and_a_repair_says_what_was_in_it() {
 #[test]
 fn short_values_and_dead_ones_are_written_as_ever() {
     let dir = tempfile::tempdir().unwrap();
-    // Memory for all of it, so that nothing is flushed but what is asked for; segments are laid out flat as
+    // Memory for all of it, so that nothing is flushed but what is asked for; memtables are laid out flat as
     // they fill.
     let scheduler = Arc::new(SimScheduler::new(Arc::new(SimRandom::new(1))));
     let db = builder(4 << 20, true).scheduler(scheduler.clone()).open(dir.path()).unwrap();
@@ -435,14 +435,14 @@ fn short_values_and_dead_ones_are_written_as_ever() {
     }
     db.flush().unwrap();
     assert_eq!(db.statistics().wal_value_sstables, 0);
-    // The same few keys, again and again: the log is mostly dead.
+    // The same few keys, again and again: the WAL is mostly dead.
     for round in 0..400 {
         for n in 0..5 {
             db.put(key(n), value(n, round)).unwrap();
         }
         scheduler.run(1);
     }
-    assert!(db.default_family().memtables().iter().any(|segment| segment.state == "flat"));
+    assert!(db.default_family().memtables().iter().any(|memtable| memtable.state == "flat"));
     db.flush().unwrap();
     assert_eq!(db.statistics().wal_value_sstables, 0, "{:?}", db.events());
 }

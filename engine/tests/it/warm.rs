@@ -1,10 +1,10 @@
 //! Caches around merges: what is read stays warm, what is gone leaves, and nothing of it can make an answer
-//! wrong or a merge fail.
+//! wrong or a compaction fail.
 
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, SimWorld};
 use siltstone::strategy::{HotKeys, LeveledOptions, StrategyOptions};
-use siltstone::testing::{Elsewhere, MergeFault, with_kill_hook};
+use siltstone::testing::{CompactionFault, Elsewhere, with_kill_hook};
 use siltstone::{
     Builder, CacheFill, Compression, Db, EventKind, Family, FamilyOptions, Options, Statistics, Tuning,
 };
@@ -112,7 +112,7 @@ fn with_every_policy_answers_are_right_between_all_steps() {
             let (reader, steps) = (db.clone(), Rc::new(Cell::new(0)));
             let counted = steps.clone();
             let hook = move |point: &'static str| {
-                if point == "merge-after-install" {
+                if point == "compaction-after-install" {
                     counted.set(counted.get() + 1);
                     (0..KEYS).step_by(7).for_each(|n| check(&reader, n));
                     let Statistics { cache_bytes, cache_capacity, .. } = reader.statistics();
@@ -129,7 +129,7 @@ fn with_every_policy_answers_are_right_between_all_steps() {
 }
 
 #[test]
-fn what_was_read_before_a_merge_is_in_the_cache_after_it() {
+fn what_was_read_before_a_compaction_is_in_the_cache_after_it() {
     for fill_by in POLICIES {
         let world = SimWorld::new(12);
         let db = open(&world, fill_by, 300 << 10);
@@ -202,7 +202,7 @@ fn what_was_read_of_a_range_stays_in_the_cache_when_memory_is_merged_into_its_fi
 }
 
 #[test]
-fn where_all_fits_every_policy_that_fills_reads_nothing_after_a_merge() {
+fn where_all_fits_every_policy_that_fills_reads_nothing_after_a_compaction() {
     for fill_by in [CacheFill::WriteThrough, CacheFill::Before, CacheFill::Step] {
         let world = SimWorld::new(13);
         let db = open(&world, fill_by, 8 << 20);
@@ -263,7 +263,7 @@ fn blocks_of_files_that_are_gone_leave_the_cache() {
 }
 
 #[test]
-fn a_merge_that_fails_leaves_nothing_in_the_cache_of_tables_that_never_were() {
+fn a_compaction_that_fails_leaves_nothing_in_the_cache_of_tables_that_never_were() {
     for fill_by in [CacheFill::WriteThrough, CacheFill::Before] {
         let mut failed = 0;
         let fresh = || {
@@ -291,12 +291,12 @@ fn a_merge_that_fails_leaves_nothing_in_the_cache_of_tables_that_never_were() {
             }
             (0..KEYS).for_each(|n| check(&db, n));
         }
-        assert!(failed > 5, "{fill_by:?}: {failed} merges failed");
+        assert!(failed > 5, "{fill_by:?}: {failed} compactions failed");
     }
 }
 
 #[test]
-fn the_event_of_a_merge_tells_of_every_block_that_it_put_into_the_cache() {
+fn the_event_of_a_compaction_tells_of_every_block_that_it_put_into_the_cache() {
     for fill_by in [CacheFill::WriteThrough, CacheFill::Before, CacheFill::Step] {
         let world = SimWorld::new(20);
         let db = open(&world, fill_by, 8 << 20);
@@ -313,7 +313,7 @@ fn the_event_of_a_merge_tells_of_every_block_that_it_put_into_the_cache() {
 }
 
 #[test]
-fn merges_beside_each_other_share_what_their_steps_may_put_into_the_cache() {
+fn compactions_beside_each_other_share_what_their_steps_may_put_into_the_cache() {
     // Of what two families have in the cache, all of it read, and merge one after the other or at once: the
     // steps.
     let steps = |at_once: bool| {
@@ -327,7 +327,7 @@ fn merges_beside_each_other_share_what_their_steps_may_put_into_the_cache() {
             ..Options::default()
         };
         let waits = "nomerge".parse().unwrap();
-        let merges = StrategyOptions::Leveled(LeveledOptions {
+        let leveled = StrategyOptions::Leveled(LeveledOptions {
             sstable_bytes: 256 << 10,
             l0_runs_trigger: 100,
             ..Default::default()
@@ -352,13 +352,13 @@ fn merges_beside_each_other_share_what_their_steps_may_put_into_the_cache() {
             assert_eq!(family.scan::<&[u8]>(..).count() as u64, KEYS);
         }
         for family in &families {
-            family.alter(FamilyOptions { strategy: merges.clone(), ..family.options() }).unwrap();
+            family.alter(FamilyOptions { strategy: leveled.clone(), ..family.options() }).unwrap();
         }
         let [a, b] = families;
         let (other, begun) = (b.clone(), Cell::new(!at_once));
         // When the first step of one is done, and it has the cache's share for itself, the other is merged.
         let hook = move |point: &'static str| {
-            if point == "merge-after-install" && !begun.replace(true) {
+            if point == "compaction-after-install" && !begun.replace(true) {
                 other.compact::<&[u8]>(..).unwrap();
             }
         };
@@ -399,7 +399,7 @@ fn what_was_written_for_a_step_that_failed_is_removed_at_once() {
             }
             let (storage, armed) = (world.storage.clone(), Cell::new(false));
             let hook = move |point: &'static str| {
-                if point == "table-written-not-synced" && !armed.replace(true) {
+                if point == "sstable-written-not-synced" && !armed.replace(true) {
                     storage.fail_at_path(op, "/db", 1, Mode::Once, std::io::ErrorKind::Other);
                 }
             };
@@ -422,7 +422,7 @@ fn what_was_written_for_a_step_that_failed_is_removed_at_once() {
 }
 
 #[test]
-fn a_fill_that_cannot_be_read_is_no_failure_of_the_merge() {
+fn a_fill_that_cannot_be_read_is_no_failure_of_the_compaction() {
     let mut failed_fills = 0;
     for nth in (100..300).step_by(9) {
         let world = SimWorld::new(17);
@@ -433,7 +433,7 @@ fn a_fill_that_cannot_be_read_is_no_failure_of_the_merge() {
         let (storage, armed) = (world.storage.clone(), Rc::new(Cell::new(0)));
         let at = armed.clone();
         let hook = move |point: &'static str| {
-            if point == "table-written-not-synced" {
+            if point == "sstable-written-not-synced" {
                 at.set(at.get() + 1);
                 storage.clear_faults();
                 storage.fail_at(OpKind::Read, nth, Mode::Once, std::io::ErrorKind::Other);
@@ -470,7 +470,7 @@ fn a_flush_fills_what_was_updated_in_memory_and_not_the_rest() {
 }
 
 #[test]
-fn a_throttled_merge_takes_as_long_as_its_fills() {
+fn a_throttled_compaction_takes_as_long_as_its_fills() {
     let took = |rate: u64| {
         let world = SimWorld::new(19);
         let db = open(&world, CacheFill::Step, 8 << 20);
@@ -503,12 +503,12 @@ fn a_compaction_rests_beside_readers_and_not_where_nobody_reads() {
     assert!(resting > 2.0 * free, "{resting} s, without rests {free} s");
 }
 
-/// Merges that run elsewhere, and the database that has them run there.
+/// Compactions that run elsewhere, and the database that has them run there.
 fn open_elsewhere(world: &SimWorld, fill: CacheFill, cache: u64, damaged: bool) -> (Db, Elsewhere) {
     let rest = Options::default().tuning.compaction_pacing;
     let builder = builder(world, fill, cache, rest, "leveled{sstable_bytes=32KiB,base_bytes=128KiB}");
     let elsewhere = match damaged {
-        true => Elsewhere::faulty(&builder, &[MergeFault::Damage], 1),
+        true => Elsewhere::faulty(&builder, &[CompactionFault::Damage], 1),
         false => Elsewhere::beside(&builder),
     };
     let db = builder.offload(Arc::new(elsewhere.clone())).open("/db").unwrap();
@@ -527,7 +527,7 @@ const REMOTE_POLICIES: [CacheFill; 5] =
     [CacheFill::None, CacheFill::WriteThrough, CacheFill::Before, CacheFill::Step, CacheFill::Remote];
 
 #[test]
-fn what_was_read_before_a_merge_elsewhere_comes_from_the_memory_there() {
+fn what_was_read_before_a_compaction_elsewhere_comes_from_the_memory_there() {
     for fill_by in REMOTE_POLICIES {
         let world = SimWorld::new(31);
         let (db, elsewhere) = open_elsewhere(&world, fill_by, 1 << 20, false);
@@ -646,7 +646,7 @@ fn wrong_bits_from_the_memory_elsewhere_harm_nobody() {
 }
 
 #[test]
-fn steps_of_a_merge_elsewhere_bring_as_much_into_the_cache_as_those_here_may() {
+fn steps_of_a_compaction_elsewhere_bring_as_much_into_the_cache_as_those_here_may() {
     let steps = |fill_by, is_read: bool| {
         let world = SimWorld::new(36);
         let open = || {

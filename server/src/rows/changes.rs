@@ -299,7 +299,7 @@ impl ChangeRead {
 }
 
 fn gone() -> Status {
-    Status::out_of_range("the log does not hold the writes that were asked for")
+    Status::out_of_range("the WAL does not hold the writes that were asked for")
 }
 
 /// Since when the changes of a table are streamed.

@@ -117,7 +117,7 @@ async fn rules_hide_cells_from_reads_at_once() {
     // What is hidden goes for good: no other rule brings it back.
     t.server.compact(TABLE).await.unwrap();
     for (family, expected) in [("age", "123"), ("both", "o123"), ("either", "12"), ("two", "o1")] {
-        assert_eq!(read(&mut t, family, false).await, expected, "{family} after a merge");
+        assert_eq!(read(&mut t, family, false).await, expected, "{family} after a compaction");
         update_family(&mut t, family, admin_v2::ColumnFamily::default()).await;
         assert_eq!(read(&mut t, family, false).await, expected, "{family} without a rule");
     }

@@ -207,7 +207,7 @@ async fn changes_survive_flushes_splits_restores_and_restarts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_log_does_not_hold_any_more_is_an_error_and_never_a_part() {
+async fn what_the_wal_does_not_hold_any_more_is_an_error_and_never_a_part() {
     let mut t = streamed(|config| config.change_log = Size(0)).await;
     t.mutate("a", vec![set("f", "q", 1_000, "1")]).await.unwrap();
     let token = read(&mut t, from_time(Timestamp { seconds: 1, nanos: 0 })).await.unwrap().pop().unwrap().1;
@@ -218,12 +218,12 @@ async fn what_the_log_does_not_hold_any_more_is_an_error_and_never_a_part() {
     }
     t.server.flush().await.unwrap();
     let lost = read(&mut t, from_token(&token)).await;
-    refused(lost, Code::OutOfRange, "log does not hold");
+    refused(lost, Code::OutOfRange, "WAL does not hold");
     let long_ago = Timestamp { seconds: 1, nanos: 0 };
-    refused(read(&mut t, from_time(long_ago)).await, Code::OutOfRange, "log does not hold");
+    refused(read(&mut t, from_time(long_ago)).await, Code::OutOfRange, "WAL does not hold");
     // Also where all that is left is behind the end.
     let request = ReadChangeStreamRequest { end_time: Some(long_ago), ..from_time(long_ago) };
-    refused(read(&mut t, request).await, Code::OutOfRange, "log does not hold");
+    refused(read(&mut t, request).await, Code::OutOfRange, "WAL does not hold");
     t.server.stop().await.unwrap();
 }
 

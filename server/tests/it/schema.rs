@@ -256,7 +256,7 @@ async fn ages_of_microseconds_are_ages() {
     let kept = format!("r f:q@{}=v f:q@{now}=v", i64::MAX);
     assert_eq!(t.read_all().await, kept);
     t.server.compact(TABLE).await.unwrap();
-    assert_eq!(t.read_all().await, kept, "after a merge");
+    assert_eq!(t.read_all().await, kept, "after a compaction");
     t.server.stop().await.unwrap();
 }
 

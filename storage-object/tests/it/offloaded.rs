@@ -26,7 +26,7 @@ fn merged(s3: &S3, places: &[&str]) -> (u64, u64) {
     fill(&db);
     db.default_family().compact::<&[u8]>(..).unwrap();
     check(&db);
-    let merges = db.statistics().compactions;
+    let compactions = db.statistics().compactions;
     db.close().unwrap();
     // What it says of itself is a second old.
     let done = || compactors.servers()[0].state.as_ref().map_or(0, |state| state.done);
@@ -36,14 +36,14 @@ fn merged(s3: &S3, places: &[&str]) -> (u64, u64) {
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    (done(), merges)
+    (done(), compactions)
 }
 
 #[test]
 fn the_server_reads_and_writes_the_bucket_itself() {
     let s3 = S3::start();
-    let (offloaded, merges) = merged(&s3, &["s3://bucket/orders"]);
-    assert!(offloaded > 0, "none of {merges} merges went to the server");
+    let (offloaded, compactions) = merged(&s3, &["s3://bucket/orders"]);
+    assert!(offloaded > 0, "none of {compactions} compactions went to the server");
 }
 
 #[test]
@@ -53,14 +53,14 @@ fn what_lies_above_a_place_covers_it() {
 }
 
 #[test]
-fn a_server_that_was_given_another_place_refuses_and_the_database_merges_itself() {
-    let (offloaded, merges) = merged(&S3::start(), &["s3://bucket/order", "s3://bucke"]);
+fn a_server_that_was_given_another_place_refuses_and_the_database_compacts_itself() {
+    let (offloaded, compactions) = merged(&S3::start(), &["s3://bucket/order", "s3://bucke"]);
     assert_eq!(offloaded, 0);
-    assert!(merges > 0);
+    assert!(compactions > 0);
 }
 
 #[test]
 fn without_any_place_tables_go_over_the_connection() {
-    let (offloaded, merges) = merged(&S3::start(), &[]);
-    assert!(offloaded > 0, "none of {merges} merges went to the server");
+    let (offloaded, compactions) = merged(&S3::start(), &[]);
+    assert!(offloaded > 0, "none of {compactions} compactions went to the server");
 }

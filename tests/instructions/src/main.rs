@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         }
         Ok(None) => {
             eprintln!(
-                "usage: siltstone-instructions put|log|batch|get|get-memory|missing|scan|short-scan|seek|merge DIR"
+                "usage: siltstone-instructions put|wal|batch|get|get-memory|missing|scan|short-scan|seek|compaction DIR"
             );
             ExitCode::FAILURE
         }
@@ -71,7 +71,7 @@ fn run(what: &str, db: &Db) -> Result<Option<u64>> {
             OPERATIONS
         }
         // Everything after the WAL is not counted for a put.
-        "log" => {
+        "wal" => {
             fill(0)?;
             CELLS
         }
@@ -120,7 +120,7 @@ fn run(what: &str, db: &Db) -> Result<Option<u64>> {
             OPERATIONS
         }
         // Two flushes, and the compaction of what they wrote.
-        "merge" => {
+        "compaction" => {
             in_tables()?;
             fill(CELLS / 2)?;
             db.flush()?;

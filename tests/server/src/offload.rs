@@ -199,15 +199,16 @@ pub(crate) async fn run(extent: &Extent, seed: u64) -> Result<String, String> {
     if let Some(log) = logs.iter().find(|log| log.contains("panicked")) {
         return Err(format!("a panic: {log}"));
     }
-    let done: Vec<usize> = logs[..HELPERS].iter().map(|log| log.matches("a merge is done").count()).collect();
+    let done: Vec<usize> =
+        logs[..HELPERS].iter().map(|log| log.matches("a compaction is done").count()).collect();
     let failed = server.log().matches("a compaction failed elsewhere").count();
     let fewest = extent.done() / LEAST;
     if (failed as u64) < fewest || done.iter().any(|done| (*done as u64) < fewest) {
-        return Err(format!("{done:?} merges were done, {failed} failed: the faults met too little"));
+        return Err(format!("{done:?} compactions were done, {failed} failed: the faults met too little"));
     }
     let acknowledged = oracle.acknowledged();
     Ok(format!(
-        "{} faults, {done:?} merges done elsewhere, {failed} failed there, memory there at most {} MiB, \
+        "{} faults, {done:?} compactions done elsewhere, {failed} failed there, memory there at most {} MiB, \
          {acknowledged} acknowledged writes",
         extent.done(),
         most >> 20

@@ -107,7 +107,7 @@ fn database(place: &Path, copy: &Path) -> Result<Noted, String> {
     db.default_family().compact::<&[u8]>(..).map_err(failed)?;
     db.close().map_err(failed)?;
     let noted = notes.noted.lock().expect("nobody panics").take();
-    noted.ok_or_else(|| "no merge was offered, or copied".into())
+    noted.ok_or_else(|| "no compaction was offered, or copied".into())
 }
 
 /// A stream of messages that begins with a compaction.
@@ -250,10 +250,10 @@ pub(crate) async fn run(extent: &Arc<Extent>, seed: u64) -> Result<String, Strin
         }
     }
     let most = memory_of(process).1;
-    let done = helper.log().matches("a merge is done").count();
+    let done = helper.log().matches("a compaction is done").count();
     let answered = answered.each_ref().map(|count| count.load(Ordering::Relaxed));
     let said = format!(
-        "answered {}, {} refused, {done} merges ran to their end, memory at most {} MiB",
+        "answered {}, {} refused, {done} compactions ran to their end, memory at most {} MiB",
         METHODS
             .iter()
             .zip(answered)

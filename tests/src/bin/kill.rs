@@ -111,7 +111,7 @@ fn run_one(campaign: &Campaign) -> Result<u64, String> {
         counts.checks, counts.batches, counts.checkpoints, counts.backups
     );
     let all_pairs = PLACES.len() * PLACES.len();
-    println!("{} of {all_pairs} pairs of places of memory and log, one after the other", counts.pairs.len());
+    println!("{} of {all_pairs} pairs of places of memory and WAL, one after the other", counts.pairs.len());
     for (point, kills) in &counts.points {
         println!("{kills:6} {point}");
     }

@@ -1,6 +1,6 @@
 //! Runs campaigns over the simulated world: `siltstone-torture power --count 50000 --seed 7 --threads 2`.
 
-use siltstone::testing::{Bug, serve_merges};
+use siltstone::testing::{Bug, serve_compactions};
 use siltstone_tests::ROWS;
 use siltstone_tests::campaign::{Row, run};
 use siltstone_tests::planted;
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
 fn serve() -> ExitCode {
     let builder = siltstone::Builder::new().merge_operator("concat", std::sync::Arc::new(Concat));
     let (input, output) = (std::io::stdin().lock(), std::io::stdout().lock());
-    match serve_merges(&builder, input, output) {
+    match serve_compactions(&builder, input, output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("siltstone-torture merges: {e}");

@@ -21,7 +21,7 @@ const DIR: &str = "backups";
 const RESTORED: &str = "restored";
 /// Between these stages of a backup the database goes on.
 const STAGES: &[&str] =
-    &["backup-moment", "backup-logs-copied", "backup-table-copied", "backup-files-synced", "backup-made"];
+    &["backup-moment", "backup-wal-copied", "backup-sstable-copied", "backup-files-synced", "backup-made"];
 
 /// The batches that each backup holds, by its number.
 type Made = BTreeMap<u64, usize>;

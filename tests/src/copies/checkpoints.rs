@@ -18,7 +18,7 @@ use std::rc::Rc;
 
 /// Between these stages of a checkpoint more is written.
 const STAGES: &[&str] =
-    &["checkpoint-tables-linked", "checkpoint-logs-copied", "checkpoint-manifest-written"];
+    &["checkpoint-sstables-linked", "checkpoint-wal-copied", "checkpoint-manifest-written"];
 
 pub(super) fn case(seed: u64) -> CaseResult {
     // What is written in mid-checkpoint must find room: a flush would wait for the checkpoint.

@@ -10,7 +10,7 @@ use crate::campaign::{CaseResult, Checked, Row, failed};
 use crate::model::{At, Model, Op, Rules};
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, Rng, SimWorld};
-use siltstone::testing::{Elsewhere, MergeFault};
+use siltstone::testing::{CompactionFault, Elsewhere};
 use siltstone::{
     Batch, Builder, Condition, Db, Durability, ErrorKind, Expected, FamilyOptions, KeyRange, Options,
     Timestamp, Timestamps, Tuning,
@@ -69,7 +69,7 @@ fn short_lives(rng: &mut Rng, seed: u64) -> Checked {
         let names = world.env().storage.list("/db".as_ref()).map_err(|e| e.to_string())?;
         let logs = names.iter().filter(|name| name.ends_with(".log")).count();
         if logs > 6 {
-            return Err(format!("{logs} log files after {} lives", n + 1));
+            return Err(format!("{logs} WAL files after {} lives", n + 1));
         }
     }
     let db = builder(&world, small()).open("/db").map_err(failed("open"))?;
@@ -82,7 +82,7 @@ fn short_lives(rng: &mut Rng, seed: u64) -> Checked {
     let idle: u64 = files.iter().rev().skip(1).map(|file| file.reserved - file.used).sum();
     match idle < 4096 * files.len() as u64 {
         true => Ok(()),
-        false => Err(format!("{idle} bytes are reserved behind the history of {} log files", files.len())),
+        false => Err(format!("{idle} bytes are reserved behind the history of {} WAL files", files.len())),
     }
 }
 
@@ -156,7 +156,7 @@ fn unreadable_input(rng: &mut Rng, seed: u64) -> Checked {
     let settled = db.wait_idle();
     match (for_good, settled.is_err()) {
         (true, false) => {
-            return Err("merges fail for good, and who waits for them is told that all is well".into());
+            return Err("compactions fail for good, and who waits for them is told that all is well".into());
         }
         (false, true) if world.storage.faults_injected() < 2 => {
             db.wait_idle().map_err(failed("settle after one failure"))?;
@@ -164,7 +164,7 @@ fn unreadable_input(rng: &mut Rng, seed: u64) -> Checked {
         _ => {}
     }
     if for_good && db.statistics().background_error.is_none() {
-        return Err("the statistics do not tell of merges that fail".into());
+        return Err("the statistics do not tell of compactions that fail".into());
     }
     world.storage.clear_faults();
     world.clock.advance_us(60_000_000);
@@ -189,7 +189,7 @@ fn merges_that_lose_cells(rng: &mut Rng, seed: u64) -> Checked {
         FamilyOptions { timestamps, versions, strategy, block_bytes: 300, ..FamilyOptions::default() };
     let tuning = Tuning { compaction_step_bytes: 8 << 10, ..Tuning::default() };
     let builder = builder(&world, Options { tuning, ..small() }).family("f", options);
-    let elsewhere = Elsewhere::faulty(&builder, &[MergeFault::Loss], seed);
+    let elsewhere = Elsewhere::faulty(&builder, &[CompactionFault::Loss], seed);
     let db = builder.offload(Arc::new(elsewhere.clone())).open("/db").map_err(failed("open"))?;
     let family = db.family("f").map_err(failed("family"))?;
     let (keys, rounds) = (rng.range(200..600), rng.range(3..7));

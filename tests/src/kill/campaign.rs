@@ -1,6 +1,6 @@
 //! Rounds of working, killing and checking, until so many children were killed.
 //!
-//! A child that died at one of the places where memory and log change hands ([`PLACES`]) often leaves what it
+//! A child that died at one of the places where memory and WAL change hands ([`PLACES`]) often leaves what it
 //! did to one that is to die at another of them, the pair that was tried least.
 
 use crate::kill::check::Known;

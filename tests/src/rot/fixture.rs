@@ -255,7 +255,7 @@ fn write(disk: &SimStorage, seed: u64, size: Size, rng: &mut Rng) -> (Vec<Histor
         if tables >= size.bytes_min() && has_unflushed(&db, size) && stop_at_clip(disk, &db, size) {
             break;
         }
-        assert!(round < 200, "no merge stopped at a clip: {tables} bytes of tables");
+        assert!(round < 200, "no compaction stopped at a clip: {tables} bytes of tables");
     }
     leave_in_wal(&db, size, rng, &mut families);
     db.close().expect("the fixture closes");
@@ -275,7 +275,7 @@ fn leave_in_wal(db: &Db, size: Size, rng: &mut Rng, families: &mut [History]) {
     }
     family.flush().expect("a flush");
     let has_wal_values = family.shape().tables().any(|(_, _, table)| !table.logs.is_empty());
-    assert!(has_wal_values, "values were left in the log");
+    assert!(has_wal_values, "values were left in the WAL");
     (0..size.writes() / 2).for_each(|_| put_one(db, rng, families));
 }
 

@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(wrong("engine/src/types/key.rs", "use crate::wal::Wal;"), 1);
         assert_eq!(wrong("engine/src/types/key.rs", "use crate::{error::Result, wal};"), 1);
         assert_eq!(wrong("engine/src/types/key.rs", "use crate::error::Result;\n// crate::db"), 0);
-        assert_eq!(wrong("engine/src/strategy/a.rs", "use crate::compaction::Merge;"), 1);
+        assert_eq!(wrong("engine/src/strategy/a.rs", "use crate::compaction::Output;"), 1);
         assert_eq!(wrong("engine/src/strategy/a.rs", "use crate::shape::{Run, Shape};"), 0);
         assert_eq!(wrong("engine/src/compaction/retention.rs", "fn f(x: crate::db::Db) {}"), 1);
         assert_eq!(wrong("engine/src/cache/mod.rs", "use crate::sstable::Sstable;"), 1);
@@ -115,7 +115,7 @@ mod tests {
             0
         );
         assert_eq!(wrong("engine/src/cache/tests.rs", "use crate::sstable::Sstable;"), 0);
-        assert_eq!(wrong("engine/src/db/get.rs", "use crate::compaction::Merge;"), 0);
+        assert_eq!(wrong("engine/src/db/get.rs", "use crate::compaction::Output;"), 0);
         assert_eq!(wrong("engine/src/event.rs", "use crate::options::Options;"), 0);
         assert_eq!(wrong("engine/src/other.rs", ""), 1, "not in the list");
     }

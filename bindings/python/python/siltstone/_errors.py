@@ -55,7 +55,7 @@ class DiskFullError(IoError):
 
 
 class PoisonedError(Error):
-    """A write or sync of the log failed before. Reads go on; reopen the database to write again."""
+    """A write or sync of the WAL failed before. Reads go on; reopen the database to write again."""
 
 
 class ClosedError(Error, ValueError):
@@ -71,7 +71,7 @@ class UnsupportedError(Error):
 
 
 class ChangesLostError(Error):
-    """A stream of changes asked for writes that are not in the log any more: read the present and go on from there."""
+    """A stream of changes asked for writes that are not in the WAL any more: read the present and go on from there."""
 
 
 class CanceledError(Error):

@@ -3,7 +3,7 @@
 use super::*;
 use crate::storage::Env;
 use crate::types::{Generation, StoreId};
-use crate::wal::{FrameEncoder, LogOptions, LogStart, PlaceScan, Wal, entry_bytes};
+use crate::wal::{FrameEncoder, PlaceScan, Wal, WalOptions, WalStart, entry_bytes};
 
 const DATABASE: u64 = 77;
 /// The first entry's offset: after a file's header, a frame's head and two small numbers.
@@ -14,8 +14,8 @@ fn wal_values_table(cells: Vec<Cell>, cache_bytes: u64) -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(ID.file_name());
     let env = Env::local();
-    let options = LogOptions { file_bytes: 512, ..LogOptions::default() };
-    let (log, mut appender) = Wal::open(&env, dir.path(), options, LogStart::fresh(DATABASE)).unwrap();
+    let options = WalOptions { file_bytes: 512, ..WalOptions::default() };
+    let (wal, mut appender) = Wal::open(&env, dir.path(), options, WalStart::fresh(DATABASE)).unwrap();
     // Logged in order of sequence numbers, not of keys.
     let mut logged: Vec<&Cell> = cells.iter().collect();
     logged.sort_by_key(|cell| cell.seq);
@@ -33,7 +33,7 @@ fn wal_values_table(cells: Vec<Cell>, cache_bytes: u64) -> Fixture {
         appender.append(&mut encoder).unwrap();
     }
     appender.begin_next(SeqNo(u64::MAX)).unwrap();
-    let files = log.complete_files();
+    let files = wal.complete_files();
     assert!(files.len() > 3);
     let mut scan = PlaceScan::new(&env, dir.path(), DATABASE, StoreId(1), files);
     while scan.advance().unwrap() {}
@@ -54,7 +54,7 @@ fn wal_values_table(cells: Vec<Cell>, cache_bytes: u64) -> Fixture {
 }
 
 #[test]
-fn values_in_the_log_read_back_whether_merges_may_hold_the_log_or_not() {
+fn values_in_the_wal_read_back_whether_compactions_may_hold_the_wal_or_not() {
     let probes: Vec<Vec<u8>> = (0..80).map(|i| format!("a/common/prefix/{i:06}").into_bytes()).collect();
     for cache_bytes in [1 << 20, 0] {
         assert_reads_back(&wal_values_table(numbered(40, 3), cache_bytes), &probes);

@@ -10,7 +10,7 @@ struct Life {
     rng: Rng,
     first: LogFileId,
     known_synced: LogPosition,
-    ends: Vec<LogEnd>,
+    ends: Vec<WalEnd>,
     /// Batches in the files still needed, with their ends.
     written: Vec<(u64, LogPosition)>,
     next: u64,
@@ -33,24 +33,24 @@ impl Life {
 
     /// Writes for a while from `start`. Returns the position up to which everything was acknowledged as
     /// durable.
-    fn run(&mut self, start: LogStart) -> LogPosition {
+    fn run(&mut self, start: WalStart) -> LogPosition {
         let env = self.disk.env();
         let file_bytes = 512 * (1 + self.rng.range(0..4));
-        let (log, mut appender) = Wal::open(&env, dir(), options(file_bytes), start).unwrap();
+        let (wal, mut appender) = Wal::open(&env, dir(), options(file_bytes), start).unwrap();
         for _ in 0..self.rng.range(0..60) {
             match self.rng.range(0..20) {
-                0 => drop(log.sync()),
-                1 => drop(log.prepare()),
+                0 => drop(wal.sync()),
+                1 => drop(wal.prepare()),
                 2 => {
                     // As a flush would: sync, record in the manifest, cut at the front.
-                    if let Ok(synced) = log.sync() {
+                    if let Ok(synced) = wal.sync() {
                         self.known_synced = synced;
-                        let files = log.files();
+                        let files = wal.files();
                         let keep = self.rng.range(0..files.len() as u64 + 1) as usize;
                         let before = files.get(keep).map_or(self.first, |f| f.file);
                         self.first = before.max(self.first);
                         self.written.retain(|(_, end)| end.file >= self.first);
-                        let _ = log.release(self.first);
+                        let _ = wal.release(self.first);
                     }
                 }
                 3 => {
@@ -69,11 +69,11 @@ impl Life {
                 }
             }
         }
-        log.synced()
+        wal.synced()
     }
 
     /// Power loss or process kill, then recovery; checks the result and returns where to go on.
-    fn die_and_recover(&mut self, acknowledged: LogPosition) -> LogStart {
+    fn die_and_recover(&mut self, acknowledged: LogPosition) -> WalStart {
         let killed_only = self.rng.range(0..3) == 0;
         if !killed_only {
             let odds = self.rng.range(0..5);
@@ -89,13 +89,13 @@ impl Life {
         let must = self.written.iter().filter(|(_, end)| killed_only || *end <= acknowledged).count();
         assert!(batches.len() >= must, "{} of {must} acknowledged batches came back", batches.len());
         recovered.make_durable(&self.disk.env(), dir(), DATABASE).unwrap();
-        self.ends.push(LogEnd { at: recovered.end, next: recovered.next_file });
+        self.ends.push(WalEnd { at: recovered.end, next: recovered.next_file });
         for stale in &recovered.stale {
             self.disk.env().storage.remove(&path(stale.0)).unwrap();
         }
         self.written.truncate(batches.len());
         self.deaths += 1;
-        LogStart::behind(DATABASE, &recovered)
+        WalStart::behind(DATABASE, &recovered)
     }
 }
 
@@ -105,7 +105,7 @@ fn after_any_chain_of_crashes_synced_batches_and_a_prefix_of_the_rest_come_back(
     for seed in seed..seed + 1500 {
         let mut life = Life::new(seed);
         let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let mut start = LogStart::fresh(DATABASE);
+            let mut start = WalStart::fresh(DATABASE);
             for _ in 0..6 {
                 let acknowledged = life.run(start);
                 start = life.die_and_recover(acknowledged);
@@ -126,42 +126,42 @@ fn after_any_chain_of_crashes_synced_batches_and_a_prefix_of_the_rest_come_back(
 #[test]
 fn a_second_crash_after_a_torn_tail_keeps_what_was_written_in_between() {
     let disk = Disk::default();
-    let (log, mut appender) = fresh(&disk.env(), 2048);
+    let (wal, mut appender) = fresh(&disk.env(), 2048);
     put_all(&mut appender, 0..3, 100);
-    log.sync().unwrap();
+    wal.sync().unwrap();
     // Three more, of which the first is torn and the others happen to survive whole.
     let torn = put(&mut appender, 3, 100).unwrap();
     put_all(&mut appender, 4..6, 100);
     change(&disk, 1, |bytes| bytes[torn.start.offset as usize + 40] ^= 4);
 
-    let (batches, first) = read_back(&disk, 1, log.synced(), &[]).unwrap();
+    let (batches, first) = read_back(&disk, 1, wal.synced(), &[]).unwrap();
     assert_eq!((batches, first.end), (vec![0, 1, 2], torn.start));
     first.make_durable(&disk.env(), dir(), DATABASE).unwrap();
-    let ends = [LogEnd { at: first.end, next: first.next_file }];
-    let start = LogStart::behind(DATABASE, &first);
-    let (log, mut appender) = Wal::open(&disk.env(), dir(), options(2048), start).unwrap();
+    let ends = [WalEnd { at: first.end, next: first.next_file }];
+    let start = WalStart::behind(DATABASE, &first);
+    let (wal, mut appender) = Wal::open(&disk.env(), dir(), options(2048), start).unwrap();
     put(&mut appender, 3, 77).unwrap();
-    log.sync().unwrap();
+    wal.sync().unwrap();
     put(&mut appender, 4, 77).unwrap();
     disk.crash(&mut || false);
 
-    let (batches, second) = read_back(&disk, 1, log.synced(), &ends).unwrap();
+    let (batches, second) = read_back(&disk, 1, wal.synced(), &ends).unwrap();
     assert_eq!(batches, [0, 1, 2, 3]);
     assert_eq!(second.max_seq, Some(SeqNo(3)));
     // The header of the file written in between has the end too; without it, only the record does.
-    assert_eq!(read_back(&disk, 1, log.synced(), &[]).unwrap().0, [0, 1, 2, 3]);
+    assert_eq!(read_back(&disk, 1, wal.synced(), &[]).unwrap().0, [0, 1, 2, 3]);
     disk.env().storage.remove(&path(first.next_file.0)).unwrap();
     assert_eq!(read_back(&disk, 1, LogPosition::default(), &ends).unwrap().1.end, first.end);
-    assert!(read_back(&disk, 1, log.synced(), &ends).is_err());
+    assert!(read_back(&disk, 1, wal.synced(), &ends).is_err());
 }
 
 #[test]
 fn what_a_failed_sync_left_in_memory_only_is_durable_after_recovery() {
     let disk = Disk::default();
-    let (log, mut appender) = fresh(&disk.env(), 1024);
+    let (wal, mut appender) = fresh(&disk.env(), 1024);
     put_all(&mut appender, 0..4, 100);
     disk.fail(Call::Sync, 0);
-    log.sync().unwrap_err();
+    wal.sync().unwrap_err();
     // The process is killed; its successor still sees bytes that are not on the disk but count as clean.
     let (batches, recovered) = read_back(&disk, 1, LogPosition::default(), &[]).unwrap();
     assert_eq!(batches, [0, 1, 2, 3]);
@@ -171,49 +171,49 @@ fn what_a_failed_sync_left_in_memory_only_is_durable_after_recovery() {
     let (_, recovered) = read_back(&disk, 1, LogPosition::default(), &[]).unwrap();
     recovered.make_durable(&disk.env(), dir(), DATABASE).unwrap();
     disk.crash(&mut || false);
-    let ends = [LogEnd { at: recovered.end, next: recovered.next_file }];
+    let ends = [WalEnd { at: recovered.end, next: recovered.next_file }];
     assert_eq!(read_back(&disk, 1, LogPosition::default(), &ends).unwrap().0, [0, 1, 2, 3]);
 }
 
 #[test]
 fn only_what_is_not_known_durable_is_written_again() {
     let disk = Disk::default();
-    let (log, mut appender) = fresh(&disk.env(), 4096);
+    let (wal, mut appender) = fresh(&disk.env(), 4096);
     put_all(&mut appender, 0..4, 100);
-    let synced = log.sync().unwrap();
+    let synced = wal.sync().unwrap();
     put(&mut appender, 4, 100).unwrap();
     let (_, recovered) = read_back(&disk, 1, LogPosition::default(), &[]).unwrap();
-    assert_eq!((recovered.durable_to, recovered.end), (synced, log.end()));
-    let (_, recovered) = read_back(&disk, 1, log.sync().unwrap(), &[]).unwrap();
+    assert_eq!((recovered.durable_to, recovered.end), (synced, wal.end()));
+    let (_, recovered) = read_back(&disk, 1, wal.sync().unwrap(), &[]).unwrap();
     let syncs = disk.syncs();
     recovered.make_durable(&disk.env(), dir(), DATABASE).unwrap();
     assert_eq!(disk.syncs(), syncs);
 }
 
 #[test]
-fn a_new_database_without_a_log_file_has_an_empty_history() {
+fn a_new_database_without_a_wal_file_has_an_empty_history() {
     let disk = Disk::default();
     let (batches, recovered) = read_back(&disk, 1, LogPosition::default(), &[]).unwrap();
     assert!(batches.is_empty() && recovered.files.is_empty());
-    let ends = [LogEnd { at: recovered.end, next: recovered.next_file }];
-    let start = LogStart::behind(DATABASE, &recovered);
-    let (log, mut appender) = Wal::open(&disk.env(), dir(), options(1024), start).unwrap();
+    let ends = [WalEnd { at: recovered.end, next: recovered.next_file }];
+    let start = WalStart::behind(DATABASE, &recovered);
+    let (wal, mut appender) = Wal::open(&disk.env(), dir(), options(1024), start).unwrap();
     put(&mut appender, 0, 9).unwrap();
-    assert_eq!(read_back(&disk, 1, log.sync().unwrap(), &ends).unwrap().0, [0]);
+    assert_eq!(read_back(&disk, 1, wal.sync().unwrap(), &ends).unwrap().0, [0]);
 }
 
 /// Cleaning relies on these numbers to know which cells a file has.
 #[test]
 fn a_file_behind_one_of_copies_alone_begins_with_the_number_that_was_next() {
     let disk = Disk::default();
-    let (log, mut appender) = fresh(&disk.env(), 4096);
+    let (wal, mut appender) = fresh(&disk.env(), 4096);
     let mut encoder = FrameEncoder::new();
     encoder.begin(SeqNo(601), 1);
     encoder.part(StoreId(1), Generation(7));
     encoder.copied_cell(&CellRef::plain(b"kept", 500, b"hot"));
     appender.append(&mut encoder).unwrap();
     appender.begin_next(SeqNo(601)).unwrap();
-    log.sync().unwrap();
+    wal.sync().unwrap();
     let (first_file, known_synced) = (LogFileId(1), LogPosition::default());
     let options = RecoverOptions { database_id: DATABASE, first_file, known_synced, ends: &[] };
     let recovered = recover(&disk.env(), dir(), &options, &mut |_| Ok(()), &mut |_, _| {}).unwrap();

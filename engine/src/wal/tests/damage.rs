@@ -4,14 +4,14 @@ use super::*;
 use crate::error::ErrorKind;
 
 /// A WAL of 30 batches in a few files, synced or not, and its end.
-fn fixture(synced: bool) -> (Disk, LogPosition, Vec<LogFileInfo>) {
+fn fixture(synced: bool) -> (Disk, LogPosition, Vec<WalFileInfo>) {
     let disk = Disk::default();
-    let (log, mut appender) = fresh(&disk.env(), 1024);
+    let (wal, mut appender) = fresh(&disk.env(), 1024);
     put_all(&mut appender, 0..30, 60);
     if synced {
-        log.sync().unwrap();
+        wal.sync().unwrap();
     }
-    (disk, log.end(), log.files())
+    (disk, wal.end(), wal.files())
 }
 
 /// Recovers a damaged copy; the result must be a prefix of what was written.
@@ -118,10 +118,10 @@ fn a_missing_or_foreign_file_is_noticed() {
 #[test]
 fn a_damaged_frame_before_a_later_frame_that_knew_it_synced_is_an_error() {
     let disk = Disk::default();
-    let (log, mut appender) = fresh(&disk.env(), 8192);
+    let (wal, mut appender) = fresh(&disk.env(), 8192);
     put_all(&mut appender, 0..3, 60);
     let second = put(&mut appender, 3, 60).unwrap();
-    log.sync().unwrap();
+    wal.sync().unwrap();
     put(&mut appender, 4, 60).unwrap();
     change(&disk, 1, |bytes| bytes[second.start.offset as usize + 5] ^= 1);
     let e = prefix_length(&disk, LogPosition::default()).unwrap_err();
@@ -135,9 +135,9 @@ fn a_damaged_frame_before_a_later_frame_that_knew_it_synced_is_an_error() {
 #[test]
 fn a_bad_sector_takes_what_was_synced_and_all_evidence_of_it_only_while_no_other_sector_was_begun() {
     let disk = Disk::default();
-    let (log, mut appender) = fresh(&disk.env(), 8192);
+    let (wal, mut appender) = fresh(&disk.env(), 8192);
     put_all(&mut appender, 0..12, 60);
-    log.sync().unwrap();
+    wal.sync().unwrap();
     let sector = put(&mut appender, 12, 60).unwrap().start.offset / 512 * 512;
     let damage = || {
         let damaged = disk.copy();
@@ -155,7 +155,7 @@ fn a_bad_sector_takes_what_was_synced_and_all_evidence_of_it_only_while_no_other
 #[test]
 fn whole_frames_behind_a_damaged_base_are_told_as_lost_though_no_full_frame_follows() {
     let disk = Disk::default();
-    let (log, mut appender) = fresh(&disk.env(), 8192);
+    let (wal, mut appender) = fresh(&disk.env(), 8192);
     let mut n = 0;
     let base = loop {
         let start = put(&mut appender, n, 60).unwrap().start;
@@ -186,16 +186,16 @@ fn whole_frames_behind_a_damaged_base_are_told_as_lost_though_no_full_frame_foll
     change(&disk, 1, |bytes| bytes[second as usize + 40] ^= 1);
     let (left, lost) = salvaged();
     assert!(left == 0 && lost.len() == 1 && lost[0].bytes.start == first.offset, "{left} {lost:?}");
-    assert!(base > second && log.end().offset > base);
+    assert!(base > second && wal.end().offset > base);
 }
 
 /// A third file proves that the first one was synced, even if only its header is left.
 #[test]
 fn the_header_of_a_later_file_alone_proves_that_what_it_follows_was_synced() {
     let disk = Disk::default();
-    let (log, mut appender) = fresh(&disk.env(), 1024);
-    while log.end().file < LogFileId(3) {
-        put(&mut appender, log.stats().frames, 60).unwrap();
+    let (wal, mut appender) = fresh(&disk.env(), 1024);
+    while wal.end().file < LogFileId(3) {
+        put(&mut appender, wal.stats().frames, 60).unwrap();
     }
     for file in 1..=3 {
         change(&disk, file, |bytes| bytes[HEADER_BYTES as usize..].fill(0));
@@ -209,10 +209,10 @@ fn the_header_of_a_later_file_alone_proves_that_what_it_follows_was_synced() {
 #[test]
 fn a_last_frame_torn_at_any_byte_leaves_the_frames_before_it() {
     let disk = Disk::default();
-    let (log, mut appender) = fresh(&disk.env(), 4096);
+    let (wal, mut appender) = fresh(&disk.env(), 4096);
     put_all(&mut appender, 0..5, 60);
-    log.sync().unwrap();
-    let known = log.synced();
+    wal.sync().unwrap();
+    let known = wal.synced();
     let last = put(&mut appender, 5, 300).unwrap();
     let bytes = disk.bytes(&path(1));
     for cut in last.start.offset..last.end.offset {

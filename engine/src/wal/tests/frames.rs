@@ -234,7 +234,7 @@ fn a_frame_is_short_only_where_its_base_is_near_and_all_that_it_leaves_out_is_th
     assert!(!short(Base { offset: 3904, ..like }, 8000), "too far behind its base");
     assert!(!short(Base { first_seq: SeqNo(501), ..like }, 8000), "sequence numbers went back");
     assert!(!short(Base { wall_us: 100, ..like }, 8000), "the clock went back");
-    assert!(!short(Base { synced: None, ..like }, 8000), "the log was synced since");
+    assert!(!short(Base { synced: None, ..like }, 8000), "the WAL was synced since");
     // The first frame that records a sync is followed by another one in the next sector.
     let first = Base { told_before: false, ..like };
     assert!(short(Base { offset: 7680, ..first }, 8184) && !short(Base { offset: 8184, ..first }, 8192));

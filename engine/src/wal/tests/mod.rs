@@ -33,12 +33,12 @@ fn position(file: u64, offset: u64) -> LogPosition {
     LogPosition { file: LogFileId(file), offset }
 }
 
-fn options(file_bytes: u64) -> LogOptions {
-    LogOptions { file_bytes, recycle_max: 2, written_ahead: WrittenAhead::Never, ..LogOptions::default() }
+fn options(file_bytes: u64) -> WalOptions {
+    WalOptions { file_bytes, recycle_max: 2, written_ahead: WrittenAhead::Never, ..WalOptions::default() }
 }
 
 fn fresh(env: &Env, file_bytes: u64) -> (Arc<Wal>, Appender) {
-    Wal::open(env, dir(), options(file_bytes), LogStart::fresh(DATABASE)).unwrap()
+    Wal::open(env, dir(), options(file_bytes), WalStart::fresh(DATABASE)).unwrap()
 }
 
 /// Value bytes of batch `n`: their number and content depend on it, so that batches can be told apart.
@@ -87,7 +87,7 @@ fn read_back(
     disk: &Disk,
     first: u64,
     known_synced: LogPosition,
-    ends: &[LogEnd],
+    ends: &[WalEnd],
 ) -> Result<(Vec<u64>, Recovered)> {
     let options = RecoverOptions { database_id: DATABASE, first_file: LogFileId(first), known_synced, ends };
     let mut batches = Vec::new();

@@ -9,15 +9,15 @@ use crate::wal::pool::Pool;
 /// The WAL as its users share it.
 struct Shared {
     disk: Disk,
-    log: Arc<Wal>,
+    wal: Arc<Wal>,
     appender: Mutex<Appender>,
 }
 
 impl Shared {
     fn new(file_bytes: u64) -> Arc<Self> {
         let disk = Disk::default();
-        let (log, appender) = fresh(&disk.env(), file_bytes);
-        Arc::new(Self { disk, log, appender: Mutex::new(appender) })
+        let (wal, appender) = fresh(&disk.env(), file_bytes);
+        Arc::new(Self { disk, wal, appender: Mutex::new(appender) })
     }
 
     fn put(&self, n: u64, bytes: u64) -> Result<Appended> {
@@ -37,7 +37,7 @@ fn callers_that_share_a_sync_all_return_with_their_own_batch_durable() {
         shared.put(1, 1).unwrap();
         let work = |shared: &Shared, n| {
             let end = shared.put(n, 1).unwrap().end;
-            assert!(shared.log.sync().unwrap() >= end);
+            assert!(shared.wal.sync().unwrap() >= end);
             assert!(shared.survivors().contains(&n), "batch {n} was acknowledged");
         };
         let other = {
@@ -59,8 +59,8 @@ fn a_sync_beside_appends_into_a_new_file_claims_no_more_than_is_durable() {
             // The second does not fit after the first.
             spawn(move || [(2, 300), (3, 1)].map(|(n, bytes)| shared.put(n, bytes).unwrap()))
         };
-        let before = shared.log.end();
-        let synced = shared.log.sync().unwrap();
+        let before = shared.wal.end();
+        let synced = shared.wal.sync().unwrap();
         assert!(synced >= before);
         let survivor = shared.disk.survivor();
         let (batches, recovered) = read_back(&survivor, 1, synced, &[]).unwrap();
@@ -76,7 +76,7 @@ fn after_a_failed_sync_nobody_is_told_of_success() {
         shared.put(1, 1).unwrap();
         shared.disk.fail(Call::Sync, 0);
         let work = |shared: &Shared, n| {
-            if shared.put(n, 1).is_ok() && shared.log.sync().is_ok() {
+            if shared.put(n, 1).is_ok() && shared.wal.sync().is_ok() {
                 assert!(shared.survivors().contains(&n), "batch {n} was acknowledged");
             }
         };
@@ -86,7 +86,7 @@ fn after_a_failed_sync_nobody_is_told_of_success() {
         };
         work(&shared, 3);
         other.join().unwrap();
-        assert!(shared.log.check().is_err() && shared.put(4, 1).is_err(), "the failure is for good");
+        assert!(shared.wal.check().is_err() && shared.put(4, 1).is_err(), "the failure is for good");
     });
 }
 
@@ -100,10 +100,10 @@ fn a_release_beside_appends_takes_no_file_that_is_still_needed() {
             let shared = shared.clone();
             spawn(move || shared.put(3, 300).unwrap())
         };
-        shared.log.release(LogFileId(2)).unwrap();
+        shared.wal.release(LogFileId(2)).unwrap();
         writer.join().unwrap();
-        shared.log.sync().unwrap();
-        let files: Vec<u64> = shared.log.files().iter().map(|f| f.file.0).collect();
+        shared.wal.sync().unwrap();
+        let files: Vec<u64> = shared.wal.files().iter().map(|f| f.file.0).collect();
         assert_eq!(files, [2, 3]);
         let (batches, _) = read_back(&shared.disk.survivor(), 2, LogPosition::default(), &[]).unwrap();
         assert_eq!(batches, [2, 3]);

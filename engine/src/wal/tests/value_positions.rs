@@ -4,7 +4,7 @@ use super::*;
 use crate::types::{Cell, KeyRange};
 
 /// Scans every file for the store's values.
-fn places(disk: &Disk, files: Vec<LogFileInfo>, store: u32) -> ValuePositions {
+fn places(disk: &Disk, files: Vec<WalFileInfo>, store: u32) -> ValuePositions {
     let mut scan = PlaceScan::new(&disk.env(), dir(), DATABASE, StoreId(store), files);
     while scan.advance().unwrap() {}
     scan.finish()
@@ -16,16 +16,16 @@ fn cell<'a>(key: &'a [u8], timestamp: u64, kind: Kind, value: &'a [u8]) -> CellR
 
 /// Reads the cell whose entry is at that position.
 fn fetch(disk: &Disk, place: EntryPosition) -> Result<Cell> {
-    let log = ClosedLogFile::open(&*disk.env().storage, dir(), DATABASE, place.at.file)?;
+    let wal = ClosedWalFile::open(&*disk.env().storage, dir(), DATABASE, place.at.file)?;
     let mut bytes = vec![0; place.length as usize];
-    log.read(&mut bytes, place.at.offset)?;
-    log.cell(&bytes, place.at.offset).map(|cell| cell.to_cell())
+    wal.read(&mut bytes, place.at.offset)?;
+    wal.cell(&bytes, place.at.offset).map(|cell| cell.to_cell())
 }
 
 #[test]
 fn every_value_of_the_store_is_found_over_many_files_and_nothing_else() {
     let disk = Disk::default();
-    let (log, mut appender) = fresh(&disk.env(), 2048);
+    let (wal, mut appender) = fresh(&disk.env(), 2048);
     let mut encoder = FrameEncoder::new();
     let mut values = Vec::new();
     let mut seq = 1;
@@ -61,7 +61,7 @@ fn every_value_of_the_store_is_found_over_many_files_and_nothing_else() {
         seq += 5;
     }
     appender.begin_next(SeqNo(u64::MAX)).unwrap();
-    let files = log.complete_files();
+    let files = wal.complete_files();
     assert!(files.len() > 10);
     let places = places(&disk, files, 1);
     let mut found = 0;
@@ -83,20 +83,20 @@ fn every_value_of_the_store_is_found_over_many_files_and_nothing_else() {
 #[test]
 fn places_take_five_bytes_an_operation() {
     let disk = Disk::default();
-    let (log, mut appender) = fresh(&disk.env(), 64 << 10);
+    let (wal, mut appender) = fresh(&disk.env(), 64 << 10);
     (1..=1000).for_each(|n| assert!(put(&mut appender, n, 20).is_ok()));
     appender.begin_next(SeqNo(u64::MAX)).unwrap();
-    let places = places(&disk, log.complete_files(), 1);
+    let places = places(&disk, wal.complete_files(), 1);
     assert_eq!(places.memory_bytes(), 5 * 1000);
 }
 
 #[test]
 fn a_damaged_file_is_left_out_and_a_damaged_entry_is_refused() {
     let disk = Disk::default();
-    let (log, mut appender) = fresh(&disk.env(), 2048);
+    let (wal, mut appender) = fresh(&disk.env(), 2048);
     (1..=40).for_each(|n| assert!(put(&mut appender, n, 100).is_ok()));
     appender.begin_next(SeqNo(u64::MAX)).unwrap();
-    let files = log.complete_files();
+    let files = wal.complete_files();
     let key = |n: u64| n.to_be_bytes();
     let at = |places: &ValuePositions, n: u64| {
         places.find(&CellRef { seq: SeqNo(n), ..cell(&key(n), 0, Kind::Value, &value_of(n, 100)) })

@@ -72,7 +72,7 @@ pub(crate) struct CleanJob {
 struct Cleaning {
     store: Arc<Store>,
     /// Newest first.
-    segments: Vec<Part>,
+    memtables: Vec<Part>,
     cursor: Option<Merging<MemtableCursor>>,
     judge: Judge,
     key: Option<Vec<u8>>,
@@ -82,7 +82,7 @@ struct Cleaning {
 
 /// A memtable and what was found of it.
 struct Part {
-    segment: Memtable,
+    memtable: Memtable,
     generation: Generation,
     /// The sequence numbers between which its cells are logged again; equal where it does not need the file.
     from: SeqNo,
@@ -97,11 +97,11 @@ struct Part {
 impl CleanJob {
     /// Looks at the oldest file, if that is complete and no flush is about to free it.
     pub(crate) fn start(catalog: &Catalog) -> Option<Self> {
-        let log = catalog.commit.log().ok()?;
+        let wal = catalog.commit.wal().ok()?;
         // With writes held, so that all that the complete files hold is in memory. Only stores that may need
         // the oldest.
         let held = catalog.commit.with_writes_held(|_| {
-            let files = log.files();
+            let files = wal.files();
             let needing = files.first().map_or(Vec::new(), |front| catalog.commit.tally.needing(front.file));
             let versions: Vec<_> = needing.iter().map(|store| store.version_full()).collect();
             (needing, versions, files)
@@ -122,18 +122,18 @@ impl CleanJob {
             if version.memory.flushing.all().any(needs) {
                 return None;
             }
-            let segments: Vec<&Memtable> =
+            let memtables: Vec<&Memtable> =
                 std::iter::once(&version.memory.active).chain(version.memory.unflushed()).collect();
-            if segments.iter().any(|segment| needs(segment)) {
-                cleaning.push(Cleaning::new(store, &segments, front, below, visible));
+            if memtables.iter().any(|memtable| needs(memtable)) {
+                cleaning.push(Cleaning::new(store, &memtables, front, below, visible));
             }
         }
-        debug_assert!(files.is_sorted_by_key(|(seq, _)| *seq), "log files ascend: {files:?}");
+        debug_assert!(files.is_sorted_by_key(|(seq, _)| *seq), "WAL files ascend: {files:?}");
         let options = catalog.cx.settings.now();
         let facts = FrontFacts {
             file_bytes,
             live: Vec::new(),
-            log_bytes: log.bytes(),
+            wal_bytes: wal.bytes(),
             wal_limit: options.wal_limit(),
             memory_bytes: catalog.commit.tally.memory.get(),
             memory_small: (options.write_memory as f64 * options.tuning().wal_flush_threshold) as u64,
@@ -159,7 +159,7 @@ impl CleanJob {
             let more = cleaning.look(CELLS)?;
             let most = self.stores.iter().map(|cleaning| cleaning.live).max().unwrap_or(0);
             let small = self.facts.memory_bytes < self.facts.memory_small
-                && self.facts.log_bytes > self.facts.wal_limit;
+                && self.facts.wal_bytes > self.facts.wal_limit;
             // Once one store needs too much, which is then the one that needs most, no more is gathered.
             if self.must || small || 2 * most <= self.facts.file_bytes {
                 self.at += usize::from(!more);
@@ -177,7 +177,7 @@ impl CleanJob {
                 self.record(catalog, format!("{reason}: it is flushed"), Some(store), 0, false);
                 if let Some(cleaning) = self.stores.iter().find(|cleaning| cleaning.store.id == store) {
                     let store = cleaning.store.clone();
-                    let may_stay = !store.flush_is_asked();
+                    let may_stay = !store.flush_is_requested();
                     let is_whole = store.settings().by_range().is_none();
                     match cleaning.most_of_it() {
                         at if at.is_some() || is_whole || !may_stay => {
@@ -201,10 +201,10 @@ impl CleanJob {
     /// Logs the cells again, and lets the file go.
     fn clean(&mut self, catalog: &Catalog, reason: String) -> Result<()> {
         kill_point!("clean-looked");
-        let log = catalog.commit.log()?;
+        let wal = catalog.commit.wal()?;
         let mut fronts = Vec::new();
         for cleaning in &self.stores {
-            for part in &cleaning.segments {
+            for part in &cleaning.memtables {
                 let cells = part.cells.iter().map(|cell| Entry::Cell(cell.as_ref()));
                 let tombstones = part.tombstones.iter().cloned().map(Entry::RangeTombstone);
                 let copied =
@@ -213,17 +213,17 @@ impl CleanJob {
             }
         }
         kill_point!("clean-copied");
-        let upto = log.end();
+        let upto = wal.end();
         if !planted!(Bug::CleanUnsynced) {
-            log.sync_to(upto).inspect_err(|e| catalog.cx.poison(e))?;
+            wal.sync_to(upto).inspect_err(|e| catalog.cx.poison(e))?;
         }
         kill_point!("clean-synced");
         let mut fronts = fronts.into_iter();
         for cleaning in &self.stores {
             let version = cleaning.store.version();
-            for part in &cleaning.segments {
+            for part in &cleaning.memtables {
                 let copied = fronts.next().flatten();
-                let is_flushing = version.memory.flushing.all().any(|s| s.is(&part.segment));
+                let is_flushing = version.memory.flushing.all().any(|s| s.is(&part.memtable));
                 part.mark(self.front, copied, &self.files, is_flushing);
             }
         }
@@ -232,7 +232,7 @@ impl CleanJob {
         catalog.cx.metrics.wal_cleanings.add(1);
         let copied =
             |part: &Part| part.cells.iter().map(|cell| cell.as_ref().user_bytes() as u64).sum::<u64>();
-        let bytes = self.stores.iter().flat_map(|cleaning| &cleaning.segments).map(copied).sum();
+        let bytes = self.stores.iter().flat_map(|cleaning| &cleaning.memtables).map(copied).sum();
         catalog.cx.metrics.wal_cleaned_bytes.add(bytes);
         self.record(catalog, reason, None, bytes, is_gone);
         Ok(())
@@ -251,7 +251,7 @@ impl CleanJob {
                 return Ok(false);
             }
             let mut edit =
-                vec![Change::LastSeq(catalog.commit.snapshots.visible()), Change::LogSynced(synced)];
+                vec![Change::LastSeq(catalog.commit.snapshots.visible()), Change::WalSynced(synced)];
             edit.extend(catalog.front_changes(front)?);
             let mark = catalog.commit_to(&mut manifest, &edit)?;
             drop(manifest);
@@ -259,15 +259,15 @@ impl CleanJob {
             front
         };
         kill_point!("clean-committed");
-        match catalog.release_log(front) {
+        match catalog.release_wal(front) {
             Err(e) if e.kind() == ErrorKind::Poisoned => {
                 catalog.cx.poison(&e);
                 Err(e)
             }
-            // What is not released now is with the next; that comes later where somebody copies the log's
+            // What is not released now is with the next; that comes later where somebody copies the WAL's
             // files meanwhile.
             _ => {
-                let stays = catalog.commit.log()?.files().first().is_some_and(|file| file.file <= self.front);
+                let stays = catalog.commit.wal()?.files().first().is_some_and(|file| file.file <= self.front);
                 if stays {
                     self.pause(catalog, PAUSE_NS);
                 }
@@ -284,13 +284,13 @@ impl CleanJob {
         logged_bytes: u64,
         is_gone: bool,
     ) {
-        let cells = self.stores.iter().flat_map(|c| &c.segments).map(|part| part.cells.len() as u64).sum();
+        let cells = self.stores.iter().flat_map(|c| &c.memtables).map(|part| part.cells.len() as u64).sum();
         let numbers = [
             ("file", self.front.0),
             ("file_bytes", self.facts.file_bytes),
             ("live_bytes", self.stores.iter().map(|cleaning| cleaning.live).sum()),
             ("cells", cells),
-            ("wal_bytes", self.facts.log_bytes),
+            ("wal_bytes", self.facts.wal_bytes),
             ("memory_bytes", self.facts.memory_bytes),
             ("logged_bytes", logged_bytes),
             ("is_gone", u64::from(is_gone)),
@@ -319,20 +319,20 @@ impl CleanJob {
 impl Cleaning {
     fn new(
         store: &Arc<Store>,
-        segments: &[&Memtable],
+        memtables: &[&Memtable],
         front: LogFileId,
         below: SeqNo,
         visible: SeqNo,
     ) -> Self {
-        let parts = segments.iter().map(|segment| Part::new(segment, front, below)).collect();
-        let cursors = segments.iter().map(|segment| segment.cursor()).collect();
+        let parts = memtables.iter().map(|memtable| Part::new(memtable, front, below)).collect();
+        let cursors = memtables.iter().map(|memtable| memtable.cursor()).collect();
         Self {
             store: store.clone(),
-            segments: parts,
+            memtables: parts,
             cursor: Some(Merging::new(cursors)),
             judge: Judge::new(
                 Visibility { counts: store.settings().counts_versions(), visible, snapshots: &[] },
-                segments.iter().any(|segment| segment.has_ranges()),
+                memtables.iter().any(|memtable| memtable.has_ranges()),
             ),
             key: None,
             live: 0,
@@ -343,7 +343,7 @@ impl Cleaning {
     fn most_of_it(&self) -> Option<Vec<u8>> {
         let version = self.store.version();
         let mut ranges: BTreeMap<usize, (u64, &[u8])> = BTreeMap::new();
-        for part in self.segments.iter().filter(|part| !part.is_active) {
+        for part in self.memtables.iter().filter(|part| !part.is_active) {
             for cell in part.cells.iter().map(Cell::as_ref) {
                 let range = ranges.entry(version.memory.ranges.find(cell.key)).or_insert((0, cell.key));
                 range.0 += cell.user_bytes() as u64 + ENTRY_BYTES;
@@ -359,7 +359,7 @@ impl Cleaning {
             cursor.seek(&[])?;
             self.key = Some(Vec::new());
             self.judge.next_key(&[]);
-            for part in &mut self.segments {
+            for part in &mut self.memtables {
                 self.live += part.take_tombstones();
             }
         }
@@ -374,7 +374,7 @@ impl Cleaning {
                 self.judge.next_key(cell.key);
             }
             let kept = self.judge.keeps(cell.timestamp, cell.seq, cell.kind);
-            let part = &mut self.segments[cursor.source()];
+            let part = &mut self.memtables[cursor.source()];
             if cell.seq >= part.below {
                 part.rest = Some(part.rest.map_or(cell.seq, |rest| rest.min(cell.seq)));
             } else if kept && cell.seq >= part.from {
@@ -391,30 +391,30 @@ impl Cleaning {
 const ENTRY_BYTES: u64 = 16;
 
 impl Part {
-    fn new(segment: &Memtable, front: LogFileId, below: SeqNo) -> Self {
-        let again = segment.again();
-        let from = match segment.log_front().is_some_and(|file| file <= front) {
+    fn new(memtable: &Memtable, front: LogFileId, below: SeqNo) -> Self {
+        let again = memtable.again();
+        let from = match memtable.log_front().is_some_and(|file| file <= front) {
             // Everything below was logged again into later files, unless into this one.
             true if again.front > front.0 => again.below.min(below),
             true => SeqNo::ZERO,
             false => below,
         };
         Self {
-            segment: segment.clone(),
-            generation: segment.generation(),
+            memtable: memtable.clone(),
+            generation: memtable.generation(),
             from,
             below,
             cells: Vec::new(),
             tombstones: Vec::new(),
             rest: None,
-            is_active: segment.as_active().is_some(),
+            is_active: memtable.as_active().is_some(),
         }
     }
 
     /// Takes the range tombstones; their bytes.
     fn take_tombstones(&mut self) -> u64 {
         let all = KeyRange::all();
-        for tombstone in self.segment.tombstones_within(&all) {
+        for tombstone in self.memtable.tombstones_within(&all) {
             if tombstone.seq >= self.below {
                 self.rest = Some(self.rest.map_or(tombstone.seq, |rest| rest.min(tombstone.seq)));
             } else if tombstone.seq >= self.from {
@@ -433,10 +433,10 @@ impl Part {
         files: &[(SeqNo, LogFileId)],
         is_flushing: bool,
     ) {
-        if self.from == self.below && self.segment.log_front().is_none_or(|file| file > front) {
+        if self.from == self.below && self.memtable.log_front().is_none_or(|file| file > front) {
             return;
         }
-        let before = self.segment.again();
+        let before = self.memtable.again();
         // What was logged again before stays where it is, unless it was in this file and is among the copies.
         let older = if before.front > front.0 { before.front } else { u64::MAX };
         let again = Again {
@@ -446,12 +446,12 @@ impl Part {
         let (next, newest) = (files[1].1, files[files.len() - 1].1);
         let holding = |seq: SeqNo| files[files.partition_point(|(first, _)| *first <= seq) - 1].1;
         let rest = match self.rest.map(holding) {
-            // A flush that took the segment meanwhile may log cells that it keeps anywhere behind the front.
+            // A flush that took the memtable meanwhile may log cells that it keeps anywhere behind the front.
             _ if is_flushing => Some(next),
             // What was written since this looked is in the newest file of then, or later.
             rest if self.is_active => Some(rest.map_or(newest, |rest| rest.min(newest))),
             rest => rest,
         };
-        self.segment.log_again(again, rest);
+        self.memtable.log_again(again, rest);
     }
 }

@@ -292,7 +292,7 @@ fn offered(scene: &Scene, manner: Manner) -> Result<(Arc<Rogue>, usize), String>
     let rogue = Rogue::start(scene, scene.helper, manner)?;
     let rows = load(scene, &scene.caller("root"), OFFERED_AFTER, || rogue.merges() > 0)?;
     match rogue.merges() {
-        0 => Err(format!("no merge was offered while {rows} rows were written")),
+        0 => Err(format!("no compaction was offered while {rows} rows were written")),
         _ => Ok((rogue, rows)),
     }
 }
@@ -307,7 +307,9 @@ pub(super) fn lies(scene: &Scene) -> Outcome {
     let begins_row = |chunk: &Vec<u8>| parts(chunk).iter().any(|(field, key)| *field == 1 && key.len() == 8);
     let left = chunks.filter(|(_, chunk)| begins_row(chunk)).count();
     match left >= rows {
-        true => Ok(format!("{} merges answered with a lie, all of {rows} rows are there", rogue.merges())),
+        true => {
+            Ok(format!("{} compactions answered with a lie, all of {rows} rows are there", rogue.merges()))
+        }
         false => Err(format!("{left} of {rows} rows are left after a lie")),
     }
 }
@@ -317,8 +319,8 @@ pub(super) fn stalls(scene: &Scene) -> Outcome {
     let (rogue, _) = offered(scene, Manner::Stalls)?;
     std::thread::sleep(scene.lasts);
     match rogue.is_taken_back() || !scene.is_longer_than(80) {
-        true => Ok(format!("{} merges, taken back: {}", rogue.merges(), rogue.is_taken_back())),
-        false => Err("a merge is left to a server that only says that it works".into()),
+        true => Ok(format!("{} compactions, taken back: {}", rogue.merges(), rogue.is_taken_back())),
+        false => Err("a compaction is left to a server that only says that it works".into()),
     }
 }
 
@@ -332,14 +334,14 @@ fn is_bounded(scene: &Scene, manner: Manner) -> Outcome {
     std::thread::sleep(scene.lasts);
     let ends = rogue.ends();
     if let Some(End { taken, most, .. }) = ends.iter().find(|end| end.taken > end.most) {
-        return Err(format!("{taken} outputs or pieces were taken of a merge that may have {most}"));
+        return Err(format!("{taken} outputs or pieces were taken of a compaction that may have {most}"));
     }
     match ends.iter().find(|end| end.refusal.contains("more than the ")) {
         Some(End { taken, refusal, .. }) => Ok(format!(
-            "{} merges, of one {taken} outputs or pieces taken, and then: {refusal}",
+            "{} compactions, of one {taken} outputs or pieces taken, and then: {refusal}",
             rogue.merges()
         )),
-        None => Err(format!("of {} merges none was refused for what it has: {ends:?}", rogue.merges())),
+        None => Err(format!("of {} compactions none was refused for what it has: {ends:?}", rogue.merges())),
     }
 }
 
@@ -359,7 +361,7 @@ pub(super) fn fetches(scene: &Scene) -> Outcome {
     std::thread::sleep(scene.lasts);
     match rogue.is_taken_back() || !scene.is_longer_than(80) {
         true => Ok(format!("{} parts fetched, taken back: {}", rogue.carried(), rogue.is_taken_back())),
-        false => Err("a merge is left to a server that reads the same bytes for ever".into()),
+        false => Err("a compaction is left to a server that reads the same bytes for ever".into()),
     }
 }
 
@@ -387,8 +389,8 @@ pub(super) fn announced(scene: &Scene) -> Outcome {
     })?;
     announce(&stranger, &address)?;
     match rogue.merges() {
-        0 => Ok("strangers are refused, and get no merge".into()),
-        merges => Err(format!("{merges} merges were given to a server that a stranger named")),
+        0 => Ok("strangers are refused, and get no compaction".into()),
+        merges => Err(format!("{merges} compactions were given to a server that a stranger named")),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::cache_fill::{FillProgress, FillStats, Opened, Prefill, Publishing};
 use super::running::Running;
-use super::spec::{merge_spec, open_runs, step_fill_bytes};
+use super::spec::{compaction_spec, open_runs, step_fill_bytes};
 use crate::catalog::{Catalog, Install, check_bounds};
 use crate::commit::{CompactionTurn, Store};
 use crate::compaction::{Advance, Step, Totals};
@@ -119,7 +119,7 @@ impl CompactionJob {
         let id = catalog.next_job();
         let mut work = store.work.lock();
         let version = store.version_full();
-        let running = work.merges.running();
+        let running = work.compactions.running();
         if let Err(why) = validate(&version.shape, &plan, &running) {
             let reason = format!("plan refused: {why} ({})", plan.reason);
             catalog.cx.events.record(EventKind::CompactionDeferred, &store.name, reason, &[]);
@@ -128,7 +128,7 @@ impl CompactionJob {
         let settings = store.settings();
         let spec = match plan.kind {
             CompactionKind::TrivialMove => None,
-            CompactionKind::Merge => Some(merge_spec(catalog, store, &version, &plan, id)),
+            CompactionKind::Merge => Some(compaction_spec(catalog, store, &version, &plan, id)),
         };
         let turn = CompactionTurn::begin(store, &mut work, id, plan.clone());
         drop(work);
@@ -155,7 +155,7 @@ impl CompactionJob {
     }
 
     /// Whether a caller waits for it, who is told what becomes of it.
-    pub(crate) fn is_asked(&self) -> bool {
+    pub(crate) fn is_manual(&self) -> bool {
         self.manual.is_some()
     }
 
@@ -194,7 +194,7 @@ impl CompactionJob {
         if matches!(self.phase, Phase::Move) {
             return self.make_move(catalog);
         }
-        let wait = catalog.cx.rates.merges.wait().max(catalog.cx.rates.fills.wait());
+        let wait = catalog.cx.rates.compactions.wait().max(catalog.cx.rates.fills.wait());
         if wait > 0 {
             return Ok(JobProgress::NotYet(wait));
         }
@@ -250,7 +250,7 @@ impl CompactionJob {
         let totals = self.totals();
         // What is still in the builder is an estimate, which may turn out too high.
         let written = totals.bytes_written.max(self.progress.reported);
-        catalog.cx.rates.merges.take(written - self.progress.reported);
+        catalog.cx.rates.compactions.take(written - self.progress.reported);
         self.progress.reported = written;
         catalog.cx.rates.fills.take(self.fill.stats.note(&totals));
         if let Some(manual) = &self.manual {
@@ -285,7 +285,7 @@ impl CompactionJob {
         let version = self.store.version_full();
         check_bounds(&self.store, &version, &self.bounds)?;
         // Names of its own: what was written elsewhere may still appear.
-        let mut spec = merge_spec(catalog, &self.store, &version, &self.plan, catalog.next_job());
+        let mut spec = compaction_spec(catalog, &self.store, &version, &self.plan, catalog.next_job());
         spec.range.start = self.progress.clip.clone().unwrap_or(spec.range.start);
         self.phase = Phase::Merging(match self.progress.failures < FAILURES_ELSEWHERE {
             true => Running::begin(catalog, &self.store, &version, &spec)?,
@@ -329,7 +329,7 @@ impl CompactionJob {
     /// Installs the step.
     fn publish(&mut self, catalog: &Arc<Catalog>, step: Step, opened: Option<Opened>) -> Result<JobProgress> {
         let upto = step.upto.clone();
-        kill_point!("merge-before-install");
+        kill_point!("compaction-before-install");
         let (blocks, bytes) = catalog.install(Install {
             store: &self.store,
             plan: &self.plan,
@@ -341,7 +341,7 @@ impl CompactionJob {
             forgotten: self.totals().forgotten,
             opened,
         })?;
-        kill_point!("merge-after-install");
+        kill_point!("compaction-after-install");
         self.fill.stats.note_evicted(blocks, bytes);
         catalog.cx.metrics.compaction_steps.add(1);
         self.progress.steps += 1;
@@ -382,7 +382,7 @@ impl CompactionJob {
         let Totals { taken, kept, bytes_written: bytes, .. } = self.totals();
         catalog.cx.metrics.compaction_written_bytes.add(bytes);
         self.store.metrics.compaction_written_bytes.add(bytes);
-        self.store.work.lock().merges.rewritten.merged(bytes);
+        self.store.work.lock().compactions.rewritten.merged(bytes);
         let ns = catalog.cx.env.clock.monotonic_ns() - self.began_ns;
         if kind == EventKind::Compaction {
             catalog.cx.metrics.compactions.add(1);

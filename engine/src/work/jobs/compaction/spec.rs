@@ -32,7 +32,7 @@ const FILL_STEPS: u64 = 32;
 const FILL_STEP_MIN: u64 = 64 << 10;
 
 /// The compaction that the plan asks for, as plain data, of those of its SSTables that are still there.
-pub(super) fn merge_spec(
+pub(super) fn compaction_spec(
     catalog: &Catalog,
     store: &Store,
     version: &Version,
@@ -184,8 +184,8 @@ pub(super) fn cached(version: &Version, spec: &CompactionSpec) -> u64 {
 /// regions are compacted beside each other.) Compactions of `rangemerge` do not, as their SSTables are not
 /// cut.
 pub(super) fn step_fill_bytes(catalog: &Catalog, more: u64) -> u64 {
-    let merges = Arc::strong_count(&catalog.cx.rates.filling) as u64 - 1 + more;
-    (catalog.cache.capacity() / FILL_STEPS / merges.max(1)).max(FILL_STEP_MIN)
+    let compactions = Arc::strong_count(&catalog.cx.rates.filling) as u64 - 1 + more;
+    (catalog.cache.capacity() / FILL_STEPS / compactions.max(1)).max(FILL_STEP_MIN)
 }
 
 /// The SSTables of these runs that the version has, open.

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 /// The cells of a step that stay in memory.
 pub(super) struct HotCells {
-    pub(super) segment: Memtable,
+    pub(super) memtable: Memtable,
     /// The position up to which the WAL must be synced for them to be durable.
     pub(super) logged_to: LogPosition,
 }
@@ -87,10 +87,10 @@ impl HotKeysStage {
         let entries = cells.iter().map(|kept| Entry::Cell(kept.cell.as_ref()));
         let Some(copied) = catalog.commit.log_copies(store, self.reserved, entries)? else { return Ok(None) };
         let flat = FlatMemtable::of_kept(self.reserved, cells, store.memory_options());
-        let segment = Memtable::logged_again(Arc::new(flat), copied.start.file);
+        let memtable = Memtable::logged_again(Arc::new(flat), copied.start.file);
         self.left.0 += cells.len() as u64;
-        self.left.1 += segment.bytes() as u64;
-        Ok(Some(HotCells { segment, logged_to: copied.end }))
+        self.left.1 += memtable.bytes() as u64;
+        Ok(Some(HotCells { memtable, logged_to: copied.end }))
     }
 
     /// Records what was left, and remembers for the next flush what this one met.

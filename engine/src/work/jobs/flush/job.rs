@@ -257,11 +257,11 @@ impl FlushJob {
         let totals = self.totals();
         // A flush frees memory that writers wait for, so it only takes from the rate limit and never waits.
         let written = totals.bytes_written.max(self.progress.reported);
-        catalog.cx.rates.merges.take_unasked(written - self.progress.reported);
+        catalog.cx.rates.compactions.take_without_limit(written - self.progress.reported);
         self.progress.reported = written;
         let filled = self.progress.fills.note(&totals);
         if self.reads_tables() {
-            catalog.cx.rates.fills.take_unasked(filled);
+            catalog.cx.rates.fills.take_without_limit(filled);
         }
         let step = match advance {
             Advance::Working => return Ok(JobProgress::More),
@@ -303,11 +303,11 @@ impl FlushJob {
         let hot = hot.inspect_err(|_| catalog.remove_outputs(&step.outputs))?;
         let hot_to = hot.as_ref().map_or(LogPosition::default(), |hot| hot.logged_to);
         if hot.is_some() {
-            kill_point!("flush-kept-logged");
+            kill_point!("flush-hot-keys-logged");
         }
-        if !planted!(Bug::CommitBeforeLogSync) {
+        if !planted!(Bug::CommitBeforeWalSync) {
             let upto = if planted!(Bug::KeepUnsynced) { self.logged_to } else { self.logged_to.max(hot_to) };
-            catalog.commit.log()?.sync_to(upto).inspect_err(|e| catalog.cx.poison(e))?;
+            catalog.commit.wal()?.sync_to(upto).inspect_err(|e| catalog.cx.poison(e))?;
         }
         kill_point!("flush-before-install");
         if let Some((turn, _)) = self.turns.as_ref().filter(|_| done) {
@@ -323,7 +323,7 @@ impl FlushJob {
             bounds: &self.bounds,
             outputs: step.outputs,
             upto: step.upto,
-            flushed: Some(Flushed { range, generation: self.claims, kept: hot.map(|hot| hot.segment) }),
+            flushed: Some(Flushed { range, generation: self.claims, kept: hot.map(|hot| hot.memtable) }),
             filled: step.filled,
             forgotten: self.totals().forgotten,
             opened,
@@ -359,7 +359,7 @@ impl FlushJob {
         self.store.metrics.flushes.add(1);
         self.store.metrics.flushed_bytes.add(totals.bytes_written);
         let memory = catalog.cx.settings.write_memory();
-        self.store.work.lock().merges.rewritten.came(totals.bytes_written as f64, memory);
+        self.store.work.lock().compactions.rewritten.came(totals.bytes_written as f64, memory);
         let ns = catalog.cx.env.clock.monotonic_ns() - self.progress.began_ns;
         metrics.timers.flush.note_ns(ns);
         let numbers = [
@@ -446,7 +446,7 @@ fn taken(
 }
 
 fn logged_to(catalog: &Catalog) -> LogPosition {
-    catalog.commit.log().map_or(LogPosition::default(), |log| log.end())
+    catalog.commit.wal().map_or(LogPosition::default(), |wal| wal.end())
 }
 
 /// The keys where SSTables begin and end in the run of L0 that a flush is to write. There are some where

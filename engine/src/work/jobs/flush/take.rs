@@ -46,8 +46,8 @@ pub(super) fn take_all(catalog: &Catalog, store: &Store) {
     let takes_waiting = ranges.counts_as_one();
     // Not at every try: each would leave a memtable, until there is room for the first.
     let freezes = match flushing.is_empty() {
-        true => takes_waiting || (waiting.is_empty() && store.flush_is_asked_of_active()),
-        false => store.flush_is_asked_of_active(),
+        true => takes_waiting || (waiting.is_empty() && store.active_flush_is_requested()),
+        false => store.active_flush_is_requested(),
     };
     drop(version);
     if freezes {
@@ -117,8 +117,14 @@ pub(super) fn take_range(
             .find(|(_, memory)| memory.range.contains(key))
             .map(|(number, m)| (*number, format!("the range {} has most of it", m.range))),
         None => {
-            let merging: Vec<KeyRange> =
-                store.work.lock().merges.running().iter().map(|merge| merge.range_left()).collect();
+            let merging: Vec<KeyRange> = store
+                .work
+                .lock()
+                .compactions
+                .running()
+                .iter()
+                .map(|compaction| compaction.range_left())
+                .collect();
             let chosen = victim_beside(by_range, &version.shape, &facts, &merging);
             chosen.map(|(best, why)| (memory[best].0, why))
         }
@@ -207,7 +213,7 @@ pub(super) fn plan_range(
     let mut work = store.work.lock();
     let version = store.version_full();
     let FlushSet { range, .. } = &version.memory.flushing;
-    let running = work.merges.running();
+    let running = work.compactions.running();
     // Not where its tables are being compacted: beside them it may still be a delta.
     let early = early && !running.iter().any(|other| other.range_left().overlaps(range));
     let with_tables =

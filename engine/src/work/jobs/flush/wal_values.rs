@@ -67,11 +67,11 @@ impl WalValuesJob {
         flush: &FlushSet,
         logged_to: LogPosition,
     ) -> Self {
-        let front = flush.all().filter_map(|segment| segment.log_front()).min();
-        let scan = front.filter(|_| choice.leave).zip(catalog.commit.log().ok()).map(|(front, log)| {
-            let mut files = log.complete_files();
+        let front = flush.all().filter_map(|memtable| memtable.log_front()).min();
+        let scan = front.filter(|_| choice.leave).zip(catalog.commit.wal().ok()).map(|(front, wal)| {
+            let mut files = wal.complete_files();
             files.retain(|f| f.file >= front && f.file <= logged_to.file);
-            PlaceScan::new(&catalog.cx.env, &catalog.dir, log.database(), store.id, files)
+            PlaceScan::new(&catalog.cx.env, &catalog.dir, wal.database(), store.id, files)
         });
         Self { choice, scan, files: 0, left_bytes: 0 }
     }
@@ -134,7 +134,7 @@ impl WalValuesJob {
         store
             .work
             .lock()
-            .merges
+            .compactions
             .rewritten
             .came(self.left_bytes as f64 * compressed, catalog.cx.settings.write_memory());
         let percent = |share: f64| (share * 100.0) as u64;
@@ -145,10 +145,10 @@ impl WalValuesJob {
             ("compressed_percent", percent(compressed)),
             ("saved_percent", self.choice.saved_percent),
             ("live_percent", self.choice.live_percent),
-            ("wal_bytes", self.choice.facts.log_bytes),
+            ("wal_bytes", self.choice.facts.wal_bytes),
             ("referred_bytes", self.choice.facts.referred_bytes),
-            ("compaction_memory", self.choice.facts.merge_memory),
-            ("rewritten_percent", percent(self.choice.facts.merged)),
+            ("compaction_memory", self.choice.facts.compaction_memory),
+            ("rewritten_percent", percent(self.choice.facts.rewritten)),
             ("wal_files", self.files as u64),
             ("left_bytes", self.left_bytes),
         ];
@@ -186,8 +186,8 @@ pub(super) fn prepare_wal_values(
     if choice.leave {
         // Reserved and synced ahead here, so that writers hardly wait for the change of files.
         let begun =
-            catalog.commit.log().and_then(|log| log.prepare()).and_then(|_| catalog.commit.begin_log_file());
-        kill_point!("flush-log-file-begun");
+            catalog.commit.wal().and_then(|wal| wal.prepare()).and_then(|_| catalog.commit.begin_wal_file());
+        kill_point!("flush-wal-file-begun");
         if begun.is_err() {
             choice = WalValuesChoice { leave: false, reason: "no WAL file could be begun".into(), ..choice };
         }
@@ -199,15 +199,15 @@ pub(super) fn prepare_wal_values(
 fn wal_values_facts(catalog: &Catalog, store: &Store) -> Option<WalValuesFacts> {
     let version = store.version();
     let front = version.memory.log_front()?;
-    let segments = || version.memory.unflushed().chain(std::iter::once(&version.memory.active));
+    let memtables = || version.memory.unflushed().chain(std::iter::once(&version.memory.active));
     let survived = store.work.lock().flush.survived;
     let mut facts = WalValuesFacts {
-        cells: segments().map(|segment| segment.cells() as u64).sum(),
-        user_bytes: segments().map(|segment| segment.user_bytes() as u64).sum(),
+        cells: memtables().map(|memtable| memtable.cells() as u64).sum(),
+        user_bytes: memtables().map(|memtable| memtable.user_bytes() as u64).sum(),
         survive: surviving_share(&version, &store.settings(), survived),
-        log_bytes: catalog
+        wal_bytes: catalog
             .commit
-            .log()
+            .wal()
             .ok()?
             .files()
             .iter()
@@ -219,8 +219,8 @@ fn wal_values_facts(catalog: &Catalog, store: &Store) -> Option<WalValuesFacts> 
         compressed: bytes_per_user_byte(&version).min(1.0),
         value_bytes_min: VALUE_BYTES_MIN as u64,
         referred_bytes: referred_bytes(&version),
-        merge_memory: catalog.cache.may_keep_at_most().saturating_sub(catalog.cache.table_memory()),
-        merged: store.work.lock().merges.rewritten.times(),
+        compaction_memory: catalog.cache.may_keep_at_most().saturating_sub(catalog.cache.table_memory()),
+        rewritten: store.work.lock().compactions.rewritten.times(),
         write_amp_max: store.settings().options.write_amp_max(),
     };
     if let Some(open) = version.tables().find(|open| open.info.cells > 0) {

@@ -57,7 +57,7 @@ impl MemtableCompactionJob {
             id: catalog.next_job(),
             store: store.clone(),
             join: Some(join),
-            logged_to: catalog.commit.log().map_or(LogPosition::default(), |log| log.end()),
+            logged_to: catalog.commit.wal().map_or(LogPosition::default(), |wal| wal.end()),
             bytes: due.sources.iter().map(|source| source.bytes() as u64).sum(),
             counted: due.expected,
             busy_ns: 0,
@@ -93,7 +93,7 @@ impl MemtableCompactionJob {
         let Some(due) = &self.due else { return };
         let taken = join.taken();
         let from = catalog.cx.env.clock.monotonic_ns();
-        let durable = catalog.commit.log().is_ok_and(|log| log.synced() >= self.logged_to);
+        let durable = catalog.commit.wal().is_ok_and(|wal| wal.synced() >= self.logged_to);
         let needed = due.sources.iter().zip(join.lives()).filter(|(_, lives)| *lives || !durable);
         let places: Vec<WalPlace> = needed.map(|(source, _)| source.wal_place()).collect();
         let joined = join.finish(!due.is_of_range);

@@ -60,7 +60,7 @@ pub(super) fn due(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> O
 fn due_in_one(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> Option<Due> {
     let ranges = &version.memory.ranges;
     let mut sources = ranges.is_one().then(|| ranges.memtables_of(0).to_vec())?;
-    if sources.is_empty() || store.flush_is_asked() {
+    if sources.is_empty() || store.flush_is_requested() {
         return None;
     }
     let flats = flats(&sources);

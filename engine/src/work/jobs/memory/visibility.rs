@@ -28,15 +28,15 @@ impl Visible {
 }
 
 /// Counts a memtable that was laid out, and records the event.
-pub(super) fn note_memory_flush(catalog: &Catalog, store: &Store, segment: &Memtable, began_ns: u64) {
+pub(super) fn note_memory_flush(catalog: &Catalog, store: &Store, memtable: &Memtable, began_ns: u64) {
     catalog.cx.metrics.memtable_freezes.add(1);
     catalog.commit.recount(store);
     catalog.commit.touch(store.id);
     let version = store.version();
     let numbers = [
-        ("cells", segment.cells() as u64),
-        ("bytes", segment.bytes() as u64),
-        ("generation", segment.generation().0),
+        ("cells", memtable.cells() as u64),
+        ("bytes", memtable.bytes() as u64),
+        ("generation", memtable.generation().0),
         ("memtables", (version.memory.waiting.len() + version.memory.ranges.depth()) as u64),
         ("share", store.active_bytes()),
         ("micros", (catalog.cx.env.clock.monotonic_ns() - began_ns) / 1_000),
