@@ -1,9 +1,9 @@
 //! Tests that cross crates: what they compare the database with, and what they demand of it after a crash.
 //!
 //! `model` and `history` say what is right, `stream` what a stream of changes must show; `subject` is the
-//! database in its simulated world, with `strategies` drawn; `campaign` runs cases by seed. `ways` are the ways
-//! through a range, `disks` small file systems, `kill` is for the program of that name. The campaigns, listed
-//! in [`ROWS`]: `power` (crashes), `twice` (at any two places), `faults` (calls that fail, full disks,
+//! database in its simulated world, with `strategies` drawn; `campaign` runs cases by seed. `ways` are the
+//! ways through a range, `disks` small file systems, `kill` is for the program of that name. The campaigns,
+//! listed in [`ROWS`]: `power` (crashes), `twice` (at any two places), `faults` (calls that fail, full disks,
 //! replays), `small_disk` (a real file system that fills up), `torn` (the last thing written, cut
 //! at every offset), `copies` (checkpoints, backups and moves that crash), `random` (against the model),
 //! `between` (reads and steps in each other's middle), `metamorphic` (one list, many configurations:

@@ -16,11 +16,12 @@ const WORDS_MAX: usize = 40_000;
 const ENDINGS: [&str; 3] = [".rs", ".md", ".toml"];
 
 /// In the documents, whatever is in backticks and looks like a file must fit one of this repository and no
-/// other; what looks like the name of a test must exist.
+/// other; what looks like the name of a test must exist, as a function or a public field.
 pub(super) fn find(root: &Path, sources: &[Source<'_>]) -> Vec<Finding> {
-    let mut functions = BTreeSet::new();
+    let mut names = BTreeSet::new();
     for source in sources {
-        functions.extend(source.text.split("fn ").skip(1).filter_map(|rest| rest.split(['(', '<']).next()));
+        names.extend(source.text.split("fn ").skip(1).filter_map(|rest| rest.split(['(', '<']).next()));
+        names.extend(source.text.split("pub ").skip(1).filter_map(|rest| rest.split(':').next()));
     }
     let files = files(root);
     let pages = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"];
@@ -40,7 +41,7 @@ pub(super) fn find(root: &Path, sources: &[Source<'_>]) -> Vec<Finding> {
             let fault = if is_file(word) {
                 fault(word, &files)
             } else {
-                (is_test_name(word) && !functions.contains(word)).then(|| MISSING.to_owned())
+                (is_test_name(word) && !names.contains(word)).then(|| MISSING.to_owned())
             };
             if let Some(fault) = fault {
                 says(format!("{name} names `{word}`, which {fault}"));
