@@ -212,7 +212,7 @@ impl Checked<'_> {
                     turns.reverse();
                 }
                 for turn in turns {
-                    let (store, _) = turn;
+                    let (store, build) = turn;
                     let (records, ended) =
                         self.plan.how.calmest(|told| self.child(turn, group, &scale, run, &base, told));
                     if self.plan.scale.most_puts.is_none() {
@@ -220,8 +220,8 @@ impl Checked<'_> {
                     }
                     records.iter().for_each(&mut seen);
                     if let Err(why) = ended {
-                        let what =
-                            format!("{} on {}, run {run}: {why}", store.name(), group.workloads.join(","));
+                        let name = store.name() + build.map_or("", |_| BEFORE);
+                        let what = format!("{name} on {}, run {run}: {why}", group.workloads.join(","));
                         eprintln!("siltstone-bench: {what}");
                         failures.push(what);
                     }

@@ -198,6 +198,9 @@ fn main() -> ExitCode {
 
 /// Runs a plan and prints what came of it; with ratios or without.
 fn measured(plan: &Plan, compared: bool) -> failure::Result<ExitCode> {
+    if !compared && plan.before.is_some() {
+        Cli::command().error(ErrorKind::ArgumentConflict, "--before is for `compare`").exit();
+    }
     if !compared && plan.workload.iter().all(|name| scaling::is_cliff(name)) {
         return cliff(plan);
     }

@@ -164,10 +164,15 @@ pub(crate) struct Events {
 fn push(newest: &mut VecDeque<Event>, event: Event, keep: usize) {
     let is_freeze = |event: &Event| event.kind == EventKind::MemtableFreeze;
     newest.push_back(event);
+    if newest.len() <= keep {
+        return;
+    }
+    // Counted once, as a file of another build may have brought any number.
+    let mut freezes = newest.iter().filter(|event| is_freeze(event)).count();
     while newest.len() > keep {
-        let crowded = 2 * newest.iter().filter(|event| is_freeze(event)).count() > keep;
-        let oldest = if crowded { newest.iter().position(is_freeze) } else { None };
-        newest.remove(oldest.unwrap_or(0));
+        let oldest = if 2 * freezes > keep { newest.iter().position(is_freeze) } else { None };
+        let dropped = newest.remove(oldest.unwrap_or(0));
+        freezes -= usize::from(dropped.is_some_and(|event| is_freeze(&event)));
     }
 }
 

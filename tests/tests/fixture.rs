@@ -121,7 +121,7 @@ fn write_format_1(dir: &Path) -> Contents {
 }
 
 /// Families with options of the feature `papers`, by option and value, and what refuses a write without it.
-const PAPERS: [(&str, &str, &str); 7] = [
+const PAPERS: [(&str, &str, &str); 9] = [
     ("strategy", "exploring", "strategy `exploring`"),
     ("strategy", "remerge", "strategy `remerge`"),
     ("strategy", "nomerge", "strategy `nomerge`"),
@@ -129,6 +129,8 @@ const PAPERS: [(&str, &str, &str); 7] = [
     ("memory_policy", "eager{memtables=3}", "memory_policy `eager`"),
     ("memory_policy", "adaptive", "memory_policy `adaptive`"),
     ("hot_keys", "top{percent=2}", "hot_keys `top`"),
+    ("active_memtable_share", "0.2", "active_memtable_share"),
+    ("wal_values_write_amp_max", "2", "wal_values_write_amp_max"),
 ];
 
 /// A family for each of these options, with SSTables, with memtables of which only the WAL knows, and with a

@@ -264,7 +264,7 @@ pub(crate) fn schedules(tally: &mut Tally, seed: u64, times: u32) -> bool {
 
 /// The unit tests named `model`, in the one build that has both checkers.
 fn models(skip: &[&str]) -> Command {
-    let mut run = cargo("test --profile models -p siltstone --lib -- --quiet ::model::");
+    let mut run = cargo("test --profile models -p siltstone --features papers --lib -- --quiet ::model::");
     run.args(skip)
         .env("RUSTFLAGS", "--cfg models")
         .env("CARGO_TARGET_DIR", root().join("target").join("models"))

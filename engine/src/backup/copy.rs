@@ -16,14 +16,17 @@ impl Backups {
         let backup = self.read(id)?;
         self.manifest_of(&backup)?;
         let mut making = Making::begin(to, &backup.database)?;
-        let mut copy = |file: &StoredFile| {
+        let mut logs = Vec::with_capacity(backup.logs.len());
+        for log in &backup.logs {
+            logs.push(self.copy_file(log, &mut making)?);
+        }
+        let mut tables = Vec::with_capacity(backup.tables.len());
+        for file in &backup.tables {
             let table = file.table.clone();
             let known = table.and_then(|table| making.known_as(&file.name, file.bytes, table));
-            known.map_or_else(|| self.copy_file(file, &mut making), Ok)
-        };
-        let logs = backup.logs.iter().map(&mut copy).collect::<Result<_>>()?;
-        let tables = backup.tables.iter().map(&mut copy).collect::<Result<_>>()?;
-        let manifest = copy(&backup.manifest)?;
+            tables.push(known.map_or_else(|| self.copy_file(file, &mut making), Ok)?);
+        }
+        let manifest = self.copy_file(&backup.manifest, &mut making)?;
         let copy = Descriptor { id: making.id, manifest, logs, tables, ..backup };
         making.finish(&copy)
     }

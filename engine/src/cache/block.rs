@@ -381,7 +381,8 @@ impl Block {
         if first < self.restarts { self.restart_entry(first).map(Some) } else { Ok(None) }
     }
 
-    /// The number of restart keys before `target`.
+    /// The number of restart keys before `target`; only where every entry is a restart point is that the
+    /// number of the entry that [`Block::lower_bound`] finds.
     #[inline]
     pub(crate) fn restart_lower_bound(&self, target: &[u8]) -> Decoded<usize> {
         let common = &self.bytes[self.common.clone()];

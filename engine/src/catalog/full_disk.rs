@@ -1,4 +1,5 @@
-//! A write on a full disk: what is set aside goes, so that deletes make room.
+//! The entry of writes into the catalog, which adds to the write path what a full disk asks for: what is set
+//! aside goes, so that deletes make room.
 
 use super::Catalog;
 use crate::commit::{CELL_BYTES, Depends, Op};
@@ -11,7 +12,8 @@ use crate::types::SeqNo;
 const BEYOND_FULL_BYTES: u64 = 64 << 10;
 
 impl Catalog {
-    /// Writes like `Commit::write`; tries again on a full disk.
+    /// Writes like `Commit::write`. On a full disk it gives up retained WAL and tries again, and deletes also
+    /// with the reserve.
     pub(crate) fn write(
         &self,
         ops: &[Op<'_>],

@@ -55,6 +55,7 @@ pub(crate) struct Store {
     /// The sequence number up to which compactions may have dropped every cell of a key: see
     /// [`Store::forgotten`].
     forgotten: AtomicU64,
+    /// The database's write memory, not the family's.
     write_memory: AtomicU64,
     /// The database's pool of memory chunks.
     spares: OnceLock<Arc<Spares>>,
@@ -68,7 +69,6 @@ pub(crate) struct Store {
 
 /// A store's part of the sums in `tally`, as last counted.
 #[repr(align(64))]
-#[derive(Default)]
 pub(crate) struct Counted {
     /// Locked while memory and SSTables are recounted, so that the last count is of the last version.
     pub(crate) counting: Mutex<()>,
@@ -80,6 +80,19 @@ pub(crate) struct Counted {
     pub(crate) front: AtomicU64,
     /// Visits by scans of cells that a range tombstone covers, since the active memtable was begun.
     seek_misses: AtomicU64,
+}
+
+impl Default for Counted {
+    fn default() -> Self {
+        Self {
+            counting: Mutex::default(),
+            memory: AtomicU64::new(0),
+            tables: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
+            front: AtomicU64::new(LogFileId::MAX.0),
+            seek_misses: AtomicU64::new(0),
+        }
+    }
 }
 
 /// The source of generations, each given out once in a database, so that memory and SSTables of stores that
@@ -133,8 +146,7 @@ impl Store {
             active_bytes: AtomicU64::new(0),
             active_expected: AtomicU64::new(0),
             level0_over: AtomicU64::new(0),
-            // Listed nowhere yet.
-            counted: Counted { front: AtomicU64::new(u64::MAX), ..Counted::default() },
+            counted: Counted::default(),
             emptied: Emptied::new(),
             metrics: StoreMetrics::default(),
             work: Mutex::default(),
@@ -157,8 +169,13 @@ impl Store {
 
     pub(crate) fn set_settings(&self, settings: FamilySettings) {
         self.settings.store(Arc::new(settings));
-        // A flush that still has the old settings finds them changed when it has the lock.
-        self.work.lock().memory.compacts = None;
+        // A flush that still has the old settings finds them changed when it has the lock. A compaction under
+        // way, for which flushes wait, ends by itself.
+        let mut work = self.work.lock();
+        if !work.memory.is_compacting() {
+            work.memory.compacts = None;
+        }
+        drop(work);
         self.fit_memory(self.write_memory.load(Ordering::Relaxed));
     }
 
@@ -173,6 +190,7 @@ impl Store {
         self.active_bytes.store(self.settings().options.active_bytes(write_memory), Ordering::Relaxed);
     }
 
+    /// Runs in L0 beyond those that its strategy allows, as last counted.
     pub(crate) fn level0_over(&self) -> u64 {
         self.level0_over.load(Ordering::Relaxed)
     }
@@ -374,6 +392,7 @@ impl Store {
         Ok(())
     }
 
+    /// Bytes of memory, as last counted.
     pub(crate) fn counted_memory(&self) -> u64 {
         self.counted.memory.load(Ordering::Relaxed)
     }

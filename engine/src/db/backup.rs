@@ -2,7 +2,8 @@
 //! go on.
 //!
 //! As with a checkpoint, one moment (`catalog/moment.rs`) decides what the copy consists of. But nothing is
-//! linked, since a backup may lie on another file system. Instead:
+//! linked, since a backup may lie on another file system, and copying takes too long to hold the manifest's
+//! lock. Instead:
 //!
 //! - The backup pins the WAL files. They are few (the WAL's limit) and copied first.
 //! - Handles pin the SSTables: compactions may drop them from the manifest but not delete their files, and

@@ -18,12 +18,19 @@ use std::ops::ControlFlow;
 /// `Conflict` where something was written, or may have been: the evidence was compacted away, or is in
 /// another family.
 fn check_unchanged(is_written: bool, is_known: bool, what: impl FnOnce() -> String) -> Result<()> {
-    let said = match (is_written, is_known) {
-        (true, _) => "was written to",
-        (false, true) => return Ok(()),
-        (false, false) => "may have been written to",
-    };
-    Err(Error::new(ErrorKind::Conflict, format!("{} {said}", what())))
+    match (is_written, is_known) {
+        (true, _) => Err(written(what())),
+        (false, true) => Ok(()),
+        (false, false) => Err(may_be_written(what())),
+    }
+}
+
+fn written(what: String) -> Error {
+    Error::new(ErrorKind::Conflict, what + " was written to")
+}
+
+fn may_be_written(what: String) -> Error {
+    Error::new(ErrorKind::Conflict, what + " may have been written to")
 }
 
 impl Inner {
@@ -132,7 +139,7 @@ impl Inner {
         let version = store.version();
         // Keys that another family has now may have been written to there.
         if store.attached_at > seq || version.check_range(range).is_err() {
-            return check_unchanged(false, false, what);
+            return Err(may_be_written(what()));
         }
         let in_tables = |run: &OpenRun| {
             let mut newer = run.tables[run.within(range)].iter().filter(|open| open.info.seqs.1 > seq);
@@ -144,13 +151,13 @@ impl Inner {
         if version.memory.all().any(|memtable| memtable.has_newer_tombstone(range, seq))
             || version.runs.iter().filter(|run| run.has_ranges).any(in_tables)
         {
-            return check_unchanged(true, true, what);
+            return Err(written(what()));
         }
         for cursor in &mut sources(&version, range, SeqNo::MAX, TimeRange::ALL) {
             cursor.seek(&range.start)?;
             while cursor.valid() && range.ends_after(cursor.key()) {
                 if cursor.cell().seq > seq {
-                    return check_unchanged(true, true, what);
+                    return Err(written(what()));
                 }
                 cursor.next()?;
             }

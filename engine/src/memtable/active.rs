@@ -93,7 +93,7 @@ pub(crate) struct Writer<'a> {
     fingers: MutexGuard<'a, Fingers>,
 }
 
-/// Methods without a comment are those of [`super::Memtable`].
+/// `pub(crate)` methods that [`super::Memtable`] has too are described there.
 impl ActiveMemtable {
     pub(crate) fn new(generation: Generation, options: MemoryOptions) -> Self {
         Self {

@@ -111,7 +111,7 @@ pub(super) fn fragments_of(
     keep.reduced(all.iter().flat_map(|fragments| fragments.tombstones_within(range)))
 }
 
-/// Methods without a comment are those of [`super::Memtable`].
+/// `pub(crate)` methods that [`super::Memtable`] has too are described there.
 impl FlatMemtable {
     /// Flattens an immutable memtable, into which nobody inserts any more. Its cells stay where they are.
     /// O(cells), one touch of each.

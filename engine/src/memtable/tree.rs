@@ -245,8 +245,13 @@ impl Tree {
     }
 }
 
-/// Puts a [`Node`] or an [`Inner`] into memory of the tree.
-fn publishable<N>(nodes: &mut Nodes, node: N) -> *mut Node {
+/// What the tree's memory holds. Both begin with a [`Node`], as an [`Inner`] is `repr(C)`.
+trait InTree {}
+impl InTree for Node {}
+impl InTree for Inner {}
+
+/// Puts it into memory of the tree.
+fn publishable<N: InTree>(nodes: &mut Nodes, node: N) -> *mut Node {
     let room = nodes.room::<N>();
     // SAFETY: fresh, aligned room for it.
     unsafe { room.write(node) };

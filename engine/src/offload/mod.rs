@@ -120,7 +120,9 @@ impl From<CacheFill> for RetainOutputs {
             CacheFill::None => Self::No,
             #[cfg(feature = "papers")]
             CacheFill::Remote => Self::WhileThereIsRoom,
-            _ => Self::UntilPublished,
+            #[cfg(feature = "papers")]
+            CacheFill::Before => Self::UntilPublished,
+            CacheFill::WriteThrough | CacheFill::Step => Self::UntilPublished,
         }
     }
 }

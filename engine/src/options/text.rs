@@ -1,8 +1,8 @@
 //! Options by name, as text: for configuration files, command lines and other languages.
 
-#[cfg(not(feature = "papers"))]
-use super::without_papers;
 use super::{FamilyOptions, Options};
+#[cfg(not(feature = "papers"))]
+use super::{tuning::Tuning, without_papers};
 #[cfg(not(feature = "papers"))]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
@@ -33,7 +33,9 @@ impl Options {
             #[cfg(feature = "papers")]
             Some(name) => set(&mut self.tuning, "tuning option", name, text),
             #[cfg(not(feature = "papers"))]
-            Some(_) => Err(needs_papers("option", name)),
+            Some(tuned) if values(&Tuning::DEFAULT).contains_key(tuned) => Err(needs_papers("option", name)),
+            #[cfg(not(feature = "papers"))]
+            Some(_) => set(self, "option", name, text),
             None => set(self, "option", name, text),
         }
     }
@@ -259,5 +261,18 @@ mod tests {
             assert!(why.contains(named), "{why}");
         }
         assert_eq!(options, Options::default());
+    }
+
+    /// Built for `cargo test -p siltstone --lib` alone: the tests of the workspace have the feature.
+    #[cfg(not(feature = "papers"))]
+    #[test]
+    fn settings_that_are_constant_in_this_build_are_refused_as_such() {
+        let mut options = Options::default();
+        let why = options.set("tuning.compaction_pacing", "0").unwrap_err();
+        assert!(why.kind() == ErrorKind::Unsupported && why.to_string().contains("papers"), "{why}");
+        let why = options.set("tuning.compaction_pacng", "0").unwrap_err();
+        assert_eq!(why.kind(), ErrorKind::Invalid, "{why}");
+        let why = FamilyOptions::default().set("active_memtable_share", "0.2").unwrap_err();
+        assert!(why.kind() == ErrorKind::Unsupported && why.to_string().contains("papers"), "{why}");
     }
 }

@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+// Manifests hold these two: who changes one must have its old value accepted too (`without_papers`).
+
 /// The share of a flush that is one memtable, where `FamilyOptions` cannot say it: Accordion's tenth.
 pub(super) const ACTIVE_MEMTABLE_SHARE: f64 = 0.1;
 /// The bound on write amplification for values in the WAL, where `FamilyOptions` cannot say it. Above it they

@@ -13,7 +13,7 @@ mod logged;
 mod plan;
 mod rescue;
 mod tables;
-#[cfg(test)]
+#[cfg(all(test, feature = "papers"))]
 mod tests;
 
 pub use check::{check, check_with_objects};

@@ -91,8 +91,9 @@ fn salvage(env: &Env, dir: &Path, numbers: &[u64], plan: &mut Plan) -> Result<Op
         let tries = std::iter::once(None).chain(databases.iter().copied().map(Some));
         let mut found = tries.filter_map(|database| manifest::salvage(env, dir, *number, database));
         if let Some(found) = found.next() {
+            plan.sure = found.lost.is_empty();
             // A lost record may have created a family.
-            (plan.sure, plan.all_families) = (found.lost.is_empty(), found.lost.is_empty());
+            plan.all_families = found.lost.is_empty();
             plan.state = found.state;
             return Ok(Some(found.mark));
         }

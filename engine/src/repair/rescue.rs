@@ -100,7 +100,7 @@ impl Rescue<'_> {
     fn run(mut self) -> Result<RepairReport> {
         self.changed = !self.plan.damaged.is_empty();
         let needed_before = needed_wal_files(&self.plan.state);
-        // Where the list is sure nothing in a damaged manifest was lost.
+        // If it is sure which SSTables there are, nothing was lost with a damaged manifest.
         for damaged in self.plan.damaged.iter().filter(|_| !self.plan.sure) {
             let message = format!(
                 "{}; the tables found were merged by sequence number, deleted keys may show again, and what \

@@ -27,7 +27,7 @@ pub struct SimScheduler {
 
 impl std::fmt::Debug for SimScheduler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SimScheduler({} workers)", self.workers.lock().len())
+        f.debug_struct("SimScheduler").finish_non_exhaustive()
     }
 }
 

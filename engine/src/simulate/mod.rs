@@ -259,7 +259,8 @@ impl<'a> Simulator<'a> {
 
     /// Gives up the fill, for this reason, and starts over from data loaded in key order.
     fn load_in_key_order(&mut self, why: String) {
-        let notes = vec![format!("the fill {why}: loaded in key order instead, so its cost is left out")];
+        let mut notes = std::mem::take(&mut self.report.notes);
+        notes.push(format!("the fill {why}: loaded in key order instead, so its cost is left out"));
         self.report = SimulateReport { notes, ..SimulateReport::new(self.options, self.report.table_scale) };
         (self.shape, self.measure) = (Shape::default(), Measure::default());
         self.contents.clear();

@@ -251,7 +251,8 @@ fn properties_seeds() -> Vec<Vec<u8>> {
     let mut full = Properties::default();
     full.names.insert("made by".into(), "a test".into());
     full.range = KeyRange { start: b"a".to_vec(), end: Some(b"z".to_vec()) };
-    vec![Properties::default().encode(), full.encode()]
+    let plain = Properties { compression: Compression::None, ..Properties::default() };
+    vec![plain.encode(), full.encode()]
 }
 
 fn properties(bytes: &[u8]) {

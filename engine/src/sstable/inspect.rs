@@ -52,14 +52,19 @@ impl Sstable {
     /// end below it, and with them those of the block that may have keys on both sides. Goes on from the last
     /// count, so keys must not descend. Reads the index from there to the key.
     pub(crate) fn cells_below(&self, key: &[u8], from: &mut CountedTo) -> Result<(u64, u64)> {
-        while from.partition < self.top.partitions().len() {
-            let mut cells = from.cells;
-            for (separator, entry) in self.partition_entries(from.partition)? {
+        while let Some(partition) = self.top.partitions().get(from.partition) {
+            let at = partition.index.offset;
+            let mut cursor = BlockCursor::default();
+            cursor.set(self.index_for(from.partition, true, false)?);
+            let (mut cells, mut is_entry) = (from.cells, self.check(at, cursor.first())?);
+            while is_entry {
+                let (separator, entry) = self.block_entry(&cursor, at, partition.data_end)?;
                 let with = cells.saturating_add(entry.cells);
                 if separator.as_slice() >= key {
                     return Ok((cells, with));
                 }
                 cells = with;
+                is_entry = self.check(at, cursor.next())?;
             }
             *from = CountedTo { partition: from.partition + 1, cells };
         }
@@ -73,25 +78,40 @@ impl Sstable {
 
     /// Every data block in order with its separator, from the index; nothing enters the cache.
     pub(super) fn block_entries(&self) -> impl Iterator<Item = Result<(Vec<u8>, BlockEntry)>> + '_ {
-        (0..self.top.partitions().len()).flat_map(|number| match self.partition_entries(number) {
-            Ok(entries) => entries.into_iter().map(Ok).collect(),
-            Err(e) => vec![Err(e)],
+        let partitions = self.top.partitions();
+        let mut next = 0usize;
+        let mut cursor = BlockCursor::default();
+        let mut failed = false;
+        std::iter::from_fn(move || {
+            let mut step = || -> Result<Option<(Vec<u8>, BlockEntry)>> {
+                loop {
+                    let moved = if cursor.valid() { cursor.next() } else { Ok(false) };
+                    let partition = |i: usize| partitions.get(i);
+                    if let Some(current) = next.checked_sub(1).and_then(partition)
+                        && self.check(current.index.offset, moved)?
+                    {
+                        return self.block_entry(&cursor, current.index.offset, current.data_end).map(Some);
+                    }
+                    let Some(entered) = partition(next) else { return Ok(None) };
+                    cursor.set(self.index_for(next, true, false)?);
+                    next += 1;
+                    if self.check(entered.index.offset, cursor.first())? {
+                        return self.block_entry(&cursor, entered.index.offset, entered.data_end).map(Some);
+                    }
+                }
+            };
+            if failed {
+                return None;
+            }
+            let item = step().transpose();
+            failed = matches!(item, Some(Err(_)));
+            item
         })
     }
 
-    fn partition_entries(&self, number: usize) -> Result<Vec<(Vec<u8>, BlockEntry)>> {
-        let partition = &self.top.partitions()[number];
-        let at = partition.index.offset;
-        let mut cursor = BlockCursor::default();
-        cursor.set(self.index_for(number, true, false)?);
-        let (mut entries, mut is_entry) = (Vec::new(), self.check(at, cursor.first())?);
-        while is_entry {
-            let cell = cursor.cell();
-            let entry = self.check(at, BlockEntry::decode(cell.value, partition.data_end))?;
-            entries.push((cell.key.to_vec(), entry));
-            is_entry = self.check(at, cursor.next())?;
-        }
-        Ok(entries)
+    fn block_entry(&self, cursor: &BlockCursor, at: u64, data_end: u64) -> Result<(Vec<u8>, BlockEntry)> {
+        let cell = cursor.cell();
+        Ok((cell.key.to_vec(), self.check(at, BlockEntry::decode(cell.value, data_end))?))
     }
 
     /// All data blocks, each read from the file.

@@ -359,8 +359,11 @@ impl WarmUp {
     /// the cache, and of those that replace pinned ones. 0 for others.
     fn heat(&self, table: &Sstable, number: usize, has_blocks: bool) -> u8 {
         let Choice::Wanted(_, replaced) = &self.choice else { return KEPT_HEAT };
-        if has_blocks || self.pass != Pass::Warm {
-            return if has_blocks { KEPT_HEAT } else { 0 };
+        if has_blocks {
+            return KEPT_HEAT;
+        }
+        if self.pass != Pass::Warm {
+            return 0;
         }
         let high = table.top.separator(number).unwrap_or_default();
         let low = number.checked_sub(1).map_or(Ok(&table.info().range.start[..]), |n| table.top.separator(n));

@@ -5,9 +5,9 @@
 //! - `Strategy` is the interface: `plan` ranks compactions, `debt` says how many bytes are still to be
 //!   compacted.
 //! - `StrategyOptions` names the strategies; each is one file (`leveled`, `auto`, `size_tiered`, `geometric`,
-//!   `exploring`) with its options, which `options` reads and prints as text. `runs` is shared by strategies
-//!   that compact whole runs, `window` chooses runs of about one size. `papers` refuses strategies that a
-//!   build does not have.
+//!   `exploring`) with its options. `options` has the parts for reading and printing settings as text. `runs`
+//!   is shared by strategies that compact whole runs, `window` chooses runs of about one size. `papers`
+//!   refuses strategies that a build does not have.
 //! - `by_range` has the decisions of a strategy that divides memory by key range (`rangemerge`).
 //! - `validate` has the rules that every plan must obey, whoever made it; `apply` says how a step of a
 //!   compaction changes the shape, as a `ShapeChange` that the manifest stores.
@@ -350,7 +350,8 @@ pub(crate) struct Facts<'a> {
 }
 
 impl Default for Facts<'_> {
-    /// The facts where nothing runs, nobody reads or has a snapshot, and no cell is redundant.
+    /// The facts where nothing runs, up to eight compactions may, nobody reads or has a snapshot, and no cell
+    /// is redundant.
     fn default() -> Self {
         Facts {
             clock: 0,
@@ -360,7 +361,7 @@ impl Default for Facts<'_> {
             flush_bytes: 0,
             pressed: false,
             within_level0: false,
-            compactions_max: 0,
+            compactions_max: 8,
             unique: &|_| 1.0,
             looks: &|_| 0,
             surplus: &|_| 0,

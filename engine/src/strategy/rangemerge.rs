@@ -361,9 +361,11 @@ impl ByRange for RangemergeOptions {
         let reason = if beside {
             format!("{brought} of memory beside a file of {there}, delta {}", deltas + 1)
         } else {
-            let early = format!(", at delta {deltas} of {most}, before the others are so far");
-            let early = if room { early.as_str() } else { "" };
-            format!("{brought} of memory meet {there}{early}{}", self.parts_text(written))
+            let ahead = match room {
+                true => format!(", at delta {deltas} of {most}, before the others are so far"),
+                false => String::new(),
+            };
+            format!("{brought} of memory meet {there}{ahead}{}", self.parts_text(written))
         };
         let (inputs, bytes) = if beside { (Vec::new(), 0) } else { (inputs, bytes) };
         Some(CompactionPlan {

@@ -8,7 +8,7 @@
 //! order of the WAL, and fetching each one separately, at some microsecond, would cost more processor time
 //! than was saved. The share of all bytes that can be saved is 1/(2+W), where W is the bytes that compactions
 //! write per byte, and the extra cost of a compaction is paid W times: so W must be small
-//! (`FamilyOptions::wal_values_write_amp_max`).
+//! (`FamilyOptions::write_amp_max`).
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct WalValuesFacts {

@@ -277,9 +277,11 @@ impl Graveyard {
 
     /// Drops versions that nobody else holds.
     pub(crate) fn sweep(&self) {
-        // They are dropped when the lock is released.
-        let _free: Vec<_> =
-            self.versions.lock().held.extract_if(.., |(_, v)| Arc::strong_count(v) == 1).collect();
+        let mut versions = self.versions.lock();
+        let free: Vec<_> = versions.held.extract_if(.., |(_, v)| Arc::strong_count(v) == 1).collect();
+        // Dropping a version frees memory and locks `files`.
+        drop(versions);
+        drop(free);
     }
 
     /// Takes a file that may be removed; its blocks leave the cache.

@@ -171,6 +171,7 @@ impl Walk {
         // it has a header.
         let end = stop.or(cut_short.then_some(reserved));
         match (end, self.gap.take()) {
+            // A file that was cut short always lost something.
             (Some(end), tail) if stop.is_none() || at < end || tail.is_some() => {
                 let from = tail.map_or(at, |tail| tail.bytes.start);
                 let first = self.expected;

@@ -81,7 +81,8 @@ pub(crate) enum Claim {
 }
 
 /// The start of writing a WAL.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(Default))]
 pub(crate) struct WalStart {
     pub(crate) database_id: u64,
     /// The first file to write. No file of this or a higher number exists.

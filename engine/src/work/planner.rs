@@ -254,7 +254,8 @@ impl Work {
 
     fn add_job(&self, urgency: Urgency, store: Option<StoreId>, job: Job) {
         let since_ns = self.cx.env.clock.monotonic_ns();
-        self.queue.list.lock().push(Slot::new(urgency, store, job, since_ns));
+        let slot = Slot::new(urgency, store, job, since_ns);
+        self.queue.list.lock().push(slot);
     }
 
     /// The compactions the store's strategy would start now, best first, with so many places for them free.

@@ -42,8 +42,8 @@ impl Work {
             }
             found = self.take_job(now);
         }
-        let is_below = matches!(found, Some((_, urgency, _)) if urgency < Urgency::Clean);
-        if let Some((id, _, job)) = found.take_if(|_| is_below && self.is_flush_pressed()) {
+        let gives_way = |found: &mut (_, Urgency, _)| found.1 < Urgency::Clean && self.is_flush_pressed();
+        if let Some((id, _, job)) = found.take_if(gives_way) {
             self.queue.give_back(id, job);
             return Turn::Until(HELD_NS);
         }

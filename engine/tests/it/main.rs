@@ -1,48 +1,35 @@
-//! Behaviour through the public API, on real files.
+//! Behaviour through the public API, on real files. With the feature `testing`: many tests simulate storage
+//! and time, or set what is constant for users.
+#![cfg(feature = "testing")]
 
 mod api;
 mod backup;
 mod basics;
-#[cfg(feature = "testing")]
 mod changes;
 mod clean;
-#[cfg(feature = "testing")]
 mod corners;
-#[cfg(feature = "testing")]
 mod destroy;
 mod directories;
-#[cfg(feature = "testing")]
 mod hot;
 mod memory;
 mod moving;
 mod offload;
-#[cfg(feature = "testing")]
 mod one_side;
 mod operators;
 mod papers;
-#[cfg(feature = "testing")]
 mod places;
-#[cfg(feature = "testing")]
 mod rangemerge;
-#[cfg(feature = "testing")]
 mod regions;
-#[cfg(feature = "testing")]
 mod schedule;
-#[cfg(feature = "testing")]
 mod space;
-#[cfg(feature = "testing")]
 mod strategies;
 mod transactions;
-#[cfg(feature = "testing")]
 mod turns;
-#[cfg(feature = "testing")]
 mod versions;
 mod wal_values;
-#[cfg(feature = "testing")]
 mod warm;
 
 /// All methods, with tables of that size, and with levels and numbers of runs that little data reaches.
-#[cfg(feature = "testing")]
 fn strategies(sstable_bytes: u64) -> Vec<siltstone::strategy::StrategyOptions> {
     use siltstone::strategy::{METHODS, StrategyOptions};
     let small = |text: &&str| {
@@ -62,7 +49,6 @@ fn strategies(sstable_bytes: u64) -> Vec<siltstone::strategy::StrategyOptions> {
 }
 
 /// How often files were read while that ran.
-#[cfg(feature = "testing")]
 fn reads(world: &siltstone::storage::sim::SimWorld, run: impl FnOnce()) -> u64 {
     let count = || world.storage.op_counts().of(siltstone::storage::sim::OpKind::Read);
     let before = count();
@@ -71,7 +57,6 @@ fn reads(world: &siltstone::storage::sim::SimWorld, run: impl FnOnce()) -> u64 {
 }
 
 /// The disk as it is, after a power loss, at every visit of the kill points of that name.
-#[cfg(feature = "testing")]
 fn crashes_at(
     world: &siltstone::storage::sim::SimWorld,
     point: &'static str,

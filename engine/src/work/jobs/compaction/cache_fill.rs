@@ -182,7 +182,8 @@ impl Publishing {
             (CacheFill::Step, Some(remote), Some(opened)) => {
                 (Some(Prefill::wanted(opened, outputs, Origin::Remote(remote), &inputs(), keys)), None)
             }
-            // What is held there until the step is published is held to be brought.
+            // The other process keeps these outputs until the step is published, so that all their blocks can
+            // be read from it.
             (fill, Some(remote), Some(opened))
                 if RetainOutputs::from(fill) == RetainOutputs::UntilPublished =>
             {

@@ -428,7 +428,7 @@ fn taken(
 ) -> (LogPosition, Option<WalValuesChoice>, Option<Planned>) {
     let settings = store.settings();
     if let (Take::Range(at), Some(by_range), false) = (take, settings.by_range(), left_over) {
-        let reason = match take_range(catalog, store, by_range, at.as_deref()) {
+        let reason = match take_range(catalog, store, &settings, by_range, at.as_deref()) {
             Some(why) => format!("{reason}; {why}"),
             None => reason,
         };

@@ -8,7 +8,7 @@
 //! What may be claimed for a flush set (I1) is argued in `memtable/by_range.rs`.
 
 use crate::catalog::Catalog;
-use crate::commit::{CompactionTurn, Store};
+use crate::commit::{CompactionTurn, FamilySettings, Store};
 use crate::memtable::{Memtable, MemtableRanges};
 use crate::strategy::{
     ByRange, CompactionKind, CompactionPlan, RangeMemory, Target, validate_flush, victim_beside,
@@ -101,6 +101,7 @@ fn with_all_taken(now: &Version, store: &Store, bounds: impl FnOnce() -> Vec<Vec
 pub(super) fn take_range(
     catalog: &Catalog,
     store: &Arc<Store>,
+    settings: &Arc<FamilySettings>,
     by_range: &dyn ByRange,
     at: Option<&[u8]>,
 ) -> Option<String> {
@@ -140,7 +141,7 @@ pub(super) fn take_range(
             return None;
         }
     };
-    if at.is_none() && compacts_before(catalog, store, &version) {
+    if at.is_none() && compacts_before(catalog, store, settings, &version) {
         return None;
     }
     let range = ranges.range(number);

@@ -12,7 +12,7 @@
 
 use super::facts::pipeline_facts;
 use crate::catalog::Catalog;
-use crate::commit::{MemtableCompactionTurn, Store};
+use crate::commit::{FamilySettings, MemtableCompactionTurn, Store};
 use crate::event::EventKind;
 use crate::memtable::{FlatMemtable, MemoryOptions, Memtable, MemtableCompaction};
 use crate::strategy::{MemtableCompactionKind, PipelineFacts, PipelineState};
@@ -161,7 +161,15 @@ fn is_memory_short(catalog: &Catalog, more: u64) -> bool {
 }
 
 /// Whether some range is to be compacted before one is flushed; the compaction is then due.
-pub(crate) fn compacts_before(catalog: &Catalog, store: &Store, version: &Version) -> bool {
+///
+/// The settings are those by which the caller flushes one range. Where the store has others meanwhile nothing
+/// is noted, as it might never become due.
+pub(crate) fn compacts_before(
+    catalog: &Catalog,
+    store: &Store,
+    settings: &Arc<FamilySettings>,
+    version: &Version,
+) -> bool {
     let copy_ns = {
         let work = store.work.lock();
         if work.memory.compacted_in_vain || work.memory.is_compacting() {
@@ -169,7 +177,6 @@ pub(crate) fn compacts_before(catalog: &Catalog, store: &Store, version: &Versio
         }
         work.memory.copy_ns_per_byte
     };
-    let settings = store.settings();
     let policy = &settings.options.memory_policy;
     if !policy.compacts() || store.is_leaving() {
         return false;
@@ -186,8 +193,7 @@ pub(crate) fn compacts_before(catalog: &Catalog, store: &Store, version: &Versio
             continue;
         }
         let mut work = store.work.lock();
-        // What was found under other settings may never become due.
-        if !store.has_settings(&settings) {
+        if !store.has_settings(settings) {
             return false;
         }
         work.memory.compacts = Some((ranges.range(number), reason, facts));
