@@ -14,6 +14,8 @@ pub(crate) enum Guard {
     Sanitizer,
     /// Models of interleavings: files of the engine with models, or with what models replace.
     Models,
+    /// Models of the protocol of shared databases: these alone.
+    Protocol,
     /// Instructions of operations: the engine, and what counts them.
     Instructions,
     /// Planted bugs that are drawn are found: files where bugs are planted, and the campaigns.
@@ -25,6 +27,7 @@ impl Guard {
         match self {
             Guard::Sanitizer => "sanitizer",
             Guard::Models => "models",
+            Guard::Protocol => "protocol",
             Guard::Instructions => "instructions",
             Guard::Planted => "planted",
         }
@@ -38,8 +41,10 @@ impl Guard {
             Guard::Models => {
                 of_engine && ["crate::sync", "cfg(models)", "model"].iter().any(|word| text.contains(word))
             }
+            Guard::Protocol => path.starts_with("tests/models"),
             Guard::Instructions => of_engine || path.starts_with("tests/instructions"),
             Guard::Planted => {
+                let campaigns = campaigns && !path.starts_with("tests/models");
                 let plants = ["planted!", "planted_bug!", "enum Bug"];
                 campaigns || plants.iter().any(|plants| text.contains(plants))
             }
@@ -95,6 +100,7 @@ fn fingerprint(guard: Guard) -> String {
         "tests/src",
         "tests/server/src",
         "tests/instructions/src",
+        "tests/models/src",
     ];
     for folder in folders {
         sources(&root().join(folder), &mut files);
@@ -142,6 +148,8 @@ mod tests {
         assert!(!guards(Guard::Models, "engine/src/sstable/block.rs", "fn read() {}"));
         assert!(guards(Guard::Instructions, "engine/src/sstable/block.rs", ""));
         assert!(guards(Guard::Instructions, "tests/instructions/src/main.rs", ""));
+        assert!(guards(Guard::Protocol, "tests/models/src/stream.rs", ""));
+        assert!(!guards(Guard::Planted, "tests/models/src/stream.rs", ""));
         assert!(!guards(Guard::Instructions, "server/src/services/bigtable.rs", ""));
         assert!(!guards(Guard::Planted, "engine/src/db/scan.rs", ""));
         assert_ne!(fingerprint(Guard::Sanitizer), fingerprint(Guard::Planted));

@@ -67,8 +67,9 @@ const LONG_TESTS: [Part; 7] = [
     },
     Part {
         says: "models",
-        steps: Some(2),
+        steps: Some(3),
         run: |tally, seed| {
+            guards::run(tally, Guard::Protocol, protocol);
             guards::run(tally, Guard::Models, |tally| {
                 let all = interleavings(tally);
                 schedules(tally, seed, 1) && all
@@ -144,7 +145,8 @@ fn tests(tally: &mut Tally) {
     if !there(&mut command("apt-cache", "--version")) {
         println!("no apt-cache here: the example and its test make packages up");
     }
-    let mut run = cargo("test --workspace --no-fail-fast -- --quiet");
+    // Those models have a step of their own.
+    let mut run = cargo("test --workspace --exclude siltstone-models --no-fail-fast -- --quiet");
     tally.tests("tests", on_many_threads(&mut run));
 }
 
@@ -161,13 +163,14 @@ fn file_systems() {
 /// Everything before a release.
 pub(crate) fn soak(tally: &mut Tally, seed: u64, hours: Option<f64>) {
     println!("seed {seed}; again: cargo xtask soak --seed {seed}");
-    tally.steps(campaigns::COUNT + 5);
+    tally.steps(campaigns::COUNT + 6);
     tally.step("build of tests and campaigns", &mut build());
     campaigns::soak(tally, hours, seed);
     let mut faults = cargo("test --workspace --test it faults:: -- --quiet");
     let what = format!("row 17: seven faults of an object store over HTTP, {SOAK_SEEDS} seeds each");
     tally.tests(&what, faults.env("SILTSTONE_SEEDS", SOAK_SEEDS.to_string()));
     guards::run_now(tally, Guard::Sanitizer, sanitize);
+    protocol(tally);
     interleavings(tally);
     schedules(tally, seed, SOAK_SCHEDULES);
 }
@@ -242,6 +245,11 @@ fn supply_chain(tally: &mut Tally) {
     } else {
         println!("--- advisories: NOT CHECKED, their database could not be fetched");
     }
+}
+
+/// All states of the protocol of shared databases, with all of its rules and without each.
+pub(crate) fn protocol(tally: &mut Tally) -> bool {
+    tally.tests("models of shared databases", &mut cargo("test -p siltstone-models -- --quiet"))
 }
 
 /// The interleavings of what threads share, all of them up to each model's bound (row 22). Not of whole
