@@ -91,7 +91,7 @@ fn open(dir: &Path, triad: bool, cache: u64) -> (Db, Arc<SimScheduler>) {
         hot_keys: if triad { "factor" } else { "off" }.parse().unwrap(),
         wal_values: triad,
         wal_values_write_amp_max: 1e6,
-        memory_policy: "none".parse().unwrap(),
+        memtable_policy: "none".parse().unwrap(),
         compression: Compression::None,
         strategy: "nomerge".parse().unwrap(),
         ..FamilyOptions::default()

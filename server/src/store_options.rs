@@ -10,7 +10,8 @@ use tonic::Status;
 const OWN: [&str; 5] = ["timestamps", "versions", "ttl_us", "merge_operator", "compaction_filter"];
 
 /// Options whose names were others when older servers kept settings of tables.
-const OLD_NAMES: [(&str, &str); 2] = [("memory", "memory_policy"), ("log_tables", "wal_values")];
+const OLD_NAMES: [(&str, &str); 3] =
+    [("memory", "memtable_policy"), ("memory_policy", "memtable_policy"), ("log_tables", "wal_values")];
 
 /// Options that older servers took and that have fixed values now, by all the names that they had.
 const FIXED: [&str; 4] =
@@ -64,7 +65,7 @@ mod tests {
     fn settings_of_older_servers_are_read_but_for_those_that_have_fixed_values() {
         let old =
             serde_json::json!({ "memory": "none", "active_share": "0.2", "wal_values_write_amp_max": "2" });
-        let expected = BTreeMap::from([("memory_policy".to_string(), "none".to_string())]);
+        let expected = BTreeMap::from([("memtable_policy".to_string(), "none".to_string())]);
         assert_eq!(kept(old).unwrap(), expected);
         assert!(check("active_memtable_share", "0.2").is_err());
     }

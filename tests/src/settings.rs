@@ -5,7 +5,7 @@
 
 use crate::strategies;
 use siltstone::strategy::{
-    Adaptive, HotFactor, HotKeys, HotTop, LeveledOptions, MemoryPolicy, MemtableLimit, StrategyOptions,
+    Adaptive, HotFactor, HotKeys, HotTop, LeveledOptions, MemtableLimit, MemtablePolicy, StrategyOptions,
 };
 use siltstone::{CacheFill, Compression, FamilyOptions, Options, SstableReads};
 
@@ -120,13 +120,13 @@ pub const FAMILY: Values<FamilyOptions> = &[
     ("block_bytes", &[|o| o.block_bytes = 64, |o| o.block_bytes = 300, |o| o.block_bytes = 4096]),
     ("bloom_bits", &[|o| o.bloom_bits = 0, |o| o.bloom_bits = 4, |o| o.bloom_bits = 10]),
     (
-        "memory_policy",
+        "memtable_policy",
         &[
-            |o| o.memory_policy = MemoryPolicy::None,
-            |o| o.memory_policy = MemoryPolicy::Basic(MemtableLimit { memtables: 2 }),
-            |o| o.memory_policy = MemoryPolicy::Eager(MemtableLimit { memtables: 3 }),
-            |o| o.memory_policy = MemoryPolicy::Adaptive(Adaptive { memtables: 1, r: 0.1 }),
-            |o| o.memory_policy = MemoryPolicy::Sketch(MemtableLimit { memtables: 2 }),
+            |o| o.memtable_policy = MemtablePolicy::None,
+            |o| o.memtable_policy = MemtablePolicy::Basic(MemtableLimit { memtables: 2 }),
+            |o| o.memtable_policy = MemtablePolicy::Eager(MemtableLimit { memtables: 3 }),
+            |o| o.memtable_policy = MemtablePolicy::Adaptive(Adaptive { memtables: 1, r: 0.1 }),
+            |o| o.memtable_policy = MemtablePolicy::Sketch(MemtableLimit { memtables: 2 }),
         ],
     ),
     (

@@ -377,7 +377,7 @@ pub fn draw_memory(options: &Options, rng: &mut Rng) -> (u64, u64) {
 /// run time.
 pub fn draw_mechanisms(rng: &mut Rng, options: &FamilyOptions) -> FamilyOptions {
     FamilyOptions {
-        memory_policy: (rng.pick(&[
+        memtable_policy: (rng.pick(&[
             "none",
             "basic{memtables=2}",
             "eager",

@@ -161,7 +161,7 @@ fn draw_setup(rng: &mut Rng, now_us: u64) -> Setup {
         options.wal_values_write_amp_max = 1e6;
         options.hot_keys =
             rng.pick(&["factor{hot_factor=0}", "factor{hot_factor=1}"]).parse().expect("a rule");
-        options.memory_policy =
+        options.memtable_policy =
             rng.pick(&["eager{memtables=2}", "sketch{memtables=2}"]).parse().expect("a policy");
     }
     setup.value_bytes = *rng.pick(&[200, 600]);

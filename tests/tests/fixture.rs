@@ -81,7 +81,7 @@ fn write_format_1(dir: &Path) -> Contents {
         FamilyOptions {
             wal_values: true,
             wal_values_write_amp_max: 1e6,
-            memory_policy: "none".parse().unwrap(),
+            memtable_policy: "none".parse().unwrap(),
             compression: Compression::None,
             ..FamilyOptions::default()
         },
@@ -125,9 +125,9 @@ const PAPERS: [(&str, &str, &str); 9] = [
     ("strategy", "exploring", "strategy `exploring`"),
     ("strategy", "remerge", "strategy `remerge`"),
     ("strategy", "nomerge", "strategy `nomerge`"),
-    ("memory_policy", "basic", "memory_policy `basic`"),
-    ("memory_policy", "eager{memtables=3}", "memory_policy `eager`"),
-    ("memory_policy", "adaptive", "memory_policy `adaptive`"),
+    ("memtable_policy", "basic", "memtable_policy `basic`"),
+    ("memtable_policy", "eager{memtables=3}", "memtable_policy `eager`"),
+    ("memtable_policy", "adaptive", "memtable_policy `adaptive`"),
     ("hot_keys", "top{percent=2}", "hot_keys `top`"),
     ("active_memtable_share", "0.2", "active_memtable_share"),
     ("wal_values_write_amp_max", "2", "wal_values_write_amp_max"),

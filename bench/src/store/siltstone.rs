@@ -11,7 +11,7 @@ use crate::slow::{Pace, Slow, Switch};
 use siltstone::storage::Env;
 use siltstone::strategy::{
     AutoOptions, ExploringOptions, GeometricOptions, HotFactor, HotKeys, HotTop, LeveledOptions,
-    MemoryPolicy, RangemergeOptions, SizeTieredOptions, StrategyOptions, Victim,
+    MemtablePolicy, RangemergeOptions, SizeTieredOptions, StrategyOptions, Victim,
 };
 use siltstone::{
     Batch, CacheFill, Compression, Db, Entry, Event, EventKind, Family, FamilyOptions, Options, Scan,
@@ -64,42 +64,44 @@ const PARTS: &[(&str, &str, Change)] = &[
     (DEFAULT_CONFIG, "its defaults", |_, _| true),
     ("none", "with no mechanism on memory, log or level 0: our own baseline", |Setup { family, .. }, _| {
         let leveled = LeveledOptions { defer_below: None, ..LeveledOptions::default() };
-        (family.memory_policy, family.strategy) = (MemoryPolicy::None, StrategyOptions::Leveled(leveled));
+        (family.memtable_policy, family.strategy) = (MemtablePolicy::None, StrategyOptions::Leveled(leveled));
         family.hot_keys = HotKeys::Off;
         true
     }),
     ("basic", "in-memory merging of indices only", |Setup { family, .. }, _| {
-        family.memory_policy = MemoryPolicy::Basic(Default::default());
+        family.memtable_policy = MemtablePolicy::Basic(Default::default());
         true
     }),
     ("eager", "in-memory compaction at every freeze", |Setup { family, .. }, _| {
-        family.memory_policy = MemoryPolicy::Eager(Default::default());
+        family.memtable_policy = MemtablePolicy::Eager(Default::default());
         true
     }),
     ("adaptive", "Accordion's adaptive in-memory compaction", |Setup { family, .. }, _| {
-        family.memory_policy = MemoryPolicy::Adaptive(Default::default());
+        family.memtable_policy = MemtablePolicy::Adaptive(Default::default());
         true
     }),
     (
         "adaptive+r0.2",
         "the same where the last compaction met more than 20 % redundant (R)",
         |Setup { family, .. }, share| {
-            match &mut family.memory_policy {
-                MemoryPolicy::Adaptive(adaptive) => adaptive.r = share,
+            match &mut family.memtable_policy {
+                MemtablePolicy::Adaptive(adaptive) => adaptive.r = share,
                 _ => return false,
             }
             true
         },
     ),
     ("sketch", "in-memory compaction where sketches say that it pays", |Setup { family, .. }, _| {
-        family.memory_policy = MemoryPolicy::Sketch(Default::default());
+        family.memtable_policy = MemtablePolicy::Sketch(Default::default());
         true
     }),
     ("basic+s2", "a pipeline of at most 2 memtables (S)", |Setup { family, .. }, memtables| {
-        let bound = match &mut family.memory_policy {
-            MemoryPolicy::None => return false,
-            MemoryPolicy::Basic(s) | MemoryPolicy::Eager(s) | MemoryPolicy::Sketch(s) => &mut s.memtables,
-            MemoryPolicy::Adaptive(adaptive) => &mut adaptive.memtables,
+        let bound = match &mut family.memtable_policy {
+            MemtablePolicy::None => return false,
+            MemtablePolicy::Basic(s) | MemtablePolicy::Eager(s) | MemtablePolicy::Sketch(s) => {
+                &mut s.memtables
+            }
+            MemtablePolicy::Adaptive(adaptive) => &mut adaptive.memtables,
         };
         *bound = memtables as u32;
         memtables.fract() == 0.0
@@ -498,8 +500,8 @@ impl Store for Siltstone {
             ("memory_budget", options.memory_budget.to_string()),
             ("write_memory", options.write_memory.to_string()),
         ];
-        let (memory, strategy) = (family.memory_policy.to_string(), family.strategy.to_string());
-        settings.extend([("memory_policy", memory), ("strategy", strategy)]);
+        let (memory, strategy) = (family.memtable_policy.to_string(), family.strategy.to_string());
+        settings.extend([("memtable_policy", memory), ("strategy", strategy)]);
         settings.push(("hot_keys", family.hot_keys.to_string()));
         let fill = format!("{:?}", options.cache_fill).to_lowercase();
         settings.push(("cache_fill", fill));

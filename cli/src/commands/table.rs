@@ -185,7 +185,7 @@ fn print(table: &Value) {
         let name = family["name"].as_str().unwrap_or_default();
         println!("{name}: {} in SSTables, {} in memory", bytes("sstable_bytes"), bytes("memory_bytes"));
         println!("  rule: {}", family["gc"]);
-        for option in ["strategy", "memory_policy", "compression"] {
+        for option in ["strategy", "memtable_policy", "compression"] {
             println!("  {option}={}", family["options"][option].as_str().unwrap_or_default());
         }
         for (option, value) in family["set"].as_object().into_iter().flatten() {

@@ -93,9 +93,9 @@ pub(crate) struct MemoryWork {
     pub(crate) compacts: Option<(KeyRange, String, PipelineFacts)>,
     /// Whether the last such compaction freed hardly anything, with no range flushed since.
     pub(crate) compacted_in_vain: bool,
-    /// The newest memtable that the memory policy was asked about.
+    /// The newest memtable that the memtable policy was asked about.
     pub(crate) joined_upto: Generation,
-    /// The memory policy's state since the last flush began.
+    /// The memtable policy's state since the last flush began.
     pub(crate) pipeline: PipelineState,
     /// Measured cost of copying; zero before there was any.
     pub(crate) copy_ns_per_byte: f64,

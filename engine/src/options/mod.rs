@@ -15,7 +15,7 @@ pub(crate) use without_papers::stored_options;
 use crate::error::{Error, Result};
 use crate::sstable::Compression;
 use crate::storage::{FileAccess, TableStore};
-use crate::strategy::{HotKeys, MemoryPolicy, StrategyOptions};
+use crate::strategy::{HotKeys, MemtablePolicy, StrategyOptions};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 #[cfg(not(feature = "papers"))]
@@ -288,8 +288,8 @@ pub struct FamilyOptions {
     /// When and what to compact. Default `leveled`.
     pub strategy: StrategyOptions,
     /// When immutable memtables are compacted in memory. Default `sketch`.
-    #[serde(alias = "memory")]
-    pub memory_policy: MemoryPolicy,
+    #[serde(alias = "memory", alias = "memory_policy")]
+    pub memtable_policy: MemtablePolicy,
     /// Which keys stay in memory when it is flushed. Default: those updated more than twice as often as the
     /// mean.
     pub hot_keys: HotKeys,
@@ -329,7 +329,7 @@ impl Default for FamilyOptions {
             block_bytes: 4 << 10,
             bloom_bits: 10,
             strategy: StrategyOptions::default(),
-            memory_policy: MemoryPolicy::default(),
+            memtable_policy: MemtablePolicy::default(),
             hot_keys: HotKeys::default(),
             wal_values: false,
             #[cfg(feature = "papers")]
@@ -368,9 +368,9 @@ impl FamilyOptions {
         if !(0.0..=1e6).contains(&self.write_amp_max()) {
             return refuse("wal_values_write_amp_max is not between 0 and 1,000,000");
         }
-        self.memory_policy
+        self.memtable_policy
             .check()
-            .map_err(|why| Error::invalid(format!("family option memory_policy: {why}")))?;
+            .map_err(|why| Error::invalid(format!("family option memtable_policy: {why}")))?;
         self.hot_keys.check().map_err(|why| Error::invalid(format!("family option hot_keys: {why}")))?;
         self.strategy.check().map_err(|why| Error::invalid(format!("family option strategy: {why}")))
     }

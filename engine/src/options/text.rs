@@ -8,7 +8,7 @@ use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 #[cfg(not(feature = "papers"))]
 use crate::strategy::NEEDS_PAPERS;
-use crate::strategy::{HotKeys, MemoryPolicy, StrategyOptions};
+use crate::strategy::{HotKeys, MemtablePolicy, StrategyOptions};
 use crate::types::parse_size;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -80,7 +80,7 @@ impl FamilyOptions {
     fn text(&self, name: &str, value: &Value) -> String {
         let short = match name {
             "strategy" => Some(self.strategy.to_string()),
-            "memory_policy" => Some(self.memory_policy.to_string()),
+            "memtable_policy" => Some(self.memtable_policy.to_string()),
             "hot_keys" => Some(self.hot_keys.to_string()),
             _ => None,
         };
@@ -109,7 +109,7 @@ fn read(name: &str, text: &str) -> Result<Value, String> {
     }
     match name {
         "strategy" => value::<StrategyOptions>(text),
-        "memory_policy" => value::<MemoryPolicy>(text),
+        "memtable_policy" => value::<MemtablePolicy>(text),
         "hot_keys" => value::<HotKeys>(text),
         #[cfg(not(feature = "papers"))]
         "cache_fill" if without_papers::CACHE_FILLS.contains(&text) => {
@@ -213,7 +213,7 @@ mod tests {
         let old: FamilyOptions = serde_json::from_str(OLD_JSON).unwrap();
         let mut new = FamilyOptions::default();
         for (name, text) in [
-            ("memory_policy", "sketch{memtables=3}"),
+            ("memtable_policy", "sketch{memtables=3}"),
             ("wal_values", "true"),
             ("wal_values_write_amp_max", "2"),
             ("active_memtable_share", "0.2"),

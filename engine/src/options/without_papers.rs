@@ -16,8 +16,8 @@ pub(super) const CONSTANTS: [(&str, &str, f64); 2] = [
     ("wal_values_write_amp_max", "log_tables_merged_max", WAL_VALUES_WRITE_AMP_MAX),
 ];
 
-/// The names of `memory_policy`, of `size_tiered`, and of `runs` in options of older databases.
-const OLD_MEMORY: &str = "memory";
+/// The names of `memtable_policy`, of `size_tiered`, and of `runs` in options of older databases.
+const OLD_MEMTABLE_POLICY: [&str; 2] = ["memory", "memory_policy"];
 const OLD_SIZE_TIERED: &str = "sma";
 const OLD_RUNS: [&str; 2] = ["k", "p"];
 
@@ -29,10 +29,10 @@ pub(crate) fn stored_options(family: &str, json: &str) -> serde_json::Result<(Fa
         return Ok((serde_json::from_str(json)?, None));
     }
     let mut options: Map<String, Value> = serde_json::from_str(json)?;
-    if let Some(policy) = options.remove(OLD_MEMORY) {
-        options.insert("memory_policy".into(), policy);
+    if let Some(policy) = OLD_MEMTABLE_POLICY.iter().find_map(|old| options.remove(*old)) {
+        options.insert("memtable_policy".into(), policy);
     }
-    let finds = [("strategy", strategy as Find), ("memory_policy", memory), ("hot_keys", hot_keys)];
+    let finds = [("strategy", strategy as Find), ("memtable_policy", memory), ("hot_keys", hot_keys)];
     let mut needed = Vec::new();
     for (option, find) in finds {
         if let Some(name) = options.get(option).and_then(find) {

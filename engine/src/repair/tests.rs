@@ -330,7 +330,7 @@ fn without_a_manifest_a_dropped_family_that_comes_back_from_the_wal_is_reported(
     let family = FamilyOptions {
         wal_values: true,
         wal_values_write_amp_max: 1e6,
-        memory_policy: "none".parse().unwrap(),
+        memtable_policy: "none".parse().unwrap(),
         ..FamilyOptions::default()
     };
     let db = Builder::new().options(small()).family("default", family).open(dir.path()).unwrap();

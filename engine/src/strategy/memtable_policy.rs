@@ -27,14 +27,14 @@ use std::str::FromStr;
 /// How a family's immutable memtables are kept small and readable.
 ///
 /// ```
-/// use siltstone::strategy::MemoryPolicy;
-/// let policy: MemoryPolicy = "sketch{memtables=2}".parse().unwrap();
+/// use siltstone::strategy::MemtablePolicy;
+/// let policy: MemtablePolicy = "sketch{memtables=2}".parse().unwrap();
 /// assert_eq!(policy.to_string(), "sketch{memtables=2}");
-/// assert!("sketch{memtables=0}".parse::<MemoryPolicy>().is_err());
+/// assert!("sketch{memtables=0}".parse::<MemtablePolicy>().is_err());
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MemoryPolicy {
+pub enum MemtablePolicy {
     /// Memtables stay as they were frozen.
     None,
     /// Indices are compacted when there are too many memtables.
@@ -50,11 +50,11 @@ pub enum MemoryPolicy {
     Sketch(MemtableLimit),
 }
 
-impl Default for MemoryPolicy {
+impl Default for MemtablePolicy {
     /// The policy `sketch`: best where keys repeat within memory, and within a few percent of the best
     /// elsewhere (docs/performance.md).
     fn default() -> Self {
-        MemoryPolicy::Sketch(MemtableLimit::default())
+        MemtablePolicy::Sketch(MemtableLimit::default())
     }
 }
 
@@ -225,7 +225,7 @@ pub(crate) enum MemtableCompactionKind {
     CompactNewest,
 }
 
-impl MemoryPolicy {
+impl MemtablePolicy {
     /// The in-memory compaction to start now, and its reason in words. O(1).
     #[cfg_attr(not(feature = "papers"), allow(unused_variables))]
     pub(crate) fn plan(
@@ -234,7 +234,7 @@ impl MemoryPolicy {
         state: &PipelineState,
     ) -> Option<(MemtableCompactionKind, String)> {
         let PipelineFacts { memtables, cells, distinct, .. } = *facts;
-        if memtables < 2 && !matches!(self, MemoryPolicy::Sketch(_)) {
+        if memtables < 2 && !matches!(self, MemtablePolicy::Sketch(_)) {
             return None;
         }
         let most = self.memtables()?;
@@ -242,13 +242,13 @@ impl MemoryPolicy {
         let too_many = memtables > most as usize;
         let indices = || too_many.then(|| (MemtableCompactionKind::Indices, many()));
         match self {
-            MemoryPolicy::None => None,
+            MemtablePolicy::None => None,
             #[cfg(feature = "papers")]
-            MemoryPolicy::Basic(_) => indices(),
+            MemtablePolicy::Basic(_) => indices(),
             #[cfg(feature = "papers")]
-            MemoryPolicy::Eager(_) => Some((MemtableCompactionKind::Compact, "at every freeze".into())),
+            MemtablePolicy::Eager(_) => Some((MemtableCompactionKind::Compact, "at every freeze".into())),
             #[cfg(feature = "papers")]
-            MemoryPolicy::Adaptive(Adaptive { r, .. }) => {
+            MemtablePolicy::Adaptive(Adaptive { r, .. }) => {
                 let redundant = 1.0 - state.unique;
                 if too_many && state.merges > 0 && redundant > *r && facts.draw < state.throttle {
                     let met = format!("the last compaction met {redundant:.2} redundant, over {r}");
@@ -258,7 +258,7 @@ impl MemoryPolicy {
                 }
                 indices()
             }
-            MemoryPolicy::Sketch(_) => {
+            MemtablePolicy::Sketch(_) => {
                 let all = (memtables > 1).then(|| facts.trade(MemtableCompactionKind::Compact));
                 let trades = all.into_iter().chain([facts.trade(MemtableCompactionKind::CompactNewest)]);
                 let best = trades.filter(Trade::pays).max_by(|a, b| a.rate().total_cmp(&b.rate()));
@@ -277,21 +277,21 @@ impl MemoryPolicy {
     /// Whether the policy ever drops cells.
     pub(crate) fn compacts(&self) -> bool {
         match self {
-            MemoryPolicy::None => false,
+            MemtablePolicy::None => false,
             #[cfg(feature = "papers")]
-            MemoryPolicy::Basic(_) => false,
+            MemtablePolicy::Basic(_) => false,
             _ => true,
         }
     }
 
     fn memtables(&self) -> Option<u32> {
         match self {
-            MemoryPolicy::None => None,
-            MemoryPolicy::Sketch(s) => Some(s.memtables),
+            MemtablePolicy::None => None,
+            MemtablePolicy::Sketch(s) => Some(s.memtables),
             #[cfg(feature = "papers")]
-            MemoryPolicy::Basic(s) | MemoryPolicy::Eager(s) => Some(s.memtables),
+            MemtablePolicy::Basic(s) | MemtablePolicy::Eager(s) => Some(s.memtables),
             #[cfg(feature = "papers")]
-            MemoryPolicy::Adaptive(a) => Some(a.memtables),
+            MemtablePolicy::Adaptive(a) => Some(a.memtables),
         }
     }
 
@@ -302,7 +302,7 @@ impl MemoryPolicy {
         }
         match self {
             #[cfg(feature = "papers")]
-            MemoryPolicy::Adaptive(Adaptive { r, .. }) if !(0.0..=1.0).contains(r) => {
+            MemtablePolicy::Adaptive(Adaptive { r, .. }) if !(0.0..=1.0).contains(r) => {
                 Err("r is not between 0 and 1".into())
             }
             _ => Ok(()),
@@ -310,22 +310,22 @@ impl MemoryPolicy {
     }
 }
 
-impl FromStr for MemoryPolicy {
+impl FromStr for MemtablePolicy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, settings) = split_settings("policy", text)?;
         let policy = match name {
-            "none" if settings.is_empty() => MemoryPolicy::None,
+            "none" if settings.is_empty() => MemtablePolicy::None,
             #[cfg(feature = "papers")]
-            "basic" => MemoryPolicy::Basic(parse_settings(name, settings)?),
+            "basic" => MemtablePolicy::Basic(parse_settings(name, settings)?),
             #[cfg(feature = "papers")]
-            "eager" => MemoryPolicy::Eager(parse_settings(name, settings)?),
+            "eager" => MemtablePolicy::Eager(parse_settings(name, settings)?),
             #[cfg(feature = "papers")]
-            "adaptive" => MemoryPolicy::Adaptive(parse_settings(name, settings)?),
+            "adaptive" => MemtablePolicy::Adaptive(parse_settings(name, settings)?),
             #[cfg(not(feature = "papers"))]
             "basic" | "eager" | "adaptive" => return Err(needs_papers("policy", name)),
-            "sketch" => MemoryPolicy::Sketch(parse_settings(name, settings)?),
+            "sketch" => MemtablePolicy::Sketch(parse_settings(name, settings)?),
             _ => return Err(format!("unknown policy `{}`; there is: {NAMES}", text.trim())),
         };
         policy.check().map_err(|why| format!("policy {name}: {why}"))?;
@@ -333,17 +333,17 @@ impl FromStr for MemoryPolicy {
     }
 }
 
-impl fmt::Display for MemoryPolicy {
+impl fmt::Display for MemtablePolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MemoryPolicy::None => f.write_str("none"),
+            MemtablePolicy::None => f.write_str("none"),
             #[cfg(feature = "papers")]
-            MemoryPolicy::Basic(s) => write!(f, "basic{{memtables={}}}", s.memtables),
+            MemtablePolicy::Basic(s) => write!(f, "basic{{memtables={}}}", s.memtables),
             #[cfg(feature = "papers")]
-            MemoryPolicy::Eager(s) => write!(f, "eager{{memtables={}}}", s.memtables),
+            MemtablePolicy::Eager(s) => write!(f, "eager{{memtables={}}}", s.memtables),
             #[cfg(feature = "papers")]
-            MemoryPolicy::Adaptive(a) => write!(f, "adaptive{{memtables={}, r={}}}", a.memtables, a.r),
-            MemoryPolicy::Sketch(s) => write!(f, "sketch{{memtables={}}}", s.memtables),
+            MemtablePolicy::Adaptive(a) => write!(f, "adaptive{{memtables={}, r={}}}", a.memtables, a.r),
+            MemtablePolicy::Sketch(s) => write!(f, "sketch{{memtables={}}}", s.memtables),
         }
     }
 }
@@ -377,7 +377,7 @@ mod tests {
             "adaptive{memtables=3, r=0.35}",
             "sketch{memtables=3}",
         ]
-        .map(|policy| match policy.parse::<MemoryPolicy>().unwrap().plan(&facts, &state) {
+        .map(|policy| match policy.parse::<MemtablePolicy>().unwrap().plan(&facts, &state) {
             None => "-",
             Some((MemtableCompactionKind::Indices, _)) => "indices",
             Some((MemtableCompactionKind::Compact, _)) => "compact",
@@ -449,7 +449,7 @@ mod tests {
     #[test]
     fn the_newest_memtable_is_compacted_alone_where_that_gives_more_and_by_sketch_alone() {
         let plan = |policy: &str, facts: &PipelineFacts| {
-            let policy = policy.parse::<MemoryPolicy>().unwrap();
+            let policy = policy.parse::<MemtablePolicy>().unwrap();
             policy.plan(facts, &PipelineState::default()).map(|(kind, _)| kind)
         };
         // 2.5 KB, of which so much is dead: the freed bytes are worth five times the remaining ones.
@@ -484,7 +484,7 @@ mod tests {
             "adaptive{memtables=5, r=0.2}",
             "sketch{memtables=7}",
         ] {
-            assert_eq!(text.parse::<MemoryPolicy>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<MemtablePolicy>().unwrap().to_string(), text);
         }
         for (text, part) in [
             ("lazy", "unknown policy `lazy`"),
@@ -494,7 +494,7 @@ mod tests {
             ("sketch{r=0.5}", "unknown field"),
             ("basic{memtables=2", "expected `}`"),
         ] {
-            let error = text.parse::<MemoryPolicy>().unwrap_err();
+            let error = text.parse::<MemtablePolicy>().unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

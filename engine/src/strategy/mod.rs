@@ -69,8 +69,8 @@ pub use leveled::LeveledOptions;
 pub(crate) use major::{ManualRequest, major_part};
 #[cfg(feature = "papers")]
 pub use memtable_policy::Adaptive;
-pub use memtable_policy::{MemoryPolicy, MemtableLimit};
 pub(crate) use memtable_policy::{MemtableCompactionKind, PipelineFacts, PipelineState};
+pub use memtable_policy::{MemtableLimit, MemtablePolicy};
 #[cfg(any(not(feature = "papers"), feature = "testing"))]
 pub(crate) use papers::NEEDS_PAPERS;
 pub(crate) use plan_db::{DbAction, DbFacts, StoreFacts, plan_db};

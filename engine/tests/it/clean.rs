@@ -23,7 +23,7 @@ fn options() -> Options {
 
 fn open_with(world: &SimWorld, options: Options, memory: &str) -> (Db, Arc<SimScheduler>) {
     let scheduler = Arc::new(SimScheduler::new(world.random.clone()));
-    let family = FamilyOptions { memory_policy: memory.parse().unwrap(), ..FamilyOptions::default() };
+    let family = FamilyOptions { memtable_policy: memory.parse().unwrap(), ..FamilyOptions::default() };
     let db = Builder::new()
         .options(options)
         .env(world.env())

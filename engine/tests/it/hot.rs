@@ -17,7 +17,7 @@ const WRITE_MEMORY: u64 = 64 << 10;
 fn family(hot_keys: &str) -> FamilyOptions {
     // Compactions in memory would leave flushes no updates to count.
     let memory = "none".parse().unwrap();
-    FamilyOptions { hot_keys: hot_keys.parse().unwrap(), memory_policy: memory, ..FamilyOptions::default() }
+    FamilyOptions { hot_keys: hot_keys.parse().unwrap(), memtable_policy: memory, ..FamilyOptions::default() }
 }
 
 fn open_with(world: &SimWorld, hot_keys: &str) -> Db {

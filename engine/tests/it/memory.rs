@@ -2,7 +2,7 @@
 
 use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{Mode, OpKind, SimWorld};
-use siltstone::strategy::{HotKeys, MemoryPolicy};
+use siltstone::strategy::{HotKeys, MemtablePolicy};
 use siltstone::testing::with_kill_hook;
 use siltstone::{
     Builder, Compression, Db, Event, EventKind, Family, FamilyOptions, Options, Statistics, Tuning,
@@ -21,8 +21,8 @@ fn options() -> Options {
 }
 
 fn open(dir: &std::path::Path, policy: &str) -> Db {
-    let memory: MemoryPolicy = policy.parse().unwrap();
-    let family = FamilyOptions { memory_policy: memory, ..FamilyOptions::default() };
+    let memory: MemtablePolicy = policy.parse().unwrap();
+    let family = FamilyOptions { memtable_policy: memory, ..FamilyOptions::default() };
     Builder::new().options(options()).family("default", family).open(dir).unwrap()
 }
 
@@ -118,7 +118,7 @@ fn simulated(world: &SimWorld, options: Options, family: FamilyOptions) -> (Db, 
 }
 
 fn policy(text: &str) -> FamilyOptions {
-    FamilyOptions { memory_policy: text.parse().unwrap(), ..FamilyOptions::default() }
+    FamilyOptions { memtable_policy: text.parse().unwrap(), ..FamilyOptions::default() }
 }
 
 /// What is seen of the database at every visit of that place.

@@ -407,7 +407,7 @@ fn memory_of_hot_keys_is_compacted_before_a_range_is_flushed() {
         let world = SimWorld::new(4);
         let (db, scheduler) = open(&world, "rangemerge{sstable_bytes=16384, deltas_max=3}");
         let family = db.default_family();
-        family.alter(FamilyOptions { memory_policy: memory.parse().unwrap(), ..family.options() }).unwrap();
+        family.alter(FamilyOptions { memtable_policy: memory.parse().unwrap(), ..family.options() }).unwrap();
         let key = |n: u64| format!("key{n:05}").into_bytes();
         let mut last = BTreeMap::new();
         for n in 0..40_000u64 {
@@ -451,7 +451,7 @@ fn the_wal_is_cleaned_while_memory_is_divided_by_range_and_nothing_is_lost() {
             open_with(&world, "rangemerge{sstable_bytes=16384, deltas_max=3}", settings.clone());
         let family = db.default_family();
         let memory = if seed % 2 == 0 { "none" } else { "eager" };
-        family.alter(FamilyOptions { memory_policy: memory.parse().unwrap(), ..family.options() }).unwrap();
+        family.alter(FamilyOptions { memtable_policy: memory.parse().unwrap(), ..family.options() }).unwrap();
         let key = |n: u64| format!("key{n:05}").into_bytes();
         let (of, turns, seen, inside) = (db.clone(), scheduler.clone(), raced.clone(), Cell::new(false));
         let clock = world.clock.clone();

@@ -3,7 +3,7 @@
 use crate::turns::Between;
 use siltstone::storage::sim::{Rng, SimClock, SimWorld};
 use siltstone::storage::{Clock, Env, Storage};
-use siltstone::strategy::{HotKeys, MemoryPolicy};
+use siltstone::strategy::{HotKeys, MemtablePolicy};
 use siltstone::{Builder, Compression, Db, ErrorKind, EventKind, Family, FamilyOptions, Options, Tuning};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ fn open(world: &SimWorld, options: Options, strategy: &str) -> (Db, Arc<Between>
     let family = FamilyOptions {
         strategy: strategy.parse().unwrap(),
         compression: Compression::None,
-        memory_policy: MemoryPolicy::None,
+        memtable_policy: MemtablePolicy::None,
         hot_keys: HotKeys::Off,
         ..FamilyOptions::default()
     };

@@ -16,7 +16,7 @@ fn family(wal_values: bool) -> FamilyOptions {
     FamilyOptions {
         wal_values,
         wal_values_write_amp_max: 1e6,
-        memory_policy: "none".parse().unwrap(),
+        memtable_policy: "none".parse().unwrap(),
         compression: siltstone::Compression::None,
         strategy: "leveled{l0_runs_trigger=4}".parse().unwrap(),
         ..FamilyOptions::default()

@@ -194,7 +194,7 @@ fn passing_family(db: &Db, oracle: &Oracle, rng: &mut Rng) -> Result<(), String>
 fn overwrite(db: &Db, rng: &mut Rng, stop: &AtomicBool) -> Result<(), String> {
     let options = FamilyOptions {
         strategy: "rangemerge{sstable_bytes=16384, deltas_max=3}".parse()?,
-        memory_policy: "eager".parse()?,
+        memtable_policy: "eager".parse()?,
         ..FamilyOptions::default()
     };
     let family = match db.family(OVERWRITTEN) {

@@ -152,7 +152,7 @@ fn builder(seed: u64) -> Builder {
         block_bytes: *rng.pick(&[256, 1024, 4096]),
         bloom_bits: *rng.pick(&[0, 10]),
         strategy: strategy(&mut rng),
-        memory_policy: rng
+        memtable_policy: rng
             .pick(&["none", "basic", "eager", "adaptive{r=0.1}", "sketch"])
             .parse()
             .expect("a policy"),

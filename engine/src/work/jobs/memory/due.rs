@@ -74,7 +74,7 @@ fn due_in_one(catalog: &Catalog, store: &Arc<Store>, version: &Version) -> Optio
     }
     let facts = pipeline_facts(catalog, work.memory.copy_ns_per_byte, &flats);
     work.memory.joined_upto = newest;
-    let (kind, reason) = store.settings().options.memory_policy.plan(&facts, &work.memory.pipeline)?;
+    let (kind, reason) = store.settings().options.memtable_policy.plan(&facts, &work.memory.pipeline)?;
     let copies = kind == MemtableCompactionKind::Indices && !MemtableCompaction::can_share_chunks(&flats);
     let kind = if copies { MemtableCompactionKind::Compact } else { kind };
     let expected = expected_bytes(kind, &facts);
@@ -177,7 +177,7 @@ pub(crate) fn compacts_before(
         }
         work.memory.copy_ns_per_byte
     };
-    let policy = &settings.options.memory_policy;
+    let policy = &settings.options.memtable_policy;
     if !policy.compacts() || store.is_leaving() {
         return false;
     }

@@ -21,7 +21,7 @@ pub(crate) fn compactable_bytes(store: &Store, version: &Version, work: &StoreWo
     let Memtables { waiting, ranges, .. } = &version.memory;
     let newest = waiting.first().or(ranges.memtables().next()).map(Memtable::generation);
     let due = work.memory.is_compacting() || newest.is_some_and(|newest| newest > work.memory.joined_upto);
-    if work.memory.pipeline.compactions == 0 || !due || !store.settings().options.memory_policy.compacts() {
+    if work.memory.pipeline.compactions == 0 || !due || !store.settings().options.memtable_policy.compacts() {
         return 0;
     }
     let waiting: u64 = waiting.iter().map(|memtable| memtable.bytes() as u64).sum();
