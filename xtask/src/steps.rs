@@ -248,7 +248,7 @@ fn supply_chain(tally: &mut Tally) {
 
 /// All states of the protocol of shared databases, with all of its rules and without each.
 pub(crate) fn protocol(tally: &mut Tally) -> bool {
-    tally.tests("models of shared databases", &mut cargo("test -p siltstone-models -- --quiet --include-ignored"))
+    tally.tests("models of shared databases", &mut cargo("test -p siltstone-models --lib -- --quiet"))
 }
 
 /// The interleavings of what threads share, all of them up to each model's bound (row 22). Not of whole

@@ -62,17 +62,6 @@ def test_ranges_by_ends_prefix_and_slice(db: siltstone.Db) -> None:
     assert db.estimate()[1] >= 10
 
 
-def test_settings_that_are_constant_in_this_build_are_refused_as_such(tmp_path: pathlib.Path) -> None:
-    for settings in (
-        {"tuning.compaction_pacing": "0"},
-        {"families": {"f": {"active_memtable_share": "0.2"}}},
-    ):
-        with pytest.raises(siltstone.UnsupportedError, match="papers"):
-            siltstone.open(tmp_path / "db", **settings)  # type: ignore[arg-type]
-    with pytest.raises(siltstone.InvalidError, match="compaction_pacng"):
-        siltstone.open(tmp_path / "db", **{"tuning.compaction_pacng": "0"})  # type: ignore[arg-type]
-
-
 def test_keys_are_anything_that_holds_bytes(db: siltstone.Db) -> None:
     db[bytearray(b"a")] = memoryview(b"xyz")[1:]
     assert db[b"a"] == b"yz" and db[memoryview(b"a")] == b"yz"

@@ -205,6 +205,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "papers")]
     #[test]
     fn options_of_older_databases_are_read_by_the_names_that_they_had() {
         const OLD_JSON: &str = r#"{"memory": {"sketch": {"segments": 3}}, "log_tables": true,
@@ -263,7 +264,7 @@ mod tests {
         assert_eq!(options, Options::default());
     }
 
-    /// Built for `cargo test -p siltstone --lib` alone: the tests of the workspace have the feature.
+    /// By `cargo test -p siltstone --lib` alone: the tests of the workspace have the feature.
     #[cfg(not(feature = "papers"))]
     #[test]
     fn settings_that_are_constant_in_this_build_are_refused_as_such() {

@@ -64,7 +64,7 @@ pub(super) fn changed<T: Serialize + Default>(options: &T) -> Map<String, Value>
     object(options).into_iter().filter(|(key, value)| default.get(key) != Some(value)).collect()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "papers"))]
 mod tests {
     use crate::strategy::StrategyOptions;
 

@@ -305,13 +305,11 @@ mod tests {
     use super::*;
 
     #[test]
-    #[ignore = "a step of its own"]
     fn adopting_holds() {
         crate::check::holds::<Adopt>(70_000);
     }
 
     #[test]
-    #[ignore = "a step of its own"]
     fn each_rule_of_adopting_is_needed() {
         crate::check::each_is_needed::<Adopt>();
     }

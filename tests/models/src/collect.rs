@@ -505,13 +505,11 @@ mod tests {
     use super::*;
 
     #[test]
-    #[ignore = "a step of its own"]
     fn collecting_holds() {
         crate::check::holds::<Collect>(3_000_000);
     }
 
     #[test]
-    #[ignore = "a step of its own"]
     fn each_rule_of_collecting_is_needed() {
         crate::check::each_is_needed::<Collect>();
     }

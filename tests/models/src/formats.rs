@@ -190,13 +190,11 @@ mod tests {
     use super::*;
 
     #[test]
-    #[ignore = "a step of its own"]
     fn formats_hold() {
         crate::check::holds::<Formats>(300);
     }
 
     #[test]
-    #[ignore = "a step of its own"]
     fn each_rule_of_formats_is_needed() {
         crate::check::each_is_needed::<Formats>();
     }

@@ -418,13 +418,11 @@ mod tests {
     use super::*;
 
     #[test]
-    #[ignore = "a step of its own"]
     fn the_lease_holds() {
         crate::check::holds::<Lease>(3_000_000);
     }
 
     #[test]
-    #[ignore = "a step of its own"]
     fn each_rule_of_the_lease_is_needed() {
         crate::check::each_is_needed::<Lease>();
     }

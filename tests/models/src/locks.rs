@@ -319,13 +319,11 @@ mod tests {
     use super::*;
 
     #[test]
-    #[ignore = "a step of its own"]
     fn locks_hold() {
         crate::check::holds::<Locks>(150);
     }
 
     #[test]
-    #[ignore = "a step of its own"]
     fn each_rule_of_locks_is_needed() {
         crate::check::each_is_needed::<Locks>();
     }

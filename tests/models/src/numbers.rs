@@ -283,13 +283,11 @@ mod tests {
     use super::*;
 
     #[test]
-    #[ignore = "a step of its own"]
     fn numbers_hold() {
         crate::check::holds::<Numbers>(100_000);
     }
 
     #[test]
-    #[ignore = "a step of its own"]
     fn each_rule_of_numbers_is_needed() {
         crate::check::each_is_needed::<Numbers>();
     }

@@ -282,13 +282,11 @@ mod tests {
     use super::*;
 
     #[test]
-    #[ignore = "a step of its own"]
     fn retries_hold() {
         crate::check::holds::<Retry>(800);
     }
 
     #[test]
-    #[ignore = "a step of its own"]
     fn each_rule_of_retries_is_needed() {
         crate::check::each_is_needed::<Retry>();
     }

@@ -419,7 +419,6 @@ mod tests {
     use super::*;
 
     #[test]
-    #[ignore = "a step of its own"]
     fn the_stream_holds() {
         crate::check::holds::<Stream>(600_000);
     }
@@ -433,7 +432,6 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "a step of its own"]
     fn each_rule_of_the_stream_is_needed() {
         crate::check::each_is_needed::<Stream>();
     }

@@ -420,13 +420,11 @@ mod tests {
     use super::*;
 
     #[test]
-    #[ignore = "a step of its own"]
     fn tables_hold() {
         crate::check::holds::<Tables>(150_000);
     }
 
     #[test]
-    #[ignore = "a step of its own"]
     fn each_rule_of_tables_is_needed() {
         crate::check::each_is_needed::<Tables>();
     }
