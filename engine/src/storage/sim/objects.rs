@@ -196,13 +196,16 @@ impl ObjectStore for SimObjects {
     fn put_once(&self, name: &str, bytes: &[u8]) -> io::Result<PutOnce> {
         let mut unknown = failure();
         for _ in 0..TRIES {
-            if !self.is_late(name, bytes) && self.changed(|| self.write_once(name, bytes)).is_ok() {
+            let is_late = self.is_late(name, bytes);
+            if !is_late && self.changed(|| self.write_once(name, bytes)).is_ok() {
                 return Ok(PutOnce::Mine);
             }
             match self.len(name).and_then(|len| self.get(name, 0..len)) {
                 Ok(found) => return Ok(PutOnce::told_by(bytes, &found)),
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => unknown = e,
+                Err(e) if e.kind() != io::ErrorKind::NotFound => unknown = e,
+                // It comes when the caller's patience is over.
+                Err(_) if is_late => return Err(unknown),
+                Err(_) => {}
             }
         }
         Err(unknown)
