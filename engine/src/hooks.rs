@@ -384,6 +384,12 @@ mod switches {
         UncountedDecode = "uncounted-decode",
         /// Reads of any length run on the threads that serve connections.
         WorkInPlace = "work-in-place",
+        /// An object that was put once and is there is taken for another's.
+        TakeOwnPutForTheirs = "take-own-put-for-theirs",
+        /// A recoverer seals the stream after the last object that it finds, above a place that is empty.
+        SealAboveHole = "seal-above-hole",
+        /// The object that claims an incarnation is collected with the others.
+        CollectClaims = "collect-claims",
     }
 
     static PLANTED: AtomicU64 = AtomicU64::new(0);

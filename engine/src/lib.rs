@@ -40,6 +40,7 @@ mod snapshot;
 mod sstable;
 pub mod storage;
 pub mod strategy;
+pub mod stream;
 mod sync;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

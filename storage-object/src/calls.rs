@@ -4,9 +4,15 @@ use crate::disk::Disk;
 use crate::location::Place;
 use futures_util::TryStreamExt;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectStoreExt};
+use object_store::{GetOptions, GetRange, ObjectStoreExt, PutMode, PutOptions};
+use siltstone::storage::PutOnce;
 use std::io;
 use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// The first pause and the longest, before an object that is to be put once is put again.
+const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(3);
 
 /// The state that requests need.
 #[derive(Clone)]
@@ -30,17 +36,18 @@ pub(crate) fn io_error(e: object_store::Error) -> io::Error {
 
 impl Calls {
     pub(crate) fn path(&self, name: &str) -> Path {
-        self.place.prefix.clone().join(name)
+        let parts = name.split('/').filter(|part| !part.is_empty());
+        parts.fold(self.place.prefix.clone(), |path, part| path.join(part))
     }
 
     /// The bytes of a range, from the store itself. Fewer where the object ends before.
     pub(crate) async fn request(&self, name: &str, range: Range<u64>) -> io::Result<bytes::Bytes> {
-        self.answer(name, GetRange::Bounded(range)).await.map(|(_, bytes)| bytes)
+        self.answer(name, Some(GetRange::Bounded(range))).await.map(|(_, bytes)| bytes)
     }
 
-    /// The object's length and the bytes of a range, all that were promised.
-    async fn answer(&self, name: &str, range: GetRange) -> io::Result<(u64, bytes::Bytes)> {
-        let options = GetOptions { range: Some(range), ..GetOptions::default() };
+    /// The object's length and the bytes of a range or of all, as many as were promised.
+    async fn answer(&self, name: &str, range: Option<GetRange>) -> io::Result<(u64, bytes::Bytes)> {
+        let options = GetOptions { range, ..GetOptions::default() };
         let answer = self.place.store.get_opts(&self.path(name), options).await.map_err(io_error)?;
         let (len, range) = (answer.meta.size, answer.range.clone());
         let bytes = answer.bytes().await.map_err(io_error)?;
@@ -58,7 +65,7 @@ impl Calls {
 
     /// Length and last bytes, by one request.
     async fn request_tail(&self, name: &str, bytes: u64) -> io::Result<(u64, bytes::Bytes)> {
-        match self.answer(name, GetRange::Suffix(bytes)).await {
+        match self.answer(name, Some(GetRange::Suffix(bytes))).await {
             Err(e) if e.kind() == io::ErrorKind::Other => {
                 // Not all servers answer where the object is shorter than that.
                 let len = self.len(name).await?;
@@ -110,15 +117,44 @@ impl Calls {
         Ok(bytes.into())
     }
 
-    pub(crate) async fn list(&self) -> io::Result<Vec<String>> {
-        let prefix = Some(&self.place.prefix).filter(|prefix| !prefix.as_ref().is_empty());
-        let listed = self.place.store.list(prefix).map_err(io_error);
-        // Objects in deeper folders belong to somebody else.
+    /// The names of all objects below a folder, however deep; of all objects if it is empty.
+    pub(crate) async fn list_below(&self, folder: &str) -> io::Result<Vec<String>> {
+        let below = self.path(folder);
+        let below = Some(&below).filter(|below| !below.as_ref().is_empty());
+        let listed = self.place.store.list(below).map_err(io_error);
         let names = listed.try_filter_map(async |object| {
-            let mut rest = object.location.prefix_match(&self.place.prefix).into_iter().flatten();
-            let name = rest.next().map(|part| part.as_ref().to_string());
-            Ok(name.filter(|_| rest.next().is_none()))
+            let parts = object.location.prefix_match(&self.place.prefix);
+            let names: Vec<_> = parts.into_iter().flatten().map(|part| part.as_ref().to_string()).collect();
+            Ok(Some(names.join("/")).filter(|name| !name.is_empty()))
         });
         names.try_collect().await
     }
+
+    /// Puts an object unless there is one. Where the answer does not say whose object lies there, it is read
+    /// back; while there is none it is put again, for as long as the store has patience.
+    pub(crate) async fn put_once(&self, name: &str, bytes: bytes::Bytes) -> io::Result<PutOnce> {
+        let (path, until) = (self.path(name), Instant::now() + self.place.patience);
+        let mut pause = PAUSE;
+        loop {
+            let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+            let put = self.place.store.put_opts(&path, bytes.clone().into(), options).await;
+            let unknown = match put.map_err(io_error) {
+                Ok(_) => return Ok(PutOnce::Mine),
+                Err(e) if is_final(&e) => return Err(e),
+                Err(e) => e,
+            };
+            match self.answer(name, None).await {
+                Ok((_, found)) => return Ok(PutOnce::told_by(&bytes, &found)),
+                Err(e) if is_final(&e) && e.kind() != io::ErrorKind::NotFound => return Err(unknown),
+                Err(_) if Instant::now() >= until => return Err(unknown),
+                Err(_) => tokio::time::sleep(pause).await,
+            }
+            pause = PAUSE_MAX.min(pause * 2);
+        }
+    }
+}
+
+/// Whether another try would meet the same.
+fn is_final(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
 }

@@ -24,6 +24,8 @@ pub(crate) struct Place {
     pub(crate) location: String,
     /// The location with the server that is asked, so that no two places are taken for one.
     pub(crate) identity: String,
+    /// How long a call is tried again.
+    pub(crate) patience: Duration,
 }
 
 fn invalid(location: &str, why: impl std::fmt::Display) -> io::Error {
@@ -49,7 +51,8 @@ pub(crate) fn find(location: &str, settings: &Settings) -> io::Result<Place> {
         "" => format!("{scheme}://{authority}"),
         prefix => format!("{scheme}://{authority}/{prefix}"),
     };
-    Ok(Place { identity: format!("{location} at {endpoint}"), store, prefix, location })
+    let (identity, patience) = (format!("{location} at {endpoint}"), settings.patience);
+    Ok(Place { store, prefix, location, identity, patience })
 }
 
 /// A store, and the server that is asked.

@@ -9,8 +9,8 @@ use crate::calls::{Calls, io_error};
 use crate::disk::Disk;
 use crate::location::Place;
 use crate::upload::Parts;
-use object_store::{ObjectStoreExt, PutMode, PutOptions};
-use siltstone::storage::{ObjectStore, Upload};
+use object_store::ObjectStoreExt;
+use siltstone::storage::{ObjectStore, PutOnce, Upload};
 use std::fmt::{Debug, Formatter};
 use std::io;
 use std::ops::Range;
@@ -65,22 +65,9 @@ impl ObjectStore for Objects {
         Ok(Some(Box::new(Parts::new(self.calls.clone(), name, self.threads.clone()))))
     }
 
-    fn put_if_absent(&self, name: &str, bytes: &[u8]) -> io::Result<bool> {
+    fn put_once(&self, name: &str, bytes: &[u8]) -> io::Result<PutOnce> {
         let (name, bytes) = (name.to_string(), bytes::Bytes::copy_from_slice(bytes));
-        self.wait(async move |calls: Calls| {
-            let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-            match calls
-                .place
-                .store
-                .put_opts(&calls.path(&name), bytes.into(), options)
-                .await
-                .map_err(io_error)
-            {
-                Ok(_) => Ok(true),
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-                Err(e) => Err(e),
-            }
-        })
+        self.wait(async move |calls: Calls| calls.put_once(&name, bytes).await)
     }
 
     fn get(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
@@ -116,7 +103,17 @@ impl ObjectStore for Objects {
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
-        self.wait(async move |calls: Calls| calls.list().await)
+        self.wait(async move |calls: Calls| {
+            let mut names = calls.list_below("").await?;
+            // Objects in deeper folders belong to somebody else.
+            names.retain(|name| !name.contains('/'));
+            Ok(names)
+        })
+    }
+
+    fn list_below(&self, folder: &str) -> io::Result<Vec<String>> {
+        let folder = folder.to_string();
+        self.wait(async move |calls: Calls| calls.list_below(&folder).await)
     }
 
     fn delete(&self, name: &str) -> io::Result<()> {

@@ -24,7 +24,7 @@ pub mod sim;
 mod tables;
 
 pub use local::{LocalStorage, OsRandom, SystemClock};
-pub use objects::{ObjectStore, OpenObjectStore, Upload};
+pub use objects::{ObjectStore, OpenObjectStore, PutOnce, Upload};
 
 pub(crate) use copied::Copied;
 pub(crate) use objects::ObjectFiles;

@@ -9,11 +9,12 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 /// A store of named objects, each written whole. All calls block. A call that fails may have taken effect,
-/// and a listing may lack recent changes. Nothing else is tolerated: once [`ObjectStore::put`] has returned,
-/// the object is durable, and every later `get` and `len` sees it.
+/// even later, and a listing may lack recent changes. Nothing else is tolerated: once [`ObjectStore::put`] or
+/// [`ObjectStore::put_once`] has returned, the object is durable, and every later `get` and `len` sees it.
+/// A slash in a name separates folders.
 ///
 /// ```
-/// use siltstone::storage::ObjectStore;
+/// use siltstone::storage::{ObjectStore, PutOnce};
 /// use std::{collections::BTreeMap, io, ops::Range, sync::Mutex};
 ///
 /// #[derive(Debug, Default)]
@@ -27,11 +28,10 @@ use std::sync::{Arc, OnceLock};
 ///         self.0.lock().unwrap().insert(name.into(), bytes.into());
 ///         Ok(())
 ///     }
-///     fn put_if_absent(&self, name: &str, bytes: &[u8]) -> io::Result<bool> {
+///     fn put_once(&self, name: &str, bytes: &[u8]) -> io::Result<PutOnce> {
 ///         let mut objects = self.0.lock().unwrap();
-///         let absent = !objects.contains_key(name);
-///         objects.entry(name.into()).or_insert_with(|| bytes.into());
-///         Ok(absent)
+///         let found = objects.entry(name.into()).or_insert_with(|| bytes.into());
+///         Ok(PutOnce::told_by(bytes, found))
 ///     }
 ///     fn get(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
 ///         let objects = self.0.lock().unwrap();
@@ -43,7 +43,12 @@ use std::sync::{Arc, OnceLock};
 ///         Ok(self.0.lock().unwrap().get(name).ok_or(io::ErrorKind::NotFound)?.len() as u64)
 ///     }
 ///     fn list(&self) -> io::Result<Vec<String>> {
-///         Ok(self.0.lock().unwrap().keys().cloned().collect())
+///         let objects = self.0.lock().unwrap();
+///         Ok(objects.keys().filter(|name| !name.contains('/')).cloned().collect())
+///     }
+///     fn list_below(&self, folder: &str) -> io::Result<Vec<String>> {
+///         let (objects, folder) = (self.0.lock().unwrap(), format!("{folder}/"));
+///         Ok(objects.keys().filter(|name| name.starts_with(&folder)).cloned().collect())
 ///     }
 ///     fn delete(&self, name: &str) -> io::Result<()> {
 ///         self.0.lock().unwrap().remove(name);
@@ -71,8 +76,15 @@ pub trait ObjectStore: Send + Sync + Debug {
         Ok(None)
     }
 
-    /// Stores an object unless there is one of that name; returns whether it did.
-    fn put_if_absent(&self, name: &str, bytes: &[u8]) -> io::Result<bool>;
+    /// Stores an object unless there is one of that name, and says whose lies there now. Of two calls with
+    /// different bytes one is refused, whatever happens to their answers. Where an answer does not tell (it
+    /// is lost, late or a conflict), the implementation reads the object back ([`PutOnce::told_by`]), and
+    /// tries again while there is none. Callers are told apart by their bytes alone, which therefore hold a
+    /// nonce or an id.
+    ///
+    /// # Errors
+    /// The outcome is unknown still: the object may be there, or come later. Or the store refused for good.
+    fn put_once(&self, name: &str, bytes: &[u8]) -> io::Result<PutOnce>;
 
     /// A part of an object. `NotFound` if there is no such object, `UnexpectedEof` if it ends before.
     fn get(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>>;
@@ -106,11 +118,30 @@ pub trait ObjectStore: Send + Sync + Debug {
         1 << 20
     }
 
-    /// The names of all objects, in any order.
+    /// The names of all objects that lie in no folder, in any order.
     fn list(&self) -> io::Result<Vec<String>>;
+
+    /// The whole names of all objects in a folder and in those below it, in any order.
+    fn list_below(&self, folder: &str) -> io::Result<Vec<String>>;
 
     /// Removes an object, if it exists.
     fn delete(&self, name: &str) -> io::Result<()>;
+}
+
+/// The outcome of [`ObjectStore::put_once`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PutOnce {
+    /// The object has the caller's bytes.
+    Mine,
+    /// The object has other bytes.
+    Theirs,
+}
+
+impl PutOnce {
+    /// The outcome of a put of `mine`, where the object reads as `found`.
+    pub fn told_by(mine: &[u8], found: &[u8]) -> Self {
+        if mine == found && !planted!(Bug::TakeOwnPutForTheirs) { Self::Mine } else { Self::Theirs }
+    }
 }
 
 /// An object that is being stored piece by piece. Dropped before it is finished, it leaves nothing visible.

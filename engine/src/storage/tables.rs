@@ -6,7 +6,7 @@
 //! (`DATABASE`), so that a repair without a manifest knows that the SSTables are elsewhere, and a creation
 //! that a crash interrupted can be repeated.
 
-use super::objects::{ObjectFiles, ObjectStore, OpenObjectStore};
+use super::objects::{ObjectFiles, ObjectStore, OpenObjectStore, PutOnce};
 use super::{
     BEGUN, DirLock, LOCK_FILE, Maker, SMALL_FILE_BYTES, Storage, copy_file, create_dir_durably,
     create_over_own, is_mark, is_own_lock, lock_dir, maker, mark_begun, read_whole, remove_mark,
@@ -148,7 +148,9 @@ impl TableStore {
                 return Err(Error::corruption(&path, 0, message));
             }
             _ if !owned && self.is_used()? => return Err(another()),
-            Kind::Objects(store) => !owned && store.put_if_absent(OWNER, text.as_bytes()).map_err(failed)?,
+            Kind::Objects(store) => {
+                !owned && store.put_once(OWNER, text.as_bytes()).map_err(failed)? == PutOnce::Mine
+            }
             Kind::Directory => {
                 if !owned {
                     mark_begun(&*self.storage, &self.dir).map_err(failed)?;
@@ -166,7 +168,7 @@ impl TableStore {
                 !owned
             }
         };
-        // A put whose answer was lost is found here.
+        // An earlier try may have written it.
         if absent || read_whole(&*self.storage, &path, SMALL_FILE_BYTES)? == text.as_bytes() {
             return Ok(lock);
         }

@@ -26,6 +26,7 @@ pub fn all() -> Vec<Target> {
         crate::version::manifest::forge::TARGETS,
         crate::sstable::forge::TARGETS,
         crate::backup::forge::TARGETS,
+        crate::stream::forge::TARGETS,
         TEXTS,
     ]
     .concat()

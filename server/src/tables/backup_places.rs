@@ -11,7 +11,7 @@ use crate::status::{overloaded, told};
 use crate::tables::backup_records::Backup;
 use serde::{Deserialize, Serialize};
 use siltstone::Backups;
-use siltstone::storage::{Env, ObjectStore, OpenObjectStore};
+use siltstone::storage::{Env, ObjectStore, OpenObjectStore, PutOnce};
 use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
@@ -199,7 +199,7 @@ impl BackupStore {
             Some(backup) => {
                 let published = Published { server: self.own().to_string(), backup: backup.clone() };
                 let json = serde_json::to_vec(&published).map_err(|e| Status::internal(e.to_string()))?;
-                if names.put_if_absent(&object, &json).map_err(failed)? {
+                if names.put_once(&object, &json).map_err(failed)? == PutOnce::Mine {
                     return Ok(());
                 }
                 if self.published(name)?.is_some_and(|of| is_foreign(&of)) {
@@ -297,11 +297,10 @@ mod tests {
             })
         }
 
-        fn put_if_absent(&self, name: &str, bytes: &[u8]) -> io::Result<bool> {
+        fn put_once(&self, name: &str, bytes: &[u8]) -> io::Result<PutOnce> {
             self.with(name, |all, name| {
-                let is_absent = !all.contains_key(&name);
-                all.entry(name).or_insert_with(|| bytes.to_vec());
-                Ok(is_absent)
+                let found = all.entry(name).or_insert_with(|| bytes.to_vec());
+                Ok(PutOnce::told_by(bytes, found))
             })
         }
 
@@ -321,6 +320,15 @@ mod tests {
             self.with("", |all, prefix| {
                 let names = all.keys().filter_map(|name| name.strip_prefix(&prefix));
                 Ok(names.filter(|name| !name.contains('/')).map(str::to_string).collect())
+            })
+        }
+
+        fn list_below(&self, folder: &str) -> io::Result<Vec<String>> {
+            self.with("", |all, prefix| {
+                let names = all.keys().filter_map(|name| name.strip_prefix(&prefix));
+                let is_below =
+                    |name: &&str| name.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+                Ok(names.filter(is_below).map(str::to_string).collect())
             })
         }
 

@@ -4,5 +4,6 @@ mod databases;
 mod disk;
 mod faults;
 mod offloaded;
+mod put_once;
 mod server;
 mod stores;

@@ -1,6 +1,7 @@
 //! The calls of a store against the server.
 
 use crate::server::{Fate, S3};
+use siltstone::storage::PutOnce;
 use std::io::ErrorKind;
 
 #[test]
@@ -15,8 +16,9 @@ fn objects_are_put_read_by_range_listed_and_deleted() {
     assert_eq!(store.tail("one", 5).unwrap(), (13, b"three".to_vec()));
     // An end that is longer than the object is the object.
     assert_eq!(store.tail("one", 5000).unwrap(), (13, b"one two three".to_vec()));
-    assert!(store.put_if_absent("two", b"first").unwrap());
-    assert!(!store.put_if_absent("two", b"second").unwrap());
+    assert_eq!(store.put_once("two", b"first").unwrap(), PutOnce::Mine);
+    assert_eq!(store.put_once("two", b"first").unwrap(), PutOnce::Mine);
+    assert_eq!(store.put_once("two", b"second").unwrap(), PutOnce::Theirs);
     assert_eq!(store.get("two", 0..5).unwrap(), b"first");
     // What lies elsewhere in the bucket is not its own.
     stores.open("s3://bucket").unwrap().put("three", b"").unwrap();
@@ -24,6 +26,13 @@ fn objects_are_put_read_by_range_listed_and_deleted() {
     let mut names = store.list().unwrap();
     names.sort();
     assert_eq!(names, ["one", "two"]);
+    // A name with folders is the object that a store deeper in the bucket has.
+    store.put("c/d/five", b"5").unwrap();
+    assert_eq!(stores.open("s3://bucket/a/b/c/d").unwrap().get("five", 0..1).unwrap(), b"5");
+    let mut names = store.list_below("c").unwrap();
+    names.sort();
+    assert_eq!(names, ["c/d/five", "c/four"]);
+    assert_eq!(store.list().unwrap().len(), 2);
     store.delete("one").unwrap();
     store.delete("one").unwrap();
     for kind in [store.len("one").unwrap_err().kind(), store.get("one", 0..1).unwrap_err().kind()] {

@@ -15,6 +15,7 @@ const ORDER: &[&str] = &[
     "metrics",
     "operator",
     "storage",
+    "stream",
     "schedule",
     "shape",
     "cache",

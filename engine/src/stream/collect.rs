@@ -1,0 +1,31 @@
+//! What is deleted of a stream.
+
+use super::access::Stream;
+use super::place::Place;
+use crate::error::Result;
+use std::collections::BTreeMap;
+
+/// Deletes what lies below `upto` in the incarnations before that of the `owner`, but for claims and seals.
+/// Returns how many objects.
+pub(super) fn collect(stream: &Stream, owner: u64, upto: Place) -> Result<u64> {
+    let mut listed: BTreeMap<u64, Vec<Place>> = BTreeMap::new();
+    for place in stream.listed()?.into_iter().filter(|place| place.incarnation < owner) {
+        listed.entry(place.incarnation).or_default().push(place);
+    }
+    let mut deleted = 0;
+    for (incarnation, places) in listed {
+        // As a rule claim and seal are all that is left, and the next claim need not be read.
+        if places.len() <= 2 {
+            continue;
+        }
+        // The lowest seal is another where somebody sealed a place that was collected.
+        let Some(end) = stream.claim(incarnation + 1)?.and_then(|claim| claim.follows) else { continue };
+        let is_entry =
+            |place: &Place| *place != end.place && (place.number > 0 || planted!(Bug::CollectClaims));
+        for place in places.into_iter().filter(|place| *place < upto && is_entry(place)) {
+            stream.delete(place)?;
+            deleted += 1;
+        }
+    }
+    Ok(deleted)
+}

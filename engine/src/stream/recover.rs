@@ -1,0 +1,175 @@
+//! Taking a stream over: from finding its end to owning the next incarnation.
+
+use super::access::Stream;
+use super::object::{Body, Claim, Entry, Sealed, Start};
+use super::place::Place;
+use super::writer::Writer;
+use crate::error::{Error, ErrorKind, Result};
+use crate::storage::PutOnce;
+
+/// On what terms a process takes a stream over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// The revision of the order that it acts on. One that is older than the owner's is refused.
+    pub revision: u64,
+    /// How many sequence numbers its claim allows it to give out.
+    pub numbers_ahead: u64,
+}
+
+/// What a new owner begins with.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The owner's side of the stream.
+    pub writer: Writer,
+    /// From where the reader starts: first it reads the checkpoint that counts, if there is one.
+    pub start: Start,
+    /// What it replays then: all entries from [`Start::replay_from`] on.
+    pub entries: Vec<(Place, Entry)>,
+    /// The sequence number up to which others may have been given out: the owner's begin above.
+    pub numbers_taken: u64,
+}
+
+/// What the newest incarnation holds, when it was read up to its seal.
+struct Newest {
+    claim: Claim,
+    entries: Vec<(Place, Entry)>,
+    start: Start,
+    numbers_upto: u64,
+    seal: Sealed,
+}
+
+impl Stream {
+    /// Takes the stream over: seals the newest incarnation, reads what a new owner needs, and claims the
+    /// next. The hint is an incarnation that may be near the newest one. Of several recoverers that are at
+    /// it together, the last one is the owner. A call that failed may have sealed the stream, so that
+    /// nobody owns it.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no stream, `Conflict` if the owner acts on a newer order (nothing was sealed
+    /// then), `Corruption` if something is missing or damaged. What the store meets: call it again.
+    pub fn recover(&self, hint: u64, terms: Terms) -> Result<Recovered> {
+        let mut newest = self.newest(hint)?;
+        let mut missed = None;
+        loop {
+            let (incarnation, claim) = newest;
+            if claim.revision > terms.revision {
+                let (theirs, ours) = (claim.revision, terms.revision);
+                let message = format!("the stream's owner acts on order {theirs}, this process on {ours}");
+                return Err(Error::new(ErrorKind::Conflict, message));
+            }
+            let mut read = self.seal_and_read(incarnation, claim)?;
+            match self.all_entries(incarnation, &mut read)? {
+                Ok(entries) => {
+                    if let Some(writer) = self.claim_next(&read, terms)? {
+                        let (start, numbers_taken) = (read.start, read.numbers_upto);
+                        return Ok(Recovered { writer, start, entries, numbers_taken });
+                    }
+                }
+                // Others have collected it if there is a newer incarnation. Then that is read.
+                Err(place) if missed.replace((incarnation, place)) == Some((incarnation, place)) => {
+                    let name = self.name(place);
+                    return Err(Error::corruption(&name, 0, "missing, and a reader of the stream needs it"));
+                }
+                Err(_) => {}
+            }
+            newest = self.newest(incarnation)?;
+        }
+    }
+
+    /// The newest incarnation and its claim. Claims stay for ever and have no gaps: the newest is found
+    /// from any of them.
+    fn newest(&self, hint: u64) -> Result<(u64, Claim)> {
+        let mut incarnation = hint.max(1);
+        let mut claim = self.claim(incarnation)?;
+        if claim.is_none() && incarnation > 1 {
+            incarnation = 1;
+            claim = self.claim(1)?;
+        }
+        let Some(mut claim) = claim else {
+            let message = format!("there is no stream: no object {}", self.name(Place::new(1, 0)));
+            return Err(Error::new(ErrorKind::NotFound, message));
+        };
+        while let Some(next) = self.claim(incarnation + 1)? {
+            (incarnation, claim) = (incarnation + 1, next);
+        }
+        Ok((incarnation, claim))
+    }
+
+    /// Reads an incarnation place by place and seals the first that is empty, unless a seal comes before.
+    fn seal_and_read(&self, incarnation: u64, claim: Claim) -> Result<Newest> {
+        let (mut start, mut numbers_upto) = (claim.start, claim.numbers_upto);
+        let (mut at, mut entries) = (Place::new(incarnation, 1), Vec::new());
+        let seal = loop {
+            let Some(object) = self.read(at)? else {
+                let place = if planted!(Bug::SealAboveHole) { self.above_hole(at)? } else { at };
+                match self.put(place, &Body::Seal)? {
+                    (PutOnce::Mine, nonce) => break Sealed { place, nonce },
+                    // The owner was faster, or another recoverer: read it.
+                    (PutOnce::Theirs, _) => continue,
+                }
+            };
+            match object.body {
+                Body::Entry(entry) => {
+                    start = entry.start.unwrap_or(start);
+                    numbers_upto = numbers_upto.max(entry.numbers_upto);
+                    entries.push((at, entry));
+                    at = at.next();
+                }
+                Body::Seal | Body::Claim(_) => break Sealed { place: at, nonce: object.nonce },
+            }
+        };
+        Ok(Newest { claim, entries, start, numbers_upto, seal })
+    }
+
+    /// Where a recoverer seals that does not know better: after the last object that is there.
+    fn above_hole(&self, hole: Place) -> Result<Place> {
+        let mut place = hole;
+        while self.read(place.next())?.is_some() {
+            place = place.next();
+        }
+        Ok(if place == hole { hole } else { place.next() })
+    }
+
+    /// All entries that a reader replays, from those of older incarnations on; or the place of one that is
+    /// missing.
+    fn all_entries(&self, newest: u64, read: &mut Newest) -> Result<Result<Vec<(Place, Entry)>, Place>> {
+        let mut entries = Vec::new();
+        let from = read.start.replay_from();
+        let mut at = from;
+        while at.incarnation < newest {
+            let next = at.incarnation + 1;
+            let claim = if next == newest { Some(read.claim.clone()) } else { self.claim(next)? };
+            // An incarnation ends at the seal that the next claim names, not at the lowest one.
+            let Some(end) = claim.and_then(|claim| claim.follows) else {
+                return Ok(Err(Place::new(next, 0)));
+            };
+            while at < end.place {
+                match self.read(at)?.map(|object| object.body) {
+                    Some(Body::Entry(entry)) => entries.push((at, entry)),
+                    // It was collected, and a slow recoverer may have sealed its place.
+                    _ => return Ok(Err(at)),
+                }
+                at = at.next();
+            }
+            at = Place::new(next, 1);
+        }
+        entries.extend(std::mem::take(&mut read.entries).into_iter().filter(|(place, _)| *place >= from));
+        Ok(Ok(entries))
+    }
+
+    /// The owner of the next incarnation, unless another has claimed it.
+    fn claim_next(&self, read: &Newest, terms: Terms) -> Result<Option<Writer>> {
+        let incarnation = read.seal.place.incarnation + 1;
+        let claim = Claim {
+            follows: Some(read.seal),
+            start: read.start,
+            revision: terms.revision,
+            numbers_upto: read.numbers_upto.saturating_add(terms.numbers_ahead),
+        };
+        let body = Body::Claim(claim.clone());
+        match self.put(Place::new(incarnation, 0), &body)? {
+            (PutOnce::Mine, _) => Ok(Some(Writer::new(self.clone(), incarnation, &claim))),
+            (PutOnce::Theirs, _) => Ok(None),
+        }
+    }
+}
