@@ -57,7 +57,7 @@ struct Facts {
 
 struct World {
     store: Arc<SimObjects>,
-    /// The same objects without faults.
+    /// A stream of those objects without faults.
     calm: Stream,
     random: Arc<SimRandom>,
     facts: Mutex<Facts>,
