@@ -258,9 +258,9 @@ fn simulated_bytes_runs_and_largest_compactions_agree_with_a_real_run_within_5_p
         "exploring{sstable_bytes=128KiB}",
     ] {
         let strategy = strategy(text);
-        // Among windows of one size a byte decides which exploring takes, and so when a large compaction comes:
-        // of several amounts of data the middle one counts. Whether leveled gathers, a sketch decides; that
-        // evens out over more flushes.
+        // Among windows of one size a byte decides which exploring takes, and so when a large compaction
+        // comes: of several amounts of data the middle one counts. Whether leveled gathers, a sketch decides;
+        // that evens out over more flushes.
         let (fills, largest_max): (&[u64], f64) = match text {
             _ if text.starts_with("leveled") => (&[100], 0.05),
             _ if text.starts_with("exploring") => (&[50, 70, 90], 0.1),
