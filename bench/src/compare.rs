@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// How often a run is done again because of what else the machine did.
 const AGAIN: u32 = 4;
-/// What a configuration's name ends with in records of the build before ([`Plan::before`]).
+/// The ending of a configuration's name in records of the build before ([`Plan::before`]).
 const BEFORE: &str = "@before";
 
 /// What to measure.

@@ -245,7 +245,7 @@ impl Tree {
     }
 }
 
-/// What the tree's memory holds. Both begin with a [`Node`], as an [`Inner`] is `repr(C)`.
+/// A kind of node in the tree's memory. Both begin with a [`Node`], as an [`Inner`] is `repr(C)`.
 trait InTree {}
 impl InTree for Node {}
 impl InTree for Inner {}

@@ -133,8 +133,7 @@ impl Writer {
             state.in_flight.insert(place, Sent { numbers_upto, ..Sent::default() });
             Claim { follows: Some(seal), start, revision: self.revision, numbers_upto }
         };
-        self.settle(place, self.stream.put(place, &Body::Claim(claim)).map(|(outcome, _)| outcome));
-        self.wait(place)?;
+        self.put_and_wait(place, &Body::Claim(claim))?;
         let mut state = self.state.lock();
         state.next = place.next();
         state.is_rolling = false;
@@ -149,11 +148,17 @@ impl Writer {
             state.is_rolling = true;
             Ok(Sent::default())
         })?;
-        let put = self.stream.put(place, &Body::Seal);
+        Ok(Sealed { place, nonce: self.put_and_wait(place, &Body::Seal)? })
+    }
+
+    /// Puts an object at a place that was given out, and returns its nonce when all places up to it are
+    /// there.
+    fn put_and_wait(&self, place: Place, body: &Body) -> Result<u128> {
+        let put = self.stream.put(place, body);
         let nonce = put.as_ref().map_or(0, |(_, nonce)| *nonce);
         self.settle(place, put.map(|(outcome, _)| outcome));
         self.wait(place)?;
-        Ok(Sealed { place, nonce })
+        Ok(nonce)
     }
 
     /// Gives the next place out, unless no more is written.
@@ -224,8 +229,7 @@ impl Writer {
 impl SharedLog for Writer {
     fn append(&self, entry: Entry) -> Result<Place> {
         let place = self.place_for(&entry)?;
-        self.settle(place, self.stream.put(place, &Body::Entry(entry)).map(|(outcome, _)| outcome));
-        self.wait(place)?;
+        self.put_and_wait(place, &Body::Entry(entry))?;
         Ok(place)
     }
 

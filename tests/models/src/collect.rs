@@ -16,6 +16,7 @@
 //! needs is there; one incarnation is open.
 
 use crate::check::rules;
+use crate::place::Place;
 use stateright::{Model, Property};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -59,19 +60,6 @@ rules! { Collect:
 /// The model of collecting.
 pub struct Collect {
     rules: Rules,
-}
-
-/// Place `n` of incarnation `k`.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Place {
-    k: u8,
-    n: u8,
-}
-
-impl Place {
-    fn next(self) -> Self {
-        Self { n: self.n + 1, ..self }
-    }
 }
 
 /// A set of writes.

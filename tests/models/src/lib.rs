@@ -14,6 +14,7 @@
 //! `cargo run -p siltstone-models -- stream seal_at_first_hole`.
 //!
 //! - `check`: visits the states of a model
+//! - `place`: places of objects, for the models of the stream
 //! - `stream`: puts in flight, holes, seals, two recoverers
 //! - `collect`: checkpoints, where replay begins, what is deleted of the stream
 //! - `numbers`: sequence numbers, and what a local WAL holds beyond the stream
@@ -31,6 +32,7 @@ pub mod formats;
 pub mod lease;
 pub mod locks;
 pub mod numbers;
+pub mod place;
 pub mod retry;
 pub mod stream;
 pub mod tables;

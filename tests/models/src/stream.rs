@@ -16,6 +16,7 @@
 //! successor; one incarnation is open.
 
 use crate::check::rules;
+use crate::place::Place;
 use stateright::{Model, Property};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,19 +53,6 @@ rules! { Stream:
 /// The model of the stream.
 pub struct Stream {
     rules: Rules,
-}
-
-/// Place `n` of incarnation `k`.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Place {
-    k: u8,
-    n: u8,
-}
-
-impl Place {
-    fn next(self) -> Self {
-        Self { n: self.n + 1, ..self }
-    }
 }
 
 /// What an object says.

@@ -38,7 +38,7 @@ type Put = (String, Vec<u8>);
 
 /// How often an object is put that is to be put once, before the outcome stays unknown.
 const TRIES: usize = 3;
-/// What stands for a slash in the name of a file.
+/// The stand-in for a slash in the name of a file.
 const SLASH: &str = "!";
 
 /// The fault of a call.
