@@ -8,6 +8,7 @@
 //! at every offset), `copies` (checkpoints, backups and moves that crash), `random` (against the model),
 //! `between` (reads and steps in each other's middle), `metamorphic` (one list, many configurations:
 //! `settings`, `pairs`), `corners` (what the others do not enter), `objects` (an object store that fails),
+//! `shared` (owners of a shared database that come and go),
 //! `offload` (compactions elsewhere, where everything goes wrong), `regions` (splits and joins), `rot`
 //! (damaged files, repairs), `strangers` (other people's files). `planted` proves that they notice mistakes.
 
@@ -35,6 +36,7 @@ pub mod random;
 pub mod regions;
 pub mod rot;
 pub mod settings;
+pub mod shared;
 pub mod small_disk;
 pub mod strangers;
 pub mod strategies;
@@ -60,6 +62,7 @@ pub const ROWS: &[Row] = &[
     between::BETWEEN,
     corners::CORNERS,
     objects::OBJECTS,
+    shared::SHARED,
     offload::OFFLOAD,
     regions::REGIONS,
     torn::TORN,

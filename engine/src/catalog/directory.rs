@@ -6,6 +6,7 @@
 //! the next `CURRENT`; SSTables, WAL files and higher manifests show that there was a database which lost its
 //! `CURRENT`. A blank file counts as left by a creation only beside the mark (`storage/own.rs`).
 
+use super::shared::{SHARED_NEW, begins_as_mark, refuse_local_part};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sstable;
 use crate::storage::{
@@ -36,6 +37,7 @@ pub(crate) fn refuse_leftovers(env: &Env, dir: &Path) -> Result<()> {
     if names.iter().any(|name| name == CURRENT) {
         return Ok(());
     }
+    refuse_local_part(env, dir)?;
     match part_among(env, dir, &names)? {
         None => Ok(()),
         Some(name) => {
@@ -121,6 +123,7 @@ fn is_unfinished(storage: &dyn Storage, dir: &Path, name: &str, is_begun: bool) 
         BEGUN => return is_mark(storage, dir, name),
         NOTE | NOTE_NEW => is_own(storage, path, begins_with_number),
         CURRENT_NEW => manifest::is_unfinished(storage, path),
+        SHARED_NEW => is_own(storage, path, begins_as_mark),
         _ if manifest::parse_file_name(name) == Some(1) => manifest::is_own_manifest(storage, path, None),
         _ => Ok(false),
     };

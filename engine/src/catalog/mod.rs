@@ -3,18 +3,22 @@
 //! [`Catalog`] owns the list of stores (`stores`), the manifest, the files of SSTables and the list of those
 //! to be removed (`tables`). `install` is the one place where SSTables change. `regions` splits and joins
 //! stores. `full_disk` frees the reserve for deletes. `moment` says what a copy consists of, `directory`
-//! where a database may be made, `recover` and `replay` bring back what WAL and manifest hold, `strays`
+//! where a database may be made, `recover` and `replay` bring back what WAL and manifest hold, `shared` takes
+//! over a database in shared storage, known by its `shared_id`; `given_up` removes SSTables there. `strays`
 //! removes SSTables that a compaction elsewhere left behind.
 //!
 //! Not owned here: the path of a write (`commit`), who flushes and compacts, and when (`work`).
 
 mod directory;
 mod full_disk;
+mod given_up;
 mod install;
 mod moment;
 mod recover;
 mod regions;
 mod replay;
+mod shared;
+mod shared_id;
 mod stores;
 mod strays;
 mod tables;
@@ -27,6 +31,7 @@ pub(crate) use recover::{
 };
 pub(crate) use regions::check_bounds;
 pub(crate) use replay::Replay;
+pub(crate) use shared::{TakenOver, tables_of, take_over};
 pub(crate) use stores::check_name;
 
 use crate::cache::BlockCache;
@@ -70,6 +75,8 @@ pub(crate) struct Catalog {
     pub(crate) remote_bytes: Arc<std::sync::atomic::AtomicU64>,
     /// Compactions elsewhere that were given up.
     strays: Mutex<Vec<strays::Stray>>,
+    /// SSTables that a shared database has given up.
+    given_up: Option<Mutex<given_up::GivenUp>>,
     /// One change of the cache's size at a time.
     fitting: Mutex<()>,
 }
@@ -89,6 +96,8 @@ pub(crate) struct Found {
 impl Catalog {
     pub(crate) fn new(commit: &Arc<Commit>, dir: &Path, registry: Registry, found: Found) -> Arc<Self> {
         let Found { stores, manifest, cache, tables, graveyard, epoch, offload } = found;
+        let now_ns = commit.cx.env.clock.monotonic_ns();
+        let given_up = manifest.is_shared().then(|| Mutex::new(given_up::GivenUp::since(now_ns)));
         let local = Local {
             env: commit.cx.env.clone(),
             tables: tables.clone(),
@@ -117,6 +126,7 @@ impl Catalog {
             local,
             remote_bytes: Arc::default(),
             strays: Mutex::default(),
+            given_up,
             fitting: Mutex::new(()),
         });
         catalog.recount_all();

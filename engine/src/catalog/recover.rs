@@ -47,18 +47,10 @@ pub(crate) fn highest_manifest(env: &Env, dir: &Path) -> Result<u64> {
     Ok(names.iter().filter_map(|n| manifest::parse_file_name(n)).max().unwrap_or(0))
 }
 
-/// Removes what no manifest names: outputs of compactions that a crash ended, WAL files that are no part of
-/// history. What cannot be removed now is tried again at the next open, and a file with such a name but other
-/// bytes stays.
-pub(crate) fn remove_orphans(
-    env: &Env,
-    dir: &Path,
-    tables: &TableStore,
-    state: &State,
-    recovered: &Recovered,
-) {
+/// Removes WAL files that are no part of history. What cannot be removed now is tried again at the next open,
+/// and a file with such a name but other bytes stays.
+pub(crate) fn remove_orphans(env: &Env, dir: &Path, state: &State, recovered: &Recovered) {
     let needed = needed_wal_files(state);
-    remove_unnamed_tables(env, dir, tables, state);
     remove_mark(&*env.storage, dir);
     for file in recovered
         .stale
@@ -72,7 +64,8 @@ pub(crate) fn remove_orphans(
     }
 }
 
-/// The part of the removal that is safe while the manifest before is in force.
+/// Removes what no manifest names: outputs of compactions that a crash ended. Safe while the manifest before
+/// is in force.
 pub(crate) fn remove_unnamed_tables(env: &Env, dir: &Path, tables: &TableStore, state: &State) {
     let named = state.stores.values().flat_map(|store| store.shape.tables());
     let live: BTreeSet<TableId> = named.map(|(_, _, table)| table.id).collect();

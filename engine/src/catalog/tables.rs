@@ -75,6 +75,7 @@ impl Catalog {
         // Removes at least one file: that frees more than holes do.
         while let Some(dead) = self.graveyard.next_file() {
             let removed = match &dead {
+                Dead::Sstable(table) if self.give_up(table.info().id) => Ok(()),
                 Dead::Sstable(table) => self.tables.store().remove(table.info().id),
                 Dead::Wal(file) => self.cx.env.storage.remove(&self.dir.join(wal::file_name(*file))),
             };

@@ -117,6 +117,10 @@ impl Commit {
     /// so errors are ignored.
     pub(crate) fn log_note(&self, mark: Mark) {
         let Ok(stages) = self.stages() else { return };
+        // A shared database has both in one stream.
+        if self.wal().is_ok_and(|wal| wal.is_shared()) {
+            return;
+        }
         let mut stage = stages.stage.lock();
         let LogStage { appender, frame, next_seq, .. } = &mut *stage;
         let note = Note { manifest: mark.number, length: mark.length };

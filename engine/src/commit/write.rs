@@ -215,7 +215,9 @@ impl Commit {
         }
         let wall_us = self.cx.env.clock.wall_us();
 
-        let patience = if durability == Durability::Sync { Patience::Short } else { Patience::Long };
+        // A shared database has no weaker promise.
+        let syncs = durability == Durability::Sync || self.wal()?.is_shared();
+        let patience = if syncs { Patience::Short } else { Patience::Long };
         let mut stage = self.lock_stage_when_open(stages, ops, depends, patience)?;
         if ops.is_empty() {
             return Ok(SeqNo(stage.next_seq.0 - 1));
@@ -232,8 +234,8 @@ impl Commit {
         drop(stage);
 
         let acked_early = planted!(Bug::AcknowledgeBeforeSync);
-        let synced = match durability {
-            Durability::Sync if !acked_early && !planted!(Bug::SkipWalSync) => self.wal()?.sync().map(|_| ()),
+        let synced = match syncs {
+            true if !acked_early && !planted!(Bug::SkipWalSync) => self.wal()?.sync().map(|_| ()),
             _ => Ok(()),
         };
         kill_point!("write-logged-not-applied");

@@ -1,6 +1,6 @@
 //! The builder of a database: options, families, and components such as storage and scheduler.
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::event::Listener;
 use crate::offload::{CompactionRunner, Offload};
 use crate::operator::{CompactionFilter, MergeOperator, Registry};
@@ -31,6 +31,8 @@ pub struct Builder {
     pub(crate) listener: Option<Listener>,
     pub(crate) families: Vec<(String, FamilyOptions)>,
     pub(crate) objects: Option<Arc<dyn ObjectStore>>,
+    /// Where WAL, manifest and SSTables lie, if the database is shared.
+    pub(crate) shared: Option<Arc<dyn ObjectStore>>,
     pub(crate) stores: Option<Arc<OpenObjectStore>>,
     /// Offers compactions to other processes, if set.
     pub(crate) offload: Option<Arc<dyn Offload>>,
@@ -59,6 +61,7 @@ impl Builder {
             listener: None,
             families: Vec::new(),
             objects: None,
+            shared: None,
             stores: None,
             offload: None,
         }
@@ -107,8 +110,21 @@ impl Builder {
         self
     }
 
-    /// Finds the object store of a location such as `s3://bucket/prefix`, which [`Options::sstable_store`] or
-    /// the database itself names. Crate `siltstone-storage-object` has one for S3 and HDFS.
+    /// Makes the database a shared one: all of it lies in that store, and the directory is a cache that may be
+    /// lost. Whoever opens it last owns it; writes of a former owner fail with `Busy` or `Poisoned` from then
+    /// on. A write is acknowledged, and seen by readers, once it is in the store. Option
+    /// [`Options::shared`] names a store by its location. docs/shared.md has the whole.
+    ///
+    /// # Errors
+    /// At the open: `Unsupported` if the store does not refuse to put an object over another.
+    #[must_use]
+    pub fn shared(mut self, store: Arc<dyn ObjectStore>) -> Self {
+        self.shared = Some(store);
+        self
+    }
+
+    /// Finds the object store of a location such as `s3://bucket/prefix`, which [`Options::sstable_store`],
+    /// [`Options::shared`] or the database itself names. Crate `siltstone-storage-object` has one for S3 and HDFS.
     #[must_use]
     pub fn object_stores(
         mut self,
@@ -161,12 +177,36 @@ impl Builder {
         }
     }
 
+    /// The place of the whole database, if it is a shared one.
+    pub(super) fn shared_place(&self) -> Result<Option<Arc<dyn ObjectStore>>> {
+        let place = match (&self.shared, &self.options.shared) {
+            (Some(store), _) => store.clone(),
+            (None, Some(place)) if TableStore::is_location(place) => {
+                let place = place.to_string_lossy();
+                let Some(open) = &self.stores else {
+                    let message = format!("the database lies in {place}, and nothing was given that finds it");
+                    return Err(Error::new(ErrorKind::Unsupported, message));
+                };
+                open(&place).map_err(|e| Error::io("open the object store", Path::new(&*place), e))?
+            }
+            (None, Some(_)) => return Err(Error::invalid("later")),
+            (None, None) => return Ok(None),
+        };
+        if self.objects.is_some() || self.options.sstable_store.is_some() {
+            return Err(Error::invalid("a shared database has its SSTables in its place, and in no other"));
+        }
+        Ok(Some(place))
+    }
+
     /// The absolute path of the directory; makes that of its SSTables in the options absolute, too.
     pub(super) fn absolute(&mut self, dir: &Path) -> Result<PathBuf> {
         if let Some(tables) =
             self.options.sstable_store.as_mut().filter(|tables| !TableStore::is_location(tables))
         {
             *tables = absolute(&self.env, tables)?;
+        }
+        if let Some(place) = self.options.shared.as_mut().filter(|place| !TableStore::is_location(place)) {
+            *place = absolute(&self.env, place)?;
         }
         absolute(&self.env, dir)
     }

@@ -2,16 +2,17 @@
 //! the SSTables.
 
 use super::builder::Builder;
-use crate::catalog::{NOTE_NEW, no_database, refuse_occupied};
+use crate::catalog::{NOTE_NEW, TakenOver, no_database, refuse_occupied, take_over};
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::SstableReads;
+use crate::options::{Options, SstableReads};
 use crate::storage::{
-    DirLock, Env, LOCK_FILE, NOTE, SMALL_FILE_BYTES, TableStore, begins_with_number, create_dir_durably,
+    DirLock, Env, LOCK_FILE, NOTE, ObjectStore, SMALL_FILE_BYTES, TableStore, begins_with_number, create_dir_durably,
     create_over_own, lock_dir, mark_begun, read_file,
 };
 use crate::version::edit::State as ManifestState;
 use crate::version::manifest::{self, Mark};
 use std::path::Path;
+use std::sync::Arc;
 
 /// How often an open begins again where the directory is removed or replaced meanwhile.
 const LOCK_AGAIN: usize = 10;
@@ -22,8 +23,55 @@ pub(super) fn lock_and_load(
     builder: &mut Builder,
     dir: &Path,
 ) -> Result<(DirLock, ManifestState, Option<Mark>)> {
+    let lock = lock_in(builder, dir, &directory_for)?;
+    let env = &builder.env;
+    // Read again under the lock: another process may have been here.
+    let (state, mark) = match manifest::load(env, dir)? {
+        Some(loaded) => (loaded.state, Some(loaded.mark)),
+        None => {
+            refuse_occupied(env, dir)?;
+            (ManifestState { database: env.random.next_u64() | 1, ..ManifestState::default() }, None)
+        }
+    };
+    check_direct_reads(builder, dir)?;
+    Ok((lock, state, mark))
+}
+
+/// Takes the directory's lock and the shared database in that place. The builder's storage is bound to the
+/// directory then.
+pub(super) fn lock_and_take_over(
+    builder: &mut Builder,
+    dir: &Path,
+    place: &Arc<dyn ObjectStore>,
+) -> Result<(DirLock, TakenOver)> {
+    let create = |builder: &Builder, dir: &Path| {
+        let storage = &*builder.env.storage;
+        create_dir_durably(storage, dir).map_err(|e| Error::io("create the directory", dir, e))?;
+        builder.env.bound_to(dir)
+    };
+    let lock = lock_in(builder, dir, &create)?;
+    let Options { create_if_missing, error_if_exists, .. } = builder.options;
+    let taken = take_over(&builder.env, dir, place, (create_if_missing, error_if_exists))?;
+    Ok((lock, taken))
+}
+
+/// Fails where SSTables are to be read directly and cannot be. Before any is there to be refused.
+fn check_direct_reads(builder: &Builder, dir: &Path) -> Result<()> {
+    if builder.options.sstable_reads == SstableReads::Direct {
+        let path = dir.join(LOCK_FILE);
+        builder.env.storage.open_direct(&path).map_err(|e| Error::io("read directly", &path, e))?;
+    }
+    Ok(())
+}
+
+/// Binds the builder's storage to the directory, as `directory` finds or makes it, and takes its lock.
+fn lock_in(
+    builder: &mut Builder,
+    dir: &Path,
+    directory: &dyn Fn(&Builder, &Path) -> Result<Env>,
+) -> Result<DirLock> {
     for _ in 0..LOCK_AGAIN {
-        let env = directory_for(builder, dir)?;
+        let env = directory(builder, dir)?;
         let lock = match lock_dir(&*env.storage, dir, true) {
             Ok(lock) => lock.expect("its file is made"),
             Err(_) if !is_there_still(&env, dir)? => continue,
@@ -33,21 +81,8 @@ pub(super) fn lock_and_load(
         if !is_there_still(&env, dir)? {
             continue;
         }
-        // Read again under the lock: another process may have been here.
-        let (state, mark) = match manifest::load(&env, dir)? {
-            Some(loaded) => (loaded.state, Some(loaded.mark)),
-            None => {
-                refuse_occupied(&env, dir)?;
-                (ManifestState { database: env.random.next_u64() | 1, ..ManifestState::default() }, None)
-            }
-        };
-        // Before any SSTable is there to be refused.
-        if builder.options.sstable_reads == SstableReads::Direct {
-            let path = dir.join(LOCK_FILE);
-            env.storage.open_direct(&path).map_err(|e| Error::io("read directly", &path, e))?;
-        }
         builder.env = env;
-        return Ok((lock, state, mark));
+        return Ok(lock);
     }
     Err(Error::new(ErrorKind::Busy, format!("{} is removed or replaced again and again", dir.display())))
 }

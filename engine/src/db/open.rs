@@ -8,11 +8,11 @@
 //! 5. Start a fresh WAL file on the first write. History never goes on inside a recovered file.
 
 use super::builder::Builder;
-use super::claim::{lock_and_load, table_store};
+use super::claim::{lock_and_load, lock_and_take_over, table_store};
 use super::{DEFAULT_FAMILY, Db, Family, Inner, Shared, WalListing};
 use crate::cache::BlockCache;
 use crate::catalog::{
-    Catalog, Found, Replay, highest_manifest, read_wal, remove_orphans, remove_unnamed_tables,
+    Catalog, Found, Replay, highest_manifest, read_wal, remove_orphans, remove_unnamed_tables, tables_of,
 };
 use crate::commit::{Commit, FamilySettings, Generations, Stages, Store, first_active};
 use crate::context::{Context, Settings};
@@ -57,7 +57,19 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
     for (name, options) in &builder.families {
         FamilySettings::resolve(name, options.clone(), &builder.registry)?;
     }
-    let (lock, mut state, mark) = lock_and_load(&mut builder, dir)?;
+    let place = builder.shared_place()?;
+    let (lock, mut state, mark, shared) = match &place {
+        None => {
+            let (lock, state, mark) = lock_and_load(&mut builder, dir)?;
+            (lock, state, mark, None)
+        }
+        Some(place) => {
+            let (lock, taken) = lock_and_take_over(&mut builder, dir, place)?;
+            (lock, taken.state, None, Some((taken.outbox, taken.is_new)))
+        }
+    };
+    let is_new = shared.as_ref().map_or(mark.is_none(), |(_, is_new)| *is_new);
+    let outbox = shared.map(|(outbox, _)| outbox);
     let env = &builder.env;
     let cache = cache_for(&builder.options);
     let (graveyard, generations) = (Arc::new(Graveyard::default()), Arc::new(Generations::default()));
@@ -66,12 +78,19 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
     let is_kept = |file: &LogFileId| kept.iter().any(|info| info.file == *file);
     Arc::make_mut(&mut state.wal_retained).retain(|file, _| is_kept(file));
     graveyard.logs.set_first(kept.first().map_or(state.wal_first, |info| info.file));
-    let store = table_store(&builder, dir, mark.is_none(), &mut state)?;
-    if mark.is_none() {
+    let store = match &place {
+        None => table_store(&builder, dir, is_new, &mut state)?,
+        Some(place) => {
+            let store = TableStore::objects(tables_of(place, state.database));
+            state.tables = store.location();
+            store
+        }
+    };
+    if is_new {
         store.create_dir()?;
     }
     let store = store.bound()?;
-    let of_tables = store.claim(state.database, mark.is_none())?;
+    let of_tables = store.claim(state.database, is_new)?;
     let tables = open_tables(&builder, dir, store.clone(), &cache, &graveyard)?;
     let stores = open_stores(&builder, &state, &tables, &graveyard, &generations)?;
     let mut replay = Replay::new(&state, stores, &generations);
@@ -85,7 +104,9 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
     let database = state.database;
     kill_point!("open-wal-read");
     state.epoch += 1;
-    make_durable(env, dir, &store, &state, &recovered)?;
+    if outbox.is_none() {
+        make_durable(env, dir, &store, &state, &recovered)?;
+    }
     replay.forget_origins(&mut state);
     state.last_seq = replay.max_seq.max(recovered.max_seq.unwrap_or_default()).max(state.last_seq);
     state.wal_synced = state.wal_synced.max(recovered.end);
@@ -93,13 +114,19 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
         state.wal_ends.push(WalEnd { at: recovered.end, next: recovered.next_file });
     }
     let (epoch, last_seq) = (state.epoch, state.last_seq);
-    let manifest = start_manifest(env, dir, &store, state, mark)?;
+    let manifest = match &outbox {
+        None => start_manifest(env, dir, &store, state, mark)?,
+        Some(outbox) => Manifest::start_shared(env, dir, outbox, state)?,
+    };
     recovered.stale.retain(|file| !is_kept(file));
-    remove_orphans(env, dir, &store, manifest.state(), &recovered);
+    if outbox.is_none() {
+        remove_unnamed_tables(env, dir, &store, manifest.state());
+    }
+    remove_orphans(env, dir, manifest.state(), &recovered);
     recovered.give_back_tails(env, dir);
     kill_point!("open-orphans-removed");
 
-    let start = WalStart { kept, ..WalStart::behind(database, &recovered) };
+    let start = WalStart { kept, outbox, ..WalStart::behind(database, &recovered) };
     let (wal, appender) = Wal::open(env, dir, wal_options(&builder.options), start)?;
     let stores = replay.finish();
     let stages = Stages::new(appender, last_seq.next());
@@ -117,7 +144,7 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
         ("epoch", u64::from(epoch)),
     ];
     inner.work.gather_wal();
-    let what = if mark.is_none() { "created" } else { "opened" };
+    let what = if is_new { "created" } else { "opened" };
     inner.cx.events.record(EventKind::Open, "", what.into(), &numbers);
     finish(inner, families)
 }

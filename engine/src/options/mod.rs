@@ -81,6 +81,11 @@ pub struct Options {
     /// The place belongs to one database. `None`: in the database's directory. Set when the database is
     /// created; later opens find it by themselves and refuse another one. Default `None`.
     pub sstable_store: Option<std::path::PathBuf>,
+    /// Where the whole database lies, if it is a shared one: a directory, by an absolute path, or an object
+    /// store, such as `s3://bucket/prefix`, if
+    /// [`Builder::object_stores`](crate::Builder::object_stores) finds it. See
+    /// [`Builder::shared`](crate::Builder::shared). Set at each open. Default `None`.
+    pub shared: Option<std::path::PathBuf>,
     /// SSTable files that are open at a time, at most: those read last. 0 for three quarters of what the
     /// process may have open, for which its soft limit is raised to the hard one. Default 0.
     pub open_files_max: usize,
@@ -110,6 +115,7 @@ impl Default for Options {
             cache_fill: CacheFill::default(),
             sstable_reads: SstableReads::default(),
             sstable_store: None,
+            shared: None,
             open_files_max: 0,
             file_access: FileAccess::default(),
             latencies: false,
@@ -133,6 +139,9 @@ impl Options {
             return refuse(
                 "sstable_store is neither an absolute path in UTF-8 nor the location of an object store",
             );
+        }
+        if !self.shared.as_deref().is_none_or(is_place) {
+            return refuse("shared is neither an absolute path in UTF-8 nor the location of an object store");
         }
         if self.memory_budget > 1 << 50 {
             return refuse("memory_budget is over 2^50 bytes");

@@ -9,10 +9,11 @@
 //! Above `local` are `direct` (reads past the page cache) and `mapping` (reads through memory mappings);
 //! `place` binds calls to the directory that was opened, `own` distinguishes a database's files from foreign
 //! ones, `copied` cleans up a directory that could not be filled. `tables` is the place of a database's
-//! SSTables, `objects` puts them into an object store, and `open_files` bounds how many are open.
+//! SSTables, `objects` puts them into an object store (`folder` is a part of one), and `open_files` bounds how many are open.
 
 mod copied;
 mod direct;
+mod folder;
 mod local;
 mod mapping;
 mod objects;
@@ -27,6 +28,7 @@ pub use local::{LocalStorage, OsRandom, SystemClock};
 pub use objects::{ObjectStore, OpenObjectStore, PutOnce, Upload};
 
 pub(crate) use copied::Copied;
+pub(crate) use folder::Folder;
 pub(crate) use objects::ObjectFiles;
 pub(crate) use open_files::OpenFiles;
 pub(crate) use own::{

@@ -108,8 +108,16 @@ impl Stream {
         self.store.delete(&name).map_err(|e| Error::io("delete", name, e))
     }
 
+    pub(super) fn store(&self) -> &dyn ObjectStore {
+        &*self.store
+    }
+
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// The name of an object in the store.
-    pub(super) fn name(&self, place: Place) -> String {
+    pub(crate) fn name(&self, place: Place) -> String {
         format!("{}/{}", self.prefix, place.name())
     }
 }

@@ -1,7 +1,6 @@
 //! The stream of a shared database: numbered objects in shared storage that stand in for WAL and manifest,
 //! one order for all that is written, and one fence. Recovery is an open: whoever opens the database seals
-//! what the last owner wrote, reads it and goes on. `tests/models` has the protocol as models; nothing in
-//! the engine is built on this module yet.
+//! what the last owner wrote, reads it and goes on. `tests/models` has the protocol as models.
 //!
 //! - An object lies at a `place`: number n of incarnation k, named `<k>/<n>`. An incarnation is written by
 //!   one process. Object 0 claims it, the others are entries, and a seal ends it for ever. Each is put once
@@ -20,12 +19,16 @@
 //! Claims and entries say from where a reader starts (the newest checkpoint that counts, and the oldest
 //! place that memory needs), and up to which sequence number their writer may give any out: the next
 //! incarnation begins above. `object` has their bytes, `access` the calls to the store, `shared_log` the
-//! interface that other kinds of storage may have too. Not owned here: what an entry's payload means, and
-//! checkpoints.
+//! interface that other kinds of storage may have too. `checkpoint` has the manifest's checkpoints beside the
+//! stream. `outbox` brings what a database logs into it: the `item`s of an entry's payload. Not owned here:
+//! what the bytes of WAL and manifest mean.
 
 mod access;
+mod checkpoint;
 mod collect;
+mod item;
 mod object;
+mod outbox;
 mod place;
 mod recover;
 mod shared_log;
@@ -42,3 +45,6 @@ pub use place::Place;
 pub use recover::{Recovered, Terms};
 pub use shared_log::SharedLog;
 pub use writer::Writer;
+
+pub(crate) use item::{Item, items};
+pub(crate) use outbox::{FRAME_BYTES_MAX, Outbox};

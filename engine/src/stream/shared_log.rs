@@ -14,7 +14,44 @@ pub trait SharedLog: Send + Sync + Debug {
     /// # Errors
     /// `Busy` if another process has sealed the log. What the storage meets: the entry's outcome is unknown,
     /// and each later call fails with `Poisoned`.
-    fn append(&self, entry: Entry) -> Result<Place>;
+    fn append(&self, entry: Entry) -> Result<Place> {
+        let place = self.place(&entry)?;
+        self.put(place, entry)?;
+        Ok(place)
+    }
+
+    /// Gives the next place to an entry, which must be put there. Waits only while an incarnation is ended and
+    /// the next begun.
+    ///
+    /// # Errors
+    /// As [`SharedLog::append`].
+    fn place(&self, entry: &Entry) -> Result<Place>;
+
+    /// Puts an entry at the place that it was given, and returns when all entries up to it are there.
+    ///
+    /// # Errors
+    /// As [`SharedLog::append`].
+    fn put(&self, place: Place, entry: Entry) -> Result<()>;
+
+    /// Ends the incarnation and begins the next, so that the entries of this one may be collected; returns the
+    /// place of its claim.
+    ///
+    /// # Errors
+    /// As [`SharedLog::append`].
+    fn roll(&self) -> Result<Place>;
+
+    /// Puts a checkpoint as of a place of this owner: the manifest's state. It counts once an acknowledged
+    /// entry names it.
+    ///
+    /// # Errors
+    /// What the storage meets: call it again.
+    fn put_checkpoint(&self, place: Place, payload: &[u8]) -> Result<()>;
+
+    /// Deletes the checkpoints before that place, whose own counts; returns how many.
+    ///
+    /// # Errors
+    /// What the storage meets; some may have been deleted.
+    fn delete_checkpoints(&self, before: Place) -> Result<u64>;
 
     /// Ends the log for ever, after all entries before; returns the seal's place.
     ///

@@ -119,28 +119,6 @@ impl Writer {
         self.state.lock().next.incarnation
     }
 
-    /// Ends the incarnation and begins the next, so that the entries of this one may be collected: two puts,
-    /// while calls of [`SharedLog::append`] wait.
-    ///
-    /// # Errors
-    /// As [`SharedLog::append`].
-    pub fn roll(&self) -> Result<()> {
-        let seal = self.put_seal()?;
-        let place = Place::new(seal.place.incarnation + 1, 0);
-        let claim = {
-            let mut state = self.state.lock();
-            let (start, numbers_upto) = (state.start, state.numbers_upto);
-            state.in_flight.insert(place, Sent { numbers_upto, ..Sent::default() });
-            Claim { follows: Some(seal), start, revision: self.revision, numbers_upto }
-        };
-        self.put_and_wait(place, &Body::Claim(claim))?;
-        let mut state = self.state.lock();
-        state.next = place.next();
-        state.is_rolling = false;
-        self.moved.notify_all();
-        Ok(())
-    }
-
     /// Puts the seal at the next place, and returns when all before it are there. No place is given out from
     /// then on, until the caller allows it.
     fn put_seal(&self) -> Result<Sealed> {
@@ -227,10 +205,38 @@ impl Writer {
 }
 
 impl SharedLog for Writer {
-    fn append(&self, entry: Entry) -> Result<Place> {
-        let place = self.place_for(&entry)?;
-        self.put_and_wait(place, &Body::Entry(entry))?;
+    fn place(&self, entry: &Entry) -> Result<Place> {
+        self.place_for(entry)
+    }
+
+    fn put(&self, place: Place, entry: Entry) -> Result<()> {
+        self.put_and_wait(place, &Body::Entry(entry)).map(|_| ())
+    }
+
+    /// Two puts, while calls of [`SharedLog::place`] wait.
+    fn roll(&self) -> Result<Place> {
+        let seal = self.put_seal()?;
+        let place = Place::new(seal.place.incarnation + 1, 0);
+        let claim = {
+            let mut state = self.state.lock();
+            let (start, numbers_upto) = (state.start, state.numbers_upto);
+            state.in_flight.insert(place, Sent { numbers_upto, ..Sent::default() });
+            Claim { follows: Some(seal), start, revision: self.revision, numbers_upto }
+        };
+        self.put_and_wait(place, &Body::Claim(claim))?;
+        let mut state = self.state.lock();
+        state.next = place.next();
+        state.is_rolling = false;
+        self.moved.notify_all();
         Ok(place)
+    }
+
+    fn put_checkpoint(&self, place: Place, payload: &[u8]) -> Result<()> {
+        self.stream.put_checkpoint(place, payload)
+    }
+
+    fn delete_checkpoints(&self, before: Place) -> Result<u64> {
+        self.stream.delete_checkpoints(before)
     }
 
     fn seal(&self) -> Result<Place> {

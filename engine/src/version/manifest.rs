@@ -7,6 +7,9 @@
 //! commit after a failed write. A failed *sync* poisons: whether the edit will be seen is unknown until the
 //! next open.
 //!
+//! In a shared database the edits go into its stream instead, and the whole state into checkpoints beside it;
+//! there are no files.
+//!
 //! Layouts: docs/format.md. This file does not know what the edits mean.
 
 use super::code;
@@ -16,11 +19,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::storage::{
     Env, SMALL_FILE_BYTES, Storage, WriteFile, begins_with, create_over_own, is_own, read_file, remove_own,
 };
+use crate::stream::{Outbox, Start};
 use crate::types::codec::{put_u32, put_u64};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const MANIFEST_MAGIC: &[u8; 8] = b"SILTMNF1";
 const CURRENT_MAGIC: &[u8; 8] = b"SILTCUR1";
+/// A shared database puts a checkpoint at an edit when that much was logged since the last one.
+const CHECKPOINT_BYTES: u64 = 64 << 20;
 /// Magic, database id, number, crc.
 const HEADER_BYTES: usize = 28;
 /// Length, crc.
@@ -62,6 +69,17 @@ pub(crate) struct Manifest {
     /// Length of the record that held the whole state.
     base: u64,
     poisoned: bool,
+    /// The way into the stream of a shared database.
+    shared: Option<Sharing>,
+}
+
+/// How a shared database keeps its manifest.
+struct Sharing {
+    outbox: Arc<Outbox>,
+    /// Where the WAL ended at the last checkpoint, in bytes that were ever logged.
+    logged: u64,
+    /// From where readers start, if something can be collected.
+    collect: Option<Start>,
 }
 
 pub(crate) fn file_name(number: u64) -> String {
@@ -174,6 +192,13 @@ pub(crate) fn encode_whole(state: &State, number: u64) -> Vec<u8> {
     bytes
 }
 
+/// Applies an encoded edit to the state; the error says why it cannot follow what came before.
+pub(crate) fn apply_encoded(state: &mut State, payload: &[u8]) -> std::result::Result<(), String> {
+    let edit = code::decode(payload).map_err(|e| format!("manifest record: {}", e.0))?;
+    let mut applied = edit.iter().map(|change| state.apply(change));
+    applied.try_for_each(|one| one).map_err(|why| format!("manifest record does not apply: {why}"))
+}
+
 /// Reads the manifest in force; `None` when the directory holds no database.
 pub(crate) fn load(env: &Env, dir: &Path) -> Result<Option<Loaded>> {
     let Some((database, number)) = current(env, dir)? else { return Ok(None) };
@@ -198,10 +223,7 @@ pub(crate) fn parse(bytes: &[u8], path: &Path, database: u64, number: u64) -> Re
     let mut at = HEADER_BYTES;
     while let Some(payload) = record(bytes, at, database, number) {
         let wrong = |what: String| Error::corruption(path, at as u64, what);
-        let edit = code::decode(payload).map_err(|e| wrong(format!("manifest record: {}", e.0)))?;
-        for change in &edit {
-            state.apply(change).map_err(|why| wrong(format!("manifest record does not apply: {why}")))?;
-        }
+        apply_encoded(&mut state, payload).map_err(wrong)?;
         at += RECORD_HEADER_BYTES + payload.len();
     }
     if at == HEADER_BYTES {
@@ -329,7 +351,8 @@ impl Manifest {
     pub(crate) fn start(env: &Env, dir: &Path, number: u64, state: State) -> Result<Manifest> {
         let mark = Mark { number: number - 1, length: 0 };
         let (env, dir) = (env.clone(), dir.to_path_buf());
-        let mut manifest = Manifest { env, dir, state, mark, file: None, base: 0, poisoned: false };
+        let mut manifest =
+            Manifest { env, dir, state, mark, file: None, base: 0, poisoned: false, shared: None };
         match manifest.rotate() {
             Err(e) if e.kind() == ErrorKind::DiskFull && manifest.free_reserve() => manifest.rotate()?,
             rotated => rotated?,
@@ -340,7 +363,28 @@ impl Manifest {
     /// The manifest of a database that is only read: every commit is refused.
     pub(crate) fn read_only(env: &Env, dir: &Path, mark: Mark, state: State) -> Manifest {
         let (env, dir) = (env.clone(), dir.to_path_buf());
-        Manifest { env, dir, state, mark, file: None, base: 0, poisoned: true }
+        Manifest { env, dir, state, mark, file: None, base: 0, poisoned: true, shared: None }
+    }
+
+    /// The manifest of a shared database: puts the whole state as its first checkpoint.
+    pub(crate) fn start_shared(env: &Env, dir: &Path, outbox: &Arc<Outbox>, state: State) -> Result<Manifest> {
+        let (env, dir, mark) = (env.clone(), dir.to_path_buf(), Mark::default());
+        let shared = Some(Sharing { outbox: outbox.clone(), logged: 0, collect: None });
+        let mut manifest = Manifest { env, dir, state, mark, file: None, base: 0, poisoned: false, shared };
+        manifest.checkpoint()?;
+        Ok(manifest)
+    }
+
+    /// Whether it is that of a shared database.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Takes from where readers of a shared database's stream start, if that has changed: what lies before may
+    /// be collected.
+    pub(crate) fn take_collectable(&mut self) -> Option<(Arc<Outbox>, Start)> {
+        let shared = self.shared.as_mut()?;
+        Some((shared.outbox.clone(), shared.collect.take()?))
     }
 
     /// Whether no commit can succeed any more.
@@ -378,6 +422,9 @@ impl Manifest {
 
     /// Makes an edit durable that is part of the state already.
     fn make_durable(&mut self, edit: &Edit) -> Result<()> {
+        if self.shared.is_some() {
+            return self.share(edit);
+        }
         let grown = self.mark.length > (4 * self.base).max(256 << 10);
         if self.file.is_some() && !grown {
             match self.append(edit) {
@@ -391,16 +438,47 @@ impl Manifest {
         }
     }
 
+    /// Brings an edit into the stream, and then, if there is much since the last checkpoint, the next one.
+    fn share(&mut self, edit: &Edit) -> Result<()> {
+        let Some(shared) = &mut self.shared else { return Ok(()) };
+        let payload = code::encode(edit);
+        shared.outbox.edit(&payload);
+        let shipped = shared.outbox.ship();
+        self.poisoned |= shipped.is_err();
+        shipped?;
+        self.mark.length += payload.len() as u64;
+        let grown = self.mark.length > (4 * self.base).max(256 << 10);
+        if grown || shared.outbox.bytes().saturating_sub(shared.logged) > CHECKPOINT_BYTES {
+            // The edit is durable; without the checkpoint readers of the stream start further back.
+            let put = self.checkpoint();
+            self.poisoned |= put.is_err() && self.shared.as_ref().is_some_and(|s| s.outbox.check().is_err());
+        }
+        Ok(())
+    }
+
+    /// Puts the whole state as a checkpoint that counts.
+    fn checkpoint(&mut self) -> Result<()> {
+        let Some(shared) = &mut self.shared else { return Ok(()) };
+        let whole = code::encode(&self.state.to_edit());
+        let kept = self.state.wal_retained.keys().next().copied();
+        let first = kept.map_or(self.state.wal_first, |kept| kept.min(self.state.wal_first));
+        let start = shared.outbox.checkpoint(&whole, first)?;
+        (shared.logged, shared.collect) = (shared.outbox.bytes(), Some(start));
+        self.base = whole.len() as u64;
+        self.mark = Mark { number: self.mark.number + 1, length: self.base };
+        Ok(())
+    }
+
     /// Removes the reserve to make room on a full disk; whether there was one.
     pub(crate) fn free_reserve(&self) -> bool {
-        !self.poisoned && free_reserve(&self.env, &self.dir)
+        !self.poisoned && self.shared.is_none() && free_reserve(&self.env, &self.dir)
     }
 
     /// Puts the reserve back where there is room; without it the database works just as well until the disk
     /// is full.
     pub(crate) fn make_reserve(&self) {
         let (path, storage) = (self.dir.join(RESERVE), &self.env.storage);
-        if self.poisoned || storage.exists(&path).unwrap_or(true) || storage.create(&path).is_err() {
+        if self.poisoned || self.shared.is_some() || storage.exists(&path).unwrap_or(true) || storage.create(&path).is_err() {
             return;
         }
         let reserved = storage.map(&path, RESERVE_BYTES, false);

@@ -74,6 +74,11 @@ impl OpenTables {
         }
     }
 
+    /// Whether anybody has the table.
+    pub(crate) fn is_open(&self, table: TableId) -> bool {
+        self.known.lock().handles.get(&table).is_some_and(|handle| handle.strong_count() > 0)
+    }
+
     /// The table, opened anew, through what `wrap` makes of its file.
     pub(crate) fn open_by(
         &self,

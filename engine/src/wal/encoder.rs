@@ -122,6 +122,11 @@ impl FrameEncoder {
         self.put_tombstone(tombstone, COPIED);
     }
 
+    /// The last sequence number of the frame, or the one before its first where it has none.
+    pub(super) fn last_seq(&self) -> SeqNo {
+        SeqNo(self.next_seq.saturating_sub(1))
+    }
+
     /// The first sequence number of the frame.
     pub(super) fn first_seq(&self) -> SeqNo {
         SeqNo(self.first_seq)

@@ -35,6 +35,14 @@ impl Wal {
         if self.synced() >= target {
             return Ok(self.synced());
         }
+        if let Some(outbox) = &self.outbox {
+            let shared = outbox.ship().map_err(|e| self.poison.set(&e))?;
+            if shared.file >= self.first {
+                self.synced.fetch_max(self.pack(shared), Ordering::AcqRel);
+                self.unmap_synced();
+            }
+            return Ok(self.synced());
+        }
         let Some(_turn) = self.sync_turn(target)? else { return Ok(self.synced()) };
         // A target in an earlier file needs complete files only; otherwise the sync goes to the end.
         let end = self.end();
@@ -60,7 +68,7 @@ impl Wal {
 
     /// Whether there is another piece of the newest file to write back. Cheap.
     pub(crate) fn needs_write_back(&self) -> bool {
-        self.begun.load(Ordering::Relaxed) < self.pack(whole_pieces(self.end()))
+        !self.is_shared() && self.begun.load(Ordering::Relaxed) < self.pack(whole_pieces(self.end()))
     }
 
     /// Background job, `ns` after the last piece: starts write-back of the newest file, piece by piece, as it

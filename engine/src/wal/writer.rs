@@ -13,6 +13,10 @@
 //!  3. Its header is written, with the end of the full file.
 //!
 //! From step 3 on a failure leaves an unknown state in the mapping and poisons the WAL.
+//!
+//! The WAL of a shared database is durable where the stream has it ([`Outbox`]): frames are queued there as
+//! they are appended, a sync brings them into the stream, and the files here are only read. So they are never
+//! synced, and step 1 waits for nothing: what a reader of the stream finds is a beginning of the WAL.
 
 use super::WalFileInfo;
 use super::encoder::FrameEncoder;
@@ -24,6 +28,7 @@ use super::recover::{Recovered, give_back_tail};
 use super::retained::{LiveFile, RetainedFiles};
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::{Env, MappedFile, Storage};
+use crate::stream::{self, Outbox};
 use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
 use crate::types::{LogFileId, LogPosition, SeqNo};
 use std::collections::VecDeque;
@@ -93,6 +98,8 @@ pub(crate) struct WalStart {
     pub(crate) live: Vec<WalFileInfo>,
     /// Files before these that are retained for followers, oldest first.
     pub(crate) kept: Vec<WalFileInfo>,
+    /// The way into the stream of a shared database.
+    pub(crate) outbox: Option<Arc<Outbox>>,
 }
 
 impl WalStart {
@@ -105,7 +112,8 @@ impl WalStart {
     /// The start after a recovered history, which was made durable and whose end was recorded.
     pub(crate) fn behind(database_id: u64, recovered: &Recovered) -> Self {
         let (file, after) = (recovered.next_file, recovered.end);
-        Self { database_id, file, after, live: recovered.files.clone(), kept: Vec::new() }
+        let live = recovered.files.clone();
+        Self { database_id, file, after, live, kept: Vec::new(), outbox: None }
     }
 }
 
@@ -144,8 +152,10 @@ pub(crate) struct Wal {
     database_id: u64,
     pool: Pool,
     pub(super) poison: Poison,
+    /// Makes it durable, in a shared database.
+    pub(super) outbox: Option<Arc<Outbox>>,
     /// Positions are packed (see `pack`), relative to this file.
-    first: LogFileId,
+    pub(super) first: LogFileId,
     end: AtomicU64,
     pub(super) synced: AtomicU64,
     /// The end of the part whose write-back to the device was begun.
@@ -221,6 +231,7 @@ impl Wal {
             database_id: start.database_id,
             pool: Pool::new(env.storage.clone(), dir, file_bytes, options.recycle_max, start.file),
             poison: Poison::default(),
+            outbox: start.outbox,
             first: start.file,
             end: AtomicU64::new(0),
             synced: AtomicU64::new(0),
@@ -250,6 +261,11 @@ impl Wal {
         self.unpack(self.synced.load(Ordering::Acquire))
     }
 
+    /// Whether it is durable in a shared database's stream, and not in its files.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.outbox.is_some()
+    }
+
     /// The error of a poisoned WAL.
     pub(crate) fn check(&self) -> Result<()> {
         self.poison.check()
@@ -271,7 +287,9 @@ impl Wal {
         }
         let Some(file) = self.pool.prepare(self.write_ahead())? else { return Ok(syncs) };
         kill_point!("wal-prepared-not-named");
-        self.make_name_durable(file)?;
+        if !self.is_shared() {
+            self.make_name_durable(file)?;
+        }
         Ok(true)
     }
 
@@ -440,10 +458,13 @@ impl Wal {
     }
 
     fn has_unsynced_complete_file(&self) -> bool {
-        self.synced.load(Ordering::Acquire) < self.complete_to.load(Ordering::Acquire)
+        !self.is_shared() && self.synced.load(Ordering::Acquire) < self.complete_to.load(Ordering::Acquire)
     }
 
     fn write_ahead(&self) -> bool {
+        if self.is_shared() {
+            return false;
+        }
         let (syncs, frames) = (self.syncs.load(Ordering::Relaxed), self.frames.load(Ordering::Relaxed));
         self.options.written_ahead == WrittenAhead::WhenSyncsDominate && frames > 0 && syncs * 2 >= frames
     }
@@ -482,7 +503,7 @@ impl Appender {
         }
         self.write_window(length)?;
         let Appender { wal, newest: Some(newest), .. } = self else { unreachable!("a file was begun") };
-        let (file, offset) = (newest.identity.file, newest.offset);
+        let (file, offset, last_seq) = (newest.identity.file, newest.offset, frame.last_seq());
         let bytes = frame.finish(newest.identity, offset, Some(wal.synced()), &mut newest.base);
         let length = bytes.len() as u64;
         if let Err(e) = newest.map.write(offset, bytes) {
@@ -490,6 +511,9 @@ impl Appender {
             // full one.
             newest.base = None;
             return Err(wal.write_failed(file, e));
+        }
+        if let Some(outbox) = &wal.outbox {
+            outbox.wal(LogPosition { file, offset }, bytes, last_seq);
         }
         kill_point!("wal-copied-not-ended");
         newest.offset += length;
@@ -542,7 +566,8 @@ impl Appender {
     /// Begins a new file with room for a frame of that length and sequence number.
     #[cold]
     fn begin_file(&mut self, frame_bytes: u64, first_seq: SeqNo) -> Result<()> {
-        if frame_bytes > FRAME_BYTES_MAX - HEADER_BYTES {
+        let most = if self.wal.is_shared() { stream::FRAME_BYTES_MAX } else { FRAME_BYTES_MAX - HEADER_BYTES };
+        if frame_bytes > most {
             return Err(Error::invalid(format!("a batch of {frame_bytes} bytes does not fit the WAL")));
         }
         let wal = &*self.wal;
@@ -568,11 +593,15 @@ impl Appender {
             previous,
             synced: wal.synced(),
         };
-        if let Err(e) = map.write(0, &header.encode()) {
+        let header = header.encode();
+        if let Err(e) = map.write(0, &header) {
             let failed = wal.write_failed(file, e);
             // Its number is skipped, as that of a file that could not be reserved.
             let _ = wal.pool.remove(file);
             return Err(failed);
+        }
+        if let Some(outbox) = &wal.outbox {
+            outbox.wal(LogPosition { file, offset: 0 }, &header, SeqNo::ZERO);
         }
         {
             let mut live = wal.live.lock();

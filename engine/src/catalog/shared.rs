@@ -1,0 +1,247 @@
+//! Taking over a shared database: from its place in shared storage to the manifest's state and local WAL
+//! files, with which the open goes on as any other does.
+//!
+//! The stream alone decides what the database holds. The local directory is a cache that may be lost: it has
+//! the WAL's files as the stream has their bytes, because streams of changes, the WAL's cleaning and backups
+//! read them. So positions in the WAL mean the same on every machine, and the manifest can go on naming them;
+//! only the stream's reader starts by places. What an earlier life of the directory logged beyond the stream
+//! was never acknowledged, and is dropped.
+
+use super::directory::refuse_occupied;
+use super::shared_id::{SharedId, probe};
+use crate::error::{Error, ErrorKind, Result};
+use crate::storage::{
+    Env, Folder, ObjectStore, SMALL_FILE_BYTES, WriteFile, create_over_own, mark_begun, read_file, remove_mark,
+};
+use crate::stream::{Entry, Item, Outbox, Place, Recovered, Stream, Terms, items};
+use crate::types::{LogFileId, LogPosition};
+use crate::version::edit::State;
+use crate::version::manifest;
+use crate::wal;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The file by which a directory is the local part of a shared database: its number, and where it lies.
+pub(crate) const SHARED: &str = "SHARED";
+pub(super) const SHARED_NEW: &str = "SHARED.new";
+const SHARED_TITLE: &str = "local part of a shared database";
+
+/// A shared database that this process owns.
+pub(crate) struct TakenOver {
+    pub(crate) state: State,
+    pub(crate) is_new: bool,
+    pub(crate) outbox: Arc<Outbox>,
+}
+
+/// Where a shared database keeps its SSTables.
+pub(crate) fn tables_of(store: &Arc<dyn ObjectStore>, database: u64) -> Arc<dyn ObjectStore> {
+    Folder::of(store, &format!("t/{database:016x}"))
+}
+
+/// Takes the database in that place over, or creates it; `dir`, which is locked and bound to `env`, is its
+/// local part.
+pub(crate) fn take_over(
+    env: &Env,
+    dir: &Path,
+    store: &Arc<dyn ObjectStore>,
+    (create_if_missing, error_if_exists): (bool, bool),
+) -> Result<TakenOver> {
+    let found = SharedId::find(&**store)?;
+    let id = match found {
+        Some(_) if error_if_exists => {
+            return Err(Error::invalid(format!("{} holds a database already", store.location())));
+        }
+        Some(id) => id,
+        None if !create_if_missing => {
+            let message = format!("{} holds no shared database", store.location());
+            return Err(Error::new(ErrorKind::NotFound, message));
+        }
+        None => {
+            // Of a directory with other things nothing is known in the place yet.
+            check_local_part(env, dir, None)?;
+            probe(store, &*env.random)?;
+            SharedId::create(&**store, env.random.next_u64() | 1, &*env.random)?
+        }
+    };
+    let database = id.number();
+    check_local_part(env, dir, Some(database))?;
+    probe(store, &*env.random)?;
+    mark_local_part(env, dir, database, &store.location())?;
+    let stream = Stream::new(store.clone(), format!("d/{}", id.database), env.random.clone());
+    // Whoever creates the database may have ended before this.
+    stream.create(u128::from(database), 0)?;
+    let recovered = stream.recover(1, Terms { revision: 0, numbers_ahead: 0 })?;
+    let (state, is_new) = state_of(&stream, &recovered, database)?;
+    let kept = state.wal_retained.keys().next().copied();
+    let first = kept.map_or(state.wal_first, |kept| kept.min(state.wal_first));
+    let files = write_wal_files(env, dir, database, &recovered.entries, first, &stream)?;
+    let claim = Place::new(recovered.writer.incarnation(), 0);
+    let outbox = Arc::new(Outbox::new(Arc::new(recovered.writer), claim, files));
+    Ok(TakenOver { state, is_new, outbox })
+}
+
+/// The manifest's state as the stream has it, and whether nothing was ever recorded.
+fn state_of(stream: &Stream, recovered: &Recovered, database: u64) -> Result<(State, bool)> {
+    let mut state = State::default();
+    let mut is_new = true;
+    if let Some(place) = recovered.start.checkpoint {
+        let name = stream.checkpoint_name(place);
+        let missing = || Error::corruption(&name, 0, "checkpoint is missing, expected it by the stream");
+        let payload = stream.checkpoint(place)?.ok_or_else(missing)?;
+        manifest::apply_encoded(&mut state, &payload).map_err(|why| Error::corruption(&name, 0, why))?;
+        is_new = false;
+    }
+    let checkpoint = recovered.start.checkpoint;
+    for (place, entry) in recovered.entries.iter().filter(|(place, _)| checkpoint < Some(*place)) {
+        for item in items_of(stream, *place, entry) {
+            if let Item::Edit(payload) = item? {
+                let wrong = |why| Error::corruption(stream.name(*place), 0, why);
+                manifest::apply_encoded(&mut state, payload).map_err(wrong)?;
+                is_new = false;
+            }
+        }
+    }
+    if is_new {
+        state.database = database;
+    }
+    if state.database != database {
+        let name = stream.name(recovered.start.first);
+        return Err(Error::corruption(name, 0, "stream is of another database"));
+    }
+    Ok((state, is_new))
+}
+
+fn items_of<'e>(
+    stream: &Stream,
+    place: Place,
+    entry: &'e Entry,
+) -> impl Iterator<Item = Result<Item<'e>>> {
+    let name = stream.name(place);
+    items(&entry.payload).map(move |item| item.map_err(|e| Error::corruption(&name, 0, e.0)))
+}
+
+/// Replaces the directory's WAL files by what the stream has of those from `first` on. Returns the places in
+/// which they begin.
+fn write_wal_files(
+    env: &Env,
+    dir: &Path,
+    database: u64,
+    entries: &[(Place, Entry)],
+    first: LogFileId,
+    stream: &Stream,
+) -> Result<BTreeMap<LogFileId, Place>> {
+    remove_wal_files(env, dir, database)?;
+    let mut places = BTreeMap::new();
+    let mut open: Option<(LogPosition, Box<dyn WriteFile>)> = None;
+    for (place, entry) in entries {
+        for item in items_of(stream, *place, entry) {
+            let Item::Wal(at, bytes) = item? else { continue };
+            if at.file < first {
+                continue;
+            }
+            let path = dir.join(wal::file_name(at.file));
+            let failed = |e| Error::io("write", &path, e);
+            let (end, file) = match &mut open {
+                Some((end, file)) if *end == at => (end, file),
+                _ if at.offset == 0 => {
+                    places.insert(at.file, *place);
+                    let file = env.storage.create(&path).map_err(failed)?;
+                    let (end, file) = open.insert((at, file));
+                    (end, file)
+                }
+                _ => {
+                    let what = format!("WAL goes on at {at}, and what is before is missing");
+                    return Err(Error::corruption(stream.name(*place), 0, what));
+                }
+            };
+            file.write(bytes).map_err(failed)?;
+            end.offset += bytes.len() as u64;
+        }
+    }
+    Ok(places)
+}
+
+/// Removes the WAL files of the directory's earlier lives.
+fn remove_wal_files(env: &Env, dir: &Path, database: u64) -> Result<()> {
+    let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
+    for name in names.iter().filter(|name| wal::parse_file_name(name).is_some()) {
+        let path = dir.join(name);
+        let failed = |e| Error::io("remove", &path, e);
+        if !wal::is_own_file(&*env.storage, &path, Some(database)).map_err(failed)? {
+            return Err(Error::invalid(format!("{} is of no part of this database", path.display())));
+        }
+        env.storage.remove(&path).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Whether a file begins as the mark of a local part does.
+pub(super) fn begins_as_mark(head: &[u8]) -> bool {
+    SHARED_TITLE.as_bytes().starts_with(&head[..head.len().min(SHARED_TITLE.len())])
+}
+
+/// The database whose local part the directory is, and where that lies; `None` if it is none's.
+pub(crate) fn local_part(env: &Env, dir: &Path) -> Result<Option<(u64, String)>> {
+    let path = dir.join(SHARED);
+    if !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
+        return Ok(None);
+    }
+    let bytes = read_file(env, &path, SMALL_FILE_BYTES)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let mut lines = text.lines();
+    let number = match lines.next() {
+        Some(SHARED_TITLE) => lines.next().and_then(|line| u64::from_str_radix(line, 16).ok()),
+        _ => None,
+    };
+    match (number, lines.next()) {
+        (Some(number), Some(location)) => Ok(Some((number, location.to_string()))),
+        _ => Err(Error::corruption(path, 0, "no number and place of a shared database")),
+    }
+}
+
+/// The error of an open of a shared database's local part as a database of its own.
+pub(crate) fn refuse_local_part(env: &Env, dir: &Path) -> Result<()> {
+    let Some((_, location)) = local_part(env, dir)? else { return Ok(()) };
+    let message = format!(
+        "{} is the local part of the shared database in {location}: open it with option shared",
+        dir.display()
+    );
+    Err(Error::invalid(message))
+}
+
+/// Refuses a directory that is neither empty nor the local part of that database.
+fn check_local_part(env: &Env, dir: &Path, database: Option<u64>) -> Result<()> {
+    let Some((number, location)) = local_part(env, dir)? else {
+        if manifest::current(env, dir)?.is_some() {
+            let message = format!(
+                "{} holds a database of its own; a shared one needs an absent or empty directory",
+                dir.display()
+            );
+            return Err(Error::invalid(message));
+        }
+        return refuse_occupied(env, dir);
+    };
+    if Some(number) == database {
+        return Ok(());
+    }
+    let message = format!("{} is the local part of another shared database, in {location}", dir.display());
+    Err(Error::invalid(message))
+}
+
+/// Says in the directory whose local part it is, before anything else is written there.
+fn mark_local_part(env: &Env, dir: &Path, database: u64, location: &str) -> Result<()> {
+    if local_part(env, dir)? == Some((database, location.to_string())) {
+        return Ok(());
+    }
+    let (new, path) = (dir.join(SHARED_NEW), dir.join(SHARED));
+    let failed = |e| Error::io("write", &new, e);
+    mark_begun(&*env.storage, dir).map_err(failed)?;
+    let mut file = create_over_own(&*env.storage, &new, begins_as_mark).map_err(failed)?;
+    let text = format!("{SHARED_TITLE}\n{database:016x}\n{location}\n");
+    file.write(text.as_bytes()).and_then(|()| file.sync()).map_err(failed)?;
+    env.storage.rename(&new, &path).map_err(|e| Error::io("rename to", &path, e))?;
+    env.storage.sync_dir(dir).map_err(|e| Error::io("sync the directory", dir, e))?;
+    remove_mark(&*env.storage, dir);
+    Ok(())
+}

@@ -1,0 +1,290 @@
+//! What a database has logged and what of it is in the stream: frames of the WAL and edits of the manifest,
+//! in the one order in which they were queued.
+//!
+//! The naive way, a put for each frame, would cost a request for each write and let a writer wait for all
+//! before it. Here frames gather while puts are under way: [`Outbox::ship`] puts all that is queued as one
+//! entry, unless two puts are in flight already; then it waits, and what was queued meanwhile goes with the
+//! next. The caller's thread makes the put and holds no lock. Entries get their places under the lock, so
+//! their order is that of the queue; they are acknowledged in that order ([`SharedLog::put`]). Queueing never
+//! waits for a put, so it may be done with the write path's lock held.
+//!
+//! A put that fails is the end: its outcome is unknown, so nothing more is put, and every later call fails.
+
+use super::object::{Entry, PAYLOAD_BYTES_MAX, Start};
+use super::place::Place;
+use super::shared_log::SharedLog;
+use super::item::Item;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::types::{LogFileId, LogPosition, SeqNo};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// The most puts in flight.
+const IN_FLIGHT_MAX: usize = 2;
+/// What is queued beyond this goes into another entry.
+const PAYLOAD_BYTES: usize = 16 << 20;
+/// The owner ends its incarnation about this often, so that its entries can be collected.
+const INCARNATION_BYTES: u64 = 256 << 20;
+/// Bytes of the longest frame, which must fit an entry.
+pub(crate) const FRAME_BYTES_MAX: u64 = PAYLOAD_BYTES_MAX as u64 - 64;
+
+/// See the page above.
+pub(crate) struct Outbox {
+    log: Arc<dyn SharedLog>,
+    queue: Mutex<Queue>,
+    /// Something was acknowledged, a new incarnation began, or no more is put.
+    moved: Condvar,
+}
+
+struct Queue {
+    waiting: VecDeque<Batch>,
+    /// The number of items that were ever queued, and that are in the stream.
+    queued: u64,
+    shared: u64,
+    /// Up to where the WAL is in the stream.
+    wal_shared: LogPosition,
+    in_flight: usize,
+    /// The newest place known to be there.
+    at: Place,
+    /// The places of the entries in which WAL files begin.
+    files: BTreeMap<LogFileId, Place>,
+    /// From where a reader starts, if the next entry is to say so.
+    start: Option<Start>,
+    /// Bytes put, in this incarnation and in all.
+    bytes: u64,
+    bytes_in_all: u64,
+    /// Whether an incarnation is being ended and the next begun: nothing is put meanwhile.
+    rolls: bool,
+    failed: Option<Error>,
+}
+
+/// Items that go into one entry.
+#[derive(Default)]
+struct Batch {
+    payload: Vec<u8>,
+    /// The number of items queued up to its end.
+    upto: u64,
+    /// The WAL's end then.
+    wal_end: Option<LogPosition>,
+    last_seq: SeqNo,
+    /// WAL files that begin in it.
+    begun: Vec<LogFileId>,
+}
+
+impl std::fmt::Debug for Outbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outbox").field("log", &self.log).finish_non_exhaustive()
+    }
+}
+
+impl Outbox {
+    /// The outbox of an owner that has put nothing since its claim, which is at `claim`. WAL files begin in
+    /// entries at `files`.
+    pub(crate) fn new(log: Arc<dyn SharedLog>, claim: Place, files: BTreeMap<LogFileId, Place>) -> Self {
+        let queue = Queue {
+            waiting: VecDeque::new(),
+            queued: 0,
+            shared: 0,
+            wal_shared: LogPosition::default(),
+            in_flight: 0,
+            at: claim,
+            files,
+            start: None,
+            bytes: 0,
+            bytes_in_all: 0,
+            rolls: false,
+            failed: None,
+        };
+        Self { log, queue: Mutex::new(queue), moved: Condvar::new() }
+    }
+
+    /// Queues bytes of a WAL file: its header, where `at` is its beginning, or a frame with writes up to
+    /// `last_seq`.
+    pub(crate) fn wal(&self, at: LogPosition, bytes: &[u8], last_seq: SeqNo) {
+        let mut queue = self.queue.lock();
+        let batch = queue.add(&Item::Wal(at, bytes), bytes.len());
+        batch.wal_end = Some(LogPosition { offset: at.offset + bytes.len() as u64, ..at });
+        batch.last_seq = batch.last_seq.max(last_seq);
+        if at.offset == 0 {
+            batch.begun.push(at.file);
+        }
+    }
+
+    /// Queues an encoded edit of the manifest.
+    pub(crate) fn edit(&self, edit: &[u8]) {
+        self.queue.lock().add(&Item::Edit(edit), edit.len());
+    }
+
+    /// Brings all that is queued into the stream; returns up to where the WAL is there, if anything of it
+    /// was queued.
+    ///
+    /// # Errors
+    /// `Busy` if another process owns the stream now. Whatever it is, no later call succeeds.
+    pub(crate) fn ship(&self) -> Result<LogPosition> {
+        let mut queue = self.queue.lock();
+        let goal = queue.queued;
+        while queue.shared < goal {
+            queue.check()?;
+            if queue.rolls || queue.in_flight == IN_FLIGHT_MAX || queue.waiting.is_empty() {
+                self.moved.wait(&mut queue);
+                continue;
+            }
+            let batch = queue.waiting.pop_front().unwrap_or_default();
+            queue = self.put(queue, batch);
+        }
+        Ok(queue.wal_shared)
+    }
+
+    /// Puts a batch as the next entry.
+    fn put<'a>(&'a self, mut queue: MutexGuard<'a, Queue>, batch: Batch) -> MutexGuard<'a, Queue> {
+        let Batch { payload, upto, wal_end, last_seq, begun } = batch;
+        queue.bytes += payload.len() as u64;
+        queue.bytes_in_all += payload.len() as u64;
+        let entry = Entry { numbers_upto: last_seq.0, start: queue.start.take(), payload };
+        let place = match self.log.place(&entry) {
+            Ok(place) => place,
+            Err(e) => {
+                queue.failed.get_or_insert(e);
+                self.moved.notify_all();
+                return queue;
+            }
+        };
+        queue.files.extend(begun.into_iter().map(|file| (file, place)));
+        queue.in_flight += 1;
+        drop(queue);
+        let mut landing = Landing { outbox: self, outcome: None };
+        landing.outcome = Some(self.log.put(place, entry).map(|()| (place, upto, wal_end)));
+        drop(landing);
+        self.queue.lock()
+    }
+
+    /// Says in the next entry that readers start from a checkpoint of the manifest, with its `payload`, which
+    /// is as of now and needs the WAL from file `first` on. No edit may be queued meanwhile. Returns once that
+    /// is acknowledged, in a new incarnation if the present one is long.
+    ///
+    /// # Errors
+    /// As [`Outbox::ship`].
+    pub(crate) fn checkpoint(&self, payload: &[u8], first: LogFileId) -> Result<Start> {
+        let (place, start) = {
+            let mut queue = self.queue.lock();
+            queue.check()?;
+            // Those before are needed no more.
+            queue.files = queue.files.split_off(&first);
+            // A file that begins in no entry known to be there begins in a later one.
+            let place = queue.at;
+            let first = queue.files.values().next().map_or(place.next(), |first| *first.min(&place.next()));
+            (place, Start { checkpoint: Some(place), first })
+        };
+        self.log.put_checkpoint(place, payload)?;
+        let rolls = {
+            let mut queue = self.queue.lock();
+            queue.start = Some(start);
+            queue.add_nothing();
+            queue.bytes >= INCARNATION_BYTES
+        };
+        self.ship()?;
+        if rolls {
+            self.roll()?;
+        }
+        Ok(start)
+    }
+
+    /// Ends the incarnation and begins the next.
+    fn roll(&self) -> Result<()> {
+        let mut queue = self.queue.lock();
+        while queue.rolls {
+            self.moved.wait(&mut queue);
+        }
+        queue.rolls = true;
+        while queue.in_flight > 0 {
+            self.moved.wait(&mut queue);
+        }
+        let rolled = queue.check();
+        drop(queue);
+        let rolled = rolled.and_then(|()| self.log.roll());
+        let mut queue = self.queue.lock();
+        queue.rolls = false;
+        match &rolled {
+            Ok(claim) => (queue.at, queue.bytes) = (*claim, 0),
+            Err(e) => _ = queue.failed.get_or_insert(e.clone()),
+        }
+        self.moved.notify_all();
+        rolled.map(|_| ())
+    }
+
+    /// Deletes what no reader needs any more; returns how many objects.
+    pub(crate) fn collect(&self, start: Start) -> Result<u64> {
+        self.queue.lock().check()?;
+        let checkpoints = match start.checkpoint {
+            Some(place) => self.log.delete_checkpoints(place)?,
+            None => 0,
+        };
+        Ok(checkpoints + self.log.collect(start.replay_from())?)
+    }
+
+    /// Bytes that were ever put.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.queue.lock().bytes_in_all
+    }
+
+    /// An error if no more is put.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.queue.lock().check()
+    }
+}
+
+impl Queue {
+    fn check(&self) -> Result<()> {
+        self.failed.as_ref().map_or(Ok(()), |e| Err(e.clone()))
+    }
+
+    fn add(&mut self, item: &Item<'_>, bytes: usize) -> &mut Batch {
+        let is_full = |batch: &Batch| batch.payload.len() + bytes > PAYLOAD_BYTES && !batch.payload.is_empty();
+        if self.waiting.back().is_none_or(is_full) {
+            self.waiting.push_back(Batch::default());
+        }
+        self.queued += 1;
+        let last = self.waiting.len() - 1;
+        let batch = &mut self.waiting[last];
+        item.put(&mut batch.payload);
+        batch.upto = self.queued;
+        batch
+    }
+
+    /// Queues an entry though it may have no item.
+    fn add_nothing(&mut self) {
+        self.queued += 1;
+        match self.waiting.back_mut() {
+            Some(batch) => batch.upto = self.queued,
+            None => self.waiting.push_back(Batch { upto: self.queued, ..Batch::default() }),
+        }
+    }
+}
+
+/// A put in flight. Where its thread panics, nobody waits for it for ever.
+struct Landing<'a> {
+    outbox: &'a Outbox,
+    outcome: Option<Result<(Place, u64, Option<LogPosition>)>>,
+}
+
+impl Drop for Landing<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.outbox.queue.lock();
+        queue.in_flight -= 1;
+        match self.outcome.take() {
+            // All before it are there, too.
+            Some(Ok((place, upto, wal_end))) => {
+                queue.at = queue.at.max(place);
+                queue.shared = queue.shared.max(upto);
+                queue.wal_shared = queue.wal_shared.max(wal_end.unwrap_or_default());
+            }
+            Some(Err(e)) => _ = queue.failed.get_or_insert(e),
+            None => {
+                let why = Error::new(ErrorKind::Poisoned, "a put panicked (see standard error)");
+                queue.failed.get_or_insert(why);
+            }
+        }
+        self.outbox.moved.notify_all();
+    }
+}
