@@ -22,7 +22,7 @@ use std::sync::{Arc, Weak};
 pub const SHARED: Row = Row::new("shared", "steps of owners of shared databases", 60_000, case);
 
 const MACHINES: usize = 3;
-const STEPS: usize = 400;
+const STEPS: usize = 1_000;
 const KEYS: u64 = 30;
 /// How deep calls may interrupt each other.
 const DEPTH_MAX: usize = 2;
@@ -102,7 +102,7 @@ impl Link {
             return dead();
         }
         case.interrupt();
-        let (dies, is_done) = case.draw(|rng| (rng.one_in(400), rng.chance(50)));
+        let (dies, is_done) = case.draw(|rng| (rng.one_in(800), rng.chance(50)));
         if !dies {
             return call();
         }

@@ -10,6 +10,7 @@
 use super::directory::refuse_occupied;
 use super::shared_id::{SharedId, probe};
 use crate::error::{Error, ErrorKind, Result};
+use crate::options::Options;
 use crate::storage::{
     Env, Folder, ObjectStore, SMALL_FILE_BYTES, WriteFile, create_over_own, mark_begun, read_file, remove_mark,
 };
@@ -45,15 +46,15 @@ pub(crate) fn take_over(
     env: &Env,
     dir: &Path,
     store: &Arc<dyn ObjectStore>,
-    (create_if_missing, error_if_exists): (bool, bool),
+    options: &Options,
 ) -> Result<TakenOver> {
     let found = SharedId::find(&**store)?;
     let id = match found {
-        Some(_) if error_if_exists => {
+        Some(_) if options.error_if_exists => {
             return Err(Error::invalid(format!("{} holds a database already", store.location())));
         }
         Some(id) => id,
-        None if !create_if_missing => {
+        None if !options.create_if_missing => {
             let message = format!("{} holds no shared database", store.location());
             return Err(Error::new(ErrorKind::NotFound, message));
         }
@@ -77,7 +78,7 @@ pub(crate) fn take_over(
     let first = kept.map_or(state.wal_first, |kept| kept.min(state.wal_first));
     let files = write_wal_files(env, dir, database, &recovered.entries, first, &stream)?;
     let claim = Place::new(recovered.writer.incarnation(), 0);
-    let outbox = Arc::new(Outbox::new(Arc::new(recovered.writer), claim, files));
+    let outbox = Arc::new(Outbox::new(Arc::new(recovered.writer), claim, files, options.wal_limit()));
     Ok(TakenOver { state, is_new, outbox })
 }
 

@@ -4,7 +4,7 @@
 use super::builder::Builder;
 use crate::catalog::{NOTE_NEW, TakenOver, no_database, refuse_occupied, take_over};
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::{Options, SstableReads};
+use crate::options::SstableReads;
 use crate::storage::{
     DirLock, Env, LOCK_FILE, NOTE, ObjectStore, SMALL_FILE_BYTES, TableStore, begins_with_number, create_dir_durably,
     create_over_own, lock_dir, mark_begun, read_file,
@@ -50,8 +50,7 @@ pub(super) fn lock_and_take_over(
         builder.env.bound_to(dir)
     };
     let lock = lock_in(builder, dir, &create)?;
-    let Options { create_if_missing, error_if_exists, .. } = builder.options;
-    let taken = take_over(&builder.env, dir, place, (create_if_missing, error_if_exists))?;
+    let taken = take_over(&builder.env, dir, place, &builder.options)?;
     Ok((lock, taken))
 }
 

@@ -24,14 +24,14 @@ use std::sync::Arc;
 const IN_FLIGHT_MAX: usize = 2;
 /// What is queued beyond this goes into another entry.
 const PAYLOAD_BYTES: usize = 16 << 20;
-/// The owner ends its incarnation about this often, so that its entries can be collected.
-const INCARNATION_BYTES: u64 = 256 << 20;
 /// Bytes of the longest frame, which must fit an entry.
 pub(crate) const FRAME_BYTES_MAX: u64 = PAYLOAD_BYTES_MAX as u64 - 64;
 
 /// See the page above.
 pub(crate) struct Outbox {
     log: Arc<dyn SharedLog>,
+    /// Bytes after which the owner ends its incarnation, so that its entries can be collected.
+    incarnation_bytes: u64,
     queue: Mutex<Queue>,
     /// Something was acknowledged, a new incarnation began, or no more is put.
     moved: Condvar,
@@ -51,9 +51,9 @@ struct Queue {
     files: BTreeMap<LogFileId, Place>,
     /// From where a reader starts, if the next entry is to say so.
     start: Option<Start>,
-    /// Bytes put, in this incarnation and in all.
+    /// Bytes put, in this incarnation and since the last checkpoint.
     bytes: u64,
-    bytes_in_all: u64,
+    since_checkpoint: u64,
     /// Whether an incarnation is being ended and the next begun: nothing is put meanwhile.
     rolls: bool,
     failed: Option<Error>,
@@ -80,8 +80,13 @@ impl std::fmt::Debug for Outbox {
 
 impl Outbox {
     /// The outbox of an owner that has put nothing since its claim, which is at `claim`. WAL files begin in
-    /// entries at `files`.
-    pub(crate) fn new(log: Arc<dyn SharedLog>, claim: Place, files: BTreeMap<LogFileId, Place>) -> Self {
+    /// entries at `files`. The stream that a reader needs is about twice the WAL's limit at most.
+    pub(crate) fn new(
+        log: Arc<dyn SharedLog>,
+        claim: Place,
+        files: BTreeMap<LogFileId, Place>,
+        wal_limit: u64,
+    ) -> Self {
         let queue = Queue {
             waiting: VecDeque::new(),
             queued: 0,
@@ -92,11 +97,11 @@ impl Outbox {
             files,
             start: None,
             bytes: 0,
-            bytes_in_all: 0,
+            since_checkpoint: 0,
             rolls: false,
             failed: None,
         };
-        Self { log, queue: Mutex::new(queue), moved: Condvar::new() }
+        Self { log, incarnation_bytes: wal_limit, queue: Mutex::new(queue), moved: Condvar::new() }
     }
 
     /// Queues bytes of a WAL file: its header, where `at` is its beginning, or a frame with writes up to
@@ -140,7 +145,7 @@ impl Outbox {
     fn put<'a>(&'a self, mut queue: MutexGuard<'a, Queue>, batch: Batch) -> MutexGuard<'a, Queue> {
         let Batch { payload, upto, wal_end, last_seq, begun } = batch;
         queue.bytes += payload.len() as u64;
-        queue.bytes_in_all += payload.len() as u64;
+        queue.since_checkpoint += payload.len() as u64;
         let entry = Entry { numbers_upto: last_seq.0, start: queue.start.take(), payload };
         let place = match self.log.place(&entry) {
             Ok(place) => place,
@@ -181,7 +186,8 @@ impl Outbox {
             let mut queue = self.queue.lock();
             queue.start = Some(start);
             queue.add_nothing();
-            queue.bytes >= INCARNATION_BYTES
+            queue.since_checkpoint = 0;
+            queue.bytes >= self.incarnation_bytes
         };
         self.ship()?;
         if rolls {
@@ -223,9 +229,9 @@ impl Outbox {
         Ok(checkpoints + self.log.collect(start.replay_from())?)
     }
 
-    /// Bytes that were ever put.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.queue.lock().bytes_in_all
+    /// Whether so much was put since the last checkpoint that readers of the stream should start later.
+    pub(crate) fn is_far(&self) -> bool {
+        self.queue.lock().since_checkpoint > self.incarnation_bytes / 4
     }
 
     /// An error if no more is put.

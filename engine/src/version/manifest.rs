@@ -26,8 +26,6 @@ use std::sync::Arc;
 
 const MANIFEST_MAGIC: &[u8; 8] = b"SILTMNF1";
 const CURRENT_MAGIC: &[u8; 8] = b"SILTCUR1";
-/// A shared database puts a checkpoint at an edit when that much was logged since the last one.
-const CHECKPOINT_BYTES: u64 = 64 << 20;
 /// Magic, database id, number, crc.
 const HEADER_BYTES: usize = 28;
 /// Length, crc.
@@ -76,8 +74,6 @@ pub(crate) struct Manifest {
 /// How a shared database keeps its manifest.
 struct Sharing {
     outbox: Arc<Outbox>,
-    /// Where the WAL ended at the last checkpoint, in bytes that were ever logged.
-    logged: u64,
     /// From where readers start, if something can be collected.
     collect: Option<Start>,
 }
@@ -369,7 +365,7 @@ impl Manifest {
     /// The manifest of a shared database: puts the whole state as its first checkpoint.
     pub(crate) fn start_shared(env: &Env, dir: &Path, outbox: &Arc<Outbox>, state: State) -> Result<Manifest> {
         let (env, dir, mark) = (env.clone(), dir.to_path_buf(), Mark::default());
-        let shared = Some(Sharing { outbox: outbox.clone(), logged: 0, collect: None });
+        let shared = Some(Sharing { outbox: outbox.clone(), collect: None });
         let mut manifest = Manifest { env, dir, state, mark, file: None, base: 0, poisoned: false, shared };
         manifest.checkpoint()?;
         Ok(manifest)
@@ -448,7 +444,7 @@ impl Manifest {
         shipped?;
         self.mark.length += payload.len() as u64;
         let grown = self.mark.length > (4 * self.base).max(256 << 10);
-        if grown || shared.outbox.bytes().saturating_sub(shared.logged) > CHECKPOINT_BYTES {
+        if grown || shared.outbox.is_far() {
             // The edit is durable; without the checkpoint readers of the stream start further back.
             let put = self.checkpoint();
             self.poisoned |= put.is_err() && self.shared.as_ref().is_some_and(|s| s.outbox.check().is_err());
@@ -462,8 +458,7 @@ impl Manifest {
         let whole = code::encode(&self.state.to_edit());
         let kept = self.state.wal_retained.keys().next().copied();
         let first = kept.map_or(self.state.wal_first, |kept| kept.min(self.state.wal_first));
-        let start = shared.outbox.checkpoint(&whole, first)?;
-        (shared.logged, shared.collect) = (shared.outbox.bytes(), Some(start));
+        shared.collect = Some(shared.outbox.checkpoint(&whole, first)?);
         self.base = whole.len() as u64;
         self.mark = Mark { number: self.mark.number + 1, length: self.base };
         Ok(())
