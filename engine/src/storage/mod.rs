@@ -10,9 +10,11 @@
 //! `place` binds calls to the directory that was opened, `own` distinguishes a database's files from foreign
 //! ones, `copied` cleans up a directory that could not be filled. `tables` is the place of a database's
 //! SSTables, `objects` puts them into an object store, and `open_files` bounds how many are open.
+//! `directory_objects` is an object store in a directory that processes share.
 
 mod copied;
 mod direct;
+mod directory_objects;
 mod local;
 mod mapping;
 mod objects;
@@ -23,6 +25,7 @@ mod place;
 pub mod sim;
 mod tables;
 
+pub use directory_objects::DirectoryObjects;
 pub use local::{LocalStorage, OsRandom, SystemClock};
 pub use objects::{ObjectStore, OpenObjectStore, PutOnce, Upload};
 
