@@ -9,10 +9,12 @@
 //! Above `local` are `direct` (reads past the page cache) and `mapping` (reads through memory mappings);
 //! `place` binds calls to the directory that was opened, `own` distinguishes a database's files from foreign
 //! ones, `copied` cleans up a directory that could not be filled. `tables` is the place of a database's
-//! SSTables, `objects` puts them into an object store (`folder` is a part of one), and `open_files` bounds how many are open.
+//! SSTables, `objects` puts them into an object store (`folder` is a part of one), and `open_files` bounds how
+//! many are open. `directory_objects` is an object store in a directory that processes share.
 
 mod copied;
 mod direct;
+mod directory_objects;
 mod folder;
 mod local;
 mod mapping;
@@ -24,6 +26,7 @@ mod place;
 pub mod sim;
 mod tables;
 
+pub use directory_objects::DirectoryObjects;
 pub use local::{LocalStorage, OsRandom, SystemClock};
 pub use objects::{ObjectStore, OpenObjectStore, PutOnce, Upload};
 
