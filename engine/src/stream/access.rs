@@ -69,7 +69,7 @@ impl Stream {
 
     /// The bytes of the objects at those places, read together past every cache.
     pub(super) fn fetch(&self, places: &[Place]) -> Vec<io::Result<Vec<u8>>> {
-        let names: Vec<String> = places.iter().map(|place| self.name(*place)).collect();
+        let names = self.names(places);
         let mut found = self.store.get_all(&names);
         found.resize_with(names.len(), || Err(io::Error::other("the store gave no answer")));
         found
@@ -115,14 +115,18 @@ impl Stream {
         Ok(names.iter().filter_map(below).collect())
     }
 
-    pub(super) fn delete(&self, place: Place) -> Result<()> {
-        let name = self.name(place);
-        self.store.delete(&name).map_err(|e| Error::io("delete", name, e))
+    pub(super) fn delete_all(&self, places: &[Place]) -> Result<()> {
+        let deleted = self.store.delete_all(&self.names(places));
+        deleted.map_err(|e| Error::io("delete objects of", &self.prefix, e))
     }
 
     /// The name of an object in the store.
     pub(super) fn name(&self, place: Place) -> String {
         format!("{}/{}", self.prefix, place.name())
+    }
+
+    fn names(&self, places: &[Place]) -> Vec<String> {
+        places.iter().map(|place| self.name(*place)).collect()
     }
 }
 

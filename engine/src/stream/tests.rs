@@ -366,7 +366,7 @@ impl Owner {
         });
         drop(facts);
         let entry = Entry { numbers_upto: self.next + AHEAD, start, payload };
-        let place = self.writer.place_for(&entry)?;
+        let place = self.writer.place(&entry)?;
         self.in_flight.push(Flight { place, entry, number, is_put: false });
         Ok(())
     }
@@ -554,4 +554,25 @@ fn entries_of_many_threads_have_places_without_gaps() {
     assert_eq!((written.len(), rolled, owner.incarnation()), (300, 3, 5));
     let found = stream.recover(1, terms(0)).unwrap().entries.into_iter();
     assert_eq!(found.map(|(place, entry)| (place, entry.payload)).collect::<Vec<_>>(), written);
+}
+
+#[test]
+fn places_are_given_first_and_their_entries_put_in_any_order() {
+    let stream = calm(5);
+    stream.create(7, 0).unwrap();
+    let owner = &stream.recover(1, terms(0)).unwrap().writer;
+    let entries: Vec<Entry> = (0..8u8).map(|n| Entry { numbers_upto: u64::from(n), ..entry(&[n]) }).collect();
+    let places: Vec<Place> = entries.iter().map(|entry| owner.place(entry).unwrap()).collect();
+    assert_eq!(places, (1..9).map(|number| Place::new(2, number)).collect::<Vec<_>>());
+    let refused = |place: Place, of: usize| owner.put(place, entries[of].clone()).unwrap_err().kind();
+    assert_eq!(refused(places[0], 1), ErrorKind::Invalid, "the place of another entry");
+    assert_eq!(refused(places[7].next(), 7), ErrorKind::Invalid, "a place that was not given out");
+    std::thread::scope(|threads| {
+        for (place, entry) in places.iter().zip(&entries).rev() {
+            threads.spawn(move || owner.put(*place, entry.clone()).unwrap());
+        }
+    });
+    assert_eq!(refused(places[0], 0), ErrorKind::Invalid, "it is there already");
+    let found = stream.recover(1, terms(0)).unwrap().entries.into_iter();
+    assert_eq!(found.map(|(_, entry)| entry).collect::<Vec<_>>(), entries);
 }

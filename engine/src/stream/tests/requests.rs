@@ -152,3 +152,20 @@ fn what_lies_beyond_the_first_empty_place_is_not_judged() {
     assert!(damaged.kind() == ErrorKind::Corruption, "{damaged}");
     assert!(damaged.to_string().contains(&stream.name(Place::new(3, 1))), "{damaged}");
 }
+
+#[test]
+fn objects_are_deleted_a_thousand_together() {
+    let (store, stream) = counted(4);
+    let owner = stream.recover(1, terms(0)).unwrap().writer;
+    for _ in 0..2500 {
+        owner.append(entry(b"e")).unwrap();
+    }
+    owner.roll().unwrap();
+    let start = Start { checkpoint: Some(Place::new(2, 2500)), first: Place::new(3, 1) };
+    owner.append(Entry { start: Some(start), ..entry(b"names it") }).unwrap();
+    store.calls();
+    assert_eq!(owner.collect(Place::new(9, 9)).unwrap(), 2500);
+    assert_eq!(store.calls(), BTreeMap::from([("delete_all", 3), ("get_whole", 1), ("list_below", 1)]));
+    assert_eq!(owner.collect(Place::new(9, 9)).unwrap(), 0);
+    assert_eq!(store.calls(), BTreeMap::from([("list_below", 1)]));
+}
