@@ -2,7 +2,7 @@
 
 use crate::disk::Disk;
 use crate::location::Place;
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStoreExt, PutMode, PutOptions};
 use siltstone::storage::PutOnce;
@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 /// The first pause and the longest, before an object that is to be put once is put again.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(3);
+/// The most requests at a time of a call for many objects.
+const UNDER_WAY: usize = 32;
 
 /// The state that requests need.
 #[derive(Clone)]
@@ -115,6 +117,46 @@ impl Calls {
             disk.forget(object, range);
         }
         Ok(bytes.into())
+    }
+
+    /// A whole object, past the disk.
+    pub(crate) async fn get_whole(&self, name: &str) -> io::Result<Vec<u8>> {
+        Ok(self.answer(name, None).await?.1.into())
+    }
+
+    /// Whole objects, past the disk, in the order of their names.
+    pub(crate) async fn get_all(self, names: Vec<String>) -> Vec<io::Result<Vec<u8>>> {
+        let fetched = stream::iter(names).map(move |name| {
+            let calls = self.clone();
+            async move { calls.get_whole(&name).await }
+        });
+        fetched.buffered(UNDER_WAY).collect().await
+    }
+
+    /// Deletes an object. One that is absent counts as deleted.
+    pub(crate) async fn delete(&self, name: &str) -> io::Result<()> {
+        match self.place.store.delete(&self.path(name)).await {
+            Err(object_store::Error::NotFound { .. }) => Ok(()),
+            deleted => deleted.map_err(io_error),
+        }
+    }
+
+    /// Deletes objects, by one request for a thousand where the server knows that request.
+    pub(crate) async fn delete_all(self, names: Vec<String>) -> io::Result<()> {
+        let paths: Vec<_> = names.iter().map(|name| Ok(self.path(name))).collect();
+        let together: Vec<_> = self.place.store.delete_stream(stream::iter(paths).boxed()).collect().await;
+        let is_gone = |deleted: &object_store::Result<Path>| {
+            matches!(deleted, Ok(_) | Err(object_store::Error::NotFound { .. }))
+        };
+        if together.iter().all(is_gone) {
+            return Ok(());
+        }
+        // An error may be of one object or of a thousand, and of a server that lacks the request.
+        let singly = stream::iter(names).map(move |name| {
+            let calls = self.clone();
+            async move { calls.delete(&name).await }
+        });
+        singly.buffer_unordered(UNDER_WAY).try_collect().await
     }
 
     /// The names of all objects below a folder, however deep; of all objects if it is empty.

@@ -93,6 +93,20 @@ impl ObjectStore for Objects {
         })
     }
 
+    fn get_whole(&self, name: &str) -> io::Result<Vec<u8>> {
+        let name = name.to_string();
+        self.wait(async move |calls: Calls| calls.get_whole(&name).await)
+    }
+
+    fn get_all(&self, names: &[String]) -> Vec<io::Result<Vec<u8>>> {
+        let all = names.to_vec();
+        match self.wait(async move |calls: Calls| Ok(calls.get_all(all).await)) {
+            Ok(found) => found,
+            // The error of the call is that of each.
+            Err(e) => names.iter().map(|_| Err(io::Error::new(e.kind(), e.to_string()))).collect(),
+        }
+    }
+
     fn expect(&self, tails: &[(String, u64)]) {
         self.ahead.fetch(&self.threads, self.calls.clone(), tails.to_vec());
     }
@@ -118,9 +132,11 @@ impl ObjectStore for Objects {
 
     fn delete(&self, name: &str) -> io::Result<()> {
         let name = name.to_string();
-        self.wait(async move |calls: Calls| match calls.place.store.delete(&calls.path(&name)).await {
-            Err(object_store::Error::NotFound { .. }) => Ok(()),
-            deleted => deleted.map_err(io_error),
-        })
+        self.wait(async move |calls: Calls| calls.delete(&name).await)
+    }
+
+    fn delete_all(&self, names: &[String]) -> io::Result<()> {
+        let names = names.to_vec();
+        self.wait(async move |calls: Calls| calls.delete_all(names).await)
     }
 }

@@ -6,7 +6,7 @@ use crate::offload::{CompactionRunner, Offload};
 use crate::operator::{CompactionFilter, MergeOperator, Registry};
 use crate::options::{FamilyOptions, Options};
 use crate::schedule::{MakeScheduler, ThreadScheduler};
-use crate::storage::{Env, ObjectStore, OpenObjectStore, TableStore, absolute};
+use crate::storage::{DirectoryObjects, Env, ObjectStore, OpenObjectStore, TableStore, absolute};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -189,7 +189,8 @@ impl Builder {
                 };
                 open(&place).map_err(|e| Error::io("open the object store", Path::new(&*place), e))?
             }
-            (None, Some(_)) => return Err(Error::invalid("later")),
+            (None, Some(dir)) => DirectoryObjects::new(&self.env.storage, self.env.random.clone(), dir)
+                .map_err(|e| Error::io("open the directory", dir, e))?,
             (None, None) => return Ok(None),
         };
         if self.objects.is_some() || self.options.sstable_store.is_some() {

@@ -23,6 +23,10 @@ impl Folder {
         format!("{}{name}", self.prefix)
     }
 
+    fn all_whole(&self, names: &[String]) -> Vec<String> {
+        names.iter().map(|name| self.whole(name)).collect()
+    }
+
     fn below(&self, folder: &str) -> io::Result<impl Iterator<Item = String>> {
         let names = self.store.list_below(folder)?;
         Ok(names.into_iter().filter_map(|name| Some(name.strip_prefix(&self.prefix)?.to_string())))
@@ -56,6 +60,18 @@ impl ObjectStore for Folder {
 
     fn len(&self, name: &str) -> io::Result<u64> {
         self.store.len(&self.whole(name))
+    }
+
+    fn get_whole(&self, name: &str) -> io::Result<Vec<u8>> {
+        self.store.get_whole(&self.whole(name))
+    }
+
+    fn get_all(&self, names: &[String]) -> Vec<io::Result<Vec<u8>>> {
+        self.store.get_all(&self.all_whole(names))
+    }
+
+    fn delete_all(&self, names: &[String]) -> io::Result<()> {
+        self.store.delete_all(&self.all_whole(names))
     }
 
     fn tail(&self, name: &str, bytes: u64) -> io::Result<(u64, Vec<u8>)> {

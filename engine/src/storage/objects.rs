@@ -103,6 +103,19 @@ pub trait ObjectStore: Send + Sync + Debug {
         Ok((len, self.get(name, len.saturating_sub(bytes)..len)?))
     }
 
+    /// The whole object, read past any cache in between, by one request where the store can. `NotFound` if
+    /// there is no such object.
+    fn get_whole(&self, name: &str) -> io::Result<Vec<u8>> {
+        let len = self.len(name)?;
+        self.get_again(name, 0..len)
+    }
+
+    /// What [`ObjectStore::get_whole`] returns for each of these names, in their order. The objects are read
+    /// at about the same time, in any order, where the store can, and one after the other elsewhere.
+    fn get_all(&self, names: &[String]) -> Vec<io::Result<Vec<u8>>> {
+        names.iter().map(|name| self.get_whole(name)).collect()
+    }
+
     /// Announces objects that will be opened soon, each by a [`ObjectStore::tail`] of that many bytes: the
     /// tails may be fetched together.
     fn expect(&self, _tails: &[(String, u64)]) {}
@@ -126,6 +139,12 @@ pub trait ObjectStore: Send + Sync + Debug {
 
     /// Removes an object, if it exists.
     fn delete(&self, name: &str) -> io::Result<()>;
+
+    /// Removes those of these objects that exist, by few requests where the store can. After an error some
+    /// may be gone.
+    fn delete_all(&self, names: &[String]) -> io::Result<()> {
+        names.iter().try_for_each(|name| self.delete(name))
+    }
 }
 
 /// The outcome of [`ObjectStore::put_once`].

@@ -64,13 +64,27 @@ impl Stream {
     /// What the store meets; `Corruption` if the object is damaged, `Unsupported` if a newer release wrote
     /// it.
     pub fn read(&self, place: Place) -> Result<Option<Object>> {
+        self.object(place, self.store.get_whole(&self.name(place)))
+    }
+
+    /// The bytes of the objects at those places, read together past every cache.
+    pub(super) fn fetch(&self, places: &[Place]) -> Vec<io::Result<Vec<u8>>> {
+        let names = self.names(places);
+        let mut found = self.store.get_all(&names);
+        found.resize_with(names.len(), || Err(io::Error::other("the store gave no answer")));
+        found
+    }
+
+    /// The object at a place, from what the store has there.
+    pub(super) fn object(&self, place: Place, found: io::Result<Vec<u8>>) -> Result<Option<Object>> {
         let name = self.name(place);
-        let (len, bytes) = match self.store.tail(&name, OBJECT_BYTES_MAX) {
-            Ok(found) => found,
+        let bytes = match found {
+            Ok(bytes) => bytes,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(Error::io("read", name, e)),
         };
-        if bytes.len() as u64 != len {
+        let len = bytes.len() as u64;
+        if len > OBJECT_BYTES_MAX {
             let message = format!("object has {len} bytes, expected at most {OBJECT_BYTES_MAX}");
             return Err(Error::corruption(name, OBJECT_BYTES_MAX, message));
         }
@@ -79,9 +93,7 @@ impl Stream {
 
     /// The claim of an incarnation, if there is one.
     pub(super) fn claim(&self, incarnation: u64) -> Result<Option<Claim>> {
-        let object = self.read(Place::new(incarnation, 0))?;
-        // Nothing else is decoded there.
-        Ok(object.and_then(|object| if let Body::Claim(claim) = object.body { Some(claim) } else { None }))
+        Ok(self.read(Place::new(incarnation, 0))?.and_then(Object::into_claim))
     }
 
     /// Puts an object once, and says whose lies there and which nonce the own one has.
@@ -103,9 +115,9 @@ impl Stream {
         Ok(names.iter().filter_map(below).collect())
     }
 
-    pub(super) fn delete(&self, place: Place) -> Result<()> {
-        let name = self.name(place);
-        self.store.delete(&name).map_err(|e| Error::io("delete", name, e))
+    pub(super) fn delete_all(&self, places: &[Place]) -> Result<()> {
+        let deleted = self.store.delete_all(&self.names(places));
+        deleted.map_err(|e| Error::io("delete objects of", &self.prefix, e))
     }
 
     pub(super) fn store(&self) -> &dyn ObjectStore {
@@ -119,6 +131,10 @@ impl Stream {
     /// The name of an object in the store.
     pub(crate) fn name(&self, place: Place) -> String {
         format!("{}/{}", self.prefix, place.name())
+    }
+
+    fn names(&self, places: &[Place]) -> Vec<String> {
+        places.iter().map(|place| self.name(*place)).collect()
     }
 }
 

@@ -32,8 +32,8 @@ impl Stream {
     /// The payload of the checkpoint as of that place; `None` if there is none (any more).
     pub(crate) fn checkpoint(&self, place: Place) -> Result<Option<Vec<u8>>> {
         let name = self.checkpoint_name(place);
-        let mut bytes = match self.store().tail(&name, u64::MAX) {
-            Ok((_, bytes)) => bytes,
+        let mut bytes = match self.store().get_whole(&name) {
+            Ok(bytes) => bytes,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(Error::io("read", name, e)),
         };
@@ -62,12 +62,10 @@ impl Stream {
         let folder = format!("{}/{FOLDER}", self.prefix());
         let names = self.store().list_below(&folder).map_err(|e| Error::io("list", &folder, e))?;
         let place = |name: &String| Place::parse(&name.strip_prefix(&folder)?.get(1..)?.replace('-', "/"));
-        let mut deleted = 0;
-        for name in names.iter().filter(|name| place(name).is_some_and(|place| place < before)) {
-            self.store().delete(name).map_err(|e| Error::io("delete", name, e))?;
-            deleted += 1;
-        }
-        Ok(deleted)
+        let mut names = names;
+        names.retain(|name| place(name).is_some_and(|place| place < before));
+        self.store().delete_all(&names).map_err(|e| Error::io("delete in", &folder, e))?;
+        Ok(names.len() as u64)
     }
 }
 
@@ -90,7 +88,7 @@ mod tests {
             assert_eq!(stream.checkpoint(place).unwrap().unwrap(), payload);
         }
         let name = stream.checkpoint_name(place);
-        let (_, good) = stream.store().tail(&name, u64::MAX).unwrap();
+        let good = stream.store().get_whole(&name).unwrap();
         for at in 0..good.len() {
             let mut bytes = good.clone();
             bytes[at] ^= 4;

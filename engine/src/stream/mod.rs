@@ -12,6 +12,8 @@
 //!   place and puts a seal into the first empty one. So a put that is late finds its place taken. It claims
 //!   the next incarnation, naming the seal that it follows: of several recoverers one succeeds, and the
 //!   others begin again there.
+//! - `ahead`: up to 64 objects are read together, as each takes a request. They are judged in the order of
+//!   their places: what lies beyond an empty one does not count, nor does an error met there.
 //! - `collect`: only incarnations below the owner's lose objects. Object 0 and the seal of each stay for
 //!   ever, so in the newest one a place that is free was never used. An older incarnation ends at the seal
 //!   which the next claim names: a slow recoverer may put another into a lower place that was collected.
@@ -24,6 +26,7 @@
 //! what the bytes of WAL and manifest mean.
 
 mod access;
+mod ahead;
 mod checkpoint;
 mod collect;
 mod item;

@@ -37,6 +37,13 @@ pub enum Body {
     Seal,
 }
 
+impl Object {
+    /// The claim: all objects with number 0 are such, as nothing else is decoded there.
+    pub(super) fn into_claim(self) -> Option<Claim> {
+        if let Body::Claim(claim) = self.body { Some(claim) } else { None }
+    }
+}
+
 /// The claim of an incarnation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Claim {

@@ -31,6 +31,11 @@ impl Place {
         Self { number: self.number.saturating_add(1), ..self }
     }
 
+    /// This place and those after it in the incarnation.
+    pub(super) fn onwards(self) -> impl Iterator<Item = Self> {
+        (self.number..u64::MAX).map(move |number| Self { number, ..self })
+    }
+
     /// The object's name below the stream's prefix. Names sort as places do.
     pub fn name(self) -> String {
         format!("{:016x}/{:016x}", self.incarnation, self.number)

@@ -1,7 +1,8 @@
 //! Taking a stream over: from finding its end to owning the next incarnation.
 
 use super::access::Stream;
-use super::object::{Body, Claim, Entry, Sealed, Start};
+use super::ahead::{WINDOW_MAX, WINDOW_MIN};
+use super::object::{Body, Claim, Entry, Object, Sealed, Start};
 use super::place::Place;
 use super::writer::Writer;
 use crate::error::{Error, ErrorKind, Result};
@@ -79,34 +80,42 @@ impl Stream {
     /// The newest incarnation and its claim. Claims stay for ever and have no gaps: the newest is found
     /// from any of them.
     fn newest(&self, hint: u64) -> Result<(u64, Claim)> {
-        let mut incarnation = hint.max(1);
-        let mut claim = self.claim(incarnation)?;
-        if claim.is_none() && incarnation > 1 {
-            incarnation = 1;
-            claim = self.claim(1)?;
-        }
-        let Some(mut claim) = claim else {
-            let message = format!("there is no stream: no object {}", self.name(Place::new(1, 0)));
-            return Err(Error::new(ErrorKind::NotFound, message));
+        let hint = hint.max(1);
+        let newest = match self.newest_from(hint)? {
+            None if hint > 1 => self.newest_from(1)?,
+            newest => newest,
         };
-        while let Some(next) = self.claim(incarnation + 1)? {
-            (incarnation, claim) = (incarnation + 1, next);
+        newest.ok_or_else(|| {
+            let message = format!("there is no stream: no object {}", self.name(Place::new(1, 0)));
+            Error::new(ErrorKind::NotFound, message)
+        })
+    }
+
+    /// The last before the first that is not claimed, from that incarnation on.
+    fn newest_from(&self, first: u64) -> Result<Option<(u64, Claim)>> {
+        let claims = (first..u64::MAX).map(|incarnation| Place::new(incarnation, 0));
+        let mut newest = None;
+        for read in self.ahead(claims, WINDOW_MIN) {
+            let (place, Some(object)) = read? else { break };
+            newest = object.into_claim().map(|claim| (place.incarnation, claim));
         }
-        Ok((incarnation, claim))
+        Ok(newest)
     }
 
     /// Reads an incarnation place by place and seals the first that is empty, unless a seal comes before.
     fn seal_and_read(&self, incarnation: u64, claim: Claim) -> Result<Newest> {
         let (mut start, mut numbers_upto) = (claim.start, claim.numbers_upto);
         let (mut at, mut entries) = (Place::new(incarnation, 1), Vec::new());
+        let mut objects = self.ahead(at.onwards(), WINDOW_MIN);
         let seal = loop {
-            let Some(object) = self.read(at)? else {
+            let Some(object) = objects.next().transpose()?.and_then(|(_, object)| object) else {
                 let place = if planted!(Bug::SealAboveHole) { self.above_hole(at)? } else { at };
                 match self.put(place, &Body::Seal)? {
                     (PutOnce::Mine, nonce) => break Sealed { place, nonce },
-                    // The owner was faster, or another recoverer: read it.
-                    (PutOnce::Theirs, _) => continue,
+                    // The owner was faster, or another recoverer: read it, and anew what was found beyond.
+                    (PutOnce::Theirs, _) => objects = self.ahead(at.onwards(), WINDOW_MIN),
                 }
+                continue;
             };
             match object.body {
                 Body::Entry(entry) => {
@@ -133,28 +142,42 @@ impl Stream {
     /// All entries that a reader replays, from those of older incarnations on; or the place of one that is
     /// missing.
     fn all_entries(&self, newest: u64, read: &mut Newest) -> Result<Result<Vec<(Place, Entry)>, Place>> {
-        let mut entries = Vec::new();
         let from = read.start.replay_from();
-        let mut at = from;
-        while at.incarnation < newest {
-            let next = at.incarnation + 1;
-            let claim = if next == newest { Some(read.claim.clone()) } else { self.claim(next)? };
-            // An incarnation ends at the seal that the next claim names, not at the lowest one.
-            let Some(end) = claim.and_then(|claim| claim.follows) else {
-                return Ok(Err(Place::new(next, 0)));
-            };
-            while at < end.place {
-                match self.read(at)?.map(|object| object.body) {
-                    Some(Body::Entry(entry)) => entries.push((at, entry)),
-                    // It was collected, and a slow recoverer may have sealed its place.
-                    _ => return Ok(Err(at)),
-                }
-                at = at.next();
+        let seals = match self.seals(from.incarnation, newest, &read.claim)? {
+            Ok(seals) => seals,
+            Err(missing) => return Ok(Err(missing)),
+        };
+        let places = seals.into_iter().flat_map(|seal| {
+            let first = if seal.incarnation == from.incarnation { from.number } else { 1 };
+            (first..seal.number).map(move |number| Place { number, ..seal })
+        });
+        let mut entries = Vec::new();
+        for object in self.ahead(places, WINDOW_MAX) {
+            match object? {
+                (place, Some(Object { body: Body::Entry(entry), .. })) => entries.push((place, entry)),
+                // It was collected, and a slow recoverer may have sealed its place.
+                (place, _) => return Ok(Err(place)),
             }
-            at = Place::new(next, 1);
         }
         entries.extend(std::mem::take(&mut read.entries).into_iter().filter(|(place, _)| *place >= from));
         Ok(Ok(entries))
+    }
+
+    /// Where the incarnations from that one on end, up to the newest, whose claim is given; or the claim that
+    /// is missing.
+    fn seals(&self, from: u64, newest: u64, claim: &Claim) -> Result<Result<Vec<Place>, Place>> {
+        let mut seals = Vec::new();
+        let claims = (from.saturating_add(1)..newest).map(|incarnation| Place::new(incarnation, 0));
+        for read in self.ahead(claims, WINDOW_MAX) {
+            let (place, object) = read?;
+            // An incarnation ends at the seal that the next claim names, not at the lowest one.
+            match object.and_then(Object::into_claim).and_then(|claim| claim.follows) {
+                Some(seal) => seals.push(seal.place),
+                None => return Ok(Err(place)),
+            }
+        }
+        seals.extend(claim.follows.filter(|_| from < newest).map(|seal| seal.place));
+        Ok(Ok(seals))
     }
 
     /// The owner of the next incarnation, unless another has claimed it.

@@ -159,14 +159,6 @@ impl Writer {
         }
     }
 
-    /// Gives a place to an entry, which must be put there.
-    pub(super) fn place_for(&self, entry: &Entry) -> Result<Place> {
-        self.give_out(|state| {
-            check(entry, state.next)?;
-            Ok(Sent { is_there: false, numbers_upto: entry.numbers_upto, start: entry.start })
-        })
-    }
-
     /// Notes what became of the put of an object.
     pub(super) fn settle(&self, place: Place, put: Result<PutOnce>) {
         let mut state = self.state.lock();
@@ -206,11 +198,21 @@ impl Writer {
 
 impl SharedLog for Writer {
     fn place(&self, entry: &Entry) -> Result<Place> {
-        self.place_for(entry)
+        self.give_out(|state| {
+            check(entry, state.next)?;
+            Ok(Sent { is_there: false, numbers_upto: entry.numbers_upto, start: entry.start })
+        })
     }
 
     fn put(&self, place: Place, entry: Entry) -> Result<()> {
-        self.put_and_wait(place, &Body::Entry(entry)).map(|_| ())
+        let is_its = |sent: &Sent| {
+            !sent.is_there && (sent.numbers_upto, sent.start) == (entry.numbers_upto, entry.start)
+        };
+        if !self.state.lock().in_flight.get(&place).is_some_and(is_its) {
+            return Err(Error::invalid(format!("place {place} was not given to this entry")));
+        }
+        self.put_and_wait(place, &Body::Entry(entry))?;
+        Ok(())
     }
 
     /// Two puts, while calls of [`SharedLog::place`] wait.

@@ -41,6 +41,50 @@ fn objects_are_put_read_by_range_listed_and_deleted() {
 }
 
 #[test]
+fn whole_objects_are_read_and_deleted_together_and_past_the_disk() {
+    let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
+    let stores = s3.stores_with_disk(dir.path());
+    let store = stores.open("s3://bucket/t").unwrap();
+    store.put("one.table", b"one").unwrap();
+    s3.requests();
+    for _ in 0..2 {
+        assert_eq!(store.get_whole("one.table").unwrap(), b"one");
+    }
+    assert_eq!(s3.requests().len(), 2);
+    assert_eq!(store.get_whole("none").unwrap_err().kind(), ErrorKind::NotFound);
+    let names: Vec<String> = (0..100).map(|n| format!("k/{n}")).collect();
+    let bytes = |n: usize| vec![n as u8; n + 1];
+    let is_there = |n: &usize| n % 10 != 3;
+    let put_all = || (0..100).filter(is_there).for_each(|n| store.put(&names[n], &bytes(n)).unwrap());
+    let list = || store.list_below("k").unwrap();
+    put_all();
+    s3.requests();
+    for (n, found) in store.get_all(&names).into_iter().enumerate() {
+        match found {
+            Ok(found) => assert!(is_there(&n) && found == bytes(n), "{n}"),
+            Err(e) => assert!(!is_there(&n) && e.kind() == ErrorKind::NotFound, "{n}: {e}"),
+        }
+    }
+    assert_eq!(s3.requests().len(), 100);
+    store.delete_all(&names).unwrap();
+    let requests = s3.requests();
+    assert!(requests.len() == 1 && requests[0].starts_with("POST"), "{requests:?}");
+    assert_eq!(list(), [""; 0]);
+    store.delete_all(&names).unwrap();
+    store.delete_all(&[]).unwrap();
+    // By a server that does not know the request for many.
+    put_all();
+    s3.requests();
+    s3.decide(|line| if line.starts_with("POST") { Fate::Refused(405) } else { Fate::Served });
+    store.delete_all(&names).unwrap();
+    assert_eq!(s3.requests().iter().filter(|line| line.starts_with("DELETE")).count(), 100);
+    assert_eq!(list(), [""; 0]);
+    s3.decide(|_| Fate::Refused(403));
+    assert_eq!(store.delete_all(&names).unwrap_err().kind(), ErrorKind::PermissionDenied);
+    assert_eq!(store.get_all(&names[..1])[0].as_ref().unwrap_err().kind(), ErrorKind::PermissionDenied);
+}
+
+#[test]
 fn an_upload_is_to_be_seen_whole_or_not_at_all() {
     let s3 = S3::start();
     let store = s3.stores().open("s3://bucket/t").unwrap();
