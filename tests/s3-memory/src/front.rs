@@ -12,14 +12,12 @@ use hyper_util::rt::TokioIo;
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, HttpResponse};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
-
-/// An error with which the connection ends.
-type Lost = Box<dyn std::error::Error + Send + Sync>;
 
 /// See the page above.
 pub(crate) struct Front {
@@ -70,19 +68,23 @@ impl Front {
         let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Result<HttpResponse, Lost> {
+    async fn answer(&self, request: Request<Incoming>) -> io::Result<HttpResponse> {
         let (head, body) = request.into_parts();
-        let body = body.collect().await?.to_bytes();
+        let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
         self.shared.travel(body.len() as u64).await;
         let fate = self.shared.fate();
         let answer = match fate {
             Fate::Unavailable => failure(StatusCode::SERVICE_UNAVAILABLE, "SlowDown"),
-            _ => self.service.call(Request::from_parts(head, Body::from(body))).await?,
+            _ => {
+                let called = self.service.call(Request::from_parts(head, Body::from(body))).await;
+                called.map_err(|e| io::Error::other(format!("{e:?}")))?
+            }
         };
         self.shared.travel(answer.body().size_hint().lower()).await;
         match fate {
             Fate::Served | Fate::Unavailable => Ok(answer),
-            Fate::Dropped => Err("the answer is lost".into()),
+            // The connection ends with the error.
+            Fate::Dropped => Err(io::Error::other("the answer is lost")),
             Fate::Failed => Ok(failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError")),
         }
     }
