@@ -144,19 +144,14 @@ impl Calls {
     /// Deletes objects, by one request for a thousand where the server knows that request.
     pub(crate) async fn delete_all(self, names: Vec<String>) -> io::Result<()> {
         let paths: Vec<_> = names.iter().map(|name| Ok(self.path(name))).collect();
-        let together: Vec<_> = self.place.store.delete_stream(stream::iter(paths).boxed()).collect().await;
-        let is_gone = |deleted: &object_store::Result<Path>| {
-            matches!(deleted, Ok(_) | Err(object_store::Error::NotFound { .. }))
-        };
-        if together.iter().all(is_gone) {
-            return Ok(());
+        let mut deleted = self.place.store.delete_stream(stream::iter(paths).boxed());
+        while let Some(one) = deleted.next().await {
+            match one {
+                Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(e) => return Err(io_error(e)),
+            }
         }
-        // An error may be of one object or of a thousand, and of a server that lacks the request.
-        let singly = stream::iter(names).map(move |name| {
-            let calls = self.clone();
-            async move { calls.delete(&name).await }
-        });
-        singly.buffer_unordered(UNDER_WAY).try_collect().await
+        Ok(())
     }
 
     /// The names of all objects below a folder, however deep; of all objects if it is empty.

@@ -39,6 +39,15 @@ struct Newest {
     seal: Sealed,
 }
 
+/// Some incarnations between two, or all if they are few.
+fn between(found: u64, absent: u64) -> Vec<u64> {
+    let parts = WINDOW_MAX as u64;
+    match absent - found {
+        gap if gap > parts => (1..parts).map(|part| found + gap / parts * part).collect(),
+        _ => (found + 1..absent).collect(),
+    }
+}
+
 impl Stream {
     /// Takes the stream over: seals the newest incarnation, reads what a new owner needs, and claims the
     /// next. The hint is an incarnation that may be near the newest one. Of several recoverers that are at
@@ -91,13 +100,26 @@ impl Stream {
         })
     }
 
-    /// The last before the first that is not claimed, from that incarnation on.
+    /// The last before the first that is not claimed, from that incarnation on. There are no gaps, so it is
+    /// looked for among more and more distant ones, and then between the last found and the first missed:
+    /// some windows of requests, however many incarnations there are.
     fn newest_from(&self, first: u64) -> Result<Option<(u64, Claim)>> {
-        let claims = (first..u64::MAX).map(|incarnation| Place::new(incarnation, 0));
-        let mut newest = None;
-        for read in self.ahead(claims, WINDOW_MIN) {
-            let (place, Some(object)) = read? else { break };
-            newest = object.into_claim().map(|claim| (place.incarnation, claim));
+        let (mut newest, mut absent) = (None, None);
+        let mut asked: Vec<u64> = std::iter::once(first)
+            .chain((0..32).map(|bit| first.saturating_add(1 << bit)))
+            .collect();
+        while !asked.is_empty() {
+            let places = asked.iter().map(|incarnation| Place::new(*incarnation, 0));
+            for read in self.ahead(places, WINDOW_MAX) {
+                let (place, object) = read?;
+                let Some(claim) = object.and_then(Object::into_claim) else {
+                    absent = Some(place.incarnation);
+                    break;
+                };
+                newest = Some((place.incarnation, claim));
+            }
+            let (Some((found, _)), Some(absent)) = (&newest, absent) else { break };
+            asked = between(*found, absent);
         }
         Ok(newest)
     }
