@@ -25,7 +25,8 @@ pub(crate) const NOTE_NEW: &str = "DATABASE.new";
 /// The error of an open without `CURRENT`: the directory's files show whether a database lost it.
 pub(crate) fn no_database(env: &Env, dir: &Path) -> Error {
     match refuse_leftovers(env, dir) {
-        Err(e) if e.kind() == ErrorKind::Corruption => e,
+        // It lost its `CURRENT`, or is the local part of a shared one.
+        Err(e) if matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Invalid) => e,
         _ => Error::new(ErrorKind::NotFound, format!("{} holds no database", dir.display())),
     }
 }

@@ -37,20 +37,35 @@ impl Catalog {
         true
     }
 
-    /// Removes what is due of a shared database: SSTables, and objects of the stream that no reader needs.
-    pub(crate) fn remove_given_up(&self, now_ns: u64) {
+    /// Does what is due of a shared database: removes SSTables, puts a checkpoint, and deletes objects of the
+    /// stream that no reader needs.
+    pub(crate) fn tend_shared(&self, now_ns: u64) {
         let Some(given_up) = &self.given_up else { return };
         // Once another owns the database, in doubt nothing is removed.
         if self.cx.check_not_poisoned().is_err() {
             return;
         }
         let due = given_up.lock().take_due(now_ns);
-        self.remove_tables(&due);
+        for table in due {
+            if self.tables.store().remove(table).is_err() {
+                given_up.lock().waiting.push_back((now_ns, table));
+            }
+        }
         if given_up.lock().sweep_at_ns <= now_ns {
             given_up.lock().sweep_at_ns = now_ns.saturating_add(SWEEP_NS);
             self.remove_tables(&self.left_behind());
         }
-        let collectable = self.manifest.lock().take_collectable();
+        if self.commit.wal().is_ok_and(|wal| wal.is_spread()) {
+            // A full disk shows again at the next write.
+            let _ = self.commit.begin_wal_file();
+        }
+        let collectable = {
+            let mut manifest = self.manifest.lock();
+            if let (Err(e), true) = (manifest.checkpoint_if_due(), manifest.is_poisoned()) {
+                self.cx.poison(&e);
+            }
+            manifest.take_collectable()
+        };
         if let Some((outbox, start)) = collectable {
             // What cannot be deleted now is deleted after the next checkpoint.
             let _ = outbox.collect(start);

@@ -31,7 +31,7 @@ pub(crate) use recover::{
 };
 pub(crate) use regions::check_bounds;
 pub(crate) use replay::Replay;
-pub(crate) use shared::{TakenOver, tables_of, take_over};
+pub(crate) use shared::{TakenOver, refuse_local_part, tables_of, take_over};
 pub(crate) use stores::check_name;
 
 use crate::cache::BlockCache;

@@ -14,7 +14,7 @@ use crate::options::Options;
 use crate::storage::{
     Env, Folder, ObjectStore, SMALL_FILE_BYTES, WriteFile, create_over_own, mark_begun, read_file, remove_mark,
 };
-use crate::stream::{Entry, Item, Outbox, Place, Recovered, Stream, Terms, items};
+use crate::stream::{Begun, Entry, Item, Outbox, Place, Recovered, Stream, Terms, items};
 use crate::types::{LogFileId, LogPosition};
 use crate::version::edit::State;
 use crate::version::manifest;
@@ -33,11 +33,18 @@ pub(crate) struct TakenOver {
     pub(crate) state: State,
     pub(crate) is_new: bool,
     pub(crate) outbox: Arc<Outbox>,
+    /// Where the WAL ends, if the stream has any of it that is needed.
+    pub(crate) wal_end: Option<LogPosition>,
 }
 
 /// Where a shared database keeps its SSTables.
 pub(crate) fn tables_of(store: &Arc<dyn ObjectStore>, database: u64) -> Arc<dyn ObjectStore> {
     Folder::of(store, &format!("t/{database:016x}"))
+}
+
+/// The stream of the database with that number.
+fn stream_of(env: &Env, store: &Arc<dyn ObjectStore>, database: u64) -> Stream {
+    Stream::new(store.clone(), format!("d/{database:016x}"), env.random.clone())
 }
 
 /// Takes the database in that place over, or creates it; `dir`, which is locked and bound to `env`, is its
@@ -49,37 +56,63 @@ pub(crate) fn take_over(
     options: &Options,
 ) -> Result<TakenOver> {
     let found = SharedId::find(&**store)?;
+    check_local_part(env, dir, found.as_ref().map(SharedId::number))?;
+    // What a creation left that a crash ended is no database yet, and nobody's to be disturbed.
+    let exists = match &found {
+        Some(id) => stream_of(env, store, id.number()).is_written()?,
+        None => false,
+    };
+    if exists && options.error_if_exists {
+        return Err(Error::invalid(format!("{} holds a database already", store.location())));
+    }
+    if !exists && !options.create_if_missing {
+        let message = format!("{} holds no shared database", store.location());
+        return Err(Error::new(ErrorKind::NotFound, message));
+    }
+    probe(store, &*env.random)?;
     let id = match found {
-        Some(_) if options.error_if_exists => {
-            return Err(Error::invalid(format!("{} holds a database already", store.location())));
-        }
         Some(id) => id,
-        None if !options.create_if_missing => {
-            let message = format!("{} holds no shared database", store.location());
-            return Err(Error::new(ErrorKind::NotFound, message));
-        }
-        None => {
-            // Of a directory with other things nothing is known in the place yet.
-            check_local_part(env, dir, None)?;
-            probe(store, &*env.random)?;
-            SharedId::create(&**store, env.random.next_u64() | 1, &*env.random)?
-        }
+        None => create(env, store)?,
     };
     let database = id.number();
     check_local_part(env, dir, Some(database))?;
-    probe(store, &*env.random)?;
     mark_local_part(env, dir, database, &store.location())?;
-    let stream = Stream::new(store.clone(), format!("d/{}", id.database), env.random.clone());
-    // Whoever creates the database may have ended before this.
-    stream.create(u128::from(database), 0)?;
+    let stream = stream_of(env, store, database);
     let recovered = stream.recover(1, Terms { revision: 0, numbers_ahead: 0 })?;
-    let (state, is_new) = state_of(&stream, &recovered, database)?;
+    let owned = recovered.writer.incarnation();
+    let taken = take_in(env, dir, database, recovered, &stream, options.wal_limit());
+    taken.map_err(|e| match stream.is_claimed(owned + 1) {
+        // What is missing another has collected.
+        Ok(true) => Error::new(ErrorKind::Busy, format!("another process took the database over: {e}")),
+        _ => e,
+    })
+}
+
+/// Makes the place a database. Its stream comes before its id, so where there is an id a missing stream is
+/// damage, and never begun anew.
+fn create(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<SharedId> {
+    let database = env.random.next_u64() | 1;
+    stream_of(env, store, database).create(u128::from(database), 0)?;
+    SharedId::create(&**store, database, &*env.random)
+}
+
+/// Reads what the new owner of the stream begins with.
+fn take_in(
+    env: &Env,
+    dir: &Path,
+    database: u64,
+    recovered: Recovered,
+    stream: &Stream,
+    wal_limit: u64,
+) -> Result<TakenOver> {
+    let (state, is_new) = state_of(stream, &recovered, database)?;
     let kept = state.wal_retained.keys().next().copied();
     let first = kept.map_or(state.wal_first, |kept| kept.min(state.wal_first));
-    let files = write_wal_files(env, dir, database, &recovered.entries, first, &stream)?;
+    let (files, wal_end) = write_wal_files(env, dir, database, &recovered.entries, first, stream)?;
     let claim = Place::new(recovered.writer.incarnation(), 0);
-    let outbox = Arc::new(Outbox::new(Arc::new(recovered.writer), claim, files, options.wal_limit()));
-    Ok(TakenOver { state, is_new, outbox })
+    let begun = (files, recovered.entries.len() as u64);
+    let outbox = Arc::new(Outbox::new(Arc::new(recovered.writer), claim, begun, wal_limit));
+    Ok(TakenOver { state, is_new, outbox, wal_end })
 }
 
 /// The manifest's state as the stream has it, and whether nothing was ever recorded.
@@ -122,8 +155,8 @@ fn items_of<'e>(
     items(&entry.payload).map(move |item| item.map_err(|e| Error::corruption(&name, 0, e.0)))
 }
 
-/// Replaces the directory's WAL files by what the stream has of those from `first` on. Returns the places in
-/// which they begin.
+/// Replaces the directory's WAL files by what the stream has of those from `first` on. Returns the entries in
+/// which they begin, and where the last one ends.
 fn write_wal_files(
     env: &Env,
     dir: &Path,
@@ -131,11 +164,11 @@ fn write_wal_files(
     entries: &[(Place, Entry)],
     first: LogFileId,
     stream: &Stream,
-) -> Result<BTreeMap<LogFileId, Place>> {
+) -> Result<(BTreeMap<LogFileId, Begun>, Option<LogPosition>)> {
     remove_wal_files(env, dir, database)?;
-    let mut places = BTreeMap::new();
+    let mut begun = BTreeMap::new();
     let mut open: Option<(LogPosition, Box<dyn WriteFile>)> = None;
-    for (place, entry) in entries {
+    for (before, (place, entry)) in entries.iter().enumerate() {
         for item in items_of(stream, *place, entry) {
             let Item::Wal(at, bytes) = item? else { continue };
             if at.file < first {
@@ -146,7 +179,7 @@ fn write_wal_files(
             let (end, file) = match &mut open {
                 Some((end, file)) if *end == at => (end, file),
                 _ if at.offset == 0 => {
-                    places.insert(at.file, *place);
+                    begun.insert(at.file, Begun { place: *place, entries: before as u64 });
                     let file = env.storage.create(&path).map_err(failed)?;
                     let (end, file) = open.insert((at, file));
                     (end, file)
@@ -160,7 +193,7 @@ fn write_wal_files(
             end.offset += bytes.len() as u64;
         }
     }
-    Ok(places)
+    Ok((begun, open.map(|(end, _)| end)))
 }
 
 /// Removes the WAL files of the directory's earlier lives.
@@ -223,6 +256,13 @@ fn check_local_part(env: &Env, dir: &Path, database: Option<u64>) -> Result<()> 
         }
         return refuse_occupied(env, dir);
     };
+    if manifest::current(env, dir)?.is_some() {
+        let message = format!(
+            "{} is the local part of a shared database and holds one of its own, too: move it away",
+            dir.display()
+        );
+        return Err(Error::invalid(message));
+    }
     if Some(number) == database {
         return Ok(());
     }

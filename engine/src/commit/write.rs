@@ -220,7 +220,8 @@ impl Commit {
         let patience = if syncs { Patience::Short } else { Patience::Long };
         let mut stage = self.lock_stage_when_open(stages, ops, depends, patience)?;
         if ops.is_empty() {
-            return Ok(SeqNo(stage.next_seq.0 - 1));
+            drop(stage);
+            return Ok(self.snapshots.visible());
         }
         let first = stage.next_seq;
         stage.appender.take_small_files(makes_room);

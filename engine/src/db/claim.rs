@@ -2,7 +2,7 @@
 //! the SSTables.
 
 use super::builder::Builder;
-use crate::catalog::{NOTE_NEW, TakenOver, no_database, refuse_occupied, take_over};
+use crate::catalog::{NOTE_NEW, TakenOver, no_database, refuse_local_part, refuse_occupied, take_over};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::SstableReads;
 use crate::storage::{
@@ -96,6 +96,9 @@ fn directory_for(builder: &Builder, dir: &Path) -> Result<Env> {
     let (options, unbound) = (&builder.options, &builder.env);
     let is_there = unbound.storage.exists(dir).map_err(|e| Error::io("look for", dir, e))?;
     let env = if is_there { unbound.bound_to(dir)? } else { unbound.clone() };
+    if is_there {
+        refuse_local_part(&env, dir)?;
+    }
     if manifest::current(&env, dir)?.is_some() {
         if options.error_if_exists {
             return Err(Error::invalid(format!("{} holds a database already", dir.display())));

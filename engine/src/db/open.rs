@@ -65,11 +65,12 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
         }
         Some(place) => {
             let (lock, taken) = lock_and_take_over(&mut builder, dir, place)?;
-            (lock, taken.state, None, Some((taken.outbox, taken.is_new)))
+            (lock, taken.state, None, Some((taken.outbox, taken.is_new, taken.wal_end)))
         }
     };
-    let is_new = shared.as_ref().map_or(mark.is_none(), |(_, is_new)| *is_new);
-    let outbox = shared.map(|(outbox, _)| outbox);
+    let is_new = shared.as_ref().map_or(mark.is_none(), |(_, is_new, _)| *is_new);
+    let wal_end = shared.as_ref().and_then(|(.., end)| *end);
+    let outbox = shared.map(|(outbox, ..)| outbox);
     let env = &builder.env;
     let cache = cache_for(&builder.options);
     let (graveyard, generations) = (Arc::new(Graveyard::default()), Arc::new(Generations::default()));
@@ -100,6 +101,12 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
         read_wal(env, dir, &state, mark, &mut |frame| replay.frame(frame), &mut |done, total| {
             told.progress(done, total);
         })?;
+    // Of a shared database's WAL each byte is known to belong to it.
+    if let Some(end) = wal_end.filter(|end| *end != recovered.end) {
+        let file = dir.join(crate::wal::file_name(end.file));
+        let message = format!("WAL is readable up to {}, expected it up to {end}", recovered.end);
+        return Err(Error::corruption(file, recovered.end.offset, message));
+    }
     let replay_micros = told.micros();
     let database = state.database;
     kill_point!("open-wal-read");

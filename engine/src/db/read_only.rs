@@ -18,6 +18,10 @@ impl Builder {
     /// another process writes to it, files that this removes meanwhile cause errors.
     pub fn open_read_only(mut self, dir: impl AsRef<Path>) -> Result<Db> {
         self.options.validate()?;
+        if self.shared.is_some() || self.options.shared.is_some() {
+            let message = "a shared database is opened for reading by a follower, which has no directory";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         let dir = self.absolute(dir.as_ref())?;
         self.env = self.env.bound_if_there(&dir)?;
         open_read_only(self, &dir)

@@ -4,7 +4,7 @@
 use super::plan::in_force;
 use super::{CheckProgress, CheckReport, Damage, Meter, list, logged};
 use crate::cache::BlockCache;
-use crate::catalog::{NOTE_NEW, needed_wal_files, read_wal};
+use crate::catalog::{NOTE_NEW, needed_wal_files, read_wal, refuse_local_part};
 use crate::error::{Error, Result};
 use crate::event::EVENTS_NEW;
 use crate::options::stored_options;
@@ -59,6 +59,7 @@ fn check_in(
     let dir = &absolute(env, dir)?;
     let env = &env.bound_if_there(dir)?;
     let _lock = lock_dir(&*env.storage, dir, false)?;
+    refuse_local_part(env, dir)?;
     let files = list(env, dir)?;
     let total = files.iter().filter(|(name, _)| is_ours(name)).map(|(_, bytes)| bytes).sum();
     let check = Check {

@@ -6,7 +6,7 @@
 //! each cell still knows.
 
 use super::logged;
-use crate::catalog::{read_wal, refuse_leftovers, refuse_no_database};
+use crate::catalog::{read_wal, refuse_leftovers, refuse_local_part, refuse_no_database};
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::Env;
 use crate::version::edit::State;
@@ -49,6 +49,7 @@ pub(super) fn in_force(env: &Env, dir: &Path) -> Result<Result<Loaded>> {
 }
 
 pub(super) fn plan(env: &Env, dir: &Path) -> Result<Plan> {
+    refuse_local_part(env, dir)?;
     refuse_no_database(env, dir)?;
     let in_force = in_force(env, dir)?;
     let numbers = manifest::numbers(env, dir)?;

@@ -50,4 +50,4 @@ pub use shared_log::SharedLog;
 pub use writer::Writer;
 
 pub(crate) use item::{Item, items};
-pub(crate) use outbox::{FRAME_BYTES_MAX, Outbox};
+pub(crate) use outbox::{Begun, FRAME_BYTES_MAX, Outbox};

@@ -8,6 +8,9 @@
 //! their order is that of the queue; they are acknowledged in that order ([`SharedLog::put`]). Queueing never
 //! waits for a put, so it may be done with the write path's lock held.
 //!
+//! Whoever reads the stream makes a request for each entry, however short. So where its length is bounded, an
+//! entry counts as a 4,096th of the bound at least: live entries are bounded in bytes and in number.
+//!
 //! A put that fails is the end: its outcome is unknown, so nothing more is put, and every later call fails.
 
 use super::object::{Entry, PAYLOAD_BYTES_MAX, Start};
@@ -24,14 +27,17 @@ use std::sync::Arc;
 const IN_FLIGHT_MAX: usize = 2;
 /// What is queued beyond this goes into another entry.
 const PAYLOAD_BYTES: usize = 16 << 20;
+/// The most live entries, about.
+const ENTRIES_MAX: u64 = 4_096;
 /// Bytes of the longest frame, which must fit an entry.
 pub(crate) const FRAME_BYTES_MAX: u64 = PAYLOAD_BYTES_MAX as u64 - 64;
 
 /// See the page above.
 pub(crate) struct Outbox {
     log: Arc<dyn SharedLog>,
-    /// Bytes after which the owner ends its incarnation, so that its entries can be collected.
-    incarnation_bytes: u64,
+    /// The bound of the WAL's bytes: after so many the owner ends its incarnation, so that its entries can be
+    /// collected.
+    wal_limit: u64,
     queue: Mutex<Queue>,
     /// Something was acknowledged, a new incarnation began, or no more is put.
     moved: Condvar,
@@ -42,21 +48,34 @@ struct Queue {
     /// The number of items that were ever queued, and that are in the stream.
     queued: u64,
     shared: u64,
-    /// Up to where the WAL is in the stream.
+    /// The number of items that were given a place.
+    sent: u64,
+    /// Up to where the WAL is in the stream, and up to where it was given a place.
     wal_shared: LogPosition,
+    wal_sent: LogPosition,
     in_flight: usize,
     /// The newest place known to be there.
     at: Place,
-    /// The places of the entries in which WAL files begin.
-    files: BTreeMap<LogFileId, Place>,
+    /// The entries in which WAL files begin.
+    files: BTreeMap<LogFileId, Begun>,
+    /// How many entries there were.
+    entries: u64,
     /// From where a reader starts, if the next entry is to say so.
     start: Option<Start>,
-    /// Bytes put, in this incarnation and since the last checkpoint.
+    /// Bytes put, as the bounds count them, in this incarnation and since the last checkpoint.
     bytes: u64,
     since_checkpoint: u64,
     /// Whether an incarnation is being ended and the next begun: nothing is put meanwhile.
     rolls: bool,
     failed: Option<Error>,
+}
+
+/// The entry in which a WAL file begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    pub(crate) place: Place,
+    /// How many entries a reader of that file finds before it.
+    pub(crate) entries: u64,
 }
 
 /// Items that go into one entry.
@@ -80,28 +99,31 @@ impl std::fmt::Debug for Outbox {
 
 impl Outbox {
     /// The outbox of an owner that has put nothing since its claim, which is at `claim`. WAL files begin in
-    /// entries at `files`. The stream that a reader needs is about twice the WAL's limit at most.
+    /// `files`, among so many entries.
     pub(crate) fn new(
         log: Arc<dyn SharedLog>,
         claim: Place,
-        files: BTreeMap<LogFileId, Place>,
+        (files, entries): (BTreeMap<LogFileId, Begun>, u64),
         wal_limit: u64,
     ) -> Self {
         let queue = Queue {
             waiting: VecDeque::new(),
             queued: 0,
             shared: 0,
+            sent: 0,
             wal_shared: LogPosition::default(),
+            wal_sent: LogPosition::default(),
             in_flight: 0,
             at: claim,
             files,
+            entries,
             start: None,
             bytes: 0,
             since_checkpoint: 0,
             rolls: false,
             failed: None,
         };
-        Self { log, incarnation_bytes: wal_limit, queue: Mutex::new(queue), moved: Condvar::new() }
+        Self { log, wal_limit, queue: Mutex::new(queue), moved: Condvar::new() }
     }
 
     /// Queues bytes of a WAL file: its header, where `at` is its beginning, or a frame with writes up to
@@ -131,7 +153,8 @@ impl Outbox {
         let goal = queue.queued;
         while queue.shared < goal {
             queue.check()?;
-            if queue.rolls || queue.in_flight == IN_FLIGHT_MAX || queue.waiting.is_empty() {
+            // Whose items are under way waits for them alone.
+            if queue.rolls || queue.in_flight == IN_FLIGHT_MAX || queue.sent >= goal {
                 self.moved.wait(&mut queue);
                 continue;
             }
@@ -144,8 +167,9 @@ impl Outbox {
     /// Puts a batch as the next entry.
     fn put<'a>(&'a self, mut queue: MutexGuard<'a, Queue>, batch: Batch) -> MutexGuard<'a, Queue> {
         let Batch { payload, upto, wal_end, last_seq, begun } = batch;
-        queue.bytes += payload.len() as u64;
-        queue.since_checkpoint += payload.len() as u64;
+        let weight = (payload.len() as u64).max(self.entry_bytes());
+        queue.bytes += weight;
+        queue.since_checkpoint += weight;
         let entry = Entry { numbers_upto: last_seq.0, start: queue.start.take(), payload };
         let place = match self.log.place(&entry) {
             Ok(place) => place,
@@ -155,11 +179,15 @@ impl Outbox {
                 return queue;
             }
         };
-        queue.files.extend(begun.into_iter().map(|file| (file, place)));
+        let entries = queue.entries;
+        queue.files.extend(begun.into_iter().map(|file| (file, Begun { place, entries })));
+        queue.entries += 1;
         queue.in_flight += 1;
+        queue.sent = upto;
+        queue.wal_sent = wal_end.unwrap_or(queue.wal_sent);
+        let mut landing = Landing { outbox: self, place, upto, wal_end: queue.wal_sent, outcome: None };
         drop(queue);
-        let mut landing = Landing { outbox: self, outcome: None };
-        landing.outcome = Some(self.log.put(place, entry).map(|()| (place, upto, wal_end)));
+        landing.outcome = Some(self.log.put(place, entry));
         drop(landing);
         self.queue.lock()
     }
@@ -178,7 +206,7 @@ impl Outbox {
             queue.files = queue.files.split_off(&first);
             // A file that begins in no entry known to be there begins in a later one.
             let place = queue.at;
-            let first = queue.files.values().next().map_or(place.next(), |first| *first.min(&place.next()));
+            let first = queue.files.values().next().map_or(place.next(), |first| first.place.min(place.next()));
             (place, Start { checkpoint: Some(place), first })
         };
         self.log.put_checkpoint(place, payload)?;
@@ -187,7 +215,7 @@ impl Outbox {
             queue.start = Some(start);
             queue.add_nothing();
             queue.since_checkpoint = 0;
-            queue.bytes >= self.incarnation_bytes
+            queue.bytes >= self.wal_limit
         };
         self.ship()?;
         if rolls {
@@ -208,14 +236,10 @@ impl Outbox {
         }
         let rolled = queue.check();
         drop(queue);
+        let mut rolling = Rolling { outbox: self, outcome: None };
         let rolled = rolled.and_then(|()| self.log.roll());
-        let mut queue = self.queue.lock();
-        queue.rolls = false;
-        match &rolled {
-            Ok(claim) => (queue.at, queue.bytes) = (*claim, 0),
-            Err(e) => _ = queue.failed.get_or_insert(e.clone()),
-        }
-        self.moved.notify_all();
+        rolling.outcome = Some(rolled.clone());
+        drop(rolling);
         rolled.map(|_| ())
     }
 
@@ -229,9 +253,28 @@ impl Outbox {
         Ok(checkpoints + self.log.collect(start.replay_from())?)
     }
 
+    /// The least that an entry counts.
+    fn entry_bytes(&self) -> u64 {
+        (self.wal_limit / ENTRIES_MAX).max(1)
+    }
+
+    /// What the entries count, by their number, from the one on in which that WAL file begins.
+    pub(crate) fn weight_from(&self, file: LogFileId) -> u64 {
+        let queue = self.queue.lock();
+        let before = queue.files.range(file..).next().map_or(queue.entries, |(_, begun)| begun.entries);
+        (queue.entries - before) * self.entry_bytes()
+    }
+
+    /// Whether the newest WAL file is spread over so many entries that the next should begin.
+    pub(crate) fn is_spread(&self) -> bool {
+        let queue = self.queue.lock();
+        let newest = queue.files.values().next_back();
+        newest.is_some_and(|begun| queue.entries - begun.entries > ENTRIES_MAX / 4)
+    }
+
     /// Whether so much was put since the last checkpoint that readers of the stream should start later.
     pub(crate) fn is_far(&self) -> bool {
-        self.queue.lock().since_checkpoint > self.incarnation_bytes / 4
+        self.queue.lock().since_checkpoint > self.wal_limit / 4
     }
 
     /// An error if no more is put.
@@ -268,28 +311,50 @@ impl Queue {
     }
 }
 
+/// The end of an incarnation under way. Where its thread panics, nobody waits for it for ever.
+struct Rolling<'a> {
+    outbox: &'a Outbox,
+    outcome: Option<Result<Place>>,
+}
+
+impl Drop for Rolling<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.outbox.queue.lock();
+        queue.rolls = false;
+        match self.outcome.take().unwrap_or_else(|| Err(panicked())) {
+            Ok(claim) => (queue.at, queue.bytes) = (claim, 0),
+            Err(e) => _ = queue.failed.get_or_insert(e),
+        }
+        self.outbox.moved.notify_all();
+    }
+}
+
+fn panicked() -> Error {
+    Error::new(ErrorKind::Poisoned, "a put panicked (see standard error)")
+}
+
 /// A put in flight. Where its thread panics, nobody waits for it for ever.
 struct Landing<'a> {
     outbox: &'a Outbox,
-    outcome: Option<Result<(Place, u64, Option<LogPosition>)>>,
+    place: Place,
+    /// All items and all of the WAL up to here are in the stream once it has landed.
+    upto: u64,
+    wal_end: LogPosition,
+    outcome: Option<Result<()>>,
 }
 
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
         let mut queue = self.outbox.queue.lock();
         queue.in_flight -= 1;
-        match self.outcome.take() {
+        match self.outcome.take().unwrap_or_else(|| Err(panicked())) {
             // All before it are there, too.
-            Some(Ok((place, upto, wal_end))) => {
-                queue.at = queue.at.max(place);
-                queue.shared = queue.shared.max(upto);
-                queue.wal_shared = queue.wal_shared.max(wal_end.unwrap_or_default());
+            Ok(()) => {
+                queue.at = queue.at.max(self.place);
+                queue.shared = queue.shared.max(self.upto);
+                queue.wal_shared = queue.wal_shared.max(self.wal_end);
             }
-            Some(Err(e)) => _ = queue.failed.get_or_insert(e),
-            None => {
-                let why = Error::new(ErrorKind::Poisoned, "a put panicked (see standard error)");
-                queue.failed.get_or_insert(why);
-            }
+            Err(e) => _ = queue.failed.get_or_insert(e),
         }
         self.outbox.moved.notify_all();
     }

@@ -86,6 +86,19 @@ impl Stream {
         }
     }
 
+    /// Whether the incarnation is claimed.
+    pub(crate) fn is_claimed(&self, incarnation: u64) -> Result<bool> {
+        Ok(self.claim(incarnation)?.is_some())
+    }
+
+    /// Whether anything was ever written to the stream that is known to count: its owner names a checkpoint,
+    /// or has put an entry. Seals nothing.
+    pub(crate) fn is_written(&self) -> Result<bool> {
+        let (incarnation, claim) = self.newest(1)?;
+        let first = self.read(Place::new(incarnation, 1))?;
+        Ok(claim.start.checkpoint.is_some() || first.is_some_and(|first| first.body != Body::Seal))
+    }
+
     /// The newest incarnation and its claim. Claims stay for ever and have no gaps: the newest is found
     /// from any of them.
     fn newest(&self, hint: u64) -> Result<(u64, Claim)> {
@@ -141,7 +154,11 @@ impl Stream {
             };
             match object.body {
                 Body::Entry(entry) => {
-                    start = entry.start.unwrap_or(start);
+                    if let Some(later) = entry.start {
+                        start = later;
+                        // What a reader needs no more is not kept.
+                        entries.retain(|(place, _)| *place >= later.replay_from());
+                    }
                     numbers_upto = numbers_upto.max(entry.numbers_upto);
                     entries.push((at, entry));
                     at = at.next();

@@ -132,7 +132,9 @@ impl Writer {
     /// Puts an object at a place that was given out, and returns its nonce when all places up to it are
     /// there.
     fn put_and_wait(&self, place: Place, body: &Body) -> Result<u128> {
+        let mut unwinding = Unwinding { writer: self, place: Some(place) };
         let put = self.stream.put(place, body);
+        unwinding.place = None;
         let nonce = put.as_ref().map_or(0, |(_, nonce)| *nonce);
         self.settle(place, put.map(|(outcome, _)| outcome));
         self.wait(place)?;
@@ -192,6 +194,21 @@ impl Writer {
                 return outcome;
             }
             self.moved.wait(&mut state);
+        }
+    }
+}
+
+/// A put under way. Where its thread panics, its outcome is unknown, as after an error.
+struct Unwinding<'a> {
+    writer: &'a Writer,
+    place: Option<Place>,
+}
+
+impl Drop for Unwinding<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            let why = Error::new(ErrorKind::Poisoned, "a put panicked (see standard error)");
+            self.writer.settle(place, Err(why));
         }
     }
 }

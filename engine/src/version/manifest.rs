@@ -434,7 +434,7 @@ impl Manifest {
         }
     }
 
-    /// Brings an edit into the stream, and then, if there is much since the last checkpoint, the next one.
+    /// Brings an edit into the stream.
     fn share(&mut self, edit: &Edit) -> Result<()> {
         let Some(shared) = &mut self.shared else { return Ok(()) };
         let payload = code::encode(edit);
@@ -443,13 +443,21 @@ impl Manifest {
         self.poisoned |= shipped.is_err();
         shipped?;
         self.mark.length += payload.len() as u64;
-        let grown = self.mark.length > (4 * self.base).max(256 << 10);
-        if grown || shared.outbox.is_far() {
-            // The edit is durable; without the checkpoint readers of the stream start further back.
-            let put = self.checkpoint();
-            self.poisoned |= put.is_err() && self.shared.as_ref().is_some_and(|s| s.outbox.check().is_err());
-        }
         Ok(())
+    }
+
+    /// Puts the next checkpoint of a shared database, if there is much in the stream since the last one.
+    /// Without it readers start further back.
+    pub(crate) fn checkpoint_if_due(&mut self) -> Result<()> {
+        let Some(shared) = self.shared.as_ref().filter(|_| !self.poisoned) else { return Ok(()) };
+        let outbox = shared.outbox.clone();
+        let grown = self.mark.length > (4 * self.base).max(256 << 10);
+        if !grown && !outbox.is_far() {
+            return Ok(());
+        }
+        let put = self.checkpoint();
+        self.poisoned |= outbox.check().is_err();
+        put
     }
 
     /// Puts the whole state as a checkpoint that counts.

@@ -393,9 +393,20 @@ impl Wal {
         self.database_id
     }
 
-    /// Bytes of history in live files.
+    /// Bytes of history in live files, or what they count in a shared database, whose readers make a request
+    /// for each entry.
     pub(crate) fn bytes(&self) -> u64 {
-        self.files().iter().map(|f| f.used).sum()
+        let files = self.files();
+        let weight = match (&self.outbox, files.first()) {
+            (Some(outbox), Some(first)) => outbox.weight_from(first.file),
+            _ => 0,
+        };
+        weight.max(files.iter().map(|f| f.used).sum())
+    }
+
+    /// Whether a shared database should begin the next file: the newest is spread over many entries.
+    pub(crate) fn is_spread(&self) -> bool {
+        self.outbox.as_ref().is_some_and(|outbox| outbox.is_spread())
     }
 
     /// Bytes on disk: live and retained files as reserved, the prepared one, and those to be recycled.
@@ -498,6 +509,11 @@ impl Appender {
     pub(crate) fn append(&mut self, frame: &mut FrameEncoder) -> Result<Appended> {
         self.wal.poison.check()?;
         let length = frame.frame_bytes();
+        if self.wal.is_shared() && length > stream::FRAME_BYTES_MAX {
+            let most = stream::FRAME_BYTES_MAX;
+            let message = format!("a batch of {length} bytes does not fit the stream, which takes {most}");
+            return Err(Error::invalid(message));
+        }
         if self.newest.as_ref().is_none_or(|newest| newest.offset + length > newest.map.len()) {
             self.begin_file(length, frame.first_seq())?;
         }
@@ -566,8 +582,7 @@ impl Appender {
     /// Begins a new file with room for a frame of that length and sequence number.
     #[cold]
     fn begin_file(&mut self, frame_bytes: u64, first_seq: SeqNo) -> Result<()> {
-        let most = if self.wal.is_shared() { stream::FRAME_BYTES_MAX } else { FRAME_BYTES_MAX - HEADER_BYTES };
-        if frame_bytes > most {
+        if frame_bytes > FRAME_BYTES_MAX - HEADER_BYTES {
             return Err(Error::invalid(format!("a batch of {frame_bytes} bytes does not fit the WAL")));
         }
         let wal = &*self.wal;

@@ -100,7 +100,7 @@ impl Work {
             let _ = self.cx.events.save();
             self.commit.room.spares.rest();
             self.catalog.remove_strays(now);
-            self.catalog.remove_given_up(now);
+            self.catalog.tend_shared(now);
         }
         worked
     }

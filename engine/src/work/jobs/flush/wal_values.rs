@@ -179,6 +179,10 @@ pub(super) fn prepare_wal_values(
     if !settings.options.wal_values || settings.by_range().is_some() || store.is_leaving() {
         return None;
     }
+    // The WAL files of a shared database are copies of what its stream has for a while.
+    if catalog.commit.wal().is_ok_and(|wal| wal.is_shared()) {
+        return None;
+    }
     let mut choice = leave_in_wal(&wal_values_facts(catalog, store)?);
     if choice.leave && !policy.leave_in_wal {
         choice = WalValuesChoice { leave: false, reason: "the WAL is being cleaned".into(), ..choice };
