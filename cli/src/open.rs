@@ -15,8 +15,8 @@ pub(crate) struct Database {
     /// Directory of the database
     #[arg(id = "db", value_name = "DB")]
     pub(crate) dir: PathBuf,
-    /// Place of a shared database: a directory, or an object store, as s3://bucket/prefix. The command takes it
-    /// over, so a server that has it open can write no more
+    /// Place of a shared database: a directory, or an object store, as s3://bucket/prefix. The command takes
+    /// it over, so a server that has it open can write no more
     #[arg(long, value_name = "LOCATION", value_parser = place)]
     shared: Option<PathBuf>,
 }
