@@ -50,6 +50,10 @@ pub struct Config {
     /// `s3://bucket/prefix`, reached by the settings of the environment (`AWS_ACCESS_KEY_ID`,
     /// `AWS_ENDPOINT_URL` and so on). Set when the database is created; without it they lie in `dir`.
     pub sstable_store: Option<PathBuf>,
+    /// The place of the whole database, if it is a shared one: an object store, or a directory by an absolute
+    /// path. `dir` is a cache of it that may be lost. Whoever opens the database last owns it. A write is
+    /// answered once it is in that place, whatever `durability` says. See docs/shared.md.
+    pub shared: Option<PathBuf>,
     /// Bytes of an object store that are cached on the local disk, in a directory named like the database
     /// with `-cache` appended; 0 for none, or at least 64 MiB.
     pub disk_cache: Size,
@@ -470,6 +474,7 @@ impl Default for Config {
             answer_seconds: 60,
             call_memory: Size(2 << 30),
             sstable_store: None,
+            shared: None,
             disk_cache: Size(4 << 30),
             region_bytes: Size(1 << 30),
             region_rate: 20_000,
@@ -540,6 +545,9 @@ impl Config {
         }
         if (1..64 << 20).contains(&self.disk_cache.0) {
             return Err("disk-cache must be 0, for none, or at least 64MiB".into());
+        }
+        if self.shared.is_some() && self.sstable_store.is_some() {
+            return Err("shared and sstable-store are both set: a shared database has one place".into());
         }
         if self.manager.is_some() && self.offload.manager.is_some() {
             return Err("offload.manager: this process is to be the manager itself".into());
@@ -677,6 +685,7 @@ impl Config {
             sstable_reads: self.sstable_reads,
             file_access: self.file_access,
             sstable_store: self.sstable_store.clone(),
+            shared: self.shared.clone(),
             latencies: true,
             write_stop_ms_max: STOP_WAIT_MS,
             // A row may have 256 MiB, and a batch a quarter of the WAL.
@@ -723,6 +732,8 @@ mod tests {
                 "neither tokens nor tls.client-ca",
             ),
             ("write-memory = 0", "write_memory"),
+            ("shared = \"s3://b/p\"\nsstable-store = \"/t\"", "shared and sstable-store"),
+            ("shared = \"below\"", "shared is neither an absolute path"),
         ] {
             let wrong = Config::parse(text).unwrap_err();
             assert!(wrong.contains(expected), "{text}: {wrong}");

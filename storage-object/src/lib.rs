@@ -25,6 +25,21 @@
 //!     .open("/var/lib/siltstone")?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! A shared database lies there with WAL and manifest, too:
+//!
+//! ```no_run
+//! use siltstone::{Db, Options};
+//! use siltstone_storage_object::{ObjectStores, Settings};
+//!
+//! let stores = ObjectStores::new(&Settings::default())?;
+//! let db = Db::builder()
+//!     .object_stores(move |location| stores.open(location))
+//!     .options(Options { shared: Some("s3://prod/orders".into()), ..Options::default() })
+//!     .open("/var/lib/orders")?;
+//! db.put(b"river", b"silt")?; // returns once it is in the bucket
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod ahead;
 mod calls;

@@ -189,6 +189,8 @@ pub const ELSEWHERE: &[&str] = &[
     "file_access",
     // Drawn with what else can be said of where tables lie.
     "sstable_store",
+    // Has a campaign of its own: another open of the same place ends the first one's writes.
+    "shared",
 ];
 
 /// Columns of a family: its options, its strategy, that of `leveled`.

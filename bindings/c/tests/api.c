@@ -376,6 +376,43 @@ static void upkeep(siltstone_db *db, const char *dir) {
   FAILS(siltstone_destroy(below(dir, "restored")), SILTSTONE_KIND_NOT_FOUND);
 }
 
+// Of a shared database the directory may be lost, and whoever opens it last has it.
+static void shared(const char *dir) {
+  char text[8192];
+  snprintf(text, sizeof text, "shared = '%s'", below(dir, "shared"));
+  siltstone_options *options = siltstone_options_new();
+  OK(siltstone_options_parse(options, text));
+  siltstone_db *db, *newer;
+  siltstone_family *family;
+  OK(siltstone_open(below(dir, "here"), options, &db));
+  OK(siltstone_family_open(db, NULL, &family));
+  OK(siltstone_put(family, s("river"), s("silt"), SILTSTONE_BUFFERED));
+  siltstone_family_free(&family);
+  OK(siltstone_close(db));
+  siltstone_db_free(&db);
+  FAILS(siltstone_open(below(dir, "here"), NULL, &db), SILTSTONE_KIND_INVALID);
+  snprintf(text, sizeof text, "rm -r '%s'", below(dir, "here"));
+  EXPECT(system(text) == 0);
+
+  OK(siltstone_open(below(dir, "there"), options, &db));
+  OK(siltstone_family_open(db, NULL, &family));
+  expect_value(family, NULL, "river", "silt");
+  OK(siltstone_open(below(dir, "elsewhere"), options, &newer));
+  siltstone_error *error = siltstone_put(family, s("river"), s("sand"), SILTSTONE_BUFFERED);
+  siltstone_kind kind = siltstone_error_kind(error);
+  EXPECT(kind == SILTSTONE_KIND_BUSY || kind == SILTSTONE_KIND_POISONED);
+  siltstone_error_free(&error);
+  siltstone_family_free(&family);
+  siltstone_db_free(&db);
+  OK(siltstone_family_open(newer, NULL, &family));
+  expect_value(family, NULL, "river", "silt");
+  OK(siltstone_put(family, s("river"), s("mud"), SILTSTONE_BUFFERED));
+  siltstone_family_free(&family);
+  OK(siltstone_close(newer));
+  siltstone_db_free(&newer);
+  siltstone_options_free(&options);
+}
+
 int main(int argc, char **argv) {
   EXPECT(argc == 2 && strchr(siltstone_version(), '.') != NULL);
   errors(argv[1]);
@@ -399,6 +436,7 @@ int main(int argc, char **argv) {
   transactions(db);
   threads(db);
   upkeep(db, argv[1]);
+  shared(argv[1]);
   EXPECT(calls > 0 && calls < 1000 && filters == 0);
   OK(siltstone_close(db));
   siltstone_db_free(&db);

@@ -3,11 +3,13 @@
 //! `ttl_us`.
 
 use crate::error::{OrRaise, invalid};
+use crate::path::Place;
 use crate::time::duration_us;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use pythonize::{depythonize, pythonize};
 use siltstone::{FamilyOptions, Options};
+use std::path::PathBuf;
 
 /// A family's options: `base`, with what Python says otherwise.
 pub(crate) fn of_family(base: &FamilyOptions, said: Option<&Bound<'_, PyDict>>) -> PyResult<FamilyOptions> {
@@ -38,17 +40,32 @@ fn ttl_us(ttl: &Bound<'_, PyAny>) -> PyResult<u64> {
 /// A database's options.
 pub(crate) fn of_db(said: &Bound<'_, PyDict>) -> PyResult<Options> {
     let values = said.copy()?;
-    let mut texts = Vec::new();
+    let (mut texts, mut shared) = (Vec::new(), None);
     for (name, value) in said.iter() {
-        if let Ok(text) = value.cast::<PyString>() {
-            values.del_item(&name)?;
-            texts.push((name.extract::<String>()?, text.to_string()));
+        let name: String = name.extract()?;
+        if name == "shared" && !value.is_none() {
+            shared = Some(place(&value)?);
+        } else if let Ok(text) = value.cast::<PyString>() {
+            texts.push((name.clone(), text.to_string()));
+        } else {
+            continue;
         }
+        values.del_item(name)?;
     }
     let mut options: Options =
         depythonize(&values).map_err(|why| invalid(said.py(), format!("option {why}")))?;
     texts.iter().try_for_each(|(name, text)| options.set(name, text)).or_raise(said.py())?;
+    options.shared = shared;
     Ok(options)
+}
+
+/// The place of a shared database: a directory, by its absolute path, or an object store's location.
+fn place(said: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
+    let Place(place) = said.extract()?;
+    if place.to_string_lossy().contains("://") {
+        return Ok(place);
+    }
+    std::path::absolute(&place).map_err(|why| invalid(said.py(), format!("option shared: {why}")))
 }
 
 /// Any plain data of the engine as dictionaries, lists, numbers and texts.

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import siltstone
+
+
+def opening() -> None:
+    siltstone.open("db", shared=pathlib.Path("prod"), write_memory="16MiB")
+    siltstone.open("db", shared=3)  # type: ignore[arg-type]
 
 
 def calls(db: siltstone.Db) -> None:

@@ -1,6 +1,7 @@
 //! Backups of a database, and databases out of backups.
 
 use crate::failure::{Failure, Outcome};
+use crate::open::Database;
 use crate::text::{count, grouped};
 use crate::{interrupt, open, progress};
 use clap::Args;
@@ -22,8 +23,8 @@ Example: siltstone backup /tmp/db /mnt/backups
          siltstone backup /tmp/db /mnt/backups --keep 7
          siltstone backup /tmp/db /mnt/backups --list")]
 pub(crate) struct Backup {
-    /// Directory of the database
-    db: PathBuf,
+    #[command(flatten)]
+    db: Database,
     /// Directory of its backups; created if missing
     dir: PathBuf,
     /// Afterwards, keep only the newest N backups

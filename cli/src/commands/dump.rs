@@ -35,7 +35,7 @@ pub(crate) struct Dump {
     format: Option<Form>,
     /// Export all cells of a table of a running server, which is named instead of the directory;
     /// https://HOST:PORT for TLS
-    #[arg(long, conflicts_with_all = ["format", "family"])]
+    #[arg(long, conflicts_with_all = ["format", "family", "shared"])]
     server: Option<String>,
     #[command(flatten)]
     access: Access,
@@ -97,7 +97,7 @@ impl Dump {
 impl Dump {
     fn of_server(&self, server: &str) -> Outcome {
         let remote = self.access.connect(server)?;
-        let table = self.place.db.to_string_lossy();
+        let table = self.place.db.dir.to_string_lossy();
         if is_stream(&self.file) {
             interrupt::leaves("not all cells are printed");
             let out = BufWriter::new(std::io::stdout().lock());

@@ -2,6 +2,7 @@
 
 use crate::escape::{Bytes, printable};
 use crate::failure::{Failure, Outcome};
+use crate::open::Database;
 use crate::text::count;
 use crate::{interrupt, open};
 use clap::{Args, Subcommand};
@@ -63,8 +64,8 @@ fn changing(db: Db, at_signal: &'static str, change: impl FnOnce(&Db) -> Outcome
 #[derive(Args)]
 #[command(after_help = "Example: siltstone family list /tmp/db")]
 struct List {
-    /// Directory of the database
-    db: PathBuf,
+    #[command(flatten)]
+    db: Database,
     /// Report as JSON
     #[arg(long)]
     json: bool,
@@ -114,8 +115,8 @@ impl List {
 #[derive(Args)]
 #[command(after_help = "Example: siltstone family show /tmp/db history")]
 struct Show {
-    /// Directory of the database
-    db: PathBuf,
+    #[command(flatten)]
+    db: Database,
     /// Name of the family
     name: String,
     /// Report as JSON
@@ -169,8 +170,8 @@ impl Set {
 Example: siltstone family create /tmp/db history --set timestamps=explicit --set versions=3
          siltstone family create /tmp/db logs --set compression=zstd:3 --set 'strategy=geometric{ratio=2}'")]
 struct Create {
-    /// Directory of the database
-    db: PathBuf,
+    #[command(flatten)]
+    db: Database,
     /// Name of the family
     name: String,
     #[command(flatten)]
@@ -199,8 +200,8 @@ impl Create {
     after_help = "Example: siltstone family alter /tmp/db history --set versions=5 --set ttl_us=30days"
 )]
 struct Alter {
-    /// Directory of the database
-    db: PathBuf,
+    #[command(flatten)]
+    db: Database,
     /// Name of the family
     name: String,
     #[command(flatten)]
@@ -226,8 +227,8 @@ impl Alter {
 #[derive(Args)]
 #[command(after_help = "Example: siltstone family drop /tmp/db history")]
 struct Drop {
-    /// Directory of the database
-    db: PathBuf,
+    #[command(flatten)]
+    db: Database,
     /// Name of the family
     name: String,
 }
@@ -248,8 +249,8 @@ impl Drop {
 Example: siltstone family split /tmp/db events 2025 events/2025
          siltstone family join /tmp/db events events/2025")]
 struct Split {
-    /// Directory of the database
-    db: PathBuf,
+    #[command(flatten)]
+    db: Database,
     /// Name of the family
     name: String,
     /// First key of the new family
@@ -272,8 +273,8 @@ impl Split {
 #[derive(Args)]
 #[command(after_help = "Example: siltstone family join /tmp/db events events/2025")]
 struct Join {
-    /// Directory of the database
-    db: PathBuf,
+    #[command(flatten)]
+    db: Database,
     /// Name of the family that stays
     name: String,
     /// Name of its neighbour
@@ -297,8 +298,8 @@ impl Join {
 Example: siltstone family detach /tmp/a history /tmp/moving
          siltstone family attach /tmp/b history /tmp/moving && rm -r /tmp/moving")]
 struct Detach {
-    /// Directory of the database
-    db: PathBuf,
+    #[command(flatten)]
+    db: Database,
     /// Name of the family
     name: String,
     /// New directory for the family
@@ -318,8 +319,8 @@ impl Detach {
 #[derive(Args)]
 #[command(after_help = "Example: siltstone family attach /tmp/b history /tmp/moving && rm -r /tmp/moving")]
 struct Attach {
-    /// Directory of the database
-    db: PathBuf,
+    #[command(flatten)]
+    db: Database,
     /// Name that the family gets; no other may have it
     name: String,
     /// Directory in which `family detach` left it

@@ -2,7 +2,7 @@
 
 use crate::escape::{printable, unicode};
 use crate::failure::{Failure, Outcome};
-use crate::open;
+use crate::open::{self, Database};
 use crate::text::{count, grouped, moment};
 use clap::Args;
 use serde_json::{Value, json};
@@ -24,9 +24,10 @@ Each line is a run of tables: level, run, then each table with its keys, its siz
 Example: siltstone inspect /tmp/db --events
          siltstone inspect /tmp/db 000001-000001-000001-0000.table")]
 pub(crate) struct Inspect {
-    /// Directory of the database
-    db: PathBuf,
+    #[command(flatten)]
+    db: Database,
     /// An SSTable file: its name in the directory, or a path
+    #[arg(conflicts_with = "shared")]
     file: Option<PathBuf>,
     /// Recent events, with their reasons
     #[arg(long, conflicts_with = "file")]
@@ -54,7 +55,7 @@ impl Inspect {
     }
 
     fn table(&self, file: &Path) -> Outcome<String> {
-        let inside = self.db.join(file);
+        let inside = self.db.dir.join(file);
         let path = if inside.exists() { inside } else { file.to_path_buf() };
         if !path.is_file() {
             return Err(Failure::Failed(format!("there is no table file {}", file.display())));

@@ -4,6 +4,7 @@
 use super::scan::is_explicit;
 use crate::failure::{Failure, Outcome};
 use crate::format::{Format, Malformed, Row};
+use crate::open::Database;
 use crate::remote::Access;
 use crate::text::count;
 use crate::{interrupt, open, progress};
@@ -31,8 +32,8 @@ Example: siltstone load /tmp/db rows.tsv
          gunzip < rows.csv.gz | siltstone load /tmp/db - --format csv
          siltstone load --server 127.0.0.1:8086 packages cells.jsonl")]
 pub(crate) struct Load {
-    /// Directory of the database; with --server, the table
-    db: PathBuf,
+    #[command(flatten)]
+    db: Database,
     /// The file; - for standard input
     file: PathBuf,
     /// Column family
@@ -44,9 +45,9 @@ pub(crate) struct Load {
     /// Format of the rows [default: by the end of the file's name]
     #[arg(long)]
     format: Option<Format>,
-    /// Load cells into a table of a running server, as `siltstone dump --server` writes them;
-    /// https://HOST:PORT for TLS
-    #[arg(long, conflicts_with_all = ["format", "family", "create_family"])]
+    /// Load cells into a table of a running server, which is named instead of the directory, as
+    /// `siltstone dump --server` writes them; https://HOST:PORT for TLS
+    #[arg(long, conflicts_with_all = ["format", "family", "create_family", "shared"])]
     server: Option<String>,
     #[command(flatten)]
     access: Access,
@@ -113,7 +114,7 @@ impl Load {
     fn to_server(&self, server: &str) -> Outcome {
         let (input, total) = input(&self.file)?;
         let remote = self.access.connect(server)?;
-        let table = self.db.to_string_lossy();
+        let table = self.db.dir.to_string_lossy();
         let bar = progress::bytes(total);
         let begun = Instant::now();
         // What waits for a pipe cannot look whether a signal came.

@@ -30,8 +30,8 @@ mod token;
 mod top;
 
 use crate::failure::Outcome;
+use crate::open::Database;
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -89,8 +89,8 @@ impl Command {
 /// Which map of which database.
 #[derive(Args)]
 pub(crate) struct Place {
-    /// Directory of the database
-    db: PathBuf,
+    #[command(flatten)]
+    db: Database,
     /// Column family
     #[arg(long, default_value = siltstone::DEFAULT_FAMILY)]
     family: String,

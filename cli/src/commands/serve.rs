@@ -6,6 +6,7 @@ use super::serving::{Logging, Protection};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt;
 use crate::logs;
+use crate::open;
 use clap::{Args, ValueEnum};
 use siltstone_server::{Config, Server, Size, TlsConfig, WriteDurability};
 use std::io::{self, Write};
@@ -52,6 +53,10 @@ pub(crate) struct Serve {
     /// [default: in the directory of the database]
     #[arg(long, env = "SILTSTONE_TABLE_STORE", value_name = "PLACE")]
     sstable_store: Option<PathBuf>,
+    /// Place of the whole database, of which DIR is a cache then: another directory, or an object store, as
+    /// s3://bucket/prefix
+    #[arg(long, env = "SILTSTONE_SHARED", value_name = "LOCATION", value_parser = open::place)]
+    shared: Option<PathBuf>,
     /// Disk space for cached bytes of an object store; 0 for none [default: 4GiB]
     #[arg(long, env = "SILTSTONE_DISK_CACHE", value_parser = size)]
     disk_cache: Option<Size>,
@@ -148,6 +153,7 @@ impl Serve {
             config.write_memory = config.write_memory.min(Size(memory.0 / 4));
         }
         config.sstable_store = self.sstable_store.or(config.sstable_store);
+        config.shared = self.shared.or(config.shared);
         config.disk_cache = self.disk_cache.unwrap_or(config.disk_cache);
         config.insecure |= self.protection.insecure;
         config.tokens = self.tokens.or(config.tokens);

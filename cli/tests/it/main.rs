@@ -7,6 +7,7 @@ mod formats;
 mod packages;
 mod reports;
 mod server;
+mod shared;
 mod signals;
 
 use std::io::Write;

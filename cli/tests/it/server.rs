@@ -124,6 +124,41 @@ fn a_servers_table_is_made_filled_set_shown_and_dumped() {
 }
 
 #[test]
+fn a_shared_database_is_served_from_any_directory_by_the_server_that_opened_it_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = dir.path().join("shared");
+    let serve = |data: &str| Serving::start(&dir.path().join(data), &["--shared", shared.to_str().unwrap()]);
+    let line = |row: u32| {
+        let line = r#"{"row":"ROW","family":"f","qualifier":"","timestamp":1000,"value":"v"}"#;
+        line.replace("ROW", &row.to_string()) + "\n"
+    };
+    let cells = dir.path().join("cells.jsonl");
+    let load = |at: &str, row: u32| {
+        std::fs::write(&cells, line(row)).unwrap();
+        run(&["load", "t", cells.to_str().unwrap(), "--server", at])
+    };
+    let dump = |at: &str| run(&["dump", "t", "-", "--server", at]).unwrap();
+
+    let first = serve("first");
+    run(&["table", "create", "t", "--family", "f", "--server", &first.at]).unwrap();
+    load(&first.at, 1).unwrap();
+    first.stop();
+    std::fs::remove_dir_all(dir.path().join("first")).unwrap();
+    let second = serve("second");
+    assert_eq!(dump(&second.at), line(1));
+    load(&second.at, 2).unwrap();
+
+    // Of two servers the later one has it.
+    let third = serve("third");
+    let refused = load(&second.at, 3).unwrap_err();
+    assert!(refused.contains("another process writes the stream now"), "{refused}");
+    assert_eq!(dump(&third.at), [line(1), line(2)].concat());
+    load(&third.at, 4).unwrap();
+    drop(second);
+    third.stop();
+}
+
+#[test]
 fn what_cannot_be_reached_or_is_not_there_is_said_in_one_line() {
     let nobody = run(&["table", "list", "--server", "127.0.0.1:1"]).unwrap_err();
     assert!(nobody.contains("connect to 127.0.0.1:1") && nobody.lines().count() == 1, "{nobody}");

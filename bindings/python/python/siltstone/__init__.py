@@ -105,6 +105,7 @@ def open(
     families: _t.Optional[_t.Mapping[str, _FamilyOptions]] = None,
     merge_operators: _t.Optional[_t.Mapping[str, _MergeOperator]] = None,
     filters: _t.Optional[_t.Mapping[str, _Filter]] = None,
+    shared: _t.Union[str, _os.PathLike[str], None] = None,
     **options: _t.Any,
 ) -> Db:
     """Opens the database in a directory, which is made if it is not there.
@@ -118,8 +119,14 @@ def open(
     whether the value is unwanted. Families name them by the options ``merge_operator`` and ``filter``. Threads of the
     engine call them too.
 
+    A shared database lies in the directory ``shared``, whole; ``path`` is a cache of it, which may be lost, and each
+    write waits until it is in ``shared``. Whoever opens it last owns it: writes of a former owner raise BusyError or
+    PoisonedError.
+
     Raises BusyError if another process has it open, and CorruptionError, naming file and offset, if it is damaged.
     """
+    if shared is not None:
+        options["shared"] = shared
     db = _siltstone.open(
         path,
         read_only=read_only,
