@@ -11,7 +11,7 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 #[derive(Default)]
 pub(super) struct Poison {
     set: AtomicBool,
-    cause: Mutex<Option<String>>,
+    cause: Mutex<Option<Error>>,
 }
 
 impl Poison {
@@ -22,16 +22,18 @@ impl Poison {
 
     #[cold]
     fn error(&self) -> Error {
-        let cause = self.cause.lock().clone().unwrap_or_default();
+        let cause = self.cause.lock().clone();
+        let kind = cause.as_ref().map_or(ErrorKind::Poisoned, |cause| cause.kind().of_what_follows());
+        let cause = cause.map_or(String::new(), |cause| cause.to_string());
         let message =
             format!("the WAL failed and takes no more writes until the database is reopened: {cause}");
-        Error::new(ErrorKind::Poisoned, message)
+        Error::new(kind, message)
     }
 
     /// Remembers the first cause and returns the error everyone gets from now on.
     #[cold]
     pub(super) fn set(&self, cause: &Error) -> Error {
-        self.cause.lock().get_or_insert_with(|| cause.to_string());
+        self.cause.lock().get_or_insert_with(|| cause.clone());
         self.set.store(true, Ordering::Release);
         self.error()
     }
