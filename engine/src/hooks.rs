@@ -390,6 +390,12 @@ mod switches {
         SealAboveHole = "seal-above-hole",
         /// The object that claims an incarnation is collected with the others.
         CollectClaims = "collect-claims",
+        /// Objects of the incarnation that is being written are collected, too.
+        CollectUnsealed = "collect-unsealed",
+        /// An object that another put first is taken for one's own.
+        TakeTheirsForOwn = "take-theirs-for-own",
+        /// A reader of the stream starts at the checkpoint, whatever memory needed then.
+        ReplayFromCheckpoint = "replay-from-checkpoint",
     }
 
     static PLANTED: AtomicU64 = AtomicU64::new(0);

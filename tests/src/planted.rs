@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 
 /// The campaigns in the order in which they are tried, cheapest first.
 const TRIED: &[&str] = &["twice", "sync", "power", "model", "faults", "full"];
-/// Bugs of the engine's module `stream`, which no campaign runs through: its unit tests plant them.
-const OF_STREAMS: &[Bug] = &[Bug::TakeOwnPutForTheirs, Bug::SealAboveHole, Bug::CollectClaims];
 /// Where a bug is looked for first, as only that campaign goes there: damaged SSTables, failed syncs, moments
 /// in mid-way, answers while nothing crashes. Those that are tried for all take minutes until they have found
 /// nothing.
@@ -37,6 +35,12 @@ const FIRST: &[(Bug, &str)] = &[
     (Bug::KeepWalTails, "corners"),
     (Bug::ReadOnlyOnce, "corners"),
     (Bug::PlanForAllFamilies, "corners"),
+    (Bug::TakeOwnPutForTheirs, "shared"),
+    (Bug::TakeTheirsForOwn, "shared"),
+    (Bug::SealAboveHole, "shared"),
+    (Bug::CollectClaims, "shared"),
+    (Bug::CollectUnsealed, "shared"),
+    (Bug::ReplayFromCheckpoint, "shared"),
     (Bug::RemoveForeign, "strangers"),
     (Bug::RightsAfterBody, "siege attack --count 1 --only forbidden-bodies"),
     (Bug::UncountedDecode, "siege attack --count 1 --only written-entries"),
@@ -53,7 +57,6 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// The bugs to plant: all, or so many drawn by the seed.
 pub fn bugs(draw: Option<usize>, seed: u64) -> Vec<Bug> {
     let mut bugs = Bug::ALL.to_vec();
-    bugs.retain(|bug| !OF_STREAMS.contains(bug));
     if let Some(draw) = draw {
         Rng::new(seed).shuffle(&mut bugs);
         bugs.truncate(draw);

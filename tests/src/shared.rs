@@ -33,6 +33,10 @@ type Value = Option<Vec<u8>>;
 
 struct Case {
     store: Arc<SimObjects>,
+    /// One in so many turns of a machine without the database takes it over, while another has it.
+    takes_over_in: u64,
+    /// One in so many calls to the store is a process' last.
+    dies_in: u64,
     facts: Mutex<Facts>,
 }
 
@@ -102,7 +106,7 @@ impl Link {
             return dead();
         }
         case.interrupt();
-        let (dies, is_done) = case.draw(|rng| (rng.one_in(800), rng.chance(50)));
+        let (dies, is_done) = case.draw(|rng| (rng.one_in(case.dies_in), rng.chance(50)));
         if !dies {
             return call();
         }
@@ -182,9 +186,12 @@ impl Case {
         let mut machine = {
             let mut facts = self.facts.lock();
             let at = facts.rng.index(MACHINES);
-            let is_up = facts.machines[at].as_ref().is_some_and(|machine| machine.life.is_some());
+            // One that is in a call counts.
+            let has_life = |machine: &Option<Machine>| machine.as_ref().is_none_or(|m| m.life.is_some());
+            let is_up = has_life(&facts.machines[at]);
+            let others_rest = !facts.machines.iter().any(has_life);
             // Taking over is rarer, so that owners get somewhere.
-            let rests = !is_up && facts.owner.is_some() && !facts.rng.one_in(25);
+            let rests = !is_up && !others_rest && !facts.rng.one_in(self.takes_over_in);
             let Some(machine) = facts.machines[at].take_if(|_| !rests) else { return };
             facts.depth += 1;
             machine
@@ -405,9 +412,11 @@ fn case(seed: u64) -> CaseResult {
     let (disk, clock) = (Arc::new(SimStorage::new(seed)), Arc::new(SimClock::default()));
     let objects = |seed| SimObjects::new(disk.clone(), clock.clone(), Path::new("objects"), seed);
     let store = objects(Some(rng.next_u64()));
-    if rng.chance(50) {
+    if rng.chance(30) {
         store.put_late();
     }
+    // In some cases owners live long, so that they put checkpoints and collect.
+    let (takes_over_in, dies_in) = *rng.pick(&[(25, 800), (25, 5_000), (400, 2_000), (1_000, 20_000)]);
     let machines = (0..MACHINES).map(|at| {
         Some(Machine { at, world: SimWorld::new(rng.next_u64()), life: None })
     });
@@ -424,7 +433,7 @@ fn case(seed: u64) -> CaseResult {
         met: Met::default(),
         wrong: None,
     };
-    let case = Arc::new(Case { store, facts: Mutex::new(facts) });
+    let case = Arc::new(Case { store, takes_over_in, dies_in, facts: Mutex::new(facts) });
     for step in 0..STEPS {
         case.step();
         if let Some(why) = case.facts.lock().wrong.take() {

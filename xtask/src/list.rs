@@ -200,6 +200,14 @@ pub(crate) const CAMPAIGNS: &[Campaign] = &[
         least: 1,
     },
     Campaign {
+        row: "17",
+        what: "owners of a shared database that come and go over such a store: crashes, pauses, two at once, late puts",
+        run: "siltstone-torture shared",
+        gate: 1_000_000,
+        release: 4_000_000,
+        least: 1,
+    },
+    Campaign {
         row: "18",
         what: "compactions run elsewhere by one that lies, hangs, forgets, works on unheard, answers twice or late: eleven faults",
         run: "siltstone-torture offload",

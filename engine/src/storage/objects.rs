@@ -159,7 +159,11 @@ pub enum PutOnce {
 impl PutOnce {
     /// The outcome of a put of `mine`, where the object reads as `found`.
     pub fn told_by(mine: &[u8], found: &[u8]) -> Self {
-        if mine == found && !planted!(Bug::TakeOwnPutForTheirs) { Self::Mine } else { Self::Theirs }
+        let is_mine = match mine == found {
+            true => !planted!(Bug::TakeOwnPutForTheirs),
+            false => planted!(Bug::TakeTheirsForOwn),
+        };
+        if is_mine { Self::Mine } else { Self::Theirs }
     }
 }
 
