@@ -1,5 +1,5 @@
-//! The ends of SSTables that are about to be opened, fetched some at a time: a database with thousands of
-//! SSTables opens in the time of some of their requests and not of all of them.
+//! The ends of SSTables that are about to be opened, fetched some at a time: many of them are opened in the
+//! time of some of their requests and not of all of them.
 //!
 //! They are fetched in the order in which they will be asked for, as far as memory for them is free. A caller
 //! that wants one that is being fetched waits for it; one that has not been begun it fetches by itself.

@@ -175,6 +175,9 @@ struct Shares {
     /// Bytes set aside for `kept`: a little more than that, since each change of a cache's capacity visits
     /// all of its parts.
     kept_room: u64,
+    /// What is left to the cache and to the memory of open SSTables together, and what the cache has of it at
+    /// least; set by [`BlockCache::fit`].
+    fitted: Option<(u64, u64)>,
 }
 
 impl Shares {
@@ -250,7 +253,7 @@ impl BlockCache {
         Arc::new(Self {
             data: store(capacity - meta, capacity),
             meta: store(meta, capacity / 2),
-            shares: Mutex::new(Shares { capacity, meta, kept: 0, kept_room: 0 }),
+            shares: Mutex::new(Shares { capacity, meta, kept: 0, kept_room: 0, fitted: None }),
             next_table: AtomicU64::new(1),
             hits: Default::default(),
             misses: Default::default(),
@@ -506,8 +509,29 @@ impl BlockCache {
     }
 
     /// Changes the budget, and evicts at once what exceeds it.
+    #[cfg(test)]
     pub(crate) fn set_capacity(&self, capacity: u64) {
+        self.resize(&mut self.shares.lock(), capacity);
+    }
+
+    /// Gives the cache what the memory of open SSTables leaves of these bytes, and `least` in any case.
+    pub(crate) fn fit(&self, bytes: u64, least: u64) {
         let mut shares = self.shares.lock();
+        shares.fitted = Some((bytes, least));
+        self.resize(&mut shares, bytes.saturating_sub(self.table_memory()).max(least));
+    }
+
+    /// Fits the cache again to the bytes that [`BlockCache::fit`] told, as another SSTable is open.
+    pub(crate) fn refit(&self) {
+        let mut shares = self.shares.lock();
+        let Some((bytes, least)) = shares.fitted else { return };
+        let capacity = bytes.saturating_sub(self.table_memory()).max(least);
+        if capacity != shares.capacity {
+            self.resize(&mut shares, capacity);
+        }
+    }
+
+    fn resize(&self, shares: &mut Shares, capacity: u64) {
         let first = capacity / META_SHARE_FIRST;
         let meta = (self.meta.weight() / 3 * 4).clamp(first, capacity / 2);
         (shares.capacity, shares.meta) = (capacity, meta);

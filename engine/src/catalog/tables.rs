@@ -75,8 +75,8 @@ impl Catalog {
         // Removes at least one file: that frees more than holes do.
         while let Some(dead) = self.graveyard.next_file() {
             let removed = match &dead {
-                Dead::Sstable(table) if self.give_up(table.info().id) => Ok(()),
-                Dead::Sstable(table) => self.tables.store().remove(table.info().id),
+                Dead::Sstable(table, _) if self.give_up(*table) => Ok(()),
+                Dead::Sstable(table, _) => self.tables.store().remove(*table),
                 Dead::Wal(file) => self.cx.env.storage.remove(&self.dir.join(wal::file_name(*file))),
             };
             match removed {
@@ -106,8 +106,10 @@ impl Catalog {
         let inputs: BTreeSet<TableId> = plan.tables().collect();
         let upto = upto.or(plan.range.end.as_deref());
         for open in before.tables().filter(|open| inputs.contains(&open.info.id)) {
-            if upto.is_none_or(|upto| open.start() < upto) {
-                let (blocks, bytes) = open.table().evict(open.start(), upto);
+            if upto.is_none_or(|upto| open.start() < upto)
+                && let Some(table) = open.opened()
+            {
+                let (blocks, bytes) = table.evict(open.start(), upto);
                 gone = (gone.0 + blocks, gone.1 + bytes);
             }
         }
@@ -115,14 +117,15 @@ impl Catalog {
     }
 
     /// Gives the block cache what the budget leaves it: less write memory, or what writes take where that is
-    /// more, less the memory of open SSTables.
+    /// more, less the memory of open SSTables. Those that are opened later, by their first readers, fit it
+    /// again.
     pub(crate) fn fit_cache(&self) {
         let _one = self.fitting.lock();
         let (memory, write_memory) = (self.cx.settings.memory_budget(), self.cx.settings.write_memory());
         let left = memory.saturating_sub(write_memory.max(self.commit.memory_taken()));
         // Some cache always stays: without one, each read would read its index anew.
         let least = memory.saturating_sub(write_memory) / 8;
-        self.cache.set_capacity(left.saturating_sub(self.cache.table_memory()).max(least));
+        self.cache.fit(left, least);
     }
 
     /// The manifest changes by which no WAL file before `front` is needed any more.

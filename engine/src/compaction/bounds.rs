@@ -144,17 +144,19 @@ impl Part {
 
 impl Bounds {
     /// The bounds for a compaction with these inputs, run by run.
-    pub(crate) fn new(spec: &CompactionSpec, runs: Vec<Vec<OpenTable>>) -> Self {
+    pub(crate) fn new(spec: &CompactionSpec, runs: Vec<Vec<OpenTable>>) -> Result<Self> {
         let keep = &spec.keep;
         let infos = || runs.iter().flatten().map(|open| &*open.info);
         let tombstones = sum(infos().map(|table| table.tombstones));
         let expires = |table: &TableInfo| table.times.0.0.saturating_add(keep.ttl_us) <= keep.now_us;
-        let covers = covers(&runs);
+        let covers = covers(&runs)?;
         let tells = keep.filter.is_none() && covers.is_some() && (keep.ttl_us == 0 || !infos().any(expires));
         let by_version = keep.explicit && keep.versions == 0 && tombstones == 0;
         let mut inputs = Vec::new();
         for (run, tables) in runs.into_iter().enumerate() {
-            inputs.extend(tables.into_iter().map(|open| Input::new(open, run, spec, by_version)));
+            for open in tables {
+                inputs.push(Input::new(open, run, spec, by_version)?);
+            }
         }
         inputs.retain(|input| !input.live.is_empty());
         for input in &mut inputs {
@@ -164,7 +166,7 @@ impl Bounds {
         inputs.sort_by(|a, b| a.live.start.cmp(&b.live.start));
         let stretches = stretches(&mut inputs, by_version);
         choose_sketches(&mut inputs);
-        Self { inputs, stretches, tells, tombstones, keys: None }
+        Ok(Self { inputs, stretches, tells, tombstones, keys: None })
     }
 
     /// The bounds for a step that ends before that key, or for the last step if there is none. Keys must not
@@ -225,7 +227,7 @@ impl Bounds {
         let (mut union, mut most) = (Sketch::new(), 0u64);
         for input in self.inputs.iter().filter(|input| input.is_sketched) {
             if let Some(open) = &input.open {
-                union.merge(&open.table().sketch()?);
+                union.merge(&open.table()?.sketch()?);
                 most = most.saturating_add(input.info.distinct);
             }
         }
@@ -235,10 +237,12 @@ impl Bounds {
 }
 
 /// The keys under range tombstones of any input; `None` if there are too many.
-fn covers(runs: &[Vec<OpenTable>]) -> Option<Vec<KeyRange>> {
-    let fragments = || runs.iter().flatten().flat_map(|open| open.table().fragments().iter());
-    (fragments().take(COVERS + 1).count() <= COVERS)
-        .then(|| disjoint(fragments().map(|fragment| fragment.range.clone()).collect()))
+fn covers(runs: &[Vec<OpenTable>]) -> Result<Option<Vec<KeyRange>>> {
+    let with_ranges = runs.iter().flatten().filter(|open| open.has_ranges());
+    let tables = with_ranges.map(OpenTable::table).collect::<Result<Vec<_>>>()?;
+    let fragments = || tables.iter().flat_map(|table| table.fragments().iter());
+    Ok((fragments().take(COVERS + 1).count() <= COVERS)
+        .then(|| disjoint(fragments().map(|fragment| fragment.range.clone()).collect())))
 }
 
 /// Groups inputs that overlap, directly or through others, into stretches.
@@ -278,10 +282,10 @@ fn choose_sketches(inputs: &mut [Input]) {
 }
 
 impl Input {
-    fn new(open: OpenTable, run: usize, spec: &CompactionSpec, by_version: bool) -> Self {
+    fn new(open: OpenTable, run: usize, spec: &CompactionSpec, by_version: bool) -> Result<Self> {
         let info = open.info.clone();
-        let later = if by_version { open.table().properties().later_versions } else { 0 };
-        Self {
+        let later = if by_version { open.table()?.properties().later_versions } else { 0 };
+        Ok(Self {
             run,
             stretch: 0,
             live: info.live_range().intersect(&spec.range),
@@ -295,7 +299,7 @@ impl Input {
             before: Live::default(),
             open: Some(open),
             info,
-        }
+        })
     }
 
     fn is_whole(&self) -> bool {
@@ -314,7 +318,7 @@ impl Input {
         // (After its end keys do not descend again.)
         let (info, cells) = (self.info.clone(), self.info.cells);
         let Some(open) = self.open.clone() else { return Ok(Live { least: 0, most: cells, covered: cells }) };
-        let table = open.table();
+        let table = open.table()?;
         let dead = match self.dead {
             Some(dead) => dead,
             None if info.clip.is_none() && self.live.start == info.range.start => (0, 0),

@@ -177,7 +177,7 @@ fn no_compaction_that_was_done_right_is_refused_whatever_its_shape() {
         let mut ends: Vec<Vec<u8>> = (0..rng.range(0..8)).map(|_| key(rng.range(0..keys))).collect();
         ends.retain(|end| spec.range.contains(end));
         ends.sort();
-        let mut bounds = Bounds::new(&spec, runs);
+        let mut bounds = Bounds::new(&spec, runs).unwrap();
         let mut before = (0, 0);
         for (end, now) in ends.iter().map(Some).chain([None]).zip(done(&spec, &all, covering, &ends)) {
             let expected = bounds.below(end.map(Vec::as_slice)).unwrap();
@@ -200,7 +200,7 @@ fn in_the_end(spec: &CompactionSpec, runs: Vec<Vec<Cell>>) -> Counts {
         vec![world.table(&cells, &[], None)]
     });
     let tables = tables.collect();
-    Bounds::new(spec, tables).below(None).unwrap().so_far
+    Bounds::new(spec, tables).unwrap().below(None).unwrap().so_far
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn a_tombstone_takes_one_key_at_most_and_where_cells_may_go_for_other_reasons_no
     let range = KeyRange::new(key(100), key(110));
     let tombstone = RangeTombstone { range, from: Timestamp::ZERO, to: Timestamp::MAX, seq: SeqNo(1 << 30) };
     let tables = vec![vec![world.table(&run(), &[tombstone], None)]];
-    let kept = Bounds::new(&plain(), tables).below(None).unwrap().so_far.kept;
+    let kept = Bounds::new(&plain(), tables).unwrap().below(None).unwrap().so_far.kept;
     assert!((270..=290).contains(&kept), "{kept} of 300 keys, of which ten are deleted");
     let mut filtered = plain();
     filtered.keep.filter = Some("some".into());

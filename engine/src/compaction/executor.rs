@@ -11,7 +11,7 @@ use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::operator::Registry;
 use crate::shape::TableInfo;
-use crate::sstable::{CursorOptions, Replaced};
+use crate::sstable::{CursorOptions, Replaced, Sstable};
 use crate::storage::Env;
 use crate::version::{OpenTable, OpenTables};
 use std::sync::Arc;
@@ -66,12 +66,13 @@ impl Local {
                 Ok(OpenTable { handle: self.tables.open(&info, None)?, info })
             };
             let tables = run.iter().map(open).collect::<Result<Vec<OpenTable>>>()?;
-            let within = |open: &OpenTable| {
+            let opened = tables.iter().map(OpenTable::table).collect::<Result<Vec<_>>>()?;
+            let within = |(open, table): (&OpenTable, &&Arc<Sstable>)| {
                 let live = open.info.live_range();
-                open.table().fragments().tombstones_within(&live).collect::<Vec<_>>()
+                table.fragments().tombstones_within(&live).collect::<Vec<_>>()
             };
-            let tombstones = tables.iter().flat_map(within).collect();
-            replaced.add_run(tables.iter().map(OpenTable::table));
+            let tombstones = tables.iter().zip(&opened).flat_map(within).collect();
+            replaced.add_run(opened.into_iter());
             sources.push(Source { cursor: Box::new(PassingRun::new(tables, options)), tombstones });
         }
         let (cells, is_all) = spec.cells();

@@ -63,18 +63,15 @@ impl RunCursor {
         }
     }
 
-    /// The SSTable of that number with its cursor, opened if it is not the present one.
-    fn open(&mut self, i: usize) -> (&mut TableCursor, &OpenTable) {
+    /// The SSTable of that number with its cursor, opened if it is not the present one. After an error the
+    /// cursor is not valid.
+    fn open(&mut self, i: usize) -> Result<(&mut TableCursor, &OpenTable)> {
         let open = &self.tables[i];
         if self.at.as_ref().is_none_or(|(at, _)| *at != i) {
-            self.at = Some((i, open.cursor(self.options)));
+            self.at = None;
+            self.at = Some((i, open.cursor(self.options)?));
         }
-        (&mut self.at.as_mut().expect("just set").1, open)
-    }
-
-    /// Counts a seek into this SSTable as a seek miss: a merged read seeks in each run.
-    fn note_look(&self, at: usize) {
-        self.tables[at].table().note_look();
+        Ok((&mut self.at.as_mut().expect("just set").1, open))
     }
 
     /// While the cursor is past its SSTable's end, goes on to the first cell of the next SSTables.
@@ -88,7 +85,7 @@ impl RunCursor {
                 self.at = None;
                 return Ok(());
             }
-            let (cursor, open) = self.open(next);
+            let (cursor, open) = self.open(next)?;
             cursor.seek(open.start())?;
         }
         Ok(())
@@ -106,7 +103,7 @@ impl RunCursor {
                 return Ok(());
             }
             let previous = i - 1;
-            let (cursor, open) = self.open(previous);
+            let (cursor, open) = self.open(previous)?;
             cursor.seek_before(open.end_of_part())?;
         }
         Ok(())
@@ -120,8 +117,8 @@ impl Cursor for RunCursor {
             self.at = None;
             return Ok(());
         }
-        self.note_look(at);
-        let (cursor, open) = self.open(at);
+        let (cursor, open) = self.open(at)?;
+        cursor.note_look();
         cursor.seek(open.start().max(key))?;
         self.skip_forward()
     }
@@ -132,8 +129,8 @@ impl Cursor for RunCursor {
             self.at = None;
             return Ok(());
         }
-        self.note_look(end - 1);
-        let (cursor, open) = self.open(end - 1);
+        let (cursor, open) = self.open(end - 1)?;
+        cursor.note_look();
         let key = match (key, open.end_of_part()) {
             (Some(key), Some(part_end)) => Some(key.min(part_end)),
             (key, part_end) => key.or(part_end),
@@ -199,7 +196,7 @@ impl PassingRun {
     fn enter(&mut self, key: &[u8]) -> Result<()> {
         self.at = None;
         while let Some(table) = self.tables.front() {
-            let mut cursor = table.cursor(self.options);
+            let mut cursor = table.cursor(self.options)?;
             cursor.seek(table.start().max(key))?;
             if cursor.valid() && table.ends_after(cursor.key()) {
                 self.at = Some(cursor);

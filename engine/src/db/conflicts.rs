@@ -141,17 +141,16 @@ impl Inner {
         if store.attached_at > seq || version.check_range(range).is_err() {
             return Err(may_be_written(what()));
         }
-        let in_tables = |run: &OpenRun| {
-            let mut newer = run.tables[run.within(range)].iter().filter(|open| open.info.seqs.1 > seq);
-            newer.any(|open| {
-                let within = range.intersect(&open.info.live_range());
-                open.table().fragments().has_newer(&within, seq)
-            })
-        };
-        if version.memory.all().any(|memtable| memtable.has_newer_tombstone(range, seq))
-            || version.runs.iter().filter(|run| run.has_ranges).any(in_tables)
-        {
+        if version.memory.all().any(|memtable| memtable.has_newer_tombstone(range, seq)) {
             return Err(written(what()));
+        }
+        let runs = version.runs.iter().filter(|run| run.has_ranges);
+        let tables = runs.flat_map(|run| &run.tables[run.within(range)]);
+        for open in tables.filter(|open| open.has_ranges() && open.info.seqs.1 > seq) {
+            let within = range.intersect(&open.info.live_range());
+            if open.table()?.fragments().has_newer(&within, seq) {
+                return Err(written(what()));
+            }
         }
         for cursor in &mut sources(&version, range, SeqNo::MAX, TimeRange::ALL) {
             cursor.seek(&range.start)?;

@@ -277,10 +277,11 @@ impl Walk {
             self.gather_key(view)?;
             return Ok(false);
         }
+        // Before the key is taken: after an error it is still to come.
+        let covered = self.covers.is_covered(&view.version, cell.key, cell.seq)?;
         self.key.clear();
         self.key.extend_from_slice(cell.key);
         self.key_taken = true;
-        let covered = self.covers.is_covered(&view.version, cell.key, cell.seq);
         let in_active = covered && self.cursor.front().is_active();
         let rules = &view.settings.read;
         let gone = covered
@@ -345,6 +346,8 @@ impl Walk {
     /// Gathers all cells of the key here, leaves the cursor behind them (in its direction), and resolves
     /// them.
     fn gather_key(&mut self, view: &View) -> Result<()> {
+        // Before the key is taken: after an error it is still to come.
+        self.covers.over(&view.version, self.cursor.key())?;
         let backward = self.direction == Direction::Backward;
         let in_active = self.cursor.front().is_active();
         self.key.clear();
@@ -371,7 +374,7 @@ impl Walk {
             rules,
             key,
             cells,
-            covers.over(&view.version, key),
+            covers.over(&view.version, key)?,
             view.read,
             view.now_us,
             &mut |timestamp, value| {

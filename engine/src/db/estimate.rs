@@ -59,8 +59,9 @@ impl Family {
 /// Bytes of an SSTable's data that lie in a range, and bytes of all its data.
 fn between(open: &OpenTable, range: &KeyRange) -> Result<(u64, u64)> {
     let options = CursorOptions { fill_cache: true, read_ahead_bytes: 0, ..CursorOptions::default() };
-    let all = open.table().data_end();
-    let mut cursor = open.table().cursor(options);
+    let table = open.table()?;
+    let all = table.data_end();
+    let mut cursor = table.cursor(options);
     let mut before = |key: &[u8]| cursor.seek(key).map(|()| cursor.offset());
     let begin = before(&range.start)?;
     let end = match &range.end {

@@ -157,7 +157,7 @@ fn search_tables(version: &Version, key: &[u8], read: SeqNo, lookup: &mut Lookup
     let hash = hash(key);
     for run in version.runs.iter() {
         let Some(open) = run.find(key) else { continue };
-        let table = open.table();
+        let table = open.table()?;
         if !table.fragments().is_empty() {
             lookup.cover(table.fragments().newest_over(key, Timestamp::ZERO, read));
         }
@@ -204,12 +204,13 @@ pub(super) fn collect(
     let hash = hash(key);
     for run in version.runs.iter() {
         let Some(open) = run.find(key).filter(|open| open.speaks_of(times)) else { continue };
-        let fragments = open.table().fragments();
+        let table = open.table()?;
+        let fragments = table.fragments();
         if !fragments.is_empty() {
             tombstones.extend(fragments.tombstones_within(&only));
         }
         taken.set(0);
-        let _ = open.table().get(key, hash, read, &mut visit)?;
+        let _ = table.get(key, hash, read, &mut visit)?;
     }
     Ok((Fragments::new(tombstones), known_above.get()))
 }

@@ -279,8 +279,8 @@ impl Db {
         self.inner.catalog.stores().iter().try_for_each(|store| self.inner.work.flush(store))
     }
 
-    /// Waits until no flush and no compaction runs or is due. The error of background work that fails again
-    /// and again ends it.
+    /// Waits until no flush and no compaction runs or is due, and all SSTables are open that an open left to
+    /// background work. The error of background work that fails again and again ends it.
     pub fn wait_idle(&self) -> Result<()> {
         self.inner.work.wait_idle()
     }

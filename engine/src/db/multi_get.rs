@@ -63,7 +63,7 @@ impl Inner {
                     left.push(one);
                     continue;
                 };
-                let table = open.table();
+                let table = open.table()?;
                 if !std::ptr::eq(last_table, &raw const *table) {
                     last_table = &raw const *table;
                     last_block = None;

@@ -1,6 +1,7 @@
 //! Opening: the manifest, the SSTables it names, the WAL behind them. The order matters (invariant I2):
 //!
-//! 1. Lock the directory, read the manifest, open every SSTable it names.
+//! 1. Lock the directory, read the manifest, open every SSTable it names. Those in an object store are opened
+//!    when they are needed, and by workers behind the open.
 //! 2. Read the WAL's history into memory, skipping what SSTables already hold (by generation, invariant I1).
 //! 3. Check the manifest against the longest one the WAL knew of: a manifest that lost its tail is an error.
 //! 4. Make the history durable, then write a fresh manifest with a new epoch and the place where history
@@ -20,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events};
 use crate::options::{FamilyOptions, Options, SstableReads};
 use crate::schedule::Worker;
-use crate::sstable::{Through, tail_bytes};
+use crate::sstable::Through;
 use crate::storage::{Clock, Env, OpenFiles, TableStore};
 use crate::sync::Mutex;
 use crate::types::{Generation, LogFileId, SeqNo, StoreId, size_text};
@@ -291,7 +292,7 @@ impl<'a> Replaying<'a> {
     }
 }
 
-/// The stores of the manifest with their SSTables open and nothing in memory.
+/// The stores of the manifest with their SSTables, open or left unread, and nothing in memory.
 pub(super) fn open_stores(
     builder: &Builder,
     state: &ManifestState,
@@ -304,13 +305,16 @@ pub(super) fn open_stores(
         let runs = store.shape.runs().map(|(_, run)| run.id).max();
         generations.above(Generation(store.last_generation.0.max(runs.unwrap_or(0))));
     }
-    let all = state.stores.values().flat_map(|store| store.shape.tables());
-    tables.store().expect(all.map(|(_, _, info)| (info.id, tail_bytes(info.bytes))));
-    state
-        .stores
-        .iter()
-        .map(|(id, s)| Ok((*id, open_store(builder, *id, s, tables, graveyard, generations)?)))
-        .collect()
+    let open = |(id, store): (&StoreId, &StoreState)| {
+        open_store(builder, *id, store, tables, graveyard, generations).map(|store| (*id, store))
+    };
+    let stores = state.stores.iter().map(open).collect::<Result<_>>()?;
+    let named = state.stores.values().flat_map(|store| store.shape.tables());
+    let mut order: Vec<_> = named.map(|(level, _, info)| (level, info.id)).collect();
+    // Those that most reads look into first: upper levels, and there the newest.
+    order.sort_by_key(|(level, _)| *level);
+    tables.open_behind(order.into_iter().map(|(_, table)| table));
+    Ok(stores)
 }
 
 fn open_store(
@@ -331,14 +335,7 @@ fn open_store(
     let settings = FamilySettings { papers_missing, ..settings };
     let mut handles = BTreeMap::new();
     for (_, _, info) in state.shape.tables() {
-        let opened = tables.open(info, None).map_err(|e| match tables.store().exists(info.id) {
-            Ok(false) => {
-                let path = tables.store().path(info.id);
-                Error::corruption(&path, 0, "table is missing, expected it by the manifest")
-            }
-            _ => e,
-        });
-        handles.insert(info.id, opened?);
+        handles.insert(info.id, tables.open_named(info)?);
     }
     let write_memory = builder.options.write_memory;
     let active = first_active(&settings.options, generations.take(), write_memory);

@@ -15,6 +15,7 @@
 //!   scans skip it as if one tombstone covered it (`commit/emptied.rs`).
 
 use crate::commit::{EmptyRanges, Store};
+use crate::error::Result;
 use crate::types::{Fragments, KeyRange, SeqNo, Timestamp, successor};
 use crate::version::Version;
 use std::sync::Arc;
@@ -63,25 +64,30 @@ impl Covers {
 
     /// The range tombstones that cover the key in that version, which must be the same in all calls.
     #[inline]
-    pub(crate) fn over(&mut self, version: &Version, key: &[u8]) -> &Fragments {
+    pub(crate) fn over(&mut self, version: &Version, key: &[u8]) -> Result<&Fragments> {
         if self.any && !self.known.contains(key) {
-            self.look_around(version, key);
+            self.look_around(version, key)?;
         }
-        &self.fragments
+        Ok(&self.fragments)
     }
 
-    fn look_around(&mut self, version: &Version, key: &[u8]) {
+    fn look_around(&mut self, version: &Version, key: &[u8]) -> Result<()> {
         let emptied = self.emptied.as_ref().and_then(|found| found.over(&version.bounds, key, self.read));
-        (self.known, self.fragments, self.whole) = version.look_around(key, self.read, emptied).into_parts();
+        let window = version.look_around(key, self.read, emptied)?;
+        (self.known, self.fragments, self.whole) = window.into_parts();
         self.here = 0;
+        Ok(())
     }
 
     /// Whether a cell of the key without a timestamp, with that sequence number, is deleted.
     #[inline]
-    pub(crate) fn is_covered(&mut self, version: &Version, key: &[u8], seq: SeqNo) -> bool {
+    pub(crate) fn is_covered(&mut self, version: &Version, key: &[u8], seq: SeqNo) -> Result<bool> {
+        if !self.any {
+            return Ok(false);
+        }
         let read = self.read;
-        self.any
-            && self.over(version, key).newest_over(key, Timestamp::ZERO, read).is_some_and(|over| seq < over)
+        let newest = self.over(version, key)?.newest_over(key, Timestamp::ZERO, read);
+        Ok(newest.is_some_and(|over| seq < over))
     }
 
     /// Whether all cells of the last key asked for are covered, the newest of which has that number.

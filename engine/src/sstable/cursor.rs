@@ -100,6 +100,11 @@ impl TableCursor {
         self.floor.extend_from_slice(floor);
     }
 
+    /// Counts a seek as a seek miss: a merged read seeks in each run.
+    pub(crate) fn note_look(&self) {
+        self.table.note_look();
+    }
+
     /// Offset of the current data block. All blocks before it lie below the current cell (a clip there has
     /// moved about this many bytes); after the last cell, the end of the data.
     pub(crate) fn offset(&self) -> u64 {

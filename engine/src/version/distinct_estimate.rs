@@ -59,7 +59,7 @@ impl Counted {
         for open in version.tables().filter(|open| wanted.contains(&open.info.id)) {
             all.keys += open.info.distinct;
             all.cells += open.info.cells;
-            match open.table().sketch() {
+            match open.table().and_then(|table| table.sketch()) {
                 Ok(keys) => union.merge(&keys),
                 Err(_) => all.union += open.info.distinct,
             }

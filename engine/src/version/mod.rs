@@ -1,8 +1,8 @@
 //! What a store consists of at one moment, and the only place where that changes.
 //!
-//! `version` joins a shape with memory and open tables in one immutable object; `edit` is a change, `code`
-//! its encoding, `regions` what splits and joins make of stores; `manifest` makes changes durable.
-//! `open_tables` has one handle for each table, `distinct_estimate` says what a compaction leaves of its
+//! `version` joins a shape with memory and tables in one immutable object; `edit` is a change, `code` its
+//! encoding, `regions` what splits and joins make of stores; `manifest` makes changes durable. `open_tables`
+//! has one handle for each table (`table_handle`), `distinct_estimate` says what a compaction leaves of its
 //! inputs, `one_side` serves scans from one side of a compaction. `memtables` is a store's memory,
 //! `tombstones_near` what deletes ranges of keys. `wal_refs` counts which WAL files SSTables need, `sums`
 //! finds records behind a damaged part of a manifest. Nothing here decides *what* to change.
@@ -17,6 +17,7 @@ mod one_side;
 mod open_tables;
 mod regions;
 mod sums;
+mod table_handle;
 mod tombstones_near;
 #[expect(clippy::module_inception, reason = "the file is named for its main type")]
 pub(crate) mod version;
@@ -27,7 +28,8 @@ pub(crate) use memtables::{FlushSet, Memtables, flushed_run};
 #[cfg(feature = "papers")]
 pub(crate) use one_side::OldSides;
 pub(crate) use open_tables::OpenTables;
-pub(crate) use version::{Dead, Graveyard, OpenRun, OpenTable, PinnedTables, TableHandle, Version};
+pub(crate) use table_handle::TableHandle;
+pub(crate) use version::{Dead, Graveyard, OpenRun, OpenTable, PinnedTables, Version};
 
 /// The place of what keeps scans to one side of a compaction, which only builds with the feature `papers` do.
 #[cfg(not(feature = "papers"))]

@@ -4,6 +4,7 @@
 
 use super::memtables::Memtables;
 use super::version::{OpenRun, Version};
+use crate::error::Result;
 use crate::memtable::{Memtable, MemtableRanges};
 use crate::types::{KeyRange, RangeTombstone, SeqNo, Window};
 
@@ -22,15 +23,20 @@ impl Version {
     /// Those older than one over all timestamps are left out: it deletes what they delete. O(log n) for each
     /// memtable and run. `emptied`: a range around the key in which no cell is left that was written before
     /// it.
-    pub(crate) fn look_around(&self, key: &[u8], read: SeqNo, emptied: Option<&RangeTombstone>) -> Window {
+    pub(crate) fn look_around(
+        &self,
+        key: &[u8],
+        read: SeqNo,
+        emptied: Option<&RangeTombstone>,
+    ) -> Result<Window> {
         let mut window = Window::all();
-        self.ask(key, read, &mut window);
+        self.ask(key, read, &mut window)?;
         window = window.bounded(emptied);
-        self.ask(key, read, &mut window);
-        window
+        self.ask(key, read, &mut window)?;
+        Ok(window)
     }
 
-    fn ask(&self, key: &[u8], read: SeqNo, window: &mut Window) {
+    fn ask(&self, key: &[u8], read: SeqNo, window: &mut Window) -> Result<()> {
         let Memtables { active, waiting, ranges, flushing } = &self.memory;
         for memtable in std::iter::once(active).chain(waiting) {
             memtable.look_around(key, read, window);
@@ -46,8 +52,9 @@ impl Version {
             flushing.ranges.look_around(key, read, window);
         }
         for run in self.runs.iter().filter(|run| run.has_ranges) {
-            run.look_around(key, read, window);
+            run.look_around(key, read, window)?;
         }
+        Ok(())
     }
 }
 
@@ -65,22 +72,25 @@ impl MemtableRanges {
 impl OpenRun {
     /// Narrows the window by the tombstones in the SSTable of the key, or to the gap between two, for
     /// [`Version::look_around`].
-    fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) {
+    fn look_around(&self, key: &[u8], read: SeqNo, window: &mut Window) -> Result<()> {
         let next = self.starting_upto(key);
         if let Some(after) = self.tables.get(next) {
             window.ends_before(after.start());
         }
-        let Some(at) = next.checked_sub(1) else { return };
+        let Some(at) = next.checked_sub(1) else { return Ok(()) };
         let open = &self.tables[at];
         if window.is_above(open.info.seqs.1) {
             window.starts_at(open.start());
-            return;
+            return Ok(());
         }
         if open.covers(key) {
             window.within(&open.info.live_range());
-            open.table().fragments().look_around(key, read, window);
+            if open.has_ranges() {
+                open.table()?.fragments().look_around(key, read, window);
+            }
         } else if let Some(end) = &open.info.range.end {
             window.starts_at(end);
         }
+        Ok(())
     }
 }

@@ -1,15 +1,15 @@
-//! A store at one moment: memory and open SSTables in one immutable object (invariant I3). A reader loads it
+//! A store at one moment: memory and SSTables in one immutable object (invariant I3). A reader loads it
 //! once, takes its read point second, and sees either side of any change, never a mixture. Changes build a
 //! new object and swap it in; a thread that loses the race builds again from the winner's.
 
-use super::OldSides;
 use super::memtables::Memtables;
 use super::wal_refs::Shelf;
+use super::{OldSides, TableHandle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::{ActiveMemtable, Memtable};
 use crate::shape::{Shape, TableInfo};
 use crate::sstable::{CursorOptions, Sstable, TableCursor};
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::Mutex;
 use crate::types::{KeyRange, LogFileId, TableId, TimeRange, Timestamp, common_prefix, prefix64};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub(crate) struct Version {
     pub(crate) memory: Memtables,
     /// The SSTables as plain data.
     pub(crate) shape: Arc<Shape>,
-    /// The runs of `shape` with their SSTables open, newest data first.
+    /// The runs of `shape` with their SSTables to be read, newest data first.
     pub(crate) runs: Arc<[OpenRun]>,
     /// The keys that the store answers for: all, unless it was split. Cells of other keys in its memory and
     /// SSTables belong to other stores.
@@ -32,7 +32,7 @@ pub(crate) struct Version {
 
 crate::types::sent!(Version { memory, shape, runs, bounds, old_side });
 
-/// A run with its SSTables open.
+/// A run of SSTables to be read.
 pub(crate) struct OpenRun {
     pub(crate) tables: Arc<[OpenTable]>,
     /// Whether any of its SSTables has range tombstones.
@@ -43,7 +43,7 @@ pub(crate) struct OpenRun {
     starts: Vec<u64>,
 }
 
-/// An open SSTable with its description in the shape.
+/// An SSTable with its description in the shape. It is open, or opened by whoever needs it first.
 #[derive(Clone)]
 pub(crate) struct OpenTable {
     pub(crate) info: Arc<TableInfo>,
@@ -51,24 +51,36 @@ pub(crate) struct OpenTable {
 }
 
 impl OpenTable {
-    pub(crate) fn table(&self) -> &Arc<Sstable> {
-        &self.handle.table
+    /// The open SSTable; opens it if it was left unread ([`TableHandle::table`]).
+    #[inline]
+    pub(crate) fn table(&self) -> Result<&Arc<Sstable>> {
+        self.handle.table()
+    }
+
+    /// The SSTable, if it is open.
+    pub(crate) fn opened(&self) -> Option<&Arc<Sstable>> {
+        self.handle.opened()
+    }
+
+    /// Whether it has range tombstones. Said without opening it.
+    pub(crate) fn has_ranges(&self) -> bool {
+        self.info.range_tombstones > 0
     }
 
     /// A cursor over its file, which reads no block below its clip: the bytes there may have been freed.
-    pub(crate) fn cursor(&self, options: CursorOptions) -> TableCursor {
-        let mut cursor = self.table().cursor(options);
+    pub(crate) fn cursor(&self, options: CursorOptions) -> Result<TableCursor> {
+        let mut cursor = self.table()?.cursor(options);
         if self.info.clip.is_some() {
             cursor.set_floor(self.start());
         }
-        cursor
+        Ok(cursor)
     }
 
     /// The bytes of its file, about, that a reader which stays at or above the key does not need. Reads the
     /// index.
     pub(crate) fn dead_below(&self, key: &[u8]) -> Result<u64> {
         let options = CursorOptions { fill_cache: false, read_ahead_bytes: 0, ..CursorOptions::default() };
-        self.table().cursor(options).dead_below(key)
+        self.table()?.cursor(options).dead_below(key)
     }
 
     /// Whether the SSTable answers for the key.
@@ -78,11 +90,13 @@ impl OpenTable {
     }
 
     /// Whether a read of those timestamps may depend on the SSTable (ACC-10): a tombstone deletes all
-    /// timestamps up to its own. The SSTable's times are those of its cells; range tombstones have theirs.
+    /// timestamps up to its own. The SSTable's times are those of its cells; range tombstones have theirs,
+    /// which only an open SSTable knows.
     pub(crate) fn speaks_of(&self, times: TimeRange) -> bool {
         let (first, last) = self.info.times;
         let first = if self.info.tombstones > 0 { Timestamp::ZERO } else { first };
-        times.overlaps(&(first..=last)) || self.table().fragments().speak_of(times)
+        let ranges_speak = || self.opened().is_none_or(|table| table.fragments().speak_of(times));
+        times.overlaps(&(first..=last)) || self.has_ranges() && ranges_speak()
     }
 
     /// Whether the SSTable's part goes on behind that key of its file. Only a part ends before its file does.
@@ -108,7 +122,7 @@ impl OpenTable {
 
 impl OpenRun {
     fn new(tables: Arc<[OpenTable]>) -> Self {
-        let has_ranges = tables.iter().any(|t| !t.table().fragments().is_empty());
+        let has_ranges = tables.iter().any(OpenTable::has_ranges);
         let shared = match (tables.first(), tables.last()) {
             (Some(first), Some(last)) => first.start()[..common_prefix(first.start(), last.start())].to_vec(),
             _ => Vec::new(),
@@ -147,37 +161,6 @@ impl OpenRun {
     }
 }
 
-/// An open SSTable. If it was made obsolete, its file is removed when the last version that names it is gone.
-pub(crate) struct TableHandle {
-    pub(crate) table: Arc<Sstable>,
-    obsolete: AtomicBool,
-    graveyard: Arc<Graveyard>,
-}
-
-impl TableHandle {
-    pub(crate) fn new(table: Arc<Sstable>, graveyard: Arc<Graveyard>) -> Arc<Self> {
-        graveyard.logs.hold(&table.info().logs);
-        Arc::new(Self { table, obsolete: AtomicBool::new(false), graveyard })
-    }
-
-    /// Marks the SSTable as no longer named by the manifest.
-    pub(crate) fn make_obsolete(&self) {
-        self.obsolete.store(true, Ordering::Release);
-    }
-}
-
-impl Drop for TableHandle {
-    fn drop(&mut self) {
-        let obsolete = self.obsolete.load(Ordering::Acquire);
-        let logs = self.graveyard.logs.let_go(&self.table.info().logs, obsolete);
-        if obsolete {
-            let mut files = self.graveyard.files.lock();
-            files.push_back(Dead::Sstable(self.table.clone()));
-            files.extend(logs.into_iter().map(Dead::Wal));
-        }
-    }
-}
-
 /// The place where last references go, so that no get pays for freeing memory or removing files.
 #[derive(Default)]
 pub(crate) struct Graveyard {
@@ -190,9 +173,9 @@ pub(crate) struct Graveyard {
 
 /// A file that may be removed.
 pub(crate) enum Dead {
-    /// An SSTable. Blocks of it may still be in the cache: a reader of an old version may have read more of
-    /// it since it was replaced.
-    Sstable(Arc<Sstable>),
+    /// An SSTable, and its open file if anybody ever opened it. Blocks of it may still be in the cache: a
+    /// reader of an old version may have read more of it since it was replaced.
+    Sstable(TableId, Option<Arc<Sstable>>),
     /// A WAL file that SSTables needed.
     Wal(LogFileId),
 }
@@ -269,8 +252,8 @@ impl Graveyard {
             let Punch { handle, upto, .. } = if is_due { punches.pop_front()? } else { return None };
             drop(punches);
             // What is gone needs no hole.
-            if !handle.obsolete.load(Ordering::Acquire) {
-                return Some((handle.table.info().id, upto));
+            if !handle.is_obsolete() {
+                return Some((handle.info().id, upto));
             }
         }
     }
@@ -287,10 +270,15 @@ impl Graveyard {
     /// Takes a file that may be removed; its blocks leave the cache.
     pub(crate) fn next_file(&self) -> Option<Dead> {
         let dead = self.files.lock().pop_front()?;
-        if let Dead::Sstable(table) = &dead {
+        if let Dead::Sstable(_, Some(table)) = &dead {
             table.evict(&[], None);
         }
         Some(dead)
+    }
+
+    /// Takes files that may be removed.
+    pub(super) fn add(&self, files: impl Iterator<Item = Dead>) {
+        self.files.lock().extend(files);
     }
 
     /// Gives files back whose removal failed.
@@ -361,7 +349,7 @@ impl Version {
         if self.bounds.covers(range) { Ok(()) } else { Err(self.out_of_range(&range.start)) }
     }
 
-    /// Every open SSTable.
+    /// Every SSTable.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &OpenTable> {
         self.runs.iter().flat_map(|run| run.tables.iter())
     }

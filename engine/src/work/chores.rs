@@ -16,9 +16,9 @@ const FILES_LEFT: usize = 1;
 const FILES_LEFT_OF_MUCH: usize = 8;
 
 impl Work {
-    /// Whether nothing runs and nothing is due.
+    /// Whether nothing runs and nothing is due, and nothing is left to be opened behind the open.
     pub(crate) fn is_settled(&self) -> bool {
-        if !self.queue.list.lock().is_empty() {
+        if !self.queue.list.lock().is_empty() || self.catalog.tables.is_behind() {
             return false;
         }
         let now = self.cx.env.clock.monotonic_ns();

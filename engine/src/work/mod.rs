@@ -7,7 +7,7 @@
 //! * `jobs` has the kinds of jobs.
 //! * `queue` is the list of jobs, and which of them is the most urgent.
 //! * `planner` decides with the strategies' help what is due, and starts it.
-//! * `chores` does small things between jobs.
+//! * `chores` does small things between jobs, `open_behind` opens SSTables that an open left unread.
 //! * `requests` is what callers ask for: flush, compact a range, wait until nothing is due.
 //! * `turn` is what a worker does in one turn, and what follows when a job ends or fails.
 //!
@@ -17,6 +17,7 @@
 mod chores;
 mod jobs;
 mod manual;
+mod open_behind;
 mod planner;
 mod queue;
 mod requests;

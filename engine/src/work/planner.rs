@@ -6,6 +6,7 @@ use super::manual::ManualCompaction;
 use super::queue::{Slot, Urgency};
 use crate::commit::{FamilySettings, Store, by_id};
 use crate::event::EventKind;
+use crate::sstable::Sstable;
 use crate::strategy::{CompactionPlan, DbAction, DbFacts, Facts, StoreFacts, long_bytes, plan_db};
 use crate::sync::Ordering;
 use crate::types::{LogFileId, SeqNo, StoreId, TableId};
@@ -383,11 +384,12 @@ impl<'v> Seen<'v> {
 
     /// What the first `count` SSTables tell, L0 first.
     fn first(&self, count: usize) -> Vec<(TableId, SeenTable)> {
-        let of = |open: &OpenTable| {
-            let table = open.table();
-            let seen = SeenTable { looks: table.looks(), surplus: table.properties().surplus(self.kept) };
-            (open.info.id, seen)
+        let tell = |table: &Arc<Sstable>| SeenTable {
+            looks: table.looks(),
+            surplus: table.properties().surplus(self.kept),
         };
+        // What was left unread tells nothing yet; once all are open, stores are planned again.
+        let of = |open: &OpenTable| (open.info.id, open.opened().map(tell).unwrap_or_default());
         let mut seen: Vec<_> = self.version.tables().take(count).map(of).collect();
         seen.sort_unstable();
         seen

@@ -5,10 +5,10 @@ use super::manual::{CompactionControl, ManualCompaction};
 use crate::commit::Store;
 use crate::error::{Error, ErrorKind, Result};
 use crate::strategy::{ManualRequest, cover};
-use crate::types::{Generation, KeyRange, StoreId, TableId, Timestamp};
-use crate::version::Unions;
+use crate::types::{Generation, KeyRange, StoreId, Timestamp};
+use crate::version::{OpenTable, Unions};
 use std::cell::OnceCell;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 impl Work {
@@ -35,16 +35,16 @@ impl Work {
             let version = store.version_full();
             let ttl_us = Some(settings.options.ttl_us).filter(|ttl_us| *ttl_us > 0);
             let expired = ttl_us.and_then(|ttl_us| self.cx.env.clock.wall_us().checked_sub(ttl_us));
-            let (kept, having) = (settings.versions_kept(), OnceCell::new());
-            let find = || -> HashSet<TableId> {
-                let tables = version.tables().filter(|open| open.table().properties().has_surplus(kept));
-                tables.map(|open| open.info.id).collect()
-            };
+            let (kept, by_id) = (settings.versions_kept(), OnceCell::new());
+            let list = || version.tables().map(|open| (open.info.id, open)).collect::<HashMap<_, _>>();
+            // The compaction meets what cannot be opened.
+            let has_surplus =
+                |open: &OpenTable| open.table().map_or(true, |table| table.properties().has_surplus(kept));
             let request = ManualRequest {
                 upto: manual.upto,
                 rewrite: manual.rewrites() || settings.options.compaction_filter.is_some(),
                 expired: expired.map(Timestamp),
-                surplus: &|table| having.get_or_init(find).contains(&table),
+                surplus: &|table| by_id.get_or_init(list).get(&table).copied().is_some_and(has_surplus),
             };
             let bounds = settings.range_bounds(&version.shape);
             let Some(mut plan) = manual.plan(&version.shape, strategy, &bounds, request) else {

@@ -1,4 +1,5 @@
 //! What a worker does in one turn: chores, then it starts what is due, then a slice of the most urgent job.
+//! If there is none, it opens an SSTable that the open left unread (`open_behind`).
 //!
 //! A worker takes the most urgent job that is ready, advances it for a slice of time, and puts it back. So a
 //! flush never waits for a compaction to end, and one worker can carry any number of compactions. What failed
@@ -48,7 +49,7 @@ impl Work {
             return Turn::Until(HELD_NS);
         }
         let Some((id, _, job)) = found else {
-            return if chores { Turn::Worked } else { self.idle(now) };
+            return if chores || self.open_behind() { Turn::Worked } else { self.idle(now) };
         };
         self.run_slice(id, job, now);
         Turn::Worked

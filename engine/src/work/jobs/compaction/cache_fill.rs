@@ -214,17 +214,18 @@ impl Prefill {
         let mut tables = Vec::new();
         for run in runs {
             let within: Vec<_> = run.iter().filter(|open| open.info.overlaps(&range)).collect();
-            replaced.add_run(within.iter().map(|open| open.table()));
-            tables.extend(
-                within.iter().map(|open| Gather::new(open.table(), range.start.as_slice().max(open.start()))),
-            );
+            // Of what is not open nothing is in the cache.
+            replaced.add_run(within.iter().filter_map(|open| open.opened()));
+            tables.extend(within.iter().filter_map(|open| {
+                Some(Gather::new(open.opened()?, range.start.as_slice().max(open.start())))
+            }));
         }
         let gathering = Gathering { tables, upto: range.end, wanted: Wanted::default(), replaced };
         Self::new(opened, outputs, from, Some(gathering))
     }
 
     fn new(opened: Opened, outputs: &[Arc<TableInfo>], from: Origin, gathering: Option<Gathering>) -> Self {
-        let tables = outputs.iter().map(|info| opened[&info.id].table.clone()).collect();
+        let tables = outputs.iter().filter_map(|info| opened[&info.id].opened().cloned()).collect();
         let block_max = match from {
             #[cfg(feature = "papers")]
             Origin::Storage => u64::MAX,

@@ -44,6 +44,9 @@ impl Running {
         carried: &[OpenTable],
     ) -> Option<Self> {
         let offload = catalog.offload.as_ref()?;
+        let mut runs = open_runs(version, spec.inputs.iter().map(|run| run.iter().map(|table| table.id)));
+        // What cannot be opened is met here, and told.
+        runs.iter().flatten().try_for_each(|open| open.table().map(|_| ())).ok()?;
         let keep = catalog.cx.settings.options.cache_fill.into();
         let kept = store.settings().versions_kept();
         let cached = LazyCell::new(|| cached(version, spec));
@@ -57,11 +60,10 @@ impl Running {
             catalog.cx.events.record(EventKind::Offload, &store.name, reason, &numbers);
         }
         let run = run?;
-        let mut runs = open_runs(version, there.inputs.iter().map(|run| run.iter().map(|table| table.id)));
         if let Some(first) = runs.first_mut() {
             first.extend_from_slice(carried);
         }
-        let verifier = Some((Verifier::new(&there), Bounds::new(&there, runs)));
+        let verifier = Some((Verifier::new(&there), Bounds::new(&there, runs).ok()?));
         let remote = run.remote_cache();
         Some(Self { run: Box::new(OffloadedRun::new(run, &there)), verifier, remote })
     }
@@ -96,7 +98,7 @@ impl Running {
         let open = |info: &Arc<TableInfo>| {
             // As it is in storage.
             let handle = catalog.tables.open(info, None)?;
-            handle.table.verify_index()?;
+            handle.table()?.verify_index()?;
             #[cfg(feature = "papers")]
             if let Some(handle) = super::remote_reads::open(catalog, info, remote.as_ref())? {
                 return Ok((info.id, handle));

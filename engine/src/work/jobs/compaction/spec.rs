@@ -170,7 +170,8 @@ pub(super) fn predicted(version: &Version, spec: &CompactionSpec, kept: u64) -> 
 /// About how many of a compaction's input bytes are in the cache, by a sample of their indices.
 pub(super) fn cached(version: &Version, spec: &CompactionSpec) -> u64 {
     let tables: BTreeSet<TableId> = spec.inputs().map(|table| table.id).collect();
-    let inputs = || version.tables().filter(|open| tables.contains(&open.info.id)).map(OpenTable::table);
+    let inputs =
+        || version.tables().filter(|open| tables.contains(&open.info.id)).filter_map(OpenTable::opened);
     let partitions = inputs().flat_map(|table| (0..table.partitions()).map(move |number| (table, number)));
     let all: usize = inputs().map(|table| table.partitions()).sum();
     let looked =
@@ -188,7 +189,7 @@ pub(super) fn step_fill_bytes(catalog: &Catalog, more: u64) -> u64 {
     (catalog.cache.capacity() / FILL_STEPS / compactions.max(1)).max(FILL_STEP_MIN)
 }
 
-/// The SSTables of these runs that the version has, open.
+/// The SSTables of these runs that the version has.
 pub(super) fn open_runs<R: Iterator<Item = TableId>>(
     version: &Version,
     runs: impl Iterator<Item = R>,

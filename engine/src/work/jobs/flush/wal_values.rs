@@ -24,7 +24,7 @@ use crate::shape::TableInfo;
 use crate::sstable::{Reference, VALUE_BYTES_MIN};
 use crate::strategy::{WalValuesChoice, WalValuesFacts, leave_in_wal};
 use crate::types::{CellRef, Kind, LogFileId, LogPosition};
-use crate::version::{FlushSet, Version};
+use crate::version::{FlushSet, OpenTable, Version};
 use crate::wal::{PlaceScan, ValuePositions};
 use crate::work::jobs::memory::{bytes_per_user_byte, surviving_share};
 use std::collections::BTreeMap;
@@ -48,10 +48,13 @@ pub(super) struct WalValuesJob {
     left_bytes: u64,
 }
 
-/// Bytes of the WAL files that SSTables refer to, each file up to the last entry needed.
+/// Bytes of the WAL files that SSTables refer to, each file up to the last entry needed. An SSTable that
+/// cannot be opened does not count.
 fn referred_bytes(version: &Version) -> u64 {
     let mut files: BTreeMap<LogFileId, u64> = BTreeMap::new();
-    for (file, end) in version.tables().flat_map(|open| &open.table().properties().logs) {
+    let referring = version.tables().filter(|open| open.info.has_wal_values());
+    let tables = referring.filter_map(|open| open.table().ok());
+    for (file, end) in tables.flat_map(|table| &table.properties().logs) {
         let upto = files.entry(*file).or_default();
         *upto = (*upto).max(*end);
     }
@@ -227,8 +230,9 @@ fn wal_values_facts(catalog: &Catalog, store: &Store) -> Option<WalValuesFacts> 
         rewritten: store.work.lock().compactions.rewritten.times(),
         write_amp_max: store.settings().options.write_amp_max(),
     };
-    if let Some(open) = version.tables().find(|open| open.info.cells > 0) {
-        let p = open.table().properties();
+    let mut with_cells = version.tables().filter(|open| open.info.cells > 0);
+    if let Some(table) = with_cells.find_map(OpenTable::opened) {
+        let p = table.properties();
         facts.key_bytes = p.key_bytes as f64 / p.cells as f64;
     }
     Some(facts)

@@ -81,13 +81,14 @@ pub(super) fn pipeline_facts(catalog: &Catalog, copy_ns: f64, flats: &[Arc<FlatM
     }
 }
 
-/// What a byte of keys and values takes in an SSTable, as one of the store's has it.
+/// What a byte of keys and values takes in an SSTable, as an open one of the store's has it.
 pub(crate) fn bytes_per_user_byte(version: &Version) -> f64 {
-    let Some(open) = version.tables().find(|open| open.info.cells > 0 && !open.info.has_wal_values()) else {
+    let mut telling = version.tables().filter(|open| open.info.cells > 0 && !open.info.has_wal_values());
+    let Some((bytes, table)) = telling.find_map(|open| Some((open.info.bytes, open.opened()?))) else {
         return 1.0;
     };
-    let properties = open.table().properties();
-    open.info.bytes as f64 / (properties.key_bytes + properties.value_bytes).max(1) as f64
+    let properties = table.properties();
+    bytes as f64 / (properties.key_bytes + properties.value_bytes).max(1) as f64
 }
 
 #[cfg(all(test, not(models)))]
