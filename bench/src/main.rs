@@ -7,7 +7,8 @@
 //!   ratios. `paper`: the same for what papers measured, with their figures beside ours. `reader_latency`:
 //!   what a compaction may let readers feel. `tpcc`: TPC-C, apart from the workloads, as it is transactions.
 //!   `capacity`: whether compaction servers suffice. `objects`: what tables in an object store cost.
-//!   `restores`: what a restore costs that copies tables, or shares them. `scaling`: what ten times as many
+//!   `restores`: what a restore costs that copies tables, or shares them. `shared`: what a shared database
+//!   costs. `scaling`: what ten times as many
 //!   of something cost. `strategies`: no measurement, but what a simulation says of every method.
 //! - `server/`: the server, measured from outside. `compactor`: compaction servers for what is measured;
 //!   `offload`: what a compaction costs the database's process, here or there.
@@ -33,6 +34,7 @@ mod restores;
 mod scaling;
 mod scratch;
 mod server;
+mod shared;
 mod slow;
 mod store;
 mod strategies;
@@ -145,6 +147,13 @@ enum Task {
   siltstone-bench restores
   siltstone-bench restores --keys 2000000 --table-bytes 1MiB")]
     Restores(restores::Restores),
+    /// Measures what a shared database costs: puts of many writers, an open after a kill and requests, beside a
+    /// local database, with an object store of given latencies.
+    #[command(after_help = "Examples:
+  siltstone-bench shared
+  siltstone-bench shared --latency-ms 20 --live-batch 1 --idle-seconds 60
+  siltstone-bench shared --peer")]
+    Shared(shared::Shared),
     /// Measures whether compaction servers suffice: stores that are compacted once an interval, on servers of
     /// a given rate.
     #[command(after_help = "Examples:
@@ -166,6 +175,10 @@ enum Task {
     Served(server::Served),
     #[command(hide = true)]
     Compactor(compactor::Server),
+    #[command(hide = true)]
+    SharedStore,
+    #[command(hide = true)]
+    SharedWriter(shared::Writer),
 }
 
 fn main() -> ExitCode {
@@ -183,6 +196,9 @@ fn main() -> ExitCode {
         Task::Offload(costs) => costs.run().map(|()| ExitCode::SUCCESS),
         Task::Objects(objects) => objects.run().map(|()| ExitCode::SUCCESS),
         Task::Restores(restores) => restores.run().map(|()| ExitCode::SUCCESS),
+        Task::Shared(shared) => shared.run().map(|()| ExitCode::SUCCESS),
+        Task::SharedStore => shared::serve().map(|()| ExitCode::SUCCESS),
+        Task::SharedWriter(writer) => writer.run().map(|()| ExitCode::SUCCESS),
         Task::Capacity(capacity) => capacity.run().map(|()| ExitCode::SUCCESS),
         Task::Tpcc(tpcc) => tpcc.run().map(|()| ExitCode::SUCCESS),
         Task::Compactor(server) => server.run().map(|()| ExitCode::SUCCESS),

@@ -20,7 +20,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// What the process that is to be killed says when it has written.
-const WRITTEN: &str = "written";
+pub(crate) const WRITTEN: &str = "written";
 
 /// Both records. `writer` is the command that starts a process which ends in [`write_and_wait`].
 pub(crate) fn run(
@@ -100,7 +100,7 @@ fn opened(
 }
 
 /// Starts a process that writes, and kills it once it has.
-fn write_and_kill(mut writer: Command) -> Result<()> {
+pub(crate) fn write_and_kill(mut writer: Command) -> Result<()> {
     let mut child = writer.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut said = String::new();
     let heard = child.stdout.take().map(|out| BufReader::new(out).read_line(&mut said));

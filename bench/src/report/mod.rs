@@ -278,7 +278,7 @@ pub(crate) fn markdown(records: &Records) -> String {
 }
 
 /// Three digits that count, or whole numbers from 100.
-fn digits(value: f64) -> String {
+pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
         v if v < 0.9995 => format!("{value:.3}"),

@@ -145,6 +145,29 @@ fn a_store_is_opened_after_closing_and_after_a_kill() {
 }
 
 #[test]
+fn a_shared_database_is_measured_beside_a_local_one_and_opened_after_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("shared");
+    let small = ["--latency-ms", "0", "--seconds", "1", "--writers", "4", "--rounds", "1", "--live-mib", "2"];
+    let output = bench(&[&["shared", "--json", "--dir", at.to_str().unwrap()][..], &small].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let records = lines(&output);
+    let of =
+        |what: &str| records.iter().find(|r| r["what"].as_str().is_some_and(|s| s.contains(what))).unwrap();
+    for what in ["`sync`", "`buffered`", "puts, shared"] {
+        assert!(of(what)["ops_s"].as_f64().unwrap() > 0.0, "{what}");
+    }
+    let shared = of("puts, shared");
+    assert!(shared["put_us"].as_f64().unwrap() > 0.0 && shared["p50_puts"].is_number(), "{shared}");
+    assert!(shared["puts_op"].as_f64().unwrap() <= 1.5, "{shared}");
+    assert!(shared["bytes_op"].as_f64().unwrap() > 116.0, "{shared}");
+    assert!(of("open after")["mb"].as_f64().unwrap() > 2.0, "all of the stream is read");
+    let bars: Vec<_> = records.iter().filter(|record| record["kind"] == "figure").collect();
+    assert_eq!(bars.len(), 1, "that of 0 ms: {bars:?}");
+    assert!(!at.exists(), "the directory is removed");
+}
+
+#[test]
 fn a_paper_prints_its_figures_beside_ours() {
     let dir = tempfile::tempdir().unwrap();
     let page = dir.path().join("page.html");
