@@ -181,7 +181,7 @@ impl Server {
         let lookers = background::start(&shared);
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
-        let bigtable = BigtableServer::new(BigtableService(shared.clone()));
+        let bigtable = BigtableServer::new(BigtableService::new(shared.clone()));
         let routes = Routes::new(health_service)
             .add_service(bigtable.max_decoding_message_size(methods::WRITE_MAX))
             .add_service(BigtableTableAdminServer::new(TableAdmin(shared.clone())))

@@ -6,7 +6,7 @@ mod scan;
 pub use scan::TransactionScan;
 
 use super::write_set::Own;
-use super::{Batch, Db, Family};
+use super::{Batch, Db, Family, Operation};
 use crate::commit::Depends;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Durability;
@@ -301,6 +301,42 @@ impl Transaction {
         to: Timestamp,
     ) {
         self.write(|batch| _ = batch.delete_range_at(family, range, from, to));
+    }
+
+    /// Makes a batch's writes at the commit, behind those so far. The families are of the same database, or
+    /// the commit is `Invalid`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = siltstone::Db::open(dir.path())?;
+    /// let family = db.default_family();
+    /// let mut batch = siltstone::Batch::new();
+    /// batch.put(&family, "k", "v").delete(&family, "old");
+    /// let mut transaction = db.begin();
+    /// transaction.append(&batch);
+    /// assert_eq!(transaction.get(&family, "k")?.unwrap(), "v");
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn append(&mut self, batch: &Batch) {
+        for operation in batch.iter() {
+            match operation {
+                Operation::Put { family, key, timestamp, value } => {
+                    let at = timestamp.unwrap_or_else(|| self.timestamp(family, Kind::Value));
+                    self.put_at(family, key, at, value);
+                }
+                Operation::Merge { family, key, timestamp, operand } => {
+                    let at = timestamp.unwrap_or_else(|| self.timestamp(family, Kind::Operand));
+                    self.merge_at(family, key, at, operand);
+                }
+                Operation::Delete { family, key, timestamp } => {
+                    let at = timestamp.unwrap_or_else(|| self.timestamp(family, Kind::Tombstone));
+                    self.delete_at(family, key, at);
+                }
+                Operation::DeleteRange { family, range, from, to } => {
+                    self.delete_range_at(family, range.clone(), from, to);
+                }
+            }
+        }
     }
 
     /// Marks this moment, for [`Transaction::rollback_to_savepoint`]. They may be nested.

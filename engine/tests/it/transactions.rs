@@ -110,6 +110,33 @@ fn where_compactions_dropped_what_would_tell_a_conflict_says_so() {
 }
 
 #[test]
+fn a_batch_that_is_appended_is_seen_and_written_as_its_writes_are_one_by_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = FamilyOptions { timestamps: Timestamps::Explicit, versions: 2, ..Default::default() };
+    let db = Db::builder().family("f", options).open(dir.path()).unwrap();
+    let (f, implicit) = (db.family("f").unwrap(), db.default_family());
+    f.put_at("deleted", Timestamp(1), "v").unwrap();
+    f.put_at("k", Timestamp(1), "1").unwrap();
+    let mut batch = Batch::new();
+    batch.put(&implicit, "a", "1").put(&implicit, "b", "2").delete(&implicit, "a").delete(&f, "deleted");
+    (2..5).for_each(|at| _ = batch.put_at(&f, "k", Timestamp(at), at.to_string()));
+    batch.delete_range_at(&f, "k".."l", Timestamp(4), Timestamp(4));
+    let mut transaction = db.begin();
+    transaction.put(&implicit, "b", "overwritten");
+    transaction.append(&batch);
+    let shown = |scan: &mut dyn Iterator<Item = siltstone::Result<siltstone::Entry>>| -> Vec<_> {
+        scan.map(|entry| entry.map(|e| (e.key, e.timestamp.0, e.value.to_vec())).unwrap()).collect()
+    };
+    let expected = vec![(b"k".to_vec(), 3, b"3".to_vec())];
+    assert_eq!(shown(&mut transaction.scan::<&[u8]>(&f, ..)), expected);
+    let of_default = shown(&mut transaction.scan::<&[u8]>(&implicit, ..));
+    assert_eq!(of_default, [(b"b".to_vec(), 0, b"2".to_vec())]);
+    transaction.commit(Durability::Buffered).unwrap();
+    assert_eq!(shown(&mut f.scan::<&[u8]>(..)), expected);
+    assert_eq!(shown(&mut implicit.scan::<&[u8]>(..)), of_default);
+}
+
+#[test]
 fn savepoints_are_nested_and_rolled_back_range_deletes_are_forgotten() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::open(dir.path()).unwrap();

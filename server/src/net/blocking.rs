@@ -10,7 +10,12 @@ pub(crate) async fn blocking<T: Send + 'static>(
         Ok(result) => result,
         Err(error) => {
             tracing::error!(%error, "a call failed");
-            Err(Status::internal("the call failed; the server's log says why"))
+            Err(panicked())
         }
     }
+}
+
+/// The status of a call whose work panicked.
+pub(crate) fn panicked() -> Status {
+    Status::internal("the call failed; the server's log says why")
 }

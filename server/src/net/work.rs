@@ -46,7 +46,11 @@ impl Caller {
         }
     }
 
-    fn check(&self) -> Result<(), Status> {
+    /// Checks whether the client is there and its time is not over.
+    ///
+    /// # Errors
+    /// `CANCELLED` or `DEADLINE_EXCEEDED`.
+    pub(crate) fn check(&self) -> Result<(), Status> {
         self.check_gone()?;
         self.call.as_ref().map_or(Ok(()), Guard::check)
     }
@@ -74,6 +78,11 @@ impl Work {
     /// Whether what is left is to be done elsewhere.
     pub(crate) fn is_over(&self) -> bool {
         self.done >= self.most && !siltstone::planted_bug!(WorkInPlace)
+    }
+
+    /// Units that were done.
+    pub(crate) fn done(&self) -> u64 {
+        self.done
     }
 
     /// Counts units that were done.

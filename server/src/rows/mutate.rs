@@ -1,48 +1,29 @@
-//! Mutations of rows as batches of the engine, and the calls that read before they write.
+//! Mutations of rows as batches of the engine.
 //!
-//! All mutations of a row, over all families, are one batch: one record of the WAL, whole or not at all. A
-//! conditional mutation is written under a condition that is judged again at the moment of writing, so it is
-//! atomic with all other writes of the row.
+//! All mutations of a row, over all families, are one batch: one record of the WAL, whole or not at all.
 
 use crate::cells::aggregate::Aggregate;
-use crate::cells::filter::{self, Cell, Filter};
+use crate::cells::filter;
 use crate::cells::row_key;
 use crate::cells::subset::{self, Subset};
-use crate::net::budget::{self, Budget, Lease};
 use crate::net::wire::MUTATIONS_MAX;
-use crate::net::work::{Caller, Work};
 use crate::proto::data::mutation::Mutation as Change;
-use crate::proto::data::read_modify_write_rule::Rule;
-use crate::proto::data::{self, Mutation, ReadModifyWriteRule, TimestampRange, value};
-use crate::rows::pieces::{Next, Pieces};
-use crate::rows::row_cursor::{RowCursor, View};
-use crate::status::status;
-use crate::tables::layout::{Layout, Stores, Table};
-use crate::tables::registry::Tables;
+use crate::proto::data::{self, Mutation, TimestampRange, value};
+use crate::tables::layout::{Layout, Stores};
 use crate::tables::schema::Granularity;
-use crate::tables::views::Target;
-use bytes::Bytes;
 use prost::Message;
-use siltstone::{Batch, Condition, Durability, ErrorKind, Timestamp};
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use siltstone::{Batch, Timestamp};
 use tonic::Status;
 
-/// The most rules of a read-modify-write: each searches all for its column.
-const RULES_MAX: usize = 1_000;
-/// Bytes of the cells that a read-modify-write reads, at most.
-const READ_MAX: usize = 256 << 20;
 /// Mutations that are written where the call came in, and their bytes, at most.
 pub(crate) const FEW_MUTATIONS: usize = 256;
 const FEW_BYTES: usize = 64 << 10;
-/// Tries of a conditional write that others come in between of.
-const TRIES: usize = 100;
 /// The maker of a timestamp, in `Mutation.timestamp_origin`: unspecified, the user, or the client by itself.
 const CLIENT_AUTO_GENERATED: i32 = 2;
 const ORIGINS: std::ops::RangeInclusive<i32> = 0..=CLIENT_AUTO_GENERATED;
 
 /// Now, as the server gives timestamps.
-fn server_time(granularity: Granularity) -> Timestamp {
+pub(crate) fn server_time(granularity: Granularity) -> Timestamp {
     let now = crate::time::now_us();
     Timestamp(now - now % granularity.us())
 }
@@ -98,7 +79,8 @@ pub(crate) fn no_mutations() -> Status {
     Status::invalid_argument("No mutations provided")
 }
 
-fn check_qualifier(qualifier: &[u8]) -> Result<(), Status> {
+/// Refuses a qualifier that is too long.
+pub(crate) fn check_qualifier(qualifier: &[u8]) -> Result<(), Status> {
     match qualifier.len() {
         len if len > row_key::QUALIFIER_MAX => Err(Status::invalid_argument(format!(
             "qualifier has {len} bytes, the limit is {}",
@@ -108,7 +90,8 @@ fn check_qualifier(qualifier: &[u8]) -> Result<(), Status> {
     }
 }
 
-fn check_value(value: &[u8]) -> Result<(), Status> {
+/// Refuses a value that is too long.
+pub(crate) fn check_value(value: &[u8]) -> Result<(), Status> {
     match value.len() {
         len if len > row_key::VALUE_MAX => Err(Status::invalid_argument(format!(
             "value has {len} bytes, the limit is {}",
@@ -273,289 +256,6 @@ pub(crate) fn are_few<'a>(mutations: impl IntoIterator<Item = &'a Mutation>) -> 
     })
 }
 
-/// Reads a row as it is now, of what a call names, whose table the caller holds, and gives what each of the
-/// filters lets through to `take`, until that wants no more.
-fn read_now(
-    tables: &Tables,
-    target: &Target,
-    row: &[u8],
-    filters: &[Filter],
-    caller: &Caller,
-    mut take: impl FnMut(Cell) -> Result<bool, Status>,
-) -> Result<(), Status> {
-    let view = Arc::new(View {
-        table: target.table.clone(),
-        snapshot: tables.db.snapshot(),
-        now_us: crate::time::now_us(),
-        reversed: false,
-        held: true,
-    });
-    let mut work = Work::unbounded(caller.clone());
-    for filter in filters {
-        let needs = target.needs(filter);
-        let mut rows = RowCursor::new(view.clone(), &needs, &row_key::row_span(row));
-        let mut pieces = Pieces::new(filter.clone());
-        while let Next::Cell(cell) = pieces.next(&mut rows, &needs, &mut work)? {
-            if !take(cell)? {
-                return Ok(());
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Writes what `plan` makes of what `read` finds in a row, if that is still the same at the moment of
-/// writing; else it is asked again.
-fn write_after_reading<S, T>(
-    (tables, table, row): (&Arc<Tables>, &Arc<Table>, &[u8]),
-    durability: Durability,
-    read: impl Fn() -> Result<S, Status> + Send + Sync + 'static,
-    mut plan: impl FnMut(&Layout, S) -> Result<(Batch, T), Status>,
-) -> Result<T, Status>
-where
-    S: Clone + PartialEq + Send + Sync + 'static,
-{
-    let read = Arc::new(read);
-    // So those who do the same wait for their turn; only plain writes come in between.
-    let _turn = tables.row_locks.lock(row);
-    for _ in 0..TRIES {
-        let _hold = table.hold();
-        let layout = table.now();
-        let seen = read()?;
-        let (batch, result) = plan(&layout, seen.clone())?;
-        if batch.is_empty() {
-            return Ok(result);
-        }
-        let again = {
-            let read = read.clone();
-            move || {
-                let now = read();
-                now.map(|now| now == seen)
-                    .map_err(|e| siltstone::Error::new(ErrorKind::Io, e.message().to_string()))
-            }
-        };
-        let mut condition = Condition::when(again);
-        for family in &layout.families {
-            let (start, end) = (row_key::row_start(row), row_key::row_end(row));
-            condition = condition.rests_on(family.of(&start), start.clone()..end);
-        }
-        match tables.db.write_if(&[condition], &batch, durability) {
-            Ok(_) => return Ok(result),
-            Err(e) if e.kind() == ErrorKind::Conflict => {}
-            Err(e) => return Err(status(e)),
-        }
-    }
-    Err(Status::aborted(format!("the row \"{}\" is written too often by others", row.escape_ascii())))
-}
-
-/// CheckAndMutateRow: returns whether the predicate let anything through.
-pub(crate) fn check_and_mutate(
-    tables: &Arc<Tables>,
-    request: &data::CheckAndMutateRowRequest,
-    durability: Durability,
-    caller: &Caller,
-) -> Result<bool, Status> {
-    let target = tables.target(&request.table_name, &request.authorized_view_name)?;
-    let table = target.table.clone();
-    let (row, then, otherwise) = (&request.row_key, &request.true_mutations, &request.false_mutations);
-    row_key::check_row(row)?;
-    // Whatever the predicate finds: by what is refused nothing is learned of the row.
-    [then, otherwise].into_iter().try_for_each(|some| check_within(target.view.as_deref(), row, some))?;
-    if then.is_empty() && otherwise.is_empty() {
-        return Err(Status::invalid_argument("neither true_mutations nor false_mutations"));
-    }
-    // Whether there is a cell is all that counts.
-    let compiled = Filter::compile(request.predicate_filter.as_ref(), &mut Work::unbounded(caller.clone()))?;
-    let predicate = match compiled {
-        Filter::Chain(mut all) => {
-            all.push(Filter::row_limit(1));
-            Filter::Chain(all)
-        }
-        one => Filter::Chain(vec![one, Filter::row_limit(1)]),
-    };
-    let matches = {
-        let (tables, row, caller) = (tables.clone(), row.clone(), caller.clone());
-        move || {
-            let mut matches = false;
-            let take = |_| {
-                matches = true;
-                Ok(false)
-            };
-            read_now(&tables, &target, &row, std::slice::from_ref(&predicate), &caller, take)?;
-            Ok(matches)
-        }
-    };
-    write_after_reading((tables, &table, &row[..]), durability, matches, |layout, matched| {
-        // The others are not judged.
-        let mutations = if matched { then } else { otherwise };
-        let mut batch = Batch::new();
-        if !mutations.is_empty() {
-            add(&mut batch, layout, row, mutations)?;
-        }
-        Ok((batch, matched))
-    })
-}
-
-/// The cells that a read-modify-write found, and their memory.
-#[derive(Clone)]
-struct Found {
-    cells: Vec<Cell>,
-    _lease: Arc<Lease>,
-}
-
-impl PartialEq for Found {
-    fn eq(&self, other: &Self) -> bool {
-        self.cells == other.cells
-    }
-}
-
-/// Reads the newest cells of columns, as far as there is memory for them.
-fn find_newest(
-    tables: &Tables,
-    target: &Target,
-    row: &[u8],
-    columns: &[Filter],
-    (caller, memory): (&Caller, &Arc<Budget>),
-) -> Result<Found, Status> {
-    let (mut cells, mut bytes, lease) = (Vec::new(), 0, memory.count(0));
-    read_now(tables, target, row, columns, caller, |cell| {
-        bytes += cell.value.len();
-        if bytes > READ_MAX {
-            let message = format!("the cells to be modified have over {READ_MAX} bytes");
-            return Err(Status::failed_precondition(message));
-        }
-        if !lease.grow(cell.value.len()) {
-            return Err(budget::no_memory());
-        }
-        cells.push(cell);
-        Ok(true)
-    })?;
-    Ok(Found { cells, _lease: lease })
-}
-
-/// ReadModifyWriteRow: returns the cells as they are now.
-pub(crate) fn read_modify_write(
-    tables: &Arc<Tables>,
-    request: &data::ReadModifyWriteRowRequest,
-    durability: Durability,
-    (caller, memory): (Caller, Arc<Budget>),
-) -> Result<data::Row, Status> {
-    let target = tables.target(&request.table_name, &request.authorized_view_name)?;
-    let table = target.table.clone();
-    let row = &request.row_key;
-    row_key::check_row(row)?;
-    if let Some(view) = &target.view {
-        view.check_row(row)?;
-        let within =
-            |rule: &ReadModifyWriteRule| view.check_column(&rule.family_name, &rule.column_qualifier);
-        request.rules.iter().try_for_each(within)?;
-    }
-    match request.rules.len() {
-        1..=RULES_MAX => {}
-        len => return Err(Status::invalid_argument(format!("{len} rules; a call takes 1 to {RULES_MAX}"))),
-    }
-    let columns = newest_of(&request.rules)?;
-    let find = {
-        let (tables, row) = (tables.clone(), row.clone());
-        move || find_newest(&tables, &target, &row, &columns, (&caller, &memory))
-    };
-    let cells = write_after_reading((tables, &table, &row[..]), durability, find, |layout, found| {
-        let mut cells: Vec<(Cell, bool)> = found.cells.into_iter().map(|cell| (cell, false)).collect();
-        let now = i64::try_from(server_time(layout.schema.granularity).0).unwrap_or(i64::MAX);
-        for rule in &request.rules {
-            modify(&mut cells, layout, rule, now)?;
-        }
-        let mut batch = Batch::new();
-        let changed: Vec<Cell> =
-            cells.into_iter().filter_map(|(cell, changed)| changed.then_some(cell)).collect();
-        for cell in &changed {
-            check_value(&cell.value)?;
-            let key = row_key::cell_key(row, &cell.qualifier);
-            let at = Timestamp(cell.timestamp.unsigned_abs());
-            batch.put_at(layout.family(&cell.family)?.written(&key), &key, at, &cell.value);
-        }
-        Ok((batch, changed))
-    })?;
-    Ok(as_row(row, cells))
-}
-
-/// Lets through the newest cell of a column, for each column that the rules name.
-fn newest_of(rules: &[ReadModifyWriteRule]) -> Result<Vec<Filter>, Status> {
-    let mut named = BTreeSet::new();
-    let mut columns = Vec::new();
-    for rule in rules {
-        check_qualifier(&rule.column_qualifier)?;
-        if named.insert((&rule.family_name, &rule.column_qualifier)) {
-            let at = std::ops::Bound::Included(rule.column_qualifier.clone());
-            columns.push(Filter::Chain(vec![
-                Filter::Columns { family: rule.family_name.clone(), range: (at.clone(), at) },
-                Filter::column_limit(1),
-            ]));
-        }
-    }
-    Ok(columns)
-}
-
-/// Applies a rule to the newest cell of its column, or makes one.
-fn modify(
-    cells: &mut Vec<(Cell, bool)>,
-    layout: &Layout,
-    rule: &ReadModifyWriteRule,
-    now: i64,
-) -> Result<(), Status> {
-    let family = layout.family(&rule.family_name)?;
-    if family.aggregate.is_some() {
-        let message = format!("family \"{}\" is an aggregate: use add_to_cell", family.name);
-        return Err(Status::invalid_argument(message));
-    }
-    let at = cells
-        .iter()
-        .position(|(cell, _)| *cell.family == *rule.family_name && cell.qualifier == rule.column_qualifier);
-    let old = at.map(|at| &cells[at].0);
-    let value = match &rule.rule {
-        None => return Err(Status::invalid_argument("a rule that says nothing")),
-        Some(Rule::AppendValue(more)) => {
-            Bytes::from([old.map_or(&[][..], |cell| &cell.value[..]), &more[..]].concat())
-        }
-        Some(Rule::IncrementAmount(amount)) => {
-            let old = match old.map(|cell| &cell.value[..]) {
-                None => 0,
-                Some(bytes) => i64::from_be_bytes(bytes.try_into().map_err(|_| {
-                    let len = bytes.len();
-                    Status::failed_precondition(format!("the value to increment has {len} bytes, not 8"))
-                })?),
-            };
-            Bytes::copy_from_slice(&old.wrapping_add(*amount).to_be_bytes())
-        }
-    };
-    match at {
-        Some(at) => {
-            let (cell, changed) = &mut cells[at];
-            (cell.value, cell.timestamp, *changed) = (value, cell.timestamp.max(now), true);
-        }
-        None => {
-            let (family, qualifier) = (family.name.clone(), rule.column_qualifier.clone());
-            cells.push((Cell { family, qualifier, timestamp: now, value, labels: Vec::new() }, true));
-        }
-    }
-    Ok(())
-}
-
-/// Cells as a message of a row.
-fn as_row(key: &Bytes, mut cells: Vec<Cell>) -> data::Row {
-    cells.sort_by(|a, b| (&a.family, &a.qualifier).cmp(&(&b.family, &b.qualifier)));
-    let mut row = data::Row { key: key.clone(), families: Vec::new() };
-    for cell in cells {
-        if row.families.last().is_none_or(|family| family.name != *cell.family) {
-            row.families.push(data::Family { name: cell.family.to_string(), columns: Vec::new() });
-        }
-        let columns = &mut row.families.last_mut().expect("one was pushed").columns;
-        let made = data::Cell { timestamp_micros: cell.timestamp, value: cell.value, labels: cell.labels };
-        columns.push(data::Column { qualifier: cell.qualifier, cells: vec![made] });
-    }
-    row
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -574,18 +274,5 @@ mod tests {
         assert!(
             are_few(&vec![add.clone(); FEW_MUTATIONS / 8]) && !are_few(&vec![add; FEW_MUTATIONS / 8 + 1])
         );
-    }
-
-    #[test]
-    fn of_a_column_that_several_rules_name_one_cell_is_read() {
-        let rule = |qualifier: &'static str| ReadModifyWriteRule {
-            family_name: "f".into(),
-            column_qualifier: qualifier.into(),
-            rule: None,
-        };
-        assert_eq!(newest_of(&[rule("a"), rule("b"), rule("a")]).unwrap().len(), 2);
-        let long =
-            ReadModifyWriteRule { column_qualifier: vec![0; row_key::QUALIFIER_MAX + 1].into(), ..rule("a") };
-        assert!(newest_of(&[long]).is_err());
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::cells::filter::{Cell, Filter, Need};
 use crate::net::work::Work;
+use crate::rows::moment::Moment;
 use crate::rows::row_cursor::{Collected, RowCursor, Step};
 use std::sync::Arc;
 use std::vec::IntoIter;
@@ -66,9 +67,9 @@ impl Pieces {
     }
 
     /// The next cell of the rows, of which this is needed, that comes through the filter.
-    pub(crate) fn next(
+    pub(crate) fn next<M: Moment>(
         &mut self,
-        rows: &mut RowCursor,
+        rows: &mut RowCursor<M>,
         needs: &[(Arc<str>, Need)],
         work: &mut Work,
     ) -> Result<Next, Status> {
@@ -118,9 +119,9 @@ impl Pieces {
     }
 
     /// Decides the filter's conditions for the row, of which this is not all.
-    fn decide(
+    fn decide<M: Moment>(
         &mut self,
-        rows: &RowCursor,
+        rows: &RowCursor<M>,
         needs: &[(Arc<str>, Need)],
         work: &mut Work,
     ) -> Result<(), Status> {

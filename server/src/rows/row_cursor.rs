@@ -11,12 +11,12 @@ use crate::cells::filter::{Cell, Need};
 use crate::cells::gc::Gc;
 use crate::cells::row_key::{self, Span};
 use crate::net::work::Work;
+use crate::rows::moment::{Moment, Place};
 use crate::status::status;
 use crate::tables::layout::{Region, Stores, Table};
 use crate::tables::registry::Tables;
 use bytes::{Bytes, BytesMut};
-use siltstone::{Cursor, Entry, Pinned, Snapshot, Timestamp};
-use std::ops::Bound;
+use siltstone::{Entry, Pinned, Snapshot, Timestamp};
 use std::sync::Arc;
 use tonic::Status;
 
@@ -60,9 +60,9 @@ const OPEN_UNITS: u64 = 16;
 
 /// How rows are read.
 #[derive(Clone)]
-pub(crate) struct View {
+pub(crate) struct View<M = Snapshot> {
     pub(crate) table: Arc<Table>,
-    pub(crate) snapshot: Snapshot,
+    pub(crate) moment: M,
     pub(crate) now_us: u64,
     pub(crate) reversed: bool,
     /// The caller holds the table.
@@ -72,8 +72,8 @@ pub(crate) struct View {
 impl View {
     /// A table as it is now.
     pub(crate) fn now(tables: &Tables, table: &Arc<Table>, reversed: bool) -> Arc<Self> {
-        let (table, snapshot, now_us) = (table.clone(), tables.db.snapshot(), crate::time::now_us());
-        Arc::new(Self { table, snapshot, now_us, reversed, held: false })
+        let (table, moment, now_us) = (table.clone(), tables.db.snapshot(), crate::time::now_us());
+        Arc::new(Self { table, moment, now_us, reversed, held: false })
     }
 }
 
@@ -145,9 +145,9 @@ pub(crate) enum Step {
 }
 
 /// A walk over the rows of a range.
-pub(crate) struct RowCursor {
-    view: Arc<View>,
-    families: Vec<FamilyCursor>,
+pub(crate) struct RowCursor<M: Moment = Snapshot> {
+    view: Arc<View<M>>,
+    families: Vec<FamilyCursor<M>>,
     /// The first cells of a row that are needed.
     first: Option<usize>,
     /// Within a row, the family that is being walked.
@@ -160,9 +160,9 @@ pub(crate) struct RowCursor {
     pub(crate) part: Vec<u8>,
 }
 
-impl RowCursor {
+impl<M: Moment> RowCursor<M> {
     /// The rows of a span of keys, as far as is needed of each family.
-    pub(crate) fn new(view: Arc<View>, needs: &[(Arc<str>, Need)], span: &Span) -> Self {
+    pub(crate) fn new(view: Arc<View<M>>, needs: &[(Arc<str>, Need)], span: &Span) -> Self {
         let families =
             needs.iter().map(|(name, need)| FamilyCursor::new(&view, name, need, span, view.reversed));
         let families = families.collect();
@@ -172,7 +172,7 @@ impl RowCursor {
 
     /// A walk over the row that is being read, from its beginning, at the same moment.
     pub(crate) fn row_again(&self, needs: &[(Arc<str>, Need)]) -> Self {
-        let view = View { reversed: false, ..View::clone(&self.view) };
+        let view = View { reversed: false, ..View::<M>::clone(&self.view) };
         let span = Span { start: self.part.clone(), end: Some(behind_row(&self.part)) };
         Self::new(Arc::new(view), needs, &span)
     }
@@ -248,25 +248,25 @@ struct Taken {
 }
 
 /// One family's part of a [`RowCursor`].
-struct FamilyCursor {
+struct FamilyCursor<M: Moment> {
     name: Arc<str>,
     need: Need,
     reversed: bool,
     /// Keys that are still to be walked, behind the cursor's.
     left: Span,
     /// A cursor over the region that is being walked.
-    cursor: Option<Cursor>,
+    cursor: Option<M::Place>,
     /// The cursor stands on the next cell that is needed, or there is none.
     is_settled: bool,
     /// Bytes of the row's part of the key under the cursor, where it is settled.
     row_len: usize,
     column: Column,
     /// In reverse, the walk over the row that is being read, if that is long.
-    forward: Option<Box<FamilyCursor>>,
+    forward: Option<Box<FamilyCursor<M>>>,
 }
 
-impl FamilyCursor {
-    fn new(view: &View, name: &Arc<str>, need: &Need, span: &Span, reversed: bool) -> Self {
+impl<M: Moment> FamilyCursor<M> {
+    fn new(view: &View<M>, name: &Arc<str>, need: &Need, span: &Span, reversed: bool) -> Self {
         let column = Column::new(view, name, need);
         Self {
             name: name.clone(),
@@ -282,7 +282,7 @@ impl FamilyCursor {
     }
 
     fn entry(&self) -> Option<&Entry> {
-        self.cursor.as_ref().and_then(Cursor::entry)
+        self.cursor.as_ref().and_then(Place::entry)
     }
 
     /// The row's part of the key of the next cell. It is settled.
@@ -291,7 +291,7 @@ impl FamilyCursor {
     }
 
     /// Opens the next region.
-    fn open_next(&mut self, view: &View, work: &mut Work) -> Result<(), Status> {
+    fn open_next(&mut self, view: &View<M>, work: &mut Work) -> Result<(), Status> {
         work.count(OPEN_UNITS)?;
         let mut cursor = {
             let _hold = (!view.held).then(|| view.table.hold());
@@ -307,15 +307,12 @@ impl FamilyCursor {
             if self.left == left {
                 return Err(Status::unavailable(format!("store {} does not have its keys", store.name())));
             }
-            let reader = store.at(&view.snapshot);
-            let bounds = (Bound::Included(part.start), part.end.map_or(Bound::Unbounded, Bound::Excluded));
-            let scan = reader.scan::<Vec<u8>>(bounds);
-            match self.need.times {
-                _ if self.column.gc.is_some() => scan,
-                (0, None) => scan,
-                (from, to) => scan.times(timestamp(from)..to.map_or(Timestamp::MAX, timestamp)),
-            }
-            .cursor()
+            let times = match self.need.times {
+                _ if self.column.gc.is_some() => None,
+                (0, None) => None,
+                (from, to) => Some(timestamp(from)..to.map_or(Timestamp::MAX, timestamp)),
+            };
+            view.moment.entries(store, part, times)
         };
         match self.reversed {
             false => cursor.first(),
@@ -345,7 +342,7 @@ impl FamilyCursor {
 
     /// Goes on to a cell that is needed, region after region, if the cursor stands on none; false where the
     /// work is over before.
-    fn settle(&mut self, view: &View, work: &mut Work) -> Result<bool, Status> {
+    fn settle(&mut self, view: &View<M>, work: &mut Work) -> Result<bool, Status> {
         while !self.is_settled {
             let Some(cursor) = &mut self.cursor else {
                 match self.left.is_empty() {
@@ -389,7 +386,7 @@ impl FamilyCursor {
     /// has to pause. A row may be gone on with.
     fn take_row(
         &mut self,
-        view: &View,
+        view: &View<M>,
         part: &[u8],
         (most, is_going_on): (usize, bool),
         into: &mut impl Cells,
@@ -459,7 +456,7 @@ impl FamilyCursor {
     /// The cells of a short row are judged when all are there; a long one is walked forward.
     fn take_reversed(
         &mut self,
-        view: &View,
+        view: &View<M>,
         part: &[u8],
         most: usize,
         into: &mut impl Cells,
@@ -510,7 +507,7 @@ impl FamilyCursor {
     /// The cells of a long row, by a walk of its own.
     fn take_long_row(
         &mut self,
-        view: &View,
+        view: &View<M>,
         part: &[u8],
         most: usize,
         into: &mut impl Cells,
@@ -549,7 +546,7 @@ struct Column {
 }
 
 impl Column {
-    fn new(view: &View, family: &Arc<str>, need: &Need) -> Self {
+    fn new<M>(view: &View<M>, family: &Arc<str>, need: &Need) -> Self {
         let gc = view.table.now().family(family).map_or(Gc::Never, |stores| stores.gc.clone());
         let gc = gc.is_judged_here().then_some(gc);
         Self {

@@ -17,6 +17,7 @@ use crate::proto::data::{
     SampleRowKeysRequest, SampleRowKeysResponse, mutate_rows_response,
 };
 use crate::rows::changes::{self, ChangeRead};
+use crate::rows::combine::RowCalls;
 use crate::rows::mutate;
 use crate::rows::read_rows::{Client, RowScan};
 use crate::rows::samples::{samples, samples_within};
@@ -51,12 +52,21 @@ fn named<'a>(table: &'a str, view: &'a str) -> &'a str {
 }
 
 /// The service.
-pub(crate) struct BigtableService(pub(crate) Arc<Shared>);
+pub(crate) struct BigtableService {
+    shared: Arc<Shared>,
+    /// Calls that read a row before they write it.
+    row_calls: Arc<RowCalls>,
+}
 
 impl BigtableService {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let row_calls = Arc::new(RowCalls::new(shared.tables.clone(), shared.durability));
+        Self { shared, row_calls }
+    }
+
     /// Whether mutations are written where the call came in: they are few, and there is nothing to wait for.
     fn writes_at_once<'a>(&self, call: &Guard, mutations: impl IntoIterator<Item = &'a Mutation>) -> bool {
-        if !self.0.writes_at_once() {
+        if !self.shared.writes_at_once() {
             return false;
         }
         let are_few = mutate::are_few(mutations);
@@ -90,7 +100,7 @@ impl Bigtable for BigtableService {
         &self,
         request: Request<ReadRowsRequest>,
     ) -> Result<Response<Self::ReadRowsStream>, Status> {
-        let call = self.0.begin(Call::ReadRows, &request)?;
+        let call = self.shared.begin(Call::ReadRows, &request)?;
         let memory = memory_of(&request)?;
         let client = Client {
             tells_scanned: features::last_scanned_row(request.metadata()),
@@ -98,8 +108,8 @@ impl Bigtable for BigtableService {
         };
         let mut request = request.into_inner();
         let named = named(&request.table_name, &request.authorized_view_name);
-        self.0.instances.check_use(named, &request.app_profile_id, Use::Read)?;
-        let tables = &self.0.tables;
+        self.shared.instances.check_use(named, &request.app_profile_id, Use::Read)?;
+        let tables = &self.shared.tables;
         // Dropped with this future, then with the answer's stream: where the client is gone, the work ends
         // soon.
         let interest = Interest::default();
@@ -157,13 +167,13 @@ impl Bigtable for BigtableService {
         &self,
         request: Request<SampleRowKeysRequest>,
     ) -> Result<Response<Self::SampleRowKeysStream>, Status> {
-        let call = self.0.begin(Call::SampleRowKeys, &request)?;
+        let call = self.shared.begin(Call::SampleRowKeys, &request)?;
         let memory = memory_of(&request)?;
         let request = request.into_inner();
         let named = named(&request.table_name, &request.authorized_view_name);
-        self.0.instances.check_use(named, &request.app_profile_id, Use::Read)?;
-        let target = self.0.tables.target(&request.table_name, &request.authorized_view_name)?;
-        let (tables, interest) = (self.0.tables.clone(), Interest::default());
+        self.shared.instances.check_use(named, &request.app_profile_id, Use::Read)?;
+        let target = self.shared.tables.target(&request.table_name, &request.authorized_view_name)?;
+        let (tables, interest) = (self.shared.tables.clone(), Interest::default());
         let caller = Caller::new(call.clone(), interest.0.clone(), memory.clone());
         let work = move || match &target.view {
             None => samples(&tables, &target.table, caller),
@@ -179,15 +189,15 @@ impl Bigtable for BigtableService {
         &self,
         request: Request<MutateRowRequest>,
     ) -> Result<Response<MutateRowResponse>, Status> {
-        let call = self.0.begin(Call::MutateRow, &request)?;
+        let call = self.shared.begin(Call::MutateRow, &request)?;
         let request = request.into_inner();
         let named = named(&request.table_name, &request.authorized_view_name);
-        self.0.instances.check_use(named, &request.app_profile_id, Use::Write)?;
+        self.shared.instances.check_use(named, &request.app_profile_id, Use::Write)?;
         if request.mutations.is_empty() {
             return Err(mutate::no_mutations());
         }
         row_key::check_row(&request.row_key)?;
-        let shared = self.0.clone();
+        let shared = self.shared.clone();
         let at_once = self.writes_at_once(&call, &request.mutations);
         let work = move || {
             let Target { table, view } =
@@ -206,12 +216,12 @@ impl Bigtable for BigtableService {
         &self,
         request: Request<MutateRowsRequest>,
     ) -> Result<Response<Self::MutateRowsStream>, Status> {
-        let call = self.0.begin(Call::MutateRows, &request)?;
+        let call = self.shared.begin(Call::MutateRows, &request)?;
         let memory = memory_of(&request)?;
         let request = request.into_inner();
         let named = named(&request.table_name, &request.authorized_view_name);
-        self.0.instances.check_use(named, &request.app_profile_id, Use::Write)?;
-        let shared = self.0.clone();
+        self.shared.instances.check_use(named, &request.app_profile_id, Use::Write)?;
+        let shared = self.shared.clone();
         // Of more entries none is looked at before.
         let some = request.entries.iter().take(mutate::FEW_MUTATIONS + 1);
         let mutations = some.flat_map(|entry| entry.mutations.iter().chain([&NO_MUTATION]));
@@ -230,15 +240,15 @@ impl Bigtable for BigtableService {
         &self,
         request: Request<CheckAndMutateRowRequest>,
     ) -> Result<Response<CheckAndMutateRowResponse>, Status> {
-        let call = self.0.begin(Call::CheckAndMutateRow, &request)?;
+        let call = self.shared.begin(Call::CheckAndMutateRow, &request)?;
         let memory = memory_of(&request)?;
         let request = request.into_inner();
         let named = named(&request.table_name, &request.authorized_view_name);
-        self.0.instances.check_use(named, &request.app_profile_id, Use::Transaction)?;
-        let shared = self.0.clone();
+        self.shared.instances.check_use(named, &request.app_profile_id, Use::Transaction)?;
+        let row_calls = self.row_calls.clone();
         let interest = Interest::default();
         let caller = Caller::new(call.clone(), interest.0.clone(), memory);
-        let work = move || mutate::check_and_mutate(&shared.tables, &request, shared.durability, &caller);
+        let work = move || row_calls.check_and_mutate(request, caller);
         let predicate_matched = call.run(false, work).await?;
         Ok(Response::new(CheckAndMutateRowResponse { predicate_matched }))
     }
@@ -247,12 +257,12 @@ impl Bigtable for BigtableService {
         &self,
         request: Request<PingAndWarmRequest>,
     ) -> Result<Response<PingAndWarmResponse>, Status> {
-        let who = self.0.who(request.metadata())?;
+        let who = self.shared.who(request.metadata())?;
         let request = request.get_ref();
         names::instance(&request.name)?;
         // Of profiles those learn who have a right there.
         if who.sees_of(Scope::Instance(&request.name)) {
-            self.0.instances.check_use(&request.name, &request.app_profile_id, Use::Read)?;
+            self.shared.instances.check_use(&request.name, &request.app_profile_id, Use::Read)?;
         }
         Ok(Response::new(PingAndWarmResponse {}))
     }
@@ -261,16 +271,15 @@ impl Bigtable for BigtableService {
         &self,
         request: Request<ReadModifyWriteRowRequest>,
     ) -> Result<Response<Single<ReadModifyWriteRowResponse>>, Status> {
-        let call = self.0.begin(Call::ReadModifyWriteRow, &request)?;
+        let call = self.shared.begin(Call::ReadModifyWriteRow, &request)?;
         let memory = memory_of(&request)?;
         let request = request.into_inner();
         let named = named(&request.table_name, &request.authorized_view_name);
-        self.0.instances.check_use(named, &request.app_profile_id, Use::Transaction)?;
-        let shared = self.0.clone();
+        self.shared.instances.check_use(named, &request.app_profile_id, Use::Transaction)?;
+        let (row_calls, budget) = (self.row_calls.clone(), memory.clone());
         let interest = Interest::default();
         let caller = Caller::new(call.clone(), interest.0.clone(), memory.clone());
-        let with = (caller, memory.clone());
-        let work = move || mutate::read_modify_write(&shared.tables, &request, shared.durability, with);
+        let work = move || row_calls.read_modify_write(request, caller, budget);
         let row = call.run(false, work).await?;
         // What was written is told, whether there is memory or not.
         let response = ReadModifyWriteRowResponse { row: Some(row) };
@@ -282,11 +291,11 @@ impl Bigtable for BigtableService {
         &self,
         request: Request<GenerateInitialChangeStreamPartitionsRequest>,
     ) -> Result<Response<Self::GenerateInitialChangeStreamPartitionsStream>, Status> {
-        let _call = self.0.begin(Call::ReadChangeStream, &request)?;
+        let _call = self.shared.begin(Call::ReadChangeStream, &request)?;
         let request = request.get_ref();
         let name = names::table(&request.table_name)?;
-        self.0.instances.check_use(name, &request.app_profile_id, Use::Read)?;
-        changes::check_enabled(&*self.0.tables.get(name)?, name)?;
+        self.shared.instances.check_use(name, &request.app_profile_id, Use::Read)?;
+        changes::check_enabled(&*self.shared.tables.get(name)?, name)?;
         let partition = Some(changes::partition());
         Ok(Response::new(one(GenerateInitialChangeStreamPartitionsResponse { partition })))
     }
@@ -295,13 +304,13 @@ impl Bigtable for BigtableService {
         &self,
         request: Request<ReadChangeStreamRequest>,
     ) -> Result<Response<Self::ReadChangeStreamStream>, Status> {
-        let call = self.0.begin(Call::ReadChangeStream, &request)?;
+        let call = self.shared.begin(Call::ReadChangeStream, &request)?;
         let (metadata, memory) = (request.metadata().clone(), memory_of(&request)?);
-        let (tables, request) = (self.0.tables.clone(), request.into_inner());
-        self.0.instances.check_use(&request.table_name, &request.app_profile_id, Use::Read)?;
+        let (tables, request) = (self.shared.tables.clone(), request.into_inner());
+        self.shared.instances.check_use(&request.table_name, &request.app_profile_id, Use::Read)?;
         let read = call.run(false, move || ChangeRead::new(tables, &request)).await?;
         let (into, messages) = answer::queue();
-        tokio::spawn(send_changes(self.0.clone(), call, metadata, memory, read, into));
+        tokio::spawn(send_changes(self.shared.clone(), call, metadata, memory, read, into));
         Ok(Response::new(messages))
     }
 }

@@ -14,9 +14,8 @@
 //!
 //! What changes it:
 //!
-//! - `registry`: the set of tables. It holds `row_locks` of rows that are read to be written, `moments` and
-//!   up to where had been written by then, and notes of stores that were `attached`. `open` opens a database
-//!   as one.
+//! - `registry`: the set of tables. It holds `moments` and up to where had been written by then, and notes of
+//!   stores that were `attached`. `open` opens a database as one.
 //! - `regions`: splits and joins of regions. `hot_tablets`: those that were busy. `gc_sweep`: deletes cells
 //!   that are hidden by rules which the engine cannot apply.
 //! - `views`, `bundles`: authorized views and schema bundles.
@@ -46,7 +45,6 @@ mod records;
 pub(crate) mod regions;
 pub(crate) mod registry;
 mod row_key_schema;
-pub(crate) mod row_locks;
 pub(crate) mod schema;
 mod stored_message;
 pub(crate) mod traffic;

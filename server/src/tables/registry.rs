@@ -19,7 +19,6 @@ use crate::tables::backup_records::BackupIndex;
 use crate::tables::deleted::DeletedTables;
 use crate::tables::layout::{Layout, Region, Stores, StoresByFamily, Table, owner_of, store_name};
 use crate::tables::moments::Moments;
-use crate::tables::row_locks::RowLocks;
 use crate::tables::schema::{FamilySchema, Schema};
 use crate::tables::{attached, records};
 use arc_swap::ArcSwap;
@@ -60,14 +59,12 @@ pub(crate) struct Tables {
     pub(super) known_backups: BackupIndex,
     /// Changes of backups may have left something to be removed.
     pub(super) backups_left: AtomicBool,
-    /// Locked by calls that read a row to write it.
-    pub(crate) row_locks: RowLocks,
 }
 
 impl Tables {
     /// The registry of a database, without tables.
     pub(super) fn new(db: Db, records: Family, base: StoreSettings, directories: Directories) -> Self {
-        let (by_name, kept, moments, changing, backing_up, row_locks) = Default::default();
+        let (by_name, kept, moments, changing, backing_up) = Default::default();
         let Directories { backups, restoring } = directories;
         Self {
             db,
@@ -82,7 +79,6 @@ impl Tables {
             changing,
             backing_up,
             backups_left: AtomicBool::new(true),
-            row_locks,
         }
     }
 
