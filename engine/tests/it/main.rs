@@ -10,6 +10,7 @@ mod clean;
 mod corners;
 mod destroy;
 mod directories;
+mod follower;
 mod hot;
 mod memory;
 mod moving;
