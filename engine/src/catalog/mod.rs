@@ -4,15 +4,18 @@
 //! to be removed (`tables`). `install` is the one place where SSTables change. `regions` splits and joins
 //! stores. `full_disk` frees the reserve for deletes. `moment` says what a copy consists of, `directory`
 //! where a database may be made, `recover` and `replay` bring back what WAL and manifest hold, `shared` takes
-//! over a database in shared storage, known by its `shared_id`; `given_up` removes SSTables there. `strays`
-//! removes SSTables that a compaction elsewhere left behind.
+//! over a database in shared storage, known by its `shared_id`; `given_up` removes SSTables there.
+//! `following` reads such a database beside its owner, with its memory in `logged_memory`. `strays` removes
+//! SSTables that a compaction elsewhere left behind.
 //!
 //! Not owned here: the path of a write (`commit`), who flushes and compacts, and when (`work`).
 
 mod directory;
+mod following;
 mod full_disk;
 mod given_up;
 mod install;
+mod logged_memory;
 mod moment;
 mod recover;
 mod regions;
@@ -24,6 +27,7 @@ mod strays;
 mod tables;
 
 pub(crate) use directory::{NOTE_NEW, no_database, refuse_leftovers, refuse_no_database, refuse_occupied};
+pub(crate) use following::Following;
 pub(crate) use install::{Flushed, Install};
 pub(crate) use moment::PinnedCopy;
 pub(crate) use recover::{

@@ -146,11 +146,12 @@ fn state_of(stream: &Stream, recovered: &Recovered, database: u64) -> Result<(St
     Ok((state, is_new))
 }
 
-fn items_of<'e>(
+/// The items of an entry; the error of one that is damaged names the object.
+pub(super) fn items_of<'e>(
     stream: &Stream,
     place: Place,
     entry: &'e Entry,
-) -> impl Iterator<Item = Result<Item<'e>>> {
+) -> impl Iterator<Item = Result<Item<'e>>> + use<'e> {
     let name = stream.name(place);
     items(&entry.payload).map(move |item| item.map_err(|e| Error::corruption(&name, 0, e.0)))
 }

@@ -1,7 +1,8 @@
 //! The database: what a caller holds, and the paths of a write, a read and a scan.
 //!
 //! - `builder`, `claim`, `open`, `read_only`, `close`, `destroy`: what a database is opened with, whose its
-//!   directory is, recovery, opening for reading, ending in good order, and deleting.
+//!   directory is, recovery, opening for reading, ending in good order, and deleting. `follower` reads a
+//!   shared database beside its owner.
 //! - `batch`, `transaction`: what is written together; how it is written is `commit`. `condition` has what
 //!   must hold at a write, `conflicts` what others have written since, `write_set` what a transaction has
 //!   written itself.
@@ -33,6 +34,7 @@ mod estimate;
 #[cfg(feature = "metrics")]
 mod export;
 mod family;
+mod follower;
 mod get;
 mod ingest;
 mod inspect;
@@ -61,6 +63,7 @@ pub use destroy::destroy;
 pub use entry::Entry;
 pub use estimate::Estimate;
 pub use family::{Family, Reader};
+pub use follower::{Follower, FollowerLag};
 pub use ingest::SstableWriter;
 pub use inspect::{MemtableListing, TableListing, WalListing};
 pub use scan::{Keys, Scan};

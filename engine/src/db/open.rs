@@ -325,14 +325,7 @@ fn open_store(
     graveyard: &Arc<Graveyard>,
     generations: &Arc<Generations>,
 ) -> Result<Arc<Store>> {
-    let (stored, missing) = Catalog::parse_options(&state.name, &state.options)?;
-    // The builder's options apply from the start; they are stored once the database is open.
-    let said = builder.families.iter().find(|(name, _)| *name == state.name);
-    let options =
-        said.map(|(_, options)| options.clone()).filter(|said| said.timestamps == stored.timestamps);
-    let papers_missing = missing.filter(|_| options.is_none());
-    let settings = FamilySettings::resolve_known(&state.name, options.unwrap_or(stored), &builder.registry)?;
-    let settings = FamilySettings { papers_missing, ..settings };
+    let settings = settings_of(builder, state)?;
     let mut handles = BTreeMap::new();
     for (_, _, info) in state.shape.tables() {
         handles.insert(info.id, tables.open_named(info)?);
@@ -347,6 +340,18 @@ fn open_store(
     store.fit_memory(write_memory);
     store.forget(state.forgotten);
     Ok(store)
+}
+
+/// The settings of a store: the builder's options apply from the start, and are stored once the database is
+/// open.
+pub(super) fn settings_of(builder: &Builder, state: &StoreState) -> Result<FamilySettings> {
+    let (stored, missing) = Catalog::parse_options(&state.name, &state.options)?;
+    let said = builder.families.iter().find(|(name, _)| *name == state.name);
+    let options =
+        said.map(|(_, options)| options.clone()).filter(|said| said.timestamps == stored.timestamps);
+    let papers_missing = missing.filter(|_| options.is_none());
+    let settings = FamilySettings::resolve_known(&state.name, options.unwrap_or(stored), &builder.registry)?;
+    Ok(FamilySettings { papers_missing, ..settings })
 }
 
 type Writing = (Arc<Wal>, Stages, Vec<Box<dyn Send + Sync>>);

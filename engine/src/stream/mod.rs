@@ -14,6 +14,7 @@
 //!   others begin again there.
 //! - `ahead`: up to 64 objects are read together, as each takes a request. They are judged in the order of
 //!   their places: what lies beyond an empty one does not count, nor does an error met there.
+//! - `follow`: reading beside the owner, up to the first empty place and on from there. It puts nothing.
 //! - `collect`: only incarnations below the owner's lose objects. Object 0 and the seal of each stay for
 //!   ever, so in the newest one a place that is free was never used. An older incarnation ends at the seal
 //!   which the next claim names: a slow recoverer may put another into a lower place that was collected.
@@ -29,6 +30,7 @@ mod access;
 mod ahead;
 mod checkpoint;
 mod collect;
+mod follow;
 mod item;
 mod object;
 mod outbox;

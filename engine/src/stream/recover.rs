@@ -68,7 +68,8 @@ impl Stream {
                 return Err(Error::new(ErrorKind::Conflict, message));
             }
             let mut read = self.seal_and_read(incarnation, claim)?;
-            match self.all_entries(incarnation, &mut read)? {
+            let of_newest = std::mem::take(&mut read.entries);
+            match self.all_entries(incarnation, &read.claim, read.start, of_newest)? {
                 Ok(entries) => {
                     if let Some(writer) = self.claim_next(&read, terms)? {
                         let (start, numbers_taken) = (read.start, read.numbers_upto);
@@ -101,7 +102,7 @@ impl Stream {
 
     /// The newest incarnation and its claim. Claims stay for ever and have no gaps: the newest is found
     /// from any of them.
-    fn newest(&self, hint: u64) -> Result<(u64, Claim)> {
+    pub(super) fn newest(&self, hint: u64) -> Result<(u64, Claim)> {
         let hint = hint.max(1);
         let newest = match self.newest_from(hint)? {
             None if hint > 1 => self.newest_from(1)?,
@@ -178,11 +179,17 @@ impl Stream {
         Ok(if place == hole { hole } else { place.next() })
     }
 
-    /// All entries that a reader replays, from those of older incarnations on; or the place of one that is
-    /// missing.
-    fn all_entries(&self, newest: u64, read: &mut Newest) -> Result<Result<Vec<(Place, Entry)>, Place>> {
-        let from = read.start.replay_from();
-        let seals = match self.seals(from.incarnation, newest, &read.claim)? {
+    /// All entries that a reader replays who begins at `start`, from those of older incarnations on to those
+    /// of the newest, with its claim; or the place of one that is missing.
+    pub(super) fn all_entries(
+        &self,
+        newest: u64,
+        claim: &Claim,
+        start: Start,
+        of_newest: Vec<(Place, Entry)>,
+    ) -> Result<Result<Vec<(Place, Entry)>, Place>> {
+        let from = start.replay_from();
+        let seals = match self.seals(from.incarnation, newest, claim)? {
             Ok(seals) => seals,
             Err(missing) => return Ok(Err(missing)),
         };
@@ -198,7 +205,7 @@ impl Stream {
                 (place, _) => return Ok(Err(place)),
             }
         }
-        entries.extend(std::mem::take(&mut read.entries).into_iter().filter(|(place, _)| *place >= from));
+        entries.extend(of_newest.into_iter().filter(|(place, _)| *place >= from));
         Ok(Ok(entries))
     }
 

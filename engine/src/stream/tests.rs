@@ -19,6 +19,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+mod follow;
 mod requests;
 
 const PREFIX: &str = "d/one";

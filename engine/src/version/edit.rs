@@ -56,6 +56,27 @@ pub(crate) enum Change {
     Attached { store: StoreId, seq: SeqNo },
 }
 
+impl Change {
+    /// The stores that it names.
+    pub(crate) fn stores(&self) -> impl Iterator<Item = StoreId> + use<> {
+        let (one, other) = match self {
+            Change::NewStore { id, .. } | Change::DropStore { id } | Change::StoreOptions { id, .. } => {
+                (Some(*id), None)
+            }
+            Change::Shape { store, .. }
+            | Change::Flushed { store, .. }
+            | Change::LastGeneration { store, .. }
+            | Change::Forgotten { store, .. }
+            | Change::Region { store, .. }
+            | Change::Attached { store, .. } => (Some(*store), None),
+            Change::Split { store, right, .. } => (Some(*store), Some(*right)),
+            Change::Join { store, with, .. } => (Some(*store), Some(*with)),
+            _ => (None, None),
+        };
+        one.into_iter().chain(other)
+    }
+}
+
 /// Changes that become durable together.
 pub(crate) type Edit = Vec<Change>;
 
@@ -214,24 +235,8 @@ impl State {
 
     /// The part of the state that the edit may change, as it is now. O(the stores that it names).
     pub(crate) fn before(&self, edit: &[Change]) -> Before {
-        let named = edit.iter().filter_map(|change| match change {
-            Change::NewStore { id, .. } | Change::DropStore { id } | Change::StoreOptions { id, .. } => {
-                Some(*id)
-            }
-            Change::Shape { store, .. }
-            | Change::Flushed { store, .. }
-            | Change::LastGeneration { store, .. }
-            | Change::Forgotten { store, .. }
-            | Change::Region { store, .. }
-            | Change::Attached { store, .. } => Some(*store),
-            _ => None,
-        });
-        let pairs = edit.iter().filter_map(|change| match change {
-            Change::Split { store, right, .. } => Some([*store, *right]),
-            Change::Join { store, with, .. } => Some([*store, *with]),
-            _ => None,
-        });
-        let stores = named.chain(pairs.flatten()).map(|id| (id, self.stores.get(&id).cloned())).collect();
+        let named = edit.iter().flat_map(Change::stores);
+        let stores = named.map(|id| (id, self.stores.get(&id).cloned())).collect();
         let rest = State {
             stores: BTreeMap::new(),
             wal_ends: self.wal_ends.clone(),

@@ -188,11 +188,20 @@ pub(crate) fn encode_whole(state: &State, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Applies an encoded edit to the state; the error says why it cannot follow what came before.
-pub(crate) fn apply_encoded(state: &mut State, payload: &[u8]) -> std::result::Result<(), String> {
-    let edit = code::decode(payload).map_err(|e| format!("manifest record: {}", e.0))?;
+/// The edit of a record's payload; the error says why it is none.
+pub(crate) fn decoded(payload: &[u8]) -> std::result::Result<Edit, String> {
+    code::decode(payload).map_err(|e| format!("manifest record: {}", e.0))
+}
+
+/// Applies an edit to the state; the error says why it cannot follow what came before.
+pub(crate) fn apply_edit(state: &mut State, edit: &[Change]) -> std::result::Result<(), String> {
     let mut applied = edit.iter().map(|change| state.apply(change));
     applied.try_for_each(|one| one).map_err(|why| format!("manifest record does not apply: {why}"))
+}
+
+/// Applies an encoded edit to the state; the error says why it cannot follow what came before.
+pub(crate) fn apply_encoded(state: &mut State, payload: &[u8]) -> std::result::Result<(), String> {
+    apply_edit(state, &decoded(payload)?)
 }
 
 /// Reads the manifest in force; `None` when the directory holds no database.

@@ -8,13 +8,14 @@
 //! history and its end, and tells a torn end (normal after a crash) from damage (an error); `scan` reads a
 //! file, and `salvage` reads on after damage. `value_positions` finds a store's values in closed files and
 //! `entry` reads one of them alone, for SSTables with values in the WAL. `follow` reads the WAL while it is
-//! written, for streams of changes. Byte layouts: `docs/format-wal.md`. `forge` has the decoders, for
-//! fuzzing.
+//! written, for streams of changes, and `arriving` reads it as it comes out of a shared database's stream.
+//! Byte layouts: `docs/format-wal.md`. `forge` has the decoders, for fuzzing.
 //!
 //! Not owned here: memory, SSTables and the manifest. Callers decide what to log under which generation, when
 //! to sync, and which files are no longer needed, and they record what recovery must know: the first file, a
 //! position known synced, and where earlier recoveries ended ([`WalEnd`]).
 
+mod arriving;
 mod delta_frame;
 mod encoder;
 mod entry;
@@ -36,6 +37,7 @@ mod tests;
 mod value_positions;
 mod writer;
 
+pub(crate) use arriving::Arriving;
 #[cfg(test)]
 pub(crate) use delta_frame::decode_frame;
 pub(crate) use encoder::FrameEncoder;

@@ -11,6 +11,7 @@ mod corners;
 mod destroy;
 mod directories;
 mod far;
+mod follower;
 mod hot;
 mod memory;
 mod moving;

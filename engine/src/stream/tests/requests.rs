@@ -6,7 +6,7 @@ type Objects = BTreeMap<String, Vec<u8>>;
 
 /// Objects in memory, and how often each call was made.
 #[derive(Default)]
-struct Counted(Mutex<(Objects, BTreeMap<&'static str, usize>)>);
+pub(super) struct Counted(Mutex<(Objects, BTreeMap<&'static str, usize>)>);
 
 impl fmt::Debug for Counted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -23,7 +23,7 @@ impl Counted {
     }
 
     /// The calls since this was asked last.
-    fn calls(&self) -> BTreeMap<&'static str, usize> {
+    pub(super) fn calls(&self) -> BTreeMap<&'static str, usize> {
         std::mem::take(&mut self.0.lock().1)
     }
 }
@@ -79,7 +79,7 @@ impl ObjectStore for Counted {
 }
 
 /// A stream that was begun, in such a store.
-fn counted(seed: u64) -> (Arc<Counted>, Stream) {
+pub(super) fn counted(seed: u64) -> (Arc<Counted>, Stream) {
     let store = Arc::new(Counted::default());
     let stream = Stream::new(store.clone(), PREFIX, Arc::new(SimRandom::new(seed)));
     stream.create(7, 0).unwrap();
