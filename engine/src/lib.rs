@@ -51,9 +51,10 @@ mod work;
 
 pub use backup::{BackupInfo, Backups};
 pub use db::{
-    Batch, BlockListing, Builder, Change, ChangeBatch, ChangeKind, Changes, CompactionControl, Condition,
-    Cursor, DEFAULT_FAMILY, Db, Entry, Estimate, Expected, Family, Isolation, Keys, MemtableListing,
-    Operation, Reader, Scan, SstableWriter, TableListing, Transaction, TransactionScan, WalListing, destroy,
+    Adopted, Batch, BlockListing, Builder, Change, ChangeBatch, ChangeKind, Changes, CompactionControl,
+    Condition, Cursor, DEFAULT_FAMILY, Db, Entry, Estimate, Expected, Family, Isolation, Keys,
+    MemtableListing, Operation, Reader, Scan, SstableWriter, TableListing, Transaction, TransactionScan,
+    WalListing, destroy,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind};
