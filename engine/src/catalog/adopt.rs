@@ -238,6 +238,7 @@ impl Adoption<'_> {
                 self.tables.remove(table).map_err(failed)?;
             }
         }
+        self.tables.sync_names()?;
         kill_point!("adopt-tables-removed");
         remove_wal_files(env, dir, self.database())?;
         manifest::free_reserve(env, dir);

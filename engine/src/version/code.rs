@@ -27,8 +27,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Decoded<Edit> {
     Ok(edit)
 }
 
-/// Whether the bytes have a change that this release does not know. They come from under a checksum, so a newer
-/// release wrote it.
+/// Whether the bytes have a change that this release does not know. They come from under a checksum, so a
+/// newer release wrote it.
 pub(super) fn has_unknown(bytes: &[u8]) -> bool {
     decode(bytes).is_err_and(|e| e == UNKNOWN)
 }
