@@ -75,6 +75,16 @@ mod switches {
 
     /// Every kill point of the engine.
     pub const KILL_POINTS: &[&str] = &[
+        "adopt-current-removed",
+        "adopt-decided",
+        "adopt-local-part",
+        "adopt-marked",
+        "adopt-reserved",
+        "adopt-state-shared",
+        "adopt-table-uploaded",
+        "adopt-tables-removed",
+        "adopt-undone",
+        "adopt-wal-shared",
         "attach-committed",
         "attach-linked",
         "backup-descriptor-written",

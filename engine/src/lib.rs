@@ -51,8 +51,8 @@ mod work;
 
 pub use backup::{BackupInfo, Backups};
 pub use db::{
-    Batch, BlockListing, Builder, Change, ChangeBatch, ChangeKind, Changes, CompactionControl, Condition,
-    Cursor, DEFAULT_FAMILY, Db, Entry, Estimate, Expected, Family, Follower, FollowerLag, Isolation, Keys,
+    Adopted, Batch, BlockListing, Builder, Change, ChangeBatch, ChangeKind, Changes, CompactionControl,
+    Condition, Cursor, DEFAULT_FAMILY, Db, Entry, Estimate, Expected, Family, Follower, FollowerLag, Isolation, Keys,
     MemtableListing, Operation, Reader, Scan, SstableWriter, TableListing, Transaction, TransactionScan,
     WalListing, destroy,
 };

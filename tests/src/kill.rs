@@ -12,6 +12,7 @@
 //! list of writes. The round is part of it so that a batch that was lost cannot be mistaken for the one of
 //! the same number that came in its place.
 
+pub mod adopting;
 pub mod campaign;
 pub mod check;
 pub mod child;

@@ -1,8 +1,8 @@
 //! The commands, one a file: its options, its `run`, and what it prints.
 //!
 //! - Rows of a database: `get`, `put`, `delete`, `scan`; in files: `load`, `dump`, `ingest`.
-//! - A database: `family`, `inspect`, `compact`, `backup`, `check`, `repair`; and `simulate`, which needs
-//!   none.
+//! - A database: `family`, `inspect`, `compact`, `backup`, `check`, `repair`, `shared` (moves it into shared
+//!   storage); and `simulate`, which needs none.
 //! - A server: `serve`, `token`, `table`, `cells`, `top`. Compaction servers: `compactor`, `plan_compactors`.
 //!   `serving` has the flags of all that listen.
 
@@ -24,6 +24,7 @@ mod repair;
 mod scan;
 mod serve;
 mod serving;
+mod shared;
 mod simulate;
 mod table;
 mod token;
@@ -54,6 +55,7 @@ pub(crate) enum Command {
     Backup(backup::Backup),
     Restore(backup::Restore),
     Compact(compact::Compact),
+    Shared(shared::Shared),
     Simulate(simulate::Simulate),
     PlanCompactors(plan_compactors::PlanCompactors),
 }
@@ -80,6 +82,7 @@ impl Command {
             Command::Backup(command) => command.run(),
             Command::Restore(command) => command.run(),
             Command::Compact(command) => command.run(),
+            Command::Shared(command) => command.run(),
             Command::Simulate(command) => command.run(),
             Command::PlanCompactors(command) => command.run(),
         }

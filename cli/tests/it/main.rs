@@ -1,5 +1,6 @@
 //! The binary as a user runs it.
 
+mod adopt;
 mod backups;
 mod bad_input;
 mod families;

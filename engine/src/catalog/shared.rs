@@ -105,7 +105,9 @@ fn take_in(
     stream: &Stream,
     wal_limit: u64,
 ) -> Result<TakenOver> {
-    let (state, is_new) = state_of(stream, &recovered, database)?;
+    let (mut state, is_new) = state_of(stream, &recovered, database)?;
+    // It has moved here (`adopt`).
+    state.shared = None;
     let kept = state.wal_retained.keys().next().copied();
     let first = kept.map_or(state.wal_first, |kept| kept.min(state.wal_first));
     let (files, wal_end) = write_wal_files(env, dir, database, &recovered.entries, first, stream)?;
@@ -116,7 +118,7 @@ fn take_in(
 }
 
 /// The manifest's state as the stream has it, and whether nothing was ever recorded.
-fn state_of(stream: &Stream, recovered: &Recovered, database: u64) -> Result<(State, bool)> {
+pub(super) fn state_of(stream: &Stream, recovered: &Recovered, database: u64) -> Result<(State, bool)> {
     let mut state = State::default();
     let mut is_new = true;
     if let Some(place) = recovered.start.checkpoint {
@@ -198,7 +200,7 @@ fn write_wal_files(
 }
 
 /// Removes the WAL files of the directory's earlier lives.
-fn remove_wal_files(env: &Env, dir: &Path, database: u64) -> Result<()> {
+pub(super) fn remove_wal_files(env: &Env, dir: &Path, database: u64) -> Result<()> {
     let names = env.storage.list(dir).map_err(|e| Error::io("list", dir, e))?;
     for name in names.iter().filter(|name| wal::parse_file_name(name).is_some()) {
         let path = dir.join(name);
@@ -247,10 +249,13 @@ pub(crate) fn refuse_local_part(env: &Env, dir: &Path) -> Result<()> {
 
 /// Refuses a directory that is neither empty nor the local part of that database.
 fn check_local_part(env: &Env, dir: &Path, database: Option<u64>) -> Result<()> {
+    // One that is moving there says so.
+    let is_local = manifest::load(env, dir)?.is_some();
     let Some((number, location)) = local_part(env, dir)? else {
-        if manifest::current(env, dir)?.is_some() {
+        if is_local {
             let message = format!(
-                "{} holds a database of its own; a shared one needs an absent or empty directory",
+                "{} holds a database of its own; a shared one needs an absent or empty directory, or `siltstone \
+                 shared adopt` moves it",
                 dir.display()
             );
             return Err(Error::invalid(message));
@@ -272,7 +277,7 @@ fn check_local_part(env: &Env, dir: &Path, database: Option<u64>) -> Result<()> 
 }
 
 /// Says in the directory whose local part it is, before anything else is written there.
-fn mark_local_part(env: &Env, dir: &Path, database: u64, location: &str) -> Result<()> {
+pub(super) fn mark_local_part(env: &Env, dir: &Path, database: u64, location: &str) -> Result<()> {
     if local_part(env, dir)? == Some((database, location.to_string())) {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 //! the SSTables.
 
 use super::builder::Builder;
-use crate::catalog::{NOTE_NEW, TakenOver, no_database, refuse_local_part, refuse_occupied, take_over};
+use crate::catalog::{NOTE_NEW, TakenOver, local_part, no_database, refuse_local_part, refuse_occupied, take_over};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::SstableReads;
 use crate::storage::{
@@ -52,6 +52,22 @@ pub(super) fn lock_and_take_over(
     let lock = lock_in(builder, dir, &create)?;
     let taken = take_over(&builder.env, dir, place, &builder.options)?;
     Ok((lock, taken))
+}
+
+/// Takes the lock of a directory that holds a database or was one. The builder's storage is bound to it then.
+pub(super) fn lock_to_adopt(builder: &mut Builder, dir: &Path) -> Result<DirLock> {
+    let find = |builder: &Builder, dir: &Path| {
+        let unbound = &builder.env;
+        if !unbound.storage.exists(dir).map_err(|e| Error::io("look for", dir, e))? {
+            return Err(Error::new(ErrorKind::NotFound, format!("{} holds no database", dir.display())));
+        }
+        let env = unbound.bound_to(dir)?;
+        match manifest::current(&env, dir)?.is_some() || local_part(&env, dir)?.is_some() {
+            true => Ok(env),
+            false => Err(no_database(&env, dir)),
+        }
+    };
+    lock_in(builder, dir, &find)
 }
 
 /// Fails where SSTables are to be read directly and cannot be. Before any is there to be refused.

@@ -2,7 +2,7 @@
 //!
 //! - `builder`, `claim`, `open`, `read_only`, `close`, `destroy`: what a database is opened with, whose its
 //!   directory is, recovery, opening for reading, ending in good order, and deleting. `follower` reads a
-//!   shared database beside its owner.
+//!   shared database beside its owner; `adopt` moves a closed one into shared storage.
 //! - `batch`, `transaction`: what is written together; how it is written is `commit`. `condition` has what
 //!   must hold at a write, `conflicts` what others have written since, `write_set` what a transaction has
 //!   written itself.
@@ -15,6 +15,7 @@
 //! This folder owns no format and no background work. It joins `commit` (the write path and what stores
 //! hold), `catalog` (stores, manifest and SSTables) and `work` (flushes, compactions and other jobs).
 
+mod adopt;
 mod backup;
 mod batch;
 mod builder;
@@ -53,6 +54,7 @@ mod write_set;
 pub use crate::commit::DEFAULT_FAMILY;
 pub use crate::sstable::BlockListing;
 pub use crate::work::CompactionControl;
+pub use adopt::Adopted;
 pub use batch::{Batch, Operation};
 pub use builder::Builder;
 pub use changes::{Change, ChangeBatch, ChangeKind, Changes};

@@ -34,18 +34,21 @@ pub(super) struct Damaged {
     pub(super) why: String,
 }
 
-/// The manifest in force, or why it cannot be read; an error if there is no database at all.
+/// The manifest in force, or why it cannot be read; an error if there is no database at all, or one that is,
+/// or becomes, a shared one.
 pub(super) fn in_force(env: &Env, dir: &Path) -> Result<Result<Loaded>> {
-    Ok(match manifest::load(env, dir) {
+    let found = match manifest::load(env, dir) {
         Ok(Some(loaded)) => Ok(loaded),
         Ok(None) => match refuse_leftovers(env, dir) {
-            Ok(()) => {
-                return Err(Error::new(ErrorKind::NotFound, format!("{} holds no database", dir.display())));
-            }
+            Ok(()) => Err(Error::new(ErrorKind::NotFound, format!("{} holds no database", dir.display()))),
             Err(e) => Err(e),
         },
         Err(e) => Err(e),
-    })
+    };
+    match found {
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Invalid) => Err(e),
+        found => Ok(found),
+    }
 }
 
 pub(super) fn plan(env: &Env, dir: &Path) -> Result<Plan> {
@@ -92,6 +95,9 @@ fn salvage(env: &Env, dir: &Path, numbers: &[u64], plan: &mut Plan) -> Result<Op
         let tries = std::iter::once(None).chain(databases.iter().copied().map(Some));
         let mut found = tries.filter_map(|database| manifest::salvage(env, dir, *number, database));
         if let Some(found) = found.next() {
+            if let Some(mark) = &found.state.shared {
+                return Err(mark.refusal(dir));
+            }
             plan.sure = found.lost.is_empty();
             // A lost record may have created a family.
             plan.all_families = found.lost.is_empty();

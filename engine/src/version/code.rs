@@ -7,6 +7,9 @@ use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId,
 use crate::wal::{RetainedFile, WalEnd};
 use std::sync::Arc;
 
+/// The error of a change that this release does not know.
+const UNKNOWN: Malformed = Malformed("unknown change");
+
 pub(crate) fn encode(edit: &[Change]) -> Vec<u8> {
     let mut out = Vec::new();
     for change in edit {
@@ -22,6 +25,12 @@ pub(crate) fn decode(bytes: &[u8]) -> Decoded<Edit> {
         edit.push(decode_change(&mut input)?);
     }
     Ok(edit)
+}
+
+/// Whether the bytes have a change that this release does not know. They come from under a checksum, so a
+/// newer release wrote it.
+pub(super) fn has_unknown(bytes: &[u8]) -> bool {
+    decode(bytes).is_err_and(|e| e == UNKNOWN)
 }
 
 /// Encodes a count and as many items.
@@ -102,6 +111,11 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) {
         Change::Tables { location } => {
             out.push(17);
             put_bytes(out, location.as_bytes());
+        }
+        Change::Shared { location, nonce } => {
+            out.push(23);
+            put_bytes(out, location.as_bytes());
+            put_varint(out, *nonce);
         }
         Change::Epoch(epoch) => {
             out.push(2);
@@ -255,8 +269,9 @@ fn decode_change(input: &mut Decoder<'_>) -> Decoded<Change> {
             })?,
         },
         17 => Change::Tables { location: text(input)? },
+        23 => Change::Shared { location: text(input)?, nonce: input.varint()? },
         16 => Change::Attached { store: store(input)?, seq: SeqNo(input.varint()?) },
-        _ => return Err(Malformed("unknown change")),
+        _ => return Err(UNKNOWN),
     })
 }
 
@@ -370,4 +385,22 @@ fn table(input: &mut Decoder<'_>) -> Decoded<TableInfo> {
         clip: if flag(input)? { Some(clip(input)?) } else { None },
         above: if flag(input)? { Some(input.varint()?) } else { None },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_change_of_another_release_is_unknown() {
+        let shared = encode(&[Change::Shared { location: "s3://bucket/prod".into(), nonce: 9 }]);
+        assert!(!has_unknown(&shared) && !has_unknown(&shared[..4]), "known, and cut short");
+        let mut newer = shared.clone();
+        newer.extend([24, 0]);
+        assert!(has_unknown(&newer));
+        // The decoder of a release that does not know the mark meets it as this one meets tag 24.
+        let mut marked_by_newer = shared;
+        marked_by_newer[0] = 24;
+        assert!(has_unknown(&marked_by_newer));
+    }
 }

@@ -1,6 +1,7 @@
 //! Changes to the state that the manifest records. An [`Edit`] is a list of [`Change`]s that become durable
 //! together; [`State`] is the sum of all edits so far. Applying a change is pure.
 
+use super::shared_mark::SharedMark;
 use crate::shape::{Shape, ShapeChange};
 use crate::types::{Generation, KeyRange, LogFileId, LogPosition, SeqNo, StoreId, TableId};
 use crate::wal::{RetainedFile, WalEnd};
@@ -54,6 +55,8 @@ pub(crate) enum Change {
     /// Recorded twice, first with the number from which on no write had one, so that this database is above
     /// the other.
     Attached { store: StoreId, seq: SeqNo },
+    /// The database becomes the shared one in that place; see [`SharedMark`].
+    Shared { location: String, nonce: u64 },
 }
 
 impl Change {
@@ -143,6 +146,7 @@ pub(crate) struct State {
     pub(crate) wal_retained: Arc<BTreeMap<LogFileId, RetainedFile>>,
     pub(crate) wal_synced: LogPosition,
     pub(crate) wal_ends: Vec<WalEnd>,
+    pub(crate) shared: Option<SharedMark>,
 }
 
 impl State {
@@ -153,6 +157,9 @@ impl State {
         match change {
             Change::Database { id } => self.database = *id,
             Change::Tables { location } => self.tables.clone_from(location),
+            Change::Shared { location, nonce } => {
+                self.shared = Some(SharedMark { location: location.clone(), nonce: *nonce });
+            }
             Change::Epoch(epoch) => self.epoch = self.epoch.max(*epoch),
             Change::LastSeq(seq) => self.last_seq = self.last_seq.max(*seq),
             Change::NewStore { id, name, options } => {
@@ -243,6 +250,7 @@ impl State {
             tables: self.tables.clone(),
             owners: self.owners.clone(),
             wal_retained: self.wal_retained.clone(),
+            shared: self.shared.clone(),
             ..*self
         };
         Before { stores, rest }
@@ -291,6 +299,9 @@ impl State {
         ];
         if !self.tables.is_empty() {
             edit.push(Change::Tables { location: self.tables.clone() });
+        }
+        if let Some(SharedMark { location, nonce }) = &self.shared {
+            edit.push(Change::Shared { location: location.clone(), nonce: *nonce });
         }
         for (&id, store) in &self.stores {
             edit.push(Change::NewStore { id, name: store.name.clone(), options: store.options.clone() });
@@ -470,6 +481,7 @@ mod tests {
             Change::Flushed { store, range: KeyRange::new("a", "f"), generation: Generation(7) },
             Change::Attached { store, seq: SeqNo(11) },
             Change::Attached { store, seq: SeqNo(98) },
+            Change::Shared { location: "s3://bucket/prod".into(), nonce: u64::MAX - 5 },
             Change::WalRetained {
                 from: LogFileId(3),
                 files: vec![RetainedFile { file: LogFileId(4), used: 4000, first_seq: SeqNo(70) }],

@@ -204,8 +204,17 @@ pub(crate) fn apply_encoded(state: &mut State, payload: &[u8]) -> std::result::R
     apply_edit(state, &decoded(payload)?)
 }
 
-/// Reads the manifest in force; `None` when the directory holds no database.
+/// Reads the manifest in force; `None` when the directory holds no database. A marked one is an error.
 pub(crate) fn load(env: &Env, dir: &Path) -> Result<Option<Loaded>> {
+    let loaded = load_marked(env, dir)?;
+    match loaded.as_ref().and_then(|loaded| loaded.state.shared.as_ref()) {
+        Some(mark) => Err(mark.refusal(dir)),
+        None => Ok(loaded),
+    }
+}
+
+/// Reads the manifest in force like [`load`], also a marked one.
+pub(crate) fn load_marked(env: &Env, dir: &Path) -> Result<Option<Loaded>> {
     let Some((database, number)) = current(env, dir)? else { return Ok(None) };
     let path = dir.join(file_name(number));
     if !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
@@ -227,8 +236,13 @@ pub(crate) fn parse(bytes: &[u8], path: &Path, database: u64, number: u64) -> Re
     let mut state = State::default();
     let mut at = HEADER_BYTES;
     while let Some(payload) = record(bytes, at, database, number) {
-        let wrong = |what: String| Error::corruption(path, at as u64, what);
-        apply_encoded(&mut state, payload).map_err(wrong)?;
+        apply_encoded(&mut state, payload).map_err(|what| match code::has_unknown(payload) {
+            true => {
+                let message = format!("{} has a change that this release does not know", path.display());
+                Error::new(ErrorKind::Unsupported, message)
+            }
+            false => Error::corruption(path, at as u64, what),
+        })?;
         at += RECORD_HEADER_BYTES + payload.len();
     }
     if at == HEADER_BYTES {
@@ -738,6 +752,23 @@ mod tests {
         let wrong = vec![Change::StoreOptions { id: StoreId(5), options: String::new() }];
         assert_eq!(manifest.commit(&wrong).unwrap_err().kind(), ErrorKind::Invalid);
         assert_eq!(load(&env, dir.path()).unwrap().unwrap().mark, before);
+    }
+
+    #[test]
+    fn a_change_that_this_release_does_not_know_is_a_newer_releases() {
+        let dir = tempfile::tempdir().unwrap();
+        let (env, _) = fresh(dir.path());
+        let path = dir.path().join(file_name(1));
+        let mut bytes = read_file(&env, &path, 1 << 20).unwrap();
+        // What a release that does not know the mark of a shared database meets.
+        let (at, mut payload) = (bytes.len() as u64, code::encode(&edit(5)));
+        payload.extend([24, 1]);
+        put_u32(&mut bytes, payload.len() as u32);
+        put_u32(&mut bytes, crc(&payload, 7, 1, at));
+        bytes.extend_from_slice(&payload);
+        let error = parse(&bytes, &path, 7, 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("manifest-00000001"), "{error}");
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! has one handle for each table (`table_handle`), `distinct_estimate` says what a compaction leaves of its
 //! inputs, `one_side` serves scans from one side of a compaction. `memtables` is a store's memory,
 //! `tombstones_near` what deletes ranges of keys. `wal_refs` counts which WAL files SSTables need, `sums`
-//! finds records behind a damaged part of a manifest. Nothing here decides *what* to change.
+//! finds records behind a damaged part of a manifest. `shared_mark` is the mark of a database that moves into
+//! shared storage. Nothing here decides *what* to change.
 
 pub(crate) mod code;
 mod distinct_estimate;
@@ -16,6 +17,7 @@ mod memtables;
 mod one_side;
 mod open_tables;
 mod regions;
+mod shared_mark;
 mod sums;
 mod table_handle;
 mod tombstones_near;
@@ -28,6 +30,7 @@ pub(crate) use memtables::{FlushSet, Memtables, flushed_run};
 #[cfg(feature = "papers")]
 pub(crate) use one_side::OldSides;
 pub(crate) use open_tables::OpenTables;
+pub(crate) use shared_mark::SharedMark;
 pub(crate) use table_handle::TableHandle;
 pub(crate) use version::{Dead, Graveyard, OpenRun, OpenTable, PinnedTables, Version};
 

@@ -2,6 +2,7 @@
 //! and time, or set what is constant for users.
 #![cfg(feature = "testing")]
 
+mod adopt;
 mod api;
 mod backup;
 mod basics;

@@ -1,10 +1,10 @@
 //! The process that works on the database until it is killed, or until its time is over.
 
-use crate::kill::copies;
 use crate::kill::oracle::{Oracle, Slot};
 use crate::kill::work::{
     self, FAMILIES, INGESTED, INGESTED_CELLS, OVERWRITTEN, PASSING, Paths, STREAMS, batch, ingested_cell, ops,
 };
+use crate::kill::{adopting, copies};
 use siltstone::storage::sim::Rng;
 use siltstone::{Db, Durability, Family, FamilyOptions, Result, SstableWriter};
 use std::path::Path;
@@ -102,6 +102,7 @@ const FIRST: &[(&[&str], usize)] = &[
     (&["detach", "attach", "copy"], 8),
     // Of families.
     (&["split", "join-renamed", "join-before-commit", "join-committed"], 11),
+    (&["adopt"], 13),
 ];
 
 /// Everything beside writing, in an order that is drawn; first what passes the kill point that was asked for.
@@ -112,6 +113,7 @@ fn chores(db: &Db, oracle: &Oracle, paths: &Paths, orders: Orders, stop: &Atomic
     let mut checkpointed = false;
     copies::finish_move(db, oracle, paths)?;
     copies::finish_cut(db, oracle)?;
+    adopting::finish(oracle, paths)?;
     while !stop.load(Ordering::Relaxed) {
         let chore = first.take().map_or_else(|| rng.index(19), |(_, chore)| *chore);
         match chore {
@@ -142,6 +144,7 @@ fn chores(db: &Db, oracle: &Oracle, paths: &Paths, orders: Orders, stop: &Atomic
                 copies::cut_passing(db, oracle)?;
             }
             12 => overwrite(db, &mut rng, stop)?,
+            13 => adopting::adopt(oracle, paths, rng.range(20..200))?,
             9 => {
                 let write_memory = (32 << 10) << rng.range(0..3);
                 db.set_memory_limits(write_memory, 2 << 20).map_err(|e| format!("move memory: {e}"))?;

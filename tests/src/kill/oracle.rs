@@ -35,6 +35,8 @@ pub enum Slot {
     MovingCells,
     /// The passing family is cut in two and put together again, with so many cells and one; 0 if it is not.
     CutCells,
+    /// A closed database of so many rows and one moves into shared storage; 0 if none does.
+    AdoptedRows,
 }
 
 impl Slot {
@@ -52,7 +54,8 @@ impl Slot {
             Slot::BackupDone => 4 * STREAMS + 5,
             Slot::MovingCells => 4 * STREAMS + 6,
             Slot::CutCells => 4 * STREAMS + 7,
-            Slot::BackupFrom(stream) => 4 * STREAMS + 8 + stream,
+            Slot::AdoptedRows => 4 * STREAMS + 8,
+            Slot::BackupFrom(stream) => 4 * STREAMS + 9 + stream,
         };
         8 * slot as u64
     }
@@ -100,6 +103,8 @@ mod tests {
             CheckpointDone,
             BackupDone,
             MovingCells,
+            CutCells,
+            AdoptedRows,
         ];
         for stream in 0..STREAMS {
             slots.extend([

@@ -225,6 +225,12 @@ pub struct Paths {
     pub restored: std::path::PathBuf,
     /// Where the passing family is while it moves.
     pub moving: std::path::PathBuf,
+    /// A small database that moves into shared storage.
+    pub adopted: std::path::PathBuf,
+    /// The shared storage.
+    pub place: std::path::PathBuf,
+    /// The directory of another machine.
+    pub elsewhere: std::path::PathBuf,
 }
 
 impl Paths {
@@ -238,6 +244,9 @@ impl Paths {
             backups: dir.join("backups"),
             restored: dir.join("restored"),
             moving: dir.join("moving"),
+            adopted: dir.join("adopted"),
+            place: dir.join("place"),
+            elsewhere: dir.join("elsewhere"),
         }
     }
 }
