@@ -52,9 +52,9 @@ mod work;
 pub use backup::{BackupInfo, Backups};
 pub use db::{
     Adopted, Batch, BlockListing, Builder, Change, ChangeBatch, ChangeKind, Changes, CompactionControl,
-    Condition, Cursor, DEFAULT_FAMILY, Db, Entry, Estimate, Expected, Family, Follower, FollowerLag, Isolation, Keys,
-    MemtableListing, Operation, Reader, Scan, SstableWriter, TableListing, Transaction, TransactionScan,
-    WalListing, destroy,
+    Condition, Cursor, DEFAULT_FAMILY, Db, Entry, Estimate, Expected, Family, Follower, FollowerLag,
+    Isolation, Keys, MemtableListing, Operation, Reader, Scan, SstableWriter, TableListing, Transaction,
+    TransactionScan, WalListing, destroy,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind};

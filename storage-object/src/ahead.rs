@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
 /// The most fetches at a time.
-const UNDER_WAY: usize = 32;
+const UNDER_WAY: usize = 64;
 /// KiB of ends that were fetched and not yet asked for.
 const KIB_MAX: u32 = 64 << 10;
 

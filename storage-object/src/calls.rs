@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(3);
 /// The most requests at a time of a call for many objects.
-const UNDER_WAY: usize = 32;
+const UNDER_WAY: usize = 64;
 
 /// The state that requests need.
 #[derive(Clone)]

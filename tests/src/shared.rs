@@ -227,7 +227,8 @@ impl Case {
                 facts.met.opened += 1;
                 let number = facts.lives;
                 let before = facts.owner.replace((machine.at, number));
-                let others = |(at, _): &(usize, u64)| facts.machines[*at].as_ref().is_none_or(|m| m.life.is_some());
+                let others =
+                    |(at, _): &(usize, u64)| facts.machines[*at].as_ref().is_none_or(|m| m.life.is_some());
                 let took_over = before.as_ref().is_some_and(others);
                 facts.met.taken_over += u64::from(took_over);
                 drop(facts);
@@ -417,9 +418,8 @@ fn case(seed: u64) -> CaseResult {
     }
     // In some cases owners live long, so that they put checkpoints and collect.
     let (takes_over_in, dies_in) = *rng.pick(&[(25, 800), (25, 5_000), (400, 2_000), (1_000, 20_000)]);
-    let machines = (0..MACHINES).map(|at| {
-        Some(Machine { at, world: SimWorld::new(rng.next_u64()), life: None })
-    });
+    let machines =
+        (0..MACHINES).map(|at| Some(Machine { at, world: SimWorld::new(rng.next_u64()), life: None }));
     let machines = machines.collect();
     let facts = Facts {
         rng,

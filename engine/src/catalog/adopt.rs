@@ -177,7 +177,13 @@ impl Adoption<'_> {
         }
         let Recovered { writer, .. } = recovered;
         let claim = Place::new(writer.incarnation(), 0);
-        let outbox = Arc::new(Outbox::new(Arc::new(writer), claim, (BTreeMap::new(), 0), self.wal_limit));
+        let outbox = Arc::new(Outbox::new(
+            Arc::new(writer),
+            claim,
+            (BTreeMap::new(), 0),
+            self.wal_limit,
+            &self.env.clock,
+        ));
         let state = self.share_wal(&outbox)?;
         kill_point!("adopt-wal-shared");
         Manifest::start_shared(self.env, self.dir, &outbox, state)?;

@@ -12,7 +12,8 @@ use super::shared_id::{SharedId, probe};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Options;
 use crate::storage::{
-    Env, Folder, ObjectStore, SMALL_FILE_BYTES, WriteFile, create_over_own, mark_begun, read_file, remove_mark,
+    Env, Folder, ObjectStore, SMALL_FILE_BYTES, WriteFile, create_over_own, mark_begun, read_file,
+    remove_mark,
 };
 use crate::stream::{Begun, Entry, Item, Outbox, Place, Recovered, Stream, Terms, items};
 use crate::types::{LogFileId, LogPosition};
@@ -113,7 +114,7 @@ fn take_in(
     let (files, wal_end) = write_wal_files(env, dir, database, &recovered.entries, first, stream)?;
     let claim = Place::new(recovered.writer.incarnation(), 0);
     let begun = (files, recovered.entries.len() as u64);
-    let outbox = Arc::new(Outbox::new(Arc::new(recovered.writer), claim, begun, wal_limit));
+    let outbox = Arc::new(Outbox::new(Arc::new(recovered.writer), claim, begun, wal_limit, &env.clock));
     Ok(TakenOver { state, is_new, outbox, wal_end })
 }
 

@@ -184,7 +184,8 @@ impl Builder {
             (None, Some(place)) if TableStore::is_location(place) => {
                 let place = place.to_string_lossy();
                 let Some(open) = &self.stores else {
-                    let message = format!("the database lies in {place}, and nothing was given that finds it");
+                    let message =
+                        format!("the database lies in {place}, and nothing was given that finds it");
                     return Err(Error::new(ErrorKind::Unsupported, message));
                 };
                 open(&place).map_err(|e| Error::io("open the object store", Path::new(&*place), e))?

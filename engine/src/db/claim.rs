@@ -2,12 +2,14 @@
 //! the SSTables.
 
 use super::builder::Builder;
-use crate::catalog::{NOTE_NEW, TakenOver, local_part, no_database, refuse_local_part, refuse_occupied, take_over};
+use crate::catalog::{
+    NOTE_NEW, TakenOver, local_part, no_database, refuse_local_part, refuse_occupied, take_over,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::SstableReads;
 use crate::storage::{
-    DirLock, Env, LOCK_FILE, NOTE, ObjectStore, SMALL_FILE_BYTES, TableStore, begins_with_number, create_dir_durably,
-    create_over_own, lock_dir, mark_begun, read_file,
+    DirLock, Env, LOCK_FILE, NOTE, ObjectStore, SMALL_FILE_BYTES, TableStore, begins_with_number,
+    create_dir_durably, create_over_own, lock_dir, mark_begun, read_file,
 };
 use crate::version::edit::State as ManifestState;
 use crate::version::manifest::{self, Mark};

@@ -11,20 +11,29 @@
 //! Whoever reads the stream makes a request for each entry, however short. So where its length is bounded, an
 //! entry counts as a 4,096th of the bound at least: live entries are bounded in bytes and in number.
 //!
+//! The writers of an entry that has landed write again at once, but not all at the same moment. If the first of
+//! them put its frame alone, the others would wait for the next put after it. So while another put is in flight
+//! its writer waits until as many frames have come as the entry had, for an eighth of a put at most.
+//!
 //! A put that fails is the end: its outcome is unknown, so nothing more is put, and every later call fails.
 
+use super::item::Item;
 use super::object::{Entry, PAYLOAD_BYTES_MAX, Start};
 use super::place::Place;
 use super::shared_log::SharedLog;
-use super::item::Item;
 use crate::error::{Error, ErrorKind, Result};
+use crate::storage::Clock;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::types::{LogFileId, LogPosition, SeqNo};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The most puts in flight.
 const IN_FLIGHT_MAX: usize = 2;
+/// The least time that an entry gathers frames, and its share of a put's.
+const GATHER_NS: u64 = 200_000;
+const GATHER_SHARE: u64 = 8;
 /// What is queued beyond this goes into another entry.
 const PAYLOAD_BYTES: usize = 16 << 20;
 /// The most live entries, about.
@@ -38,7 +47,10 @@ pub(crate) struct Outbox {
     /// The bound of the WAL's bytes: after so many the owner ends its incarnation, so that its entries can be
     /// collected.
     wal_limit: u64,
+    clock: Arc<dyn Clock>,
     queue: Mutex<Queue>,
+    /// As much has been queued as is waited for.
+    gathered: Condvar,
     /// Something was acknowledged, a new incarnation began, or no more is put.
     moved: Condvar,
 }
@@ -54,6 +66,10 @@ struct Queue {
     wal_shared: LogPosition,
     wal_sent: LogPosition,
     in_flight: usize,
+    /// Whether a thread waits for more to be queued before it puts an entry.
+    gathers: bool,
+    /// How many items the entry had that landed last, and how long its put took.
+    landed: (u64, u64),
     /// The newest place known to be there.
     at: Place,
     /// The entries in which WAL files begin.
@@ -105,6 +121,7 @@ impl Outbox {
         claim: Place,
         (files, entries): (BTreeMap<LogFileId, Begun>, u64),
         wal_limit: u64,
+        clock: &Arc<dyn Clock>,
     ) -> Self {
         let queue = Queue {
             waiting: VecDeque::new(),
@@ -114,6 +131,8 @@ impl Outbox {
             wal_shared: LogPosition::default(),
             wal_sent: LogPosition::default(),
             in_flight: 0,
+            gathers: false,
+            landed: (0, 0),
             at: claim,
             files,
             entries,
@@ -123,7 +142,8 @@ impl Outbox {
             rolls: false,
             failed: None,
         };
-        Self { log, wal_limit, queue: Mutex::new(queue), moved: Condvar::new() }
+        let (queue, clock) = (Mutex::new(queue), clock.clone());
+        Self { log, wal_limit, clock, queue, gathered: Condvar::new(), moved: Condvar::new() }
     }
 
     /// Queues bytes of a WAL file: its header, where `at` is its beginning, or a frame with writes up to
@@ -135,6 +155,9 @@ impl Outbox {
         batch.last_seq = batch.last_seq.max(last_seq);
         if at.offset == 0 {
             batch.begun.push(at.file);
+        }
+        if queue.gathers && queue.has_gathered() {
+            self.gathered.notify_one();
         }
     }
 
@@ -154,14 +177,32 @@ impl Outbox {
         while queue.shared < goal {
             queue.check()?;
             // Whose items are under way waits for them alone.
-            if queue.rolls || queue.in_flight == IN_FLIGHT_MAX || queue.sent >= goal {
+            if queue.rolls || queue.gathers || queue.in_flight == IN_FLIGHT_MAX || queue.sent >= goal {
                 self.moved.wait(&mut queue);
                 continue;
+            }
+            if queue.in_flight > 0 && !queue.has_gathered() {
+                queue = self.gather(queue);
+                if queue.rolls {
+                    continue;
+                }
             }
             let batch = queue.waiting.pop_front().unwrap_or_default();
             queue = self.put(queue, batch);
         }
         Ok(queue.wal_shared)
+    }
+
+    /// Waits for more to be queued, while another put is in flight.
+    fn gather<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        // In models nothing times out.
+        if !cfg!(models) {
+            let ns = (queue.landed.1 / GATHER_SHARE).max(GATHER_NS);
+            queue.gathers = true;
+            self.gathered.wait_for(&mut queue, Duration::from_nanos(ns));
+            queue.gathers = false;
+        }
+        queue
     }
 
     /// Puts a batch as the next entry.
@@ -183,9 +224,11 @@ impl Outbox {
         queue.files.extend(begun.into_iter().map(|file| (file, Begun { place, entries })));
         queue.entries += 1;
         queue.in_flight += 1;
-        queue.sent = upto;
         queue.wal_sent = wal_end.unwrap_or(queue.wal_sent);
-        let mut landing = Landing { outbox: self, place, upto, wal_end: queue.wal_sent, outcome: None };
+        let items = upto - queue.sent;
+        queue.sent = upto;
+        let (wal_end, began_ns) = (queue.wal_sent, self.clock.monotonic_ns());
+        let mut landing = Landing { outbox: self, place, upto, items, wal_end, began_ns, outcome: None };
         drop(queue);
         landing.outcome = Some(self.log.put(place, entry));
         drop(landing);
@@ -289,8 +332,14 @@ impl Queue {
         self.failed.as_ref().map_or(Ok(()), |e| Err(e.clone()))
     }
 
+    /// Whether as much waits as the last entry had.
+    fn has_gathered(&self) -> bool {
+        self.queued - self.sent >= self.landed.0
+    }
+
     fn add(&mut self, item: &Item<'_>, bytes: usize) -> &mut Batch {
-        let is_full = |batch: &Batch| batch.payload.len() + bytes > PAYLOAD_BYTES && !batch.payload.is_empty();
+        let is_full =
+            |batch: &Batch| batch.payload.len() + bytes > PAYLOAD_BYTES && !batch.payload.is_empty();
         if self.waiting.back().is_none_or(is_full) {
             self.waiting.push_back(Batch::default());
         }
@@ -341,13 +390,17 @@ struct Landing<'a> {
     /// All items and all of the WAL up to here are in the stream once it has landed.
     upto: u64,
     wal_end: LogPosition,
+    items: u64,
+    began_ns: u64,
     outcome: Option<Result<()>>,
 }
 
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
+        let ns = self.outbox.clock.monotonic_ns().saturating_sub(self.began_ns);
         let mut queue = self.outbox.queue.lock();
         queue.in_flight -= 1;
+        queue.landed = (self.items, ns);
         match self.outcome.take().unwrap_or_else(|| Err(panicked())) {
             // All before it are there, too.
             Ok(()) => {

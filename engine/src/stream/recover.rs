@@ -119,9 +119,8 @@ impl Stream {
     /// some windows of requests, however many incarnations there are.
     fn newest_from(&self, first: u64) -> Result<Option<(u64, Claim)>> {
         let (mut newest, mut absent) = (None, None);
-        let mut asked: Vec<u64> = std::iter::once(first)
-            .chain((0..32).map(|bit| first.saturating_add(1 << bit)))
-            .collect();
+        let mut asked: Vec<u64> =
+            std::iter::once(first).chain((0..32).map(|bit| first.saturating_add(1 << bit))).collect();
         while !asked.is_empty() {
             let places = asked.iter().map(|incarnation| Place::new(*incarnation, 0));
             for read in self.ahead(places, WINDOW_MAX) {

@@ -386,7 +386,12 @@ impl Manifest {
     }
 
     /// The manifest of a shared database: puts the whole state as its first checkpoint.
-    pub(crate) fn start_shared(env: &Env, dir: &Path, outbox: &Arc<Outbox>, state: State) -> Result<Manifest> {
+    pub(crate) fn start_shared(
+        env: &Env,
+        dir: &Path,
+        outbox: &Arc<Outbox>,
+        state: State,
+    ) -> Result<Manifest> {
         let (env, dir, mark) = (env.clone(), dir.to_path_buf(), Mark::default());
         let shared = Some(Sharing { outbox: outbox.clone(), collect: None });
         let mut manifest = Manifest { env, dir, state, mark, file: None, base: 0, poisoned: false, shared };
@@ -504,7 +509,11 @@ impl Manifest {
     /// is full.
     pub(crate) fn make_reserve(&self) {
         let (path, storage) = (self.dir.join(RESERVE), &self.env.storage);
-        if self.poisoned || self.shared.is_some() || storage.exists(&path).unwrap_or(true) || storage.create(&path).is_err() {
+        if self.poisoned
+            || self.shared.is_some()
+            || storage.exists(&path).unwrap_or(true)
+            || storage.create(&path).is_err()
+        {
             return;
         }
         let reserved = storage.map(&path, RESERVE_BYTES, false);
