@@ -220,7 +220,12 @@ impl Db {
     /// other writes.
     pub fn write_if(&self, conditions: &[Condition], batch: &Batch, durability: Durability) -> Result<SeqNo> {
         let depends = condition::Conditions { db: &self.inner, all: conditions };
-        self.inner.catalog.write(&batch.ops(&self.inner)?, durability, Some(&depends))
+        let written = self.inner.catalog.write(&batch.ops(&self.inner)?, durability, Some(&depends));
+        if written.as_ref().is_err_and(|e| e.kind() == ErrorKind::Conflict) {
+            // It says what was read.
+            self.inner.cx.check_lease()?;
+        }
+        written
     }
 
     /// Begins an optimistic transaction, [serializable](Isolation::Serializable).
