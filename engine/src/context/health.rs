@@ -66,7 +66,7 @@ impl Context {
     }
 
     fn check_lease_until(&self, until: u64) -> Result<()> {
-        if self.env.clock.boottime_ns() < until {
+        if self.env.clock.boottime_ns() < until || planted!(Bug::ReadAfterLease) {
             return Ok(());
         }
         let message = "reads wait for a new lease on the shared database, which another process may have now";
