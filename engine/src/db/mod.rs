@@ -1,7 +1,8 @@
 //! The database: what a caller holds, and the paths of a write, a read and a scan.
 //!
-//! - `builder`, `claim`, `open`, `read_only`, `close`, `destroy`: what a database is opened with, whose its
-//!   directory is, recovery, opening for reading, ending in good order, and deleting.
+//! - `builder`, `claim`, `open`, `stand_by`, `read_only`, `close`, `destroy`: what a database is opened with,
+//!   whose its directory is, recovery, opening once another process is gone, opening for reading, ending in
+//!   good order, and deleting.
 //! - `batch`, `transaction`: what is written together; how it is written is `commit`. `condition` has what
 //!   must hold at a write, `conflicts` what others have written since, `write_set` what a transaction has
 //!   written itself.
@@ -43,6 +44,7 @@ mod open;
 mod read_only;
 mod scan;
 mod sources;
+mod stand_by;
 mod tombstone_skip;
 mod transaction;
 mod visible;
@@ -72,6 +74,7 @@ use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::latency::Latencies;
+use crate::lease::Keeper;
 use crate::operator::check_outside;
 use crate::options::{Durability, FamilyOptions, Options};
 use crate::snapshot::Snapshot;
@@ -88,13 +91,15 @@ pub(crate) struct Inner {
     pub(crate) commit: Arc<Commit>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) work: Arc<Work>,
+    /// The lease of a shared database.
+    keeper: Option<Arc<Keeper>>,
     /// The WAL files that recovery found, for a read-only database to list.
     wal_found: Vec<WalListing>,
     /// Locks of the database's directory and of the one where SSTables lie; none when read-only.
     locks: Mutex<Vec<Box<dyn Send + Sync>>>,
 }
 
-crate::types::sent!(Inner { cx, commit, catalog, work, wal_found, locks });
+crate::types::sent!(Inner { cx, commit, catalog, work, keeper, wal_found, locks });
 
 /// A database. A cheap handle: clone it freely; the database is closed when the last handle, family and scan
 /// is dropped, or by [`Db::close`].
