@@ -111,3 +111,35 @@ impl<T: Serialize + DeserializeOwned> Numbered<T> {
         self.store.delete_all(&old).map_err(|e| Error::io("delete objects of", self.folder, e))
     }
 }
+
+#[cfg(all(test, not(models)))]
+mod tests {
+    use super::*;
+    use crate::storage::sim::{SimClock, SimObjects, SimStorage};
+    use std::path::Path;
+
+    #[test]
+    fn the_newest_is_found_from_a_listing_and_old_ones_are_deleted_bit_by_bit() {
+        let (disk, clock) = (Arc::new(SimStorage::new(1)), Arc::new(SimClock::default()));
+        let store: Arc<dyn ObjectStore> = SimObjects::new(disk, clock, Path::new("objects"), None);
+        let numbered = Numbered::<u64>::new(&store, "lease");
+        assert_eq!(numbered.newest(2).unwrap(), []);
+        for number in 1..=KEPT + 150 {
+            assert_eq!(numbered.put(number, &(number + 7)).unwrap(), PutOnce::Mine);
+        }
+        assert_eq!(numbered.put(3, &0).unwrap(), PutOnce::Theirs);
+        let newest = KEPT + 150;
+        assert_eq!(numbered.newest(2).unwrap(), [(newest - 1, newest + 6), (newest, newest + 7)]);
+        assert_eq!(numbered.onwards(newest - 1).unwrap(), [(newest, newest + 7)]);
+        assert_eq!(numbered.onwards(newest).unwrap(), []);
+        for first in [101, 150, 150] {
+            numbered.clean(newest).unwrap();
+            assert_eq!(numbered.listed().unwrap()[0], first);
+        }
+        assert_eq!(numbered.read(149).unwrap(), None);
+        store.put("lease/0000000000000200", b"no number").unwrap();
+        let damaged = numbered.read(0x200).unwrap_err();
+        assert_eq!(damaged.kind(), ErrorKind::Corruption, "{damaged}");
+        assert!(damaged.to_string().contains("lease/0000000000000200"), "{damaged}");
+    }
+}
