@@ -374,6 +374,19 @@ impl Db {
         self.inner.close()
     }
 
+    /// An error of kind `Busy` if reads are not answered now: the lease on a shared database, which its owner
+    /// keeps while a [standby](Builder::stand_by) waits, has ended, and another process may have it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = siltstone::Db::open(dir.path())?;
+    /// db.check_lease()?; // of a database that is not shared it never fails
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn check_lease(&self) -> Result<()> {
+        self.inner.cx.check_lease()
+    }
+
     /// Whether it was closed. Scans and cursors that were made before still work, as they hold their data;
     /// callers that do not want this can ask here.
     pub fn is_closed(&self) -> bool {

@@ -195,7 +195,7 @@ fn own(
         if claimed.is_newest()? {
             let incarnation = writer.incarnation();
             let at = Place::new(incarnation, 0);
-            let outbox = Arc::new(Outbox::new(Arc::new(writer), at, BTreeMap::new(), 1 << 20));
+            let outbox = Arc::new(Outbox::new(Arc::new(writer), at, (BTreeMap::new(), 0), 1 << 20));
             let options = Options::default();
             let events = Events::new(env, Path::new("/"), 0, None);
             let scheduler = Arc::new(SimScheduler::new(env.random.clone()));
