@@ -13,6 +13,8 @@ use crate::stream::Outbox;
 use crate::sync::Mutex;
 use std::sync::{Arc, Weak};
 
+/// Old objects are deleted where the number of its own is a multiple of this: more at a time than come to be.
+const CLEAN_EVERY: u64 = 64;
 /// How many announcements are read of a listing.
 const LISTED: usize = 16;
 /// How many objects of its own may lie where it puts its last one.
@@ -58,7 +60,7 @@ impl Keeper {
 
     /// Reads the announcements of standbys that it does not know.
     fn look(&self, state: &mut State) -> Result<()> {
-        let State { holder, watch, .. } = state;
+        let watch = &mut state.watch;
         let announcements = &self.claimed.announcements;
         let found = match watch.lists(self.now()) {
             true => announcements.newest(LISTED)?,
@@ -70,10 +72,6 @@ impl Keeper {
             // It may have been one itself.
             let waits = announcement.waits && announcement.standby != self.claimed.life.id;
             watch.heard(now, &Announcement { number, waits, ..announcement });
-        }
-        if watch.awaited(now).is_some() {
-            self.claimed.chain.clean(holder.newest())?;
-            announcements.clean(watch.newest)?;
         }
         Ok(())
     }
@@ -97,6 +95,11 @@ impl Keeper {
             let object = self.claimed.life.object(put.number, put.kind, put.seen, put.nonce);
             if let Ok(outcome) = self.claimed.chain.put(put.number, &object) {
                 holder.learned(self.now(), outcome);
+            }
+            if put.number.is_multiple_of(CLEAN_EVERY) {
+                // What stays is deleted the next time.
+                let _ = self.claimed.chain.clean(holder.newest());
+                let _ = self.claimed.announcements.clean(watch.newest);
             }
         }
         if holder.wants_proof(self.now()) && self.outbox.ship_something().is_ok() {

@@ -48,7 +48,13 @@ impl Watch {
     /// Notes that the owner has looked, with success or without.
     pub(super) fn looked(&mut self, now: u64, has_read: bool) {
         self.looked = if has_read { Some(now) } else { self.looked };
-        self.look_at = now + if has_read { LOOK_NS } else { AGAIN_NS };
+        self.look_at = now
+            + match (has_read, self.waiting.is_empty()) {
+                (true, true) => LOOK_NS,
+                // Another may want to be answered, and beside the lease this costs little.
+                (true, false) => LOOK_NS / 6,
+                (false, _) => AGAIN_NS,
+            };
     }
 
     /// Up to which announcement the owner has looked, if a standby waits.
@@ -73,6 +79,8 @@ mod tests {
         assert!(watch.is_due(7 + AGAIN_NS));
         let said = |number, standby, waits| Announcement { number, standby, nonce: 0, waits };
         watch.heard(10, &said(4, 1, true));
+        watch.looked(10, true);
+        assert!(watch.is_due(10 + LOOK_NS / 6));
         watch.heard(20, &said(5, 2, true));
         watch.heard(30, &said(6, 1, false));
         assert_eq!(watch.awaited(30), Some(6), "the other one waits");
