@@ -413,7 +413,7 @@ fn case(seed: u64, so_far: Met) -> Met {
 #[test]
 fn no_read_is_answered_once_another_has_written() {
     let count =
-        std::env::var("SILTSTONE_SEEDS").ok().and_then(|count| count.parse::<u64>().ok()).unwrap_or(200);
+        std::env::var("SILTSTONE_SEEDS").ok().and_then(|count| count.parse::<u64>().ok()).unwrap_or(100);
     let fresh = OsRandom::new().next_u64() >> 16;
     let mut all = Met::default();
     for seed in (1..=count / 2).chain(fresh..).take(count as usize) {
