@@ -80,6 +80,9 @@ pub enum EventKind {
     Backup,
     /// SSTables were ingested.
     Ingest,
+    /// The lease on a shared database, by which reads are answered while a standby waits: it was begun or
+    /// ended, or could not be kept.
+    Lease,
     /// The database was closed.
     Close,
 }

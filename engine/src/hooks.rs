@@ -406,6 +406,10 @@ mod switches {
         TakeTheirsForOwn = "take-theirs-for-own",
         /// A reader of the stream starts at the checkpoint, whatever memory needed then.
         ReplayFromCheckpoint = "replay-from-checkpoint",
+        /// Reads are answered after the lease on a shared database has ended.
+        ReadAfterLease = "read-after-lease",
+        /// A standby takes a database over as soon as it has seen that a lease is kept.
+        TakeWithoutWaiting = "take-without-waiting",
     }
 
     static PLANTED: AtomicU64 = AtomicU64::new(0);

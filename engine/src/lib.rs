@@ -27,6 +27,7 @@ mod db;
 mod error;
 mod event;
 mod latency;
+mod lease;
 mod memtable;
 mod metrics;
 pub mod offload;
@@ -59,6 +60,7 @@ pub use db::{
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind};
 pub use latency::{Histogram, Latencies};
+pub use lease::Waiting;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use memtable::probe as memory_probe;

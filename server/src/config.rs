@@ -54,6 +54,9 @@ pub struct Config {
     /// path. `dir` is a cache of it that may be lost. Whoever opens the database last owns it. A write is
     /// answered once it is in that place, whatever `durability` says. See docs/shared.md.
     pub shared: Option<PathBuf>,
+    /// Wait until the process that has the shared database is gone, and serve it then: no port is listened at
+    /// before.
+    pub standby: bool,
     /// Bytes of an object store that are cached on the local disk, in a directory named like the database
     /// with `-cache` appended; 0 for none, or at least 64 MiB.
     pub disk_cache: Size,
@@ -475,6 +478,7 @@ impl Default for Config {
             call_memory: Size(2 << 30),
             sstable_store: None,
             shared: None,
+            standby: false,
             disk_cache: Size(4 << 30),
             region_bytes: Size(1 << 30),
             region_rate: 20_000,
@@ -548,6 +552,9 @@ impl Config {
         }
         if self.shared.is_some() && self.sstable_store.is_some() {
             return Err("shared and sstable-store are both set: a shared database has one place".into());
+        }
+        if self.standby && self.shared.is_none() {
+            return Err("standby is set, and shared is not: only a shared database can have one".into());
         }
         if self.manager.is_some() && self.offload.manager.is_some() {
             return Err("offload.manager: this process is to be the manager itself".into());
@@ -734,6 +741,7 @@ mod tests {
             ("write-memory = 0", "write_memory"),
             ("shared = \"s3://b/p\"\nsstable-store = \"/t\"", "shared and sstable-store"),
             ("shared = \"below\"", "shared is neither an absolute path"),
+            ("standby = true", "only a shared database"),
         ] {
             let wrong = Config::parse(text).unwrap_err();
             assert!(wrong.contains(expected), "{text}: {wrong}");

@@ -33,8 +33,10 @@ use crate::tables::regions;
 use crate::tables::registry::Tables;
 use crate::tables::schema;
 use parking_lot::Mutex;
+use siltstone::Waiting;
 use siltstone_compactor::Compactors;
 use siltstone_storage_object::LazyObjectStores;
+use std::mem::discriminant;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -87,6 +89,61 @@ async fn start_offload(config: &Config) -> Result<(Option<Managing>, Option<Arc<
     started.await.map_err(|e| e.to_string())?
 }
 
+/// An open database, and what it needs.
+struct Opened {
+    instances: Instances,
+    tables: Arc<Tables>,
+    stores: Arc<LazyObjectStores>,
+    compactors: Option<Arc<Compactors>>,
+    manager: Option<Managing>,
+}
+
+/// Opens the database; `None` if `stopping` is set while it waits as a standby.
+async fn open(config: &Config, stopping: Arc<AtomicBool>) -> Result<Option<Opened>, String> {
+    let (dir, options, base) = (config.dir.clone(), config.options(), config.store_settings());
+    let (directories, is_standby) = (config.directories(), config.standby);
+    let (manager, compactors) = start_offload(config).await?;
+    let offload = compactors.clone();
+    let stores = Arc::new(LazyObjectStores::new(config.object_stores()));
+    let found = {
+        let stores = stores.clone();
+        move |location: &str| stores.open(location)
+    };
+    let opened = tokio::task::spawn_blocking(move || {
+        let builder = schema::builder(options).object_stores(found);
+        let builder = match offload {
+            Some(offload) => builder.offload(offload),
+            None => builder,
+        };
+        let db = match is_standby {
+            true => builder.stand_by(&dir, goes_on(stopping)),
+            false => builder.open(&dir).map(Some),
+        };
+        let Some(db) = db.map_err(|e| e.to_string())? else { return Ok(None) };
+        let tables = Tables::open(db, base, directories).map(Arc::new);
+        let opened = tables.and_then(|tables| Ok((Instances::open(tables.clone())?, tables)));
+        opened.map(Some).map_err(|e| format!("{}: {}", dir.display(), e.message()))
+    });
+    let opened = opened.await.map_err(|e| e.to_string())??;
+    Ok(opened.map(|(instances, tables)| Opened { instances, tables, stores, compactors, manager }))
+}
+
+/// Whether a standby goes on, which says in the log what it waits for.
+fn goes_on(stopping: Arc<AtomicBool>) -> impl FnMut(&Waiting) -> bool {
+    let mut told = None;
+    move |waiting: &Waiting| {
+        if told.replace(discriminant(waiting)) != Some(discriminant(waiting)) {
+            match waiting {
+                Waiting::Unanswered => tracing::info!("standing by: the owner does not know of it yet"),
+                Waiting::Ready => tracing::info!("standing by: ready to take over when the owner is gone"),
+                Waiting::Failing(error) => tracing::warn!(%error, "standing by: the store failed"),
+                _ => {}
+            }
+        }
+        !stopping.load(Ordering::Relaxed)
+    }
+}
+
 /// How many files the process may have open, once it may have as many as it can.
 fn descriptors() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -119,33 +176,29 @@ fn connections_max(config: &Config, descriptors: Option<u64>) -> Result<usize, S
 }
 
 impl Server {
-    /// Opens the database and listens.
+    /// Opens the database and listens. As a standby ([`Config::standby`]) it waits for that as long as need
+    /// be.
     ///
     /// # Errors
     /// A text that names what failed: the settings, the directory, an address.
     pub async fn start(config: Config) -> Result<Self, String> {
+        let started = Self::start_unless(config, Arc::default()).await?;
+        started.ok_or_else(|| "the standby waits no more".into())
+    }
+
+    /// Opens the database and listens; `None` if `stopping` is set while it waits as a standby.
+    ///
+    /// # Errors
+    /// See [`Server::start`].
+    pub async fn start_unless(config: Config, stopping: Arc<AtomicBool>) -> Result<Option<Self>, String> {
         config.check()?;
-        let (dir, options, base) = (config.dir.clone(), config.options(), config.store_settings());
-        let directories = config.directories();
-        let (manager, compactors) = start_offload(&config).await?;
-        let offload = compactors.clone();
-        let stores = Arc::new(LazyObjectStores::new(config.object_stores()));
-        let found = {
-            let stores = stores.clone();
-            move |location: &str| stores.open(location)
-        };
-        let opened = tokio::task::spawn_blocking(move || {
-            let builder = schema::builder(options).object_stores(found);
-            let builder = match offload {
-                Some(offload) => builder.offload(offload),
-                None => builder,
-            };
-            let db = builder.open(&dir).map_err(|e| e.to_string())?;
-            let tables = Tables::open(db, base, directories).map(Arc::new);
-            let opened = tables.and_then(|tables| Ok((Instances::open(tables.clone())?, tables)));
-            opened.map_err(|e| format!("{}: {}", dir.display(), e.message()))
-        });
-        let (instances, tables) = opened.await.map_err(|e| e.to_string())??;
+        let Some(opened) = open(&config, stopping).await? else { return Ok(None) };
+        Self::serve(config, opened).await.map(Some)
+    }
+
+    /// Serves a database.
+    async fn serve(config: Config, opened: Opened) -> Result<Self, String> {
+        let Opened { instances, tables, stores, compactors, manager } = opened;
         tables.kept.keep_for(config.undelete_hours);
         let tls = config.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
         let connections_max = connections_max(&config, descriptors())?;

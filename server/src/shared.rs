@@ -7,6 +7,7 @@ use crate::net::auth::{Tokens, Who};
 use crate::net::calls::{self, Call, Guard};
 use crate::net::listen::{Places, Tls};
 use crate::proto::longrunning::{Operation, operation};
+use crate::status::status;
 use crate::tables::hot_tablets::HotTablets;
 use crate::tables::instance_set::Instances;
 use crate::tables::registry::Tables;
@@ -154,6 +155,10 @@ impl Shared {
         let peer = calls::peer_of(request)?;
         if self.stopping.load(Ordering::Relaxed) {
             return Err(Status::unavailable("the server is stopping"));
+        }
+        // Writes need no lease: those of a former owner fail.
+        if matches!(call, Call::ReadRows | Call::SampleRowKeys | Call::Admin) {
+            self.tables.db.check_lease().map_err(status)?;
         }
         let wait = calls::wait_of(request.metadata().as_ref());
         Ok(self.access.calls.begin(call, wait, peer))

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// The campaigns in the order in which they are tried, cheapest first.
 const TRIED: &[&str] = &["twice", "sync", "power", "model", "faults", "full"];
+/// Bugs that no campaign meets: unit tests of the engine's module `lease` plant them.
+const OF_UNIT_TESTS: &[Bug] = &[Bug::ReadAfterLease, Bug::TakeWithoutWaiting];
 /// Where a bug is looked for first, as only that campaign goes there: damaged SSTables, failed syncs, moments
 /// in mid-way, answers while nothing crashes. Those that are tried for all take minutes until they have found
 /// nothing.
@@ -57,6 +59,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// The bugs to plant: all, or so many drawn by the seed.
 pub fn bugs(draw: Option<usize>, seed: u64) -> Vec<Bug> {
     let mut bugs = Bug::ALL.to_vec();
+    bugs.retain(|bug| !OF_UNIT_TESTS.contains(bug));
     if let Some(draw) = draw {
         Rng::new(seed).shuffle(&mut bugs);
         bugs.truncate(draw);

@@ -12,6 +12,8 @@ use siltstone_server::{Config, Server, Size, TlsConfig, WriteDurability};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 
 /// Serve the Bigtable API on a local directory
@@ -57,6 +59,10 @@ pub(crate) struct Serve {
     /// s3://bucket/prefix
     #[arg(long, env = "SILTSTONE_SHARED", value_name = "LOCATION", value_parser = open::place)]
     shared: Option<PathBuf>,
+    /// Wait until the server that has the shared database is gone, and serve it then; the port is not listened
+    /// at before
+    #[arg(long, env = "SILTSTONE_STANDBY")]
+    standby: bool,
     /// Disk space for cached bytes of an object store; 0 for none [default: 4GiB]
     #[arg(long, env = "SILTSTONE_DISK_CACHE", value_parser = size)]
     disk_cache: Option<Size>,
@@ -112,12 +118,19 @@ impl Serve {
         let _entered = runtime.enter();
         let _logs = logs::start(&log, format, collector.as_deref()).map_err(Failure::Usage)?;
         let (stop, mut stopped) = mpsc::unbounded_channel();
+        let stopping = Arc::new(AtomicBool::new(false));
+        let on_signal = stopping.clone();
         interrupt::on_signal(move || {
+            on_signal.store(true, Ordering::Relaxed);
             let _ = stop.send(());
             None
         });
         let dir = config.dir.display().to_string();
-        let server = runtime.block_on(Server::start(config)).map_err(Failure::Failed)?;
+        if let Some(shared) = config.shared.as_ref().filter(|_| config.standby) {
+            say(&format!("standing by for {}", shared.display()));
+        }
+        let started = runtime.block_on(Server::start_unless(config, stopping)).map_err(Failure::Failed)?;
+        let Some(server) = started else { return Ok(()) };
         if demo {
             demo::load(&server).map_err(Failure::Failed)?;
         }
@@ -154,6 +167,7 @@ impl Serve {
         }
         config.sstable_store = self.sstable_store.or(config.sstable_store);
         config.shared = self.shared.or(config.shared);
+        config.standby |= self.standby;
         config.disk_cache = self.disk_cache.unwrap_or(config.disk_cache);
         config.insecure |= self.protection.insecure;
         config.tokens = self.tokens.or(config.tokens);

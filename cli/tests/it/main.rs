@@ -10,6 +10,7 @@ mod reports;
 mod server;
 mod shared;
 mod signals;
+mod standby;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// A server that is killed where a test fails.
-struct Serving {
-    child: Child,
-    at: String,
+pub(super) struct Serving {
+    pub(super) child: Child,
+    pub(super) at: String,
 }
 
 impl Serving {
-    fn start(dir: &Path, more: &[&str]) -> Self {
+    pub(super) fn start(dir: &Path, more: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_siltstone"))
             .arg("serve")
             .arg(dir)
@@ -27,7 +27,7 @@ impl Serving {
         Self { child, at }
     }
 
-    fn stop(mut self) -> String {
+    pub(super) fn stop(mut self) -> String {
         Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
         let mut said = String::new();
         std::io::Read::read_to_string(self.child.stderr.as_mut().unwrap(), &mut said).unwrap();
@@ -44,7 +44,7 @@ impl Drop for Serving {
 }
 
 /// Runs the command; its output, or what it says of its failure.
-fn run(args: &[&str]) -> Result<String, String> {
+pub(super) fn run(args: &[&str]) -> Result<String, String> {
     let output = Command::new(env!("CARGO_BIN_EXE_siltstone")).args(args).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }

@@ -10,6 +10,7 @@
 use super::directory::refuse_occupied;
 use super::shared_id::{SharedId, probe};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lease::Claimed;
 use crate::options::Options;
 use crate::storage::{
     Env, Folder, ObjectStore, SMALL_FILE_BYTES, WriteFile, create_over_own, mark_begun, read_file,
@@ -36,6 +37,7 @@ pub(crate) struct TakenOver {
     pub(crate) outbox: Arc<Outbox>,
     /// Where the WAL ends, if the stream has any of it that is needed.
     pub(crate) wal_end: Option<LogPosition>,
+    pub(crate) lease: Claimed,
 }
 
 /// Where a shared database keeps its SSTables.
@@ -49,12 +51,13 @@ fn stream_of(env: &Env, store: &Arc<dyn ObjectStore>, database: u64) -> Stream {
 }
 
 /// Takes the database in that place over, or creates it; `dir`, which is locked and bound to `env`, is its
-/// local part.
+/// local part. `claim` ends the lease of the owner before, or waits for its end.
 pub(crate) fn take_over(
     env: &Env,
     dir: &Path,
     store: &Arc<dyn ObjectStore>,
     options: &Options,
+    claim: &mut dyn FnMut(&Env) -> Result<Claimed>,
 ) -> Result<TakenOver> {
     let found = SharedId::find(&**store)?;
     check_local_part(env, dir, found.as_ref().map(SharedId::number))?;
@@ -79,9 +82,20 @@ pub(crate) fn take_over(
     check_local_part(env, dir, Some(database))?;
     mark_local_part(env, dir, database, &store.location())?;
     let stream = stream_of(env, store, database);
-    let recovered = stream.recover(1, Terms { revision: 0, numbers_ahead: 0 })?;
+    let (lease, recovered) = loop {
+        let lease = claim(env)?;
+        if lease.has_waited() {
+            // Its format may be a newer one by now.
+            SharedId::find(&**store)?;
+        }
+        let recovered = stream.recover(1, Terms { revision: 0, numbers_ahead: 0 })?;
+        // Of several that are at it together, the one that comes last here has both.
+        if lease.is_newest()? {
+            break (lease, recovered);
+        }
+    };
     let owned = recovered.writer.incarnation();
-    let taken = take_in(env, dir, database, recovered, &stream, options.wal_limit());
+    let taken = take_in(env, dir, database, lease, recovered, &stream, options.wal_limit());
     taken.map_err(|e| match stream.is_claimed(owned + 1) {
         // What is missing another has collected.
         Ok(true) => Error::new(ErrorKind::Busy, format!("another process took the database over: {e}")),
@@ -102,6 +116,7 @@ fn take_in(
     env: &Env,
     dir: &Path,
     database: u64,
+    lease: Claimed,
     recovered: Recovered,
     stream: &Stream,
     wal_limit: u64,
@@ -115,7 +130,7 @@ fn take_in(
     let claim = Place::new(recovered.writer.incarnation(), 0);
     let begun = (files, recovered.entries.len() as u64);
     let outbox = Arc::new(Outbox::new(Arc::new(recovered.writer), claim, begun, wal_limit, &env.clock));
-    Ok(TakenOver { state, is_new, outbox, wal_end })
+    Ok(TakenOver { state, is_new, outbox, wal_end, lease })
 }
 
 /// The manifest's state as the stream has it, and whether nothing was ever recorded.

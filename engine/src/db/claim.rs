@@ -6,6 +6,7 @@ use crate::catalog::{
     NOTE_NEW, TakenOver, local_part, no_database, refuse_local_part, refuse_occupied, take_over,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::lease::{ClaimEnv, Claimed};
 use crate::options::SstableReads;
 use crate::storage::{
     DirLock, Env, LOCK_FILE, NOTE, ObjectStore, SMALL_FILE_BYTES, TableStore, begins_with_number,
@@ -39,12 +40,16 @@ pub(super) fn lock_and_load(
     Ok((lock, state, mark))
 }
 
+/// How a process comes to have a shared database: at once, or as a standby.
+pub(super) type Claim<'a> = dyn FnMut(&ClaimEnv<'_>) -> Result<Claimed> + 'a;
+
 /// Takes the directory's lock and the shared database in that place. The builder's storage is bound to the
 /// directory then.
 pub(super) fn lock_and_take_over(
     builder: &mut Builder,
     dir: &Path,
     place: &Arc<dyn ObjectStore>,
+    claim: &mut Claim<'_>,
 ) -> Result<(DirLock, TakenOver)> {
     let create = |builder: &Builder, dir: &Path| {
         let storage = &*builder.env.storage;
@@ -52,7 +57,10 @@ pub(super) fn lock_and_take_over(
         builder.env.bound_to(dir)
     };
     let lock = lock_in(builder, dir, &create)?;
-    let taken = take_over(&builder.env, dir, place, &builder.options)?;
+    let scheduler = (builder.scheduler)();
+    let pause = |ns| scheduler.pause(ns);
+    let mut claim = |env: &Env| claim(&ClaimEnv { env, store: place, pause: &pause });
+    let taken = take_over(&builder.env, dir, place, &builder.options, &mut claim)?;
     Ok((lock, taken))
 }
 

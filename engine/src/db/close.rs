@@ -27,6 +27,10 @@ impl Inner {
         }
         self.catalog.sweep_until(u64::MAX);
         self.commit.room.spares.set_room(0);
+        if let Some(keeper) = &self.keeper {
+            // After the last read and the last put.
+            keeper.release();
+        }
         kill_point!("close-before-unlock");
         self.locks.lock().clear();
         ended

@@ -40,7 +40,7 @@ pub(super) struct View {
     pub(super) refused: Option<Error>,
     untimed: Option<Error>,
     _snapshot: Option<Snapshot>,
-    _db: Shared,
+    db: Shared,
 }
 
 impl View {
@@ -76,7 +76,7 @@ impl View {
             refused: refused.err(),
             untimed: None,
             _snapshot: snapshot,
-            _db: db.clone(),
+            db: db.clone(),
         }
     }
 
@@ -93,9 +93,10 @@ impl View {
         self.settings.read.explicit
     }
 
-    /// The error that the first step is to return, if any.
+    /// The error that the next step is to return, if any: the view is refused, or the lease has ended.
     pub(super) fn check(&self) -> Result<()> {
-        self.refused.as_ref().or(self.untimed.as_ref()).map_or(Ok(()), |why| Err(why.clone()))
+        self.refused.as_ref().or(self.untimed.as_ref()).map_or(Ok(()), |why| Err(why.clone()))?;
+        self.db.cx.check_lease()
     }
 
     /// Notes that a walk found nothing left in the range.

@@ -223,14 +223,15 @@ impl Family {
     /// The key's newest value.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
         self.db.cx.check_open()?;
-        self.db.cx.timed(|timers| &timers.get, || self.db.get(&self.store, key.as_ref(), None))
+        let read = || self.db.get(&self.store, key.as_ref(), None);
+        self.db.cx.leased(self.db.cx.timed(|timers| &timers.get, read))
     }
 
     /// The values of many keys, as of one moment, in the order asked. Cheaper than a `get` each where several
     /// keys lie in the same blocks. A key that is refused or out of range fails all of them.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Pinned>>> {
         self.db.cx.check_open()?;
-        self.db.multi_get(&self.store, keys, None)
+        self.db.cx.leased(self.db.multi_get(&self.store, keys, None))
     }
 
     /// The newest versions of a key, at most `count`, newest first.
@@ -248,7 +249,8 @@ impl Family {
         count: usize,
     ) -> Result<Vec<(Timestamp, Pinned)>> {
         self.db.cx.check_open()?;
-        self.db.get_versions(&self.store, key.as_ref(), None, TimeRange::from_bounds(&times), count)
+        let times = TimeRange::from_bounds(&times);
+        self.db.cx.leased(self.db.get_versions(&self.store, key.as_ref(), None, times, count))
     }
 
     /// The keys of a range in order, as of now. An error shows at the first step.
@@ -344,13 +346,14 @@ impl Reader {
         self.check()?;
         let Family { db, store } = &self.family;
         let read = Some(self.snapshot.seq());
-        db.cx.timed(|timers| &timers.get, || db.get(store, key.as_ref(), read))
+        db.cx.leased(db.cx.timed(|timers| &timers.get, || db.get(store, key.as_ref(), read)))
     }
 
     /// See [`Family::multi_get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Pinned>>> {
         self.check()?;
-        self.family.db.multi_get(&self.family.store, keys, Some(self.snapshot.seq()))
+        let Family { db, store } = &self.family;
+        db.cx.leased(db.multi_get(store, keys, Some(self.snapshot.seq())))
     }
 
     /// See [`Family::get_versions`].
@@ -366,8 +369,9 @@ impl Reader {
         count: usize,
     ) -> Result<Vec<(Timestamp, Pinned)>> {
         self.check()?;
+        let Family { db, store } = &self.family;
         let (read, times) = (Some(self.snapshot.seq()), TimeRange::from_bounds(&times));
-        self.family.db.get_versions(&self.family.store, key.as_ref(), read, times, count)
+        db.cx.leased(db.get_versions(store, key.as_ref(), read, times, count))
     }
 
     /// See [`Family::scan`].

@@ -282,6 +282,7 @@ impl Source {
             events: Events::new(env, &self.dir, 0, None),
             generations: self.generations.clone(),
             writing: None,
+            lease: None,
         };
         let db = default_of(Shared::new(assemble(self.builder.clone(), &self.dir, opened)))?;
         *shown = following.applied();

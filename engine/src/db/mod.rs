@@ -1,8 +1,9 @@
 //! The database: what a caller holds, and the paths of a write, a read and a scan.
 //!
-//! - `builder`, `claim`, `open`, `read_only`, `close`, `destroy`: what a database is opened with, whose its
-//!   directory is, recovery, opening for reading, ending in good order, and deleting. `follower` reads a
-//!   shared database beside its owner; `adopt` moves a closed one into shared storage.
+//! - `builder`, `claim`, `open`, `stand_by`, `read_only`, `close`, `destroy`: what a database is opened with,
+//!   whose its directory is, recovery, opening once another process is gone, opening for reading, ending in
+//!   good order, and deleting. `follower` reads a shared database beside its owner; `adopt` moves a closed one
+//!   into shared storage.
 //! - `batch`, `transaction`: what is written together; how it is written is `commit`. `condition` has what
 //!   must hold at a write, `conflicts` what others have written since, `write_set` what a transaction has
 //!   written itself.
@@ -46,6 +47,7 @@ mod open;
 mod read_only;
 mod scan;
 mod sources;
+mod stand_by;
 mod tombstone_skip;
 mod transaction;
 mod visible;
@@ -77,6 +79,7 @@ use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::latency::Latencies;
+use crate::lease::Keeper;
 use crate::operator::check_outside;
 use crate::options::{Durability, FamilyOptions, Options};
 use crate::snapshot::Snapshot;
@@ -93,13 +96,15 @@ pub(crate) struct Inner {
     pub(crate) commit: Arc<Commit>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) work: Arc<Work>,
+    /// The lease of a shared database.
+    keeper: Option<Arc<Keeper>>,
     /// The WAL files that recovery found, for a read-only database to list.
     wal_found: Vec<WalListing>,
     /// Locks of the database's directory and of the one where SSTables lie; none when read-only.
     locks: Mutex<Vec<Box<dyn Send + Sync>>>,
 }
 
-crate::types::sent!(Inner { cx, commit, catalog, work, wal_found, locks });
+crate::types::sent!(Inner { cx, commit, catalog, work, keeper, wal_found, locks });
 
 /// A database. A cheap handle: clone it freely; the database is closed when the last handle, family and scan
 /// is dropped, or by [`Db::close`].
@@ -225,7 +230,12 @@ impl Db {
     /// other writes.
     pub fn write_if(&self, conditions: &[Condition], batch: &Batch, durability: Durability) -> Result<SeqNo> {
         let depends = condition::Conditions { db: &self.inner, all: conditions };
-        self.inner.catalog.write(&batch.ops(&self.inner)?, durability, Some(&depends))
+        let written = self.inner.catalog.write(&batch.ops(&self.inner)?, durability, Some(&depends));
+        if written.as_ref().is_err_and(|e| e.kind() == ErrorKind::Conflict) {
+            // It says what was read.
+            self.inner.cx.check_lease()?;
+        }
+        written
     }
 
     /// Begins an optimistic transaction, [serializable](Isolation::Serializable).
@@ -367,6 +377,19 @@ impl Db {
     pub fn close(&self) -> Result<()> {
         check_outside()?;
         self.inner.close()
+    }
+
+    /// An error of kind `Busy` if reads are not answered now: the lease on a shared database, which its owner
+    /// keeps while a [standby](Builder::stand_by) waits, has ended, and another process may have it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = siltstone::Db::open(dir.path())?;
+    /// db.check_lease()?; // of a database that is not shared it never fails
+    /// # Ok::<(), siltstone::Error>(())
+    /// ```
+    pub fn check_lease(&self) -> Result<()> {
+        self.inner.cx.check_lease()
     }
 
     /// Whether it was closed. Scans and cursors that were made before still work, as they hold their data;

@@ -9,7 +9,7 @@
 //! 5. Start a fresh WAL file on the first write. History never goes on inside a recovered file.
 
 use super::builder::Builder;
-use super::claim::{lock_and_load, lock_and_take_over, table_store};
+use super::claim::{Claim, lock_and_load, lock_and_take_over, table_store};
 use super::{DEFAULT_FAMILY, Db, Family, Inner, Shared, WalListing};
 use crate::cache::BlockCache;
 use crate::catalog::{
@@ -19,10 +19,12 @@ use crate::commit::{Commit, FamilySettings, Generations, Stages, Store, first_ac
 use crate::context::{Context, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, Events};
+use crate::lease::{Claimed, Keeper, KeeperWorker};
 use crate::options::{FamilyOptions, Options, SstableReads};
 use crate::schedule::Worker;
 use crate::sstable::Through;
 use crate::storage::{Clock, Env, OpenFiles, TableStore};
+use crate::stream::Outbox;
 use crate::sync::Mutex;
 use crate::types::{Generation, LogFileId, SeqNo, StoreId, size_text};
 use crate::version::edit::{State as ManifestState, StoreState};
@@ -43,18 +45,22 @@ impl Builder {
     /// # Errors
     /// `Invalid` where other things lie in the directory, `NotFound` where no database is to be made, `Busy`
     /// where another process has it open, `Corruption` where it is damaged.
-    pub fn open(mut self, dir: impl AsRef<Path>) -> Result<Db> {
+    pub fn open(self, dir: impl AsRef<Path>) -> Result<Db> {
+        self.open_by(dir.as_ref(), &mut Claimed::at_once)
+    }
+
+    pub(super) fn open_by(mut self, dir: &Path, claim: &mut Claim<'_>) -> Result<Db> {
         self.options.validate()?;
-        let dir = self.absolute(dir.as_ref())?;
+        let dir = self.absolute(dir)?;
         if self.options.sstable_store.as_deref() == Some(&*dir) {
             return Err(Error::invalid("option tables is the database's own directory"));
         }
         self.env = self.env.with_access(self.options.file_access);
-        open(self, &dir)
+        open(self, &dir, claim)
     }
 }
 
-fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
+fn open(mut builder: Builder, dir: &Path, claim: &mut Claim<'_>) -> Result<Db> {
     for (name, options) in &builder.families {
         FamilySettings::resolve(name, options.clone(), &builder.registry)?;
     }
@@ -65,13 +71,14 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
             (lock, state, mark, None)
         }
         Some(place) => {
-            let (lock, taken) = lock_and_take_over(&mut builder, dir, place)?;
-            (lock, taken.state, None, Some((taken.outbox, taken.is_new, taken.wal_end)))
+            let (lock, taken) = lock_and_take_over(&mut builder, dir, place, claim)?;
+            let shared = (taken.outbox, taken.is_new, taken.wal_end, taken.lease);
+            (lock, taken.state, None, Some(shared))
         }
     };
-    let is_new = shared.as_ref().map_or(mark.is_none(), |(_, is_new, _)| *is_new);
-    let wal_end = shared.as_ref().and_then(|(.., end)| *end);
-    let outbox = shared.map(|(outbox, ..)| outbox);
+    let is_new = shared.as_ref().map_or(mark.is_none(), |(_, is_new, ..)| *is_new);
+    let wal_end = shared.as_ref().and_then(|(_, _, end, _)| *end);
+    let (outbox, lease) = shared.map(|(outbox, .., lease)| (outbox, lease)).unzip();
     let env = &builder.env;
     let cache = cache_for(&builder.options);
     let (graveyard, generations) = (Arc::new(Graveyard::default()), Arc::new(Generations::default()));
@@ -134,6 +141,7 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
     recovered.give_back_tails(env, dir);
     kill_point!("open-orphans-removed");
 
+    let lease = outbox.clone().zip(lease);
     let start = WalStart { kept, outbox, ..WalStart::behind(database, &recovered) };
     let (wal, appender) = Wal::open(env, dir, wal_options(&builder.options), start)?;
     let stores = replay.finish();
@@ -142,7 +150,8 @@ fn open(mut builder: Builder, dir: &Path) -> Result<Db> {
     let families = builder.families.clone();
     let found = Found { stores, manifest, cache, tables, graveyard, epoch, offload: builder.offload.clone() };
     let writing = Some((wal, stages, std::iter::once(lock).chain(of_tables).collect()));
-    let inner = assemble(builder, dir, Opened { found, last_seq, wal_found, events, generations, writing });
+    let opened = Opened { found, last_seq, wal_found, events, generations, writing, lease };
+    let inner = assemble(builder, dir, opened);
     inner.commit.log_note(inner.catalog.manifest.lock().mark());
     kill_point!("open-noted");
     let numbers = [
@@ -364,10 +373,12 @@ pub(super) struct Opened {
     pub(super) events: Events,
     pub(super) generations: Arc<Generations>,
     pub(super) writing: Option<Writing>,
+    /// What keeps the lease of a shared database.
+    pub(super) lease: Option<(Arc<Outbox>, Claimed)>,
 }
 
 pub(super) fn assemble(builder: Builder, dir: &Path, opened: Opened) -> Arc<Inner> {
-    let Opened { found, last_seq, wal_found, events, generations, writing } = opened;
+    let Opened { found, last_seq, wal_found, events, generations, writing, lease } = opened;
     let (writing, locks) = match writing {
         Some((wal, stages, locks)) => (Some((wal, stages)), locks),
         None => (None, Vec::new()),
@@ -378,7 +389,8 @@ pub(super) fn assemble(builder: Builder, dir: &Path, opened: Opened) -> Arc<Inne
     commit.snapshots.publish(last_seq);
     let catalog = Catalog::new(&commit, dir, builder.registry, found);
     let work = Work::new(&catalog);
-    Arc::new(Inner { cx, commit, catalog, work, wal_found, locks: Mutex::new(locks) })
+    let keeper = lease.map(|(outbox, claimed)| Arc::new(Keeper::new(&cx, outbox, claimed)));
+    Arc::new(Inner { cx, commit, catalog, work, keeper, wal_found, locks: Mutex::new(locks) })
 }
 
 /// Starts the workers and creates the builder's missing families.
@@ -387,7 +399,8 @@ fn finish(inner: Arc<Inner>, families: Vec<(String, FamilyOptions)>) -> Result<D
     let inner = Shared::new(inner);
     let workers = (0..inner.cx.settings.options.workers)
         .map(|_| Box::new(DbWorker(Arc::downgrade(&inner.work))) as Box<dyn Worker>);
-    let started = inner.cx.scheduler.start(workers.collect());
+    let keeper = inner.keeper.iter().map(|keeper| Box::new(KeeperWorker::new(keeper)) as Box<dyn Worker>);
+    let started = inner.cx.scheduler.start(workers.chain(keeper).collect());
     started.map_err(|e| Error::io("start a worker thread for", &inner.catalog.dir, e))?;
     let known = |name: &str| inner.catalog.find(name).ok();
     if known(DEFAULT_FAMILY).is_none() && !families.iter().any(|(name, _)| name == DEFAULT_FAMILY) {

@@ -85,7 +85,8 @@ fn open_read_only_once(builder: Builder, dir: &Path) -> Result<Db> {
     let stores = replay.finish();
     let wal_found = super::inspect::wal_listings(&recovered.files);
     let found = Found { stores, manifest, cache, tables, graveyard, epoch, offload: builder.offload.clone() };
-    let inner =
-        assemble(builder, dir, Opened { found, last_seq, wal_found, events, generations, writing: None });
+    let (writing, lease) = (None, None);
+    let opened = Opened { found, last_seq, wal_found, events, generations, writing, lease };
+    let inner = assemble(builder, dir, opened);
     default_of(Shared::new(inner))
 }

@@ -5,6 +5,7 @@
 use super::direct::DirectRead;
 use super::mapping::Mapping;
 use super::place::{BoundDir, Place, is_same};
+use super::process;
 use super::{
     Clock, FileAccess, MappedFile, MappedRead, Random, ReadFile, Storage, WriteFile, check_reserved,
 };
@@ -255,6 +256,14 @@ impl Storage for LocalStorage {
             let _ = setrlimit(Resource::Nofile, raised);
         }
         getrlimit(Resource::Nofile).current
+    }
+
+    fn process(&self) -> Option<String> {
+        process::own()
+    }
+
+    fn has_ended(&self, process: &str) -> bool {
+        process::has_ended(process)
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
@@ -628,6 +637,12 @@ impl Clock for SystemClock {
     }
     fn monotonic_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
+    }
+    #[cfg(target_os = "linux")]
+    fn boottime_ns(&self) -> u64 {
+        use rustix::time::{ClockId, clock_gettime};
+        let now = clock_gettime(ClockId::Boottime);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
 }
 

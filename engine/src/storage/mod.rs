@@ -6,11 +6,12 @@
 //! synced. A failed sync leaves the file's unsynced bytes in an unknown state and must not be retried
 //! (invariant I2). Not owned here: the contents of the files.
 //!
-//! Above `local` are `direct` (reads past the page cache) and `mapping` (reads through memory mappings);
-//! `place` binds calls to the directory that was opened, `own` distinguishes a database's files from foreign
-//! ones, `copied` cleans up a directory that could not be filled. `tables` is the place of a database's
-//! SSTables, `objects` puts them into an object store (`folder` is a part of one), and `open_files` bounds how
-//! many are open. `directory_objects` is an object store in a directory that processes share.
+//! Above `local` are `direct` (reads past the page cache), `mapping` (reads through memory mappings) and
+//! `process` (whether another process has ended); `place` binds calls to the directory that was opened, `own`
+//! distinguishes a database's files from foreign ones, `copied` cleans up a directory that could not be
+//! filled. `tables` is the place of a database's SSTables, `objects` puts them into an object store (`folder`
+//! is a part of one), and `open_files` bounds how many are open. `directory_objects` is an object store in a
+//! directory that processes share.
 
 mod copied;
 mod direct;
@@ -22,6 +23,7 @@ mod objects;
 mod open_files;
 mod own;
 mod place;
+mod process;
 #[cfg(any(test, feature = "testing"))]
 pub mod sim;
 mod tables;
@@ -213,6 +215,17 @@ pub trait Storage: Send + Sync + Debug {
     /// process may.
     fn open_files_max(&self) -> Option<u64> {
         None
+    }
+
+    /// This process, told apart from every other one of its machine, if that is possible.
+    fn process(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether the process that [`Storage::process`] told apart is proved to have ended. It is not if it ran
+    /// elsewhere, or may have.
+    fn has_ended(&self, _process: &str) -> bool {
+        false
     }
 
     /// Whether a file or directory exists.
@@ -454,6 +467,10 @@ pub trait Clock: Send + Sync + Debug {
     fn wall_us(&self) -> u64;
     /// Nanoseconds since some fixed moment.
     fn monotonic_ns(&self) -> u64;
+    /// Nanoseconds since some fixed moment, those included in which the machine was suspended.
+    fn boottime_ns(&self) -> u64 {
+        self.monotonic_ns()
+    }
 }
 
 /// Randomness.

@@ -25,6 +25,7 @@ mod rangemerge;
 mod regions;
 mod schedule;
 mod space;
+mod standby;
 mod strategies;
 mod transactions;
 mod turns;

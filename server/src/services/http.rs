@@ -53,6 +53,9 @@ async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, String) {
     if shared.stopping.load(Ordering::Relaxed) {
         return (StatusCode::SERVICE_UNAVAILABLE, "the server is stopping\n".into());
     }
+    if let Err(error) = shared.tables.db.check_lease() {
+        return (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", without_paths(&error.to_string())));
+    }
     match shared.tables.db.statistics().background_error {
         // Callers must not learn where files lie.
         Some(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", without_paths(&error))),

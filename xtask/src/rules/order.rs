@@ -29,6 +29,7 @@ const ORDER: &[&str] = &[
     "event",
     "snapshot",
     "context",
+    "lease",
     "compaction",
     "offload",
     "commit",
