@@ -5,6 +5,7 @@ use super::jobs::{Cleaned, FlushRequest, Job, compactable_bytes, surviving_share
 use super::manual::ManualCompaction;
 use super::queue::{Slot, Urgency};
 use crate::commit::{FamilySettings, Store, by_id};
+use crate::error::Result;
 use crate::event::EventKind;
 use crate::sstable::Sstable;
 use crate::strategy::{CompactionPlan, DbAction, DbFacts, Facts, StoreFacts, long_bytes, plan_db};
@@ -110,7 +111,8 @@ impl Work {
                     let Some(at) = stores.iter().position(|s| s.id == store) else { continue };
                     if compactions_left > 0 {
                         compactions_left -= 1;
-                        self.start_compaction(&stores[at], plans[at][index].clone(), None);
+                        // An error was noted with the store.
+                        let _ = self.start_compaction(&stores[at], plans[at][index].clone(), None);
                     }
                 }
             }
@@ -235,21 +237,21 @@ impl Work {
         store: &Arc<Store>,
         plan: CompactionPlan,
         manual: Option<Arc<ManualCompaction>>,
-    ) -> bool {
+    ) -> Result<bool> {
         let (is_manual, since_ns) = (manual.is_some(), self.cx.env.clock.monotonic_ns());
         let urgency =
             if plan.is_urgent() && !is_manual { Urgency::Level0Compaction } else { Urgency::Compaction };
         match Job::begin_compaction(&self.catalog, store, plan, manual) {
             Err(e) => {
                 self.compaction_not_begun(store, &e, is_manual);
-                false
+                Err(e)
             }
             Ok(Some(job)) => {
                 let slot = Slot { is_manual, ..Slot::new(urgency, Some(store.id), job, since_ns) };
                 self.queue.list.lock().push(slot);
-                true
+                Ok(true)
             }
-            Ok(None) => false,
+            Ok(None) => Ok(false),
         }
     }
 

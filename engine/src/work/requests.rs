@@ -60,14 +60,15 @@ impl Work {
                     .cut(&mut plan, &|tables| unions.left(&version, &[], tables, settings.versions_kept()));
             }
             manual.note_started();
-            if self.start_compaction(store, plan, Some(manual.clone())) {
+            let begun = self.start_compaction(store, plan, Some(manual.clone()));
+            if let Ok(true) = begun {
                 continue;
             }
             // Unless a flush of a range came between.
             if manual.note_refused(&version.shape) && running.is_empty() {
                 let refused =
-                    Error::new(ErrorKind::Conflict, "the compaction's plan was refused; see the events");
-                manual.fail(&refused);
+                    || Error::new(ErrorKind::Conflict, "the compaction's plan was refused; see the events");
+                manual.fail(&begun.err().unwrap_or_else(refused));
                 self.cx.scheduler.notify();
             } else {
                 manual.begin_again();
