@@ -132,7 +132,7 @@ pub(crate) fn pin_to_first() -> Result<()> {
     pin_to(0)
 }
 
-/// The same with the last processor.
+/// Pins this process to the last processor.
 pub(crate) fn pin_to_last() -> Result<()> {
     // (This process may have been begun by one that has the first alone, so what it may use says nothing.)
     pin_to(processors()?.checked_sub(1).filter(|last| *last > 0).ok_or("there is one processor only")?)

@@ -147,8 +147,8 @@ enum Task {
   siltstone-bench restores
   siltstone-bench restores --keys 2000000 --table-bytes 1MiB")]
     Restores(restores::Restores),
-    /// Measures what a shared database costs: puts of many writers, an open after a kill and requests, beside a
-    /// local database, with an object store of given latencies.
+    /// Measures what a shared database costs: puts of many writers, an open after a kill and requests, beside
+    /// a local database, with an object store of given latencies.
     #[command(after_help = "Examples:
   siltstone-bench shared
   siltstone-bench shared --latency-ms 20 --live-batch 1 --idle-seconds 60

@@ -28,8 +28,8 @@ pub enum ErrorKind {
     NotFound,
     /// A condition did not hold or a transaction met a newer write: read again and retry.
     Conflict,
-    /// Another holder has it (the directory's lock, or a shared database that another process has taken over):
-    /// wait or use another.
+    /// Another holder has it (the directory's lock, or a shared database that another process has taken
+    /// over): wait or use another.
     Busy,
     /// Stored bytes are not what was written: restore, or `siltstone repair`. No answer was given from them.
     Corruption,

@@ -59,8 +59,8 @@ pub(crate) struct Serve {
     /// s3://bucket/prefix
     #[arg(long, env = "SILTSTONE_SHARED", value_name = "LOCATION", value_parser = open::place)]
     shared: Option<PathBuf>,
-    /// Wait until the server that has the shared database is gone, and serve it then; the port is not listened
-    /// at before
+    /// Wait until the server that has the shared database is gone, and serve it then; the port is not
+    /// listened at before
     #[arg(long, env = "SILTSTONE_STANDBY")]
     standby: bool,
     /// Disk space for cached bytes of an object store; 0 for none [default: 4GiB]

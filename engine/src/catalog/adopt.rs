@@ -27,8 +27,9 @@
 //! 7. The directory's SSTables and WAL files go, it becomes a local part, and its manifest goes last: until
 //!    then the mark tells what it is.
 
+use super::local_part::mark_local_part;
 use super::recover::{highest_manifest, read_wal};
-use super::shared::{mark_local_part, remove_wal_files, state_of, tables_of};
+use super::shared::{remove_wal_files, state_of, tables_of};
 use super::shared_id::{Move, probe};
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};

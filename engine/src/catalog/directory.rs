@@ -6,7 +6,7 @@
 //! the next `CURRENT`; SSTables, WAL files and higher manifests show that there was a database which lost its
 //! `CURRENT`. A blank file counts as left by a creation only beside the mark (`storage/own.rs`).
 
-use super::shared::{SHARED_NEW, begins_as_mark, refuse_local_part};
+use super::local_part::{SHARED_NEW, begins_as_mark, refuse_local_part};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sstable;
 use crate::storage::{

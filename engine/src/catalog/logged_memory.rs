@@ -44,7 +44,7 @@ pub(super) struct LoggedMemory {
 #[derive(Default)]
 struct Pair {
     written: Option<Arc<ActiveMemtable>>,
-    /// Those that were logged again.
+    /// Cells that were logged again.
     again: Option<Arc<ActiveMemtable>>,
 }
 

@@ -4,9 +4,10 @@
 //! to be removed (`tables`). `install` is the one place where SSTables change. `regions` splits and joins
 //! stores. `full_disk` frees the reserve for deletes. `moment` says what a copy consists of, `directory`
 //! where a database may be made, `recover` and `replay` bring back what WAL and manifest hold, `shared` takes
-//! over a database in shared storage, known by its `shared_id`; `adopt` moves a local one there, `given_up`
-//! removes SSTables there. `following` reads such a database beside its owner, with its memory in
-//! `logged_memory`. `strays` removes SSTables that a compaction elsewhere left behind.
+//! over a database in shared storage, known by its `shared_id` and its directory's mark (`local_part`);
+//! `adopt` moves a local one there, `given_up` removes SSTables there. `following` reads such a database
+//! beside its owner, with its memory in `logged_memory`. `strays` removes SSTables that a compaction
+//! elsewhere left behind.
 //!
 //! Not owned here: the path of a write (`commit`), who flushes and compacts, and when (`work`).
 
@@ -16,6 +17,7 @@ mod following;
 mod full_disk;
 mod given_up;
 mod install;
+mod local_part;
 mod logged_memory;
 mod moment;
 mod recover;
@@ -31,13 +33,14 @@ pub(crate) use adopt::{Adoption, remove_manifests, undo_adoption};
 pub(crate) use directory::{NOTE_NEW, no_database, refuse_leftovers, refuse_no_database, refuse_occupied};
 pub(crate) use following::Following;
 pub(crate) use install::{Flushed, Install};
+pub(crate) use local_part::{local_part, refuse_local_part};
 pub(crate) use moment::PinnedCopy;
 pub(crate) use recover::{
     highest_manifest, needed_wal_files, read_wal, remove_orphans, remove_unnamed_tables,
 };
 pub(crate) use regions::check_bounds;
 pub(crate) use replay::Replay;
-pub(crate) use shared::{TakenOver, local_part, refuse_local_part, tables_of, take_over};
+pub(crate) use shared::{TakenOver, tables_of, take_over};
 pub(crate) use stores::check_name;
 
 use crate::cache::BlockCache;

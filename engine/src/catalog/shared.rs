@@ -8,14 +8,12 @@
 //! was never acknowledged, and is dropped.
 
 use super::directory::refuse_occupied;
+use super::local_part::{local_part, mark_local_part};
 use super::shared_id::{SharedId, probe};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Claimed;
 use crate::options::Options;
-use crate::storage::{
-    Env, Folder, ObjectStore, SMALL_FILE_BYTES, WriteFile, create_over_own, mark_begun, read_file,
-    remove_mark,
-};
+use crate::storage::{Env, Folder, ObjectStore, WriteFile};
 use crate::stream::{Begun, Entry, Item, Outbox, Place, Recovered, Stream, Terms, items};
 use crate::types::{LogFileId, LogPosition};
 use crate::version::edit::State;
@@ -24,11 +22,6 @@ use crate::wal;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-
-/// The file by which a directory is the local part of a shared database: its number, and where it lies.
-pub(crate) const SHARED: &str = "SHARED";
-pub(super) const SHARED_NEW: &str = "SHARED.new";
-const SHARED_TITLE: &str = "local part of a shared database";
 
 /// A shared database that this process owns.
 pub(crate) struct TakenOver {
@@ -229,40 +222,6 @@ pub(super) fn remove_wal_files(env: &Env, dir: &Path, database: u64) -> Result<(
     Ok(())
 }
 
-/// Whether a file begins as the mark of a local part does.
-pub(super) fn begins_as_mark(head: &[u8]) -> bool {
-    SHARED_TITLE.as_bytes().starts_with(&head[..head.len().min(SHARED_TITLE.len())])
-}
-
-/// The database whose local part the directory is, and where that lies; `None` if it is none's.
-pub(crate) fn local_part(env: &Env, dir: &Path) -> Result<Option<(u64, String)>> {
-    let path = dir.join(SHARED);
-    if !env.storage.exists(&path).map_err(|e| Error::io("look for", &path, e))? {
-        return Ok(None);
-    }
-    let bytes = read_file(env, &path, SMALL_FILE_BYTES)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let mut lines = text.lines();
-    let number = match lines.next() {
-        Some(SHARED_TITLE) => lines.next().and_then(|line| u64::from_str_radix(line, 16).ok()),
-        _ => None,
-    };
-    match (number, lines.next()) {
-        (Some(number), Some(location)) => Ok(Some((number, location.to_string()))),
-        _ => Err(Error::corruption(path, 0, "no number and place of a shared database")),
-    }
-}
-
-/// The error of an open of a shared database's local part as a database of its own.
-pub(crate) fn refuse_local_part(env: &Env, dir: &Path) -> Result<()> {
-    let Some((_, location)) = local_part(env, dir)? else { return Ok(()) };
-    let message = format!(
-        "{} is the local part of the shared database in {location}: open it with option shared",
-        dir.display()
-    );
-    Err(Error::invalid(message))
-}
-
 /// Refuses a directory that is neither empty nor the local part of that database.
 fn check_local_part(env: &Env, dir: &Path, database: Option<u64>) -> Result<()> {
     // One that is moving there says so.
@@ -290,21 +249,4 @@ fn check_local_part(env: &Env, dir: &Path, database: Option<u64>) -> Result<()> 
     }
     let message = format!("{} is the local part of another shared database, in {location}", dir.display());
     Err(Error::invalid(message))
-}
-
-/// Says in the directory whose local part it is, before anything else is written there.
-pub(super) fn mark_local_part(env: &Env, dir: &Path, database: u64, location: &str) -> Result<()> {
-    if local_part(env, dir)? == Some((database, location.to_string())) {
-        return Ok(());
-    }
-    let (new, path) = (dir.join(SHARED_NEW), dir.join(SHARED));
-    let failed = |e| Error::io("write", &new, e);
-    mark_begun(&*env.storage, dir).map_err(failed)?;
-    let mut file = create_over_own(&*env.storage, &new, begins_as_mark).map_err(failed)?;
-    let text = format!("{SHARED_TITLE}\n{database:016x}\n{location}\n");
-    file.write(text.as_bytes()).and_then(|()| file.sync()).map_err(failed)?;
-    env.storage.rename(&new, &path).map_err(|e| Error::io("rename to", &path, e))?;
-    env.storage.sync_dir(dir).map_err(|e| Error::io("sync the directory", dir, e))?;
-    remove_mark(&*env.storage, dir);
-    Ok(())
 }

@@ -55,8 +55,9 @@ impl Context {
         }
     }
 
-    /// An error if a read must not be answered, as the lease has ended by which it may be: another process may
-    /// have the database now. Called once the read is done, so that the answer held while it was under way.
+    /// An error if a read must not be answered, as the lease has ended by which it may be: another process
+    /// may have the database now. Called once the read is done, so that the answer held while it was under
+    /// way.
     #[inline]
     pub(crate) fn check_lease(&self) -> Result<()> {
         match self.health.reads_until.load(Ordering::Acquire) {

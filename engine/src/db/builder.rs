@@ -110,9 +110,9 @@ impl Builder {
         self
     }
 
-    /// Makes the database a shared one: all of it lies in that store, and the directory is a cache that may be
-    /// lost. Whoever opens it last owns it; writes of a former owner fail with `Busy` or `Poisoned` from then
-    /// on. A write is acknowledged, and seen by readers, once it is in the store. Option
+    /// Makes the database a shared one: all of it lies in that store, and the directory is a cache that may
+    /// be lost. Whoever opens it last owns it; writes of a former owner fail with `Busy` or `Poisoned` from
+    /// then on. A write is acknowledged, and seen by readers, once it is in the store. Option
     /// [`Options::shared`] names a store by its location. docs/shared.md has the whole.
     ///
     /// # Errors
@@ -124,7 +124,8 @@ impl Builder {
     }
 
     /// Finds the object store of a location such as `s3://bucket/prefix`, which [`Options::sstable_store`],
-    /// [`Options::shared`] or the database itself names. Crate `siltstone-storage-object` has one for S3 and HDFS.
+    /// [`Options::shared`] or the database itself names. Crate `siltstone-storage-object` has one for S3 and
+    /// HDFS.
     #[must_use]
     pub fn object_stores(
         mut self,

@@ -2,8 +2,8 @@
 //!
 //! - `builder`, `claim`, `open`, `stand_by`, `read_only`, `close`, `destroy`: what a database is opened with,
 //!   whose its directory is, recovery, opening once another process is gone, opening for reading, ending in
-//!   good order, and deleting. `follower` reads a shared database beside its owner; `adopt` moves a closed one
-//!   into shared storage.
+//!   good order, and deleting. `follower` reads a shared database beside its owner; `adopt` moves a closed
+//!   one into shared storage.
 //! - `batch`, `transaction`: what is written together; how it is written is `commit`. `condition` has what
 //!   must hold at a write, `conflicts` what others have written since, `write_set` what a transaction has
 //!   written itself.
@@ -172,10 +172,9 @@ impl Db {
     /// All families, in order of creation.
     ///
     /// ```
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// let db = siltstone::Db::open(dir.path())?;
-    /// db.create_family("users", Default::default())?;
-    /// assert_eq!(db.all_families().iter().map(|family| family.name()).collect::<Vec<_>>(), ["default", "users"]);
+    /// # let dir = tempfile::tempdir().unwrap(); let db = siltstone::Db::open(dir.path())?;
+    /// db.create_family("users", Default::default())?; assert_eq!(db.all_families().iter().map(|family|
+    /// family.name()).collect::<Vec<_>>(), ["default", "users"]);
     /// # Ok::<(), siltstone::Error>(())
     /// ```
     pub fn all_families(&self) -> Vec<Family> {

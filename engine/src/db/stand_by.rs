@@ -11,11 +11,11 @@ impl Builder {
     /// Waits until the process that has the shared database is gone, and opens it then. The directory, which
     /// is not that of the other process, is locked from the beginning.
     ///
-    /// The owner notices a standby within a minute, and from then on answers reads only while it keeps a lease
-    /// in the store (otherwise they fail with `Busy`). So no read is answered late: the standby takes over at
-    /// once where the owner closes the database, or ends on the same machine (Linux); elsewhere when the lease
-    /// has ended, about seven seconds after the owner's end. An owner that is stopped, and goes on later, finds
-    /// its writes and reads refused.
+    /// The owner notices a standby within a minute, and from then on answers reads only while it keeps a
+    /// lease in the store (otherwise they fail with `Busy`). So no read is answered late: the standby takes
+    /// over at once where the owner closes the database, or ends on the same machine (Linux); elsewhere when
+    /// the lease has ended, about seven seconds after the owner's end. An owner that is stopped, and goes on
+    /// later, finds its writes and reads refused.
     ///
     /// `goes_on` is called about once a second, with what it waits for; where it returns `false` the call
     /// ends with `None`. An owner that ends before it has noticed the standby, and without closing the

@@ -2,8 +2,8 @@
 //!
 //! A process is told apart by the boot of the machine, the name spaces in which its number and its times
 //! count, its number, and when it began. Only a process of the same boot and the same name spaces can be
-//! judged: a container does not see those of another. Nothing is concluded from what cannot be read, as `/proc`
-//! may hide the processes of other users.
+//! judged: a container does not see those of another. Nothing is concluded from what cannot be read, as
+//! `/proc` may hide the processes of other users.
 
 use std::fs;
 

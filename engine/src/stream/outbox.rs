@@ -11,9 +11,9 @@
 //! Whoever reads the stream makes a request for each entry, however short. So where its length is bounded, an
 //! entry counts as a 4,096th of the bound at least: live entries are bounded in bytes and in number.
 //!
-//! The writers of an entry that has landed write again at once, but not all at the same moment. If the first of
-//! them put its frame alone, the others would wait for the next put after it. So while another put is in flight
-//! its writer waits until as many frames have come as the entry had, for an eighth of a put at most.
+//! The writers of an entry that has landed write again at once, but not all at the same moment. If the first
+//! of them put its frame alone, the others would wait for the next put after it. So while another put is in
+//! flight its writer waits until as many frames have come as the entry had, for an eighth of a put at most.
 //!
 //! A put that fails is the end: its outcome is unknown, so nothing more is put, and every later call fails.
 
@@ -49,12 +49,13 @@ pub(crate) struct Outbox {
     wal_limit: u64,
     clock: Arc<dyn Clock>,
     queue: Mutex<Queue>,
-    /// As much has been queued as is waited for.
+    /// Notified when as much has been queued as is waited for.
     gathered: Condvar,
     /// Something was acknowledged, a new incarnation began, or no more is put.
     moved: Condvar,
 }
 
+// Over 15 fields: one lock orders all of it.
 struct Queue {
     waiting: VecDeque<Batch>,
     /// The number of items that were ever queued, and that are in the stream.
@@ -246,8 +247,8 @@ impl Outbox {
     }
 
     /// Says in the next entry that readers start from a checkpoint of the manifest, with its `payload`, which
-    /// is as of now and needs the WAL from file `first` on. No edit may be queued meanwhile. Returns once that
-    /// is acknowledged, in a new incarnation if the present one is long.
+    /// is as of now and needs the WAL from file `first` on. No edit may be queued meanwhile. Returns once
+    /// that is acknowledged, in a new incarnation if the present one is long.
     ///
     /// # Errors
     /// As [`Outbox::ship`].

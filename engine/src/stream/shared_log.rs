@@ -36,8 +36,8 @@ pub trait SharedLog: Send + Sync + Debug {
         Ok(place)
     }
 
-    /// Ends the incarnation and begins the next, so that the entries of this one may be collected; returns the
-    /// place of its claim.
+    /// Ends the incarnation and begins the next, so that the entries of this one may be collected; returns
+    /// the place of its claim.
     ///
     /// # Errors
     /// As [`SharedLog::append`].

@@ -14,15 +14,14 @@
 
 use super::code;
 use super::edit::{Change, Edit, State};
+use super::sharing::Sharing;
 use super::sums::Sums;
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::{
     Env, SMALL_FILE_BYTES, Storage, WriteFile, begins_with, create_over_own, is_own, read_file, remove_own,
 };
-use crate::stream::{Outbox, Start};
 use crate::types::codec::{put_u32, put_u64};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 const MANIFEST_MAGIC: &[u8; 8] = b"SILTMNF1";
 const CURRENT_MAGIC: &[u8; 8] = b"SILTCUR1";
@@ -59,23 +58,16 @@ pub(crate) struct Loaded {
 
 /// The manifest being written.
 pub(crate) struct Manifest {
-    env: Env,
-    dir: PathBuf,
-    state: State,
-    mark: Mark,
-    file: Option<Box<dyn WriteFile>>,
+    pub(super) env: Env,
+    pub(super) dir: PathBuf,
+    pub(super) state: State,
+    pub(super) mark: Mark,
+    pub(super) file: Option<Box<dyn WriteFile>>,
     /// Length of the record that held the whole state.
-    base: u64,
-    poisoned: bool,
+    pub(super) base: u64,
+    pub(super) poisoned: bool,
     /// The way into the stream of a shared database.
-    shared: Option<Sharing>,
-}
-
-/// How a shared database keeps its manifest.
-struct Sharing {
-    outbox: Arc<Outbox>,
-    /// From where readers start, if something can be collected.
-    collect: Option<Start>,
+    pub(super) shared: Option<Sharing>,
 }
 
 pub(crate) fn file_name(number: u64) -> String {
@@ -385,32 +377,6 @@ impl Manifest {
         Manifest { env, dir, state, mark, file: None, base: 0, poisoned: true, shared: None }
     }
 
-    /// The manifest of a shared database: puts the whole state as its first checkpoint.
-    pub(crate) fn start_shared(
-        env: &Env,
-        dir: &Path,
-        outbox: &Arc<Outbox>,
-        state: State,
-    ) -> Result<Manifest> {
-        let (env, dir, mark) = (env.clone(), dir.to_path_buf(), Mark::default());
-        let shared = Some(Sharing { outbox: outbox.clone(), collect: None });
-        let mut manifest = Manifest { env, dir, state, mark, file: None, base: 0, poisoned: false, shared };
-        manifest.checkpoint()?;
-        Ok(manifest)
-    }
-
-    /// Whether it is that of a shared database.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.shared.is_some()
-    }
-
-    /// Takes from where readers of a shared database's stream start, if that has changed: what lies before may
-    /// be collected.
-    pub(crate) fn take_collectable(&mut self) -> Option<(Arc<Outbox>, Start)> {
-        let shared = self.shared.as_mut()?;
-        Some((shared.outbox.clone(), shared.collect.take()?))
-    }
-
     /// Whether no commit can succeed any more.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.poisoned
@@ -460,44 +426,6 @@ impl Manifest {
             Err(e) if e.kind() == ErrorKind::DiskFull && self.free_reserve() => self.rotate(),
             rotated => rotated,
         }
-    }
-
-    /// Brings an edit into the stream.
-    fn share(&mut self, edit: &Edit) -> Result<()> {
-        let Some(shared) = &mut self.shared else { return Ok(()) };
-        let payload = code::encode(edit);
-        shared.outbox.edit(&payload);
-        let shipped = shared.outbox.ship();
-        self.poisoned |= shipped.is_err();
-        shipped?;
-        self.mark.length += payload.len() as u64;
-        Ok(())
-    }
-
-    /// Puts the next checkpoint of a shared database, if there is much in the stream since the last one.
-    /// Without it readers start further back.
-    pub(crate) fn checkpoint_if_due(&mut self) -> Result<()> {
-        let Some(shared) = self.shared.as_ref().filter(|_| !self.poisoned) else { return Ok(()) };
-        let outbox = shared.outbox.clone();
-        let grown = self.mark.length > (4 * self.base).max(256 << 10);
-        if !grown && !outbox.is_far() {
-            return Ok(());
-        }
-        let put = self.checkpoint();
-        self.poisoned |= outbox.check().is_err();
-        put
-    }
-
-    /// Puts the whole state as a checkpoint that counts.
-    fn checkpoint(&mut self) -> Result<()> {
-        let Some(shared) = &mut self.shared else { return Ok(()) };
-        let whole = code::encode(&self.state.to_edit());
-        let kept = self.state.wal_retained.keys().next().copied();
-        let first = kept.map_or(self.state.wal_first, |kept| kept.min(self.state.wal_first));
-        shared.collect = Some(shared.outbox.checkpoint(&whole, first)?);
-        self.base = whole.len() as u64;
-        self.mark = Mark { number: self.mark.number + 1, length: self.base };
-        Ok(())
     }
 
     /// Removes the reserve to make room on a full disk; whether there was one.

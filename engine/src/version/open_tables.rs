@@ -1,14 +1,15 @@
 //! The tables that are open. Whoever asks for a table gets the one handle that there is of it: stores that
 //! share a table, and compactions that read it.
 //!
-//! Tables in a remote store that the manifest names are left unread by an open ([`super::table_handle`]), and
+//! Tables in a remote store that the manifest names are left unread by an open ([`TableHandle`]), and
 //! opened behind it, one by one, as workers find time.
 
-use super::{Graveyard, TableHandle};
+use super::opener::Opener;
+use super::version::{Graveyard, TableHandle};
 use crate::cache::BlockCache;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::shape::TableInfo;
-use crate::sstable::{Access, Filled, Sstable, Through, WrapFile, tail_bytes};
+use crate::sstable::{Filled, Through, WrapFile, tail_bytes};
 use crate::storage::{OpenFiles, Storage, TableStore};
 use crate::sync::Mutex;
 use crate::types::TableId;
@@ -28,18 +29,6 @@ pub(crate) struct OpenTables {
     behind: Mutex<Behind>,
 }
 
-/// The place of a database's tables, and the way in which they are opened.
-pub(super) struct Opener {
-    store: TableStore,
-    /// Where WAL files are.
-    storage: Arc<dyn Storage>,
-    dir: PathBuf,
-    cache: Arc<BlockCache>,
-    files: Arc<OpenFiles>,
-    /// How they are read.
-    through: Through,
-}
-
 #[derive(Default)]
 struct Known {
     handles: BTreeMap<TableId, Weak<TableHandle>>,
@@ -55,40 +44,6 @@ struct Behind {
     announced: usize,
     /// So many are being opened.
     under_way: usize,
-}
-
-impl Opener {
-    /// The table, opened; `filled` is what was put into the cache when it was written. Its file is read
-    /// through what `wrap` makes of it.
-    fn open(
-        &self,
-        info: &Arc<TableInfo>,
-        filled: Option<&mut Filled>,
-        wrap: Option<&WrapFile<'_>>,
-    ) -> Result<Arc<Sstable>> {
-        let path = self.store.path(info.id);
-        let logs = Some((&*self.storage, &*self.dir));
-        let access = Access { through: self.through, files: Some(&self.files), filled, logs, wrap };
-        Sstable::open_with(self.store.storage(), &path, info.clone(), &self.cache, access)
-    }
-
-    /// The table, opened; the manifest names it, so it must be there.
-    fn open_named(&self, info: &Arc<TableInfo>) -> Result<Arc<Sstable>> {
-        self.open(info, None, None).map_err(|e| match self.store.exists(info.id) {
-            Ok(false) => {
-                let path = self.store.path(info.id);
-                Error::corruption(&path, 0, "table is missing, expected it by the manifest")
-            }
-            _ => e,
-        })
-    }
-
-    /// The table, opened by whoever needs it first.
-    pub(super) fn open_unread(&self, info: &Arc<TableInfo>) -> Result<Arc<Sstable>> {
-        let table = self.open_named(info)?;
-        self.cache.refit();
-        Ok(table)
-    }
 }
 
 impl OpenTables {

@@ -29,7 +29,7 @@ impl Machine {
         self.world.clock.monotonic_ns()
     }
 
-    /// As much time has passed here as on the other machine.
+    /// Moves the clock on to that of the other machine.
     fn keep_up_with(&self, other: &Machine) {
         self.world.clock.advance_us(other.now().saturating_sub(self.now()).div_ceil(1_000));
     }

@@ -165,7 +165,7 @@ struct Judging {
     /// The row as the calls so far leave it, but for the writes of the last that was judged.
     transaction: Transaction,
     judged: Vec<Judged>,
-    /// Those of them whose writes are in the transaction.
+    /// Calls whose writes are in the transaction.
     noted: usize,
     answers: Vec<Answered>,
     bytes: usize,

@@ -97,7 +97,7 @@ pub enum Process {
     Undoes {
         /// The mark's nonce.
         nonce: u8,
-        /// That number.
+        /// The number it sent.
         sent: Option<usize>,
     },
     /// A command that knows of local databases only.
