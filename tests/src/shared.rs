@@ -376,7 +376,7 @@ impl Case {
         let scheduler = Arc::new(SimScheduler::for_world(&world));
         let db = builder(&world, &scheduler, calm).open(DIR).map_err(|e| format!("the last open: {e:?}"))?;
         for n in 0..KEYS {
-            let got = db.get(&key(n)).map_err(|e| format!("the last reads: {e:?}"))?;
+            let got = db.get(key(n)).map_err(|e| format!("the last reads: {e:?}"))?;
             self.facts.lock().found(&key(n), got.map(|value| value.to_vec()))?;
         }
         db.close().map_err(|e| format!("the last close: {e:?}"))

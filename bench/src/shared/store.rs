@@ -218,7 +218,7 @@ impl Writer {
             }
         };
         std::thread::scope(|scope| -> Result<()> {
-            let threads: Vec<_> = (0..self.writers).map(|_| scope.spawn(&writer)).collect();
+            let threads: Vec<_> = (0..self.writers).map(|_| scope.spawn(writer)).collect();
             for thread in threads {
                 thread.join().map_err(|_| "a writer panicked")??;
             }

@@ -63,7 +63,7 @@ impl Builder {
         dir: impl AsRef<Path>,
         progress: &mut dyn FnMut(CheckProgress),
     ) -> Result<Adopted> {
-        let (dir, place) = self.to_move(dir.as_ref())?;
+        let (dir, place) = self.prepare_move(dir.as_ref())?;
         self.merge_wal_values(&dir)?;
         let _lock = lock_to_adopt(&mut self, &dir)?;
         let Some(loaded) = manifest::load_marked(&self.env, &dir)? else {
@@ -95,7 +95,7 @@ impl Builder {
     /// # Errors
     /// `Invalid` if it is the shared database already.
     pub fn undo_adoption(mut self, dir: impl AsRef<Path>) -> Result<()> {
-        let (dir, place) = self.to_move(dir.as_ref())?;
+        let (dir, place) = self.prepare_move(dir.as_ref())?;
         let _lock = lock_to_adopt(&mut self, &dir)?;
         let Some(loaded) = manifest::load_marked(&self.env, &dir)? else {
             self.moved_before(&dir, &place)?;
@@ -109,7 +109,7 @@ impl Builder {
     }
 
     /// The directory and the place.
-    fn to_move(&mut self, dir: &Path) -> Result<(PathBuf, Arc<dyn ObjectStore>)> {
+    fn prepare_move(&mut self, dir: &Path) -> Result<(PathBuf, Arc<dyn ObjectStore>)> {
         self.options.validate()?;
         let dir = self.absolute(dir)?;
         if self.options.shared.as_ref().is_some_and(|place| place.starts_with(&dir)) {

@@ -60,6 +60,7 @@ impl Builder {
     }
 }
 
+// Over 70 lines: it is about the order of its steps.
 fn open(mut builder: Builder, dir: &Path, claim: &mut Claim<'_>) -> Result<Db> {
     for (name, options) in &builder.families {
         FamilySettings::resolve(name, options.clone(), &builder.registry)?;

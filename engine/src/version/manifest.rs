@@ -14,14 +14,15 @@
 
 use super::code;
 use super::edit::{Change, Edit, State};
-use super::sharing::Sharing;
 use super::sums::Sums;
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::{
     Env, SMALL_FILE_BYTES, Storage, WriteFile, begins_with, create_over_own, is_own, read_file, remove_own,
 };
+use crate::stream::{Outbox, Start};
 use crate::types::codec::{put_u32, put_u64};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const MANIFEST_MAGIC: &[u8; 8] = b"SILTMNF1";
 const CURRENT_MAGIC: &[u8; 8] = b"SILTCUR1";
@@ -68,6 +69,13 @@ pub(crate) struct Manifest {
     pub(super) poisoned: bool,
     /// The way into the stream of a shared database.
     pub(super) shared: Option<Sharing>,
+}
+
+/// How a shared database keeps its manifest.
+pub(super) struct Sharing {
+    pub(super) outbox: Arc<Outbox>,
+    /// From where readers start, if something can be collected.
+    pub(super) collect: Option<Start>,
 }
 
 pub(crate) fn file_name(number: u64) -> String {

@@ -2,19 +2,12 @@
 
 use super::code;
 use super::edit::{Edit, State};
-use super::manifest::{Manifest, Mark};
+use super::manifest::{Manifest, Mark, Sharing};
 use crate::error::Result;
 use crate::storage::Env;
 use crate::stream::{Outbox, Start};
 use std::path::Path;
 use std::sync::Arc;
-
-/// How a shared database keeps its manifest.
-pub(super) struct Sharing {
-    pub(super) outbox: Arc<Outbox>,
-    /// From where readers start, if something can be collected.
-    pub(super) collect: Option<Start>,
-}
 
 impl Manifest {
     /// The manifest of a shared database: puts the whole state as its first checkpoint.

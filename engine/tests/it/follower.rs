@@ -132,7 +132,7 @@ fn family(seed: u64) -> FamilyOptions {
     FamilyOptions {
         strategy: strategies[at].clone(),
         memtable_policy: policies[seed as usize % 2].parse().unwrap(),
-        hot_keys: hot_keys[usize::from(seed % 3 == 0)].parse().unwrap(),
+        hot_keys: hot_keys[usize::from(seed.is_multiple_of(3))].parse().unwrap(),
         block_bytes: 300,
         merge_operator: Some("append".into()),
         ..FamilyOptions::default()

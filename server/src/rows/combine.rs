@@ -301,7 +301,7 @@ mod tests {
             [None, Some(newest(2)), Some(rule(gc_rule::Rule::Intersection(both))), Some(newest(1)), None];
         let families = FAMILIES.into_iter().zip(rules).map(|(name, gc_rule)| {
             let value_type = (name == "s").then(|| Aggregate::Sum.to_message());
-            (name.to_string(), admin::ColumnFamily { gc_rule, value_type, ..Default::default() })
+            (name.to_string(), admin::ColumnFamily { gc_rule, value_type })
         });
         let message = admin::Table { column_families: families.collect(), ..Default::default() };
         tables.create(TABLE, &message, &[] as &[&[u8]]).unwrap();
