@@ -28,8 +28,7 @@ pub enum ErrorKind {
     NotFound,
     /// A condition did not hold or a transaction met a newer write: read again and retry.
     Conflict,
-    /// Another holder has it (the directory's lock, or a shared database that another process has taken
-    /// over): wait or use another.
+    /// Another holder has it (the directory's lock): wait or use another.
     Busy,
     /// Stored bytes are not what was written: restore, or `siltstone repair`. No answer was given from them.
     Corruption,
@@ -39,7 +38,8 @@ pub enum ErrorKind {
     /// accepted, those of single keys up to 64 KiB of them; a compaction then frees the space of the deleted
     /// cells.
     DiskFull,
-    /// A write or sync of the WAL failed earlier. Reads go on; reopen the database to write again.
+    /// A write or sync of the WAL failed earlier, or another process has taken the shared database over. Reads
+    /// go on; reopen the database to write again.
     Poisoned,
     /// The database (or what it belongs to) was closed.
     Closed,
@@ -55,14 +55,6 @@ pub enum ErrorKind {
     /// The family's merge operator refused a key's operands. Other keys are not affected: put or delete the
     /// key, or register an operator that takes them.
     MergeRefused,
-}
-
-impl ErrorKind {
-    /// The kind of later calls' errors, where one of this kind ended all writing: another owner of a shared
-    /// database stays in the way; otherwise the database must be opened again.
-    pub(crate) fn of_what_follows(self) -> Self {
-        if self == Self::Busy { self } else { Self::Poisoned }
-    }
 }
 
 /// An error with its context. One line by `Display`; causes by `source`. Cheap to clone.

@@ -29,7 +29,8 @@ pub(crate) fn status(error: Error) -> Status {
         ErrorKind::Unsupported => Status::unimplemented(message),
         ErrorKind::ChangesLost => Status::out_of_range(message),
         ErrorKind::Busy => overloaded(Code::Unavailable, &message),
-        ErrorKind::Closed => Status::unavailable(message),
+        // Of a write the outcome may be unknown: only who may repeat it does.
+        ErrorKind::Closed | ErrorKind::Poisoned => Status::unavailable(message),
         // Connections come and go, and files with them.
         ErrorKind::Io if error.is_for_descriptors() => overloaded(Code::Unavailable, &message),
         _ => Status::internal(message),

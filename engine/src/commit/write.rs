@@ -255,6 +255,13 @@ impl Commit {
         Ok(last)
     }
 
+    /// Whether a write was logged that is not visible yet, or is just being logged.
+    pub(crate) fn has_writes_in_flight(&self) -> bool {
+        let Some(stages) = &self.stages else { return false };
+        let stage = stages.stage.try_lock();
+        stage.is_none_or(|stage| SeqNo(stage.next_seq.0 - 1) > self.snapshots.visible())
+    }
+
     /// Bytes of the keys and values, if the batch is within all limits.
     #[inline]
     fn check_batch(&self, ops: &[Op<'_>]) -> Result<u64> {

@@ -96,7 +96,7 @@ impl Context {
     pub(crate) fn check_not_poisoned(&self) -> Result<()> {
         self.health.poisoned.get().map_or(Ok(()), |why| {
             let message = format!("writes are refused until the database is reopened, since: {why}");
-            Err(Error::new(why.kind().of_what_follows(), message))
+            Err(Error::new(ErrorKind::Poisoned, message))
         })
     }
 

@@ -137,6 +137,12 @@ impl Db {
 }
 
 impl Changes {
+    /// Whether writes were begun that are not to be seen yet: in a shared database each waits for its store,
+    /// perhaps for long. They come later than their times say.
+    pub fn is_behind(&self) -> bool {
+        self.db.commit.has_writes_in_flight()
+    }
+
     /// The sequence number up to which it has come, with what was lost: where another stream goes on.
     pub fn seq(&self) -> SeqNo {
         self.follower.as_ref().map_or(SeqNo::ZERO, Follower::position)

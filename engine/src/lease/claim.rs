@@ -49,6 +49,20 @@ pub(crate) struct Claimed {
     pub(super) newest: u64,
     /// Whether it waited as a standby.
     pub(super) has_waited: bool,
+    /// Whether a keeper has it now.
+    pub(super) is_kept: bool,
+}
+
+/// An open that fails after its claim leaves no owner: it says so to whoever waits. It has answered no read.
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        if self.newest > 0 && !self.is_kept {
+            let number = self.newest + 1;
+            let object = self.life.object(number, Kind::Released, 0, self.life.nonce());
+            // Without it a standby waits for another open.
+            let _ = self.chain.put(number, &object);
+        }
+    }
 }
 
 impl Claimed {
@@ -63,6 +77,7 @@ impl Claimed {
             life,
             newest: 0,
             has_waited: false,
+            is_kept: false,
         }
     }
 

@@ -37,7 +37,8 @@ struct State {
 
 impl Keeper {
     /// The keeper of a database that this process has claimed.
-    pub(crate) fn new(cx: &Arc<Context>, outbox: Arc<Outbox>, claimed: Claimed) -> Self {
+    pub(crate) fn new(cx: &Arc<Context>, outbox: Arc<Outbox>, mut claimed: Claimed) -> Self {
+        claimed.is_kept = true;
         let holder = Holder::new(claimed.newest);
         let state = State { told: holder.says(), holder, watch: Watch::new() };
         Self { cx: cx.clone(), outbox, claimed, state: Mutex::new(state) }
@@ -84,7 +85,8 @@ impl Keeper {
             self.judge(holder);
         }
         let now = self.now();
-        if watch.awaited(now).is_some() && self.outbox.check().is_err() && !holder.is_gone() {
+        let is_over = || self.outbox.check().is_err() || self.cx.check_not_poisoned().is_err();
+        if watch.awaited(now).is_some() && is_over() && !holder.is_gone() {
             // It never writes again; a standby can.
             self.give_up(holder);
         }

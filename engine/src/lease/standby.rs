@@ -76,7 +76,8 @@ impl Claimed {
 
 impl StandBy {
     pub(super) fn new(with: &ClaimEnv<'_>) -> Self {
-        let claimed = Claimed { has_waited: true, ..Claimed::new(with) };
+        let mut claimed = Claimed::new(with);
+        claimed.has_waited = true;
         Self { claimed, waiter: Waiter::default(), announced: 0 }
     }
 

@@ -31,8 +31,8 @@ use std::time::Duration;
 
 /// The most puts in flight.
 const IN_FLIGHT_MAX: usize = 2;
-/// The least time that an entry gathers frames, and its share of a put's.
-const GATHER_NS: u64 = 200_000;
+/// The least and the most time that an entry gathers frames, and its share of a put's.
+const GATHER_NS: (u64, u64) = (200_000, 20_000_000);
 const GATHER_SHARE: u64 = 8;
 /// What is queued beyond this goes into another entry.
 const PAYLOAD_BYTES: usize = 16 << 20;
@@ -158,7 +158,7 @@ impl Outbox {
             batch.begun.push(at.file);
         }
         if queue.gathers && queue.has_gathered() {
-            self.gathered.notify_one();
+            self.gathered.notify_all();
         }
     }
 
@@ -176,7 +176,10 @@ impl Outbox {
         let mut queue = self.queue.lock();
         let goal = queue.queued;
         while queue.shared < goal {
-            queue.check()?;
+            // Items that were given a place may have landed, whatever became of later ones.
+            if queue.sent < goal || queue.in_flight == 0 {
+                queue.check()?;
+            }
             // Whose items are under way waits for them alone.
             if queue.rolls || queue.gathers || queue.in_flight == IN_FLIGHT_MAX || queue.sent >= goal {
                 self.moved.wait(&mut queue);
@@ -184,7 +187,7 @@ impl Outbox {
             }
             if queue.in_flight > 0 && !queue.has_gathered() {
                 queue = self.gather(queue);
-                if queue.rolls {
+                if queue.rolls || queue.failed.is_some() {
                     continue;
                 }
             }
@@ -208,7 +211,7 @@ impl Outbox {
     fn gather<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
         // In models nothing times out.
         if !cfg!(models) {
-            let ns = (queue.landed.1 / GATHER_SHARE).max(GATHER_NS);
+            let ns = (queue.landed.1 / GATHER_SHARE).clamp(GATHER_NS.0, GATHER_NS.1);
             queue.gathers = true;
             self.gathered.wait_for(&mut queue, Duration::from_nanos(ns));
             queue.gathers = false;
@@ -339,6 +342,15 @@ impl Outbox {
 }
 
 impl Queue {
+    /// Notes why no more is put. That another owns the stream is known for the entries behind its seal; what
+    /// leaves the outcome of one open weighs more.
+    fn fail(&mut self, why: Error) {
+        let is_sure = |e: &Error| e.kind() == ErrorKind::Busy;
+        if self.failed.as_ref().is_none_or(|before| is_sure(before) && !is_sure(&why)) {
+            self.failed = Some(why);
+        }
+    }
+
     fn check(&self) -> Result<()> {
         self.failed.as_ref().map_or(Ok(()), |e| Err(e.clone()))
     }
@@ -419,8 +431,9 @@ impl Drop for Landing<'_> {
                 queue.shared = queue.shared.max(self.upto);
                 queue.wal_shared = queue.wal_shared.max(self.wal_end);
             }
-            Err(e) => _ = queue.failed.get_or_insert(e),
+            Err(e) => queue.fail(e),
         }
+        self.outbox.gathered.notify_all();
         self.outbox.moved.notify_all();
     }
 }

@@ -3,7 +3,7 @@
 use super::code;
 use super::edit::{Edit, State};
 use super::manifest::{Manifest, Mark, Sharing};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::storage::Env;
 use crate::stream::{Outbox, Start};
 use std::path::Path;
@@ -41,9 +41,13 @@ impl Manifest {
         let Some(shared) = &mut self.shared else { return Ok(()) };
         let payload = code::encode(edit);
         shared.outbox.edit(&payload);
-        let shipped = shared.outbox.ship();
-        self.poisoned |= shipped.is_err();
-        shipped?;
+        if let Err(e) = shared.outbox.ship() {
+            self.poisoned = true;
+            return Err(Error::new(
+                ErrorKind::Poisoned,
+                format!("the manifest's edit is not in the stream: {e}"),
+            ));
+        }
         self.mark.length += payload.len() as u64;
         Ok(())
     }

@@ -23,11 +23,10 @@ impl Poison {
     #[cold]
     fn error(&self) -> Error {
         let cause = self.cause.lock().clone();
-        let kind = cause.as_ref().map_or(ErrorKind::Poisoned, |cause| cause.kind().of_what_follows());
         let cause = cause.map_or(String::new(), |cause| cause.to_string());
         let message =
             format!("the WAL failed and takes no more writes until the database is reopened: {cause}");
-        Error::new(kind, message)
+        Error::new(ErrorKind::Poisoned, message)
     }
 
     /// Remembers the first cause and returns the error everyone gets from now on.

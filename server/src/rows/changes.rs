@@ -43,6 +43,9 @@ const TURN_BATCHES: usize = 10_000;
 /// Writes are stamped before they are on disk and seen, so one may come this much behind others of its time,
 /// in microseconds.
 const LATE_US: u64 = 500_000;
+/// How much later than its time a write may come that is on its way into a shared database's store: so long the
+/// store is asked again.
+const IN_FLIGHT_US: u64 = 60_000_000;
 /// The least pause of a stream that has no changes.
 const REST_MIN: Duration = Duration::from_millis(20);
 /// How often a client hears something, unless it says: at least this often, and not more often than that.
@@ -183,6 +186,7 @@ impl ChangeRead {
         let mut seen_us = began_us.saturating_sub(LATE_US);
         for _ in 0..TURN_BATCHES {
             let before = self.changes.seq();
+            let is_behind = self.changes.is_behind();
             match self.changes.next_batch() {
                 Ok(Some(batch)) => {
                     seen_us = batch.written_us.saturating_sub(LATE_US).min(seen_us);
@@ -199,7 +203,8 @@ impl ChangeRead {
                     if let Some(lost) = self.lost.take() {
                         return Err(lost);
                     }
-                    seen_us = began_us.saturating_sub(LATE_US);
+                    let late_us = if is_behind { LATE_US + IN_FLIGHT_US } else { LATE_US };
+                    seen_us = began_us.saturating_sub(late_us);
                     if self.end_us.is_some_and(|end| seen_us >= end) {
                         self.close(&mut messages);
                     }
