@@ -371,7 +371,7 @@ impl World {
     fn live(self: &Arc<Self>, mut owner: Box<Owner>) -> (Phase, u64) {
         owner.keeper.turn();
         self.read(&mut owner);
-        if self.draw(|rng| rng.one_in(2)) && owner.outbox.ship_something().is_ok() {
+        if self.draw(|rng| rng.one_in(6)) && owner.outbox.ship_something().is_ok() {
             let mut facts = self.facts.lock();
             facts.met.acknowledged += 1;
             facts.written = facts.written.max(owner.incarnation);
@@ -414,7 +414,7 @@ fn case(seed: u64, so_far: Met) -> Met {
 #[test]
 fn no_read_is_answered_once_another_has_written() {
     let count =
-        std::env::var("SILTSTONE_SEEDS").ok().and_then(|count| count.parse::<u64>().ok()).unwrap_or(100);
+        std::env::var("SILTSTONE_SEEDS").ok().and_then(|count| count.parse::<u64>().ok()).unwrap_or(40);
     let fresh = OsRandom::new().next_u64() >> 16;
     let mut all = Met::default();
     for seed in (1..=count / 2).chain(fresh..).take(count as usize) {
@@ -426,7 +426,7 @@ fn no_read_is_answered_once_another_has_written() {
     let Met { released, waited_out, taken_at_once, ended_in_a_call, .. } = all;
     let of_owners = [leased_reads, refused_reads, kept_after_lapse, acknowledged, released];
     let mut met = of_owners.into_iter().chain([waited_out, taken_at_once, ended_in_a_call]);
-    assert!(count < 100 || met.all(|met| met >= count / 10), "too little was met: {all:?}");
+    assert!(count < 40 || met.all(|met| met >= count / 10), "too little was met: {all:?}");
 }
 
 /// Planted bugs are of the whole process, so each has one of its own.
