@@ -38,8 +38,8 @@ pub enum ErrorKind {
     /// accepted, those of single keys up to 64 KiB of them; a compaction then frees the space of the deleted
     /// cells.
     DiskFull,
-    /// A write or sync of the WAL failed earlier, or another process has taken the shared database over. Reads
-    /// go on; reopen the database to write again.
+    /// A write or sync of the WAL failed earlier, or another process has taken the shared database over.
+    /// Reads go on; reopen the database to write again.
     Poisoned,
     /// The database (or what it belongs to) was closed.
     Closed,

@@ -43,8 +43,8 @@ const TURN_BATCHES: usize = 10_000;
 /// Writes are stamped before they are on disk and seen, so one may come this much behind others of its time,
 /// in microseconds.
 const LATE_US: u64 = 500_000;
-/// How much later than its time a write may come that is on its way into a shared database's store: so long the
-/// store is asked again.
+/// How much later than its time a write may come that is on its way into a shared database's store: so long
+/// the store is asked again.
 const IN_FLIGHT_US: u64 = 60_000_000;
 /// The least pause of a stream that has no changes.
 const REST_MIN: Duration = Duration::from_millis(20);
