@@ -391,8 +391,9 @@ impl Db {
         self.inner.cx.check_lease()
     }
 
-    /// Whether it was closed. Scans and cursors that were made before still work, as they hold their data;
-    /// callers that do not want this can ask here.
+    /// Whether it was closed. Scans and cursors that were made before still work, as they hold their data
+    /// (those of a shared database do not: another process may have it); callers that do not want this can
+    /// ask here.
     pub fn is_closed(&self) -> bool {
         !self.inner.cx.health.is_open()
     }
