@@ -24,6 +24,7 @@ mod places;
 mod rangemerge;
 mod regions;
 mod schedule;
+mod shared;
 mod space;
 mod standby;
 mod strategies;
