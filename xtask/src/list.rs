@@ -35,7 +35,7 @@ pub(crate) const CAMPAIGNS: &[Campaign] = &[
         run: "siltstone-kill",
         gate: 500,
         release: 50_000,
-        least: 360,
+        least: 406,
     },
     Campaign {
         row: "1",

@@ -6,4 +6,5 @@ mod faults;
 mod offloaded;
 mod put_once;
 mod server;
+mod shared;
 mod stores;
