@@ -172,7 +172,7 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
     let (here, there) = (place(), place());
     let machine = Machine::new(1);
     let refused = |builder: Builder, kind: ErrorKind, says: &str| {
-        let error = builder.open(DIR).err().expect("it is refused");
+        let error = builder.open(DIR).expect_err("it is refused");
         assert!(error.kind() == kind && error.to_string().contains(says), "{error:?}");
     };
     let absent = Options { create_if_missing: false, ..options() };
@@ -189,11 +189,11 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
     refused(machine.builder(both).shared(here.clone()), ErrorKind::Invalid, "in its place, and in no other");
     let shared = machine.builder(options()).shared(here.clone());
     assert_eq!(shared.open_read_only(DIR).err().map(|e| e.kind()), Some(ErrorKind::Unsupported));
-    let read = machine.builder(options()).open_read_only(DIR).err().expect("it is refused");
+    let read = machine.builder(options()).open_read_only(DIR).expect_err("it is refused");
     assert!(read.to_string().contains("open it with option shared"), "{read}");
     let env = machine.world.env();
-    let checked = check(&env, Path::new(DIR), &mut |_| {}).err().expect("it is refused");
-    let repaired = repair(&env, Path::new(DIR), &mut |_| {}).err().expect("it is refused");
+    let checked = check(&env, Path::new(DIR), &mut |_| {}).expect_err("it is refused");
+    let repaired = repair(&env, Path::new(DIR), &mut |_| {}).expect_err("it is refused");
     for error in [checked, repaired] {
         assert!(error.to_string().contains("shared"), "{error}");
     }
@@ -220,7 +220,7 @@ fn an_object_that_is_missing_is_named() {
     let of_first = place.get_whole(first).unwrap();
     place.delete(first).unwrap();
     let opened = Machine::new(2).builder(options()).shared(place.clone()).open(DIR);
-    let error = opened.err().expect("its stream is gone");
+    let error = opened.expect_err("its stream is gone");
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     assert!(error.to_string().contains("there is no stream"), "{error}");
     place.put(first, &of_first).unwrap();
@@ -263,7 +263,7 @@ impl ObjectStore for Careless {
 fn a_store_that_refuses_no_second_put_is_refused() {
     let careless: Arc<dyn ObjectStore> = Arc::new(Careless(place()));
     let machine = Machine::new(1);
-    let error = machine.builder(options()).shared(careless).open(DIR).err().expect("it is refused");
+    let error = machine.builder(options()).shared(careless).open(DIR).expect_err("it is refused");
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.to_string().contains("If-None-Match"), "{error}");
 }

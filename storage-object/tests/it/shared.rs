@@ -13,7 +13,8 @@ const WRITERS: u32 = 8;
 const WRITES: u32 = 60;
 
 fn open(server: &Server, dir: &Path) -> siltstone::Result<Db> {
-    let stores = ObjectStores::new(&Settings { variables: server.variables(), ..Settings::default() }).unwrap();
+    let stores =
+        ObjectStores::new(&Settings { variables: server.variables(), ..Settings::default() }).unwrap();
     let shared = format!("s3://{}/prod", server.bucket());
     let options = Options { shared: Some(shared.into()), write_memory: 256 << 10, ..Options::default() };
     Db::builder().object_stores(move |location| stores.open(location)).options(options).open(dir)
