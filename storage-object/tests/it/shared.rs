@@ -1,5 +1,5 @@
-//! Shared databases in an S3 server in memory that answers late, refuses, loses answers and is restarted, with
-//! writers on threads: so several puts are in flight, and writers share them.
+//! Shared databases in an S3 server in memory that answers late, refuses, loses answers and is restarted,
+//! with writers on threads: so several puts are in flight, and writers share them.
 
 use siltstone::{Db, Durability, ErrorKind, Options};
 use siltstone_s3_memory::{Faults, Server, Settings as Memory};
