@@ -40,7 +40,7 @@ struct Adopt {
     /// Directory of the database
     db: PathBuf,
     /// The place: a directory, or an object store, as s3://bucket/prefix
-    #[arg(value_parser = place)]
+    #[arg(value_parser = open::place)]
     location: PathBuf,
     /// Make it a local database again, unless all of it is there already
     #[arg(long)]
@@ -48,14 +48,6 @@ struct Adopt {
     /// Report as JSON
     #[arg(long, conflicts_with = "undo")]
     json: bool,
-}
-
-/// A place as the engine takes it: an object store's location, or a directory's absolute path.
-fn place(text: &str) -> Result<PathBuf, String> {
-    match text.contains("://") {
-        true => Ok(text.into()),
-        false => std::path::absolute(text).map_err(|e| e.to_string()),
-    }
 }
 
 impl Adopt {
@@ -82,19 +74,5 @@ impl Adopt {
             "{dir} is the local part of the shared database in {place}: {tables} with {bytes}; {uploaded} uploaded"
         );
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::path::Path;
-
-    #[test]
-    fn a_place_is_an_absolute_path_or_a_location() {
-        assert_eq!(place("s3://bucket/prefix").unwrap(), Path::new("s3://bucket/prefix"));
-        assert_eq!(place("/mnt/prod").unwrap(), Path::new("/mnt/prod"));
-        assert_eq!(place("prod").unwrap(), std::env::current_dir().unwrap().join("prod"));
-        assert!(place("").is_err());
     }
 }

@@ -29,14 +29,14 @@
 
 use super::local_part::mark_local_part;
 use super::recover::{highest_manifest, read_wal};
-use super::shared::{remove_wal_files, state_of, tables_of};
+use super::shared::{remove_wal_files, state_of, stream_of, tables_of};
 use super::shared_id::{Move, probe};
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::shape::TableInfo;
 use crate::sstable::{self, Access, Sstable};
 use crate::storage::{Env, NOTE, ObjectStore, TableStore, begins_with_number, copy_file, remove_own};
-use crate::stream::{Outbox, Place, Recovered, Stream, Terms};
+use crate::stream::{Outbox, Place, Recovered, Terms};
 use crate::types::{LogFileId, LogPosition, SeqNo, TableId};
 use crate::version::SharedMark;
 use crate::version::edit::State;
@@ -164,8 +164,7 @@ impl Adoption<'_> {
     /// Puts WAL and state into the stream, unless they are there.
     fn share(&self) -> Result<()> {
         let database = self.database();
-        let prefix = format!("d/{database:016x}");
-        let stream = Stream::new(self.place.clone(), prefix, self.env.random.clone());
+        let stream = stream_of(self.place, database, &self.env.random);
         stream.create(u128::from(database), 0)?;
         let recovered = stream.recover(1, Terms { revision: 0, numbers_ahead: 0 })?;
         let (there, is_new) = state_of(&stream, &recovered, database)?;

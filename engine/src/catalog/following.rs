@@ -9,7 +9,7 @@
 //! Not owned here: SSTables, which may be gone by the time that they are opened.
 
 use super::logged_memory::{LoggedMemory, heirs};
-use super::shared::items_of;
+use super::shared::{items_of, stream_of};
 use super::shared_id::SharedId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memtable::Memtable;
@@ -65,7 +65,7 @@ impl Following {
             let message = format!("{} holds no shared database", store.location());
             return Err(Error::new(ErrorKind::NotFound, message));
         };
-        Ok((Stream::new(store.clone(), format!("d/{}", id.database), random.clone()), id.number()))
+        Ok((stream_of(store, id.number(), random), id.number()))
     }
 
     /// Reads a stream from where its readers start. The hint is an incarnation that may be near the newest.

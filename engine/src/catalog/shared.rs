@@ -13,7 +13,7 @@ use super::shared_id::{SharedId, probe};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Claimed;
 use crate::options::Options;
-use crate::storage::{Env, Folder, ObjectStore, WriteFile};
+use crate::storage::{Env, Folder, ObjectStore, Random, WriteFile};
 use crate::stream::{Begun, Entry, Item, Outbox, Place, Recovered, Stream, Terms, items};
 use crate::types::{LogFileId, LogPosition};
 use crate::version::edit::State;
@@ -39,8 +39,8 @@ pub(crate) fn tables_of(store: &Arc<dyn ObjectStore>, database: u64) -> Arc<dyn 
 }
 
 /// The stream of the database with that number.
-fn stream_of(env: &Env, store: &Arc<dyn ObjectStore>, database: u64) -> Stream {
-    Stream::new(store.clone(), format!("d/{database:016x}"), env.random.clone())
+pub(super) fn stream_of(store: &Arc<dyn ObjectStore>, database: u64, random: &Arc<dyn Random>) -> Stream {
+    Stream::new(store.clone(), format!("d/{database:016x}"), random.clone())
 }
 
 /// Takes the database in that place over, or creates it; `dir`, which is locked and bound to `env`, is its
@@ -56,7 +56,7 @@ pub(crate) fn take_over(
     check_local_part(env, dir, found.as_ref().map(SharedId::number))?;
     // What a creation left that a crash ended is no database yet, and nobody's to be disturbed.
     let exists = match &found {
-        Some(id) => stream_of(env, store, id.number()).is_written()?,
+        Some(id) => stream_of(store, id.number(), &env.random).is_written()?,
         None => false,
     };
     if exists && options.error_if_exists {
@@ -74,7 +74,7 @@ pub(crate) fn take_over(
     let database = id.number();
     check_local_part(env, dir, Some(database))?;
     mark_local_part(env, dir, database, &store.location())?;
-    let stream = stream_of(env, store, database);
+    let stream = stream_of(store, database, &env.random);
     let (lease, recovered) = loop {
         let lease = claim(env)?;
         if lease.has_waited() {
@@ -100,7 +100,7 @@ pub(crate) fn take_over(
 /// damage, and never begun anew.
 fn create(env: &Env, store: &Arc<dyn ObjectStore>) -> Result<SharedId> {
     let database = env.random.next_u64() | 1;
-    stream_of(env, store, database).create(u128::from(database), 0)?;
+    stream_of(store, database, &env.random).create(u128::from(database), 0)?;
     SharedId::create(&**store, database, &*env.random)
 }
 
@@ -117,8 +117,7 @@ fn take_in(
     let (mut state, is_new) = state_of(stream, &recovered, database)?;
     // It has moved here (`adopt`).
     state.shared = None;
-    let kept = state.wal_retained.keys().next().copied();
-    let first = kept.map_or(state.wal_first, |kept| kept.min(state.wal_first));
+    let first = state.wal_oldest();
     let (files, wal_end) = write_wal_files(env, dir, database, &recovered.entries, first, stream)?;
     let claim = Place::new(recovered.writer.incarnation(), 0);
     let begun = (files, recovered.entries.len() as u64);

@@ -235,6 +235,12 @@ impl State {
         Ok(())
     }
 
+    /// The oldest WAL file that memory or streams of changes need.
+    pub(crate) fn wal_oldest(&self) -> LogFileId {
+        let kept = self.wal_retained.keys().next().copied();
+        kept.map_or(self.wal_first, |kept| kept.min(self.wal_first))
+    }
+
     /// Whether a store has the SSTable. O(SSTables).
     pub(crate) fn has_table(&self, table: TableId) -> bool {
         self.stores.values().any(|store| store.shape.tables().any(|(_, _, one)| one.id == table))

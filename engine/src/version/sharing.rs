@@ -70,9 +70,7 @@ impl Manifest {
     fn checkpoint(&mut self) -> Result<()> {
         let Some(shared) = &mut self.shared else { return Ok(()) };
         let whole = code::encode(&self.state.to_edit());
-        let kept = self.state.wal_retained.keys().next().copied();
-        let first = kept.map_or(self.state.wal_first, |kept| kept.min(self.state.wal_first));
-        shared.collect = Some(shared.outbox.checkpoint(&whole, first)?);
+        shared.collect = Some(shared.outbox.checkpoint(&whole, self.state.wal_oldest())?);
         self.base = whole.len() as u64;
         self.mark = Mark { number: self.mark.number + 1, length: self.base };
         Ok(())
