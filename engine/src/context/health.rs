@@ -66,6 +66,7 @@ impl Context {
         }
     }
 
+    #[cold]
     fn check_lease_until(&self, until: u64) -> Result<()> {
         if self.env.clock.boottime_ns() < until || planted!(Bug::ReadAfterLease) {
             return Ok(());

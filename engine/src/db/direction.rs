@@ -94,9 +94,12 @@ impl View {
     }
 
     /// The error that the next step is to return, if any: the view is refused, or the lease has ended.
+    #[inline]
     pub(super) fn check(&self) -> Result<()> {
-        self.refused.as_ref().or(self.untimed.as_ref()).map_or(Ok(()), |why| Err(why.clone()))?;
-        self.db.cx.check_lease()
+        match (&self.refused, &self.untimed) {
+            (None, None) => self.db.cx.check_lease(),
+            (Some(why), _) | (None, Some(why)) => Err(why.clone()),
+        }
     }
 
     /// Notes that a walk found nothing left in the range.
@@ -215,6 +218,7 @@ impl Walk {
     }
 
     /// The next entry, in the walk's direction. `met` is where a walk the other way has come.
+    #[inline]
     pub(super) fn advance(&mut self, view: &View, met: Option<(&[u8], bool)>) -> Result<Option<Entry>> {
         let mut value = Pinned::default();
         let found = self.step(view, met, &mut value)?;
@@ -293,7 +297,7 @@ impl Walk {
                     self.cursor.pin_value(value)?;
                     is_gone(rules, &CellRef { value: &value[..], ..cell }, view.now_us)
                 }
-                false => is_gone(rules, &cell, view.now_us),
+                false => is_too_old(rules, &cell, view.now_us),
             };
         match (gone, view.keys_alone) {
             (true, _) => {}
@@ -405,8 +409,12 @@ impl Walk {
 }
 
 /// Whether the cell is hidden by age or by the family's filter.
-#[inline]
 fn is_gone(rules: &ReadRules, cell: &CellRef<'_>, now_us: u64) -> bool {
-    (rules.ttl_us > 0 && cell.born_us(false).saturating_add(rules.ttl_us) <= now_us)
-        || rules.unwanted(cell.key, Timestamp::ZERO, cell.value, now_us)
+    is_too_old(rules, cell, now_us) || rules.unwanted(cell.key, Timestamp::ZERO, cell.value, now_us)
+}
+
+/// Whether the cell is hidden by age.
+#[inline(always)]
+fn is_too_old(rules: &ReadRules, cell: &CellRef<'_>, now_us: u64) -> bool {
+    rules.ttl_us > 0 && cell.born_us(false).saturating_add(rules.ttl_us) <= now_us
 }
