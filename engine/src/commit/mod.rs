@@ -1,7 +1,7 @@
 //! The write path: from a caller's write to the WAL and memory.
 //!
 //! [`Commit`] owns the WAL and the stages that a write goes through (`write`, `turns`), what is visible
-//! (snapshots), write stalls (`write_stall`, `write_memory`, with what `store_counters` counts) and the
+//! (snapshots), what is logged and not visible yet (`in_flight`), write stalls (`write_stall`, `write_memory`, with what `store_counters` counts) and the
 //! stores whose compactions fail (`failing`). `store` is one column family as writers and readers meet it,
 //! `family` its options, `rules` what readers may see of it, `emptied` where they found nothing, `store_work`
 //! the state of its background work, `work_turns` the guards of the jobs that are under way. `freeze` changes
@@ -14,6 +14,7 @@ mod emptied;
 mod failing;
 mod family;
 mod freeze;
+mod in_flight;
 #[cfg(all(test, models))]
 mod model;
 mod rules;
@@ -29,6 +30,7 @@ mod write_stall;
 pub(crate) use emptied::EmptyRanges;
 pub use family::DEFAULT_FAMILY;
 pub(crate) use family::{FAMILY, FamilySettings, OPTIONS, PapersMissing, STORE, first_active, table_names};
+pub(crate) use in_flight::InFlight;
 pub(crate) use rules::ReadRules;
 pub(crate) use store::{Generations, Store};
 pub(crate) use store_counters::{Tally, by_id};

@@ -265,6 +265,19 @@ impl Turns {
         }
     }
 
+    /// The ticket whose turn it is; those before have had theirs.
+    pub(crate) fn now(&self) -> u64 {
+        self.turn.load(Ordering::Acquire) / 2
+    }
+
+    /// Waits until the turn of that ticket is over, which was given out.
+    pub(crate) fn wait_for(&self, ticket: u64) {
+        let is_over = || (self.now() > ticket).then_some(());
+        // Whoever ends that turn wakes those who sleep in the slot of the next, at the latest when its work
+        // is done, too.
+        spin_or_yield(Patience::Short, is_over).unwrap_or_else(|| self.sleep_until(ticket + 1, is_over));
+    }
+
     /// Waits until all turns before this ticket are over. The caller keeps further tickets from being given
     /// out.
     pub(crate) fn wait_all(&self, next_ticket: u64) {
@@ -443,6 +456,23 @@ mod model {
             let writers: Vec<_> = (0..count).map(writer).collect();
             writers.into_iter().for_each(|w| w.join().unwrap());
             assert_eq!(path.applied.load(Ordering::SeqCst), (count * writes) as u64);
+        });
+    }
+
+    #[test]
+    fn who_waits_for_a_write_sees_it_in_memory_whoever_applies_it() {
+        check(LIMITS, || {
+            let path = Path::new();
+            let (count, writes) = load();
+            let writer = |_| path.beside(move |path| (0..writes).for_each(|_| path.write(true)));
+            let writers: Vec<_> = (1..count).map(writer).collect();
+            let newest = path.stage.lock().checked_sub(1);
+            if let Some(ticket) = newest {
+                path.turns.wait_for(ticket);
+                assert!(path.applied.load(Ordering::SeqCst) > ticket);
+            }
+            path.write(false);
+            writers.into_iter().for_each(|w| w.join().unwrap());
         });
     }
 

@@ -16,12 +16,14 @@
 //!
 //! A thread that needs everything logged so far in memory (to freeze, or for a conditional write) keeps
 //! `stage` locked and waits for the last ticket: nothing new is logged meanwhile, so a record's generation is
-//! that of the memtable its cells are inserted into (invariants I1, I4).
+//! that of the memtable its cells are inserted into (invariants I1, I4). A conditional write of a shared
+//! database waits for those alone that touch what it rests on, and not with `stage` locked (`in_flight`).
 //!
 //! A batch whose sync failed is not inserted. Its outcome is unknown until the next open; the WAL is
 //! poisoned.
 
 use super::Commit;
+use super::in_flight::InFlight;
 use super::store::Store;
 use super::turns::{Patience, Turns, spin_or_yield};
 use crate::context::read_only_error;
@@ -65,6 +67,14 @@ impl<'a> Op<'a> {
 
     pub(crate) fn deletes_range(&self) -> bool {
         matches!(self.action, Action::DeleteRange { .. })
+    }
+
+    pub(super) fn store_id(&self) -> StoreId {
+        self.store.id
+    }
+
+    pub(super) fn action(&self) -> &Action<'a> {
+        &self.action
     }
 
     fn first_key(&self) -> &[u8] {
@@ -140,10 +150,14 @@ pub(crate) trait Depends {
     /// Whether anything that the condition depends on may have been written after `since`. Reads no file; a
     /// `true` may be wrong.
     fn may_have_changed(&self, since: SeqNo) -> bool;
+    /// The newest write in flight that may change what the condition depends on.
+    fn newest_in_flight(&self, in_flight: &InFlight) -> Option<u64>;
 }
 
 /// How often a condition is judged while other writers go on, before they have to wait for it.
 const JUDGED_OUTSIDE: usize = 3;
+/// How often after that in a shared database, by one such writer at a time.
+const JUDGED_ALONE: usize = 16;
 
 /// About the bytes of a cell in memory beside key and value.
 pub(crate) const CELL_BYTES: usize = 24;
@@ -156,6 +170,8 @@ const FETCHED_AHEAD: usize = 64;
 pub(crate) struct Stages {
     pub(super) stage: Mutex<LogStage>,
     turns: Turns,
+    /// Held by the conditional writer of a shared database that others have overtaken several times.
+    overtaken: Mutex<()>,
 }
 
 pub(crate) struct LogStage {
@@ -165,13 +181,21 @@ pub(crate) struct LogStage {
     next_ticket: u64,
     /// The store of the last operation logged.
     last_store: Option<StoreId>,
+    /// Of a shared database alone.
+    in_flight: InFlight,
 }
 
 impl Stages {
     pub(crate) fn new(appender: Appender, next_seq: SeqNo) -> Self {
-        let stage =
-            LogStage { appender, frame: FrameEncoder::new(), next_seq, next_ticket: 0, last_store: None };
-        Self { stage: Mutex::new(stage), turns: Turns::new() }
+        let stage = LogStage {
+            appender,
+            frame: FrameEncoder::new(),
+            next_seq,
+            next_ticket: 0,
+            last_store: None,
+            in_flight: InFlight::default(),
+        };
+        Self { stage: Mutex::new(stage), turns: Turns::new(), overtaken: Mutex::new(()) }
     }
 
     /// Locks the stage, for a writer. The lock is held for some microseconds, so a thread that finds it taken
@@ -232,6 +256,10 @@ impl Commit {
         let ticket = stage.next_ticket;
         stage.next_seq = last.next();
         stage.next_ticket += 1;
+        if self.wal()?.is_shared() {
+            stage.in_flight.forget_before(stages.turns.now());
+            stage.in_flight.add(ticket, ops);
+        }
         drop(stage);
 
         let acked_early = planted!(Bug::AcknowledgeBeforeSync);
@@ -317,16 +345,33 @@ impl Commit {
         depends: &dyn Depends,
         patience: Patience,
     ) -> Result<MutexGuard<'c, LogStage>> {
-        for _ in 0..JUDGED_OUTSIDE {
+        let is_shared = self.wal()?.is_shared();
+        let mut overtaken = None;
+        for n in 0..JUDGED_OUTSIDE + if is_shared { JUDGED_ALONE } else { 0 } {
+            if n == JUDGED_OUTSIDE {
+                overtaken = Some(stages.overtaken.lock());
+            }
             let judged_at = self.snapshots.visible();
             depends.judge()?;
-            let stage = stages.lock_stage(patience);
-            stages.wait_applied(&stage);
+            let mut stage = stages.lock_stage(patience);
+            if is_shared {
+                // What comes into memory from here on counts as in flight.
+                stage.in_flight.forget_before(stages.turns.now());
+                if let Some(ticket) = depends.newest_in_flight(&stage.in_flight) {
+                    drop(stage);
+                    stages.turns.wait_for(ticket);
+                    self.cx.check_writable()?;
+                    continue;
+                }
+            } else {
+                stages.wait_applied(&stage);
+            }
             let is_newest = SeqNo(stage.next_seq.0 - 1) == judged_at;
             if is_newest || planted!(Bug::JudgeOutsideAlone) || !depends.may_have_changed(judged_at) {
                 return Ok(stage);
             }
         }
+        drop(overtaken);
         // Others write to the same keys all the time: now they wait.
         let stage = stages.lock_stage(patience);
         stages.wait_applied(&stage);

@@ -1,7 +1,7 @@
 //! Conditions of writes: what must hold at the moment of writing, with nothing else being written meanwhile.
 
 use super::{Family, Inner};
-use crate::commit::Depends;
+use crate::commit::{Depends, InFlight};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operator::inside;
 use crate::types::{KeyRange, SeqNo};
@@ -134,6 +134,17 @@ impl Condition {
             }
         }
     }
+
+    fn newest_in_flight(&self, in_flight: &InFlight) -> Option<u64> {
+        match &self.0 {
+            What::Key { family, key, .. } => in_flight.newest_on(family.store.id, key),
+            What::Holds { rests_on, .. } => {
+                let newest =
+                    |(family, range): &(Family, KeyRange)| in_flight.newest_in(family.store.id, range);
+                rests_on.iter().filter_map(newest).max()
+            }
+        }
+    }
 }
 
 impl std::fmt::Debug for Condition {
@@ -160,5 +171,9 @@ impl Depends for Conditions<'_> {
 
     fn may_have_changed(&self, since: SeqNo) -> bool {
         self.all.iter().any(|condition| condition.may_have_changed(self.db, since))
+    }
+
+    fn newest_in_flight(&self, in_flight: &InFlight) -> Option<u64> {
+        self.all.iter().filter_map(|condition| condition.newest_in_flight(in_flight)).max()
     }
 }

@@ -7,7 +7,7 @@ pub use scan::TransactionScan;
 
 use super::write_set::Own;
 use super::{Batch, Db, Family, Operation};
-use crate::commit::Depends;
+use crate::commit::{Depends, InFlight};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Durability;
 use crate::snapshot::Snapshot;
@@ -126,6 +126,22 @@ impl Depends for Transaction {
             &mut |family, range| unless(db.range_may_have_changed(&family.store, range, since)),
         );
         unchanged.is_err()
+    }
+
+    fn newest_in_flight(&self, in_flight: &InFlight) -> Option<u64> {
+        let (mut of_keys, mut of_ranges) = (None, None);
+        let visited = self.depends_on(
+            &mut |family, key| {
+                of_keys = of_keys.max(in_flight.newest_on(family.store.id, key));
+                Ok(())
+            },
+            &mut |family, range| {
+                of_ranges = of_ranges.max(in_flight.newest_in(family.store.id, range));
+                Ok(())
+            },
+        );
+        debug_assert!(visited.is_ok(), "neither refuses");
+        of_keys.max(of_ranges)
     }
 }
 

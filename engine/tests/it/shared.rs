@@ -5,13 +5,15 @@ use siltstone::schedule::SimScheduler;
 use siltstone::storage::sim::{SimClock, SimObjects, SimStorage, SimWorld};
 use siltstone::storage::{ObjectStore, PutOnce};
 use siltstone::{
-    Batch, Builder, ChangeBatch, Db, Durability, ErrorKind, FamilyOptions, Options, SeqNo, Timestamp,
-    Timestamps, Tuning, check, repair,
+    Batch, Builder, ChangeBatch, Condition, Db, Durability, ErrorKind, Expected, FamilyOptions, Options,
+    SeqNo, Timestamp, Timestamps, Tuning, check, repair,
 };
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, Condvar, Mutex};
+use std::time::Duration;
 
 const DIR: &str = "/db";
 
@@ -266,4 +268,112 @@ fn a_store_that_refuses_no_second_put_is_refused() {
     let error = machine.builder(options()).shared(careless).open(DIR).expect_err("it is refused");
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.to_string().contains("If-None-Match"), "{error}");
+}
+
+/// A store whose puts of a stream's objects wait behind a gate.
+#[derive(Debug)]
+struct Gated {
+    store: Arc<dyn ObjectStore>,
+    gate: Mutex<Gate>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Gate {
+    is_closed: bool,
+    waiting: usize,
+}
+
+impl Gated {
+    fn set(&self, is_closed: bool) {
+        self.gate.lock().unwrap().is_closed = is_closed;
+        self.changed.notify_all();
+    }
+
+    /// Whether so many puts wait, which may take a while.
+    fn come(&self, puts: usize) -> bool {
+        let gate = self.gate.lock().unwrap();
+        let waited = self.changed.wait_timeout_while(gate, Duration::from_secs(20), |g| g.waiting < puts);
+        !waited.unwrap().1.timed_out()
+    }
+}
+
+impl ObjectStore for Gated {
+    fn location(&self) -> String {
+        self.store.location()
+    }
+    fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.store.put(name, bytes)
+    }
+    fn put_once(&self, name: &str, bytes: &[u8]) -> io::Result<PutOnce> {
+        let mut gate = self.gate.lock().unwrap();
+        gate.waiting += 1;
+        self.changed.notify_all();
+        let mut gate = self.changed.wait_while(gate, |gate| gate.is_closed).unwrap();
+        gate.waiting -= 1;
+        drop(gate);
+        self.store.put_once(name, bytes)
+    }
+    fn get(&self, name: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
+        self.store.get(name, range)
+    }
+    fn len(&self, name: &str) -> io::Result<u64> {
+        self.store.len(name)
+    }
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.store.list()
+    }
+    fn list_below(&self, folder: &str) -> io::Result<Vec<String>> {
+        self.store.list_below(folder)
+    }
+    fn delete(&self, name: &str) -> io::Result<()> {
+        self.store.delete(name)
+    }
+}
+
+#[test]
+fn conditional_writes_wait_for_puts_of_what_they_rest_on_alone() {
+    let gated = Arc::new(Gated { store: place(), gate: Mutex::default(), changed: Condvar::new() });
+    let store: Arc<dyn ObjectStore> = gated.clone();
+    let db = Machine::new(1).open(&store);
+    let family = db.default_family();
+    let absent = |key: &str| Condition::new(&family, key, Expected::Absent);
+    let put_if = &|condition: Condition, key: &str| {
+        db.write_if(&[condition], Batch::new().put(&family, key, "conditional"), Durability::Sync)
+    };
+    gated.set(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| db.put("a", "blind").unwrap());
+        let first = gated.come(1);
+        // Two rest on what is under way: they are judged, and wait.
+        let judged = Arc::new(Barrier::new(2));
+        let (reader, begun) = (family.clone(), judged.clone());
+        let is_first = AtomicBool::new(true);
+        let none = Condition::when(move || {
+            if is_first.swap(false, Ordering::SeqCst) {
+                begun.wait();
+            }
+            Ok(reader.scan("a".."b").next().is_none())
+        });
+        let none = none.rests_on(&family, "a".."b");
+        let waits = scope.spawn(|| put_if(absent("a"), "c"));
+        let ranged = scope.spawn(|| put_if(none, "d"));
+        judged.wait();
+        // These rest on other keys: one of them is the second put in flight, and the rest goes with the next.
+        let others: Vec<_> = (0..8)
+            .map(|n| {
+                let key = format!("other{n}");
+                let condition = absent(&key);
+                scope.spawn(move || put_if(condition, &key))
+            })
+            .collect();
+        let second = gated.come(2);
+        gated.set(false);
+        assert!(first && second, "a conditional write waits for a put of other keys");
+        others.into_iter().for_each(|other| assert!(other.join().unwrap().is_ok()));
+        for refused in [waits, ranged] {
+            assert_eq!(refused.join().unwrap().unwrap_err().kind(), ErrorKind::Conflict);
+        }
+    });
+    assert_eq!(rows(&db).len(), 9, "a and eight others");
 }
