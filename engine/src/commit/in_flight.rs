@@ -1,13 +1,12 @@
 //! Keys and ranges of the writes of a shared database that are logged and not visible yet.
 //!
-//! A put into shared storage takes milliseconds. If a conditional write held the log stage until all before it
-//! had landed, as one does where a sync is short, nobody could log anything meanwhile: one such write for each
-//! put. So here each write notes what it touches. A conditional write that rests on none of that goes on at
-//! once; one that does waits with the stage free, and is judged again.
+//! A put into shared storage takes milliseconds. If a conditional write held the log stage until all before
+//! it had landed, as one does where a sync is short, nobody could log anything meanwhile: one such write for
+//! each put. So here each write notes what it touches. A conditional write that rests on none of that goes on
+//! at once; one that does waits with the stage free, and is judged again.
 //!
 //! Costs O(log n) an operation, where n are in flight, and O(r) for each range deleted among them.
 
-use super::write::{Action, Op};
 use crate::types::{KeyRange, StoreId};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -33,22 +32,14 @@ enum Touch {
 }
 
 impl InFlight {
-    /// Notes what a write touches; tickets ascend.
-    pub(super) fn add(&mut self, ticket: u64, ops: &[Op<'_>]) {
-        for op in ops {
-            match op.action() {
-                Action::Cell { key, .. } => self.add_key(ticket, op.store_id(), key),
-                Action::DeleteRange { range, .. } => self.add_range(ticket, op.store_id(), range),
-            }
-        }
-    }
-
-    fn add_key(&mut self, ticket: u64, store: StoreId, key: &[u8]) {
+    /// Notes that a write touches a key; tickets ascend.
+    pub(super) fn add_key(&mut self, ticket: u64, store: StoreId, key: &[u8]) {
         self.stores.entry(store).or_default().keys.insert(key.to_vec(), ticket);
         self.order.push_back((ticket, store, Touch::Key(key.to_vec())));
     }
 
-    fn add_range(&mut self, ticket: u64, store: StoreId, range: &KeyRange) {
+    /// Notes that a write deletes a range.
+    pub(super) fn add_range(&mut self, ticket: u64, store: StoreId, range: &KeyRange) {
         self.stores.entry(store).or_default().ranges.push_back((ticket, range.clone()));
         self.order.push_back((ticket, store, Touch::Range));
     }

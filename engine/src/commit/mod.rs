@@ -1,11 +1,12 @@
 //! The write path: from a caller's write to the WAL and memory.
 //!
 //! [`Commit`] owns the WAL and the stages that a write goes through (`write`, `turns`), what is visible
-//! (snapshots), what is logged and not visible yet (`in_flight`), write stalls (`write_stall`, `write_memory`, with what `store_counters` counts) and the
-//! stores whose compactions fail (`failing`). `store` is one column family as writers and readers meet it,
-//! `family` its options, `rules` what readers may see of it, `emptied` where they found nothing, `store_work`
-//! the state of its background work, `work_turns` the guards of the jobs that are under way. `freeze` changes
-//! WAL and memory between two writes.
+//! (snapshots), what is logged and not visible yet (`in_flight`), write stalls (`write_stall`,
+//! `write_memory`, with what `store_counters` counts) and the stores whose compactions fail (`failing`).
+//! `store` is one column family as writers and readers meet it, `family` its options, `rules` what readers
+//! may see of it, `emptied` where they found nothing, `store_work` the state of its background work,
+//! `work_turns` the guards of the jobs that are under way. `freeze` changes WAL and memory between two
+//! writes.
 //!
 //! Not owned here: which stores there are, SSTables and the manifest (`catalog`), and who flushes and
 //! compacts (`work`).

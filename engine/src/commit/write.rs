@@ -69,14 +69,6 @@ impl<'a> Op<'a> {
         matches!(self.action, Action::DeleteRange { .. })
     }
 
-    pub(super) fn store_id(&self) -> StoreId {
-        self.store.id
-    }
-
-    pub(super) fn action(&self) -> &Action<'a> {
-        &self.action
-    }
-
     fn first_key(&self) -> &[u8] {
         match &self.action {
             Action::Cell { key, .. } => key,
@@ -181,7 +173,7 @@ pub(crate) struct LogStage {
     next_ticket: u64,
     /// The store of the last operation logged.
     last_store: Option<StoreId>,
-    /// Of a shared database alone.
+    /// What writes of a shared database touch; empty in others.
     in_flight: InFlight,
 }
 
@@ -258,7 +250,14 @@ impl Commit {
         stage.next_ticket += 1;
         if self.wal()?.is_shared() {
             stage.in_flight.forget_before(stages.turns.now());
-            stage.in_flight.add(ticket, ops);
+            for op in ops {
+                match &op.action {
+                    Action::Cell { key, .. } => stage.in_flight.add_key(ticket, op.store.id, key),
+                    Action::DeleteRange { range, .. } => {
+                        stage.in_flight.add_range(ticket, op.store.id, range);
+                    }
+                }
+            }
         }
         drop(stage);
 

@@ -15,6 +15,9 @@
 //! of them put its frame alone, the others would wait for the next put after it. So while another put is in
 //! flight its writer waits until as many frames have come as the entry had, for an eighth of a put at most.
 //!
+//! With hundreds of writers what is dear is to wake them: of those that wait, each entry that lands wakes its
+//! own, and one more that puts the next.
+//!
 //! A put that fails is the end: its outcome is unknown, so nothing more is put, and every later call fails.
 
 use super::item::Item;
@@ -51,7 +54,7 @@ pub(crate) struct Outbox {
     queue: Mutex<Queue>,
     /// Notified when as much has been queued as is waited for.
     gathered: Condvar,
-    /// Something was acknowledged, a new incarnation began, or no more is put.
+    /// An entry landed, a new incarnation began, or no more is put; for those that wait for no one entry.
     moved: Condvar,
 }
 
@@ -67,6 +70,8 @@ struct Queue {
     wal_shared: LogPosition,
     wal_sent: LogPosition,
     in_flight: usize,
+    /// The entries under way: up to which item they go, and who is to be told.
+    under_way: VecDeque<(u64, Arc<Condvar>)>,
     /// Whether a thread waits for more to be queued before it puts an entry.
     gathers: bool,
     /// How many items the entry had that landed last, and how long its put took.
@@ -106,6 +111,8 @@ struct Batch {
     last_seq: SeqNo,
     /// WAL files that begin in it.
     begun: Vec<LogFileId>,
+    /// Notified when its entry has landed, and, of those who wait for that, one when it can be put.
+    landed: Arc<Condvar>,
 }
 
 impl std::fmt::Debug for Outbox {
@@ -132,6 +139,7 @@ impl Outbox {
             wal_shared: LogPosition::default(),
             wal_sent: LogPosition::default(),
             in_flight: 0,
+            under_way: VecDeque::new(),
             gathers: false,
             landed: (0, 0),
             at: claim,
@@ -181,8 +189,12 @@ impl Outbox {
                 queue.check()?;
             }
             // Whose items are under way waits for them alone.
-            if queue.rolls || queue.gathers || queue.in_flight == IN_FLIGHT_MAX || queue.sent >= goal {
-                self.moved.wait(&mut queue);
+            if !queue.can_put() || queue.sent >= goal {
+                match queue.landing_of(goal) {
+                    Some(landed) => landed.wait(&mut queue),
+                    // Its own failed, and an earlier one is under way.
+                    None => self.moved.wait(&mut queue),
+                }
                 continue;
             }
             if queue.in_flight > 0 && !queue.has_gathered() {
@@ -221,7 +233,7 @@ impl Outbox {
 
     /// Puts a batch as the next entry.
     fn put<'a>(&'a self, mut queue: MutexGuard<'a, Queue>, batch: Batch) -> MutexGuard<'a, Queue> {
-        let Batch { payload, upto, wal_end, last_seq, begun } = batch;
+        let Batch { payload, upto, wal_end, last_seq, begun, landed } = batch;
         let weight = (payload.len() as u64).max(self.entry_bytes());
         queue.bytes += weight;
         queue.since_checkpoint += weight;
@@ -230,7 +242,8 @@ impl Outbox {
             Ok(place) => place,
             Err(e) => {
                 queue.failed.get_or_insert(e);
-                self.moved.notify_all();
+                landed.notify_all();
+                self.tell(&queue);
                 return queue;
             }
         };
@@ -238,11 +251,14 @@ impl Outbox {
         queue.files.extend(begun.into_iter().map(|file| (file, Begun { place, entries })));
         queue.entries += 1;
         queue.in_flight += 1;
+        queue.under_way.push_back((upto, landed));
         queue.wal_sent = wal_end.unwrap_or(queue.wal_sent);
         let items = upto - queue.sent;
         queue.sent = upto;
         let (wal_end, began_ns) = (queue.wal_sent, self.clock.monotonic_ns());
         let mut landing = Landing { outbox: self, place, upto, items, wal_end, began_ns, outcome: None };
+        // If yet another can be put, somebody is to put it.
+        self.tell(&queue);
         drop(queue);
         landing.outcome = Some(self.log.put(place, entry));
         drop(landing);
@@ -311,6 +327,18 @@ impl Outbox {
         Ok(checkpoints + self.log.collect(start.replay_from())?)
     }
 
+    /// Wakes who has something to do now: one for each entry that waits, or all, if no more is put.
+    fn tell(&self, queue: &Queue) {
+        if queue.failed.is_some() {
+            queue.waiting.iter().for_each(|batch| _ = batch.landed.notify_all());
+            queue.under_way.iter().for_each(|(_, landed)| _ = landed.notify_all());
+            self.moved.notify_all();
+        } else if queue.can_put() {
+            // Nobody may wait for the first of them: frames that need no acknowledgement.
+            queue.waiting.iter().for_each(|batch| _ = batch.landed.notify_one());
+        }
+    }
+
     /// The least that an entry counts.
     fn entry_bytes(&self) -> u64 {
         (self.wal_limit / ENTRIES_MAX).max(1)
@@ -353,6 +381,20 @@ impl Queue {
 
     fn check(&self) -> Result<()> {
         self.failed.as_ref().map_or(Ok(()), |e| Err(e.clone()))
+    }
+
+    /// Whether another entry may be put.
+    fn can_put(&self) -> bool {
+        !self.rolls && !self.gathers && self.in_flight < IN_FLIGHT_MAX
+    }
+
+    /// What tells that the entry with that item has landed.
+    fn landing_of(&self, item: u64) -> Option<Arc<Condvar>> {
+        let under_way = self.under_way.iter().map(|(upto, landed)| (*upto, landed));
+        let waiting = self.waiting.iter().map(|batch| (batch.upto, &batch.landed));
+        let mut all = under_way.chain(waiting);
+        // Where its entry failed, a later one does as well: all are told.
+        all.find(|(upto, _)| *upto >= item).map(|(_, landed)| landed.clone())
     }
 
     /// Whether as much waits as the last entry had.
@@ -399,6 +441,7 @@ impl Drop for Rolling<'_> {
             Err(e) => _ = queue.failed.get_or_insert(e),
         }
         self.outbox.moved.notify_all();
+        self.outbox.tell(&queue);
     }
 }
 
@@ -433,7 +476,13 @@ impl Drop for Landing<'_> {
             }
             Err(e) => queue.fail(e),
         }
+        if let Some(at) = queue.under_way.iter().position(|(upto, _)| *upto == self.upto)
+            && let Some((_, landed)) = queue.under_way.remove(at)
+        {
+            landed.notify_all();
+        }
         self.outbox.gathered.notify_all();
         self.outbox.moved.notify_all();
+        self.outbox.tell(&queue);
     }
 }
