@@ -437,3 +437,7 @@ impl Drop for Landing<'_> {
         self.outbox.moved.notify_all();
     }
 }
+
+#[cfg(all(test, models))]
+#[path = "outbox_model.rs"]
+mod model;
