@@ -23,8 +23,8 @@
 //! place that memory needs), and up to which sequence number their writer may give any out: the next
 //! incarnation begins above. `object` has their bytes, `access` the calls to the store, `shared_log` the
 //! interface that other kinds of storage may have too. `checkpoint` has the manifest's checkpoints beside the
-//! stream. `outbox` brings what a database logs into it: the `item`s of an entry's payload. Not owned here:
-//! what the bytes of WAL and manifest mean.
+//! stream. `outbox` brings what a database logs into it: the `item`s of an entry's payload; `outbox_model.rs`
+//! has the schedules of its callers. Not owned here: what the bytes of WAL and manifest mean.
 
 mod access;
 mod ahead;

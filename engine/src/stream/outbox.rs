@@ -219,15 +219,13 @@ impl Outbox {
         self.ship().map(|_| ())
     }
 
-    /// Waits for more to be queued, while another put is in flight.
+    /// Waits for more to be queued, while another put is in flight. Models, where nothing times out, may wait
+    /// until that has landed.
     fn gather<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
-        // In models nothing times out.
-        if !cfg!(models) {
-            let ns = (queue.landed.1 / GATHER_SHARE).clamp(GATHER_NS.0, GATHER_NS.1);
-            queue.gathers = true;
-            self.gathered.wait_for(&mut queue, Duration::from_nanos(ns));
-            queue.gathers = false;
-        }
+        let ns = (queue.landed.1 / GATHER_SHARE).clamp(GATHER_NS.0, GATHER_NS.1);
+        queue.gathers = true;
+        self.gathered.wait_for(&mut queue, Duration::from_nanos(ns));
+        queue.gathers = false;
         queue
     }
 
@@ -486,3 +484,7 @@ impl Drop for Landing<'_> {
         self.outbox.tell(&queue);
     }
 }
+
+#[cfg(all(test, models))]
+#[path = "outbox_model.rs"]
+mod model;
