@@ -180,6 +180,10 @@ impl Condvar {
         self.wait(guard);
     }
 
+    pub(crate) fn notify_one(&self) {
+        each!(&self.0, one => one.notify_one());
+    }
+
     pub(crate) fn notify_all(&self) {
         each!(&self.0, one => one.notify_all());
     }
