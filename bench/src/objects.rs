@@ -5,6 +5,7 @@
 //! compacted into one run; the database is opened again, keys are read at random with a block cache that
 //! holds a sixteenth of the data, the same keys once more, and everything is scanned. The disk cache holds
 //! everything, so that what is read once more comes from there. Every value is checked.
+//! At last a shared database there is taken over and read.
 
 use crate::failure::Result;
 use crate::measure::times;
@@ -98,7 +99,38 @@ impl Objects {
                 ),
             }
         }
-        Ok(())
+        self.check_shared()
+    }
+
+    /// A shared database there is written, taken over by a second open, and read.
+    fn check_shared(&self) -> Result<()> {
+        let _scratch = Scratch::new(&self.dir);
+        std::fs::create_dir_all(&self.dir)?;
+        let stores = ObjectStores::new(&Settings::default())?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+        let shared = format!("{}/{now}-shared", self.place.trim_end_matches('/'));
+        let open = |home: &str| {
+            let options = Options { shared: Some((&shared).into()), ..Options::default() };
+            let stores = stores.clone();
+            let builder = Db::builder().object_stores(move |location| stores.open(location)).options(options);
+            builder.open(self.dir.join(home))
+        };
+        let one = open("one")?;
+        one.put(b"river", b"silt")?;
+        let two = open("two")?;
+        if one.put(b"river", b"late").is_ok() {
+            return Err("a shared database that was taken over still took a write".into());
+        }
+        drop(one);
+        two.put(b"sea", b"sand")?;
+        two.close()?;
+        let three = open("three")?;
+        for (key, value) in [("river", "silt"), ("sea", "sand")] {
+            if three.get(key.as_bytes())?.as_deref() != Some(value.as_bytes()) {
+                return Err(format!("{key} of the shared database is not as it was written").into());
+            }
+        }
+        Ok(three.close()?)
     }
 
     fn measured(&self, name: &'static str, is_far: bool, has_disk: bool) -> Result<Told> {
