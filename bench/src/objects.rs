@@ -102,13 +102,18 @@ impl Objects {
         self.check_shared()
     }
 
+    /// A place in the object store that nothing used before.
+    fn new_place(&self, name: &str) -> Result<String> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+        Ok(format!("{}/{now}-{name}", self.place.trim_end_matches('/')))
+    }
+
     /// A shared database there is written, taken over by a second open, and read.
     fn check_shared(&self) -> Result<()> {
         let _scratch = Scratch::new(&self.dir);
         std::fs::create_dir_all(&self.dir)?;
         let stores = ObjectStores::new(&Settings::default())?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-        let shared = format!("{}/{now}-shared", self.place.trim_end_matches('/'));
+        let shared = self.new_place("shared")?;
         let open = |home: &str| {
             let options = Options { shared: Some((&shared).into()), ..Options::default() };
             let stores = stores.clone();
@@ -139,9 +144,8 @@ impl Objects {
         let data = self.keys * VALUE_BYTES as u64;
         let disk = has_disk.then(|| DiskCache { dir: self.dir.join("cache"), bytes: 2 * data + (64 << 20) });
         let stores = ObjectStores::new(&Settings { disk, ..Settings::default() })?;
-        let place = self.place.trim_end_matches('/');
-        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-        let tables = is_far.then(|| format!("{place}/{now}-{}", if has_disk { "cached" } else { "bare" }));
+        let place = self.new_place(if has_disk { "cached" } else { "bare" })?;
+        let tables = is_far.then_some(place);
         let home = self.dir.join("db");
         let mb = |bytes: u64| bytes as f64 / 1e6;
         let db = open(&home, tables.as_deref(), &stores, data)?;

@@ -15,7 +15,7 @@ use std::ops::Bound;
 #[derive(Default)]
 pub(crate) struct InFlight {
     stores: BTreeMap<StoreId, Touched>,
-    /// What to forget, by ticket, oldest first.
+    /// The touches to be forgotten, by ticket, oldest first.
     order: VecDeque<(u64, StoreId, Touch)>,
 }
 

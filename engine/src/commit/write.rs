@@ -173,7 +173,7 @@ pub(crate) struct LogStage {
     next_ticket: u64,
     /// The store of the last operation logged.
     last_store: Option<StoreId>,
-    /// What writes of a shared database touch; empty in others.
+    /// The keys and ranges that writes of a shared database touch; empty in others.
     in_flight: InFlight,
 }
 

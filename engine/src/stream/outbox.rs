@@ -69,7 +69,6 @@ struct Queue {
     /// Up to where the WAL is in the stream, and up to where it was given a place.
     wal_shared: LogPosition,
     wal_sent: LogPosition,
-    in_flight: usize,
     /// The entries under way: up to which item they go, and who is to be told.
     under_way: VecDeque<(u64, Arc<Condvar>)>,
     /// Whether a thread waits for more to be queued before it puts an entry.
@@ -138,7 +137,6 @@ impl Outbox {
             sent: 0,
             wal_shared: LogPosition::default(),
             wal_sent: LogPosition::default(),
-            in_flight: 0,
             under_way: VecDeque::new(),
             gathers: false,
             landed: (0, 0),
@@ -185,7 +183,7 @@ impl Outbox {
         let goal = queue.queued;
         while queue.shared < goal {
             // Items that were given a place may have landed, whatever became of later ones.
-            if queue.sent < goal || queue.in_flight == 0 {
+            if queue.sent < goal || queue.under_way.is_empty() {
                 queue.check()?;
             }
             // Whose items are under way waits for them alone.
@@ -197,7 +195,7 @@ impl Outbox {
                 }
                 continue;
             }
-            if queue.in_flight > 0 && !queue.has_gathered() {
+            if !queue.under_way.is_empty() && !queue.has_gathered() {
                 queue = self.gather(queue);
                 if queue.rolls || queue.failed.is_some() {
                     continue;
@@ -248,7 +246,6 @@ impl Outbox {
         let entries = queue.entries;
         queue.files.extend(begun.into_iter().map(|file| (file, Begun { place, entries })));
         queue.entries += 1;
-        queue.in_flight += 1;
         queue.under_way.push_back((upto, landed));
         queue.wal_sent = wal_end.unwrap_or(queue.wal_sent);
         let items = upto - queue.sent;
@@ -303,7 +300,7 @@ impl Outbox {
             self.moved.wait(&mut queue);
         }
         queue.rolls = true;
-        while queue.in_flight > 0 {
+        while !queue.under_way.is_empty() {
             self.moved.wait(&mut queue);
         }
         let rolled = queue.check();
@@ -383,10 +380,10 @@ impl Queue {
 
     /// Whether another entry may be put.
     fn can_put(&self) -> bool {
-        !self.rolls && !self.gathers && self.in_flight < IN_FLIGHT_MAX
+        !self.rolls && !self.gathers && self.under_way.len() < IN_FLIGHT_MAX
     }
 
-    /// What tells that the entry with that item has landed.
+    /// The signal that the entry with that item has landed.
     fn landing_of(&self, item: u64) -> Option<Arc<Condvar>> {
         let under_way = self.under_way.iter().map(|(upto, landed)| (*upto, landed));
         let waiting = self.waiting.iter().map(|batch| (batch.upto, &batch.landed));
@@ -463,7 +460,6 @@ impl Drop for Landing<'_> {
     fn drop(&mut self) {
         let ns = self.outbox.clock.monotonic_ns().saturating_sub(self.began_ns);
         let mut queue = self.outbox.queue.lock();
-        queue.in_flight -= 1;
         queue.landed = (self.items, ns);
         match self.outcome.take().unwrap_or_else(|| Err(panicked())) {
             // All before it are there, too.

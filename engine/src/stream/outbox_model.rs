@@ -84,7 +84,7 @@ impl State {
         }
     }
 
-    /// What became of the entry at a place; `None` while that is open.
+    /// The outcome of the entry at a place; `None` while that is open.
     fn outcome(&self, place: Place) -> Option<Result<()>> {
         if place < self.known {
             return Some(Ok(()));
@@ -111,7 +111,7 @@ impl Log {
         Self { fails, state: Mutex::new(state), moved: Condvar::new() }
     }
 
-    /// What a reader finds: the entries before the first empty place.
+    /// The entries that a reader finds: those before the first empty place.
     fn entries(&self) -> Vec<(Place, Entry)> {
         let state = self.state.lock();
         let (mut next, mut entries) = (Place::new(1, 1), Vec::new());
@@ -227,7 +227,7 @@ type Outcomes = Vec<Result<()>>;
 struct Path {
     log: Arc<Log>,
     outbox: Outbox,
-    /// What was queued, in that order.
+    /// The frames that were queued, in that order.
     queued: Mutex<Vec<LogPosition>>,
 }
 
